@@ -3,12 +3,14 @@
 import importlib.util
 import logging
 import os
+import re
 import tempfile
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
-from docutils.nodes import SkipNode
+from docutils.nodes import SkipNode, container
 from latex2mathml.converter import convert as latex_to_mathml
+from sphinx.util.docutils import SphinxDirective
 
 project = "himach"
 author = "The himach developers"
@@ -29,7 +31,13 @@ napoleon_attr_annotations = False
 cache = tempfile.TemporaryDirectory(prefix="himach-docs-")
 os.environ["HIMACH_CACHE"] = cache.name
 logging.getLogger("MDAnalysis").setLevel(logging.ERROR)  # what it does step by step is no part of the build's words
+absent = [
+    page.stem
+    for page in Path(__file__).parent.glob("gallery/others/plot_*.py")
+    if importlib.util.find_spec(page.stem[5:]) is None
+]
 sphinx_gallery_conf = {
+    "filename_pattern": "".join(["/", *(f"(?!{page})" for page in absent), "plot_"]),  # without the extra "gallery"
     "examples_dirs": ["gallery"],
     "gallery_dirs": ["gallery_pages"],
     "within_subsection_order": "FileNameSortKey",
@@ -42,6 +50,9 @@ sphinx_gallery_conf = {
 
 html_theme = "furo"
 html_title = f"himach {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {"navigation_with_keys": True}
 
 html_math_renderer = "mathml"  # formulas are part of the pages: no script, and nothing to fetch
 
@@ -50,6 +61,23 @@ def setup(app):
     """Register formulas as MathML, which every browser draws by itself."""
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("builder-inited", plan_example)
+    app.add_directive("analyses", Analyses)
+
+
+class Analyses(SphinxDirective):
+    """The table of analyses.md as cards: thumbnails of the gallery lead to its pages, names to what is told of them."""
+
+    def run(self):
+        """Return one card an analysis, in the order of the table."""
+        self.env.note_dependency("analyses.md")
+        page = Path(self.env.doc2path("analyses")).read_text(encoding="utf-8")
+        cards = container(classes=["cards"])
+        for name, link, what in re.findall(r"^\| \[`([\w-]+)`\]\((\S+)\) \| (.+) \|$", page, re.MULTILINE):
+            script = f"plot_{name.replace('-', '_')}"
+            picture = f"gallery_pages/builtins/images/thumb/sphx_glr_{script}_thumb.png"
+            text = f"[![{name}]({picture})](gallery_pages/builtins/{script}.rst)\n\n[`{name}`]({link})\n\n{what}"
+            cards += container("", *self.parse_text_to_nodes(text), classes=["card"])
+        return [cards]
 
 
 def plan_example(app):

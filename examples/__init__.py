@@ -19,12 +19,25 @@ __all__ = ["BUILTINS", "SAMPLES", "Sample", "load", "sample"]
 
 #: Name of each built-in, and the module and class that it stands for.
 BUILTINS: dict[str, str] = {
-    "water-residence": "himach.examples.water_residence:WaterResidence",
-    "ion-permeation": "himach.examples.ion_permeation:IonPermeation",
-    "rmsd": "himach.examples.rmsd:Rmsd",
-    "rdf": "himach.examples.rdf:Rdf",
-    "msd": "himach.examples.msd:Msd",
-    "hydrogen-bonds": "himach.examples.hydrogen_bonds:HydrogenBonds",
+    "water-residence": "himach.examples.interactions.water_residence:WaterResidence",
+    "ion-permeation": "himach.examples.interactions.ion_permeation:IonPermeation",
+    "rmsd": "himach.examples.structure.rmsd:Rmsd",
+    "clusters": "himach.examples.structure.clusters:Clusters",
+    "rmsf": "himach.examples.structure.rmsf:Rmsf",
+    "radius-of-gyration": "himach.examples.structure.radius_of_gyration:RadiusOfGyration",
+    "pca": "himach.examples.structure.pca:Pca",
+    "geometry": "himach.examples.structure.geometry:Geometry",
+    "sasa": "himach.examples.structure.sasa:Sasa",
+    "rdf": "himach.examples.liquids.rdf:Rdf",
+    "density": "himach.examples.liquids.density:Density",
+    "msd": "himach.examples.liquids.msd:Msd",
+    "contacts": "himach.examples.interactions.contacts:Contacts",
+    "dielectric": "himach.examples.liquids.dielectric:Dielectric",
+    "velocity-autocorrelation": "himach.examples.liquids.velocity_autocorrelation:VelocityAutocorrelation",
+    "hydrogen-bonds": "himach.examples.interactions.hydrogen_bonds:HydrogenBonds",
+    "secondary-structure": "himach.examples.structure.secondary_structure:SecondaryStructure",
+    "lipid-order": "himach.examples.membranes.lipid_order:LipidOrder",
+    "membrane": "himach.examples.membranes.membrane:Membrane",
 }
 
 #: Name of each sample, and the names of its trajectory and topology in ``data/``.
@@ -32,6 +45,9 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "nanopore": ("nanopore.xtc", "nanopore.pdb"),
     "kcsa": ("kcsa.xtc", "kcsa.pdb"),
     "villin": ("villin.xtc", "villin.pdb"),
+    "water": ("water.xtc", "water.pdb"),
+    "argon": ("argon.trr", "argon.pdb"),
+    "membrane": ("membrane.xtc", "membrane.pdb"),
 }
 
 

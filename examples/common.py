@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 import himach
 from himach.atoms import Atoms
-from himach.uncertainty.estimate import in_figures
 
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
@@ -21,12 +20,8 @@ __all__ = [
     "box_vectors",
     "check_not_negative",
     "check_positive",
-    "draw_band",
-    "draw_mean",
-    "in_words",
     "lag_times",
     "select",
-    "time_axis",
     "width",
 ]
 
@@ -89,49 +84,6 @@ def lag_times(analysis: himach.Analysis, tau_max: int) -> npt.NDArray[np.float64
             "select frames with start, stop and step that are"
         )
     return taus * abs(analysis.dt)  # time runs backwards where the selection does, a lag never
-
-
-def time_axis(times: npt.ArrayLike, name: str) -> tuple[float, str]:
-    """Return by what times in ps are multiplied for an axis, and its label: in ns where they reach 10,000 ps."""
-    return (1e-3, f"{name} / ns") if np.max(np.abs(times), initial=0) >= 10_000 else (1.0, f"{name} / ps")
-
-
-def draw_band(axes: Any, x: npt.ArrayLike, table: Any, column: str, color: Any) -> None:
-    """Draw the limits of a column, if the table has them, and say in the legend what they are."""
-    if f"{column}_low" not in table:
-        return
-    some = np.asarray(table[column]) != 0  # limits of what was never seen are far off, or are 0 and 0
-    low, high = np.where(some, [table[f"{column}_low"], table[f"{column}_high"]], np.nan)
-    if not np.isfinite(low).any():
-        axes.plot([], [], " ", label="no interval: too few frames that know nothing of each other")
-        return
-    axes.fill_between(x, low, high, color=color, alpha=0.25, linewidth=0, label=f"{100 * table.level:g} % interval")
-
-
-def draw_mean(axes: Any, table: Any, column: str) -> None:
-    """Draw the mean of a column in time and its interval, if the run made one, and say in the legend what it is."""
-    found = table.means.get(column) if isinstance(table, himach.Table) else None
-    if found is None:
-        return
-    words = f"{found.value:.3g}, not converged"
-    if found.converged:
-        words = f"{in_figures(found.value, found.low, found.high, True)} ({100 * found.level:g} %)"
-    axes.axhline(found.value, color="black", lw=0.8, ls="--", label=f"mean {words}")
-    if found.converged:
-        axes.axhspan(found.low, found.high, color="black", alpha=0.15, linewidth=0)
-    axes.legend(fontsize="small")
-
-
-def in_words(table: Any, column: str, name: str, row: int = 0) -> str:
-    """Return a cell with its unit and limits, if the table has them, as a legend shows it."""
-    unit = f" {table.units[column]}" if column in table.units else ""
-    value = float(table[column][row])
-    if f"{column}_low" not in table:
-        return f"{name} = {value:.3g}{unit}"
-    low, high = (float(table[f"{column}_{end}"][row]) for end in ("low", "high"))
-    if not math.isfinite(low):
-        return f"{name} = {value:.3g}{unit} (no interval)"
-    return f"{name} = {in_figures(value, low, high, True)}{unit} ({100 * table.level:g} %)"
 
 
 def box_vectors(boxes: npt.ArrayLike) -> npt.NDArray[np.float64]:

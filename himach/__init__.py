@@ -14,15 +14,18 @@ if TYPE_CHECKING:
 
     from MDAnalysis import AtomGroup
 
-    from himach import examples, kernels, mdanalysis, uncertainty
+    from himach import examples, kernels, mdanalysis, transformations, uncertainty
     from himach.analysis import Analysis, Pairs, Row
+    from himach.conversion.convert import convert
     from himach.errors import AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError
     from himach.io.push.openmm import OpenMMReporter
     from himach.io.push.writer import Writer
     from himach.launch.ranks import Ranks
     from himach.opening.member import Member
+    from himach.output.formats import TextFile
     from himach.output.table import Column, Table
     from himach.planning.plan import Plan, plan
+    from himach.report.files import write_report
     from himach.result import Result
     from himach.runner.run import run
 
@@ -41,17 +44,21 @@ __all__ = [
     "Result",
     "Row",
     "Table",
+    "TextFile",
     "TimeUpError",
     "TrajectoryError",
     "UsageError",
     "Writer",
     "__version__",
+    "convert",
     "examples",
     "kernels",
     "mdanalysis",
     "plan",
     "run",
+    "transformations",
     "uncertainty",
+    "write_report",
 ]
 
 _HOME = {
@@ -69,12 +76,15 @@ _HOME = {
     "Result": "himach.result",
     "Row": "himach.analysis",
     "Table": "himach.output.table",
+    "TextFile": "himach.output.formats",
     "TimeUpError": "himach.errors",
     "TrajectoryError": "himach.errors",
     "UsageError": "himach.errors",
     "Writer": "himach.io.push.writer",
+    "convert": "himach.conversion.convert",
     "plan": "himach.planning.plan",
     "run": "himach.runner.run",
+    "write_report": "himach.report.files",
 }
 
 
@@ -85,7 +95,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         value = globals()[name] = getattr(import_module(_HOME[name]), name)
         return value
-    if name in ("examples", "kernels", "mdanalysis", "uncertainty"):
+    if name in ("examples", "kernels", "mdanalysis", "transformations", "uncertainty"):
         return import_module(f"himach.{name}")
     if name == "__version__":
         from importlib.metadata import version
@@ -120,4 +130,36 @@ def _find_compiled() -> None:
         __path__[:] = [installed]
 
 
+_STYLE = "himach.output.figures.style"
+
+
+class _StyleFinder:
+    """Has the style ``himach`` added to those of Matplotlib when these are imported, which importing himach does not.
+
+    ``plt.style.use("himach")`` finds it then, in whichever order the two are imported.
+    """
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        """Leave all modules but one to others."""
+        if name != "matplotlib.style":
+            return None
+        import sys
+        from importlib import import_module
+
+        sys.meta_path.remove(self)
+        return import_module(_STYLE).StyleLoader.found(name, path)
+
+
+def _offer_style() -> None:
+    import sys
+
+    if "matplotlib.style" in sys.modules:
+        from importlib import import_module
+
+        import_module(_STYLE).add_style(sys.modules["matplotlib.style"])
+    else:
+        sys.meta_path.insert(0, _StyleFinder())
+
+
 _find_compiled()
+_offer_style()

@@ -3,6 +3,9 @@
 Its `_single_frame()` is the map(): what it finds in a frame is its value, and MDAnalysis's own aggregator and
 `_conclude()` make the results of all. So its results are those of ``analysis.run(n_parts=...)`` with a part for each
 frame, for any number of ranks; and it can be interrupted, resumed, and run beside others like every analysis.
+
+Classes of other packages that were written before MDAnalysis knew parts say nothing of them, and have no aggregator.
+What `_single_frame()` leaves behind is then what it finds, and each rank tries whether frames depend on each other.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import copy
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,10 +24,11 @@ import numpy as np
 
 from himach.analysis import Analysis
 from himach.atoms import Atoms
-from himach.errors import UsageError
+from himach.errors import AnalysisError, UsageError
 from himach.parameters import Parameter, parameter_docs
+from himach.value_digest import ValueDigests
 
-__all__ = ["Adapted", "adapted", "is_foreign", "takes_function"]
+__all__ = ["Adapted", "adapted", "is_foreign", "refusal", "takes_function"]
 
 BASE = "MDAnalysis.analysis.base"
 #: Arguments that are the Universe itself.
@@ -33,6 +37,13 @@ UNIVERSE = frozenset({"universe", "u"})
 GROUPS = frozenset({"ag", "ag1", "ag2", "atomgroup", "atomgroups", "ags", "atoms", "g1", "g2", "group"})
 #: Arguments that a run has another way for.
 ASIDE = frozenset({"self", "trajectory", "verbose"})
+#: Attributes by which MDAnalysis itself tells an analysis of its frames.
+OF_BASE = frozenset(
+    {"_trajectory", "_sliced_trajectory", "_verbose", "_ts", "_frame_index", "results"}
+    | {"frames", "times", "n_frames", "start", "stop", "step"}
+)
+#: By which a class says whether its frames can be taken apart.
+SAYS = "_analysis_algorithm_is_parallelizable"
 #: What a value of a parameter looks like that is no text.
 LITERAL = re.compile(r"[\[({'\"+\-.\d]|(None|True|False)$")
 
@@ -49,6 +60,24 @@ def takes_function(foreign: Any) -> bool:
     return "function" in arguments and arguments["function"].default is inspect.Parameter.empty
 
 
+def refusal(foreign: Any) -> str:
+    """Return why a class of MDAnalysis's analyses cannot be taken apart by frames; "" where it can, or can be tried."""
+    base = sys.modules[BASE].AnalysisBase
+    if getattr(foreign, SAYS):
+        return ""
+    if _is_told(foreign):
+        return f"MDAnalysis says of it that its frames depend on each other ({SAYS} is False)"
+    own = [name for name in ("run", "_compute", "_setup_frames") if getattr(foreign, name) is not getattr(base, name)]
+    return f"it has a {own[0]}() of its own" if own else ""
+
+
+def _is_told(foreign: Any) -> bool:
+    """Tell whether somebody has said if a class can be taken apart; of its own classes, MDAnalysis has."""
+    return foreign.__module__.startswith("MDAnalysis.") or any(
+        SAYS in vars(cls) for cls in foreign.__mro__ if cls.__module__ != BASE
+    )
+
+
 @dataclass(frozen=True)
 class Argument:
     """An argument of an analysis of MDAnalysis, which is a parameter here.
@@ -60,7 +89,7 @@ class Argument:
     kind
         What its text is: "group", a selection; "residues", one of which the residues are meant; "groups", selections
         apart by semicolons, or lists of them as Python writes these; "literal", a Python literal where it looks like
-        one; else "plain".
+        one, or an array by its file (.npy); else "plain".
     """
 
     parameter: Parameter
@@ -76,6 +105,8 @@ class Argument:
             return self._selected(given, universe).residues
         if self.kind == "groups" and not given.lstrip().startswith(("[", "(")):
             return [self._selected(text, universe) for text in given.split(";") if text.strip()]
+        if self.kind == "literal" and given.endswith(".npy"):
+            return np.load(given, allow_pickle=False)
         value: Any = given
         if LITERAL.match(given.strip()):
             with contextlib.suppress(ValueError, SyntaxError):
@@ -116,6 +147,10 @@ class Adapted(Analysis):
 
     def setup(self, universe: Any) -> None:
         """Make the analysis, and prepare it for one frame."""
+        self._running = _Running(self._begun(universe))
+
+    def _begun(self, universe: Any) -> Any:
+        """Return the analysis before it is prepared."""
         values = self.settings()
         arguments = {
             argument.parameter.name: argument.value(values[argument.parameter.name], universe)
@@ -125,8 +160,7 @@ class Adapted(Analysis):
         arguments.update(dict.fromkeys(UNIVERSE & known.keys(), universe))
         analysis = self._made(arguments)
         analysis._prepare_sliced_trajectory(slicer=np.array([universe.trajectory.frame]))
-        analysis._prepare()
-        self._running = _Running(analysis)
+        return analysis
 
     def _made(self, arguments: Mapping[str, Any]) -> Any:
         try:
@@ -153,10 +187,21 @@ class Adapted(Analysis):
         return _outcome(_conclude(self._running, self.frames, *results["frame"]), self.label())
 
 
+class Untold(Adapted):
+    """An analysis of which nobody has said whether its frames depend on each other; `adapted` makes a subclass."""
+
+    of_one_frame: ClassVar[frozenset[str]] = frozenset()
+
+    def setup(self, universe: Any) -> None:
+        """Make the analysis, and prepare it for all frames."""
+        self._running = _Trial(lambda: self._begun(universe), self.frames)
+
+
 class _Running:
     """An analysis of MDAnalysis while frames are taken through it."""
 
     def __init__(self, analysis: Any) -> None:
+        analysis._prepare()
         self.analysis = analysis
         self.prepared = analysis.results
 
@@ -169,19 +214,174 @@ class _Running:
         analysis._single_frame()
         return dict(analysis.results)
 
+    def merge(self, found: Iterable[Any]) -> None:
+        """Have the analysis as it is when all frames have gone through it."""
+        kind = type(self.prepared)
+        self.analysis.results = self.analysis._get_aggregator().merge([kind(one) for one in found])
+
     def __reduce__(self) -> Any:
         raise TypeError("an analysis of MDAnalysis stays on the rank that has its Universe")
 
 
+#: An attribute of an analysis, or of its results: whose, and its name.
+Place = tuple[str, str]
+
+
+class _Trial(_Running):
+    """The same of one that leaves what it finds wherever it likes, which is told by comparing before and after.
+
+    A frame gives entries of the arrays that have an axis of frames (one that is longer where the analysis is prepared
+    for a frame more), items at the end of lists, and attributes that are set. A rank takes its first two frames once
+    more: the first one by the analysis that has just seen it, the second one by an analysis that has seen none. What
+    they give has to be the same, or frames depend on each other.
+    """
+
+    def __init__(self, begin: Callable[[], Any], selected: Any) -> None:
+        self._selected, self._n_frames, self._tried = selected, len(selected), 0
+        self._digests = ValueDigests(here=True)
+        self._always: set[Place] = set()  # what every frame sets
+        try:
+            longer = _state(self._prepared(begin(), self._n_frames + 1))
+        except Exception:  # it was given something of each frame
+            longer = {}
+        self.analysis, self._other = (self._prepared(begin(), self._n_frames) for _ in range(2))
+        begun = _state(self.analysis)
+        axes = {place: _axis(value, longer.get(place), self._n_frames) for place, value in begun.items()}
+        self._axes = {place: axis for place, axis in axes.items() if axis is not None}
+        self._lists = {place: len(value) for place, value in begun.items() if type(value) is list}
+
+    def results(self, frame: Any) -> dict[str, Any]:
+        """Return what a frame gives; raises AnalysisError if that depends on other frames."""
+        known = set(self._always) if self._tried else None
+        found = self._taken(self.analysis, frame) if self._tried == 2 else self._compared(frame)
+        for place, value in (values := found.pop("values")).items():
+            if known is not None and place not in known and isinstance(value, int | float):
+                raise self._refused(place, f"frame {frame.number} sets it, and others do not")
+        last = frame.step == self._n_frames - 1  # which sets again what every frame sets
+        found["last"] = {place: value for place, value in values.items() if last and place in self._always}
+        found["values"] = {place: value for place, value in values.items() if place not in self._always}
+        return found
+
+    def merge(self, found: Iterable[Any]) -> None:
+        """Have the analysis as it is when all frames have gone through it."""
+        state, values = _state(self.analysis), dict[Place, Any]()
+        for place, length in self._lists.items():
+            del state[place][length:]
+        for step, one in enumerate(found):
+            for place, entry in one["entries"].items():
+                state[place][(*[slice(None)] * self._axes[place], step)] = entry
+            for place, items in one["items"].items():
+                state[place].extend(items)
+            for place, value in {**one["values"], **one["last"]}.items():
+                if self._digest(values.setdefault(place, value)) != self._digest(value):
+                    raise self._refused(place, "frames set it to different values")
+        for (owner, name), value in values.items():
+            (self.analysis.results if owner else vars(self.analysis))[name] = value
+
+    def _prepared(self, analysis: Any, n_frames: int) -> Any:
+        """Return an analysis prepared for some number of frames."""
+        _select(analysis, self._selected, np.zeros(n_frames, dtype=int), np.zeros(n_frames))
+        analysis._prepare()
+        return analysis
+
+    def _taken(self, analysis: Any, frame: Any) -> dict[str, dict[Place, Any]]:
+        """Take a frame through an analysis; return what it gives."""
+        before = _state(analysis)
+        lengths = {place: len(before[place]) for place in self._lists if type(before.get(place)) is list}
+        analysis._frame_index, analysis._ts = frame.step, frame.universe.trajectory.ts
+        analysis.frames[frame.step], analysis.times[frame.step] = frame.number, frame.time
+        analysis._single_frame()
+        found: dict[str, dict[Place, Any]] = {"entries": {}, "items": {}, "values": {}}
+        for place, value in _state(analysis).items():
+            same = place in before and value is before[place]
+            if same and place in self._axes:
+                found["entries"][place] = value[(*[slice(None)] * self._axes[place], frame.step)]
+            elif same and place in lengths:
+                found["items"][place] = value[lengths[place] :]
+            elif not same or place in self._always:
+                found["values"][place] = value
+        return found
+
+    def _compared(self, frame: Any) -> dict[str, dict[Place, Any]]:
+        """Take a frame twice, by an analysis that has seen others, or this one, and by one that has not."""
+        ts = frame.universe.trajectory.ts
+        positions, sides = ts.positions.copy(), []
+        for analysis in (self._other if self._tried else self.analysis, self.analysis):
+            ts.positions = positions
+            before, found = self._watched(analysis, frame.step), self._taken(analysis, frame)
+            given = {place: self._digest(value) for place, value in {**found["entries"], **found["items"]}.items()}
+            sides.append((before, given, found["values"], self._watched(analysis, frame.step)))
+        (unseen, alone, values_alone, after_alone), (before, given, _, after) = sides
+        for place in {**after_alone, **after}:
+            once = after.get(place) == before.get(place) and after_alone.get(place) != unseen.get(place)
+            kept = after.get(place) == before.get(place) and place in self._axes
+            if not (after.get(place) == after_alone.get(place) or once or kept) or alone.get(place) != given.get(place):
+                raise self._refused(place, f"at frame {frame.number} it is another after a frame before")
+        known = self._always  # of which this frame leaves some as the one before set it
+        self._always = {place for place in after if after[place] != before.get(place)} | set(found["values"])
+        if self._tried:
+            del self._other
+        else:
+            self._always |= {place for place in after if after[place] != unseen.get(place)} | set(values_alone)
+        self._always -= self._axes.keys()
+        state = _state(self.analysis)
+        found["values"].update((place, state[place]) for place in known | self._always if place in state)
+        self._tried += 1
+        return found
+
+    def _watched(self, analysis: Any, step: int) -> dict[Place, str]:
+        """Return digests of an analysis's state, but for what it may leave there at a step."""
+        found = {}
+        for place, value in _state(analysis).items():
+            if place in self._axes and isinstance(value, np.ndarray):
+                value = np.delete(value, step, self._axes[place])  # noqa: PLW2901
+            elif place in self._lists and type(value) is list:
+                value = value[: self._lists[place]]  # noqa: PLW2901
+            found[place] = self._digest(value)
+        return found
+
+    def _digest(self, value: Any) -> str:
+        try:
+            return self._digests.digest(value)
+        except Exception:  # what cannot be taken apart is what it is
+            return f"{type(value)} {id(value)}"
+
+    def _refused(self, place: Place, why: str) -> AnalysisError:
+        by = ".".join(filter(None, place))
+        said = f"{type(self.analysis).__name__} cannot be run by ranks: its frames depend on each other by {by} ({why})"
+        return AnalysisError(f"{said}; run it by itself, over himach://NAME")
+
+
+def _state(analysis: Any) -> dict[Place, Any]:
+    """Return an analysis's attributes and results, but for what MDAnalysis keeps there, and groups of atoms."""
+    places = [("", name, value) for name, value in vars(analysis).items() if name not in OF_BASE]
+    places += [("results", name, value) for name, value in analysis.results.items()]
+    return {(owner, name): value for owner, name, value in places if not hasattr(value, "universe")}
+
+
+def _axis(value: Any, longer: Any, n_frames: int) -> int | None:
+    """Return the axis of frames of an array, by that of one frame more if there is one; None: it has no such axis."""
+    if not isinstance(value, np.ndarray) or not isinstance(longer, np.ndarray | None):
+        return None
+    axes = [axis for axis, length in enumerate(value.shape) if length == n_frames]
+    axes = [axis for axis in axes if longer is None or longer.shape[axis : axis + 1] == (n_frames + 1,)]
+    return axes[0] if len(axes) == 1 else None
+
+
 def _conclude(running: _Running, selected: range, frames: Any, times: Any, found: Iterable[Any]) -> Mapping[str, Any]:
     """Return the results of all frames."""
-    analysis, kind = running.analysis, type(running.prepared)
-    analysis.start, analysis.stop, analysis.step = selected.start, selected.stop, selected.step
-    analysis.frames, analysis.times, analysis.n_frames = np.array(frames), np.array(times), len(frames)
-    analysis.results = analysis._get_aggregator().merge([kind(one) for one in found])
+    analysis = running.analysis
+    _select(analysis, selected, np.array(frames), np.array(times))
+    running.merge(found)
     analysis._conclude()
     results: Mapping[str, Any] = analysis.results
     return results
+
+
+def _select(analysis: Any, selected: range, frames: Any, times: Any) -> None:
+    """Tell an analysis its frames, as MDAnalysis does."""
+    analysis.start, analysis.stop, analysis.step = selected.start, selected.stop, selected.step
+    analysis.frames, analysis.times, analysis.n_frames = frames, times, len(frames)
 
 
 def adapted(foreign: Any) -> type[Analysis]:
@@ -192,14 +392,11 @@ def adapted(foreign: Any) -> type[Analysis]:
     Raises
     ------
     UsageError
-        MDAnalysis does not let it be taken apart by frames.
+        It cannot be taken apart by frames.
     """
     spec = f"{foreign.__module__}:{foreign.__qualname__}"
-    if not foreign._analysis_algorithm_is_parallelizable:
-        raise UsageError(
-            f"{spec} cannot be run by ranks: MDAnalysis says of it that its frames depend on each other "
-            "(_analysis_algorithm_is_parallelizable is False); run it by itself, over himach://NAME"
-        )
+    if why := refusal(foreign):
+        raise UsageError(f"{spec} cannot be run by ranks: {why}; run it by itself, over himach://NAME")
     if takes_function(foreign):
         raise UsageError(
             f"{spec} is made with a function, which no text can be: in a script of yours, derive a class from it or "
@@ -213,7 +410,7 @@ def adapted(foreign: Any) -> type[Analysis]:
         "foreign": foreign,
         "arguments": tuple(_arguments(foreign)),
     }
-    return type(foreign.__name__, (Adapted,), members)
+    return type(foreign.__name__, (Adapted if getattr(foreign, SAYS) else Untold,), members)
 
 
 def _arguments(foreign: Any) -> Iterator[Argument]:

@@ -6,6 +6,7 @@ import inspect
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 MAPPING = "_mapping"
 #: That in which parameters that are groups of atoms are as they were given, while attributes are groups of a Universe.
 GIVEN = "_given"
+#: Of classes of analyses, which each member of an ensemble asks for.
+_HINTS: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()
 
 
 class Pairs:
@@ -89,8 +92,12 @@ TIME, FRAME = "time_ps", "frame"
 class Row:
     """One row of a table by frame, which map() yields once a frame, at most.
 
-    An analysis that yields rows has no reduce(): its outcome, or what its finish() gets, is the table, whose columns
+    An analysis that yields rows alone has no reduce(): its outcome, or what its finish() gets, is the table; beside
+    pairs and results of these it is ``results.rows`` in finish(), and a part of the outcome without it. Its columns
     are ``time_ps``, then those of the rows, then ``frame``. A row that lacks a column has None there.
+
+    Rows never meet on one rank where they are many and the outcome is written: then columns of the table are read in
+    pieces (`himach.output.cells.LongCells`), and all ranks write the file, whose bytes are those of a run on one rank.
 
     Parameters
     ----------
@@ -114,6 +121,8 @@ class Row:
         if not cells:
             raise UsageError("Row: name its columns, as in himach.Row(rg=12.5)")
         for name, given in cells.items():
+            if type(given) is float and name not in (TIME, FRAME):
+                continue
             if name in (TIME, FRAME):
                 raise UsageError(f"Row: the table has {name!r} anyway; leave it out, or give it another name")
             cell = cells[name] = given[()] if isinstance(given, np.ndarray) and given.ndim == 0 else given
@@ -146,9 +155,18 @@ class Analysis:
         Names of attributes that map() may change: buffers and caches on which no result depends.
     then
         An Analysis (class or instance) whose reduce() takes the pairs that this reduce() yields; None ends the chain.
+        A parameter without a value that it has by the name of one of this analysis has the value that it has here.
     key_names
         Names of the columns that keys are in the table that is the outcome without finish(), as ``("ion", "site")`` for
         keys that are tuples of two; by default ``key``, or ``key_0``, ``key_1``, ... for tuples.
+    methods
+        What a paper says of the analysis, in a sentence or some. ``{cutoff}`` stands for the value of the parameter of
+        that name, and a DOI in square brackets is a citation. Where words depend on values, it is a property.
+    references
+        What is cited at the end of `methods`, unless that cites DOIs itself; DOIs as a rule.
+    caption
+        What the figure shows, written like `methods`; what its bands and bars are is added. Without it, the first line
+        of the docstring.
     """
 
     frames: ClassVar[range] = range(0)
@@ -157,6 +175,9 @@ class Analysis:
     caches: ClassVar[Sequence[str]] = ()
     then: ClassVar[Analysis | type[Analysis] | None] = None
     key_names: ClassVar[Sequence[str]] = ()
+    methods: ClassVar[str] = ""
+    references: ClassVar[Sequence[str]] = ()
+    caption: ClassVar[str] = ""
     #: Name in messages, options and output files; the class's name unless a class sets its own.
     name: ClassVar[str] = ""
 
@@ -192,7 +213,7 @@ class Analysis:
         raise AnalysisError(f"{self.label()} has no atoms()")
 
     def map(self, frame: Frame) -> Iterable[Any]:
-        """Yield (key, value) pairs and/or `Pairs` of one frame; without a reduce(), one `Row`."""
+        """Yield (key, value) pairs and/or `Pairs` of one frame, and one `Row`; without a reduce(), a `Row` alone."""
         raise AnalysisError(f"{self.label()} has no map()")
 
     def combine(self, key: Any, series: Any) -> Any:
@@ -222,7 +243,8 @@ class Analysis:
     def finish(self, results: Mapping[Any, Any]) -> Any:
         """Turn key -> result, in key order, into the outcome. On rank 0. Without it: a table of keys and results.
 
-        Where map() yields a `Row` a frame it gets their `Table`, which is the outcome without it.
+        Where map() yields a `Row` a frame it gets their `Table`, which is the outcome without it; columns of a table
+        that is too long for one rank are read in pieces. Beside results the table is ``results.rows``.
         """
         raise AnalysisError(f"{self.label()} has no finish()")
 
@@ -261,7 +283,8 @@ class Analysis:
             if not issubclass(base, Analysis) or base is Analysis:
                 continue
             try:
-                hints = typing.get_type_hints(base)
+                if (hints := _HINTS.get(base)) is None:
+                    hints = _HINTS[base] = typing.get_type_hints(base)
             except NameError as error:
                 raise UsageError(f"{cls.label()}: an annotation cannot be resolved ({error})") from None
             docs = parameter_docs(base.__doc__ or "")
@@ -318,8 +341,13 @@ class Analysis:
         if stage is None or isinstance(stage, Analysis):
             return stage
         if isinstance(stage, type) and issubclass(stage, Analysis):
-            return stage()
+            return stage(**self.values_for(stage))
         raise UsageError(f"{self.label()}: then must be an Analysis, not {type(stage).__name__}")
+
+    def values_for(self, stage: type[Analysis]) -> dict[str, Any]:
+        """Return the values of this analysis's parameters that a later stage has too, and has no value for."""
+        needed = [name for name, parameter in stage.parameters().items() if parameter.default is Parameter.REQUIRED]
+        return {name: value for name, value in self.settings().items() if name in needed}
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self.__dict__.get(MAPPING) and name not in self.cache_names():

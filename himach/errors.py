@@ -124,9 +124,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     import difflib
 
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name, names, n=3)
     if close:
-        return f"; did you mean {close[0]!r}?"
+        exchanged = [one for one in close if sorted(one) == sorted(name)]  # letters that changed places: rmds is rmsd
+        return f"; did you mean {(exchanged or close)[0]!r}?"
     return f"; there is {', '.join(names)}" if names else ""
 
 

@@ -8,11 +8,14 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from himach.errors import HimachError
 
-__all__ = ["content_digest", "whole_file", "write_bytes"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["content_digest", "whole_file", "write_all", "write_bytes"]
 
 
 @contextlib.contextmanager
@@ -61,6 +64,15 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
             file.write(content)
     except OSError as error:
         raise HimachError(f"{path} cannot be written ({error.strerror})") from None
+
+
+def write_all(file: int, data: Buffer, at: int) -> None:
+    """Write `data` from byte `at` of a file on, which is open as `file`."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, at)
+        view = view[written:]
+        at += written
 
 
 def content_digest(file: str) -> str:

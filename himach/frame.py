@@ -99,6 +99,8 @@ class RawFrame:
         None where it was not read, as in a frame from a cache.
     coded
         Where only some atoms' positions were decoded, all as they were read.
+    left
+        Bytes of the frame that were left where it lies, as nobody needed their atoms; their rows hold anything.
     """
 
     number: int
@@ -110,6 +112,7 @@ class RawFrame:
     unread: int = field(default=0, kw_only=True)
     data: dict[str, Any] | None = field(default=None, kw_only=True)
     coded: Coded | None = field(default=None, kw_only=True)
+    left: int = field(default=0, kw_only=True)
 
 
 @dataclass(slots=True)

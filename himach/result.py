@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import html
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -15,19 +16,34 @@ import numpy as np
 
 from himach.analysis import Analysis
 from himach.output.cells import count, printable
+from himach.output.certainty import certainty, mean_lines
 from himach.output.directory import prepare_out, write_run
 from himach.output.names import unique_labels
 from himach.output.parts import parts
-from himach.output.record import Record, Uncertainty
+from himach.output.record import MemberRecord, Record, Uncertainty
 from himach.output.show import parts_html, parts_text
+from himach.output.summary import summary
 from himach.output.table import Table
-from himach.uncertainty.estimate import Estimate
 
 if TYPE_CHECKING:
     import pandas
+    import xarray
 
-MOST_FILES = 8  # that a summary names
+OF_ENSEMBLE = ("planning",)  # fields of a record that are not its members', too
 MOST_SHOWN = 4  # parts that stand on the one line that a result is shown by
+
+
+class Members(dict[str, "Result"]):
+    """Results of members of an ensemble by name; asking for another raises a KeyError that says why there is none."""
+
+    def __init__(self, results: Mapping[str, Result], told: Sequence[MemberRecord]) -> None:
+        super().__init__(results)
+        self._errors = {one["name"]: one["error"] for one in told}
+
+    def __missing__(self, name: str) -> Result:
+        from himach.errors import nearest
+
+        raise KeyError(self._errors.get(name) or f"no member is called {name!r}{nearest(str(name), self)}")
 
 
 class Result:
@@ -63,7 +79,7 @@ class Result:
         The record, as in run.json.
     members
         Of an ensemble, the result of each member by its name: ``result.members["r1"]["rmsd"]`` is its table. A member
-        that failed has none. Empty in other runs.
+        that failed has none: asking for it says why. Empty in other runs.
     """
 
     def __init__(
@@ -82,10 +98,12 @@ class Result:
         self.out = out
         self.several = len(self.analyses) > 1 if several is None else several
         self._outcomes = None if outcomes is None else list(outcomes)
-        self.members: dict[str, Result] = {
-            name: Result([Analysis() for _ in given], given, cast(Record, {**record, **own}), self.several, self.labels)
+        shared = {name: value for name, value in record.items() if name not in OF_ENSEMBLE}
+        own_results = {
+            name: Result([Analysis() for _ in given], given, cast(Record, {**shared, **own}), self.several, self.labels)
             for name, (given, own) in members.items()
         }
+        self.members: dict[str, Result] = Members(own_results, record.get("ensemble", ()))
 
     @property
     def outcome(self) -> Any:
@@ -137,22 +155,41 @@ class Result:
             If there is no such table, or there are several and none is named; on ranks other than 0; without pandas
             (the extra ``himach[pandas]``).
         """
-        from himach.errors import UsageError
-        from himach.output.data_frames import to_frame
+        from himach.output.table_files.data_frames import to_frame
 
-        tables = {key: part for key, part in self._every_part().items() if isinstance(part, Table)}
-        found = list(tables) if name is None else self._named(name)
-        if len(found) != 1 or found[0] not in tables:
-            what = "the outcome has no one table" if name is None else f"there is no table {name!r} in the outcome"
-            raise UsageError(f"to_frame: {what}; its tables are {', '.join(map(repr, tables)) or 'none'}")
-        return to_frame(tables[found[0]])
+        return to_frame(self._table(name, "to_frame"))
+
+    def to_xarray(self, name: str | None = None) -> xarray.Dataset:
+        """Return a table of the outcome as an xarray Dataset: a variable for each column, with its unit as ``units``.
+
+        Where the first column is of floats that ascend, such as ``time_ps`` or ``r``, it is the dimension; else there
+        is one of rows, ``row``. Limits are variables of their own, ``<column>_low`` and ``<column>_high``, and their
+        level of confidence is the attribute ``level``. ``time_ps`` and ``frame`` are coordinates wherever they stand.
+        Of an ensemble ``member`` is a dimension, with nan where a member has no value, and its group and metadata are
+        coordinates; where more than half of that would be empty, ``member`` is a coordinate of rows.
+
+        Parameters
+        ----------
+        name
+            Of the table, as in ``result[name]``. Not needed where there is but one table.
+
+        Raises
+        ------
+        UsageError
+            If there is no such table, or there are several and none is named; on ranks other than 0; without xarray
+            (the extra ``himach[xarray]``).
+        """
+        from himach.output.table_files.data_arrays import to_xarray
+
+        return to_xarray(self._table(name, "to_xarray"))
 
     def save(self, path: str | os.PathLike[str]) -> list[Path]:
-        """Write the outcome into one file: ``.npz``, ``.json``, or ``.csv`` where it is one table.
+        """Write the outcome into one file: ``.npz``, ``.json``; a table: ``.csv``, ``.parquet``, ``.nc``, ``.xvg``.
 
         What is written reads back the same: an ``.npz`` has the arrays ``ARRAY`` and ``TABLE/COLUMN``, by
         `numpy.load`; JSON has ``outcome`` and ``units``, by part. Of several analyses names begin with ``LABEL/``.
-        Units are under ``units``; beside a .csv, in ``NAME.units.json``.
+        Units are under ``units``; beside a .csv, in ``NAME.units.json``. Files of one table are as `himach.run` leaves
+        them in ``out``.
 
         Returns
         -------
@@ -191,7 +228,7 @@ class Result:
             than plots.
         """
         from himach.errors import UsageError
-        from himach.output.plots import draw, drawable, figure
+        from himach.output.figures.plots import draw, drawable, figure
 
         triples = list(zip(self.labels, self.analyses, self._at_hand(), strict=True))
         plots = [triple for triple in triples if triple[1].defines("plot")]
@@ -207,10 +244,17 @@ class Result:
             draw(analysis, outcome, place, label)
         return places[0].figure
 
-    def write(self, out: str | os.PathLike[str], force: bool = False) -> list[str]:
+    def write(
+        self,
+        out: str | os.PathLike[str],
+        force: bool = False,
+        table: str | Sequence[str] = "csv",
+        figure: str | Sequence[str] = "png",
+    ) -> list[str]:
         """Write outcome, plots and run.json into a directory that is empty, an earlier run's, or not there yet.
 
-        What other analyses left there is replaced only with `force`.
+        What other analyses left there is replaced only with `force`. Tables are CSV, and beside that what `table` says,
+        plots are of the formats that `figure` says, as of `himach.run`.
 
         Returns
         -------
@@ -220,12 +264,52 @@ class Result:
         Raises
         ------
         UsageError
-            If `out` is another directory or cannot be written.
+            If `out` is another directory or cannot be written, or a format is none, or lacks what it needs.
+        """
+        from himach.output.figures.formats import figure_formats
+        from himach.output.table_files.formats import table_formats
+
+        if self._outcomes is None:
+            return []
+        formats, figures = table_formats(table), figure_formats(figure)
+        with prepare_out(out, self.labels, force) as claim:
+            return write_run(
+                claim, self.labels, self.analyses, self._outcomes, self.record, tables=formats, figures=figures
+            )
+
+    def report(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write a report of the run, as ``himach report`` does of its folder: one page of HTML that needs no network.
+
+        Beside it lie the files of ``himach cite``, as of `himach.write_report`. It is made of the outcome as it is
+        here, whether the run left files (``out``) or not, and is called by the name of these files' folder, or of the
+        page.
+
+        Parameters
+        ----------
+        path
+            File of the page, such as ``"report.html"``.
+
+        Returns
+        -------
+        list of Path
+            What was written, the page first. On ranks other than 0 nothing is.
+
+        Raises
+        ------
+        HimachError
+            If a file cannot be written.
         """
         if self._outcomes is None:
             return []
-        with prepare_out(out, self.labels, force) as claim:
-            return write_run(claim, self.labels, self.analyses, self._outcomes, self.record)
+        from himach import write_report  # by its public name: it lies above this file, and is of folders alone
+
+        name = (Path(path).stem if self.out is None else Path(self.out).resolve().name) or "run"
+        with TemporaryDirectory() as directory:
+            folder = Path(directory) / name
+            record = cast(Record, {**self.record, "seconds": {**self.record["seconds"]}})
+            with prepare_out(folder, self.labels) as claim:
+                write_run(claim, self.labels, self.analyses, self._outcomes, record)
+            return write_report([folder], path)
 
     def __repr__(self) -> str:
         if self._outcomes is None:
@@ -245,13 +329,19 @@ class Result:
         if self._outcomes is None:
             return html.escape(repr(self))
         pieces = []
-        for label, outcome, analysis in zip(self.labels, self._outcomes, self.analyses, strict=True):
+        sure = self._uncertain()
+        captions = [entry.get("caption", "") for entry in self.record["analyses"]]
+        for label, outcome, analysis, caption in zip_longest(self.labels, self._outcomes, self.analyses, captions):
+            named, prefix = parts(outcome, label), f"{label}/" if self.several else ""
             pieces.append(f"<h4>{html.escape(label)}</h4>" if self.several else "")
-            pieces.append(parts_html(parts(outcome, label)))
+            pieces.append(parts_html(named))
             if analysis.defines("plot"):
-                pieces.append(_image(label, analysis, outcome))
+                pieces.append(_figure_html(label, caption or "", analysis, outcome))
+            of_mine = [(name, table) for name, table in named if f"{prefix}{name}" in sure]
+            lines = [line for name, table in of_mine for line in certainty(name, table, sure[f"{prefix}{name}"])]
+            pieces += [f"<p>{html.escape(line)}</p>" for line in lines]
         told = html.escape(summary(self.record, self.out)).replace("\n", "<br>")
-        return f'{"".join(pieces)}<div style="opacity:0.7">{told}</div>'
+        return f"{''.join(pieces)}<div>{told}</div>"
 
     def text(self) -> str:
         """Return the outcomes as text for a terminal."""
@@ -262,14 +352,15 @@ class Result:
             if self.several and [name for name, _ in named] != [label]:
                 texts.append(f"{label}\n{'=' * len(label)}")
             texts.append(parts_text(named) if named else f"{label}: no outcome")
-        texts += [_means_text(name, self._every_part()[name], told) for name, told in self._uncertain()]
+        for name, told in self._uncertain().items():
+            texts.append("\n".join(mean_lines(self._every_part()[name], told)))
         return "\n\n".join(texts)
 
-    def _uncertain(self) -> list[tuple[str, Uncertainty]]:
-        """Return what the record tells of how sure tables are, of those that are there."""
+    def _uncertain(self) -> dict[str, Uncertainty]:
+        """Return what the record tells of how sure tables are, by their names in `keys()`."""
         told, several = self.record.get("uncertainty", {}), len(self.labels) > 1
         prefix = f"{self.labels[0]}/" if self.several and not several else ""
-        return [(f"{prefix}{name}", of_table) for name, of_table in told.items()]
+        return {f"{prefix}{name}": of_table for name, of_table in told.items()}
 
     def _at_hand(self) -> list[Any]:
         """Return the outcomes; raises UsageError on ranks other than 0."""
@@ -278,6 +369,17 @@ class Result:
 
             raise UsageError(f"the outcome of {', '.join(self.labels)} is on rank 0, and this is another rank")
         return self._outcomes
+
+    def _table(self, name: str | None, what: str) -> Table:
+        """Return the table of that name, or the only one."""
+        tables = {key: part for key, part in self._every_part().items() if isinstance(part, Table)}
+        found = list(tables) if name is None else self._named(name)
+        if len(found) != 1 or found[0] not in tables:
+            from himach.errors import UsageError
+
+            why = "the outcome has no one table" if name is None else f"there is no table {name!r} in the outcome"
+            raise UsageError(f"{what}: {why}; its tables are {', '.join(map(repr, tables)) or 'none'}")
+        return tables[found[0]]
 
     def _named(self, name: object) -> list[str]:
         """Return which of `keys()` a name means."""
@@ -308,71 +410,20 @@ def print_outcome(result: Result, stream: TextIO) -> None:
     stream.flush()
 
 
-def summary(record: Record, out: str | os.PathLike[str] | None = None) -> str:
-    """Return what sums up a run: frames, ranks, seconds, frames a second, where frames came from and files went."""
-    frames, ranks, nodes, seconds = record["frames"], record["ranks"], record["nodes"], record["seconds"]
-    where = count(ranks, "rank") + (f" of {nodes} nodes" if nodes > 1 else "")
-    line = f"{count(frames, 'frame')} on {where} in {_duration(seconds['whole'])}"
-    mapped = frames - record["reused"]["frames"]
-    if mapped and seconds["map"] > 0:
-        line += f" (map: {_duration(seconds['map'])}, {_rate(mapped / seconds['map'])} frames/s)"
-    cached = record["assignment"]["native"] + record["assignment"]["alien"]
-    if cached:
-        line += f", {cached} of them cached"
-    written = [] if out is None else [_written(os.fspath(out), [*record.get("files", []), "run.json"])]
-    return "\n".join([line, *_reused(record), *(f"error: {error}" for error in record["errors"]), *written])
-
-
-def _reused(record: Record) -> list[str]:
-    """Say how many frames earlier runs had mapped, or why all were mapped again; nothing if there were none."""
-    total, reused, reason = record["frames"], record["reused"]["frames"], record["reused"]["reason"]
-    every = f"all {total:,} frames were" if total > 1 else "the frame was"
-    if not reused:
-        return [f"{every} mapped again: {reason}"] if reason else []
-    where = record["pairs_directory"]
-    before = f"pairs in {where}" if where else "by updates" if "live" in record else "by a run that did not end"
-    told = f"mapped before ({'; '.join(filter(None, [before, reason]))})"
-    if reused == total:
-        return [f"{every} {told}"]
-    return [f"{reused:,} of {total:,} frames were {told}, {total - reused:,} now"]
-
-
-def _written(out: str, files: Sequence[str]) -> str:
-    """Say where a run left its files, and which; in a folder of many, how many."""
-    return f"written to {out}: {', '.join(files) if len(files) <= MOST_FILES else count(len(files), 'file')}"
-
-
-def _means_text(name: str, table: Table, told: Uncertainty) -> str:
-    """Return a line for each mean of a table: its interval, what that is made of, and from when it is equilibrated."""
-    lines = []
-    for column, mean in told["means"].items():
-        estimate = Estimate(
-            value=mean["mean"],
-            low=mean["low"],
-            high=mean["high"],
-            level=told["level"],
-            error=math.nan,
-            n_eff=mean["n_eff"],
-            blocks=mean["blocks"],
-            method=mean["method"],
-            converged=mean["blocks"] > 0,
-        )
-        line = f"mean of {printable(table.label(column))}: {estimate}"
-        if mean["start_ps"] is not None and mean["blocks"]:
-            since = f"from {mean['start_ps']:g} ps"
-            line += f", {since} on" if mean["cut"] else f", equilibrated {since}"
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def _image(label: str, analysis: Analysis, outcome: Any) -> str:
-    from himach.output.plots import figure, png
+def _figure_html(label: str, caption: str, analysis: Analysis, outcome: Any) -> str:
+    """Return the plot with its caption, which is what there is of it for who does not see it."""
+    from himach.output.figures.picture import png, width_on_screen
+    from himach.output.figures.plots import figure
 
     try:
-        data = base64.b64encode(png(figure([(label, analysis, outcome)]))).decode()
+        picture = figure([(label, analysis, outcome)])
+        data, width = base64.b64encode(png(picture)).decode(), width_on_screen(picture)
     except Exception as error:  # the tables are worth showing although the user's plot() failed
         return f"<pre>plot() of {html.escape(label)} failed: {html.escape(f'{type(error).__name__}: {error}')}</pre>"
-    return f'<div><img alt="{html.escape(label)}" style="max-width:640px" src="data:image/png;base64,{data}"></div>'
+    told = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
+    shown = f'alt="Plot of {html.escape(label)}" style="width:{width}px;max-width:100%"'
+    image = f'<img {shown} src="data:image/png;base64,{data}">'
+    return f'<figure style="margin:0.5em 0">{image}{told}</figure>'
 
 
 def _shape(part: Any) -> str:
@@ -383,15 +434,3 @@ def _shape(part: Any) -> str:
     if isinstance(part, np.ndarray) and part.ndim:
         return f"(array {part.shape})"
     return f"({type(part).__name__})"
-
-
-def _rate(rate: float) -> str:
-    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"

@@ -8,7 +8,16 @@ import re
 import sys
 import sysconfig
 
-__all__ = ["SCRIPT_MODULE", "file_of", "is_installed", "is_library", "is_own", "is_user_code", "own_modules"]
+__all__ = [
+    "SCRIPT_MODULE",
+    "file_of",
+    "is_found",
+    "is_installed",
+    "is_library",
+    "is_own",
+    "is_user_code",
+    "own_modules",
+]
 
 #: Beginning of the names of modules that scripts are, which every rank of a run loads.
 SCRIPT_MODULE = "himach_script_"
@@ -53,6 +62,25 @@ def file_of(module: str) -> str:
     """Return the file of a loaded module, "" if it has none."""
     file = getattr(sys.modules.get(module), "__file__", None)
     return file if isinstance(file, str) else ""
+
+
+def is_found(module: str) -> bool:
+    """Tell whether another process that imports a module by its name gets this one.
+
+    It does not if nothing on the import path has that name, as with a plug-in or a test that pytest loaded from its
+    file, and if something else has: some packages install their tests as ``tests``.
+    """
+    top = module.partition(".")[0]
+    spec = next(filter(None, (finder.find_spec(top, None) for finder in sys.meta_path)), None)
+    if spec is None or top not in sys.modules:
+        return spec is not None
+    if spec.has_location and spec.origin:
+        return os.path.realpath(spec.origin) == os.path.realpath(file_of(top))
+    if spec.submodule_search_locations is None:
+        return True
+    # A folder without __init__.py, or several of that name.
+    folders = [os.path.join(os.path.realpath(folder), "") for folder in spec.submodule_search_locations]
+    return os.path.realpath(file_of(module)).startswith(tuple(folders))
 
 
 @functools.lru_cache(4096)

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from himach.errors import HimachError
 from himach.files import content_digest
-from himach.user_code import SCRIPT_MODULE, file_of, is_installed, is_library, is_own
+from himach.user_code import SCRIPT_MODULE, file_of, is_found, is_installed, is_library, is_own
 
 __all__ = [
     "ANY",
@@ -59,6 +59,7 @@ LARGE = 1 << 30
 #: What every group has of its own.
 _OF_GROUP = frozenset(
     {"_ix", "_u", "_cache", "_selections", "_selection_strings", "_base_group", "_lastupdate", "_derived_class"}
+    | {"convert_to"}  # which MDAnalysis leaves there when it is first asked for
 )
 #: What properties, methods and functions that were wrapped are made of.
 _WRAPPED = ("fget", "fset", "fdel", "__func__", "func", "__wrapped__", "py_func", "targetoptions")
@@ -143,7 +144,7 @@ class ValueDigests:
         self._handlers: dict[type, Handler | None] = dict.fromkeys((int, float, bool, type(None)))
         self._handlers[str] = lambda text: f"'{text}"  # a new object, so that pickle does not know it again
         self._handlers[bytes] = _bytes  # of which pickle writes whether two are one object, too
-        self._tops: dict[str, bool] = {}
+        self._importable: dict[str, bool] = {}
         self._open: dict[int, int] = {}
         self._things: dict[str, Any] = {}
 
@@ -265,7 +266,8 @@ class ValueDigests:
         function, arguments, state, *more = value.__reduce_ex__(4)
         attributes, slots = state if isinstance(state, tuple) else (state, None)
         attributes = {name: each for name, each in attributes.items() if name not in drop}
-        return function, arguments, attributes if slots is None else (attributes, slots), *more
+        kept = attributes if self.here else attributes or None  # in another process as of an object that has none
+        return function, arguments, kept if slots is None else (kept, slots), *more
 
     def _identity(self, value: Any) -> str:
         self.identities += 1
@@ -315,11 +317,11 @@ class ValueDigests:
         """Tell whether every process finds a module by its name: then what is in it does."""
         if name not in sys.modules or name == "__main__":
             return False
-        top = name.partition(".")[0]
-        if top not in self._tops:
+        if name not in self._importable:
+            top = name.partition(".")[0]
             known = top in sys.stdlib_module_names or top.startswith(SCRIPT_MODULE) or is_installed(file_of(top))
-            self._tops[top] = known or any(finder.find_spec(top, None) for finder in sys.meta_path)
-        return self._tops[top]
+            self._importable[name] = known or is_found(name)
+        return self._importable[name]
 
     def _wrapper(self, thing: Any) -> str | None:
         """Return the text of what was wrapped around a function, as by functools.lru_cache, numba or property."""

@@ -44,7 +44,7 @@ OPTIONAL = {
 
 @pytest.fixture
 def metadata():
-    text = (ROOT / "release" / "metadata.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "release" / "mdakits" / "metadata.yaml").read_text(encoding="utf-8")
     return needs.module("yaml").safe_load(text)
 
 

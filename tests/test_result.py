@@ -91,7 +91,9 @@ def test_plots_are_figures_that_show_themselves():
     figure = Result([Drawn(), Plain(), Drawn()], [OUTCOME] * 3, make_record(Drawn())).plot()
     assert isinstance(figure, Figure)
     assert [axes.get_title() for axes in figure.axes] == ["Drawn", "Drawn-2"]
-    assert figure._repr_png_().startswith(b"\x89PNG")
+    data, metadata = figure._repr_png_()
+    assert data.startswith(b"\x89PNG")
+    assert metadata == {"width": 488}  # not the 975 that there are for print
 
 
 def test_plots_go_where_they_are_asked_to():
@@ -246,3 +248,32 @@ def test_frames_that_were_mapped_before_have_a_line(frames, reused, reason, pair
     assert str(result).splitlines()[3:] == ([] if line is None else [line])
     if line is not None:
         assert f"<br>{line}</div>" in result._repr_html_()
+
+
+def test_a_notebook_is_told_what_a_figure_shows_and_how_sure_a_table_is():
+    record = make_record(Drawn())
+    record["analyses"][0]["caption"] = "How far <atoms> go."
+    record["uncertainty"] = {
+        "t": {
+            "method": "", "level": 0.95, "blocks": 4, "n_eff": 41.0, "start_ps": 120.0, "replicas": None,
+            "half_widths": {},
+            "means": {"d": {
+                "mean": 2.31, "low": 2.28, "high": 2.34, "n_eff": 41.0, "blocks": 5, "method": "", "start_ps": 120.0,
+                "cut": False, "halves": [0.01, -0.1, 0.12],
+            }},
+        }
+    }  # fmt: skip
+    outcome = {"t": himach.Table({"d": himach.Column([2.3, 2.32], "Å")}), "x": [1, 2]}
+    page = Result([Drawn()], [outcome], record)._repr_html_()
+    Balanced(page)
+    line = "mean of d / Å: 2.31 [2.28, 2.34] (95 %, 5 blocks, N_eff 41), equilibrated from 120 ps"
+    line += "; first and second half agree"
+    places = [
+        page.index(text) for text in ("<table>", "<figure", '<img alt="Plot of Drawn"', f"<p>{line}</p>", "10 frames")
+    ]
+    assert places == sorted(places)
+    assert "<figcaption>How far &lt;atoms&gt; go.</figcaption>" in page
+    assert page.count('<th scope="col"') == 1
+    both = Result([Drawn(), Plain()], [outcome, 3], {**record, "uncertainty": {"Drawn/t": record["uncertainty"]["t"]}})
+    assert f"<p>{line}</p>" in both._repr_html_()
+    assert both.text().endswith(line)

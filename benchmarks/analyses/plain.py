@@ -5,8 +5,8 @@ from MDAnalysis.lib.mdamath import box_volume
 
 import himach
 from himach.examples.common import width
-from himach.examples.msd import Msd
-from himach.examples.rdf import COUNTS, FINE, WIDTH, Rdf
+from himach.examples.liquids.msd import Msd
+from himach.examples.liquids.rdf import COUNTS, FINE, WIDTH, Rdf
 from himach.uncertainty import block_row
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 import himach
-from himach.kernels import rmsd
+from himach.kernels import gyration, rmsd
 
 
 class Shape(himach.Analysis):
@@ -13,12 +13,10 @@ class Shape(himach.Analysis):
 
     def setup(self, universe):
         """Remember masses and the first frame."""
-        self.masses = universe.atoms.masses / universe.atoms.masses.sum()
+        self.masses = universe.atoms.masses
         self.reference = universe.atoms.positions.copy()
 
     def map(self, frame):
         """Yield a row."""
-        positions = frame.positions.astype(np.float64)
-        deviations = positions - self.masses @ positions
-        gyration = float(np.sqrt(self.masses @ (deviations * deviations).sum(axis=1)))
-        yield himach.Row(rmsd=rmsd(frame.positions, self.reference), rg=gyration)
+        tensor = gyration(frame.positions, self.masses)
+        yield himach.Row(rmsd=rmsd(frame.positions, self.reference), rg=math.sqrt(tensor.trace()))

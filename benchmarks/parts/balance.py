@@ -54,7 +54,7 @@ def measure(world: World, frames: int, repeats: int) -> list[tuple[float, list[i
         share = assign(world, None, range(frames))
         slow = comm.rank == comm.size - 1
         analysis = Busy(rank=comm.rank, seconds=SECONDS * (SLOWER if slow else 1))
-        _, passed = timed_pass(comm, analysis, frames, share.take)
+        _, passed = timed_pass(world, analysis, frames, share.take)
         share.close()
         done = dict(passed.results[0]) if passed.results else {}
         found.append((passed.seconds["map"], [done.get(rank, 0) for rank in range(comm.size)]))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach import uncertainty
-from himach.examples.displacements import (
+from himach.examples.liquids.displacements import (
     UNIT,
     block_lags,
     block_msd,

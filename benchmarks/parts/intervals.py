@@ -33,6 +33,19 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "rdf": ("nanopore", {"a": "name K"}),
     "msd": ("nanopore", {"selection": "name K"}),
     "hydrogen-bonds": ("villin", {}),
+    "rmsf": ("villin", {}),
+    "radius-of-gyration": ("villin", {}),
+    "geometry": ("villin", {"distances": ["ends=resid 1; resid 35"]}),
+    "sasa": ("villin", {"by": "residue"}),
+    "contacts": ("villin", {}),
+    "secondary-structure": ("villin", {}),
+    "clusters": ("villin", {"cutoff": 0.9}),
+    "pca": ("villin", {}),
+    "density": ("nanopore", {}),
+    "dielectric": ("water", {"charges": ["name OW = -0.8476", "name HW1 HW2 = 0.4238"]}),
+    "velocity-autocorrelation": ("argon", {"selection": "all", "tau_max": 60}),
+    "lipid-order": ("membrane", {}),
+    "membrane": ("membrane", {}),
 }
 
 

@@ -82,6 +82,13 @@ def _cases(universe: Any) -> Iterator[Case]:
         lambda: kernels.neighbors(water, None, 3.5, box)[1].size,
         lambda: distances.self_capped_distance(water, 3.5, box=box)[1].size,
     )
+    heavy = universe.select_atoms("protein and not name H*")
+    heavy_positions, of = heavy.positions, heavy.resindices
+    yield Case(
+        f"contacts: {heavy.n_residues} residues, {len(heavy)} heavy atoms, 4.5 Å",
+        lambda: kernels.contacts(heavy_positions, of, None, None, 4.5, box, False),
+        lambda: _joined(of[distances.self_capped_distance(heavy_positions, 4.5, box=box, return_distances=False)]),
+    )
     yield Case(
         f"histogram: {len(ions)} ions and water oxygens, 8 Å",
         lambda: kernels.histogram(ions, water, 8.0, 100, box),
@@ -100,6 +107,28 @@ def _cases(universe: Any) -> Iterator[Case]:
         lambda: rms.rmsd(turned, alpha, center=True, superposition=True),
         1e-3,
     )
+    chain = universe.select_atoms("protein")
+    chain_positions, chain_masses = chain.positions, chain.masses
+    yield Case(
+        f"gyration: shape of {len(chain)} protein atoms",
+        lambda: np.linalg.eigvalsh(kernels.gyration(chain_positions, chain_masses)),
+        lambda: np.sort(chain.gyration_moments()),
+        1e-3,
+    )
+    quadruples = np.array([each.indices for each in universe.select_atoms("protein").residues.phi_selections() if each])
+    yield Case(
+        f"dihedrals: phi of {len(quadruples)} residues",
+        lambda: kernels.dihedrals(every, quadruples, box),
+        lambda: np.degrees(distances.calc_dihedrals(*(every[place] for place in quadruples.T), box=box)),
+        2e-3,
+    )
+    bonds = chain.bonds.indices
+    yield Case(
+        f"order_parameters: {len(bonds)} bonds of the protein",
+        lambda: kernels.order_parameters(every, bonds, box=box) / 2**30,
+        lambda: _order(distances.minimize_vectors(every[bonds[:, 1]] - every[bonds[:, 0]], box)),
+        1e-2,
+    )
     solvent = universe.select_atoms("resname SOL")
     masses, residues = solvent.masses, solvent.resindices - solvent.resindices[0]
     positions = solvent.positions
@@ -110,6 +139,16 @@ def _cases(universe: Any) -> Iterator[Case]:
         1e-3,
     )
     yield Case("wrap: all atoms", lambda: kernels.wrap(every, box), lambda: distances.apply_PBC(every, box))
+
+
+def _order(vectors: Any) -> Any:
+    """Return the sum of the order parameters of bonds along z."""
+    return np.sum(1.5 * vectors[:, 2] ** 2 / np.sum(vectors**2, axis=1) - 0.5)
+
+
+def _joined(pairs: Any) -> Any:
+    """Return each pair of groups once, in order, of those that are not one."""
+    return np.unique(np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1), axis=0)
 
 
 def _in_order(pairs: Any, found: Any) -> Any:

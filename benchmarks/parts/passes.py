@@ -12,13 +12,13 @@ import numpy.typing as npt
 from himach.analysis import Analysis
 from himach.engine import Memory, Passed, Work, run_pass
 from himach.frame import Frame, RawFrame
-from himach.parallel.communicator import Communicator
+from himach.parallel.communicator import World
 
 __all__ = ["timed_pass"]
 
 
 def timed_pass(
-    comm: Communicator,
+    world: World,
     analysis: Analysis,
     frames: int,
     take: Callable[[], npt.NDArray[np.int64] | None],
@@ -39,10 +39,10 @@ def timed_pass(
         times = (numbers + rng.random(len(numbers))).tolist()
         return map(RawFrame, numbers.tolist(), times, repeat(positions), rng.random((len(numbers), 6), np.float32))
 
-    comm.barrier()
+    world.comm.barrier()
     start = perf_counter()
     passed = run_pass(
-        comm,
+        world,
         [[analysis]],
         Work(
             range(frames),
@@ -53,4 +53,4 @@ def timed_pass(
         ),
         memory=memory,
     )
-    return max(comm.allgather(perf_counter() - start)), passed
+    return max(world.comm.allgather(perf_counter() - start)), passed

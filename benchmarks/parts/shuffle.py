@@ -21,7 +21,7 @@ from himach.engine import Memory, Passed
 from himach.frame import Frame
 from himach.io.store.sizes import parse_size, show_size
 from himach.launch.memory import scratch_directory
-from himach.parallel.communicator import Communicator, World
+from himach.parallel.communicator import World
 
 from ..harness.interleave import seconds
 from ..harness.options import RANKS, beside, count, repeats
@@ -104,7 +104,7 @@ def measure(world: World, frames: int, repeats: int) -> dict[str, list[tuple[flo
     found = {}
     for what, columns in KINDS.items():
         made = columns(min(frames, MADE), world.comm.rank)
-        runs = [_shuffle(world.comm, Last(made), frames) for _ in range(repeats)]
+        runs = [_shuffle(world, Last(made), frames) for _ in range(repeats)]
         found[what] = [(seconds, dict(passed.seconds)) for seconds, passed in runs]
     return found
 
@@ -139,7 +139,7 @@ def measure_spill(world: World, what: str, frames: int, limit: int) -> dict[str,
     made = KINDS[what](MADE, world.comm.rank)
     memory = Memory(limit // world.node.size, scratch_directory())
     before = sum(world.comm.allgather(_peak()))
-    seconds, passed = _shuffle(world.comm, Last(made), frames, memory)
+    seconds, passed = _shuffle(world, Last(made), frames, memory)
     return {
         "pairs": passed.pairs,
         "seconds": seconds,
@@ -150,15 +150,15 @@ def measure_spill(world: World, what: str, frames: int, limit: int) -> dict[str,
     }
 
 
-def _shuffle(comm: Communicator, analysis: Last, frames: int, memory: Memory | None = None) -> tuple[float, Passed]:
-    own = np.arange(comm.rank, frames, comm.size)
+def _shuffle(world: World, analysis: Last, frames: int, memory: Memory | None = None) -> tuple[float, Passed]:
+    own = np.arange(world.comm.rank, frames, world.comm.size)
     tasks = iter(range(0, len(own), TASK))
 
     def take() -> npt.NDArray[np.int64] | None:
         start = next(tasks, None)
         return None if start is None else own[start : start + TASK]
 
-    seconds, passed = timed_pass(comm, analysis, frames, take, memory)
+    seconds, passed = timed_pass(world, analysis, frames, take, memory)
     if passed.pairs != frames * PER_FRAME:
         raise AssertionError(f"{passed.pairs} pairs came of {frames} frames")
     return seconds, passed

@@ -78,7 +78,7 @@ def measure(world: World, frames: int, uneven: bool, memory: int) -> dict[str, A
     analysis.setup(None)
     before = max(comm.allgather(_peak()))
     limit = Memory(memory // world.node.size, scratch_directory())
-    seconds, passed = timed_pass(comm, analysis, frames, _tasks(comm.rank, comm.size, frames).__next__, limit, uneven)
+    seconds, passed = timed_pass(world, analysis, frames, _tasks(comm.rank, comm.size, frames).__next__, limit, uneven)
     peaks = comm.allgather(_peak())
     if passed.results is not None and sum(count for count, _ in passed.results[0].values()) != frames:
         raise AssertionError(f"{frames} frames were counted as {passed.results[0]}")

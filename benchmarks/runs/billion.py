@@ -1,11 +1,14 @@
 """Runs over very many frames of one atom: whether they are complete, what a rank holds at most, when map() begins.
 
 Frames are counted by key, 1,000 keys: over a DCD file that four ranks read as four nodes, over ten times as many frames
-that are computed, of which every tenth is read, and over a tenth of the DCD's by 64 ranks.
+that are computed, of which every tenth is read, and over a tenth of the DCD's by 64 ranks. And `rmsd` of a tenth of
+them is written, a row a frame: what memory the rank with the outcome takes beside the others, and whether the file is
+that of a run on one rank.
 """
 
 from __future__ import annotations
 
+import shutil
 import struct
 import threading
 import time
@@ -20,6 +23,7 @@ import click
 import numpy as np
 
 import himach
+from himach.files import content_digest
 from himach.parallel.communicator import World
 
 from ..harness.figures import report
@@ -37,6 +41,7 @@ BASE, FRAME = 300e6, 3
 #: Bytes that each of many ranks may hold, of those of all together.
 EACH = 110e6
 START = 20.0  # seconds from the call to the first map()
+FIRST = 1.2  # what the first rank may hold of a table, beside the mean of the others
 
 _ATOM = f"{1:5d}{'ATOM':5}{'AR':>5}{1:5d}" + 3 * f"{0:8.3f}"
 _TOPOLOGY = f"one atom\n    1\n{_ATOM}\n" + 3 * f"{1:10.5f}" + "\n"
@@ -55,7 +60,7 @@ class _Case:
     apart: bool
 
 
-@only("dcd, computed or many")
+@only("dcd, computed, many or rows")
 @click.option("--frames", type=count, default="1e8", show_default=True, help="Frames of one atom that a run reads.")
 @click.option("--ranks", type=click.IntRange(min=1), default=4, show_default=True, help="Ranks, each a node.")
 @click.option("--many", type=click.IntRange(min=1), default=64, show_default=True, help="Ranks of one node.")
@@ -66,6 +71,39 @@ def main(frames: int, only: Sequence[str], ranks: int, many: int, directory: Pat
         for case in _cases(place, frames, ranks, many):
             if not only or case.name in only:
                 _run(case, place)
+        if not only or "rows" in only:
+            _run_rows(place, max(1, frames // 10), ranks)
+
+
+def _run_rows(place: Path, frames: int, ranks: int) -> None:
+    """Write the table of `rmsd` over computed frames, on several ranks and on one."""
+    topology, trajectory = place / "one.gro", place / "rows.computed"
+    topology.write_text(_TOPOLOGY)
+    trajectory.write_text(f"{frames}\n")
+    digests = []
+    for size in (ranks, 1):
+        began, out = time.time(), place / f"rows-{size}"
+        found = on_ranks(size, measure_rows, str(trajectory), str(topology), str(out), apart=True)
+        print(f"rows: {frames:,} frames, {size} rank{'s' * (size > 1)}, {time.time() - began:.1f} s")
+        print(f"  seconds: { {name: f'{value:.1f}' for name, value in found['seconds'].items()} }")
+        digests.append(content_digest(str(out / "rmsd.csv")))
+        shutil.rmtree(out)
+        if size > 1:
+            first, *others = found["peaks"]
+            report(
+                f"  peak memory of the first rank ({first / 1e6:.0f} MB) beside the others'",
+                f"{first / np.mean(others):.2f} times",
+                f"{FIRST} times",
+            )
+    report("  the file is that of one rank", "yes" if digests[0] == digests[-1] else "NO", "yes")
+
+
+def measure_rows(world: World, trajectory: str, topology: str, out: str) -> dict[str, Any]:
+    """Write the table of `rmsd` on the ranks of `world`; return each rank's peak of memory, and the seconds."""
+    import_module("himach.benchmarks.analyses.computed")  # makes its format known
+    rmsd = himach.examples.load("rmsd")(selection="all", fit="none")
+    result = himach.run(rmsd, trajectory, topology, cache="off", progress=False, out=out)
+    return {"peaks": world.comm.gather(_peak()), "seconds": result.record["seconds"]}
 
 
 def _cases(place: Path, frames: int, ranks: int, many: int) -> Sequence[_Case]:

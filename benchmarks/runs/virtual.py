@@ -181,7 +181,7 @@ def runs_of(world: World, names: Sequence[str], topology: str, trajectory: str) 
     """
     _to_scale()
     from himach.benchmarks.analyses import calibrated
-    from himach.opening.options import StageOptions
+    from himach.staging.options import StageOptions
     from himach.staging.stage import stage
 
     found: dict[str, dict[str, Any]] = {}

@@ -115,8 +115,13 @@ class PairsDirectory:
         self.path = path
         self._lock: Lock | None = None
 
-    def claim(self) -> None:
+    def claim(self, members: bool = False) -> None:
         """Make the directory, hold it against other runs, and sweep what killed ones left.
+
+        Parameters
+        ----------
+        members
+            Whether members of an ensemble have folders in it.
 
         Raises
         ------
@@ -126,7 +131,8 @@ class PairsDirectory:
         try:
             if not self.path.exists():
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._check()
+            if not members:
+                self._check()
             self._lock = Lock(self.path / LOCK)
         except HeldError as error:
             raise UsageError(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyroaring import BitMap64
@@ -36,11 +36,14 @@ class KeptFrames:
         The output directory that it lies in, if nobody asked for it: then a run there did not end.
     holder
         The process that works there, as far as that can be told; "" for none.
+    members
+        Folders of the members of an ensemble there.
     """
 
     path: Path
     out: Path | None
     holder: str
+    members: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class Entry:
         What is different in the one that was used last, a sentence each.
     bad
         Why parts cannot be used, a sentence each.
+    member
+        The folder of the member of an ensemble whose they are; "" where there is none.
     """
 
     analysis: str
@@ -84,6 +89,7 @@ class Entry:
     trajectory: Sequence[str]
     differs: list[str]
     bad: list[str]
+    member: str = ""
 
 
 @dataclass
@@ -97,19 +103,34 @@ class Evicted:
 def kept_in(path: Path) -> KeptFrames | None:
     """Return where pairs are kept: here, or under the output directory of a run that did not end; None: nowhere."""
     for place in (path, path / FOLDER / PAIRS):
-        try:
-            if not PairsDirectory(place).labels():
-                continue
-        except (FileNotFoundError, NotADirectoryError):
+        members = _members_in(place)
+        if not members and not _labels(place):
             continue
         if _out_of(place) is None:
-            return KeptFrames(place, None, holder(place / LOCK))
-        return KeptFrames(place, _out_of(place), holder(place.parent / CLAIM_LOCK))
+            return KeptFrames(place, None, holder(place / LOCK), members)
+        return KeptFrames(place, _out_of(place), holder(place.parent / CLAIM_LOCK), members)
     return None
 
 
+def _members_in(place: Path) -> list[Path]:
+    """Return the folders of members of an ensemble: directories of kept pairs, beside which there is nothing."""
+    own = _labels(place)
+    folders = [path for path in sorted(place.iterdir()) if not path.name.startswith(".")] if place.is_dir() else []
+    others = [folder for folder in folders if folder.name not in own]
+    found = [folder for folder in others if _labels(folder)]
+    foreign = [path for path in others if path not in found and not (path.is_dir() and not any(path.glob("[!.]*")))]
+    return [] if foreign else found
+
+
+def _labels(place: Path) -> list[str]:
+    try:
+        return PairsDirectory(place).labels()
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def entries(path: Path, verify: bool = False) -> list[Entry]:
-    """Return what is in a directory of kept pairs: by analysis, the generation used last first.
+    """Return what is in a directory of kept pairs: by analysis, the generation used last first; then by member.
 
     Parameters
     ----------
@@ -120,10 +141,12 @@ def entries(path: Path, verify: bool = False) -> list[Entry]:
     """
     directory = PairsDirectory(path)
     found = []
-    for label in directory.labels():
+    for label in _labels(path):
         there = [one for one in directory.generations(label) if one.fingerprint is not None or one.parts()]
         generations = sorted(there, key=_used, reverse=True)
         found += [_entry(label, generation, generations[0], verify) for generation in generations]
+    for folder in _members_in(path):
+        found += [replace(one, member=folder.name) for one in entries(folder, verify)]
     return found
 
 
@@ -149,17 +172,18 @@ def evict_chosen(path: Path, analysis: str | None, number: int | None = None, *,
     kept = kept_in(path)
     if kept is None:
         return Evicted()
-    with _claimed(kept) as directory:
+    with _claimed(kept):
         there = [one for one in entries(kept.path) if analysis in (None, one.analysis)]
         if not there:
-            raise UsageError(f"no pairs of {analysis} are kept in {path}{nearest(str(analysis), directory.labels())}")
+            known = {one.analysis for one in entries(kept.path)}
+            raise UsageError(f"no pairs of {analysis} are kept in {path}{nearest(str(analysis), known)}")
         chosen = [one for one in there if number in (None, one.generation) and not (older and one.last)]
         if number is not None and not chosen:
             numbers = ", ".join(sorted({str(one.generation) for one in there}))
             raise UsageError(f"generation {number} is not kept in {path}; there is {numbers}")
         try:
             for one in chosen:
-                directory.evict(one.analysis, one.generation)
+                PairsDirectory(kept.path / one.member).evict(one.analysis, one.generation)
         except OSError as error:
             raise UsageError(f"pairs {path} cannot be deleted: {error.filename}: {error.strerror}") from None
     return Evicted(len(chosen), sum(one.nbytes for one in chosen))
@@ -237,23 +261,34 @@ def _used(generation: FingerprintVersion) -> tuple[bool, float]:
 
 
 @contextmanager
-def _claimed(kept: KeptFrames) -> Iterator[PairsDirectory]:
-    """Have a directory of kept pairs while no run has it."""
+def _claimed(kept: KeptFrames) -> Iterator[None]:
+    """Have a directory of kept pairs, and all of its members', while no run has it."""
     directory = PairsDirectory(kept.path)
     claim = None
     try:
         if kept.out is not None:
             claim = Claim(kept.out)
-        directory.claim()
-        yield directory
+        directory.claim(members=bool(kept.members))
+        with ExitStack() as held:
+            for folder in kept.members:
+                member = PairsDirectory(folder)
+                held.callback(_emptied, folder)
+                held.callback(member.release)
+                member.claim()
+            yield
     except OSError as error:
         raise UsageError(f"pairs {kept.path} cannot be deleted: {error.strerror}") from None
     finally:
         directory.release()
         if claim is not None:
-            with suppress(OSError):  # if it is empty
-                kept.path.rmdir()
+            _emptied(kept.path)
             claim.release()
+
+
+def _emptied(folder: Path) -> None:
+    """Delete a folder if it is empty."""
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _out_of(place: Path) -> Path | None:

@@ -96,7 +96,12 @@ class MapFingerprint:
 
 
 def map_fingerprint(
-    analysis: Analysis, universe: Universe, *, dataset: OriginStamp, frames: Selected
+    analysis: Analysis,
+    universe: Universe,
+    *,
+    dataset: OriginStamp,
+    frames: Selected,
+    steps: Mapping[str, Any] | None = None,
 ) -> MapFingerprint:
     """Return what makes the map of an analysis. On the first rank.
 
@@ -110,6 +115,8 @@ def map_fingerprint(
         Stamp of the trajectory as it is.
     frames
         The selected frame numbers.
+    steps
+        What is done to each frame before, by name.
     """
     home = own_classes(analysis)[0].__module__
     parameters = {parameter.attribute for parameter in analysis.parameters().values()}
@@ -147,6 +154,7 @@ def map_fingerprint(
         "files": dict(_files(analysis)),
         "keywords": dict(_keywords(dataset)),
         "topology": {"topology": (topology_digest(universe._topology), "")},
+        "steps": {name: _shown(value) for name, value in (steps or {}).items()},
         "selection": dict(_selection(names, analysis, dataset, frames)),
         "versions": {name: (version, version) for name, version in versions().items()},
     }
@@ -266,6 +274,7 @@ _SAID = {
     "files": "{name} has another content",
     "keywords": "the universe keyword {name} {before} is now {after}",
     "topology": "the topology is another",
+    "steps": "--{name} {before} is now {after}",
     "selection": "map() uses {name}, and the selection is another",
     "state": "{name} is another after setup()",
 }

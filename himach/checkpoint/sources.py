@@ -17,7 +17,7 @@ from himach.value_digest import ANY, REFLECTION
 __all__ = ["source_digest", "sources", "versions"]
 
 #: Of what kernels compute, and of what is kept: another one means another map.
-FORMAT = "4"
+FORMAT = "6"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 

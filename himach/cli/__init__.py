@@ -25,10 +25,11 @@ from himach.cli.pairs import pairs
 from himach.cli.plan import plan
 from himach.cli.run import run
 from himach.cli.stage import stage
-from himach.cli.trajectory import info, split
+from himach.cli.trajectory import convert, info, split
 from himach.errors import UsageError, as_himach
 from himach.launch.stop_requests import Terminated, terminate
 from himach.parallel.environment import promised_rank, under_launcher
+from himach.report.commands import COMMANDS as REPORT_COMMANDS
 
 __all__ = ["main"]
 
@@ -39,8 +40,10 @@ def himach() -> None:
     """Analyse molecular-dynamics trajectories in parallel."""
 
 
-for command in (run, analyses, info, split, stage, datasets, pairs, plan, cache, mount, bench):
+for command in (run, analyses, info, split, stage, convert, datasets, pairs, plan, cache, mount, bench):
     himach.add_command(command)
+for function in REPORT_COMMANDS:
+    himach.command()(function)
 
 
 def main(interrupt: Any = None) -> NoReturn:

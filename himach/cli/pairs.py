@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ def list_(directory: Path, verify: bool, as_json: bool) -> None:
     """List what is kept: analyses, generations, frames, pairs, bytes, last use.
 
     A generation has the pairs of one map: of the same code, parameters and data. DIR may also be the --out of a run
-    that did not end.
+    that did not end. Of an ensemble DIR has those of all members, and DIR/MEMBER those of one.
     """
     from himach.checkpoint.listing import entries
 
@@ -44,11 +45,11 @@ def list_(directory: Path, verify: bool, as_json: bool) -> None:
     elif kept is None:
         click.echo(f"no pairs are kept in {directory}")
     else:
-        rows = [("analysis", "generation", "frames", "pairs", "size", "last used"), *map(_row, found)]
-        click.echo(columns(rows, left=frozenset([0, 2, 5])))
+        click.echo(_rows(found, bool(kept.members)))
         for one in found:
             for reason in one.bad:
-                click.echo(f"{one.analysis}, generation {one.generation}: bad: {reason}")
+                of = f"member {one.member}: " if one.member else ""
+                click.echo(f"{of}{one.analysis}, generation {one.generation}: bad: {reason}")
         if kept.holder:
             click.echo(f"a run is under way: {kept.holder}")
     if verify and any(one.bad for one in found):
@@ -62,7 +63,7 @@ def list_(directory: Path, verify: bool, as_json: bool) -> None:
 @click.option("--older", is_flag=True, help="All generations but the one of each analysis that was used last.")
 @click.option("--all", "everything", is_flag=True, help="All that is kept.")
 def evict(directory: Path, analysis: str | None, generation: int | None, older: bool, everything: bool) -> None:
-    """Delete kept pairs, whole generations at a time.
+    """Delete kept pairs, whole generations at a time; of an ensemble those of all members.
 
     It is refused while a run has DIR.
     """
@@ -93,7 +94,11 @@ def described(kept: KeptFrames) -> str:
         lines += [("in use", f"a run is under way: {kept.holder}")]
     elif kept.out is not None:
         lines += [("unfinished", "a run did not end; the same command goes on from what is here")]
-    for one in entries(kept.path):
+    found = entries(kept.path)
+    if kept.members:
+        lines += [line for name in sorted({one.analysis for one in found}) for line in _of_ensemble(name, found)]
+        return f"{named_lines(lines)}\n\n{_rows(found, True)}"
+    for one in found:
         lines += [
             ("", ""),
             ("analysis", f"{one.analysis}, generation {one.generation}"),
@@ -120,12 +125,52 @@ def _existing(directory: Path) -> KeptFrames | None:
     return kept_in(directory)
 
 
-def _row(one: Entry) -> tuple[str, ...]:
+def _of_ensemble(analysis: str, found: Sequence[Entry]) -> list[tuple[str, str]]:
+    """Return what there is to say of an analysis's pairs of all members: of the generations that were used last."""
+    from himach.io.store.sizes import show_size
+
+    used = [one for one in found if one.analysis == analysis and one.last]
+    of = [len(one.covered) if one.of is None else one.of for one in used]
+    bad = [one.member for one in used if one.bad]
+    return [
+        ("", ""),
+        ("analysis", analysis),
+        ("members", f"{len(used):,}"),
+        ("frames", f"{sum(len(one.covered) for one in used):,} of {sum(of):,}"),
+        ("pairs", f"{sum(one.pairs for one in used):,}"),
+        ("size", show_size(sum(one.nbytes for one in used))),
+        ("last used", minute(max(one.used for one in used))),
+        *(("parameter", text) for text in _common([[f"{n} = {v}" for n, v in one.parameters.items()] for one in used])),
+        *([("bad", f"parts of {', '.join(bad)}")] if bad else []),
+    ]
+
+
+def _common(lists: Sequence[Sequence[str]]) -> list[str]:
+    """Return what all lists have."""
+    return [each for each in lists[0] if all(each in others for others in lists)]
+
+
+def _rows(found: Sequence[Entry], members: bool) -> str:
+    """Return a line for each entry below the names of its columns."""
     from himach.checkpoint.listing import shown_frames
     from himach.io.store.sizes import show_size
 
-    size, used = show_size(one.nbytes), minute(one.used)
-    return one.analysis, f"{one.generation}", shown_frames(one), f"{one.pairs:,}", size, used
+    names = ("analysis", "generation", "frames", "pairs", "size", "last used")
+    rows = [
+        (
+            one.analysis,
+            f"{one.generation}",
+            shown_frames(one),
+            f"{one.pairs:,}",
+            show_size(one.nbytes),
+            minute(one.used),
+        )
+        for one in found
+    ]
+    if not members:
+        return columns([names, *rows], left=frozenset([0, 2, 5]))
+    with_members = [(one.member, *row) for one, row in zip(found, rows, strict=True)]
+    return columns([("member", *names), *with_members], left=frozenset([0, 1, 3, 6]))
 
 
 def _plain(one: Entry) -> dict[str, Any]:
@@ -135,6 +180,7 @@ def _plain(one: Entry) -> dict[str, Any]:
     step, runs = stretches(one.covered)
     ranges = [[first, first + (count - 1) * step, step] for first, count in runs.tolist()]
     return {
+        **({"member": one.member} if one.member else {}),
         "analysis": one.analysis,
         "generation": one.generation,
         "used_last": one.last,

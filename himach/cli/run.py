@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from himach.cli.options import (
 from himach.cli.run_words import RunWords, complete_analyses, complete_parameters
 from himach.io.push.address import is_engine
 from himach.opening.options import LiveOptions, RunOptions
+from himach.output.figures.formats import figure_formats
 from himach.parallel.environment import promised_rank, under_launcher
 
 __all__ = ["run"]
@@ -44,11 +46,11 @@ def _check_files(analyses: tuple[str, ...], ctx: click.Context) -> None:
         )
 
 
-def _draw(wait: Callable[[], bytes]) -> bytes:
+def _draw(formats: Sequence[str], wait: Callable[[], bytes]) -> bytes:
     """Import Matplotlib while the ranks read, and draw what they found."""
-    from himach.output.plots import draw_when_asked
+    from himach.output.figures.drawing_process import draw_when_asked
 
-    return draw_when_asked(wait)
+    return draw_when_asked(wait, formats)
 
 
 @click.command(cls=RunWords)
@@ -129,7 +131,8 @@ def run(
     if "out" in given and not dry_run and promised_rank() == 0:
         from himach.launch.helper import helping
 
-        helper = ctx.with_resource(helping(_draw))  # before imports that start threads
+        ready = partial(_draw, figure_formats(given.get("figure", "png")))
+        helper = ctx.with_resource(helping(ready))  # before imports that start threads
     from himach.runner.commands import RunCommand
     from himach.runner.run import on_ranks
 

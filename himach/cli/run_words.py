@@ -94,7 +94,7 @@ def _parameters(spec: str) -> Iterator[str]:
     path, _, chosen = spec.partition(":")
     if spec in examples.BUILTINS:
         module, _, chosen = examples.BUILTINS[spec].partition(":")
-        path = str(Path(examples.__file__).with_name(f"{module.rpartition('.')[2]}.py"))
+        path = str(Path(examples.__file__).parent.joinpath(*module.split(".")[2:]).with_suffix(".py"))
     for name, body in _classes(Path(path)).items():
         if chosen in ("", name):
             yield from body

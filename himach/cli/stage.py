@@ -21,7 +21,7 @@ from himach.cli.options import (
     started_ranks,
     trajectories_argument,
 )
-from himach.opening.options import StageOptions
+from himach.staging.options import StageOptions
 
 __all__ = ["stage"]
 

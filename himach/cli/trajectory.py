@@ -1,8 +1,9 @@
-"""``himach info`` and ``himach split``: looking at trajectories, and making frame directories."""
+"""``himach info``, ``split`` and ``convert``: looking at trajectories, and writing them anew."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,16 +15,18 @@ from himach.cli.options import (
     ensemble_option,
     key_option,
     keywords_option,
+    options_of,
+    quiet_option,
+    ranks_option,
     required,
     server_option,
+    started_ranks,
     topology_option,
     trajectories_argument,
 )
 from himach.cli.pairs import described
 from himach.cli.text import columns
-
-#: Members of an ensemble that cannot be read and that an error names.
-MOST_NAMED = 5
+from himach.conversion.options import ConvertOptions
 
 
 @click.command(cls=Command)
@@ -78,6 +81,7 @@ def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...
     """Print what each member of an ensemble is; raises click.ClickException if one cannot be read."""
     from himach.errors import HimachError
     from himach.opening.description import describe_members
+    from himach.opening.member import some_of
     from himach.opening.member_table import members_of
     from himach.opening.options import parse_keywords
     from himach.parallel.quiet import quiet_ranks
@@ -88,8 +92,7 @@ def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...
     shown = [["" if cell is None else str(cell) for cell in column] for column in table.values()]
     click.echo(columns([list(table), *zip(*shown, strict=True)], frozenset(range(len(table)))))
     if bad:
-        more = f"; and {len(bad) - MOST_NAMED:,} more" if len(bad) > MOST_NAMED else ""
-        raise HimachError("; ".join(f"member {name}: {error}" for name, error in bad[:MOST_NAMED]) + more)
+        raise HimachError(some_of([f"member {name}: {error}" for name, error in bad], "; "))
 
 
 @click.command(cls=Command)
@@ -122,3 +125,35 @@ def split(
             trajectories, directory, topology, frames_per_file=frames_per_file, keywords=parse_keywords(keywords)
         )
     click.echo(f"{directory}: {n_frames} frames")
+
+
+@click.command(cls=Command)
+@click.argument("trajectories", nargs=-1, type=PATH, metavar="TRAJ...")
+@topology_option
+@ensemble_option
+@options_of(ConvertOptions)
+@cache_option
+@ranks_option
+@keywords_option
+@quiet_option
+@click.pass_context
+def convert(
+    ctx: click.Context, /, keywords: tuple[str, ...], ranks: int | None, oversubscribe: bool, **options: Any
+) -> None:
+    """Write a trajectory anew: whole, without jumps, centred, wrapped, fitted, in that order and one pass of all ranks.
+
+    The bytes are the same for any number of ranks. The topology of the written atoms is written beside them.
+    With --ensemble in place of TRAJ, {member} in the names of files stands for the name of each of many simulations.
+    """
+    from himach.conversion.commands import ConvertCommand
+    from himach.conversion.target import others_writing
+    from himach.runner.run import on_ranks
+
+    required(ctx, trajectories=options["trajectories"] or options["ensemble"])
+    given = {name: value for name, value in options.items() if value is not None}
+    command = ConvertCommand(keywords, given)
+    asked, started = command.options(), started_ranks(ranks, oversubscribe)
+    with others_writing(asked.files if started else []):
+        told = on_ranks(command, started)
+    if told is not None:
+        click.echo(told)

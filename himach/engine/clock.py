@@ -139,13 +139,24 @@ class FrameCosts:
 
     def of_rank(self, clock: Clock, pairs: int, keys: int, sent: int) -> RankTimes:
         """Return what this rank tells of itself."""
-        quantiles = np.quantile(self._times, np.linspace(0, 1, QUANTILES)).tolist() if self._times else []
+        quantiles = quantiles_of(self._times)
         sampled = max(1, self._sampled)
         seconds = clock.seconds
         return RankTimes(
             *(self.frames, pairs, keys, self.busy, self.cpu, self._read / sampled, self._compute / sampled),
             *(_drift(self._times), quantiles, seconds["shuffle"], seconds["reduce"], sent),
         )
+
+
+def quantiles_of(times: Sequence[float]) -> list[float]:
+    """Return `QUANTILES` quantiles of times, from the least to the largest; none of no times.
+
+    They are those of numpy.quantile(), which imports numpy.ma: a part of the time that a short run takes.
+    """
+    if not times:
+        return []
+    places = np.linspace(0, len(times) - 1, QUANTILES)
+    return list(np.interp(places, np.arange(len(times)), np.sort(times)).tolist())
 
 
 def _drift(times: Sequence[float]) -> float:

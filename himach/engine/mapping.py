@@ -15,7 +15,7 @@ from himach.engine.clock import FrameCosts
 from himach.engine.failures import RAISED, failure, place_of
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import Block
-from himach.engine.pairs.emission import Emission, RowEmission
+from himach.engine.pairs.emission import Emission, RowEmission, TableEmission
 from himach.engine.shuffle.packed import CompactBlock
 from himach.engine.shuffle.runs import OnDisk, Runs
 from himach.engine.stamps.growing import Stamps
@@ -201,15 +201,17 @@ def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, cos
                     raise single.unbound(raw, step, error) from error
                 single.map(frame)
             else:
-                # All frames are bound before the first map(), which may write to the positions it gets.
+                # All frames are bound before the first map(), which may write to the positions it gets; the first
+                # one's last, whose positions are the raw frame's own, and whose transformations write to them.
                 wanting = [mapper for mapper in mappers if step not in mapper.has]
-                for mapper, frame in [(mapper, mapper.bound(raw, step)) for mapper in wanting]:
+                for mapper, frame in [(mapper, mapper.bound(raw, step)) for mapper in wanting[::-1]][::-1]:
                     mapper.map(frame)
             done += 1
             if done == due:
                 due *= 2
                 for mapper in mappers:
                     mapper.check(now=done == 1, last=False)
+                    mapper.foresee(done)
             work.progress(done)
             if keeper is not None and keeper.due(sum(mapper.fresh_bytes for mapper in mappers)):
                 keep_now(mappers, keeper)
@@ -266,9 +268,15 @@ class Mapper:
         self._guard: Snapshot | None = None
         self._change: tuple[AnalysisError, Frame] | None = None  # that map() made, and the frame at which it was seen
         self._frame: Frame | None = None  # the last one
+        self._foreseen = False
         self._unchanged: int | None = None  # number of the last one after which nothing had changed
-        kind = RowEmission if analysis.yields_rows() else Emission
-        self._emission = Emission(Stamps()) if self._combines else kind(self.stamps, self.runs.room)
+        self._emission = Emission(Stamps()) if self._combines else self._begun(analysis)
+
+    def _begun(self, analysis: Analysis) -> Emission:
+        if analysis.then is not None:
+            return Emission(self.stamps, self.runs.room)
+        kind = TableEmission if analysis.yields_rows() else RowEmission
+        return kind(self.stamps, self.runs.room, self._frames)
 
     def begin(self, universe: Universe | None) -> None:
         """Remember what setup() left on the analysis, and on its Universe."""
@@ -300,6 +308,31 @@ class Mapper:
         change, frame = self._change
         place = None if error is None else place_of(self._analysis, "map", error)
         raise failure(self._analysis, "map", change, self._rank, frame, since=self._unchanged, place=place) from None
+
+    def foresee(self, done: int) -> None:
+        """Warn, once, of what will not fit, by what `done` frames gave: a table of rows, or the series of a key."""
+        memory, seen = self.runs.memory, max(done, len(self.stamps))
+        if self._foreseen or self._rank:
+            return
+        ratio, limit = len(self._frames) / seen, memory.table if self._emission.tabled else memory.limit
+        largest = int(self.runs.sizes().sum())
+        if largest * ratio > limit and not self._emission.tabled:
+            largest = self.runs.largest()
+        if largest * ratio <= limit:
+            return
+        self._foreseen = True
+        some = f"{largest / seen:,.0f} bytes a frame", f"{largest * ratio / 1e9:.2g} GB", f"{limit / 1e9:.2g} GB"
+        if self._emission.tabled:
+            text = (
+                "its table has some {}, {} in all frames, and {} may be taken: name a directory (out), into which all "
+            )
+            text += "ranks write their part"
+        else:
+            text = (
+                "map() yields some {} for one key, {} in all frames, for one rank to hold at reduce(), where pairs may "
+            )
+            text += "take {}: yield a himach.Row a frame, fold values in combine(), let pairs take more memory"
+        memory.warn(f"{self._analysis.label()}: {text.format(*some)}, or select fewer frames")
 
     def bound(self, raw: RawFrame, step: int) -> Frame:
         """Return the frame for `map()`, after the transformations that setup() added."""

@@ -11,14 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from himach.analysis import Analysis
 from himach.engine.clock import Clock, FrameCosts, RankTimes
 from himach.engine.mapping import Keeper, Mapper, Work, map_tasks
 from himach.engine.pairs.block import shards_for
 from himach.engine.reducing import Reducer, Together, unguarded
 from himach.engine.results import Results
+from himach.engine.rows import RowStore
+from himach.engine.shuffle.exchange import Exchange
 from himach.engine.shuffle.runs import Memory, Runs
-from himach.parallel.communicator import Communicator
+from himach.parallel.collective import largest
+from himach.parallel.communicator import World
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,8 @@ class Passed:
     ----------
     results
         For each analysis (for each chain, its last stage) its `Results`; None on all ranks but 0.
+    rows
+        For each analysis whose map() yielded rows, or can yield nothing else, those of this rank; else None.
     pairs
         Pairs that map() and, in chains, reduce() yielded on all ranks.
     mapped
@@ -41,22 +48,23 @@ class Passed:
         "map", "shuffle" and "reduce", each of the rank that took longest.
     parts
         About how many bytes of pairs there were, by parts of the key space (`himach.engine.reducing.PARTS`).
-    of_ranks
-        What each rank did.
+    own
+        What this rank did.
     """
 
     results: list[Results] | None
+    rows: list[RowStore | None]
     pairs: int
     mapped: list[int]
     shuffled: int
     spilled: int
     seconds: dict[str, float]
     parts: list[int]
-    of_ranks: list[RankTimes]
+    own: RankTimes
 
 
 def run_pass(
-    comm: Communicator,
+    world: World,
     analyses: Sequence[Sequence[Analysis]],
     work: Work,
     together: Together = unguarded,
@@ -67,7 +75,7 @@ def run_pass(
 
     Parameters
     ----------
-    comm
+    world
         All ranks.
     analyses
         For each analysis its chain: itself, then its `then`, and so on; setup() of all has been called.
@@ -86,7 +94,7 @@ def run_pass(
         Where a method of an analysis raised, or asked for what himach refuses; on all ranks if `together` sees to
         that.
     """
-    clock, costs = Clock(), FrameCosts()
+    comm, clock, costs = world.comm, Clock(), FrameCosts()
     memory = memory or Memory(sys.maxsize, Path(tempfile.gettempdir()))
     keeps = keeper is not None
     mappers = [
@@ -105,23 +113,28 @@ def run_pass(
         together(map_all)
         if keeper is not None:
             keeper.end()
-    reducers = [Reducer(comm, work.frames, clock, memory, together) for _ in analyses]
+    exchange = Exchange(world)
+    reducers = [Reducer(world, exchange, work.frames, clock, memory, together) for _ in analyses]
     results = [
         reducer.run(chain, mapper.runs, mapper.stamps)
         for reducer, chain, mapper in zip(reducers, analyses, mappers, strict=True)
     ]
     mapped = [mapper.pairs for mapper in mappers]
     pairs = sum(mapped) + sum(reducer.pairs for reducer in reducers)
-    shuffled = sum(reducer.shuffled for reducer in reducers)
-    own = costs.of_rank(clock, sum(mapped), sum(reducer.keys for reducer in reducers), shuffled)
-    totals = comm.allgather((pairs, shuffled, clock.seconds, memory.spilled, mapped, own))
+    own = costs.of_rank(clock, sum(mapped), sum(reducer.keys for reducer in reducers), exchange.sent)
+    exchange.close()
+    tables = [bool(reducer.rows.counts) for reducer in reducers]
+    n = len(analyses)
+    totals = world.total(np.array([pairs, exchange.sent, memory.spilled, *mapped, *tables], np.int64)).tolist()
+    tabled = [chain[0].yields_rows() or some > 0 for chain, some in zip(analyses, totals[3 + n :], strict=True)]
     return Passed(
         results=[result for result in results if result is not None] if comm.rank == 0 else None,
-        pairs=sum(total[0] for total in totals),
-        mapped=[sum(counts) for counts in zip(*(total[4] for total in totals), strict=True)],
-        shuffled=sum(total[1] for total in totals),
-        spilled=sum(total[3] for total in totals),
-        seconds={name: max(total[2][name] for total in totals) for name in clock.seconds},
+        rows=[reducer.rows if has else None for reducer, has in zip(reducers, tabled, strict=True)],
+        pairs=totals[0],
+        mapped=totals[3 : 3 + n],
+        shuffled=totals[1],
+        spilled=totals[2],
+        seconds=largest(comm, clock.seconds),
         parts=[sum(bytes_of) for bytes_of in zip(*(reducer.parts.tolist() for reducer in reducers), strict=True)],
-        of_ranks=[total[5] for total in totals],
+        own=own,
     )

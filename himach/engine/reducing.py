@@ -14,12 +14,13 @@ from himach.engine.clock import Clock
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import Block
 from himach.engine.results import Results, gathered
+from himach.engine.rows import RowStore
 from himach.engine.shuffle.exchange import Exchange
 from himach.engine.shuffle.runs import Memory, Runs
 from himach.engine.shuffle.waves import Shuffle
 from himach.engine.stages import Chaining, Concluding, Stage
 from himach.engine.stamps.growing import Stamps
-from himach.parallel.communicator import Communicator
+from himach.parallel.communicator import World
 from himach.selection import Selected
 
 T = TypeVar("T")
@@ -49,40 +50,38 @@ class Reducer:
         How many pairs the reduce() of a stage yielded for the next.
     keys
         How many keys this rank reduced, over all stages.
+    rows
+        Rows of a table by frame, those of this rank.
     parts
         int64 (SHARD_GROUPS,): about how many bytes of pairs shards have, over all ranks and stages; neighbours are one
         part.
     """
 
     def __init__(
-        self, comm: Communicator, frames: Selected, clock: Clock, memory: Memory, together: Together = unguarded
+        self, world: World, exchange: Exchange, frames: Selected, clock: Clock, memory: Memory, together: Together
     ) -> None:
         self.pairs = 0
         self.keys = 0
+        self.rows = RowStore(memory)
         self.parts: npt.NDArray[np.int64] = np.zeros(SHARD_GROUPS, dtype=np.int64)
-        self._exchange = Exchange(comm)
-        self._comm = comm
+        self._exchange = exchange
+        self._world = world
         self._frames = frames
         self._clock = clock
         self._memory = memory
         self._together = together
-
-    @property
-    def shuffled(self) -> int:
-        """Bytes that this rank sent to others."""
-        return self._exchange.sent
 
     def run(self, chain: Sequence[Analysis], runs: Runs, stamps: Stamps) -> Results | None:
         """Shuffle and reduce, stage after stage (collective); return the results on rank 0, None elsewhere."""
         *earlier, last = chain
         later = False
         for analysis in earlier:
-            stage = Chaining(analysis, self._comm.rank, later, Runs(self._memory, runs.shards))
+            stage = Chaining(analysis, self._world.comm.rank, later, Runs(self._memory, runs.shards))
             self._reduce(stage, runs, stamps)
             self.pairs += stage.pairs
             runs, stamps = stage.runs, stage.stamps
             later = True
-        end = Concluding(last, self._comm.rank, later)
+        end = Concluding(last, self._world.comm.rank, later, self.rows)
         self._reduce(end, runs, stamps)
         with self._clock("reduce"):
             return self._gather(end.results())
@@ -91,7 +90,7 @@ class Reducer:
         """Reduce every key of this rank's shards, wave by wave (collective)."""
         with self._clock("shuffle"):
             shuffle = Shuffle(
-                self._comm, self._exchange, runs, stamps, self._frames, self._memory.limit, self._together
+                self._world, self._exchange, runs, stamps, self._frames, self._memory.limit, self._together
             )
             self.parts += shuffle.sizes.reshape(SHARD_GROUPS, -1).sum(axis=1)
             self._together(partial(shuffle.prepare, 0))
@@ -108,7 +107,7 @@ class Reducer:
             shuffle.prepare(wave + 1)
 
     def _gather(self, found: list[Block]) -> Results | None:
-        received, _ = self._exchange.move([found, *[[] for _ in range(self._comm.size - 1)]])
-        if self._comm.rank != 0:
+        received, _ = self._exchange.move([found, *[[] for _ in range(self._world.comm.size - 1)]])
+        if self._world.comm.rank != 0:
             return None
         return gathered([block for blocks in received for block in blocks])

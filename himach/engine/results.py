@@ -15,7 +15,19 @@ from himach.errors import AnalysisError
 class Results(dict[Any, Any]):
     """A dict key -> result in the order of keys: what takes a dict, such as pandas or json, takes it."""
 
-    __slots__ = ()
+    __slots__ = ("_rows",)
+
+    @property
+    def rows(self) -> Any:
+        """The table of what map() yielded as `himach.Row`."""
+        try:
+            return self._rows
+        except AttributeError:
+            raise AnalysisError("there is no table of rows: map() yielded no himach.Row") from None
+
+    @rows.setter
+    def rows(self, table: Any) -> None:
+        self._rows = table
 
     def __repr__(self) -> str:
         shown = [f"{key!r}: {result!r}" for (key, result), _ in zip(self.items(), range(5), strict=False)]

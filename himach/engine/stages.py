@@ -16,8 +16,9 @@ from himach.engine.merging.merge import Keyed, Merge
 from himach.engine.merging.series import Series
 from himach.engine.pairs.block import Block, Form, objects
 from himach.engine.pairs.emission import Emission
-from himach.engine.pairs.keys import ENCODED, encode
+from himach.engine.pairs.keys import ENCODED, ROWS, encode
 from himach.engine.pairs.values import IMMUTABLE, snapshot
+from himach.engine.rows import RowChunk, RowStore
 from himach.engine.shuffle.runs import Runs
 from himach.engine.stamps.growing import Stamps
 from himach.errors import AnalysisError
@@ -26,10 +27,11 @@ from himach.errors import AnalysisError
 class Stage(ABC):
     """What is done with the series of one stage of a chain; `later` tells that it is not the chain's first.
 
-    `keys` is how many were reduced so far.
+    `keys` is how many were reduced so far. Rows of a table by frame, which nothing reduces, go to `rows`.
     """
 
-    def __init__(self, analysis: Analysis, rank: int, later: bool) -> None:
+    def __init__(self, analysis: Analysis, rank: int, later: bool, rows: RowStore | None = None) -> None:
+        self._rows = rows
         self._analysis = analysis
         self._rank = rank
         self._later = later
@@ -45,6 +47,10 @@ class Stage(ABC):
     def reduce(self, merge: Merge) -> None:
         """Reduce all keys of a merge."""
         for group in merge.many():
+            if group.width == ROWS and self._rows is not None:
+                for key, series in zip(group.plain, group.series, strict=True):
+                    self._rows.put(key, RowChunk.of(series.frames, series.times, series.values))
+                continue
             self.begin(group.width)
             self.keys += len(group.plain)
             if self._many:
@@ -53,7 +59,7 @@ class Stage(ABC):
                 self._reduce_each(group)
 
     def _reduce_each(self, group: Keyed) -> None:
-        reduce, take = _rows if self._analysis.yields_rows() else self._analysis.reduce, self.take
+        reduce, take = self._analysis.reduce, self.take
         pairs = self._combined(group) if self._combines else zip(group.plain, group.series, strict=True)
         for key, series in pairs:
             try:
@@ -98,11 +104,6 @@ class Stage(ABC):
             raise failure(self._analysis, "reduce_many", error, self._rank, key=(key,), items=results) from error
 
 
-def _rows(key: Any, series: Series) -> Any:
-    """Return frame numbers, times and rows of a table by frame (`himach.engine.pairs.emission.RowEmission`)."""
-    return series.frames, series.times, list(series.values)
-
-
 class Chaining(Stage):
     """Reduces every key to pairs for the next stage."""
 
@@ -133,8 +134,8 @@ class Chaining(Stage):
 class Concluding(Stage):
     """Reduces every key to its result."""
 
-    def __init__(self, analysis: Analysis, rank: int, later: bool) -> None:
-        super().__init__(analysis, rank, later)
+    def __init__(self, analysis: Analysis, rank: int, later: bool, rows: RowStore | None = None) -> None:
+        super().__init__(analysis, rank, later, rows)
         self._keys: list[Any] = []
         self._results: list[Any] = []
         self._blocks: list[Block] = []

@@ -4,7 +4,38 @@ Positions are float32 in Å, boxes as in ``frame.box``. Answers equal MDAnalysis
 decided or counted. Nothing here imports MDAnalysis.
 """
 
-from himach.kernels.molecules import centers, rmsd, unwrap, wrap
-from himach.kernels.search import histogram, neighbors, within
+from himach.kernels.angles import dihedrals, order_parameters
+from himach.kernels.molecules import (
+    centers,
+    deviation_sums,
+    gyration,
+    move,
+    rmsd,
+    rmsd_matrix,
+    superposition,
+    unwrap,
+    wrap,
+)
+from himach.kernels.proteins import dssp
+from himach.kernels.search import contacts, histogram, neighbors, within
+from himach.kernels.surface import sasa
 
-__all__ = ["centers", "histogram", "neighbors", "rmsd", "unwrap", "within", "wrap"]
+__all__ = [
+    "centers",
+    "contacts",
+    "deviation_sums",
+    "dihedrals",
+    "dssp",
+    "gyration",
+    "histogram",
+    "move",
+    "neighbors",
+    "order_parameters",
+    "rmsd",
+    "rmsd_matrix",
+    "sasa",
+    "superposition",
+    "unwrap",
+    "within",
+    "wrap",
+]

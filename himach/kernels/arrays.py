@@ -10,6 +10,8 @@ import numpy.typing as npt
 from himach.errors import UsageError
 
 MAX_ATOMS = 2**31 - 16
+#: Of an array that is copied in double precision.
+MAX_NUMBERS = 2**40
 
 
 def as_positions(name: str, positions: npt.ArrayLike) -> npt.NDArray[np.float32]:
@@ -19,6 +21,42 @@ def as_positions(name: str, positions: npt.ArrayLike) -> npt.NDArray[np.float32]
         raise UsageError(f"{name} must be an array of shape (n, 3), not {np.shape(positions)}")
     if len(array) > MAX_ATOMS:
         raise UsageError(f"{name} has {len(array)} positions; more than {MAX_ATOMS} are too many")
+    return array
+
+
+def as_output(out: npt.NDArray[np.float32] | None, kept: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return `out`, where as many positions as are `kept` can be written, or a new array for them if it is None.
+
+    It may be `kept`, but no part of it: what is written there would be read again.
+    """
+    n = len(kept)
+    if out is None:
+        return np.empty((n, 3), np.float32)
+    good = isinstance(out, np.ndarray) and out.shape == (n, 3) and out.dtype == np.float32
+    if not (good and out.flags.c_contiguous and out.flags.writeable):
+        raise UsageError(f"out must be a contiguous array of float32 that can be written, of shape ({n}, 3)")
+    if np.may_share_memory(out, kept) and out.ctypes.data != kept.ctypes.data:
+        raise UsageError("out lies in part where positions do; give positions themselves, or another array")
+    return out
+
+
+def as_structures(name: str, positions: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """Return `positions` as contiguous float32 (m, n, 3) of at least one atom, without a copy if they are."""
+    array = np.ascontiguousarray(_real(name, positions), dtype=np.float32)
+    if array.ndim != 3 or array.shape[2] != 3 or array.shape[1] == 0:
+        raise UsageError(f"{name} must be an array of shape (m, n, 3) with n > 0, not {np.shape(positions)}")
+    if array.size > MAX_NUMBERS:
+        raise UsageError(f"{name} has {array.size} numbers; more than {MAX_NUMBERS} are too many")
+    return array
+
+
+def as_backbone(name: str, positions: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """Return `positions` as contiguous float32 (n, 4, 3), without a copy if they are."""
+    array = np.ascontiguousarray(_real(name, positions), dtype=np.float32)
+    if array.ndim != 3 or array.shape[1:] != (4, 3):
+        raise UsageError(f"{name} must be an array of shape (n, 4, 3), not {np.shape(positions)}")
+    if 4 * len(array) > MAX_ATOMS:
+        raise UsageError(f"{name} has {4 * len(array)} positions; more than {MAX_ATOMS} are too many")
     return array
 
 
@@ -42,26 +80,96 @@ def as_weights(weights: npt.ArrayLike | None, n: int) -> npt.NDArray[np.float64]
     return array
 
 
-def as_groups(groups: npt.ArrayLike | None, n: int) -> tuple[npt.NDArray[np.int64] | None, int]:
+def as_doubles(name: str, numbers: npt.ArrayLike, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    """Return `numbers` as contiguous float64 of a shape."""
+    array = np.ascontiguousarray(_real(name, numbers), dtype=np.float64)
+    if array.shape != shape:
+        raise UsageError(f"{name} must have the shape {shape}, not {array.shape}")
+    return array
+
+
+def as_radii(radii: npt.ArrayLike, n: int) -> npt.NDArray[np.float64]:
+    """Return `radii` as contiguous float64 (n,), finite and not negative."""
+    array = np.ascontiguousarray(_real("radii", radii), dtype=np.float64)
+    if array.shape != (n,):
+        raise UsageError(f"radii must have the shape ({n},), one for each position, not {array.shape}")
+    if n and not 0 <= array.min() <= array.max() < np.inf:
+        raise UsageError(f"radii must be finite and not negative, not {array.min():g} to {array.max():g}")
+    return array
+
+
+def as_atoms(atoms: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
+    """Return `atoms` as contiguous int64 (m,) of places less than `n`."""
+    array = _integers("atoms", atoms)
+    if array.ndim != 1:
+        raise UsageError(f"atoms must be an array of shape (m,), not {array.shape}")
+    if len(array) and not 0 <= array.min() <= array.max() < n:
+        raise UsageError(f"atoms are places from 0 to {n - 1}, not {array.min()} to {array.max()}")
+    return array
+
+
+def as_groups(
+    groups: npt.ArrayLike | None, n: int, name: str = "groups", of: str = "position"
+) -> tuple[npt.NDArray[np.int64] | None, int]:
     """Return `groups` as contiguous int64 (n,), or None for one group, and the number of groups."""
     if groups is None:
         return None, 1
-    array = _integers("groups", groups)
+    array = _integers(name, groups)
     if array.shape != (n,):
-        raise UsageError(f"groups must have the shape ({n},), one for each position, not {array.shape}")
+        raise UsageError(f"{name} must have the shape ({n},), one for each {of}, not {array.shape}")
     if n and array.min() < 0:
-        raise UsageError(f"groups are numbers from 0, not {array.min()}")
+        raise UsageError(f"{name} are numbers from 0, not {array.min()}")
     return array, int(array.max()) + 1 if n else 0
+
+
+def as_places(name: str, places: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
+    """Return `places` as contiguous int64 (k,) of places less than `n`."""
+    array = _integers(name, places)
+    if array.ndim != 1:
+        raise UsageError(f"{name} must be an array of shape (k,), not {array.shape}")
+    if len(array) and not 0 <= array.min() <= array.max() < n:
+        raise UsageError(f"{name} are places from 0 to {n - 1}, not {array.min()} to {array.max()}")
+    return array
 
 
 def as_bonds(bonds: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
     """Return `bonds` as contiguous int64 (m, 2) of places less than `n`."""
-    array = _integers("bonds", bonds)
-    if array.ndim != 2 or array.shape[1] != 2:
-        raise UsageError(f"bonds must be an array of shape (m, 2), not {array.shape}")
+    array = as_rows("bonds", bonds, 2)
     if len(array) and not 0 <= array.min() <= array.max() < n:
         raise UsageError(f"bonds are between atoms 0 to {n - 1}, not {array.min()} to {array.max()}")
     return array
+
+
+def as_numbers(name: str, numbers: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
+    """Return integers as contiguous int64 (n,)."""
+    array = _integers(name, numbers)
+    if array.shape != (n,):
+        raise UsageError(f"{name} must have the shape ({n},), not {array.shape}")
+    return array
+
+
+def as_flags(name: str, flags: npt.ArrayLike, n: int) -> npt.NDArray[np.uint8]:
+    """Return what is true or false as contiguous uint8 (n,)."""
+    array = np.ascontiguousarray(flags)
+    if array.dtype.kind != "b" or array.shape != (n,):
+        raise UsageError(f"{name} must be bool of the shape ({n},), not {array.dtype} {array.shape}")
+    return array.view(np.uint8)
+
+
+def as_rows(name: str, numbers: npt.ArrayLike, width: int) -> npt.NDArray[np.int64]:
+    """Return `numbers` as contiguous int64 (m, width)."""
+    array = _integers(name, numbers)
+    if array.ndim != 2 or array.shape[1] != width:
+        raise UsageError(f"{name} must be an array of shape (m, {width}), not {array.shape}")
+    return array
+
+
+def as_direction(name: str, vector: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return a direction as contiguous float64 (3,), its largest component 1 or -1."""
+    array = np.ascontiguousarray(_real(name, vector), dtype=np.float64)
+    if array.shape != (3,) or not np.isfinite(array).all() or not array.any():
+        raise UsageError(f"{name} must be three finite numbers, not all 0, not {np.asarray(vector).tolist()}")
+    return np.asarray(array / np.abs(array).max())  # its squares are neither 0 nor infinite
 
 
 def _real(name: str, numbers: npt.ArrayLike) -> npt.NDArray[Any]:

@@ -15,6 +15,8 @@ from typing import Any, ClassVar
 
 import cloudpickle
 
+from himach.user_code import is_found
+
 __all__ = ["CodePickler", "by_value", "dumps", "unknown_elsewhere"]
 
 
@@ -40,12 +42,8 @@ def by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
 
 def unknown_elsewhere(names: Iterable[str]) -> list[ModuleType]:
     """Return those of these modules that another process cannot import by name, as a test runner's or a plug-in's."""
-    found = []
-    for name in sorted({*names} - {"__main__", "builtins"}):
-        top = name.partition(".")[0]
-        if name in sys.modules and not any(finder.find_spec(top, None) for finder in sys.meta_path):
-            found.append(sys.modules[name])
-    return found
+    asked = sorted({*names} - {"__main__", "builtins"})
+    return [sys.modules[name] for name in asked if name in sys.modules and not is_found(name)]
 
 
 def _reduced(code: CodeType) -> tuple[Any, ...]:

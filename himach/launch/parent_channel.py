@@ -18,6 +18,7 @@ import os
 import select
 import signal
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, NamedTuple, NoReturn, Self
@@ -25,7 +26,7 @@ from typing import ClassVar, NamedTuple, NoReturn, Self
 from himach.errors import AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError
 from himach.parallel import last_words, process_exit
 
-__all__ = ["ParentChannel", "RankChannel"]
+__all__ = ["KINDS", "STARTED_BY", "ParentChannel", "RankChannel", "umask_of"]
 
 #: Environment variable: process and descriptors of the one that started this rank, and what tells its pipe.
 STARTED_BY = "HIMACH_STARTED_BY"
@@ -201,8 +202,13 @@ class ParentChannel:
         That needs no thread, which would wait for Python's lock while MPI initialises, and does not ask who the parent
         is: mpiexec and its helpers stand in between.
         """
+        self.hear(SIGNALS)
+
+    def hear(self, signals: Sequence[signal.Signals]) -> None:
+        """Have the kernel send this process these signals when the one that started it sends them, or has gone."""
         for signum, line, inode in self._lines:
-            self._hold(signum, line, inode)
+            if signum in signals:
+                self._hold(signum, line, inode)
 
     def watch(self) -> int:
         """Return a descriptor that is at its end when the process that started this one has gone."""
@@ -221,7 +227,7 @@ class ParentChannel:
         if not called:
             return False
         os.chdir(f"/proc/{self.process}/cwd")
-        os.umask(self._umask())
+        os.umask(umask_of(self.process))
         return True
 
     def leave_last_words(self, rank: int) -> None:
@@ -263,7 +269,11 @@ class ParentChannel:
                 f"himach: a rank may not look into the process that started it ({error}); start ranks by mpiexec"
             ) from None
         except OSError:
-            os._exit(1)
+            self._gone()
+
+    def _gone(self) -> NoReturn:
+        """End this process, because the one that started it has gone."""
+        os._exit(1)
 
     def _hold(self, signum: int, number: int, inode: int) -> None:
         line = self._open(number)
@@ -274,10 +284,6 @@ class ParentChannel:
         late = signum != signal.SIGUSR1 and select.select([line], [], [], 0)[0]
         if late or os.fstat(line).st_ino != inode:
             os._exit(1)
-
-    def _umask(self) -> int:
-        lines = Path("/proc", str(self.process), "status").read_text().splitlines()
-        return int(next(line.split()[1] for line in lines if line.startswith("Umask:")), 8)
 
     def _ring(self, word: bytes) -> None:
         bell = os.open(self._path(self._bell), os.O_WRONLY)
@@ -312,6 +318,12 @@ class ParentChannel:
 
     def _path(self, descriptor: int) -> str:
         return f"/proc/{self.process}/fd/{descriptor}"
+
+
+def umask_of(process: int) -> int:
+    """Return the umask of a process; its own without changing it, unlike `os.umask`."""
+    lines = Path("/proc", str(process), "status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("Umask:")), 8)
 
 
 def _content(descriptor: int) -> bytes:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import TYPE_CHECKING
 
 from himach.errors import as_himach
 from himach.launch.parent_channel import ParentChannel
 from himach.launch.spawn import FORKS
 from himach.parallel import process_exit
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from himach.parallel.communicator import World
+
+__all__ = ["do_work"]
 
 
 def main() -> None:
@@ -53,27 +57,40 @@ def _fork(parent: ParentChannel, ranks: int) -> None:
 
 def _work(parent: ParentChannel) -> None:
     """Be there before there is work; do this rank's part of it."""
-    from himach.parallel.mpi import connect, end_together
+    from himach.parallel.mpi import connect
 
     connect()
+    if parent.wait():
+        world = connect()  # all ranks have come when it returns
+        do_work(world, parent.work(), parent)
+
+
+def do_work(world: World, work: bytes, parent: ParentChannel | None) -> None:
+    """Do this rank's part of the work when all have come, and leave `parent`, which the first one has, what came of it.
+
+    Raises
+    ------
+    BaseException
+        If this rank alone failed.
+    """
     from himach.launch.work_pickle import pack_value, unpack_work
     from himach.parallel.collective import is_everywhere
+    from himach.parallel.mpi import end_together
 
-    if not parent.wait():
-        return
-    world = connect()  # all ranks have come when it returns
-    parent.leave_last_words(world.comm.rank)
-    if world.comm.rank == 0:
-        parent.begin()
+    if parent is not None:
+        parent.leave_last_words(world.comm.rank)
+        if world.comm.rank == 0:
+            parent.begin()
     try:
         with process_exit.working():
-            value = unpack_work(parent.work())(world)
+            value = unpack_work(work)(world)
     except BaseException as error:
         if not is_everywhere(error):
             raise
-        parent.leave_error(as_himach(error))
+        if parent is not None:
+            parent.leave_error(as_himach(error))
         end_together(0)
-    if world.comm.rank == 0:
+    if parent is not None and world.comm.rank == 0:
         parent.leave_result(pack_value(value))
 
 

@@ -1,32 +1,54 @@
-"""Ranks of this machine that do work after work: `RankPool`; or one piece of it: `spawn()`.
+"""Ranks that do work after work: `RankPool` of this machine, `JobPool` in a job; or one piece of it: `spawn()`.
 
-Each piece is done by ranks that have done none before. Where the process that this one has started can fork them, it
-does so again as soon as those before have ended, and these initialise MPI and wait; else ranks are started by mpiexec
-for each piece.
+Each piece is done by ranks that have done none before. Where the process that this one has started can fork them, or
+have a job start them, it does so again as soon as those before have ended, and these initialise MPI and wait; else
+ranks are started by mpiexec for each piece.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
+import sys
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from himach.errors import RankError
-from himach.launch.parent_channel import RankChannel
-from himach.launch.spawn import GRACE, died, end, end_orderly, rank_environment, relayed_output, start
-from himach.launch.stop_requests import relayed
+from himach.launch.parent_channel import RankChannel, umask_of
+from himach.launch.spawn import (
+    ENDING,
+    GRACE,
+    common_environment,
+    died,
+    end,
+    end_orderly,
+    rank_environment,
+    relayed_output,
+    start,
+)
+from himach.launch.stop_requests import Terminated, relayed
 from himach.parallel import segments
 from himach.parallel.progress import NotebookBar
 
-__all__ = ["NotBegunError", "RankPool", "spawn"]
+__all__ = ["JobPool", "NotBegunError", "RankPool", "spawn"]
 
 LOOK_EVERY = 0.02  # seconds between looks whether mpiexec lives; ranks that were forked say so at once
+SUBMITTER = (sys.executable, "-P", "-m", "himach.slurm.submitter")
 
 
 class NotBegunError(RankError):
     """Ranks died before they began with what they were asked for."""
+
+
+class Bar(Protocol):
+    """Shows how far ranks are."""
+
+    def look(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class RankPool:
@@ -41,6 +63,8 @@ class RankPool:
         Number of ranks.
     forks
         Whether ``command`` is one that forks its ranks.
+    environ
+        Of a command that starts them by a way of its own, and has the first alone called; None: it does not.
 
     Attributes
     ----------
@@ -53,13 +77,16 @@ class RankPool:
         If there is no mpiexec.
     """
 
-    def __init__(self, command: Sequence[str], size: int, forks: bool = False) -> None:
-        self.environ = rank_environment()
-        self._size = size
+    def __init__(
+        self, command: Sequence[str], size: int, forks: bool = False, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self.environ = rank_environment() if environ is None else dict(environ)
+        self._size, self._called = size, size if environ is None else 1
         self._channel = RankChannel()
         began = time.time()
         try:
-            self._process = start(command, size, self.environ | self._channel.variable, forks)
+            started = size if environ is None else 0
+            self._process = start(command, started, self.environ | self._channel.variable, forks)
         except BaseException:
             self._channel.close()
             raise
@@ -69,6 +96,11 @@ class RankPool:
     def alive(self) -> bool:
         """Whether they take work."""
         return self._end.alive and self._process.poll() is None
+
+    @property
+    def current(self) -> bool:
+        """Whether the environment, as it is now, is what ranks have."""
+        return self.environ == rank_environment()
 
     def do(self, work: bytes, keeps: bool = False, last: bool = False) -> bytes:
         """Have all ranks do this work; return what rank 0 left.
@@ -94,27 +126,28 @@ class RankPool:
             What a rank reported, in its own class.
         """
         channel, process = self._channel, self._process
-        bar = NotebookBar(channel.last_words)
+        bar = self._bar()
         try:
-            with relayed_output(process), relayed(channel.send):
+            with relayed_output(process), relayed(self._pass_on):
                 try:
-                    channel.call(work, self._size, last)
+                    channel.call(work, self._called, last)
                     while not channel.done and process.poll() is None:
                         channel.listen(LOOK_EVERY)
                         bar.look()
                 except BaseException as stopped:
-                    end_orderly(process, channel, stopped, keeps)
+                    self._stop(stopped, keeps)
                     raise
                 finally:
                     bar.close()
         except BaseException:
-            self.end()
+            if not channel.done:
+                self.end()
             raise
         channel.listen(0)
         error, result = channel.error(), channel.result()
         begun, status = channel.begun, process.returncode
         failed = bool(status) or result is None
-        death = died(status or 0, self._size, channel.last_words, channel.died()) if failed else ""
+        death = self._death(status or 0) if failed else ""
         if last or not channel.done:
             self.end()
         if error is not None:
@@ -127,6 +160,81 @@ class RankPool:
     def end(self) -> None:
         """End them, if they have not ended; those that have work do not finish it."""
         self._end()
+
+    def _bar(self) -> Bar:
+        return NotebookBar(self._channel.last_words)
+
+    def _death(self, status: int) -> str:
+        """Say how ranks ended."""
+        return died(status, self._size, self._channel.last_words, self._channel.died())
+
+    def _pass_on(self, signum: int) -> None:
+        self._channel.send(signum)
+
+    def _stop(self, stopped: BaseException, keeps: bool) -> None:
+        """End what they do because of an error."""
+        end_orderly(self._process, self._channel, stopped, keeps)
+
+
+class JobPool(RankPool):
+    """Ranks in a job of SLURM's, which is submitted and waits in the queue, and stays when what they do is interrupted.
+
+    The process that is started here submits it (`himach.slurm`) and hands on: to the ranks what is asked of them, to
+    this process what they leave.
+
+    Parameters
+    ----------
+    options
+        Words for sbatch, and ``--mpi`` for srun.
+
+    Attributes
+    ----------
+    job
+        Its number.
+    size
+        Number of ranks.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be submitted.
+    """
+
+    def __init__(self, options: Sequence[str]) -> None:
+        super().__init__([*SUBMITTER, *options], 1, environ=common_environment())
+        try:
+            submitted = json.loads(super().do(b""))
+        except BaseException:
+            self.end()
+            raise
+        self.job: str = submitted["job"]
+        self.size: int = submitted["size"]
+
+    @property
+    def current(self) -> bool:
+        """True: what changes in the environment travels with each piece of work."""
+        return True
+
+    def do(self, work: bytes, keeps: bool = False, last: bool = False) -> bytes:
+        """Have all ranks do this work, once the job has begun: see `RankPool.do`."""
+        changes = _changes(self.environ, common_environment())
+        head = {"environ": changes, "cwd": os.getcwd(), "umask": umask_of(os.getpid()), "keeps": keeps}
+        return super().do(json.dumps(head).encode() + b"\n" + work, keeps, last)
+
+    def _stop(self, stopped: BaseException, keeps: bool) -> None:
+        """End the job because of SIGTERM; of anything else, what the ranks do."""
+        if isinstance(stopped, Terminated):
+            super()._stop(stopped, keeps)
+            return
+        self._process.send_signal(signal.SIGINT)
+        until = time.monotonic() + ENDING
+        while not self._channel.done and self._process.poll() is None and time.monotonic() < until:
+            self._channel.listen(LOOK_EVERY)
+
+
+def _changes(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what became of variables that are not as before."""
+    return {name: now.get(name) for name in sorted({*before, *now}) if before.get(name) != now.get(name)}
 
 
 def _end(process: subprocess.Popen[bytes], channel: RankChannel, began: float) -> None:

@@ -1,16 +1,17 @@
-"""`Ranks`: ranks of this machine that are there before a run begins, for `himach.run(..., ranks=ranks)`."""
+"""`Ranks`: ranks that are there before a run begins, here or in a job, for `himach.run(..., ranks=ranks)`."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 
 from himach.errors import UsageError
 from himach.launch.memory import node_memory
-from himach.launch.rank_pool import NotBegunError, RankPool
-from himach.launch.spawn import rank_environment
+from himach.launch.rank_pool import JobPool, NotBegunError, RankPool
 from himach.parallel.environment import promised_ranks, under_launcher
 
 __all__ = ["RANK", "Ranks", "check_machine"]
@@ -36,7 +37,7 @@ def check_machine(ranks: int) -> None:
 
 
 class Ranks:
-    """Ranks of this machine that are there before a run begins, with all that runs import.
+    """Ranks of this machine, or in a job of SLURM's, that are there before a run begins, with all that runs import.
 
     They are started at once and wait, without using a processor, until `close()`, the end of a ``with`` block or of
     this process, whatever ends it. Each run has ranks that have run nothing: they are forked, as soon as those of the
@@ -45,12 +46,19 @@ class Ranks:
     the environment that process is a new one. Where MPI's library has no ranks that are forked (Open MPI, or MPICH
     built for another launcher), each run starts its ranks by mpiexec, all but the first when it begins.
 
+    With `slurm` a job is submitted at once, and the first run waits for it. It ends with `close()`, the ``with`` block
+    or this process, whatever ends that. An interruption or an error ends a run and not the job; interrupted before it
+    has begun, it is cancelled. Where a job is over (its time is up, it was cancelled), the next run submits another.
+
     Parameters
     ----------
     size
         Number of ranks. Where mpiexec or srun started several, these are used, and `size` must be their number.
     oversubscribe
         Whether there may be more than four a processor, or more than memory holds.
+    slurm
+        In place of `size` options of sbatch, as a text or as words: ``"-N4 -n64 --time=1:00:00"``. The ranks are the
+        tasks of that job. ``--mpi`` goes to srun; without it, it is what fits the MPI library.
 
     Raises
     ------
@@ -58,25 +66,40 @@ class Ranks:
         If there is no mpiexec.
     UsageError
         If there are too many for this machine, or they cannot be had: closed, busy with a run of another thread, or
-        those of the process that forked this one.
+        those of the process that forked this one. If a job cannot be submitted.
 
     Examples
     --------
     >>> with himach.Ranks(8) as ranks:  # doctest: +SKIP
     ...     for cutoff in (3.0, 3.5):
     ...         himach.run(Contacts(cutoff=cutoff), "traj.xtc", "top.gro", ranks=ranks)
+    >>> ranks = himach.Ranks(slurm="-N4 -n64 --time=1:00:00")  # doctest: +SKIP
     """
 
-    def __init__(self, size: int, oversubscribe: bool = False) -> None:
-        if size < 1:
+    def __init__(
+        self, size: int | None = None, oversubscribe: bool = False, *, slurm: str | Sequence[str] | None = None
+    ) -> None:
+        if (size is None) == (slurm is None):
+            raise UsageError("give a number of ranks of this machine, or options for a job: himach.Ranks(slurm='-n64')")
+        self._options = None if slurm is None else shlex.split(slurm) if isinstance(slurm, str) else list(slurm)
+        if size is not None and size < 1:
             raise UsageError(f"ranks must be 1 or more, not {size}")
-        if not (oversubscribe or under_launcher()):
+        if slurm is not None and under_launcher():
+            raise UsageError("slurm=: srun or mpiexec started this process as one of several ranks; leave ranks out")
+        if size is not None and not (oversubscribe or under_launcher()):
             check_machine(size)
-        self.size = size
         self._process = os.getpid()
         self._busy = threading.Lock()
         self._closed = False
-        self._ranks = None if under_launcher() else RankPool(RANK, size, forks=True)
+        self.size = size or 0
+        self._ranks = None if under_launcher() else self._start()
+
+    def _start(self) -> RankPool:
+        if self._options is None:
+            return RankPool(RANK, self.size, forks=True)
+        pool = JobPool(self._options)
+        self.size = pool.size
+        return pool
 
     @property
     def alive(self) -> bool:
@@ -126,19 +149,27 @@ class Ranks:
             raise UsageError("these ranks are busy with a run of another thread; give each thread Ranks of its own")
         if self._closed:
             self._busy.release()
-            raise UsageError(f"these ranks were closed; make new ones: himach.Ranks({self.size})")
+            again = self.size if self._options is None else f"slurm={shlex.join(self._options)!r}"
+            raise UsageError(f"these ranks were closed; make new ones: himach.Ranks({again})")
 
     def _started(self) -> RankPool:
         """Return ranks that are alive and know the environment as it is."""
         ranks = self._ranks
-        if ranks is None or not ranks.alive or ranks.environ != rank_environment():
+        if ranks is None or not (ranks.alive and ranks.current):
             if ranks is not None:
                 ranks.end()
-            ranks = self._ranks = RankPool(RANK, self.size, forks=True)
+            ranks = self._ranks = self._start()
         return ranks
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether they may be on other machines, which see nothing of this process's memory."""
+        return self._options is not None
 
     def __repr__(self) -> str:
         ranks = "1 rank" if self.size == 1 else f"{self.size} ranks"
+        if isinstance(self._ranks, JobPool):
+            ranks += f" of job {self._ranks.job}"
         state = "closed" if self._closed else "waiting" if self.alive else "to be started by the next run"
         if self._busy.locked() and not self._closed:
             state = "running"

@@ -34,6 +34,7 @@ from himach.user_code import is_user_code
 
 __all__ = [
     "FORKS",
+    "common_environment",
     "died",
     "end",
     "end_orderly",
@@ -48,6 +49,9 @@ __all__ = [
 FORKS = "HIMACH_FORKS"
 #: Environment variable: ``mpiexec`` to have ranks of this machine started by it in any case.
 LAUNCHER = "HIMACH_LAUNCHER"
+
+#: Says where SLURM is, in or out of a job.
+SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS")
 
 #: Runs mpiexec and outlives this process, if need be, to remove what killed ranks leave. It hears SIGTERM and waits on,
 #: for mpiexec, which gets it too; SIGUSR1 it does not hear.
@@ -68,9 +72,12 @@ def start(
     """Start ``command`` as `ranks` MPI ranks of this machine; return the process whose end is theirs.
 
     What they print is to be read from its pipes. A command that forks does so where it finds their number in ``$FORKS``
-    (see `himach.launch`), and calls `exec_mpiexec` where the MPI library is not made for that.
+    (see `himach.launch`), and calls `exec_mpiexec` where the MPI library is not made for that. One that starts ranks by
+    a way of its own is started as it is, for 0 ranks.
     """
-    if forks and _beside().exists() and environ.get(LAUNCHER) != "mpiexec":
+    if not ranks:
+        pass
+    elif forks and _beside().exists() and environ.get(LAUNCHER) != "mpiexec":
         environ = {**environ, FORKS: str(ranks)}
     else:
         command = _kept(command, ranks)
@@ -120,14 +127,23 @@ def _mpiexec() -> list[str]:
 
 def rank_environment() -> dict[str, str]:
     """Return the environment that ranks of this machine have from this process."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    environ.setdefault("OMP_NUM_THREADS", "1")
+    environ = common_environment()
     # MPICH's collectives in shared memory take turns by the kilobyte; with fewer processors than ranks, each turn waits
     # until the right one runs: 3 MB to 4 ranks on 2 took 4 s, and take 3 ms without.
     environ.setdefault("MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD", "1000000000")
     # All ranks are here: UCX below MPICH need not look for networks and their libraries.
     environ.setdefault("UCX_TLS", "self,sm")
     environ.setdefault("UCX_MODULES", "^ib,rdmacm")
+    if os.geteuid() == 0:
+        for prefix in ("OMPI", "PRTE"):
+            environ[f"{prefix}_ALLOW_RUN_AS_ROOT"] = environ[f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    return environ
+
+
+def common_environment() -> dict[str, str]:
+    """Return the environment that ranks have from this process, wherever they are."""
+    environ = {name: value for name, value in os.environ.items() if name in SLURM or not name.startswith(FOREIGN)}
+    environ.setdefault("OMP_NUM_THREADS", "1")
     environ["PYTHONUNBUFFERED"] = "1"  # what rank 0 prints appears when it is printed, though through a pipe
     environ["PYTHONIOENCODING"] = "utf-8"  # between ranks and this process; it knows its terminal's own
     if in_notebook():
@@ -135,9 +151,6 @@ def rank_environment() -> dict[str, str]:
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
         environ.setdefault("HIMACH_PROGRESS", "tty")
         environ.setdefault("COLUMNS", str(shutil.get_terminal_size().columns))
-    if os.geteuid() == 0:
-        for prefix in ("OMPI", "PRTE"):
-            environ[f"{prefix}_ALLOW_RUN_AS_ROOT"] = environ[f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     return environ
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from himach.errors import HimachError
+from himach.formats.layout import Bytes, FileLayout
 from himach.frame import RawFrame
 from himach.mount.datasets import Frames
-from himach.mount.formats.layout import Bytes, FileLayout
 
 __all__ = ["BlockCache"]
 

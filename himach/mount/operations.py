@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from himach.formats.layout import Bytes
 from himach.mount.block_cache import BlockCache
 from himach.mount.datasets import Datasets, Facts
-from himach.mount.formats.layout import Bytes
 from himach.mount.tree import FAILURES, File, Folder, Path, Tree, layout_of
 
 __all__ = ["Operations"]

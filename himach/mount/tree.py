@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from himach.errors import HimachError
+from himach.formats.dcd import Dcd
+from himach.formats.layout import Content, FileLayout
+from himach.formats.netcdf import NetCdf
+from himach.formats.trr import Trr
 from himach.mount.datasets import Datasets, Facts
-from himach.mount.formats.dcd import Dcd
-from himach.mount.formats.layout import Content, FileLayout
-from himach.mount.formats.netcdf import NetCdf
-from himach.mount.formats.trr import Trr
 from himach.mount.names import places_of
 from himach.mount.ttl_cache import TtlCache
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from himach.errors import UsageError
+from himach.errors import HimachError, UsageError
 from himach.opening.node_store import open_generation, open_store, own_dataset
-from himach.opening.options import DatasetRequest, Job
+from himach.opening.options import DatasetRequest, FramesRequest
 from himach.opening.parallel_scan import NodeBytes, walk_together
 from himach.opening.shared_index import free, leave_behind, settle
-from himach.parallel.collective import on_every_rank, on_first_rank, warn_once
+from himach.parallel.collective import from_first_rank, on_every_rank, on_first_rank, warn_once
 from himach.parallel.communicator import World, alone
 from himach.selection import Selected
 
@@ -51,6 +51,8 @@ __all__ = [
     "watch_origin",
 ]
 
+#: One of so many frames is wanted, at least, where a file elsewhere is brought as a whole.
+MOST = 4
 #: Puts together what was pushed as slices of a dataset, and returns what is to be said (collective).
 Assemble = Callable[["World", "Store | ServedStore | None", DatasetRequest], Sequence[str]]
 
@@ -201,11 +203,12 @@ class OpenDataset:
     def find_topology(self, keywords: Mapping[str, Any]) -> Topology | None:
         """Return the topology that the dataset brings, or that was used with it last; None if it is not known."""
         from himach.io.dataset.origin_choice import load_attached
+        from himach.io.remote.byte_file import is_there
         from himach.io.universe.topology import load_topology
 
         attached = self.topologies()
         used, own = next(reversed([*attached]), None), own_dataset(self.cached)
-        if used is not None and not os.path.exists(used):
+        if used is not None and not is_there(used):
             return load_attached(None, self.origin, keywords, attached, own)
         try:
             return load_topology(used, self.origin, keywords, own)
@@ -247,7 +250,7 @@ class Opened(OpenDataset):
 
 def open_frames(
     world: World,
-    job: Job,
+    job: FramesRequest,
     assemble: Assemble | None = None,
     store: tuple[Store | ServedStore | None, int] = (None, 0),
 ) -> Opened:
@@ -274,7 +277,7 @@ def open_frames(
         first = first or [next(origin.read([dataset.frames[0]]))]
         return topology, deepcopy(first[0]), origin.dt(dataset.frames)  # its arrays are the reader's
 
-    topology, first, dt = on_first_rank(world.comm, looked, share=True)
+    topology, first, dt = from_first_rank(world, looked)
     if given is not None and given.n_frames != origin.n_frames:
         counts = f"the Universe has {given.n_frames} frames, and a run sees {origin.n_frames}"
         if given.n_frames > origin.n_frames:
@@ -286,7 +289,7 @@ def open_frames(
     return Opened(**dataset.__dict__, topology=topology, first=first, dt=dt)
 
 
-def _topology(job: Job, dataset: OpenDataset) -> Topology:
+def _topology(job: FramesRequest, dataset: OpenDataset) -> Topology:
     """Return the topology of the Universe that the run was given, or load one."""
     origin, own = dataset.origin, own_dataset(dataset.cached)
     if job.given is not None:
@@ -303,7 +306,7 @@ def _topology(job: Job, dataset: OpenDataset) -> Topology:
     return load_attached(job.topology, origin, job.keywords, dataset.topologies(), own)
 
 
-def _open_memory(world: World, job: Job, given: UniverseInput) -> Opened:
+def _open_memory(world: World, job: FramesRequest, given: UniverseInput) -> Opened:
     """Open a job whose frames lie in the memory of a Universe; it has no cache (collective)."""
     from himach.io.trajectory.join import FilePart
     from himach.io.trajectory.origin import Origin
@@ -322,7 +325,7 @@ def _open_memory(world: World, job: Job, given: UniverseInput) -> Opened:
         if facts.fingerprint != first_facts.fingerprint:
             raise UsageError("the trajectory in memory is another one here than on the first rank; give all the same")
 
-    selected, topology, first, dt = on_first_rank(world.comm, looked, share=True)
+    selected, topology, first, dt = from_first_rank(world, looked)
     first_facts = world.comm.bcast(facts)
     on_every_rank(world.comm, compared)
     return Opened(origin, selected, topology=topology, first=first, dt=dt)
@@ -337,6 +340,7 @@ def open_dataset(world: World, request: OpenRequest) -> OpenDataset:
         On every rank, as `open_origin`, `open_cache`, `deputy` and `select` do.
     """
     comm, asked = world.comm, request.dataset
+    _look_elsewhere(request)
     store, quota = request.store, request.quota
     if store is None:
         store, quota = open_store(comm, asked.cache)
@@ -349,7 +353,7 @@ def open_dataset(world: World, request: OpenRequest) -> OpenDataset:
     left: dict[str, XdrIndex] = {}
     walked, memory = walk_together(world, asked.trajectories, own)
     choose = partial(_choose, request, found, own, walked, left)
-    choice, holder = on_first_rank(comm, choose, share=True)
+    choice, holder = from_first_rank(world, choose)
     origin, files = choice.origin, None
     if origin is not None:
         memory = [*memory, *settle(world, origin, walked, own, left)]
@@ -373,6 +377,18 @@ def open_dataset(world: World, request: OpenRequest) -> OpenDataset:
     if cached is not None:
         opened.name, opened.generation = cached.name, cached.generation
     return opened
+
+
+def _look_elsewhere(request: OpenRequest) -> None:
+    """Note what of the dataset is elsewhere, and whether most of it is wanted."""
+    from himach.io.remote.byte_file import ask_again
+
+    asked, many = request.dataset, 1 << 20
+    try:
+        most = request.select is not None and MOST * len(request.select(many)) > many
+    except HimachError:
+        most = False
+    ask_again([*asked.trajectories, *([] if asked.topology is None else [asked.topology])], most)
 
 
 def _find(

@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 from himach.errors import HimachError, TrajectoryError, UsageError, as_himach
 from himach.io.dataset.lookup import open_cache
 from himach.io.dataset.subsets import subsets_beside
+from himach.io.remote.url import absolute
 from himach.io.server.served_store import ServedStore
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.place import open_store, store_place
@@ -136,7 +137,7 @@ def _described(
             away = NO_ORIGIN + time.strftime("%Y-%m-%d %H:%M", time.localtime(seen)) if seen else "none: it was pushed"
         if topology is not None:
             load_topology(topology, origin, keywords)
-            shown = os.path.abspath(os.path.expanduser(topology))
+            shown = absolute(topology)
         times = _times(origin, opened.frames)
     kinds = list(dict.fromkeys(origin.kinds))
     return {

@@ -11,12 +11,14 @@ from typing import Any
 from himach.errors import UsageError
 from himach.io.push.address import is_engine
 
-__all__ = ["MEMBER_COLUMNS", "Member", "checked_members"]
+__all__ = ["MEMBER_COLUMNS", "Member", "checked_members", "some_of"]
 
 #: What a table of members says of each that is no metadata.
 MEMBER_COLUMNS = ("name", "trajectory", "topology", "group", "start", "stop", "step")
 #: Names that columns of joined tables have anyway.
 TAKEN = ("member", "group")
+#: Members that a message names.
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,12 @@ class Member:
         """What of `start`, `stop` and `step` it has of its own."""
         own = {"start": self.start, "stop": self.stop, "step": self.step}
         return {name: value for name, value in own.items() if value is not None}
+
+
+def some_of(texts: Sequence[str], between: str = ", ") -> str:
+    """Return the first few of what is said of members, and how many more there are."""
+    more = f" and {len(texts) - MOST_NAMED:,} more" if len(texts) > MOST_NAMED else ""
+    return between.join(texts[:MOST_NAMED]) + more
 
 
 def checked_members(members: Sequence[Member]) -> list[Member]:

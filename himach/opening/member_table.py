@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError, nearest
+from himach.io.remote.url import is_url
 from himach.opening.member import MEMBER_COLUMNS, Member, checked_members
 
 __all__ = ["members_of"]
@@ -128,6 +129,8 @@ def _member(path: Path, line: int, row: dict[Any, Any], metadata: dict[str, Any]
 
 def _found(table: Path, file: str) -> str:
     """Return a file of a table as a path from here, if it lies there as seen from the table; else as it is written."""
+    if is_url(file):
+        return file
     file = os.path.expanduser(file)
     beside = table.parent / file
     return str(beside) if beside.exists() else file

@@ -1,8 +1,8 @@
 """What is asked for: `DatasetRequest`, of any command; `RunOptions`, of a run; `LiveOptions`, of one whose frames come.
 
-`StageOptions` is of staging, `Job` a run with its analyses. The command line's options are made of the fields that have
-a help text (`himach.cli.options`), a run's record holds them, and ``--again`` reads them there. `himach.run` says at
-length what each means.
+`FramesRequest` is what runs and conversions have in common, `Job` a run with its analyses. The command line's options
+are made of the fields that have a help text (`himach.cli.options`), a run's record holds them, and ``--again`` reads
+them there. `himach.run` says at length what each means.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from himach.errors import UsageError
 from himach.io.store.sizes import parse_size
 from himach.launch.memory import MIN_LIMIT_BYTES
+from himach.output.figures.formats import figure_formats
+from himach.output.table_files.formats import table_formats
 from himach.parallel.duration import seconds_of
 
 if TYPE_CHECKING:
@@ -30,10 +32,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DatasetRequest",
+    "FramesRequest",
     "Job",
     "LiveOptions",
     "RunOptions",
     "absolute_cache",
+    "check_choices",
     "option",
     "parse_keywords",
     "this_command",
@@ -54,7 +58,8 @@ def option(text: str, **words: Any) -> Any:
     return field(default=words.pop("default", None), metadata={"help": text, **words})
 
 
-def _check_choices(asked: DatasetRequest) -> None:
+def check_choices(asked: DatasetRequest) -> None:
+    """Raise UsageError where an option is none of its choices."""
     for each in fields(asked):
         value, choices = getattr(asked, each.name), each.metadata.get("choices")
         if choices and value not in (*choices, each.default):
@@ -135,18 +140,102 @@ class DatasetRequest:
 
 
 @dataclass(frozen=True)
-class RunOptions(DatasetRequest):
-    """What a run is asked, beside its analyses.
+class FramesRequest(DatasetRequest):
+    """Some frames of a dataset.
 
-    Sizes (``"2GB"``) may be texts, which become bytes, and so may lengths of time (``"1h30m"``), which become seconds.
+    Attributes
+    ----------
+    given
+        The Universe that `trajectories`, `topology` and `keywords` are of, if one was given.
     """
 
+    given: UniverseInput | None = None
     start: int | None = option("First frame; negative counts from the end.", type=int, metavar="N")
     stop: int | None = option("Frame before which to stop.", type=int, metavar="N")
     step: int | None = option("Every Nth frame.", type=int, metavar="N")
     frames: Any = option(
         "In place of these, frame numbers such as 0,5,10-20 or 0-1000:10.", metavar="LIST", recorded=""
     )
+    whole: bool = option("Make molecules whole, by their bonds.", default=False, is_flag=True)
+    nojump: bool = option(
+        "Follow atoms through the periodic boundary, by the shortest step in each frame's box.",
+        default=False,
+        is_flag=True,
+    )
+    center: str | None = option("Move these atoms to the middle of the box.", metavar="SELECTION")
+    fit: str | None = option("Superpose these atoms on the reference.", metavar="SELECTION")
+    reference: Path | None = option("Structure file for --fit.  [default: the first frame]", type=Path, metavar="FILE")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choices(self)
+        self._check_frames()
+        if self.reference is not None and self.fit is None:
+            raise UsageError("a reference is what atoms are superposed on; say which with --fit (fit=...)")
+
+    def _check_frames(self) -> None:
+        for name in ("start", "stop", "step"):
+            value = getattr(self, name)
+            try:
+                self._become(**{name: None if value is None else operator.index(value)})
+            except TypeError:
+                raise UsageError(f"{name} is {value!r}: it is a whole number") from None
+        if self.step == 0:
+            raise UsageError("step must not be 0")
+        if self.frames is not None:
+            others = [name for name in ("start", "stop", "step") if getattr(self, name) is not None]
+            if others:
+                raise UsageError(f"frames cannot be given with {', '.join(others)}; choose frames by one or the other")
+            if isinstance(self.frames, str):
+                from himach.selection import parse_frames
+
+                self._become(frames=parse_frames(self.frames))
+
+    def steps(self, frames: Selected) -> dict[str, Any]:
+        """Return what is done to each of these frames, by the names of options; of a file what it holds.
+
+        Where atoms are followed, what becomes of a frame depends on those before.
+        """
+        from himach.files import content_digest
+        from himach.selection import frames_text
+
+        asked = {name: getattr(self, name) for name in ("whole", "center", "fit") if getattr(self, name)}
+        if self.nojump:
+            if isinstance(frames, range):  # that may grow
+                asked["nojump"] = f"from frame {frames[0]} on by {frames.step}"
+            else:
+                asked["nojump"] = f"over {frames_text(frames)}"
+        return asked if self.reference is None else {**asked, "reference": content_digest(str(self.reference))}
+
+    def select(self, n_frames: int) -> Selected:
+        """Return the chosen frame numbers of a dataset with `n_frames`, by MDAnalysis's (and Python's) rules of slices.
+
+        Raises
+        ------
+        UsageError
+            If no frame is chosen, or the numbers asked for are none that can be.
+        """
+        if self.frames is not None:
+            from himach.selection import chosen
+
+            return chosen(self.frames, n_frames)
+        frames = range(*slice(self.start, self.stop, self.step).indices(n_frames))
+        if not frames:
+            asked = [f"{name} {getattr(self, name)}" for name in ("start", "stop", "step") if getattr(self, name)]
+            raise UsageError(
+                f"no frame is selected: the trajectory has {n_frames} frames (0 to {n_frames - 1})"
+                + (f"; asked for {', '.join(asked)}" if asked else "")
+            )
+        return frames
+
+
+@dataclass(frozen=True)
+class RunOptions(FramesRequest):
+    """What a run is asked, beside its analyses.
+
+    Sizes (``"2GB"``) may be texts, which become bytes, and so may lengths of time (``"1h30m"``), which become seconds.
+    """
+
     memory: int | str | None = option(
         "What pairs may take on a node, for example 2GB; the rest goes to its disk.  [default: a quarter of it]",
         metavar="SIZE",
@@ -172,6 +261,14 @@ class RunOptions(DatasetRequest):
         "Name units in the headers of tables in --out: r (Å), where it is r without.",
         default=False, is_flag=True, recorded="units_in_headers",
     )  # fmt: skip
+    table: str | Sequence[str] = option(
+        "Formats of tables in --out, of parquet, nc and xvg, beside csv; several as parquet,nc.  [default: csv]",
+        default="csv", metavar="LIST",
+    )  # fmt: skip
+    figure: str | Sequence[str] = option(
+        "Formats of plots in --out, of svg, pdf and png; several as svg,pdf.  [default: png]",
+        default="png", metavar="LIST",
+    )  # fmt: skip
     confidence: float | str | None = option(
         "Confidence of intervals, or off: none.  [default: 0.95]", metavar="LEVEL|off"
     )
@@ -187,10 +284,10 @@ class RunOptions(DatasetRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_choices(self)
         if self.features and self.ensemble is None:
             raise UsageError("features are of the members of an ensemble; of one trajectory, tables in out have them")
         self._become(confidence=_level(self.confidence), equilibration=_equilibration(self.equilibration))
+        self._become(table=table_formats(self.table), figure=figure_formats(self.figure))
         if isinstance(self.memory, str):
             try:
                 self._become(memory=parse_size(self.memory))
@@ -204,46 +301,6 @@ class RunOptions(DatasetRequest):
             self._become(pairs=Path(os.path.abspath(os.path.expanduser(self.pairs))))
         if self.max_time is not None:
             self._become(max_time=seconds_of(self.max_time, "max_time"))
-        self._check_frames()
-
-    def _check_frames(self) -> None:
-        for name in ("start", "stop", "step"):
-            value = getattr(self, name)
-            try:
-                self._become(**{name: None if value is None else operator.index(value)})
-            except TypeError:
-                raise UsageError(f"{name} is {value!r}: it is a whole number") from None
-        if self.step == 0:
-            raise UsageError("step must not be 0")
-        if self.frames is not None:
-            others = [name for name in ("start", "stop", "step") if getattr(self, name) is not None]
-            if others:
-                raise UsageError(f"frames cannot be given with {', '.join(others)}; choose frames by one or the other")
-            if isinstance(self.frames, str):
-                from himach.selection import parse_frames
-
-                self._become(frames=parse_frames(self.frames))
-
-    def select(self, n_frames: int) -> Selected:
-        """Return the chosen frame numbers of a dataset with `n_frames`, by MDAnalysis's (and Python's) rules of slices.
-
-        Raises
-        ------
-        UsageError
-            If no frame is chosen, or the numbers asked for are none that can be.
-        """
-        if self.frames is not None:
-            from himach.selection import chosen
-
-            return chosen(self.frames, n_frames)
-        frames = range(*slice(self.start, self.stop, self.step).indices(n_frames))
-        if not frames:
-            asked = [f"{name} {getattr(self, name)}" for name in ("start", "stop", "step") if getattr(self, name)]
-            raise UsageError(
-                f"no frame is selected: the trajectory has {n_frames} frames (0 to {n_frames - 1})"
-                + (f"; asked for {', '.join(asked)}" if asked else "")
-            )
-        return frames
 
     def recorded(self) -> dict[str, Any]:
         """Return what a run's record says of its options."""
@@ -298,8 +355,6 @@ class Job(RunOptions):
     ----------
     analyses
         Instances of one or more analyses; they share one pass over the frames.
-    given
-        The Universe that `trajectories`, `topology` and `keywords` are of, if a run was given one.
     several
         Whether the result is a dict of outcomes, even if it is one.
     command
@@ -320,7 +375,6 @@ class Job(RunOptions):
     """
 
     analyses: Sequence[Analysis] = ()
-    given: UniverseInput | None = None
     several: bool = False
     command: Sequence[str] = ()
     earlier: Mapping[str, Any] | None = None
@@ -349,6 +403,10 @@ class Job(RunOptions):
         if not self.analyses:
             raise UsageError("no analysis to run")
         super().__post_init__()
+        if self.nojump and self.given is not None and self.given.transformations:
+            raise UsageError(
+                "nojump: the Universe has transformations, and atoms are followed before these; leave one of both out"
+            )
         for name in ("pairs", "max_time") if self.unkept else ():
             if getattr(self, name) is not None:
                 raise UsageError(f"{name} cannot be had for this Universe: {self.unkept}")
@@ -360,92 +418,6 @@ class Job(RunOptions):
         """
         if self.max_time is not None and not self.keeps:
             raise UsageError("max_time needs a place for what is mapped by then: a directory for pairs, or for out")
-
-
-@dataclass(frozen=True)
-class StageOptions(DatasetRequest):
-    """What staging is asked.
-
-    Attributes
-    ----------
-    segment_size
-        Bytes of a full segment; 0 for what fits the quota.
-    server
-        As `himach.io.server.address.choice_of` gives it: stage what this server and its peers hold; empty: files.
-    quiet
-        Show no progress.
-    """
-
-    dataset: str | None = option("Name to stage under; default: the trajectory's absolute path.", metavar="NAME")
-    placement: str = option(
-        "Frames round-robin over the nodes, or neighbours together.  [default: spread]",
-        default="spread", choices=("spread", "runs"),
-    )  # fmt: skip
-    quota: int | str | None = option(
-        "What a store may hold; default: $HIMACH_QUOTA or half of what is free.", metavar="SIZE"
-    )
-    copies: int | None = option(
-        "Nodes that hold each frame, so that a lost one costs nothing.  [default: 1]", type=int, metavar="N"
-    )
-    repair: bool = option(
-        "Restore the number of copies of what the nodes hold of dataset TRAJ.", default=False, is_flag=True
-    )
-    layout: str | None = option(
-        "Keep frames one by one, as chunks of few atoms' tracks, or both ways.  [default: as it is]",
-        choices=("frame", "time", "both"),
-    )
-    follow: bool = option("Keep up with a trajectory that is being written, until Ctrl-C.", default=False, is_flag=True)
-    idle: float | None = option("End --follow when no frame has come for so long.", type=float, metavar="SECONDS")
-    server: str = ""
-    quiet: bool = False
-    segment_size: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_choices(self)
-        if isinstance(self.quota, str):
-            self._become(quota=parse_size(self.quota))
-        if self.cache == "off":
-            raise UsageError("staging fills the cache: 'off' makes no sense here")
-        if self.copies is not None and self.copies < 1:
-            raise UsageError(f"--copies {self.copies}: one node at least holds each frame")
-        if self.idle is not None and not self.follow:
-            raise UsageError("--idle says when to end --follow; give both")
-        if self.repair and (self.follow or self.server):
-            raise UsageError("--repair copies what the nodes hold: leave --follow and --server out")
-        if self.server and (self.follow or self.dataset is not None):
-            raise UsageError("what a server has is staged under its own name: leave --follow and --dataset out")
-        if self.layout is not None:
-            self._check_layout()
-        if self.dataset is not None:
-            self._check_name(self.dataset)
-
-    def _check_layout(self) -> None:
-        if self.layout == "time" and self.copies is not None and self.copies > 1:
-            raise UsageError("--copies are of frames, which --layout time drops: --layout both keeps them")
-        if self.follow:
-            raise UsageError("--layout is of frames that are there: end --follow first, and then stage with --layout")
-        if self.layout == "time" and (self.server or self.repair):
-            raise UsageError(
-                "--layout time drops frames that can be read again: give the trajectory itself, without --server and "
-                "--repair; --layout both keeps them"
-            )
-
-    @staticmethod
-    def _check_name(name: str) -> None:
-        from himach.io.store.cached_frames import base_name
-
-        if base_name(name) != name:
-            raise UsageError(f"--dataset is {name!r}; names that end so are himach's own: choose another")
-        if not name or "\0" in name:
-            raise UsageError(f"dataset {name!r}: a name is text of one character at least")
-
-    @property
-    def name(self) -> str:
-        """Name of the dataset in stores."""
-        from himach.io.dataset.lookup import dataset_name
-
-        return self.dataset if self.dataset is not None else dataset_name(self.trajectories)
 
 
 def this_command() -> tuple[str, ...]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from himach.io.remote.byte_file import ByteFile, status_of
+from himach.io.remote.url import absolute
 from himach.io.trajectory.index.walk import Walked, joined, walk_part
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.xdr_header import sniff
@@ -130,42 +132,49 @@ def walk_together(
 
 def _long_files(paths: Iterable[str | os.PathLike[str]], known: Mapping[str, XdrIndex]) -> Iterable[_File]:
     for each in paths:
-        path = os.path.abspath(os.path.expanduser(each))
+        path = absolute(each)
         with contextlib.suppress(OSError):  # whoever opens the file tells what is wrong with it
-            status = os.stat(path)
-            new = status.st_size - (known[path].size if path in known else 0)
+            status = status_of(path)
+            new = status.size - (known[path].size if path in known else 0)
             if os.path.isdir(path) or max(0, new) < 2 * PART_BYTES:
                 continue
-            with open(path, "rb") as file:
-                kind = sniff(file.read(4))
+            with ByteFile(path) as file:
+                kind = sniff(file.pread(4, 0))
             if kind is not None:
-                yield _File(path, kind, status.st_size, status.st_ctime_ns)
+                yield _File(path, kind, status.size, status.changed)
 
 
 def _walk(world: World, file: _File) -> tuple[XdrIndex, NodeBytes] | None:
     """Walk over one file together; None where it has to be walked over by one."""
-    order = world.comm.allgather((world.node_index, world.node.rank))
-    turn = sorted(order).index((world.node_index, world.node.rank))
+    order = [rank for ranks in world.ranks_of for rank in ranks]  # neighbours on one node
+    turn = order.index(world.comm.rank)
     parts = min(world.comm.size, file.size // PART_BYTES)
     mine = on_every_rank(world.comm, partial(_part, file, turn, parts))
-    told = world.comm.allgather(None if mine is None else mine[0])
-    walked = [told[order.index(place)] for place in sorted(order)[:parts]]  # neighbours on one node
-    if any(part is None for part in walked):
-        return None
-    found = on_first_rank(world.comm, lambda: joined(*file, parts=walked), share=True)
+    told = world.comm.gather(None if mine is None else mine[0])
+    found, lengths = on_first_rank(
+        world.comm, lambda: _joined(file, [told[rank] for rank in order[:parts]]), share=True
+    )
     if found is None:
         return None
     memory = NodeBytes(world, found.n_bytes)
     spans = iter(found.spans)  # of the parts in which frames begin
+    nodes = [node for node, ranks in enumerate(world.ranks_of) for _ in ranks]
     places = []
-    for place, ((node, _), part) in enumerate(zip(sorted(order), walked, strict=False)):
-        if part.span.n_frames:
+    for place, (node, length) in enumerate(zip(nodes, lengths, strict=False)):
+        if length:
             begin = next(spans).place
-            places.append((node, begin, begin + part.span.n_bytes))
+            places.append((node, begin, begin + length))
             if place == turn and mine is not None:
                 memory.content[slice(*places[-1][1:])] = np.frombuffer(mine[1], np.uint8)
     memory.settle(places)
     return found.with_content(memory.content), memory
+
+
+def _joined(file: _File, walked: Sequence[Walked | None]) -> tuple[XdrIndex | None, list[int]]:
+    """Return the index of the parts, and the bytes of those in which frames begin; None where there is none."""
+    parts = [part for part in walked if part is not None]
+    found = joined(*file, parts=parts) if len(parts) == len(walked) else None
+    return found, [part.span.n_bytes if part.span.n_frames else 0 for part in parts]
 
 
 def _part(file: _File, turn: int, parts: int) -> tuple[Walked, bytes] | None:

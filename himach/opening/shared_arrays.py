@@ -1,20 +1,37 @@
-"""Arrays that ranks of this machine see in the memory of the process that sends them: `SharedArrays`."""
+"""Arrays that ranks of this machine see in the memory of the process that sends them: `SharedArrays`.
+
+To ranks elsewhere they are sent `by_value()`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SharedArrays"]
+__all__ = ["SharedArrays", "by_value"]
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 ALIGNED = 64  # bytes
+
+_by_value = ContextVar("by_value", default=False)
+
+
+@contextlib.contextmanager
+def by_value(wanted: bool = True) -> Iterator[None]:
+    """Have arrays pickled themselves while the context lasts, for processes that do not see this one's memory."""
+    token = _by_value.set(wanted)
+    try:
+        yield
+    finally:
+        _by_value.reset(token)
 
 
 class SharedArrays:
@@ -43,6 +60,8 @@ class SharedArrays:
         return self._arrays
 
     def __getstate__(self) -> dict[str, Any]:
+        if _by_value.get():
+            return {"_arrays": dict(self.arrays), "_place": None}
         if self._place is None:
             assert self._arrays is not None
             self._place = self._put(self._arrays)

@@ -103,7 +103,7 @@ def _brought(world: World, index: XdrIndex, own: XdrIndex | None) -> list[NodeBy
     mine = world.node.bcast(mine)
     root = world.comm.bcast(world.node_index)
     memory = None if mine is not None else NodeBytes(world, index.n_bytes)
-    if world.leaders is not None and any(world.leaders.allgather(memory is not None)):
+    if world.leaders is not None and world.leaders.allreduce(memory is not None):
         target = None if memory is None else memory.content
         send(world.leaders, root, (0, index.n_bytes), index.bytes_at, target)
     world.node.barrier()

@@ -13,19 +13,26 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from himach.analysis import Analysis
 from himach.errors import HimachError, UsageError
 from himach.files import write_bytes
+from himach.output.cells import LongCells
 from himach.output.claim import FOLDER, RECORD, Claim
-from himach.output.formats import content, suffix
+from himach.output.figures.drawing_process import drawn_by
+from himach.output.figures.envelope import thinned
+from himach.output.figures.plots import drawn
+from himach.output.formats import content, suffix, table_content
 from himach.output.jsonable import to_json
 from himach.output.names import unique_labels, unique_names
 from himach.output.parts import parts
-from himach.output.plots import drawn_by, figure, png
 from himach.output.record import Record, Seconds
+from himach.output.table import Table
+from himach.output.table_files.csv_text import header
 
 if TYPE_CHECKING:
     from himach.launch.helper import Helper
@@ -90,7 +97,7 @@ def _check(out: Path, labels: Sequence[str]) -> None:
             f"output directory {out} is neither empty nor an earlier run's (no {RECORD} of himach in it); "
             "name another directory, or empty this one"
         )
-    for folder in (*_folders(labels), FOLDER):
+    for folder in (*folders_of(labels), FOLDER):
         place = out / folder
         if folder and not _may_be_folder(place):
             raise UsageError(f"output directory {out}: {folder!r} in it is no directory; remove it, or name another")
@@ -133,6 +140,8 @@ def write_run(
     helper: Helper | None = None,
     units: bool = False,
     staged: Sequence[str] = (),
+    tables: Sequence[str] = ("csv",),
+    figures: Sequence[str] = ("png",),
 ) -> list[str]:
     """Write outcomes, plots and the record beside the files of an earlier run, and then put them in their place.
 
@@ -148,11 +157,15 @@ def write_run(
     drawing
         A context for each plot(), in which the caller may say more of its errors.
     helper
-        A process that draws (`himach.output.plots.drawn_by`).
+        A process that draws (`himach.output.figures.drawing_process.drawn_by`).
     units
         Whether the headers of tables say units.
     staged
         Files that lie in ``claim.staged`` by now.
+    tables
+        Formats of tables, as of `himach.output.table_files.formats.table_formats`.
+    figures
+        Formats of pictures: ``"png"``, ``"svg"``, ``"pdf"``.
 
     Returns
     -------
@@ -171,10 +184,11 @@ def write_run(
     """
     files: list[str] = list(staged)
     lost: list[str] = []
-    folders = _folders(labels)
+    folders = folders_of(labels)
     clock = _Clock(record["seconds"])
     room = claim.staged / "room"  # on a full disk, for the record and for names that are noted
-    if not _kept(room, bytes(2 * len(to_json(record)) + ROOM_BYTES), lost):
+    room_bytes = bytes(2 * len(to_json(record)) + ROOM_BYTES)
+    if not _kept(partial(write_bytes, room, room_bytes), room.name, lost):
         record["errors"] = [
             *record["errors"],
             f"nothing could be written to {claim.out} {lost[0].partition(' ')[2]}; make room there, or name another "
@@ -183,23 +197,32 @@ def write_run(
         return []
     for folder, label, outcome in zip(folders, labels, outcomes, strict=True):
         _make_folder(claim.staged / folder)
-        written = write_outcome(outcome, label, claim.staged / folder, lost, units)
+        written = write_outcome(outcome, label, claim.staged / folder, lost, units, tables)
         files += [str(PurePosixPath(folder, name)) for name in written]
     clock.lap("write")
-    plots = [plot for plot in zip(labels, analyses, outcomes, strict=True) if plot[1].defines("plot")]
+    drawn_outcomes = map(thinned, outcomes)
+    plots = [plot for plot in zip(labels, analyses, drawn_outcomes, strict=True) if plot[1].defines("plot")]
     places = [folder for folder, analysis in zip(folders, analyses, strict=True) if analysis.defines("plot")]
     try:
-        for folder, plot, drawn in zip(places, plots, drawn_by(helper, plots), strict=True):
+        for folder, plot, there in zip(places, plots, drawn_by(helper, plots, figures), strict=True):
             label, analysis, _ = plot
-            name = str(PurePosixPath(folder, unique_names([label], [".png"])[0]))
+            taken = [PurePosixPath(file).name for file in files if PurePosixPath(file).parent == PurePosixPath(folder)]
+            ends = [f".{kind}" for kind in figures]
+            names = [str(PurePosixPath(folder, name)) for name in unique_names([label] * len(ends), ends, taken)]
             try:
                 with drawing(analysis):
-                    picture = drawn or png(figure([plot]))
+                    pictures = there or drawn(plot, figures)
             except Exception as error:
-                warnings.warn(f"there is no {name}: {_told(error)}", stacklevel=2)
+                warnings.warn(f"there is no {' and no '.join(names)}: {_told(error)}", stacklevel=2)
                 continue
-            if _kept(claim.staged / name, picture, lost):
-                files.append(name)
+            files += [
+                name
+                for name, picture in zip(names, pictures, strict=True)
+                if _kept(partial(write_bytes, claim.staged / name, picture), PurePosixPath(name).name, lost)
+            ]
+        needed = {"matplotlib": bool(plots), "pyarrow": "parquet" in tables}  # whose versions files show
+        told = {name: version(name) for name, needs in needed.items() if needs}
+        record["versions"] = {**record.get("versions", {}), **told}
         clock.lap("draw")
     except BaseException as error:  # Ctrl-C, by which the outcome is not lost
         room.unlink()
@@ -259,12 +282,12 @@ def _told(error: BaseException) -> str:
     return str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error}"
 
 
-def _kept(path: Path, content: bytes, lost: list[str]) -> bool:
-    """Write a file, or add to `lost` that, and why, it cannot be."""
+def _kept(write: Callable[[], None], name: str, lost: list[str]) -> bool:
+    """Write a file of that name, or add to `lost` that, and why, it cannot be."""
     try:
-        write_bytes(path, content)
+        write()
     except HimachError as error:
-        lost.append(f"{path.name} ({str(error).partition(' cannot be written (')[2].rstrip(')') or error})")
+        lost.append(f"{name} ({str(error).partition(' cannot be written (')[2].rstrip(')') or error})")
         return False
     return True
 
@@ -275,6 +298,7 @@ def write_outcome(
     directory: str | os.PathLike[str],
     lost: list[str] | None = None,
     units: bool = False,
+    tables: Sequence[str] = ("csv",),
 ) -> list[str]:
     """Write an outcome into a directory that is there; return the names of the files.
 
@@ -282,23 +306,41 @@ def write_outcome(
     outcome that is one thing. What has no form in a file is named in a warning.
     """
     named = parts(outcome, label)
+    more = [kind for kind in tables if kind != "csv"]
+    pieces = [(name, thing, "") for name, thing in named]
+    pieces += [(name, thing, kind) for name, thing in named if isinstance(thing, Table) for kind in more]
     written = []
-    files = unique_names([name for name, _ in named], [suffix(thing) for _, thing in named], taken=[RECORD])
-    for file, (name, thing) in zip(files, named, strict=True):
+    suffixes = [f".{kind}" if kind else suffix(thing) for _, thing, kind in pieces]
+    files = unique_names([name for name, _, _ in pieces], suffixes, taken=[RECORD])
+    for file, (name, thing, kind) in zip(files, pieces, strict=True):
         try:
-            encoded = content(thing, units)
+            write = partial(_write, thing, name, kind, Path(directory) / file, units)
+            if lost is None:
+                write()
+            elif not _kept(write, file, lost):
+                continue
         except TypeError as error:
-            warnings.warn(
-                f"{label}: {name!r} of the outcome was not written: {error}; return a table, an array or plain values",
-                stacklevel=2,
-            )
-            continue
-        if lost is None:
-            write_bytes(Path(directory) / file, encoded)
-        elif not _kept(Path(directory) / file, encoded, lost):
+            advice = "" if kind else "; return a table, an array or plain values"
+            what = f" as {file}" if kind else ""
+            warnings.warn(f"{label}: {name!r} of the outcome was not written{what}: {error}{advice}", stacklevel=2)
             continue
         written.append(file)
     return written
+
+
+def _write(thing: Any, name: str, kind: str, path: Path, units: bool) -> None:
+    """Write a file of a part of an outcome, a table's of that `kind`, if it is not "", for one beside its CSV.
+
+    Raises TypeError if the part has no such form, HimachError if the file cannot be written.
+    """
+    if kind:
+        write_bytes(path, table_content(thing, name, kind))
+    elif isinstance(thing, Table) and thing.long is not None:
+        thing.long.write_table(path, header(thing, units), thing)
+    elif isinstance(thing, LongCells) and thing.dtype is not None:
+        thing.write_array(path)
+    else:
+        write_bytes(path, content(thing, units))
 
 
 def remove_listed(out: str | os.PathLike[str], names: Iterable[Any]) -> None:
@@ -320,6 +362,13 @@ def remove_listed(out: str | os.PathLike[str], names: Iterable[Any]) -> None:
         raise HimachError(f"an earlier run's {error.filename} cannot be removed ({error.strerror})") from None
 
 
+def listed_files(out: str | os.PathLike[str], names: Iterable[Any]) -> dict[str, Path]:
+    """Return those of the files that lie in `out`, by name: regular files below it, through no symbolic link."""
+    out = Path(out)
+    found = {name: path for name in names if (path := _below(name)) is not None}
+    return {name: out / path for name, path in found.items() if _is_there(out, path, stat.S_ISREG)}
+
+
 def _noted(note: Path) -> list[Any]:
     """Return the files that a killed run noted as himach's."""
     try:
@@ -336,7 +385,8 @@ def _make_folder(folder: Path) -> None:
         raise HimachError(f"{folder} cannot be made a directory ({error.strerror})") from None
 
 
-def _folders(labels: Sequence[str]) -> list[str]:
+def folders_of(labels: Sequence[str]) -> list[str]:
+    """Return the folder of each analysis below a run's directory: "" of one alone."""
     return [""] * len(labels) if len(labels) < 2 else unique_names(labels, taken=[RECORD, FOLDER])
 
 

@@ -1,33 +1,73 @@
-"""The formats of files: a CSV per table, a .npy per array, JSON for the rest.
+"""The formats of files: a CSV per table, a .npy per array, a `TextFile` as it is, JSON for the rest.
 
-A CSV has a header line, on request with units; floats in the shortest form that reads back exactly; times as people
-write them; None as an empty cell; other objects as str() shows them. JSON is described in `himach.output.jsonable`.
+On request there are more files of a table, see `himach.output.table_files`. JSON is described in
+`himach.output.jsonable`.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import re
-from collections.abc import Iterable
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from himach.output.cells import Cells
+from himach.errors import UsageError
+from himach.output.cells import LongCells, count
 from himach.output.jsonable import to_json
-from himach.output.plain import plain
 from himach.output.table import Table
+from himach.output.table_files.csv_text import csv_text
 
-#: Names of columns that hold times: with a unit of time at their end, or as a word of theirs.
-TIME = re.compile(r"_(fs|ps|ns|us)$|(^|_)(time|times)(_|$)")
-SHORT_DIGITS = 12  # significant digits that people may have written
+#: What a file's name may end in: ``.pdb``, ``.tar.gz``.
+SUFFIX = re.compile(r"(\.[A-Za-z0-9_-]+)+")
+
+
+@dataclass(frozen=True, repr=False)
+class TextFile:
+    r"""A part of an outcome that is a text for another program, such as a structure or a grid: a file of its own.
+
+    Parameters
+    ----------
+    text
+        The whole of the file, which is written in UTF-8 as it is.
+    suffix
+        What the file's name ends in, behind the name of the part: ``".pdb"``.
+
+    Raises
+    ------
+    UsageError
+        If the text is none, or the suffix does not begin with a dot or is none that every file system takes.
+
+    Examples
+    --------
+    In a directory of outcomes, ``{"ion": himach.TextFile(...)}`` leaves the file ``ion.xyz``.
+
+    >>> himach.TextFile("1\npotassium\nK 0 0 0\n", ".xyz")
+    TextFile(.xyz, 3 lines)
+    """
+
+    text: str
+    suffix: str = ".txt"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise UsageError(f"TextFile: text must be a str, not {type(self.text).__name__}")
+        if not isinstance(self.suffix, str) or not SUFFIX.fullmatch(self.suffix):
+            raise UsageError(f"TextFile: suffix must be one such as '.pdb', not {self.suffix!r}")
+
+    def __repr__(self) -> str:
+        return f"TextFile({self.suffix}, {count(len(self.text.splitlines()), 'line')})"
 
 
 def suffix(thing: Any) -> str:
     """Return the suffix of the file for a part of an outcome: its format."""
     if isinstance(thing, Table):
         return ".csv"
+    if isinstance(thing, TextFile):
+        return thing.suffix
+    if isinstance(thing, LongCells):
+        return ".npy" if thing.dtype is not None else ".json"
     pure = isinstance(thing, np.ndarray) and not thing.dtype.hasobject and not isinstance(thing, np.ma.MaskedArray)
     return ".npy" if pure else ".json"
 
@@ -37,60 +77,32 @@ def content(thing: Any, units: bool = False) -> bytes:
 
     With `units` the header of a table says those that its columns have and their names do not.
     """
-    kind = suffix(thing)
-    if kind == ".csv":
-        return _csv(thing, [_with_unit(name, thing.units.get(name)) if units else name for name in thing])
-    if kind == ".json":
+    if isinstance(thing, TextFile):
+        return thing.text.encode(errors="backslashreplace")
+    if isinstance(thing, Table):
+        return csv_text(thing, units)
+    if suffix(thing) == ".json":
         return to_json(thing)
     buffer = io.BytesIO()
     np.save(buffer, np.asarray(thing, order="C"), allow_pickle=False)
     return buffer.getvalue()
 
 
-def _with_unit(name: str, unit: str | None) -> str:
-    return name if not unit or name.endswith(f"_{unit}") else f"{name} ({unit})"
+def table_content(table: Table, name: str, kind: str) -> bytes:
+    """Return the bytes of a table's file in another format than CSV; raises TypeError if it has no form in that."""
+    if table.long is not None:
+        try:
+            table = table.whole()
+        except UsageError as error:
+            raise TypeError(str(error)) from None
+    if kind == "parquet":
+        from himach.output.table_files.parquet import parquet
 
+        return parquet(table)
+    if kind == "nc":
+        from himach.output.table_files.netcdf import netcdf
 
-def _csv(table: Table, header: list[str]) -> bytes:
-    text = _csv_text(table, header, csv.QUOTE_MINIMAL)
-    if "\r" in text:  # the csv module of Python 3.11 does not quote it by itself, and reads it as the end of a row
-        text = _csv_text(table, header, csv.QUOTE_NONNUMERIC)
-    return text.encode(errors="backslashreplace")
+        return netcdf(table)
+    from himach.output.table_files.xvg import xvg
 
-
-def _csv_text(table: Table, header: list[str], quoting: Literal[0, 2]) -> str:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n", quoting=quoting)
-    writer.writerow(header)
-    writer.writerows(zip(*(_cells(name, column) for name, column in table.items()), strict=True))
-    return text.getvalue()
-
-
-def _cells(name: str, column: Cells) -> Iterable[Any]:
-    """Return the cells of a column as the csv module is to write them; it writes Python's floats by repr()."""
-    if isinstance(column, np.ndarray) and column.dtype == np.float64 and TIME.search(str(name)):
-        return [_time_text(time) for time in column.tolist()]
-    if not isinstance(column, np.ndarray):
-        return [cell if cell is None or isinstance(cell, str) else str(plain(cell)) for cell in column]
-    if column.dtype.kind in "biu" or column.dtype == np.float64:
-        return list(column.tolist())
-    return list(column.astype(str))  # the shortest digits that tell values of this type apart
-
-
-def _time_text(time: float) -> str:
-    """Return a time as people write it: in the digits that it had before it went through float32 or a multiplication.
-
-    Trajectories hold times in float32, 0.1 as 0.10000000149011612; others are products of a number and a step, 3 and
-    0.1 as 0.30000000000000004. A time that takes many digits to be told from the next float64 is written with those
-    that tell it from the next float32, if it is one, else with few digits where these differ from it by less than the
-    rounding of a product. So the text holds all that the trajectory said: `float32()` of it is the same.
-    """
-    exact = repr(time)
-    if len(exact) <= SHORT_DIGITS or not np.isfinite(time):
-        return exact
-    single = np.float32(time)
-    if float(single) == time:
-        return str(single)
-    rounded = float(f"{time:.{SHORT_DIGITS}g}")
-    near = abs(rounded - time) <= 4 * np.spacing(abs(time))
-    return repr(rounded) if near else exact
+    return xvg(table, name)

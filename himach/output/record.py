@@ -15,7 +15,8 @@ class AnalysisRecord(TypedDict):
     """One analysis and its parameters; `then` is its next stage.
 
     `source` is what the command line calls it (absolute path and class of a script, a built-in's name, or module and
-    class); where it has no such name, that is None and `unrepeatable` says why.
+    class); where it has no such name, that is None and `unrepeatable` says why. `methods`,
+    `references` and `caption` are words for a paper, as `himach.runner.methods_text` has them.
     """
 
     name: str
@@ -23,6 +24,9 @@ class AnalysisRecord(TypedDict):
     then: NotRequired[AnalysisRecord]
     source: NotRequired[str | None]
     unrepeatable: NotRequired[str]
+    methods: NotRequired[str]
+    references: NotRequired[list[str]]
+    caption: NotRequired[str]
 
 
 class DatasetRecord(TypedDict):
@@ -32,6 +36,46 @@ class DatasetRecord(TypedDict):
     frames: int
     atoms: int
     fingerprint: str
+
+
+class SystemRecord(TypedDict):
+    """What was simulated.
+
+    Attributes
+    ----------
+    atoms
+        How many there are.
+    residues
+        How many there are of each kind, the most frequent first: protein, nucleic acid, water, others by their name.
+        Empty where the topology names no residues.
+    box
+        Of the first frame that was read: three lengths in Å, three angles in degrees; None without one.
+    time_ps
+        Of the first and the last selected frame.
+    dt_ps
+        Time between selected frames; None where it is uneven, or there is one frame.
+    """
+
+    atoms: int
+    residues: dict[str, int]
+    box: list[float] | None
+    time_ps: list[float]
+    dt_ps: float | None
+
+
+class FaultyFrames(TypedDict):
+    """Frames that were not read as they should have been.
+
+    Attributes
+    ----------
+    damaged
+        Copies in the cache that were damaged; these frames were read from the trajectory.
+    missing
+        Frames that were selected and that no node had: they are not part of the outcome.
+    """
+
+    damaged: int
+    missing: int
 
 
 class Assignment(TypedDict):
@@ -55,6 +99,25 @@ class Bytes(TypedDict):
     cache: int
     origin: int
     shuffled: int
+
+
+class Mpi(TypedDict):
+    """What the ranks did by MPI until the record was drawn up, each figure that of the rank with the most.
+
+    Attributes
+    ----------
+    collectives
+        Calls in which all ranks, those of a node, or the first ones of nodes take part.
+    messages
+        Messages to single ranks.
+    received
+        Bytes that a rank received in collectives, and of objects in any call; pairs that are shuffled are not among
+        them.
+    """
+
+    collectives: int
+    messages: int
+    received: int
 
 
 class Seconds(TypedDict):
@@ -91,11 +154,14 @@ class Request(TypedDict):
         Of the topology of the Universe that the run was given; None if it was given none.
     command, directory
         The words of the command (None in a notebook), and the folder in which the run worked.
+    code_folders
+        Folders by which scripts and modules of the user's own were imported.
     digests
-        SHA-256 (hex) by file: scripts and what they import from their own folders, the topology, and files that
-        parameters name.
+        SHA-256 (hex) by file: code of the user's own, the topology (of an ensemble each member's), and files that
+        parameters name or that analyses opened before map().
     versions
-        Of python, numpy, MDAnalysis and the MPI library (None for one process alone).
+        Of python, numpy, MDAnalysis and the MPI library (None for one process alone), of other installed packages
+        that have an analysis of the run (None where it tells none), and of those that wrote its figures and tables.
     """
 
     trajectory: list[str]
@@ -106,6 +172,7 @@ class Request(TypedDict):
     topology_digest: str | None
     command: list[str] | None
     directory: str
+    code_folders: list[str]
     digests: dict[str, str]
     versions: dict[str, str | None]
 
@@ -164,6 +231,9 @@ class MeanRecord(TypedDict):
         Time from which the column is equilibrated; None of a table without times.
     cut
         Whether what is before was left out.
+    halves
+        How much the second half of what counts is above the first: difference, low, high (`himach.uncertainty.halves`);
+        None where there is too little of it to tell.
     """
 
     mean: float
@@ -174,6 +244,7 @@ class MeanRecord(TypedDict):
     method: str
     start_ps: float | None
     cut: bool
+    halves: list[float] | None
 
 
 class Uncertainty(TypedDict):
@@ -205,6 +276,8 @@ class MemberRecord(TypedDict):
         Frames that were reduced, and those of them that earlier runs had mapped.
     fingerprint
         Of its dataset; None if it failed.
+    system
+        What was simulated; not there if it failed.
     error
         Why it failed; None: it did not.
     """
@@ -221,6 +294,7 @@ class MemberRecord(TypedDict):
     reused: int
     fingerprint: str | None
     error: str | None
+    system: NotRequired[SystemRecord]
 
 
 class Times(TypedDict):
@@ -241,8 +315,12 @@ class Record(Request):
         The analyses with their parameters.
     dataset
         What was read from.
+    system
+        What was simulated. Of an ensemble, `ensemble` has each member's.
     frames
         Frames that were reduced: mapped by this run, and by earlier ones.
+    faulty
+        Frames that were not read as they should have been.
     reused
         Those mapped by earlier ones.
     ranks, nodes
@@ -270,12 +348,16 @@ class Record(Request):
         in which frames are kept, frames left out, and how often and for how many seconds it was paused.
     planning
         What plans of other runs need to know.
+    mpi
+        How often ranks called MPI; not there of an ensemble.
     """
 
     himach: str
     analyses: list[AnalysisRecord]
     dataset: DatasetRecord
+    system: NotRequired[SystemRecord]
     frames: int
+    faulty: FaultyFrames
     reused: Reused
     ranks: int
     nodes: int
@@ -293,6 +375,7 @@ class Record(Request):
     ensemble: NotRequired[list[MemberRecord]]
     live: NotRequired[dict[str, Any]]
     planning: NotRequired[Planning]
+    mpi: NotRequired[Mpi]
 
 
 def analysis_record(analysis: Analysis) -> AnalysisRecord:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from himach.analysis import FRAME, TIME
 from himach.errors import UsageError
-from himach.output.cells import Cells
+from himach.output.cells import Cells, LongCells
 from himach.output.tabular import table_html, table_text
 
 if TYPE_CHECKING:
@@ -55,6 +54,12 @@ class Column:
         which the values are the ratio, each by blocks of frames: a band (`himach.uncertainty.of_blocks`). A function of
         the level: limits as of the `Estimate` that it returns, an array of as many values. Limits become columns beside
         this one, ``<column>_low`` and ``<column>_high``.
+    absent
+        Value of a row that is not there, for the members of an ensemble that lack it: 0 for how often something occurs
+        that has a row only if it does. None: such members say nothing of the row.
+    compared
+        Whether groups of members of an ensemble are compared by the column, if it is one of numbers. False where a mean
+        over members says nothing: of numbers that are names, as of a cluster; of times of events; of settings.
 
     Raises
     ------
@@ -71,19 +76,29 @@ class Column:
     'time / ps'
     """
 
-    __slots__ = ("estimate", "unit", "values")
+    __slots__ = ("absent", "compared", "estimate", "unit", "values")
 
-    def __init__(self, values: Any, unit: str = "", *, estimate: Estimated = False) -> None:
+    def __init__(
+        self,
+        values: Any,
+        unit: str = "",
+        *,
+        estimate: Estimated = False,
+        absent: float | None = None,
+        compared: bool = True,
+    ) -> None:
         if not isinstance(unit, str) or not (unit == "" or unit.isprintable()):
             raise UsageError(f"Column: a unit is a text such as 'ps', not {unit!r}")
         if isinstance(values, Column):
             values = values.values
         if not _is_column(values):
             raise UsageError(f"Column: values must be a sequence (n,), not {_describe(values)}")
-        self.values: Cells = _column(values)
+        self.values: Cells | LongCells = _column(values)
         self.unit = unit
         self.estimate = estimate
-        if estimate is not False and not (isinstance(self.values, np.ndarray) and self.values.dtype.kind in "biuf"):
+        self.absent = absent
+        self.compared = compared
+        if estimate is not False and getattr(getattr(self.values, "dtype", None), "kind", "") not in tuple("biuf"):
             raise UsageError("Column: an estimate is of real numbers, and not all cells are some")
 
     def __len__(self) -> int:
@@ -103,8 +118,11 @@ class Column:
         return f"Column({self.values!r}, unit={self.unit!r})"
 
 
-class Table(dict[str, Cells]):
+class Table(dict[str, Any]):
     """A dict of equally long columns that prints itself as a table.
+
+    Columns are arrays where the cells are numbers, lists where they are objects; of a table of rows that is too long
+    for one rank `himach.output.cells.LongCells`.
 
     Parameters
     ----------
@@ -122,6 +140,10 @@ class Table(dict[str, Cells]):
         Units by the names of columns; those that have none are not there.
     estimates
         What the run shall tell of columns, by their names, as `Column` has it.
+    absent
+        Values of rows that are not there, by the names of columns that have one.
+    uncompared
+        Names of columns by which groups of members of an ensemble are not compared.
     level
         Confidence of the limits that the run put beside columns; None: it put none.
     means
@@ -149,6 +171,10 @@ class Table(dict[str, Cells]):
         self.units.update({str(name): cells.unit for name, cells in with_unit.items() if cells.unit})
         self.estimates: dict[str, Estimated] = dict(columns.estimates) if isinstance(columns, Table) else {}
         self.estimates.update({str(name): cells.estimate for name, cells in with_unit.items() if cells.estimate})
+        self.absent: dict[str, float] = dict(columns.absent) if isinstance(columns, Table) else {}
+        self.absent.update({str(name): one.absent for name, one in with_unit.items() if one.absent is not None})
+        self.uncompared: set[str] = set(columns.uncompared) if isinstance(columns, Table) else set()
+        self.uncompared.update(str(name) for name, one in with_unit.items() if not one.compared)
         self.level: float | None = columns.level if isinstance(columns, Table) else None
         self.means: dict[str, Estimate[float]] = dict(columns.means) if isinstance(columns, Table) else {}
         columns = _with_index({**columns, **{name: cells.values for name, cells in with_unit.items()}})
@@ -159,6 +185,25 @@ class Table(dict[str, Cells]):
         lengths = {name: len(cells) for name, cells in self.items()}
         if len(set(lengths.values())) > 1:
             raise UsageError(f"Table: columns must be equally long, these have {lengths} rows")
+        apart = [name for name, cells in self.items() if isinstance(cells, LongCells)]
+        if apart and len(apart) < len(self):
+            beside = ", ".join(map(repr, [name for name in self if name not in apart]))
+            raise UsageError(
+                f"Table: column {beside} lies in memory, and {apart[0]!r} is too long for it: yield what is in it as a "
+                "cell of the Row, or make two tables"
+            )
+
+    @property
+    def long(self) -> LongCells | None:
+        """A column, of a table whose columns are not in memory."""
+        first = next(iter(self.values()), None)
+        return first if isinstance(first, LongCells) else None
+
+    def whole(self) -> Table:
+        """Return the table with all its cells in memory."""
+        table = Table({name: cells[:] for name, cells in self.items()})
+        table.units, table.level, table.means = dict(self.units), self.level, dict(self.means)
+        return table
 
     @property
     def rows(self) -> int:
@@ -212,19 +257,6 @@ def default_outcome(results: Mapping[Any, Any], key_names: Sequence[str] = ()) -
     """
     columns = [*_key_columns(list(results), key_names), *_result_columns(list(results.values()))]
     return Table(_unique_names(columns))
-
-
-def row_table(
-    frames: Sequence[int], times: Sequence[float], rows: Sequence[tuple[tuple[str, ...], tuple[Any, ...]]]
-) -> Table:
-    """Return the table of what map() yielded as `himach.Row`: of each frame the names of its cells, and these."""
-    names = dict.fromkeys(name for row_names in dict.fromkeys(names for names, _ in rows) for name in row_names)
-    if len({names for names, _ in rows}) == 1:
-        cells = dict(zip(names, zip(*(values for _, values in rows), strict=True), strict=True))
-    else:
-        by_name = [dict(zip(*row, strict=True)) for row in rows]
-        cells = {name: tuple(row.get(name) for row in by_name) for name in names}
-    return Table({TIME: Column(np.asarray(times, np.float64), "ps"), **cells, FRAME: np.asarray(frames, np.int64)})
 
 
 def _key_columns(keys: list[Any], names: Sequence[str]) -> list[tuple[str, list[Any]]]:
@@ -363,7 +395,7 @@ def _unique_names(columns: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
 
 
 def _is_column(cells: Any) -> bool:
-    if isinstance(cells, Column):
+    if isinstance(cells, Column | LongCells):
         return True
     if isinstance(cells, np.ndarray):
         return cells.ndim == 1 and cells.dtype.names is None
@@ -375,15 +407,17 @@ def _is_column(cells: Any) -> bool:
 
 def _is_nested(cells: Any) -> bool:
     """Tell whether cells are themselves lists, arrays or dicts: data with more than one dimension, no column."""
-    if isinstance(cells, Column):
+    if isinstance(cells, Column | LongCells):
         return False
     if isinstance(cells, np.ndarray) and cells.dtype != object:
         return False
     return any(isinstance(cell, list | Mapping) or (isinstance(cell, np.ndarray) and cell.ndim) for cell in cells)
 
 
-def _column(cells: Any) -> Cells:
-    """Return cells as an array where all are numbers of one sort, else as a list."""
+def _column(cells: Any) -> Cells | LongCells:
+    """Return cells as an array where all are numbers of one sort, else as a list; long ones as they are."""
+    if isinstance(cells, LongCells):
+        return cells
     if "numpy.ma" in sys.modules and isinstance(cells, np.ma.MaskedArray):  # which takes a while to import
         cells = cells.filled(np.nan) if cells.dtype.kind == "f" else cells.tolist()
     elif not isinstance(cells, np.ndarray | list | tuple | range):

@@ -10,11 +10,9 @@ import shutil
 from collections.abc import Mapping
 from typing import TypeAlias
 
-import numpy as np
+from himach.output.cells import EDGE_CELLS, Cells, LongCells, alignment, cells_text, count, ends_of, printable
 
-from himach.output.cells import EDGE_CELLS, Cells, alignment, cells_text, count, printable
-
-Columns: TypeAlias = Mapping[str, Cells]
+Columns: TypeAlias = Mapping[str, Cells | LongCells]
 
 MOST_ROWS = 20  # a longer table shows its first and last EDGE_CELLS rows
 MOST_COLUMNS = 20  # in HTML; text shows what fits into the terminal
@@ -46,14 +44,14 @@ def table_html(columns: Columns, caption: str = "") -> str:
     return f"<table>{note}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
 
 
-def _html_cells(name: str, cells: Cells) -> list[str]:
+def _html_cells(name: str, cells: Cells | LongCells) -> list[str]:
     """Return a column's name and its cells to show as HTML."""
     texts, gap = _shown(cells)
     style = f'style="text-align:{alignment(cells)}"'
     drawn = [f"<td {style}>{html.escape(text)}</td>" for text in texts]
     if gap:
         drawn.insert(gap, f"<td {style}>&#8942;</td>")
-    return [f"<th {style}>{html.escape(name)}</th>", *drawn]
+    return [f'<th scope="col" {style}>{html.escape(name)}</th>', *drawn]
 
 
 def _fitting(columns: Columns, width: int) -> tuple[list[list[str]], list[str]]:
@@ -69,7 +67,7 @@ def _fitting(columns: Columns, width: int) -> tuple[list[list[str]], list[str]]:
     return drawn, []
 
 
-def _aligned(name: str, cells: Cells) -> list[str]:
+def _aligned(name: str, cells: Cells | LongCells) -> list[str]:
     texts, gap = _shown(cells)
     title = printable(name)
     width = max(len(text) for text in [title, *texts, "..." if gap else ""])
@@ -81,13 +79,11 @@ def _aligned(name: str, cells: Cells) -> list[str]:
     return lines
 
 
-def _shown(cells: Cells) -> tuple[list[str], int]:
+def _shown(cells: Cells | LongCells) -> tuple[list[str], int]:
     """Return the texts of the cells to show and how many of them stand before the gap (0 without one)."""
     if len(cells) <= MOST_ROWS:
-        return cells_text(cells), 0
-    if isinstance(cells, np.ndarray):
-        return cells_text(np.concatenate([cells[:EDGE_CELLS], cells[-EDGE_CELLS:]])), EDGE_CELLS
-    return cells_text(cells[:EDGE_CELLS] + cells[-EDGE_CELLS:]), EDGE_CELLS
+        return cells_text(cells[:]), 0
+    return cells_text(ends_of(cells)), EDGE_CELLS
 
 
 def _rows(columns: Columns) -> str:

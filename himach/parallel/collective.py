@@ -11,15 +11,17 @@ from __future__ import annotations
 import pickle
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from himach.errors import HimachError, as_himach
-from himach.parallel.communicator import Communicator, node_name
+from himach.parallel.communicator import Communicator, World, node_name
 
 T = TypeVar("T")
+_Words = tuple[int, tuple[int, HimachError, str] | None]
 
 STOP_TAG = 7002  # tag of the message by which a rank that failed asks another to stop
 FAILURE_SECONDS = 5.0  # seconds that a rank that failed waits for the others, which may be in a long map()
@@ -39,6 +41,28 @@ def on_first_rank(comm: Communicator, function: Callable[[], T], share: bool = F
     return shared
 
 
+def from_first_rank(world: World, function: Callable[[], T]) -> T:
+    """Call `function` on rank 0; give all ranks what it returns, which a node gets once, and its error in any case."""
+    value = on_first_rank(world.comm, function)
+    if world.comm.size == 1:
+        return value
+    data = pickle.dumps(value) if world.comm.rank == 0 else b""
+    root, size = world.comm.bcast((world.node_index, len(data)))
+    shared = world.share_words(-(-size // 8))
+    try:
+        place = shared.words.view(np.uint8)[:size]
+        if world.leaders is not None:
+            sent = data if world.leaders.size == 1 else world.leaders.bcast(data, root=root)
+            place[:] = np.frombuffer(sent, np.uint8)
+        world.node.barrier()
+        if world.comm.rank:
+            value = pickle.loads(place)
+        del place
+    finally:
+        shared.close()
+    return value
+
+
 def on_every_rank(comm: Communicator, function: Callable[[], T]) -> T:
     """Call `function` on every rank; if it failed on some, raise the first one's error on all, told by its rank.
 
@@ -46,7 +70,7 @@ def on_every_rank(comm: Communicator, function: Callable[[], T]) -> T:
     """
     value, error = _attempt(comm, function)
     _meet(comm, error)
-    _agree(comm, error, comm.allgather(_word(error)))
+    _agree(comm, error, comm.allreduce(_words(comm.rank, _word(error)), _joined))
     return cast(T, value)
 
 
@@ -57,7 +81,7 @@ def told_by_every_rank(comm: Communicator, function: Callable[[], T]) -> list[T]
     """
     value, error = _attempt(comm, function)
     if comm.size == 1:
-        _agree(comm, error, [_word(error)])
+        _agree(comm, error, _words(0, _word(error)))
         return [cast(T, value)]
     mine = np.frombuffer(pickle.dumps((value if error is None else None, _word(error))), np.uint8)
     sizes = np.empty(comm.size, np.int64)
@@ -67,15 +91,25 @@ def told_by_every_rank(comm: Communicator, function: Callable[[], T]) -> list[T]
     both = np.empty((comm.size, len(padded)), np.uint8)
     _await(comm.Iallgather(padded, both), error, pause=1e-4)
     told = [pickle.loads(words[:size].tobytes()) for words, size in zip(both, sizes.tolist(), strict=True)]
-    _agree(comm, error, [word for _, word in told])
+    _agree(comm, error, reduce(_joined, (_words(rank, word) for rank, (_, word) in enumerate(told))))
     return [one for one, _ in told]
+
+
+def largest(comm: Communicator, numbers: Mapping[str, float]) -> dict[str, float]:
+    """Return the largest of the numbers of all ranks, by name (collective)."""
+    found: dict[str, float] = comm.allreduce(dict(numbers), _largest)
+    return found
+
+
+def _largest(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: max(number, other[name]) for name, number in one.items()}
 
 
 def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
     """Warn on the first rank, with the first rank's reason that has one (collective)."""
-    said = [reason for rank in comm.allgather(list(reasons)) for reason in rank]
-    if said and comm.rank == 0:
-        warnings.warn(said[0], stacklevel=2)
+    said = comm.allreduce(next(iter(reasons), None), _either)
+    if said is not None and comm.rank == 0:
+        warnings.warn(said, stacklevel=2)
 
 
 class Meeting:
@@ -132,13 +166,14 @@ class Meeting:
             error = None
         sent = [] if error is None else [self._comm.isend(None, dest=rank, tag=STOP_TAG) for rank in self._others()]
         _meet(self._comm, error, self.meanwhile, self._patience)
-        words = self._comm.allgather(_portable(error))
-        for rank in self._others():
-            if words[rank] is not None:
-                self._comm.recv(source=rank, tag=STOP_TAG)
+        first = self._comm.allreduce(_portable(error), _either)
+        if first is not None:
+            for rank, failed in enumerate(self._comm.allgather(error is not None)):
+                if failed and rank != self._comm.rank:
+                    self._comm.recv(source=rank, tag=STOP_TAG)
         for request in sent:
             request.wait()
-        _raise_everywhere(error, next((word for word in words if word is not None), None))
+        _raise_everywhere(error, first)
         return cast(T, value)
 
     def _others(self) -> list[int]:
@@ -200,12 +235,27 @@ def _word(error: BaseException | None) -> tuple[HimachError | None, str] | None:
     return None if error is None else (_portable(error), node_name())
 
 
-def _agree(comm: Communicator, error: BaseException | None, words: Sequence[Any]) -> None:
+def _words(rank: int, word: Any) -> _Words:
+    """Return how many of one rank failed, which one, and what it says."""
+    return (0, None) if word is None else (1, (rank, *word))
+
+
+def _joined(one: _Words, other: _Words) -> _Words:
+    """Return the same of the ranks of both, of which the other's come later."""
+    return one[0] + other[0], one[1] or other[1]
+
+
+def _either(one: T | None, other: T | None) -> T | None:
+    """Return what the first has that has something."""
+    return other if one is None else one
+
+
+def _agree(comm: Communicator, error: BaseException | None, words: _Words) -> None:
     """Raise the first rank's error on all, if there is one."""
-    failed = [(rank, *word) for rank, word in enumerate(words) if word is not None]
-    if failed:
-        rank, first, node = failed[0]
-        if len(failed) < comm.size and " on rank " not in str(first):
+    n_failed, said = words
+    if said is not None:
+        rank, first, node = said
+        if n_failed < comm.size and " on rank " not in str(first):
             first = type(first)(f"{first} (on rank {rank} of {comm.size}, node {node})")
             if error is not None:
                 first.__cause__ = error.__cause__ if isinstance(error, HimachError) else error

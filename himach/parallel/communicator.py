@@ -11,11 +11,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from himach.parallel.traffic import Traffic
 
 Words = npt.NDArray[np.uint64]
 
@@ -33,9 +35,8 @@ class Communicator(Protocol):
     def bcast(self, obj: Any, root: int = 0) -> Any: ...
     def gather(self, sendobj: Any, root: int = 0) -> Any: ...
     def allgather(self, sendobj: Any) -> Any: ...
-    def allreduce(self, sendobj: Any) -> Any: ...
+    def allreduce(self, sendobj: Any, op: Any = ...) -> Any: ...
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any) -> None: ...
-    def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None: ...
     def Isend(self, buf: Any, dest: int, tag: int = 0) -> Any: ...
     def Irecv(self, buf: Any, source: int, tag: int) -> Any: ...
     def isend(self, obj: Any, dest: int, tag: int = 0) -> Any: ...
@@ -64,13 +65,9 @@ class Alone:
         """Return a list of the one object."""
         return [sendobj]
 
-    def allreduce(self, sendobj: Any) -> Any:
+    def allreduce(self, sendobj: Any, op: Any = None) -> Any:
         """Return `sendobj`."""
         return sendobj
-
-    def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
-        """Copy `sendbuf` to `recvbuf`."""
-        recvbuf[...] = sendbuf
 
     def iprobe(self, *, tag: int) -> bool:
         """Return False: nobody sends."""
@@ -119,6 +116,8 @@ class World:
         Names of the nodes, sorted.
     name
         Name of this rank's node.
+    ranks_of
+        The ranks of each of the `nodes`, ascending: those of `node` in their order.
     bor, sum
         Operations of the MPI library (None when alone).
     make_op
@@ -127,8 +126,12 @@ class World:
         ``share_words(n)``: n words in the node's memory, of any content, as `SharedWords` (collective over the node).
     make_counter
         Makes a `Counter` (collective over the node).
+    await_message
+        ``await_message(source, tag)``: waits until a message from that rank can be received; returns its 64-bit words.
     library
         Returns name and version of the MPI library; None when alone.
+    traffic
+        What this rank has done with `comm`, `node` and `leaders`.
     """
 
     comm: Communicator
@@ -136,17 +139,28 @@ class World:
     leaders: Communicator | None
     nodes: tuple[str, ...]
     name: str
+    ranks_of: tuple[tuple[int, ...], ...]
     bor: Any
     sum: Any
     make_op: Callable[[Callable[[Any, Any, Any], None]], Any]
     share_words: Callable[[int], SharedWords]
     make_counter: Callable[[], Counter]
+    await_message: Callable[[int, int], int]
     library: Callable[[], str | None] = lambda: None
+    traffic: Traffic = field(default_factory=Traffic)
 
     @property
     def node_index(self) -> int:
         """Position of this rank's node in `nodes`."""
         return self.nodes.index(self.name)
+
+    def total(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the sums of the numbers of all ranks (collective)."""
+        if self.comm.size == 1:
+            return numbers
+        sums = np.empty_like(numbers)
+        self.comm.Allreduce(numbers, sums, self.sum)
+        return sums
 
 
 class _Count:
@@ -188,9 +202,11 @@ def alone() -> World:
         leaders=comm,
         nodes=(name,),
         name=name,
+        ranks_of=((0,),),
         bor=None,
         sum=None,
         make_op=lambda function: None,
         share_words=OwnWords,
         make_counter=_Count,
+        await_message=comm._refuse,
     )

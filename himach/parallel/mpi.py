@@ -6,20 +6,23 @@ loads it for processes that are forked afterwards.
 
 from __future__ import annotations
 
+import mmap
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from operator import or_
 from typing import Any, NoReturn
 
 import numpy as np
 
 from himach.errors import RankError
 from himach.parallel import process_exit
-from himach.parallel.communicator import OwnWords, Words, World, node_name
+from himach.parallel.communicator import OwnWords, SharedWords, Words, World, node_name
 from himach.parallel.environment import promised_ranks
-from himach.parallel.segments import forget_segments
+from himach.parallel.segments import SHARED, forget_segments, free_bytes
+from himach.parallel.traffic import Traffic, counted
 
 #: What is known already, by the nodes of all ranks, so that all ranks know the same.
 _worlds: dict[tuple[str, ...], World] = {}
@@ -52,12 +55,21 @@ def connect() -> World:
             process_exit.watch_exit(comm, abort)
         process_exit.enter_run(comm)
     # Kept, because a process may run many analyses, and MPI libraries have some thousand communicators at most.
-    names = tuple(comm.allgather(node_name()))
+    names = _names(comm)
     world = _worlds.get(names)
     if world is None:
         forget_segments()  # all ranks have answered, so that all are initialised
         world = _worlds[names] = _world(MPI, comm, names)
     return world
+
+
+def _names(comm: Any) -> tuple[str, ...]:
+    """Return the node of each rank; every name travels once, whatever ranks its node has."""
+    own = node_name()
+    nodes = sorted(comm.allreduce({own}, op=or_))
+    indexes = np.empty(comm.size, np.int32)
+    comm.Allgather(np.array([nodes.index(own)], np.int32), indexes)
+    return tuple(nodes[index] for index in indexes.tolist())
 
 
 def load() -> str:
@@ -105,20 +117,41 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
         )
     # Ranks of a node sort leaders by node index, so that leader i speaks for nodes[i].
     leaders = comm.Split(0 if node.rank == 0 else mpi.UNDEFINED, nodes.index(name))
+    traffic = Traffic()
+    count = counted(mpi, traffic)
     return World(
-        comm=comm,
-        node=node,
-        leaders=leaders if node.rank == 0 else None,
+        comm=count(comm),
+        node=count(node),
+        leaders=count(leaders) if node.rank == 0 else None,
         nodes=nodes,
         name=name,
+        ranks_of=_ranks_of(names, nodes),
         bor=mpi.BOR,
         sum=mpi.SUM,
         make_op=lambda function: mpi.Op.Create(function, commute=True),
         # Pages of shared memory cost several times as much to touch first as a rank's own.
-        share_words=OwnWords if node.size == 1 else lambda n: _SharedWords(n, node, mpi),
+        share_words=OwnWords if node.size == 1 else lambda n: _share_words(n, node, mpi),
         make_counter=lambda: _SharedCounter(node, mpi),
+        await_message=lambda source, tag: _await_message(comm, mpi, source, tag),
         library=lambda: _library(mpi),
+        traffic=traffic,
     )
+
+
+def _ranks_of(names: Sequence[str], nodes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Return the ranks of each node."""
+    found: dict[str, list[int]] = {name: [] for name in nodes}
+    for rank, name in enumerate(names):
+        found[name].append(rank)
+    return tuple(map(tuple, found.values()))
+
+
+def _await_message(comm: Any, mpi: Any, source: int, tag: int) -> int:
+    """Wait for a message; return its words."""
+    status = mpi.Status()
+    comm.Probe(source, tag, status)
+    words: int = status.Get_count(mpi.UINT64_T)
+    return words
 
 
 def _library(mpi: Any) -> str:
@@ -157,6 +190,37 @@ def _has_wheel(name: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
+
+
+def _share_words(n: int, node: Any, mpi: Any) -> SharedWords:
+    """Return words in memory of the node: MPI's, or where that has not enough left, a file without a name."""
+    small = node.rank == 0 and 8 * n > free_bytes()  # then the first touch would kill the rank
+    return _FileWords(n, node) if node.bcast(small) else _SharedWords(n, node, mpi)
+
+
+class _FileWords:
+    """Words in a file in memory that the first rank of the node makes, and others see through its folder in /proc."""
+
+    def __init__(self, n: int, node: Any) -> None:
+        own = os.memfd_create("himach-words") if node.rank == 0 else -1
+        if own >= 0:
+            os.ftruncate(own, max(1, 8 * n))
+        process, number = node.bcast((os.getpid(), own))
+        try:
+            file = own if own >= 0 else os.open(f"/proc/{process}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise RankError(
+                f"{SHARED} on node {node_name()} has less than the {8 * n / 1e6:.0f} MB left that the node's ranks "
+                f"need together, and they do not see each other's files ({error.strerror}); make it larger (docker run "
+                f"--shm-size=..., mount -o remount,size=... {SHARED}), or use fewer ranks on a node"
+            ) from error
+        memory = mmap.mmap(file, max(1, 8 * n))
+        node.barrier()  # all have it
+        os.close(file)
+        self.words: Words = np.frombuffer(memory, dtype=np.uint64, count=n)
+
+    def close(self) -> None:
+        self.words = np.empty(0, dtype=np.uint64)  # the memory goes with the last view
 
 
 class _SharedWords:

@@ -1,7 +1,8 @@
 """MPI's shared memory, which lies in /dev/shm under names and stays there when ranks are killed.
 
 `forget_segments()` takes the names away as soon as all ranks have the memory; `sweep()` those of ranks that were killed
-before. ``python -I -S segments.py SINCE STATUS`` sweeps and exits with STATUS: this file imports no other of himach.
+before; `free_bytes()` says what is left of it. ``python -I -S segments.py SINCE STATUS`` sweeps and exits with STATUS:
+this file imports no other of himach.
 """
 
 import contextlib
@@ -23,6 +24,15 @@ def forget_segments() -> None:
         if Path(path).match(MPICH) and path.startswith(f"{SHARED}/"):
             with contextlib.suppress(OSError):
                 os.unlink(path)
+
+
+def free_bytes() -> int:
+    """Return how many bytes this node's shared memory has left, as far as its file system says."""
+    try:
+        found = os.statvfs(SHARED)
+    except OSError:
+        return sys.maxsize
+    return found.f_bavail * found.f_frsize
 
 
 def sweep(since: float, shared: Path = SHARED) -> None:

@@ -17,16 +17,17 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.shuffle.exchange import MAX_PARTNERS
+from himach.engine.shuffle.exchange import GROWTH, MAX_PARTNERS, messages_of
 from himach.engine.shuffle.waves import WAVE_BYTES
 from himach.zazen.rounds import CHUNK_WORDS
 from himach.zazen.share import Tasks
 
 __all__ = [
     "doubling_seconds",
+    "exchange_memory",
     "exchange_seconds",
+    "held_memory",
     "loads",
-    "map_seconds",
     "most_loaded",
     "most_of_normals",
     "rank_rate",
@@ -39,6 +40,7 @@ __all__ = [
     "with_pairs",
     "without_pairs",
     "zazen_bytes",
+    "zazen_memory",
     "zazen_seconds",
 ]
 
@@ -76,11 +78,6 @@ def tail_seconds(frames: int, ranks: int, seconds: float) -> float:
     tasks = Tasks(frames, ranks)
     first, end = tasks.bounds(len(tasks) - 1)
     return 0.5 * (1 - 1 / ranks) * (end - first) * seconds
-
-
-def map_seconds(frames: int, ranks: int, seconds: float, cpu_part: float, cores: float) -> float:
-    """Return the time of a node's map phase, whose frames take a rank `seconds` each."""
-    return frames / rank_rate(seconds, cpu_part, ranks, cores) + tail_seconds(frames, ranks, seconds)
 
 
 def most_of_normals(count: int, uniform: Floats) -> Floats:
@@ -173,6 +170,25 @@ def zazen_seconds(nodes: int, frames: int, latency: float, network: float, combi
     return float(chunks * (each + sums) + 2 * steps(nodes) * (latency + SHORT * nodes / network))
 
 
+def zazen_memory(frames: int, ranks: int) -> float:
+    """Return the most bytes that Zazen takes of a node's first rank, with its part of what the node's `ranks` share.
+
+    A bit a frame for aliens, and then for the residue; another for the node's share, which stays. Beside these the
+    buffers of a chunk, of seven times its words.
+    """
+    return frames / 8 * (1 + 1 / ranks) + 7 * min(CHUNK, frames / 8)
+
+
+def exchange_memory(wave: float) -> float:
+    """Return the most bytes of a rank for a wave: as it leaves, in its node's memory, and as it came from others."""
+    return wave * (1 + 2 * GROWTH)
+
+
+def held_memory(frames: int, ranks: int, pairs: float) -> float:
+    """Return the bytes that a rank of a node of so many takes beside its `pairs`, which are so many bytes."""
+    return zazen_memory(frames, ranks) + exchange_memory(min(pairs, WAVE_BYTES))
+
+
 def loads(parts: Floats, ranks: int) -> Floats:
     """Return the bytes of each rank, float64 (ranks,); where a part is cut in two, they are taken to be even in it."""
     edges = np.concatenate([[0.0], np.cumsum(parts)])
@@ -197,15 +213,15 @@ def most_loaded(parts: Floats, keys: float, ranks: int, rng: np.random.Generator
 
 
 def exchange_seconds(total: float, nodes: int, ranks: int, latency: float, network: float, most: float) -> float:
-    """Return the seconds in which the pairs travel: what a node sends and gets, and a message for each pair of ranks.
+    """Return the seconds in which the pairs travel: what a node sends and gets, and a message for each two nodes.
 
-    The pairwise exchange of Thakur et al. (2005), 5: ranks send to few at a time. What stays within a node does not
-    travel. `most` is what the most loaded rank gets.
+    The pairwise exchange of Thakur et al. (2005), 5, of nodes, whose ranks share the others: each receives from few at
+    a time. What stays within a node does not travel. `most` is what the most loaded rank gets.
     """
     if nodes <= 1:
         return 0.0
     waves = max(1.0, -(-most // WAVE_BYTES))
-    messages = waves * -(-(ranks - 1) // MAX_PARTNERS) * latency
+    messages = waves * -(-messages_of(nodes, max(1, ranks // nodes)) // MAX_PARTNERS) * latency
     beside = (ranks / nodes - 1) * (total - most) / max(1, ranks - 1)  # what the others of its node get, at the mean
     return float(messages + (most + beside) * (1 - 1 / nodes) / network)
 

@@ -7,22 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from himach.output.plots import canvas, png
+from himach.output.figures.picture import canvas, png
+from himach.output.figures.style import drawn_in_style
 from himach.output.table import Table
 from himach.planning.predict import PHASES
 
 __all__ = ["drawn"]
 
-SIZE_INCHES = (9.6, 4.2)
+SIZE_INCHES = (6.75, 2.8)  # over two columns of a journal
 COLOURS = {"first": "C0", "second": "C1", "stage": "C2"}
 
 
 def drawn(plan: Mapping[str, Table]) -> bytes:
     """Draw the tables of a plan; return the picture as a PNG."""
-    figure = canvas(SIZE_INCHES)
-    left, right = figure.subplots(1, 2)
-    _draw_times(plan, left)
-    _draw_phases(plan, right)
+    with drawn_in_style():
+        figure = canvas(SIZE_INCHES)
+        left, right = figure.subplots(1, 2)
+        _draw_times(plan, left)
+        _draw_phases(plan, right)
     return png(figure)
 
 
@@ -58,4 +60,4 @@ def _draw_phases(plan: Mapping[str, Table], axes: Any) -> None:
     axes.set(
         xlabel="nodes", ylabel="s", title=f"{kind} run by phase", yscale="symlog" if bottom.max() > 1e3 else "linear"
     )
-    axes.legend(fontsize="small")
+    axes.legend()

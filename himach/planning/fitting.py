@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.planning.closed_forms import exchange_seconds, loads, steps
+from himach.planning.closed_forms import exchange_seconds, held_memory, loads, steps
 from himach.planning.machine import Machine
 from himach.planning.records import Observed
 
@@ -81,13 +81,14 @@ class Costs:
     pair_bytes
         Of a frame.
     keys
-        Over all ranks; where the records are of one length, it is taken not to grow with frames.
+        Over all ranks; where the records are of one length, it is taken not to grow with frames. Of an ensemble, its
+        members, of which there are more where there are more frames.
     parts
         Part of the pairs by part of the key space.
     frame_spread, rank_spread
         Standard deviation of the time of a frame in map(); of a rank's mean, as a part of it.
     rank_memory
-        Bytes of a rank without its pairs.
+        Bytes of a rank without its pairs, and what Zazen and the exchange take.
     """
 
     records: Sequence[Observed]
@@ -117,6 +118,11 @@ class Costs:
     def frames(self) -> int:
         """Frames of the longest run."""
         return max(one.frames for one in self.records)
+
+    @property
+    def members(self) -> Sequence[int]:
+        """Frames of each member of the longest run over an ensemble; none of runs over one trajectory."""
+        return max(self.records, key=lambda one: one.frames).members
 
     @property
     def most_ranks(self) -> int:
@@ -163,7 +169,7 @@ def fit(records: Sequence[Observed], machine: Machine | None = None) -> Costs:
         parts=parts / total if total else parts,
         frame_spread=_frame_spread(records),
         rank_spread=_rank_spread(records),
-        rank_memory=max(max(0.0, one.memory - one.pair_bytes.sum() / one.ranks) for one in records),
+        rank_memory=max(map(_rank_memory, records)),
     )
 
 
@@ -176,6 +182,8 @@ def _same_kind(records: Sequence[Observed]) -> None:
             raise UsageError(
                 f"{one.name} is of other analyses, parameters or atoms than {first.name}; plan one kind at a time"
             )
+        if bool(one.members) != bool(first.members):
+            raise UsageError(f"of {one.name} and {first.name} one is of an ensemble; plan one kind at a time")
 
 
 def _longest(one: Observed) -> float:
@@ -185,6 +193,13 @@ def _longest(one: Observed) -> float:
 def _beside(one: Observed, reduce_byte: float) -> float:
     """Return what the reduce phase took beside reduce() itself on the rank with most to do."""
     return max(0.0, one.seconds["reduce"] - reduce_byte * float(loads(one.pair_bytes, one.ranks).max(initial=0.0)))
+
+
+def _rank_memory(one: Observed) -> float:
+    """Return what a rank took beside what grows with frames and pairs."""
+    pairs = float(one.pair_bytes.sum()) / one.ranks
+    held = held_memory(one.frames, max(1, one.ranks // one.nodes), pairs)
+    return max(0.0, one.memory - pairs - held)
 
 
 def _shuffle(records: Sequence[Observed], machine: Machine, total: float) -> Sum:
@@ -216,7 +231,7 @@ def _quantities(one: Observed) -> dict[str, float]:
         "one": 1.0, "first": float(one.first), "steps": float(steps(one.ranks)),
         # Messages of ranks of one host go one after another; to those of others each rank sends on its own.
         "ranks": one.ranks / one.hosts, "others": one.ranks - one.ranks / one.hosts,
-        "bytes": handled, "keys": float(one.keys),
+        "bytes": handled, "keys": _keys_of(one),
     }  # fmt: skip
 
 
@@ -270,7 +285,13 @@ def _reading(records: Sequence[Observed]) -> Reading:
 def _keys(records: Sequence[Observed]) -> Sum:
     """Return how many keys there are: as many in every run, or more where there are more frames."""
     quantities = [{"one": 1.0, "frames": float(one.frames)} for one in records]
-    return fit_sum(quantities, [float(one.keys) for one in records], ["one", "frames"])
+    names = ["frames"] if records[0].members else ["one", "frames"]
+    return fit_sum(quantities, [_keys_of(one) for one in records], names)
+
+
+def _keys_of(one: Observed) -> float:
+    """Return the keys of a run; of an ensemble what is joined, its members."""
+    return float(len(one.members) or one.keys)
 
 
 def _frame_spread(records: Sequence[Observed]) -> float:

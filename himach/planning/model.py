@@ -15,6 +15,7 @@ import numpy.typing as npt
 from himach.planning import closed_forms as forms
 from himach.planning.fitting import Costs, Reading, processors
 from himach.planning.machine import Machine
+from himach.planning.members import busiest
 
 __all__ = ["DRAWS", "NETWORK_BYTES_PER_SECOND", "PHASES", "Model", "PredictionInput", "again", "stored"]
 
@@ -70,8 +71,12 @@ class Model:
 
     def __init__(self, costs: Costs, machine: Machine, asked: PredictionInput, rng: np.random.Generator) -> None:
         self.costs, self.machine, self.asked, self.rng = costs, machine, asked, rng
-        self.frames = forms.share(asked.frames, asked.nodes)
         self.stored = stored(costs)
+        #: Frames of the node that has most, and ranks that have as many as its.
+        self.frames, self.ranks = float(forms.share(asked.frames, asked.nodes)), asked.ranks
+        if costs.members:
+            most = busiest(costs.members, self.stored, asked.ranks, asked.frames)
+            self.frames, self.ranks = most * asked.ranks_per_node, max(1, round(asked.frames / most))
         self.pairs = asked.frames * costs.pair_bytes
         self.network = machine.network or NETWORK_BYTES_PER_SECOND
         self.latency = machine.latency or NETWORK_SECONDS
@@ -91,18 +96,21 @@ class Model:
 
     def memory(self) -> float:
         """Return the bytes that a node's ranks take: without pairs, and with what is held of them."""
-        return self.asked.ranks_per_node * self.costs.rank_memory + self.pairs / self.asked.nodes
+        asked = self.asked
+        held = forms.held_memory(asked.frames, asked.ranks_per_node, self.pairs / asked.ranks)
+        return asked.ranks_per_node * (self.costs.rank_memory + held) + self.pairs / asked.nodes
 
     def run(self, first: bool) -> tuple[dict[str, Seconds], dict[str, float]]:
         """Return the seconds of each phase, and what each possible limit takes."""
         costs, asked = self.costs, self.asked
         startup = costs.startup.at(**self.quantities, first=float(first))
-        rounds = 0.0 if self.one_host else self._zazen_rounds()
+        alone = self.one_host or bool(costs.members)  # members' ranks agree with nobody
+        rounds = 0.0 if alone else self._zazen_rounds()
         zazen = costs.zazen.at(**self.quantities)
         mapping, limits = self._mapping(first)
         most = np.array([forms.most_loaded(costs.parts * self.pairs, self.quantities["keys"], asked.ranks, self.rng)
                          for _ in range(DRAWS)])  # fmt: skip
-        travel = self._travel(most)
+        travel = np.zeros(DRAWS) if costs.members else self._travel(most)
         shuffling = costs.shuffle.at(**self.quantities, travel=0.0) + travel
         travelling = float(np.median(travel))
         reducing = costs.reduce_byte * most + costs.reduce.at(**self.quantities)
@@ -117,6 +125,10 @@ class Model:
             "reduce(), skew": float(np.median(reducing)) - even,
             "finish()": finish,
         }
+        if costs.members:  # ranks that wait for the busiest one
+            waiting = 1 - asked.frames / (self.frames * asked.nodes)
+            limits["map()"] *= 1 - waiting
+            limits["few members"] = float(np.median(mapping)) * waiting
         seconds: tuple[Seconds, ...] = (startup, zazen + rounds, mapping, shuffling, reducing, finish)
         draws = dict(zip(PHASES, seconds, strict=True))
         return {**draws, "rest": costs.rest.at(**self.quantities)}, limits
@@ -157,9 +169,10 @@ class Model:
         costs, asked = self.costs, self.asked
         cached = again(costs, self.machine)
         each = costs.compute + cached.seconds
-        seconds = forms.map_seconds(self.frames, asked.ranks_per_node, each, costs.cpu_part, self.cores)
-        rate = self._from_disk()
-        disk = self.frames * cached.nbytes / rate if rate else 0.0
+        rate = forms.rank_rate(each, costs.cpu_part, asked.ranks_per_node, self.cores)
+        seconds = self.frames / rate + self._tail(each)
+        from_disk = self._from_disk()
+        disk = self.frames * cached.nbytes / from_disk if from_disk else 0.0
         limits = {
             "map()": seconds * costs.compute / max(1e-12, each),
             "reading caches": seconds * cached.seconds / max(1e-12, each),
@@ -186,7 +199,7 @@ class Model:
         self, first: Reading, work: float, cpu_part: float, ranks: int | None = None
     ) -> tuple[Floats, dict[str, float]]:
         """Return the map phase where ranks, by default all, share the origin."""
-        asked, ranks = self.asked, ranks or self.asked.ranks
+        asked, ranks = self.asked, ranks or self.ranks
         per_rank = self.frames / asked.ranks_per_node
         rate = forms.rank_rate(work + first.seconds, cpu_part, asked.ranks_per_node, self.cores)
         own = asked.ranks_per_node / rate  # a frame's seconds; more where there are more ranks than cores
@@ -209,7 +222,13 @@ class Model:
         }
         # A slow node's own time is longer, not that in which it waits for the origin.
         slowest = np.maximum(shared, np.maximum(alone * self._slowest(), arriving))
-        return slowest + forms.tail_seconds(self.frames, asked.ranks_per_node, own), limits
+        return slowest + self._tail(own), limits
+
+    def _tail(self, seconds: float) -> float:
+        """Return how much later than the mean a node's last rank ends; of members, the busiest is counted anyway."""
+        if self.costs.members:
+            return 0.0
+        return forms.tail_seconds(int(self.frames), self.asked.ranks_per_node, seconds)
 
     def _travel(self, most: Floats) -> Floats:
         """Return how long pairs travel, for draws of what the most loaded rank gets."""

@@ -138,7 +138,7 @@ def plan(
     needed = None if wanted is None else _needed(wanted, max(observed, key=lambda one: one.frames))
     check_length(costs, frames)
     askeds = [PredictionInput(count, per_node, frames or costs.frames, seed) for count in counts]
-    found = planned(costs, known, askeds)
+    found = planned(costs, known, askeds, KINDS[:2] if costs.members else KINDS)  # nobody stages an ensemble at once
     if needed is not None:
         found["until"], note = needed
         found.notes.insert(0, note)
@@ -333,6 +333,8 @@ def _covered(costs: Costs, machine: Machine, found: Sequence[Prediction]) -> lis
     if any(one.kind == "first" for one in found):
         notes.append("not covered by any measurement: first runs that keep the frames they read")
     longest = max(one.asked.frames for one in found)
+    if costs.members and longest != costs.frames:
+        notes.append(f"{longest:,} frames: members are taken to be as long as in the records, and more or fewer")
     if longest > 4 * costs.frames:
         notes.append(
             f"not covered by any record: {longest:,} frames, {longest / costs.frames:.3g} times those of the longest "

@@ -60,6 +60,8 @@ class Observed:
         Over all ranks.
     drift
         See `himach.engine.clock.RankTimes`: of the median rank.
+    members
+        Frames of each member of an ensemble; none of one trajectory.
     uncertainty
         How sure the tables are, as the record has it.
     opening
@@ -92,6 +94,7 @@ class Observed:
     drift: float
     opening: float
     uncertainty: Mapping[str, Any]
+    members: Sequence[int] = ()
 
     @property
     def first(self) -> bool:
@@ -133,10 +136,6 @@ def observe(record: Any, name: str) -> Observed:
         raise UsageError(
             f"{name}: a live run's times are those of frames that came; a run over them when all are there tells more"
         )
-    if "ensemble" in record:
-        raise UsageError(
-            f"{name}: it is of an ensemble; a plan is made of runs over one trajectory, such as a member's"
-        )
     if "planning" not in record:
         raise UsageError(f"{name}: it does not tell what its ranks did; '{again}' gives one that does")
     told = record["planning"]
@@ -171,6 +170,10 @@ def _observed(record: Mapping[str, Any], told: Mapping[str, Any], name: str) -> 
     totals, given = told["totals"], record["assignment"]
     ranks = {column: np.asarray(cells, float) for column, cells in told["ranks"].items()}
     _check(record, told, ranks)
+    seconds = {phase: float(value) for phase, value in record["seconds"].items()}
+    members = [int(one["frames"]) for one in record.get("ensemble") or () if one["frames"]]
+    if members:
+        seconds |= _of_ensemble(float(totals["startup"]["median"]), float(ranks["busy"].max()), seconds["total"])
     mapped = int(totals["frames"]["sum"])
     read, compute = ranks["read"] * ranks["frames"], ranks["compute"] * ranks["frames"]
     listed = float(read.sum() + compute.sum())
@@ -179,7 +182,7 @@ def _observed(record: Mapping[str, Any], told: Mapping[str, Any], name: str) -> 
     computing = busy * float(compute.sum()) / listed if listed else 0.0
     return Observed(
         name=name,
-        analyses=json.dumps(record["analyses"], sort_keys=True),
+        analyses=json.dumps([_asked(one) for one in record["analyses"]], sort_keys=True),
         dataset=str(record["dataset"]["path"]),
         frames=mapped,
         atoms=int(record["dataset"]["atoms"]),
@@ -190,7 +193,7 @@ def _observed(record: Mapping[str, Any], told: Mapping[str, Any], name: str) -> 
         cached=(given["native"] + given["alien"]) / max(1, sum(given.values())),
         cache_bytes=int(record["bytes"]["cache"]),
         origin_bytes=int(record["bytes"]["origin"]),
-        seconds={phase: float(value) for phase, value in record["seconds"].items()},
+        seconds=seconds,
         of_ranks=ranks,
         mapped=mapped,
         busy=busy,
@@ -204,4 +207,18 @@ def _observed(record: Mapping[str, Any], told: Mapping[str, Any], name: str) -> 
         drift=float(totals["drift"]["median"]),
         opening=float(totals["opening"]["most"]),
         uncertainty=dict(record.get("uncertainty") or {}),
+        members=members,
     )
+
+
+def _asked(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of a record without what its run says in words, such as intervals."""
+    return {name: entry[name] for name in ("name", "source", "parameters", "then") if name in entry}
+
+
+def _of_ensemble(startup: float, busy: float, total: float) -> dict[str, float]:
+    """Return the phases of a run of an ensemble: all of a member is map(), as ranks run other ones meanwhile."""
+    return {
+        "startup": startup, "zazen": 0.0, "map": busy, "shuffle": 0.0, "reduce": 0.0,
+        "finish": max(0.0, total - startup - busy),
+    }  # fmt: skip

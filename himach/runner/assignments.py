@@ -76,7 +76,10 @@ class _Stage:
     def parameters(self) -> dict[str, Parameter]:
         return self.written.parameters()
 
-    def make(self) -> Analysis:
+    def make(self, before: Analysis | None = None) -> Analysis:
+        """Return the stage with its values; what it takes from the stage before it, it has from there."""
+        if isinstance(self.written, type) and before is not None:
+            self.values = {**before.values_for(self.written), **self.values}
         values = {**self.values, **{name: self._parse(name, text) for name, text in self.texts.items()}}
         if isinstance(self.written, type):
             return self.written(**values)
@@ -162,9 +165,9 @@ def _holder(chain: Sequence[_Stage], parameter: str) -> list[_Stage]:
 
 
 def _build(chain: Sequence[_Stage]) -> Analysis:
-    *earlier, last = chain
-    made = last.make()
-    for stage in reversed(earlier):
-        following, made = made, stage.make()
+    first = made = chain[0].make()
+    for stage in chain[1:]:
+        following = stage.make(made)
         made.__dict__["then"] = following
-    return made
+        made = following
+    return first

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from himach.launch.helper import Helper
     from himach.launch.ranks import Ranks
-    from himach.opening.options import Job, LiveOptions, StageOptions
+    from himach.opening.options import Job, LiveOptions
     from himach.output.record import Record
     from himach.parallel.communicator import World
     from himach.result import Result
     from himach.runner.live.updates import Update
+    from himach.staging.options import StageOptions
 
 __all__ = ["RunCommand", "StageCommand", "follow"]
 
@@ -49,6 +50,8 @@ class RunCommand:
         Tell what the run would do, and do it not.
     helper
         A process that draws, if there is one.
+    shown
+        Whether the outcome is printed.
     """
 
     analyses: tuple[str, ...]
@@ -60,6 +63,7 @@ class RunCommand:
     update: Update | None = None
     dry: bool = False
     helper: Helper | None = None
+    shown: bool = True
 
     @property
     def keeps(self) -> bool:
@@ -89,7 +93,8 @@ class RunCommand:
 
         with quiet_ranks(world.comm.rank, command=True):
             import_mdanalysis()
-            from himach.result import print_outcome, summary
+            from himach.output.summary import summary
+            from himach.result import print_outcome
             from himach.runner.run import run_here
             from himach.runner.scripts import scripts_run
 
@@ -98,14 +103,12 @@ class RunCommand:
             first = world.comm.bcast(list(scripts.values()))
             on_every_rank(world.comm, partial(_same_scripts, first, scripts))
             if self.dry:
-                from himach.runner.dry_run import dry_run
-
-                text = dry_run(world, job)
+                text = _dry_run(world, job)
                 if text is not None:
                     print(text)
                 return None, None
             result = run_here(world, job, self.began)
-            if self.update is None or self.update.last:
+            if self.shown and (self.update is None or self.update.last):
                 print_outcome(result, sys.stdout)
             on_first_rank(world.comm, partial(_refuse_losses, result))
             if world.comm.rank:
@@ -151,6 +154,17 @@ def _refuse_losses(result: Result) -> None:
         raise HimachError("; ".join(result.record["errors"]))
 
 
+def _dry_run(world: World, job: Job) -> str | None:
+    """Return what a run would do, on the first rank."""
+    if job.ensemble is None:
+        from himach.runner.dry_run import dry_run as of_one
+
+        return of_one(world, job)
+    from himach.runner.ensemble.dry_run import dry_run as of_many
+
+    return of_many(world, job)
+
+
 def _same_scripts(first: list[bytes], own: dict[str, bytes]) -> None:
     """Refuse to mix what two versions of a script give: a script can be edited while a thousand ranks start."""
     from himach.errors import UsageError
@@ -172,7 +186,7 @@ class StageCommand:
     keywords
         ``NAME=VALUE`` for MDAnalysis.
     given
-        Fields of `himach.opening.options.StageOptions` that were given.
+        Fields of `himach.staging.options.StageOptions` that were given.
     assemble
         Put together what was pushed as slices under the name that is the trajectory.
     """
@@ -204,7 +218,8 @@ class StageCommand:
             return None if options.quiet or world.comm.rank else done
 
     def _options(self) -> StageOptions:
-        from himach.opening.options import StageOptions, parse_keywords
+        from himach.opening.options import parse_keywords
+        from himach.staging.options import StageOptions
 
         return StageOptions(**self.given, keywords=parse_keywords(self.keywords))
 

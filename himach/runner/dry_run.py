@@ -8,6 +8,8 @@ of ``--again``.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ import numpy as np
 
 from himach.errors import UsageError
 from himach.opening.dataset import open_frames
+from himach.opening.frame_steps import transform_of
 from himach.output.record import analysis_record
 from himach.output.show import parts_text
 from himach.output.table import Table
@@ -35,52 +38,86 @@ if TYPE_CHECKING:
     from himach.parallel.communicator import World
     from himach.planning.predict import Kind
 
-__all__ = ["dry_run"]
+__all__ = ["Looked", "dry_run", "looked", "told"]
 
 #: Frames from which the bytes of all are told.
 SAMPLE = 1000
 
 
-def dry_run(world: World, job: Job) -> str | None:
-    """Return what the run would do, on rank 0 (collective).
+@dataclass(frozen=True)
+class Looked:
+    """What a run over a trajectory would do.
 
-    Raises
-    ------
-    UsageError
-        It is a run over an ensemble.
+    Attributes
+    ----------
+    counts
+        Frames by the rule that gives them to their readers.
+    atoms
+        Of a frame.
+    frame_bytes
+        Of a frame in the origin.
+    stored_bytes
+        Of a frame as the cache keeps it: of the atoms that analyses need.
     """
-    if job.ensemble is not None:
-        raise UsageError(
-            "--dry-run tells of one trajectory: 'himach info --ensemble' says what each member is, and what is cached"
-        )
+
+    counts: Mapping[str, int]
+    atoms: int
+    frame_bytes: float
+    stored_bytes: float
+
+    @property
+    def frames(self) -> int:
+        """How many would be mapped."""
+        return sum(self.counts.values())
+
+
+def dry_run(world: World, job: Job) -> str | None:
+    """Return what the run would do, on rank 0 (collective)."""
+    found = looked(world, job)
+    return on_first_rank(world.comm, lambda: told(world, job, [found], {}))
+
+
+def looked(world: World, job: Job) -> Looked:
+    """Open the trajectory, set analyses up and assign frames, as the run would (collective)."""
     chains = [stages(analysis) for analysis in job.analyses]
     opened = open_frames(world, job, assemble_for_run)
-    atoms = needed_atoms(on_every_rank(world.comm, partial(set_up, world.comm.rank, chains, opened, job.given)))
+    views = partial(set_up, world.comm.rank, chains, opened, transform_of(job), member=job.member)
+    atoms = needed_atoms(on_every_rank(world.comm, views))
     share = assign_frames(world, opened, None, atoms)
     counts = share.counts
     share.close()
-    kept = opened.origin.n_atoms if atoms is None else len(atoms)
-    text = on_first_rank(world.comm, lambda: _told(world, job, opened, counts, kept))
+    of, each = opened.origin.n_atoms, _frame_bytes(opened)
+    kept = of if atoms is None else len(atoms)
     opened.origin.close()
     opened.close()
-    return text if world.comm.rank == 0 else None
+    return Looked(counts, of, each, stored_bytes(kept, each * kept / of or None))
 
 
-def _told(world: World, job: Job, opened: Opened, counts: dict[str, int], kept: int) -> str:
-    """Return what would be done; `kept` are the atoms of each frame that stay in the cache."""
-    frames = sum(counts.values())
-    each = _frame_bytes(opened)
-    stored = stored_bytes(kept, each * kept / opened.origin.n_atoms or None)
+def told(world: World, job: Job, found: Sequence[Looked], members: Mapping[str, Any]) -> str:
+    """Return what would be done with one trajectory, or with the members of an ensemble, and how long it would take.
+
+    Parameters
+    ----------
+    world, job
+        What is asked.
+    found
+        Of each trajectory.
+    members
+        What else there is to say of members, by what it is.
+    """
+    counts = {rule: sum(one.counts[rule] for one in found) for rule in found[0].counts}
+    stored = sum(one.frames * one.stored_bytes for one in found)
     what = {
-        "frames": frames,
-        "atoms": opened.origin.n_atoms,
+        **members,
+        "frames": sum(counts.values()),
+        "atoms": max(one.atoms for one in found),
         "ranks": world.comm.size,
         "nodes": len(world.nodes),
         "in caches, native": counts["native"],
         "in caches, alien": counts["alien"],
         "from the origin": counts["residue"],
-        "from the origin, MB": round(counts["residue"] * each / 1e6, 3),
-        "a node's part in its store, MB": round(frames * stored / len(world.nodes) / 1e6, 3),
+        "from the origin, MB": round(sum(one.counts["residue"] * one.frame_bytes for one in found) / 1e6, 3),
+        "a node's part in its store, MB": round(stored / len(world.nodes) / 1e6, 3),
     }
     table = Table({"what": list(what), "this run": [f"{value:,}" for value in what.values()]})
     lines = [parts_text([("run", table)])]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from himach.analysis import TIME
 from himach.errors import UsageError
+from himach.output.cells import LongCells
 from himach.output.parts import tabled, tables_of
 from himach.output.record import MeanRecord, Uncertainty
 from himach.output.table import Column, Estimated, Table
@@ -21,8 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = ["add_estimates"]
 
+#: Values that are looked at one by one, at most, of a column that is not in memory; of more, means of so many bins are.
+BINS = 1 << 16
+
 NONE = MeanRecord(
-    mean=math.nan, low=math.nan, high=math.nan, n_eff=0, blocks=0, method="none", start_ps=None, cut=False
+    mean=math.nan,
+    low=math.nan,
+    high=math.nan,
+    n_eff=0,
+    blocks=0,
+    method="none",
+    start_ps=None,
+    cut=False,
+    halves=None,
 )
 
 
@@ -66,7 +78,7 @@ def _asks(thing: Any) -> bool:
 def _of_table(name: str, table: Table, level: float, equilibration: str | float | None) -> Uncertainty:
     """Return what a table tells of itself: the means, and how the least sure of its estimates was made."""
     times = table.get(TIME)
-    times = times if isinstance(times, np.ndarray) else None
+    times = times if isinstance(times, np.ndarray | LongCells) else None
     means, half_widths, every = {}, {}, []
     for column, asked in list(table.estimates.items()):
         try:
@@ -99,6 +111,8 @@ def _of_table(name: str, table: Table, level: float, equilibration: str | float 
 
 def _limits(table: Table, column: str, asked: Estimated, level: float) -> MeanRecord:
     """Put limits beside a column that has them: of counts, of a curve by blocks of frames, of what a function says."""
+    if table.long is not None:
+        raise UsageError(f"it has {table.rows:,} rows, too many for limits beside them")
     if not table.rows:
         found, low, high = None, np.empty(0), np.empty(0)
     else:
@@ -158,12 +172,13 @@ def _said(asked: Estimated, values: Any, level: float) -> Estimate[Any]:
 
 
 def _mean(
-    values: Any, times: npt.NDArray[np.float64] | None, level: float, equilibration: str | float | None
+    values: Any, times: npt.NDArray[np.float64] | LongCells | None, level: float, equilibration: str | float | None
 ) -> tuple[MeanRecord, Estimate[float]]:
     """Return the mean of what comes in time, as the record tells it and as it is."""
     from himach.uncertainty import equilibration as equilibrated_at
-    from himach.uncertainty import mean
+    from himach.uncertainty import halves, mean
 
+    values, times = _together(values), _firsts(times)
     if times is not None and times[0] > times[-1]:  # the selection runs backwards, as no equilibration does
         values, times = values[::-1], times[::-1]
     start, cut = equilibrated_at(values), 0
@@ -173,6 +188,7 @@ def _mean(
         begin = float(equilibration)
         start = cut = int(np.searchsorted(times, begin - 1e-6 * abs(begin)))  # 50 ps are 49.99999 in many a file
     found = mean(values, level, start=cut)
+    between = halves(values, level, start=cut)
     told = MeanRecord(
         mean=found.value,
         low=found.low,
@@ -182,5 +198,24 @@ def _mean(
         method=found.method,
         start_ps=None if times is None else float(times[start]),
         cut=cut > 0,
+        halves=[between.value, between.low, between.high] if between.converged else None,
     )
     return told, found
+
+
+def _together(values: Any) -> Any:
+    """Return values in memory: of more than `BINS` the means of so many bins, which have the same mean.
+
+    The blocks of an interval are far longer than these bins, so that it is what it is of all the values; there may be
+    more independent ones among them than are counted.
+    """
+    if not isinstance(values, LongCells):
+        return values
+    return np.asarray(values) if len(values) <= BINS else values.bins(BINS).means
+
+
+def _firsts(times: npt.NDArray[np.float64] | LongCells | None) -> npt.NDArray[np.float64] | None:
+    """Return the times of these."""
+    if not isinstance(times, LongCells):
+        return times
+    return np.asarray(times if len(times) <= BINS else times.bins(BINS).firsts)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from himach.analysis import Analysis
 from himach.errors import UsageError
+from himach.io.remote.url import named
 from himach.launch.memory import default_memory
 from himach.opening.options import Job
 from himach.output.claim import FOLDER, PAIRS
@@ -51,7 +52,7 @@ def files_of(comm: Communicator, job: Job, opened: Opened) -> OpenedFiles | None
         return None
     from himach.checkpoint.opened_files import OpenedFiles
 
-    files = OpenedFiles([*opened.origin.paths, *([] if job.topology is None else [str(job.topology)])])
+    files = OpenedFiles([*opened.origin.paths, *([] if job.topology is None else [named(job.topology)])])
     files.digests.update(job.loaded)
     return files
 
@@ -83,7 +84,7 @@ def kept_pairs(
     def fingerprints() -> list[MapFingerprint]:
         stamp = opened.stamp(job.keywords)
         return [
-            map_fingerprint(first, view.universe, dataset=stamp, frames=opened.frames)
+            map_fingerprint(first, view.universe, dataset=stamp, frames=opened.frames, steps=job.steps(opened.frames))
             for first, view in zip(firsts, views, strict=True)
         ]
 

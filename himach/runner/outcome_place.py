@@ -20,6 +20,7 @@ from himach.output.record import Record
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
 from himach.parallel.quiet import heard
+from himach.rows.tables import settle
 
 if TYPE_CHECKING:
     from himach.launch.helper import Helper
@@ -47,6 +48,10 @@ class OutcomePlace:
         A process that draws, if there is one.
     units
         Whether headers of tables name units.
+    tables
+        Formats of tables.
+    figures
+        Formats of pictures.
     """
 
     path: Path | None
@@ -56,6 +61,8 @@ class OutcomePlace:
     said: list[str]
     helper: Helper | None
     units: bool
+    tables: Sequence[str]
+    figures: Sequence[str]
 
     @property
     def staged(self) -> Path | None:
@@ -68,7 +75,22 @@ class OutcomePlace:
         """Write outcomes, plots and record beside what is `staged`; on the first rank."""
         assert self.claim is not None
         drawing = partial(located, method="plot", rank=0)
-        return write_run(self.claim, self.labels, analyses, outcomes, record, drawing, self.helper, self.units, staged)
+        try:
+            return write_run(
+                self.claim,
+                self.labels,
+                analyses,
+                outcomes,
+                record,
+                drawing,
+                self.helper,
+                self.units,
+                staged,
+                self.tables,
+                self.figures,
+            )
+        finally:
+            settle(outcomes, self.claim.staged, self.claim.out)
 
 
 @contextmanager
@@ -88,7 +110,7 @@ def outcome_place(world: World, job: Job) -> Iterator[OutcomePlace]:
     claim = None if out is None else on_first_rank(comm, partial(prepare_out, out, labels, job.force))
     try:
         with heard() as said:
-            yield OutcomePlace(out, claim, labels, quiet, said, job.helper, job.units)
+            yield OutcomePlace(out, claim, labels, quiet, said, job.helper, job.units, job.table, job.figure)
     finally:
         if claim is not None:  # on the first rank
             claim.release()

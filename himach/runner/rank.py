@@ -10,9 +10,10 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -24,24 +25,28 @@ from himach.frame import POSITIONS, Needs
 from himach.launch.memory import default_memory, scratch_directory
 from himach.launch.stop_requests import StopRequests
 from himach.opening.options import Job
+from himach.output.names import unique_names
 from himach.output.parts import uneven_parts, units_of
-from himach.output.record import Bytes, Record, Reused, Times, Uncertainty
-from himach.output.table import Table, default_outcome, row_table
-from himach.parallel.collective import Meeting, is_everywhere, on_every_rank, on_first_rank, warn_once
+from himach.output.record import Bytes, FaultyFrames, Mpi, Record, Reused, Times, Uncertainty
+from himach.output.table import Table, default_outcome
+from himach.parallel.collective import Meeting, is_everywhere, largest, on_every_rank, on_first_rank, warn_once
 from himach.parallel.communicator import Communicator, World
 from himach.parallel.progress import Progress
-from himach.planning.observed import observed
+from himach.planning.observed import MembersSeen, observed
+from himach.rows.tables import tables_of
 from himach.runner.kept_pairs import files_of, keeper_of, kept_pairs, mapping_ends, not_kept
+from himach.runner.methods_text import with_intervals
 from himach.runner.outcome_place import OutcomePlace, located, outcome_place
 from himach.selection import Selected
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    from MDAnalysis import Universe
 
     from himach.checkpoint.checkpoint_run import CheckpointRun
     from himach.checkpoint.opened_files import OpenedFiles
-    from himach.engine import Passed
+    from himach.engine import Passed, Results
     from himach.io.dataset.source import Source
     from himach.io.dataset.writeback import Written
     from himach.io.server.served_store import ServedStore
@@ -49,7 +54,8 @@ if TYPE_CHECKING:
     from himach.io.store.store import Store
     from himach.io.universe.view import View
     from himach.opening.dataset import Assemble, Opened
-    from himach.opening.universe_input import UniverseInput
+    from himach.opening.paths import Paths
+    from himach.parallel.traffic import Traffic
     from himach.zazen.share import Share
 
     Steps = npt.NDArray[np.int64]
@@ -59,6 +65,8 @@ __all__ = ["Common", "Done", "assign_frames", "freed", "needed_atoms", "one_thre
 
 #: Confidence of intervals, where none is asked for.
 LEVEL = 0.95
+#: Of a digest of a file; where it could not be read, another word stands there.
+DIGITS = 64
 #: Stages of a chain, at most: more are the work of a `then` that makes new ones for ever.
 MOST_STAGES = 1000
 
@@ -101,11 +109,14 @@ class Common:
         What the record of the first one says of the request; "dataset" is of that one alone.
     guarded
         Whether it is looked for what map() changes.
+    seen
+        What members took.
     """
 
     store: tuple[Store | ServedStore | None, int] = (None, 0)
     asked: dict[str, Any] = field(default_factory=dict)
     guarded: bool = True
+    seen: MembersSeen = field(default_factory=MembersSeen)
 
 
 def perform(
@@ -135,9 +146,10 @@ def perform(
         from himach.opening.dataset import open_frames
 
         chains = [stages(analysis) for analysis in job.analyses]
+        since = started, time.time(), copy(world.traffic)
         opened = open_frames(world, job, assemble, (None, 0) if common is None else common.store)
         with freed(world.comm, opened), one_thread() if common is None else nullcontext():
-            return _analyse(world, job, chains, opened, started, place, common)
+            return _analyse(world, job, chains, opened, since, place, common)
 
 
 def one_thread() -> AbstractContextManager[object]:
@@ -157,53 +169,126 @@ def _analyse(
     job: Job,
     chains: Sequence[list[Analysis]],
     opened: Opened,
-    started: float,
+    since: tuple[float, float, Traffic],
     out: OutcomePlace,
     common: Common | None,
 ) -> Done:
-    """Take the frames that are open through all methods of the analyses."""
-    comm = world.comm
+    """Take the frames that are open through all methods of the analyses.
+
+    Of `since`, the run began, their opening, and what this rank had done by MPI until then.
+    """
+    comm, (started, began, traffic) = world.comm, since
+    from himach.opening.frame_steps import transform_of
+
     asked = _asked(world, job, opened, common)
+    paths = on_every_rank(comm, partial(_paths, job, opened))
     files = files_of(comm, job, opened)
-    views = on_every_rank(comm, partial(set_up, comm.rank, chains, opened, job.given, files, job.member))
+    views = on_every_rank(comm, partial(set_up, comm.rank, chains, opened, transform_of(job), files, job.member))
+    if files is not None:  # what setup() opened
+        seen = {path: told for path, told in files.digests.items() if len(told) == DIGITS}
+        asked["digests"] = {**seen, **asked["digests"]}
     with kept_pairs(world, job, out.path, out.labels, chains, views, opened, files) as kept:
+        atoms = needed_atoms(views)
+        looked: Mapping[str, int] = {}
+        if paths is not None:
+            atoms = paths.follow(atoms)
+            looked = _count_jumps(world, opened, paths, kept, atoms)
         ready = time.time()
-        share = assign_frames(world, opened, kept, needed_atoms(views))
+        share = assign_frames(world, opened, kept, atoms)
         assigned = time.time()
-        with freed(comm, share):
+        with freed(comm, share), nullcontext() if paths is None else freed(comm, paths):
             guarded = common is None or common.guarded
-            passed, read = _map_and_reduce(world, job, chains, opened, views, share, kept, out.quiet, started, guarded)
+            tools = (views, atoms, paths)
+            passed, read = _map_and_reduce(world, job, chains, opened, tools, share, kept, out.quiet, started, guarded)
+            read = {place: count + looked.get(place, 0) for place, count in read.items()}
         _say_empty(chains, opened.frames, passed.mapped)
         reduced = time.time()
         ends = [chain[-1] for chain in chains]
-        outcomes = on_first_rank(comm, lambda: _finish(ends, passed.results or []))
+        team, tables = tables_of(
+            world, out.labels, passed.rows, out.path is not None and job.member is None, _memory(job)
+        )
+        outcomes = team.lead(lambda: _finish(ends, passed.results or [], tables))
         before = {"startup": ready - started, "zazen": assigned - ready}
         seconds = {**before, **passed.seconds, "finish": time.time() - reduced}
-        seconds = _slowest(comm, {**seconds, "total": time.time() - started})
+        seconds = largest(comm, {**seconds, "total": time.time() - started})
         seconds |= {"write": 0.0, "draw": 0.0, "whole": seconds["total"]}
         record = _record(world, asked, share, kept, passed, read, seconds, (started, out.said))
-        record["planning"] = observed(world, passed, share, read, {**before, "opening": opened.at - started})
-        record["units"] = on_first_rank(comm, lambda: _units(out.labels, outcomes)) or {}
-        told = on_first_rank(comm, lambda: _estimates(out.labels, outcomes, job))
+        record["faulty"]["missing"] = len(job.select(opened.origin.n_frames)) - record["frames"]
+        if common is None:
+            record["planning"] = observed(world, passed, share, read, {**before, "opening": opened.at - started})
+            record["mpi"] = cast(Mpi, largest(comm, asdict(world.traffic.since(traffic))))
+        else:
+            common.seen.add(passed.own, read, opened.at - began)
+        record["units"] = on_first_rank(comm, lambda: units(out.labels, outcomes)) or {}
+        told = team.lead(lambda: _estimates(out.labels, outcomes, job))
         if job.confidence != "off":
             record["uncertainty"] = told or {}
+        record["analyses"] = with_intervals(record["analyses"], out.labels, told or {})
         if job.live is not None:
             record["live"] = dict(job.live)
         if out.path is not None:
-            record["files"] = on_first_rank(comm, partial(out.write, ends, outcomes or [], record)) or []
+            record["files"] = team.lead(partial(out.write, ends, outcomes or [], record)) or []
+        team.close()
     return Done(outcomes, record, ends)
+
+
+def _paths(job: Job, opened: Opened) -> Paths | None:
+    """Return what follows atoms, if they are followed."""
+    if not job.nojump:
+        return None
+    from himach.opening.paths import Paths
+
+    return Paths(job, opened)
+
+
+def _count_jumps(
+    world: World, opened: Opened, paths: Paths, kept: CheckpointRun | None, atoms: Atoms | None
+) -> Mapping[str, int]:
+    """Count how atoms jump between all frames up to the last that is to be mapped; return what was read (collective).
+
+    What is read of the origin stays in the cache, from where the pass takes it.
+    """
+    n_steps = len(opened.frames)
+    if kept is not None and kept.found.remaining is not None:
+        ends = kept.found.remaining.ends
+        n_steps = int(ends[-1]) if len(ends) else 0
+    source = _source(world, opened, Needs(atoms, POSITIONS))
+    keep = False
+    try:
+        paths.count(world, source, n_steps)
+        keep = True
+    finally:
+        source.close(keep)
+    return _read_of(source)
+
+
+def _read_of(source: Source) -> Mapping[str, int]:
+    return {"cache": source.bytes_cache, "origin": source.bytes_origin, "damaged": source.damaged}
+
+
+def _source(world: World, opened: Opened, needs: Needs) -> Source:
+    """Return where this rank's frames come from."""
+    from himach.io.dataset.lookup import server_of
+    from himach.io.dataset.source import Source
+
+    keep, server = opened.quota > 0, server_of(opened.cached)
+    return Source(
+        opened.origin, opened.cached, keep, server, needs, opened.watch, world.node.size, first=opened.frames[0]
+    )
 
 
 def _asked(world: World, job: Job, opened: Opened, common: Common | None) -> dict[str, Any]:
     """Return what the record says of the request (collective)."""
     from himach.runner.run_record import asked_for, dataset_of
+    from himach.runner.system import system_record
 
+    system = on_first_rank(world.comm, partial(system_record, opened), share=True)
     if common is not None and common.asked:
-        return {**common.asked, "dataset": dataset_of(opened)}
+        return {**common.asked, "dataset": dataset_of(opened), "system": system}
     asked = on_first_rank(world.comm, partial(asked_for, job, opened, world.library()), share=True)
     if common is not None:
         common.asked = asked
-    return asked
+    return {**asked, "system": system}
 
 
 def stages(analysis: Analysis) -> list[Analysis]:
@@ -230,7 +315,7 @@ def set_up(
     rank: int,
     chains: Sequence[Sequence[Analysis]],
     opened: Opened,
-    given: UniverseInput | None,
+    transform: Callable[[Universe], None] | None,
     files: OpenedFiles | None = None,
     member: str | None = None,
 ) -> list[View]:
@@ -247,7 +332,7 @@ def set_up(
             opened.first,
             name=chain[0].label(),
             copy=i > 0,
-            transform=None if given is None else given.transform,
+            transform=transform,
             member=member,
         )
         for stage in chain:
@@ -295,7 +380,7 @@ def _map_and_reduce(
     job: Job,
     chains: Sequence[Sequence[Analysis]],
     opened: Opened,
-    views: Sequence[View],
+    tools: tuple[Sequence[View], Atoms | None, Paths | None],
     share: Share,
     kept: CheckpointRun | None,
     quiet: bool,
@@ -307,20 +392,17 @@ def _map_and_reduce(
     Returns
     -------
     tuple
-        What the pass gave, and the bytes read, by place.
+        What the pass gave, and the bytes read, by place, with the copies in the cache that were damaged.
     """
-    from himach.io.dataset.lookup import server_of
     from himach.io.dataset.origin_watch import OriginChangedError
-    from himach.io.dataset.source import Source
 
-    comm, frames = world.comm, opened.frames
-    needs = Needs(needed_atoms(views), POSITIONS)
-    server, ranks = server_of(opened.cached), world.node.size
-    source = Source(
-        opened.origin, opened.cached, opened.quota > 0, server, needs, opened.watch, ranks, first=opened.frames[0]
-    )
+    comm, frames, (views, atoms, paths) = world.comm, opened.frames, tools
+    source = _source(world, opened, Needs(atoms, POSITIONS))
     binds = [partial(view.bind, late=source.late) for view in views]
-    memory = Memory(int(job.memory or default_memory()) // world.node.size, scratch_directory())
+    memory = Memory(_memory(job) // world.node.size, scratch_directory())
+    memory.warn = partial(warnings.warn, stacklevel=2)
+    if job.out is None or job.member is not None:  # the first rank is to have the whole of it
+        memory.table = _memory(job)
     total = sum(share.counts.values())
     with Progress(comm, total, sys.stderr, quiet=quiet) as display:
         meeting = Meeting(
@@ -344,7 +426,7 @@ def _map_and_reduce(
         work = Work(
             frames=frames,
             take=partial(_take, share, source),
-            read=source.read,
+            read=source.read if paths is None else partial(paths.read, source),
             bind=binds,
             progress=meeting.watched(display),
             wait=wait,
@@ -354,7 +436,7 @@ def _map_and_reduce(
         keep, well = True, False
         try:
             with requests, nullcontext() if keeper is None else keeper.heeding(requests):
-                passed = run_pass(comm, chains, work, meeting.together, memory, keeper)
+                passed = run_pass(world, chains, work, meeting.together, memory, keeper)
             well = True
         except OriginChangedError:
             keep = False
@@ -368,7 +450,7 @@ def _map_and_reduce(
         warn_once(comm, not_kept(kept, keeper))
     _settle(world, opened.cached, share, written)
     warn_once(comm, [source.lost] if source.lost else [])
-    return passed, {"cache": source.bytes_cache, "origin": source.bytes_origin}
+    return passed, _read_of(source)
 
 
 def _say_empty(chains: Sequence[Sequence[Analysis]], frames: Selected, mapped: Sequence[int]) -> None:
@@ -390,23 +472,21 @@ def _record(
     told: tuple[float, list[str]],
 ) -> Record:
     """Return what the run was and did; told are when it began and what this rank was warned of."""
-    everyone = world.comm.allgather(read)
+    import numpy as np
+
+    read_by_all = world.total(np.array([read[what] for what in ("cache", "origin", "damaged")], np.int64))
+    cache, origin, damaged = read_by_all.tolist()
     started, said = told
-    for text in [text for rank in world.comm.allgather(list(said)) for text in rank]:
-        if text not in said:
-            said.append(text)
+    said += [text for text in world.comm.allreduce(list(said), _texts) if text not in said]
     times = [datetime.fromtimestamp(second).astimezone() for second in (started, time.time())]
     done = {
         "frames": sum(share.counts.values()) + (0 if kept is None else kept.found.reused),
+        "faulty": FaultyFrames(damaged=damaged, missing=0),  # which is set where the selection is known
         "reused": Reused(frames=0, reason="") if kept is None else Reused(frames=kept.found.reused, reason=kept.reason),
         "ranks": world.comm.size,
         "nodes": len(world.nodes),
         "assignment": share.counts,
-        "bytes": Bytes(
-            cache=sum(rank["cache"] for rank in everyone),
-            origin=sum(rank["origin"] for rank in everyone),
-            shuffled=passed.shuffled,
-        ),
+        "bytes": Bytes(cache=cache, origin=origin, shuffled=passed.shuffled),
         "seconds": seconds,
         "pairs": passed.pairs,
         "errors": [],
@@ -419,6 +499,11 @@ def _record(
     return cast(Record, {**asked, **done})
 
 
+def _texts(some: list[str], more: list[str]) -> list[str]:
+    """Return texts, each once."""
+    return list(dict.fromkeys([*some, *more]))
+
+
 def needed_atoms(views: Sequence[View]) -> Atoms | None:
     """Return the atoms that any analysis needs, ascending; None for all."""
     import numpy as np
@@ -426,7 +511,8 @@ def needed_atoms(views: Sequence[View]) -> Atoms | None:
     some = [view.needs for view in views if view.needs is not None]
     if len(some) < len(views):
         return None
-    union = np.unique(np.concatenate(some))
+    # Of one there is no need of numpy.unique(), which imports numpy.ma.
+    union = some[0].copy() if len(some) == 1 else np.unique(np.concatenate(some))
     union.flags.writeable = False
     return union
 
@@ -457,21 +543,32 @@ def _take(share: Share, source: Source) -> Steps | None:
     return steps
 
 
-def _finish(stages: Sequence[Analysis], results: Sequence[Mapping[Any, Any]]) -> list[Any]:
+def _memory(job: Job) -> int:
+    return int(job.memory or default_memory())
+
+
+def _finish(stages: Sequence[Analysis], results: Sequence[Results], tables: Sequence[Table | None]) -> list[Any]:
     outcomes = []
-    for stage, given in zip(stages, results, strict=True):
-        found = row_table(*given.get(0, ([], [], []))) if stage.yields_rows() else given
+    for stage, given, table in zip(stages, results, tables, strict=True):
+        found: Any = given
+        if table is not None and stage.yields_rows():
+            found = table
+        elif table is not None:
+            given.rows = table
         if stage.defines("finish"):
             with located(stage, "finish", 0):
                 outcomes.append(stage.finish(found))
             for text in uneven_parts(outcomes[-1], stage.label()):
                 warnings.warn(text, stacklevel=2)
         else:
-            outcomes.append(found if isinstance(found, Table) else default_outcome(found, stage.key_names))
+            whole = found if isinstance(found, Table) else default_outcome(found, stage.key_names)
+            beside = [] if table is None or table is whole else unique_names(["rows"], taken=[stage.label()])
+            outcomes.append({stage.label(): whole, beside[0]: table} if beside else whole)
     return outcomes
 
 
-def _units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
+def units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
+    """Return the units of columns by table, for the record; none where an outcome has no form in files."""
     try:
         return units_of(labels, outcomes)
     except UsageError:  # a table that is none says so when it is shown or written
@@ -487,9 +584,3 @@ def _estimates(labels: Sequence[str], outcomes: Sequence[Any], job: Job) -> dict
         return add_estimates(labels, outcomes, level, job.equilibration)
     except UsageError:  # as of units
         return {}
-
-
-def _slowest(comm: Communicator, seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return each phase's time on the rank that took longest."""
-    everyone = comm.allgather(dict(seconds))
-    return {name: max(rank[name] for rank in everyone) for name in seconds}

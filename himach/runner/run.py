@@ -58,6 +58,11 @@ def run(
     stop: int | None = None,
     step: int | None = None,
     frames: Any = None,
+    whole: bool = False,
+    nojump: bool = False,
+    center: str | None = None,
+    fit: str | None = None,
+    reference: PathLike | None = None,
     ranks: int | Ranks | None = None,
     cache: PathLike = "auto",
     memory: int | str | None = None,
@@ -67,6 +72,8 @@ def run(
     out: PathLike | None = None,
     force: bool = False,
     units: bool = False,
+    table: str | Sequence[str] = "csv",
+    figure: str | Sequence[str] = "png",
     features: bool = False,
     confidence: float | Literal["off"] | None = None,
     equilibration: float | str | None = None,
@@ -104,10 +111,21 @@ def run(
     frames
         In place of these, frame numbers that ascend, negative ones from the end, or a boolean for every frame, as in
         ``universe.trajectory[frames]``; or a text such as ``"0,5,10-20"``, whose ranges have both their ends.
+    whole
+        Whether molecules are made whole, by their bonds, before map() sees a frame.
+    nojump
+        Whether atoms are followed through the periodic boundary, from the first selected frame on. All frames are read
+        once more for that, before the first map().
+    center
+        Selection of atoms that are moved to the middle of the box; all others move with them.
+    fit
+        Selection of atoms that are superposed on the reference; all others move with them.
+    reference
+        Structure file for `fit`; None: the first selected frame.
     ranks
         None: this process alone, or, where mpiexec or srun started several, this process as one of them. A number:
         that many MPI ranks are started on this machine; the analyses may be defined in a notebook's cells. `Ranks`:
-        the run takes these, which are ready.
+        the run takes these, which are ready; they may be in a job of SLURM's.
     cache
         ``"auto"``: frames are kept on the node's local disk, and read from there the next time; ``"off"``: they are
         not; or a directory on that disk, in which ``{node}`` stands for the node's name.
@@ -130,6 +148,11 @@ def run(
         Whether to replace what a run of other analyses left in `out`.
     units
         Whether the headers of CSV files in `out` name the units of columns: ``r (Å)``, where it is ``r`` without.
+    table
+        Formats of tables in `out` beside CSV: ``"parquet"``, ``"nc"`` (NetCDF), ``"xvg"``; several as a list, or as a
+        text with commas between.
+    figure
+        Formats of plots in `out`: ``"png"``, ``"svg"``, ``"pdf"``, or several of them, such as ``"svg,pdf"``.
     features
         Whether to write, of each member of an ensemble, the columns of tables in time as ``features/TABLE/MEMBER.npz``
         in `out`: ``X`` (frames, columns), ``time_ps`` and ``columns``.
@@ -203,7 +226,7 @@ def _asked(given: Mapping[str, Any]) -> tuple[Job, LiveOptions]:
     for one in analyses:
         _forget_groups(one)
     options = {each.name: given[each.name] for each in fields(RunOptions) if each.metadata}
-    paths = {name: None if given[name] is None else Path(given[name]) for name in ("pairs", "out")}
+    paths = {name: None if given[name] is None else Path(given[name]) for name in ("pairs", "out", "reference")}
     job = Job(
         **{**options, **paths, **_where(given)},
         cache=os.fspath(given["cache"]),
@@ -247,6 +270,11 @@ def _run_live(
     """Run again and again while frames come; each run has the analyses as they were given."""
     from himach.runner.live.display import shown_to
 
+    if isinstance(ranks, Ranks) and ranks.elsewhere and is_engine(job.trajectories):
+        raise UsageError(
+            "frames of an engine come to this machine, whose store ranks in a job do not see: give ranks=n of this "
+            "machine, or call himach run in the job"
+        )
     show = shown_to(on_update)
 
     def update(world: World, held: Ranks | None, one: Update) -> tuple[Result, Record]:
@@ -369,9 +397,12 @@ def report(error: BaseException) -> None:
 
 
 def _run_on_spawned_ranks(job: Job, started: float, ranks: int | Ranks) -> Result:
+    from himach.opening.shared_arrays import by_value
     from himach.runner.job_pickle import PickledJob, unpack_result
 
-    packed = on_ranks(PickledJob.of(job, started), ranks, job.keeps)
+    with by_value(isinstance(ranks, Ranks) and ranks.elsewhere):
+        work = PickledJob.of(job, started)
+    packed = on_ranks(work, ranks, job.keeps)
     assert packed is not None
     return unpack_result(packed, job)
 

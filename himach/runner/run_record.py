@@ -7,23 +7,29 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import itertools
 import json
 import os
 import platform
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.analysis import GIVEN, Analysis
+from himach.io.remote.byte_file import local_path
+from himach.io.remote.url import absolute, is_url, masked
 from himach.output.jsonable import to_json
 from himach.output.record import AnalysisRecord, DatasetRecord, Request, analysis_record
 from himach.runner.assignments import class_of, written_stages
+from himach.runner.methods_text import words_of
 from himach.selection import chosen, frames_text
-from himach.user_code import SCRIPT_MODULE, is_installed
+from himach.user_code import SCRIPT_MODULE, file_of, is_installed, is_library, is_own
 from himach.value_digest import topology_digest
 
 if TYPE_CHECKING:
@@ -122,9 +128,10 @@ def _request(job: Job, opened: Opened, mpi: str | None) -> dict[str, Any]:
     import MDAnalysis
     import numpy as np
 
-    topology = None if job.topology is None else os.path.abspath(os.path.expanduser(job.topology))
-    scripts = [found.file for found in map(source_of, job.analyses) if found.file is not None]
-    files = [*_code_of(scripts), *([topology] if topology else []), *_files_named(job.analyses)]
+    topology = None if job.topology is None else absolute(job.topology)
+    code, folders = _code_of(job.analyses)
+    named = [topology, *([] if job.reference is None else [os.path.abspath(job.reference)])]
+    files = [*code, *filter(None, named), *_files_named(job.analyses)]
     request = Request(
         trajectory=_trajectory(job, opened),
         topology=topology,
@@ -132,21 +139,24 @@ def _request(job: Job, opened: Opened, mpi: str | None) -> dict[str, Any]:
         pairs_directory=None if job.pairs is None else str(job.pairs),
         topology_digest=None if job.given is None else _digest_of(opened),
         selected=None if job.frames is None else frames_text(chosen(job.frames, opened.origin.n_frames)),
-        command=list(job.command) or None,
+        command=[masked(word) for word in job.command] or None,
         directory=os.getcwd(),
+        code_folders=folders,
         digests={file: digest for file in dict.fromkeys(files) if (digest := _digest(file)) is not None},
         versions={
             "python": platform.python_version(),
             "numpy": np.__version__,  # reading what the packages say of themselves takes milliseconds
             "MDAnalysis": MDAnalysis.__version__,
             "MPI": mpi,
+            **_packages_of(job.analyses),
         },
     )
     return {**request, **job.recorded()}
 
 
 def _analysis_record(analysis: Analysis, given: UniverseInput | None) -> AnalysisRecord:
-    entry, found = analysis_record(analysis), source_of(analysis)
+    found = source_of(analysis)
+    entry = AnalysisRecord(**analysis_record(analysis), **words_of(list(_stages(analysis))))
     reason = found.reason if given is None or found.spec is None else given.unrepeatable
     entry["source"] = None if reason else found.spec
     if entry["source"] is None:
@@ -216,14 +226,86 @@ def _file_of(cls: type[Analysis]) -> str | None:
     return os.path.realpath(file) if file is not None and os.path.isfile(file) and "ipykernel" not in file else None
 
 
-def _code_of(scripts: Sequence[str]) -> Iterator[str]:
-    """Give the scripts, and the modules that were loaded from their folders or below."""
-    yield from scripts
-    folders = tuple({os.path.join(os.path.dirname(script), "") for script in scripts})
-    loaded = [getattr(module, "__dict__", {}).get("__file__") for module in list(sys.modules.values())]
-    for path in sorted({os.path.realpath(file) for file in loaded if isinstance(file, str)} if folders else ()):
-        if path.startswith(folders) and not is_installed(path):
-            yield path
+def _code_of(analyses: Sequence[Analysis]) -> tuple[list[str], list[str]]:
+    """Return the files of code that analyses are made of, and the folders by which they were imported.
+
+    That is where each is defined, what was loaded from the folder of a script or of a package, or below, and modules of
+    the user's own elsewhere that these import.
+    """
+    classes = [getattr(type(analysis), "foreign", type(analysis)) for analysis in analyses]
+    found = [source_of(analysis).file for analysis in analyses]
+    scripts = [file for file in found if file is not None]
+    own = {cls.__module__ for cls, file in zip(classes, found, strict=True) if file and not is_installed(file)}
+    folders = list(dict.fromkeys(filter(None, map(_import_folder, sorted(own)))))
+    inside = tuple(os.path.join(os.path.dirname(file), "") for file in scripts if not is_installed(file))
+    inside += tuple(os.path.join(_package_folder(module), "") for module in own if _package_folder(module))
+    loaded = {os.path.realpath(file_of(name)): name for name in list(sys.modules) if inside and file_of(name)}
+    below = {name: path for path, name in loaded.items() if path.startswith(inside) and not is_installed(path)}
+    elsewhere = _imported({*own, *below})
+    paths = {*below.values(), *(os.path.realpath(file_of(name)) for name in elsewhere)}
+    folders += filter(None, map(_import_folder, sorted(elsewhere)))
+    return [*scripts, *sorted(paths - {*scripts})], list(dict.fromkeys(folders))
+
+
+def _packages_of(analyses: Sequence[Analysis]) -> dict[str, str | None]:
+    """Return the versions of installed packages that analyses are from, beside those that every record tells."""
+    classes = [getattr(type(analysis), "foreign", type(analysis)) for analysis in analyses]
+    tops = {cls.__module__.partition(".")[0] for cls in classes if is_library(cls.__module__)}
+    return {top: _version_of(top) for top in sorted(tops - {"himach", "MDAnalysis"})}
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        told = getattr(sys.modules[package], "__version__", None)
+        return told if isinstance(told, str) else None
+
+
+def _imported(modules: set[str]) -> set[str]:
+    """Return the user's own modules that modules import, and that these import, as far as they are loaded."""
+    seen, open_ends = {*modules, "__main__"}, [*modules]
+    while open_ends:
+        for name in _names_imported(open_ends.pop()):
+            if name not in seen and file_of(name) and is_own(name):
+                seen.add(name)
+                open_ends.append(name)
+    return seen - modules - {"__main__"}
+
+
+def _names_imported(module: str) -> Iterator[str]:
+    """Give the names that a module's text imports, of modules or of what is in them, with those of their packages."""
+    package = getattr(sys.modules.get(module), "__package__", None)
+    try:
+        nodes = list(ast.walk(ast.parse(Path(file_of(module)).read_bytes())))
+    except (OSError, SyntaxError, ValueError):  # a compiled module
+        return
+    for node in nodes:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):
+            with suppress(ImportError):  # beyond its package
+                origin = resolve_name("." * node.level + (node.module or ""), package)
+                names = [origin, *(f"{origin}.{name}" for name in names)]
+        for name in names:
+            yield from itertools.accumulate(name.split("."), "{}.{}".format)
+
+
+def _import_folder(module: str) -> str | None:
+    """Return the folder on the import path by which a module was imported; of a script, its own."""
+    path = os.path.realpath(file_of(module)) if file_of(module) else None
+    if path is None or module.startswith(SCRIPT_MODULE):
+        return path and os.path.dirname(path)
+    steps = module.count(".") + (1 if os.path.basename(path) != "__init__.py" else 2)
+    for _ in range(steps):
+        path = os.path.dirname(path)
+    return path
+
+
+def _package_folder(module: str) -> str:
+    """Return the folder of the outermost package that a module is of; "" for one of no package."""
+    top, dot, _ = module.partition(".")
+    folder = _import_folder(module)
+    return os.path.join(folder, top) if dot and folder else ""
 
 
 def _files_named(analyses: Iterable[Analysis]) -> Iterator[str]:
@@ -253,8 +335,8 @@ def _trajectory(job: Job, opened: Opened) -> list[str]:
     """Return what was asked for: files by their absolute paths, a dataset by the name that it was found under."""
     if job.given is not None and job.given.frames is not None:
         return [os.fspath(path) for path in job.trajectories]
-    paths = [os.path.abspath(os.path.expanduser(path)) for path in job.trajectories]
-    if len(paths) > 1 or os.path.exists(paths[0]):
+    paths = [*map(absolute, job.trajectories)]
+    if len(paths) > 1 or is_url(paths[0]) or os.path.exists(paths[0]):
         return paths
     return [os.fspath(job.trajectories[0]) if opened.cached is None else opened.cached.name]
 
@@ -275,7 +357,7 @@ def _digest_of(opened: Opened) -> str:
 
 def _digest(path: str) -> str | None:
     try:
-        with Path(path).open("rb") as file:
+        with Path(local_path(path)).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None

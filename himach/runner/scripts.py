@@ -21,11 +21,12 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, TypeAlias
 
-from himach.adapted import adapted, is_foreign, takes_function
+from himach.adapted import adapted, is_foreign, refusal, takes_function
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
 from himach.parallel.environment import is_interruption
 from himach.runner.assignments import set_parameters, written_stages
+from himach.runner.methods_text import due_references, named_references
 from himach.user_code import SCRIPT_MODULE
 
 #: What scripts define, by their paths.
@@ -221,10 +222,7 @@ def foreign_analyses(package: str) -> dict[str, str]:
         f"{name}:{key}": (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
         for name in modules
         for key, cls in vars(sys.modules[name]).items()
-        if is_foreign(cls)
-        and cls.__module__ == name
-        and cls._analysis_algorithm_is_parallelizable
-        and not takes_function(cls)
+        if is_foreign(cls) and cls.__module__ == name and not refusal(cls) and not takes_function(cls)
     }
     if not analyses:
         raise UsageError(f"{package} has no analyses of MDAnalysis that can be divided among ranks")
@@ -238,12 +236,14 @@ def _is_there(name: str) -> bool:
 def describe_analysis(cls: type[Analysis]) -> str:
     """Return the name, summary and parameters of an analysis and of the stages that follow it, for a terminal."""
     lines: list[str] = []
+    before: Analysis | type[Analysis] | None = None
     for stage in written_stages(cls):
-        lines += [f"  then {stage.label()}" if lines else stage.label(), *_description(stage)]
+        lines += [f"  then {stage.label()}" if lines else stage.label(), *_description(stage, before)]
+        before = stage
     return "\n".join(lines)
 
 
-def _description(stage: Analysis | type[Analysis]) -> Iterator[str]:
+def _description(stage: Analysis | type[Analysis], before: Analysis | type[Analysis] | None) -> Iterator[str]:
     written = stage if isinstance(stage, type) else type(stage)
     doc = inspect.getdoc(written) or ""
     if doc != inspect.getdoc(Analysis):  # a class without a docstring has that of its base
@@ -253,8 +253,14 @@ def _description(stage: Analysis | type[Analysis]) -> Iterator[str]:
     width = max((len(parameter.name) for parameter in parameters), default=0)
     for parameter in parameters:
         value = values.get(parameter.name, parameter.default)
-        default = "required" if value is parameter.REQUIRED else f"default {value!r}"
+        default = f"default {value!r}"
+        if value is parameter.REQUIRED:
+            taken = before is not None and parameter.name in before.parameters()
+            default = f"that of {before.label()}" if before is not None and taken else "required"
         yield f"    {parameter.name:<{width}}  {parameter.type_name}, {default}"
         yield from textwrap.wrap(
             parameter.doc, 96, initial_indent=" " * (width + 6), subsequent_indent=" " * (width + 6)
         )
+    foreign = getattr(written, "foreign", None)
+    for reference in [*named_references(written), *([] if foreign is None else due_references(foreign))]:
+        yield f"    https://doi.org/{reference}" if reference.startswith("10.") else f"    {reference}"

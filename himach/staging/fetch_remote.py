@@ -18,12 +18,12 @@ from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.server.served_store import ServedStore
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
-from himach.opening.options import StageOptions
 from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
 from himach.parallel.communicator import Communicator, World
 from himach.parallel.progress import Progress
 from himach.selection import is_sparse
 from himach.staging.copy_plan import Numbers
+from himach.staging.options import StageOptions
 from himach.staging.repair import from_origin
 from himach.staging.replication import attach_copies, check_copies, replicate, wanted_copies, write_natively
 
@@ -51,12 +51,12 @@ def repair(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int,
     """
     comm = world.comm
     best, dataset = held_as(world, store, job)
-    copies = job.copies or max(comm.allgather(wanted_copies(dataset)))
+    copies = job.copies or comm.allreduce(wanted_copies(dataset), op=max)
     if not copies:
         raise UsageError(f"nobody said how many copies of {best.name} there should be: give --copies, too")
     check_copies(world, copies)
     attach_copies(world, dataset, copies)
-    n_frames = max(comm.allgather(end_of(dataset, best)))
+    n_frames = comm.allreduce(end_of(dataset, best), op=max)
     made, lost = replicate(world, dataset, n_frames, copies, partial(from_origin, dataset, best.stamp))
     if comm.rank == 0 and len(lost):
         print(

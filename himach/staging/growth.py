@@ -18,7 +18,7 @@ from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
 
 if TYPE_CHECKING:
-    from himach.opening.options import StageOptions
+    from himach.staging.options import StageOptions
 
 __all__ = ["open_growing", "wait_for_growth"]
 

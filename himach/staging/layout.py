@@ -62,7 +62,7 @@ def lay_out(world: World, dataset: Dataset | None, layout: str, quiet: bool = Fa
             _refuse_to_lose(world, dataset)
         if layout == "frame":
             removed = on_every_rank(world.comm, lambda: leads and dataset is not None and remove_form(dataset))
-            return "the time-major form was dropped" if any(world.comm.allgather(removed)) else ""
+            return "the time-major form was dropped" if world.comm.allreduce(bool(removed)) else ""
         made, left = _make(world, dataset, quiet)
         dropped, busy = 0, 0
         if layout == "time":

@@ -7,10 +7,10 @@ import os
 from himach.errors import UsageError
 from himach.io.store.store import Dataset, Store
 from himach.io.timemajor.holding import is_alone
-from himach.opening.options import StageOptions
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
 from himach.staging.fetch_remote import end_of, held_as
+from himach.staging.options import StageOptions
 
 __all__ = ["is_held_only", "open_held"]
 
@@ -43,9 +43,9 @@ def open_held(world: World, store: Store, job: StageOptions, layout: str) -> tup
             f"frames of {best.name} were pushed and are nowhere else, so they stay as they are: --layout both makes "
             "the time-major form beside them"
         )
-    if layout == "time" or (layout == "frame" and any(world.comm.allgather(is_alone(dataset)))):
+    if layout == "time" or (layout == "frame" and world.comm.allreduce(is_alone(dataset))):
         raise UsageError(
             f"the trajectory of {best.name} is not there, so what --layout {layout} drops could not be read again: "
             "give its files, and the name by --dataset; --layout both drops nothing"
         )
-    return dataset, max(world.comm.allgather(end_of(dataset, best)))
+    return dataset, world.comm.allreduce(end_of(dataset, best), op=max)

@@ -122,11 +122,11 @@ def replicate(
 def _next_span(comm: Communicator, native: BitMap64, at: int, n_frames: int) -> range | None:
     """Return the next frames from `at` on, from one that a node has to another; None: the end (collective)."""
     here = native.next_set_bit(at) if native and native.max() >= at else n_frames
-    begin = min(comm.allgather(here))
+    begin = comm.allreduce(here, op=min)
     if begin >= n_frames:
         return None
     before = native.rank(min(n_frames, begin + FRAMES_AT_ONCE) - 1)
-    return range(begin, max(comm.allgather(native[before - 1] + 1 if before else 0)))
+    return range(begin, comm.allreduce(native[before - 1] + 1 if before else 0, op=max))
 
 
 def _plan(
@@ -170,7 +170,7 @@ def _held(world: World, dataset: Dataset, span: range) -> list[npt.NDArray[np.ui
 def _rounds(leaders: Communicator, dataset: Dataset, moves: Mapping[Route, Numbers]) -> int:
     """Return in how many rounds frames are passed on: the same on every node."""
     mine = [numbers for (source, _), numbers in moves.items() if source == leaders.rank]
-    largest = max(leaders.allgather(_frame_bytes(dataset, mine[0]) if mine else 0))
+    largest = leaders.allreduce(_frame_bytes(dataset, mine[0]) if mine else 0, op=max)
     most = max(map(len, moves.values()), default=0)
     return -(-most * max(1, largest) * leaders.size // BYTES_AT_ONCE) if most else 0
 

@@ -32,7 +32,6 @@ from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.io.universe.topology import load_topology
 from himach.opening.dataset import OpenRequest, open_dataset, watch_origin
-from himach.opening.options import StageOptions
 from himach.opening.parallel_scan import NodeBytes
 from himach.opening.shared_index import free
 from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
@@ -42,6 +41,7 @@ from himach.staging.fetch_remote import pull, repair
 from himach.staging.growth import open_growing, wait_for_growth
 from himach.staging.layout import lay_out
 from himach.staging.named_dataset import is_held_only, open_held
+from himach.staging.options import StageOptions
 from himach.staging.replication import attach_copies, check_copies, replicate, wanted_copies
 
 __all__ = ["Staged", "stage"]
@@ -158,7 +158,7 @@ def _copy(world: World, job: StageOptions, dataset: Dataset, n_frames: int) -> i
     """Make the copies that are asked for now, or were when the dataset was staged first."""
     if job.copies is not None:
         attach_copies(world, dataset, job.copies)
-    copies = min(len(world.nodes), job.copies or max(world.comm.allgather(wanted_copies(dataset))))
+    copies = min(len(world.nodes), job.copies or world.comm.allreduce(wanted_copies(dataset), op=max))
     return replicate(world, dataset, n_frames, copies)[0] if copies > 1 else 0
 
 

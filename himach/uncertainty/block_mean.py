@@ -12,7 +12,7 @@ from himach.uncertainty.correlation import autocovariance, geyer
 from himach.uncertainty.estimate import Estimate
 from himach.uncertainty.quantiles import student
 
-__all__ = ["LEAST_N_EFF", "mean", "n_blocks"]
+__all__ = ["FEWEST", "LEAST_N_EFF", "block_error", "mean", "n_blocks"]
 
 #: Below so many independent values there is no interval: their number itself is then not known.
 LEAST_N_EFF = 8
@@ -68,7 +68,7 @@ def mean(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Estim
     n_eff = len(used) / g
     blocks = n_blocks(n_eff)
     value = float(used[0]) if (used == used[0]).all() else float(used.mean())
-    error = _error(used, blocks) if blocks else math.nan
+    error = block_error(used, blocks) if blocks else math.nan
     half = student(level, blocks - 1) * error if blocks else math.nan
     return Estimate(
         value=value,
@@ -85,8 +85,8 @@ def mean(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Estim
     )
 
 
-def _error(used: npt.NDArray[np.float64], blocks: int) -> float:
-    """Return the standard error of the mean by the spread of the blocks' means."""
+def block_error(used: npt.NDArray[np.float64], blocks: int) -> float:
+    """Return the standard error of the mean of values (n,), by the spread of the means of so many blocks."""
     if (used == used[0]).all():
         return 0.0
     length = len(used) // blocks

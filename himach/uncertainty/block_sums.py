@@ -1,4 +1,4 @@
-"""Sums over frames by blocks of frame numbers, in any order: `block_row()`, `add_blocks()`, `split_blocks()`."""
+"""Sums over frames by blocks of frame numbers: `block_row()`, `add_blocks()`, `split_blocks()`, `block_level()`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from himach.errors import UsageError
 from himach.uncertainty.block_curve import FINE_BLOCKS
 
-__all__ = ["add_blocks", "block_row", "split_blocks"]
+__all__ = ["add_blocks", "block_level", "block_row", "split_blocks"]
 
 Ints = npt.NDArray[np.int64]
 #: Columns of a block: its frames are those whose number, without so many of its last bits, is this; how many there are.
@@ -19,20 +19,24 @@ LEVEL, NUMBER, FRAMES = 0, 1, 2
 HEAD = 3
 
 
-def block_row(number: int, sums: npt.ArrayLike) -> Ints:
-    """Return what is to be summed of one frame, in the form that `add_blocks` takes.
+def block_row(number: int, sums: npt.ArrayLike, *, frames: int = 1, level: int = 0) -> Ints:
+    """Return what is to be summed of one frame, in the form that `add_blocks` takes; or of some frames of a block.
 
     Parameters
     ----------
     number
-        The frame's number, at least 0.
+        The frame's number, at least 0; of several that of any.
     sums
         Integers (n,). They are integers so that sums do not depend on who added up which frames: of other quantities
         give multiples of a small unit.
+    frames
+        Of how many frames these are the sums.
+    level
+        The frames have the same number, but for so many of its last bits (`block_level`).
 
     Returns
     -------
-    int64 (n + 3,): a block of one frame.
+    int64 (n + 3,): a block.
 
     Raises
     ------
@@ -55,12 +59,35 @@ def block_row(number: int, sums: npt.ArrayLike) -> Ints:
     if number < 0:
         raise UsageError(f"number must be that of a frame, not {number}")
     row = np.empty(HEAD + len(array), np.int64)
-    row[:HEAD] = 0, number, 1
+    row[:HEAD] = level, number >> level, frames
     row[HEAD:] = array
     return row
 
 
-def add_blocks(values: Sequence[Any] | npt.NDArray[Any]) -> Ints:
+def block_level(frames: Sequence[int]) -> int:
+    """Return of how many frames, a power of two, the blocks are that `add_blocks` makes of these: its logarithm.
+
+    Parameters
+    ----------
+    frames
+        Numbers of the selected frames.
+
+    Returns
+    -------
+    The least number of last bits without which the numbers of frames are 64 different ones, or fewer.
+
+    Examples
+    --------
+    >>> block_level(range(64)), block_level(range(65)), block_level(range(0, 640, 10))
+    (0, 1, 0)
+    """
+    numbers, level = np.sort(np.asarray(frames, dtype=np.int64)), 0
+    while len(_firsts(numbers >> level)) > FINE_BLOCKS:
+        level += 1
+    return level
+
+
+def add_blocks(values: Sequence[Any] | npt.NDArray[Any], level: int = 0) -> Ints:
     """Return the sums of at most 64 blocks of frames: the same for the same frames, however they were added up before.
 
     Blocks begin at multiples of their length, a power of two, which is the least that gives 64 blocks or fewer. It
@@ -71,6 +98,8 @@ def add_blocks(values: Sequence[Any] | npt.NDArray[Any]) -> Ints:
     ----------
     values
         What `block_row` or this function returned, at least one, of the same n.
+    level
+        Where the frames that there will be are known: their `block_level`, so that blocks are joined at once.
 
     Returns
     -------
@@ -82,7 +111,7 @@ def add_blocks(values: Sequence[Any] | npt.NDArray[Any]) -> Ints:
         If they are something else.
     """
     rows = _rows(values)
-    level = rows[:, LEVEL].max()
+    level = max(level, int(rows[:, LEVEL].max()))
     at = rows[:, NUMBER] >> (level - rows[:, LEVEL])
     if (np.diff(at) < 0).any():
         order = np.argsort(at, kind="stable")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from himach.errors import UsageError
 from himach.uncertainty.arguments import as_level, as_numbers
 from himach.uncertainty.estimate import Estimate, FloatArray
-from himach.uncertainty.quantiles import student_beyond, students
+from himach.uncertainty.quantiles import student_beyond, students, welch_degrees
 
 __all__ = ["Difference", "difference", "holm"]
 
@@ -184,10 +184,7 @@ def _squared_error(group: FloatArray) -> FloatArray:
 def _welch(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the standard error of the difference of means, and its degrees of freedom."""
     of_first, of_second = _squared_error(first), _squared_error(second)
-    both = of_first + of_second
-    # In shares of the whole, for the fourth power of a small error may be too small for a float.
-    inverse = (of_first / both) ** 2 / (len(first) - 1) + (of_second / both) ** 2 / (len(second) - 1)
-    return np.sqrt(both), 1 / inverse
+    return np.sqrt(of_first + of_second), welch_degrees(of_first, len(first), of_second, len(second))
 
 
 def _exact(first: FloatArray, second: FloatArray) -> FloatArray:

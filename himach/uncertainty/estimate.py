@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Estimate", "FloatArray", "in_figures"]
+__all__ = ["Estimate", "FloatArray", "in_figures", "n_eff_text"]
 
 FloatArray = npt.NDArray[np.float64]
 #: What is estimated: a number, or the numbers of a curve.
@@ -68,12 +68,12 @@ class Estimate(Generic[V]):
         else:
             shown = in_figures(float(self.value), float(self.low), float(self.high), self.converged)
         if not self.converged:
-            return f"{shown}, not converged ({_n_eff(self.n_eff)})"
+            return f"{shown}, not converged ({n_eff_text(self.n_eff)})"
         return f"{shown} ({100 * self.level:g} %, {self._basis()})"
 
     def _basis(self) -> str:
         """Return what the interval is made of."""
-        return f"{self.blocks} blocks, {_n_eff(self.n_eff)}" if self.blocks else self.method
+        return f"{self.blocks} blocks, {n_eff_text(self.n_eff)}" if self.blocks else self.method
 
 
 def unconverged(value: Any) -> Any:
@@ -81,7 +81,8 @@ def unconverged(value: Any) -> Any:
     return np.full(np.shape(value), np.nan) if np.ndim(value) else math.nan
 
 
-def _n_eff(n_eff: float) -> str:
+def n_eff_text(n_eff: float) -> str:
+    """Return a number of independent values, in figures that it can be known to."""
     return f"N_eff {n_eff:.0f}" if n_eff >= 10 else f"N_eff {n_eff:.1f}"
 
 

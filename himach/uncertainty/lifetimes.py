@@ -1,19 +1,20 @@
-"""How long stays last, though the end of a run cuts some off: `stays()`, with the survival curve and the mean."""
+"""How long stays last, though the end of a run cuts some off: `stays()`, with the survival curve; `mean_stay()`."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.uncertainty.arguments import as_level, as_series, not_negative
+from himach.uncertainty.arguments import as_level, as_numbers, as_series, not_negative
 from himach.uncertainty.estimate import Estimate, FloatArray
 from himach.uncertainty.quantiles import gamma, normal
 
-__all__ = ["Stays", "stays"]
+__all__ = ["Stays", "mean_stay", "stays"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -108,10 +109,57 @@ def stays(durations: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
         survival=survival,
         low=np.append(1, low),
         high=np.append(1, high),
-        mean=_mean(float(lasted.sum()), int(over.sum()), level),
+        mean=mean_stay(lasted.sum(), over.sum(), level),
         restricted=_restricted(times, survival, terms, float(lasted.max()), level),
         ended=int(over.sum()),
         cut=int((~over).sum()),
+    )
+
+
+def mean_stay(total: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -> Estimate[Any]:
+    """Return mean residence times, if stays end at the same rate however long they have lasted: `Stays.mean`.
+
+    Parameters
+    ----------
+    total
+        The time that stays lasted together, those that were cut off for as long as they were seen: a number, or an
+        array, of many kinds of stays.
+    ended
+        How many of them ended, of the same shape.
+    level
+        Probability with which the interval shall contain the true mean: on average, as ends are counts.
+
+    Returns
+    -------
+    Estimate
+        Its type and shape are those of `total`. The mean is inf where no stay ended, and nan where none lasted.
+
+    Raises
+    ------
+    UsageError
+        If the shapes differ, a number is negative or not finite, or `ended` is not whole.
+    """
+    level, time, ends = as_level(level), as_numbers("total", total), as_numbers("ended", ended)
+    not_negative("total", time)
+    not_negative("ended", ends)
+    if ends.shape != time.shape:
+        raise UsageError(f"ended must have the shape of total, {time.shape}, not {ends.shape}")
+    if (ends != np.floor(ends)).any():
+        raise UsageError("ended must be whole numbers of stays")
+    lasted, some = np.where(time > 0, time, math.nan), ends > 0
+    many = np.where(some, ends, 1)
+    most = gamma(ends + np.where(some, 0.5, 1), (1 + level) / 2)
+    least = gamma(many + 0.5, (1 - level) / 2)
+    beyond = np.where(time > 0, math.inf, math.nan)
+    method = "all time over stays ended, exponential"
+    if not some.all():
+        none = "no stay ended: a lower limit only, exponential"
+        method = none if time.ndim == 0 else f"{method}; where no stay ended, a lower limit only"
+    value, low, high = np.where(some, lasted / many, beyond), lasted / most, np.where(some, lasted / least, beyond)
+    error = np.where(some, lasted / many**1.5, math.nan)
+    plain = [one if one.ndim else float(one) for one in (value, low, high, error)]
+    return Estimate(
+        value=plain[0], low=plain[1], high=plain[2], error=plain[3], level=level, n_eff=float(ends.sum()), method=method
     )
 
 
@@ -126,21 +174,6 @@ def _band(
     spread = normal(level) * np.sqrt(np.cumsum(terms)) / np.abs(log)
     low, high = np.exp(log * np.exp(spread)), np.exp(log * np.exp(-spread))
     return np.where(inside, low, np.nan), np.where(inside, high, np.nan), terms
-
-
-def _mean(total: float, ended: int, level: float) -> Estimate[float]:
-    """Return the mean of exponential stays by the time that they lasted together and the number that ended."""
-    most = float(gamma(ended + (0.5 if ended else 1), (1 + level) / 2))
-    least = float(gamma(ended + 0.5, (1 - level) / 2)) if ended else 0.0
-    return Estimate(
-        value=total / ended if ended else math.inf,
-        low=total / most,
-        high=total / least if ended else math.inf,
-        level=level,
-        error=total / ended**1.5 if ended else math.nan,
-        n_eff=float(ended),
-        method="all time over stays ended, exponential" if ended else "no stay ended: a lower limit only, exponential",
-    )
 
 
 def _restricted(

@@ -1,4 +1,4 @@
-"""Quantiles of the distributions that intervals are made of: Student's t, normal and gamma."""
+"""Quantiles of the distributions that intervals are made of: Student's t with its degrees of freedom, normal, gamma."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy.typing as npt
 from himach.uncertainty.estimate import FloatArray
 
 
-def student(level: float, degrees: int) -> float:
+def student(level: float, degrees: float) -> float:
     """Return t such that Student's t lies between -t and t with probability `level`."""
     from scipy.special import stdtrit
 
@@ -27,6 +27,21 @@ def student_beyond(t: FloatArray, degrees: FloatArray) -> FloatArray:
     from scipy.special import stdtr
 
     return np.asarray(2 * stdtr(degrees, -np.abs(t)), dtype=np.float64)
+
+
+def welch_degrees(first: FloatArray, n_first: int, second: FloatArray, n_second: int) -> FloatArray:
+    """Return the degrees of freedom of a difference of means, by Welch and Satterthwaite.
+
+    Parameters
+    ----------
+    first, second
+        Squared standard errors of the means, of one shape, in any unit.
+    n_first, n_second
+        Numbers of independent values of which the means are.
+    """
+    both = first + second
+    # In shares of the whole, for the fourth power of a small error may be too small for a float.
+    return np.asarray(1 / ((first / both) ** 2 / (n_first - 1) + (second / both) ** 2 / (n_second - 1)))
 
 
 def normal(level: float) -> float:

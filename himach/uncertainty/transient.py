@@ -49,7 +49,8 @@ def equilibration(values: npt.ArrayLike) -> int:
     binned = series[: len(series) // size * size].reshape(-1, size).mean(axis=1)
     largest = np.abs(binned).max()
     binned = binned / largest if largest > 0 else binned
-    places = np.unique(np.arange(PLACES) * int(PART * len(binned)) // PLACES)
+    places = np.arange(PLACES) * int(PART * len(binned)) // PLACES
+    places = places[np.diff(places, prepend=-1) > 0]
     at_once = max(1, AT_ONCE // len(binned))
     some = [places[at : at + at_once] for at in range(0, len(places), at_once)]
     errors = np.concatenate([_squared_errors(binned[each[0] :], each - each[0]) for each in some])

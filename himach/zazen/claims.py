@@ -55,7 +55,7 @@ class Claims:
         return np.concatenate([*parts, np.empty(0, dtype=np.int64)])[:count]
 
     def take(self, start: int, amount: int) -> None:
-        """Claim of what no node has `amount` frames, from number `start` on; the rest is others'."""
+        """Claim of what no node has `amount` frames, from number `start` on; the rest is others', and forgotten."""
         before = 0
         for first, words, count in self.residue:
             low, high = max(start, before), min(start + amount, before + count)
@@ -63,6 +63,7 @@ class Claims:
                 copy_some(words, self.share.bitmap[first : first + len(words)], low - before, high - low)
                 self.share.count_bits(first, first + len(words))
             before += count
+        self.residue.clear()
         self.share.index()
 
     def surplus(self) -> Iterator[Positions]:

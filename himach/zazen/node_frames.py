@@ -67,17 +67,25 @@ class InMemory:
 NOTHING = InMemory()
 
 
-def bitmaps_of(cached: Cached, frames: Selection) -> tuple[Words, Words]:
-    """Return the bitmaps of those `frames` that are native, and of those that are alien (see `Cached.mark`)."""
+def bitmaps_of(cached: Cached, frames: Selection, native: Words | None = None) -> tuple[Words, Words]:
+    """Return the bitmaps of those `frames` that are native, and of those that are alien (see `Cached.mark`).
+
+    The first is made in `native` if that is given, of any content.
+    """
+    if native is None:
+        native = np.empty(n_words(len(frames)), dtype=np.uint64)
+    alien = np.zeros_like(native)
+    native[...] = 0
     if isinstance(frames, FrameList):
         among = span(frames)
         if is_sparse(len(among), len(frames)):
             natives = cached.holds(frames.numbers, native=True)
-            return _packed(natives), _packed(cached.holds(frames.numbers) & ~natives)
+            native[...] = _packed(natives)
+            alien[...] = _packed(cached.holds(frames.numbers) & ~natives)
+            return native, alien
         there = np.zeros(len(among), dtype=np.bool_)
         there[frames.numbers - among.start] = True
-        return bitmaps_of(cached, Remaining.of(among, there))
-    native, alien = (np.zeros(n_words(len(frames)), dtype=np.uint64) for _ in range(2))
+        return bitmaps_of(cached, Remaining.of(among, there), native)
     if isinstance(frames, Remaining):
         for words, out in zip(bitmaps_of(cached, frames.frames), (native, alien), strict=True):
             frames.choose(words, out)

@@ -145,14 +145,14 @@ class _Leader:
         weights, identities = zip(*leaders.comm.allgather((self._ranks, cached.identity)), strict=True)
         asked = time.perf_counter()
         here = cached if _first_of_its_kind(identities, leaders.node) else NOTHING
-        native, alien = bitmaps_of(here, request.frames)
+        native, alien = bitmaps_of(here, request.frames, share.bitmap)
         counts = count_chunks(native, alien, request.chunk_words)
         sets = time.perf_counter() - asked
 
         n = len(request.frames)
         limits = [-(-MAX_SHARE_FACTOR * n * weight // sum(weights)) for weight in weights]
         rules = Rules(n, limits, request.origin, request.chunk_words)
-        self.claims = negotiate(leaders, native, alien, counts, share, rules)
+        self.claims = negotiate(leaders, alien, counts, share, rules)
         outcome = self._divide(weights)
         outcome.rounds = dict(leaders.rounds)
         outcome.seconds = {"sets": sets, "rounds": time.perf_counter() - self._started - sets}
@@ -165,8 +165,9 @@ class _Leader:
         native, alien, contested = map(sum, zip(*every, strict=True))
         counts = {"native": native, "alien": alien, "residue": contested}
         if claims.n_nowhere and not request.origin:
+            error = _unreachable(claims, request.frames) if request.whole else ""
             claims.take(0, 0)  # nobody reads them
-            return _Outcome(_unreachable(claims, request.frames) if request.whole else "", counts)
+            return _Outcome(error, counts)
         counts["residue"] += claims.n_nowhere
         parts = fill_evenly([sum(claimed) for claimed in every], weights, claims.n_nowhere)
         node = self._leaders.node

@@ -109,27 +109,22 @@ class Rules:
         return -(-self.n_frames // (64 * self.chunk_words))
 
 
-def negotiate(
-    leaders: Leaders,
-    native: Words,
-    alien: Words,
-    counts: npt.NDArray[np.int64],
-    share: Bits,
-    rules: Rules,
-) -> Claims:
+def negotiate(leaders: Leaders, alien: Words, counts: npt.NDArray[np.int64], share: Bits, rules: Rules) -> Claims:
     """Decide who reads which of the frames that nodes hold (collective over the leaders), by rules that all nodes know.
 
     Parameters
     ----------
-    leaders, native, alien
-        The reductions; the frames that this node has, uint64.
+    leaders
+        The reductions.
+    alien
+        The alien frames that this node has, uint64; becomes the residue.
     counts
-        int64 (2, n_chunks): how many of them there are in each chunk.
+        int64 (2, n_chunks): how many natives and aliens of this node there are in each chunk.
     share
-        Becomes `Claims.share`; need not be zeroed.
+        The native frames that this node has; becomes `Claims.share`.
     """
     try:
-        return _Negotiation(leaders, native, alien, share, rules).run(counts)
+        return _Negotiation(leaders, alien, share, rules).run(counts)
     finally:
         leaders.close()
 
@@ -138,14 +133,13 @@ def negotiate(
 class _Chunk:
     """One chunk of a node's bitmaps, and the buffers in which it is decided.
 
-    Its `first` word in the selection's bitmap and its positions; the node's `native` frames, its aliens (`mine`) and
-    its claims (`share`); what any node holds as native (`taken`) and the residue (`rest`); this node's `own` two-bit
-    counts, and all nodes' together.
+    Its `first` word in the selection's bitmap and its positions; the node's aliens (`mine`) and its claims (`share`),
+    which are its natives at first; what any node holds as native (`taken`) and the residue (`rest`); this node's `own`
+    two-bit counts, and all nodes' together.
     """
 
     first: int
     n_bits: int
-    native: Words
     mine: Words
     share: Words
     taken: Words
@@ -163,9 +157,9 @@ class _Chunk:
 class _Negotiation:
     """The state of `negotiate()`: the node's claims, and buffers of a chunk."""
 
-    def __init__(self, leaders: Leaders, native: Words, alien: Words, share: Bits, rules: Rules) -> None:
+    def __init__(self, leaders: Leaders, alien: Words, share: Bits, rules: Rules) -> None:
         self.leaders = leaders
-        self.native, self.alien = native, alien
+        self.alien = alien
         self.rules = rules
         self.limit = rules.limits[leaders.node]
         self.limited = min(rules.limits) < rules.n_frames
@@ -186,26 +180,25 @@ class _Negotiation:
         for i in range(self.rules.n_chunks):
             chunk = self._chunk(i)
             if claimed[0, i] < counts[0, i]:
+                held = chunk.share.copy()
                 chunk.share[...] = 0
-                copy_some(chunk.native, chunk.share, 0, int(claimed[0, i]))
-            else:
-                chunk.share[...] = chunk.native
+                copy_some(held, chunk.share, 0, int(claimed[0, i]))
             left = self._decide(chunk, natives[i], aliens[i])
             claims.share.count_bits(chunk.first, chunk.first + len(chunk.share))
             if left:
-                claims.residue.append((chunk.first, chunk.rest.copy(), left))
+                chunk.mine[...] = chunk.rest  # nobody asks any more whose they were
+                claims.residue.append((chunk.first, chunk.mine, left))
         return claims
 
     def _chunk(self, number: int) -> _Chunk:
         first = number * self.rules.chunk_words
-        native, mine, share = (
-            words[first : first + self.rules.chunk_words]
-            for words in (self.native, self.alien, self.claims.share.bitmap)
+        mine, share = (
+            words[first : first + self.rules.chunk_words] for words in (self.alien, self.claims.share.bitmap)
         )
         taken, rest, own, counts = self._buffers
         n = len(share)
         n_bits = min(64 * n, self.rules.n_frames - 64 * first)
-        return _Chunk(first, n_bits, native, mine, share, taken[:n], rest[:n], own[: 2 * n], counts[: 2 * n])
+        return _Chunk(first, n_bits, mine, share, taken[:n], rest[:n], own[: 2 * n], counts[: 2 * n])
 
     def _decide(self, chunk: _Chunk, natives: int, aliens: int) -> int:
         """Decide on a chunk of which nodes hold so many natives and aliens, added up; return how many are residue."""

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codec/xtc.h"
 #include "target.h"
+#include "xtc/xtc.h"
 
 enum { HEAD = 29, MOST_ATOMS = 1 << 12 };
 

@@ -9,11 +9,11 @@
 #include "base/stream.h"
 #include "bodhi.h"
 #include "codec/pack.h"
-#include "codec/xtc.h"
 #include "segments/slice.h"
 #include "store/dataset.h"
 #include "write/claim.h"
 #include "write/quota.h"
+#include "xtc/xtc.h"
 
 enum {
     GATHER_BYTES = 1 << 20, /* small records are written together */

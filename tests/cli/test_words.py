@@ -128,12 +128,12 @@ def test_a_shell_completes_analyses_and_parameters(tmp_path):
         "    cutoff: float = 3.0\n    _hidden: int = 1\n    name: ClassVar[str] = 'm'\n"
         "class Other(object):\n    bins: int = 3\n"
     )
-    assert complete("himach", "run", "rm", cwd=tmp_path) == ["rmsd"]
+    assert complete("himach", "run", "rm", cwd=tmp_path) == ["rmsd", "rmsf"]
     assert complete("himach", "run", "mi", cwd=tmp_path) == ["mine.py"]
     assert complete("himach", "run", "mine.py:", cwd=tmp_path) == ["mine.py:Mine", "mine.py:Other"]
     assert complete("himach", "run", "rdf", "-p", "r_", cwd=tmp_path) == ["r_max="]
     assert complete("himach", "run", "mine.py:Mine", "-t", "a.xtc", "-p", "", cwd=tmp_path) == ["cutoff="]
-    assert complete("himach", "run", "rmsd", "rdf", "-p", "rm", cwd=tmp_path) == ["rmsd.selection="]
+    assert complete("himach", "run", "rmsd", "rdf", "-p", "rmsd.s", cwd=tmp_path) == ["rmsd.selection="]
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ NOT_IMPORTED = re.compile(r"\.(__main__|mpi|benchmarks)(\.|$)")
 #: Whose examples do not run: a simulation of OpenMM.
 SKIPPED = {"Backend", "OpenMMReporter", "Ranks"}
 #: Pages whose blocks run as they are; the tutorial has tests of its own.
-PAGES = ["README.md", "docs/analyses.md", "docs/zazen.md"]
+PAGES = ["README.md", "docs/analyses.md", "docs/convert.md", "docs/zazen.md"]
 
 
 def examples() -> list[doctest.DocTest]:

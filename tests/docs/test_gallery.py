@@ -23,6 +23,14 @@ def test_every_built_in_has_a_page():
     assert {name for page in pages for name in re.findall(r'load\("([\w-]+)"\)', page)} == set(BUILTINS)
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "gallery").glob("*/plot_*.py")), ids=lambda page: page.stem)
+def test_every_page_has_a_picture(page):
+    """The build takes what pyplot knows: a figure that result.plot() made by itself would be missing."""
+    text = page.read_text(encoding="utf-8")
+    assert "plt.subplots(" in text
+    assert "plot()" not in re.sub(r"``[^`]*``", "", text)
+
+
 def test_the_analyses_ported_in_the_pages_are_there():
     told = (DOCS / "mdanalysis.md").read_text(encoding="utf-8").partition("## Side by side")[2]
     ported = re.findall(r"^### (\w+)$", told, re.MULTILINE)
@@ -35,6 +43,7 @@ def build(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
     """Build pages with our settings, and a gallery of one page that ends with a line."""
     (folder / "gallery").mkdir(parents=True)
     shutil.copy(DOCS / "conf.py", folder)
+    shutil.copytree(DOCS / "_static", folder / "_static")
     (folder / "index.md").write_text("# Pages\n\n```{toctree}\ngallery_pages/index\n```\n")
     (folder / "gallery" / "GALLERY_HEADER.rst").write_text("Gallery\n=======\n")
     (folder / "gallery" / "plot_one.py").write_text(PAGE.format(line=line))

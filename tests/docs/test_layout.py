@@ -22,6 +22,7 @@ OTHERS: dict[str, str] = {
     "himach/kernels": "Geometry of one frame at the speed of the machine, for any map()",
     "himach/tests": "Tests that come with himach",
     "native": "the frame store of a node, its server, and pushing to it",
+    "native/xtc": "decoding and encoding them",
     "native/examples": "`push.c` in C, `push.f90` in Fortran",
     "native/server/contents": "apart from how it is asked",
     "native/assemble": "a floor of its own between writing and the network",

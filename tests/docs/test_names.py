@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "release" / "README.md"])
+DOCS = ROOT / "docs"
+FOLDERS = (ROOT, DOCS, DOCS / "analyses", ROOT / "release")
+PAGES = sorted(page for folder in FOLDERS for page in folder.glob("*.md"))
 DOTTED = re.compile(r"(?<![\w./-])himach(?:\.[A-Za-z_]\w*)+(?![\w/])")
 IMPORTED = re.compile(r"^from (himach(?:\.\w+)*) import ([\w, ]+)", re.MULTILINE)
 FILE = re.compile(r"(?<![\w./~-])(?:(?:himach|native|tests|benchmarks|examples|release|docs)/[\w./-]*\w|\.ci/[\w-]+)")

@@ -13,7 +13,7 @@ from himach.engine import Results, mapping, stages
 from himach.engine.merging import merge, presence
 from himach.engine.shuffle import exchange, waves
 from himach.engine.stamps import growing
-from himach.parallel.communicator import Communicator
+from himach.parallel.communicator import World
 
 from .twin import canonical, made_up, run_engine, run_twin
 
@@ -281,8 +281,6 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     """Let few pairs make many chunks, waves, rounds and spans."""
     patch.setattr(mapping, "CHUNK_BYTES", 300)
     patch.setattr(stages, "CHUNK_BYTES", 300)
-    patch.setattr(exchange, "MESSAGE_BYTES", 1 << 8)
-    patch.setattr(exchange, "SMALL_COLUMN_BYTES", 1 << 6)
     patch.setattr(exchange, "MAX_PARTNERS", 2)
     patch.setattr(waves, "WAVE_BYTES", 1 << 15)
     patch.setattr(waves, "SHARED_STAMP_FRAMES", 0)
@@ -292,11 +290,11 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
 
 
 def check(
-    comm: Communicator | None, chain: list[Any], frames: range, boxes: str = "all", seed: int = 0, largest: int = 5
+    world: World | None, chain: list[Any], frames: range, boxes: str = "all", seed: int = 0, largest: int = 5
 ) -> Results | None:
     """Run the engine and its twin and compare to the last bit on rank 0."""
     raws = made_up(list(frames), boxes)
-    passed = run_engine(comm, [chain], frames, raws, seed, largest)
+    passed = run_engine(world, [chain], frames, raws, seed, largest)
     if passed.results is None:
         return None
     (results,) = passed.results

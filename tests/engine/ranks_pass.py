@@ -1,5 +1,7 @@
 """The engine against its twin, at any number of ranks; every rank runs this file, and rank 0 compares."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 import himach
 from himach.parallel.communicator import alone
-from himach.parallel.environment import promised_ranks, under_launcher
+from himach.parallel.environment import promised_rank, promised_ranks, under_launcher
 from himach.parallel.mpi import connect
 
 from . import twin
@@ -32,7 +34,11 @@ from .cases import (
 )
 from .twin import canonical, made_up, run_engine, run_twin
 
-comm = connect().comm if under_launcher() else alone().comm
+if under_launcher():
+    nodes = os.environ["HIMACH_NODES"].split(",")
+    os.environ["HIMACH_NODE"] = nodes[promised_rank() % len(nodes)]
+world = connect() if under_launcher() else alone()
+comm = world.comm
 SELECTIONS = [range(40), range(50, 2, -7), range(0), range(39, -1, -1), range(3, 60, 4), range(5, 6)]
 KINDS = ["ab", "abcdefgh", "de", "a", "cf", "g"]
 if comm.size > 1:  # many ranks on few cores are slow to meet
@@ -65,21 +71,21 @@ def test_all_ranks_are_here():
 @pytest.mark.parametrize("kinds", KINDS)
 def test_one_stage(frames, kinds):
     for seed, boxes in enumerate(["all", "none", "some"]):
-        check(comm, [Everything(kinds=kinds, seed=seed)], frames, boxes, seed)
+        check(world, [Everything(kinds=kinds, seed=seed)], frames, boxes, seed)
 
 
 @pytest.mark.parametrize("frames", SELECTIONS, ids=str)
 def test_chains_of_stages(frames):
     for seed in range(3):
-        check(comm, [First(seed=seed), Second()], frames, "some", seed)
-        check(comm, [First(seed=seed), Middle(), Third()], frames, "all", seed)
+        check(world, [First(seed=seed), Second()], frames, "some", seed)
+        check(world, [First(seed=seed), Middle(), Third()], frames, "all", seed)
 
 
 @pytest.mark.parametrize("frames", SELECTIONS, ids=str)
 @pytest.mark.parametrize("kinds", KINDS)
 def test_many_keys_at_once_are_reduced_as_one_by_one(frames, kinds):
-    check(comm, [Many(kinds=kinds)], frames, "some")
-    check(comm, [ManyFirst(kinds=kinds), Second()], frames, "all", 1)
+    check(world, [Many(kinds=kinds)], frames, "some")
+    check(world, [ManyFirst(kinds=kinds), Second()], frames, "all", 1)
 
 
 @pytest.mark.parametrize("frames", [range(1300), range(1200, 100, -2)], ids=str)
@@ -87,21 +93,21 @@ def test_presence(frames, sizes):
     if sizes == "spilled":
         frames = frames[:400]  # each wave looks into all that was spilled
     for seed, boxes in enumerate(["none", "some", "none"]):
-        check(comm, [Present(seed=seed)], frames, boxes, seed, largest=100)
+        check(world, [Present(seed=seed)], frames, boxes, seed, largest=100)
 
 
 @pytest.mark.parametrize("frames", SELECTIONS, ids=str)
 def test_combine_changes_nothing_but_the_size(frames):
     raws = made_up(frames)
     for seed in range(3):
-        passed = run_engine(comm, [[Count()]], frames, raws, seed)
+        passed = run_engine(world, [[Count()]], frames, raws, seed)
         if comm.rank == 0:
             assert list(passed.results[0].items()) == run_twin([CountTwin()], frames, raws)
 
 
 def test_combine_of_a_later_stage():
     frames, raws = range(30), made_up(range(30))
-    passed = run_engine(comm, [chain_of(Tallied(kinds="abde"))], frames, raws)
+    passed = run_engine(world, [chain_of(Tallied(kinds="abde"))], frames, raws)
     if comm.rank == 0:
         groups = run_twin([Everything(kinds="abde")], frames, raws)
         lengths = [len(result["frames"]) for _, result in groups]
@@ -138,7 +144,7 @@ class Columns(himach.Analysis):
 def test_columns_stay_columns_when_they_are_combined():
     frames, raws = range(1, 60), made_up(range(60))
     for seed in range(3):
-        passed = run_engine(comm, [[Columns()]], frames, raws, seed)
+        passed = run_engine(world, [[Columns()]], frames, raws, seed)
         if comm.rank != 0:
             continue
         found = passed.results[0]
@@ -170,7 +176,7 @@ def test_byte_order_does_not_depend_on_ranks(combines):
             return series.values[0]
 
     frames, raws = range(20), made_up(range(20))
-    passed = run_engine(comm, [[Folded() if combines else Swapped()]], frames, raws)
+    passed = run_engine(world, [[Folded() if combines else Swapped()]], frames, raws)
     if comm.rank == 0:
         results, n = passed.results[0], 1 if combines else 20
         assert canonical(results[0]) == canonical(np.arange(float(n)))
@@ -184,14 +190,14 @@ def test_any_emission(plan, seed, backwards):
     # The first rank's example for all: Hypothesis also draws constants that it finds in whatever modules a rank has.
     plan, seed, backwards = comm.bcast((plan, seed, backwards))
     frames = range(len(plan))[::-1] if backwards else range(len(plan))
-    check(comm, [Replay(plan)], frames, "some", seed, largest=3)
+    check(world, [Replay(plan)], frames, "some", seed, largest=3)
 
 
 def test_several_analyses_share_one_pass():
     frames, raws = range(20), made_up(range(20))
     chains = [[Everything(seed=1)], [Count()], chain_of(Tallied()), [Replay([[]] * 20)]]
-    together = run_engine(comm, chains, frames, raws)
-    apart = [run_engine(comm, [chain], frames, raws, 1) for chain in chains]
+    together = run_engine(world, chains, frames, raws)
+    apart = [run_engine(world, [chain], frames, raws, 1) for chain in chains]
     assert together.pairs == sum(passed.pairs for passed in apart)
     assert set(together.seconds) == {"map", "shuffle", "reduce"}
     assert (together.shuffled > 0) == (comm.size > 1)
@@ -218,7 +224,7 @@ class Owned(himach.Analysis):
 
 
 def test_objects_of_own_classes_travel():
-    passed = run_engine(comm, [[Owned()]], range(6), made_up(range(6)))
+    passed = run_engine(world, [[Owned()]], range(6), made_up(range(6)))
     if comm.rank == 0:
         assert dict(passed.results[0]) == {0: [0, 2, 4], 1: [1, 3, 5]}
 
@@ -227,7 +233,7 @@ def test_ranks_without_frames_and_ranks_with_all():
     frames, raws = range(9), made_up(range(9))
     steps = iter([np.arange(9)] if comm.rank == comm.size - 1 else [])
     passed = himach.engine.run_pass(
-        comm,
+        world,
         [[Everything()]],
         himach.engine.Work(
             frames,

@@ -1,11 +1,12 @@
 """The pass against its twin on many ranks, which are threads; with uneven stamps, many shards and little memory."""
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.threads import on_threads
+from support.threads import ThreadComm, run_ranks
 
 import himach
 from himach.engine import Memory, Work, run_pass
@@ -36,14 +37,19 @@ def uneven(numbers, seed=0):
     return raws
 
 
-def passed_on(size, chain, frames, raws, memory=None, seed=0, largest=5):
-    """Run chains that `chain` makes on many ranks; return the pass and its results."""
+def nodes_of(size):
+    """Return the nodes of ranks, which have unlike many of them."""
+    return ["bac"[rank % 7 % 3] for rank in range(size)]
 
-    def work(comm):
-        queue = iter(tasks(len(frames), comm, seed, largest))
+
+def passed_on(size, chain, frames, raws, memory=None, seed=0, largest=5):
+    """Run chains that `chain` makes on many ranks of three nodes; return the pass and its results."""
+
+    def work(world):
+        queue = iter(tasks(len(frames), world.comm, seed, largest))
         limit = None if memory is None else Memory(memory, Path(tempfile.gettempdir()))
         return run_pass(
-            comm,
+            world,
             [chain()],
             Work(
                 frames,
@@ -55,7 +61,7 @@ def passed_on(size, chain, frames, raws, memory=None, seed=0, largest=5):
             memory=limit,
         )
 
-    passed, *others = on_threads(size, work)
+    passed, *others = run_ranks(nodes_of(size), work)
     assert all(other.results is None for other in others)
     (results,) = passed.results
     return passed, results
@@ -181,8 +187,9 @@ def test_a_shard_larger_than_memory_is_reduced_in_parts(monkeypatch, memory):
 
     frames = range(80)
     check(2, chain, frames, uneven(frames, 4), memory)
-    assert max(shards for cut in spans for _, _, shards in cut) > block.SHARDS
-    assert all(first < last for cut in spans for first, last, _ in cut)
+    every = [span for of_node in spans for wave in of_node for span in wave]
+    assert max(span.shards for span in every) > block.SHARDS
+    assert all(span.cuts[0] < span.cuts[-1] for span in every)
     assert len([nbytes for nbytes in moved if nbytes]) > 20
     assert max(moved) < sum(moved) / 2.5
 
@@ -210,3 +217,30 @@ def test_a_rank_learns_the_stamps_of_its_own_rows_only(monkeypatch):
     check(4, lambda: [Own()], frames, uneven(frames, 3))
     assert sum(most) == len(frames)
     assert max(most) < len(frames) / 3
+
+
+class Spread(himach.Analysis):
+    """The same keys at each frame, in nearly all shards."""
+
+    def map(self, frame):
+        yield himach.Pairs(np.arange(1000), np.full(1000, frame.number))
+
+    def reduce(self, key, series):
+        return series.values
+
+
+def test_messages_of_a_pass_are_those_of_nodes(monkeypatch):
+    """One for each two of them in a wave, and when results are gathered."""
+    monkeypatch.setattr(waves, "WAVE_BYTES", 1 << 17)
+    monkeypatch.setattr(waves, "SHARED_STAMP_FRAMES", 0)
+    sent, moved = [], []
+    send, move = ThreadComm.Isend, waves.Shuffle.move
+    monkeypatch.setattr(ThreadComm, "Isend", lambda comm, *given: (sent.append(comm.rank), send(comm, *given))[1])
+    monkeypatch.setattr(waves.Shuffle, "move", lambda shuffle: (moved.append(shuffle.waves), move(shuffle))[1])
+    monkeypatch.setattr(f"{__name__}.nodes_of", lambda size: [f"n{rank % 4}" for rank in range(size)])
+    frames = range(100)
+    check(64, lambda: [Spread()], frames, uneven(frames, 5))
+    (n_waves,) = set(moved)
+    assert n_waves > 1
+    assert len(sent) == 4 * 3 * (n_waves + 1)
+    assert max(Counter(sent).values()) == n_waves + 1

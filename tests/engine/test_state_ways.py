@@ -674,7 +674,7 @@ def mapped(file, steps):
         lambda done: None,
         universes=[view.universe],
     )
-    return dict(run_pass(alone().comm, [[analysis]], work).results[0].items())
+    return dict(run_pass(alone(), [[analysis]], work).results[0].items())
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from himach.analysis import Analysis, Pairs
 from himach.engine import Passed, Work, run_pass
 from himach.engine.shuffle.runs import Memory
 from himach.frame import Frame, RawFrame
-from himach.parallel.communicator import Communicator, alone
+from himach.parallel.communicator import Communicator, World, alone
 
 #: Bytes that the pairs of a rank may take; None: as many as they need.
 MEMORY: int | None = None
@@ -162,7 +162,7 @@ def tasks(n: int, comm: Communicator, seed: int = 0, largest: int = 5) -> list[n
 
 
 def run_engine(
-    comm: Communicator | None,
+    world: World | None,
     chains: Sequence[Sequence[Analysis]],
     frames: range,
     raws: dict[int, RawFrame],
@@ -170,10 +170,10 @@ def run_engine(
     largest: int = 5,
 ) -> Passed:
     """Run the engine over made-up frames."""
-    comm = comm or alone().comm
-    queue = iter(tasks(len(frames), comm, seed, largest))
+    world = world or alone()
+    queue = iter(tasks(len(frames), world.comm, seed, largest))
     return run_pass(
-        comm,
+        world,
         chains,
         Work(
             frames,

@@ -6,7 +6,7 @@ from MDAnalysis.lib.mdamath import triclinic_vectors
 
 import himach
 from himach.examples.common import box_vectors, lag_times
-from himach.examples.msd import Msd
+from himach.examples.liquids.msd import Msd
 
 length = st.floats(1, 200)
 angle = st.sampled_from([90.0, 60.0, 75.5, 109.4712206])

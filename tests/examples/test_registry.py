@@ -11,7 +11,10 @@ from himach.examples import BUILTINS, SAMPLES, load, sample
 
 PORE = {"top": "resname GRA and prop z > 26", "bottom": "resname GRA and prop z < 20"}
 STAYS = {"stays": ["time_ps", "lasting"], "residence": ["stays", "ended", "mean_ps"]}
+STATES = [*"HBEGITSP", "coil"]
 OCCUPANCY = {"occupancy": ["donor", "acceptor", "occupancy"]}
+#: What axes without a unit are called.
+AXES = {"residue", "index of atom", "number of the carbon in its chain"}
 RUNS = {
     "water-residence": ("nanopore", {"solute": "name K"}, {"survival": ["tau_ps", "survival"], **STAYS}),
     "ion-permeation": (
@@ -20,16 +23,89 @@ RUNS = {
         {"events": ["ion", "direction", "entered_ps", "left_ps"], "counts": ["direction", "events", "rate_per_ns"]},
     ),
     "rmsd": ("villin", {}, {"rmsd": ["time_ps", "rmsd"]}),
-    "rdf": ("nanopore", {"a": "name K"}, {"rdf": ["r", "g"]}),
+    "rmsf": ("villin", {}, {"rmsf": ["atom", "rmsf", "bfactor"]}),
+    "radius-of-gyration": (
+        "villin",
+        {},
+        {"rg": ["time_ps", "rg", "asphericity", "acylindricity", "anisotropy"]},
+    ),
+    "geometry": (
+        "villin",
+        {"distances": ["ends=resid 1; resid 35"], "dihedrals": ["phi:resid 1:2"]},
+        {"geometry": ["time_ps", "ends", "phi SER2"]},
+    ),
+    "sasa": (
+        "villin",
+        {"by": "residue", "points": 100},
+        {"sasa": ["time_ps", "sasa"], "by": ["residue", "sasa"], "radii": ["kind", "radius", "atoms"]},
+    ),
+    "rdf": ("nanopore", {"a": "name K"}, {"rdf": ["r", "g"], "coordination": ["r", "n"]}),
     "msd": (
         "nanopore",
-        {"selection": "name K"},
-        {"msd": ["tau_ps", "msd"], "diffusion": ["from_ps", "to_ps", "d_cm2_s"]},
+        {"selection": "name K", "viscosity": 0.31, "temperature": 300.0},
+        {"msd": ["tau_ps", "msd"], "diffusion": ["from_ps", "to_ps", "d_cm2_s", "yeh_hummer_cm2_s"]},
+    ),
+    "contacts": (
+        "villin",
+        {},
+        {
+            "frequency": ["a", "b", "frequency"],
+            "counts": ["time_ps", "contacts"],
+            "lifetimes": ["a", "b", "stays", "mean_ps"],
+        },
+    ),
+    "clusters": (
+        "villin",
+        {"cutoff": 0.9},
+        {"clusters": ["cluster", "size", "center_frame"], "membership": ["time_ps", "cluster"]},
+    ),
+    "pca": (
+        "villin",
+        {"components": 3},
+        {
+            "variance": ["component", "variance", "share", "cosine"],
+            "projections": ["time_ps", "pc1", "pc2", "pc3"],
+            "surface": ["pc1", "pc2", "free_energy"],
+        },
+    ),
+    "density": ("nanopore", {}, {"profile": ["position", "density"]}),
+    "dielectric": (
+        "water",
+        {"charges": ["name OW = -0.8476", "name HW1 HW2 = 0.4238"]},
+        {"dielectric": ["epsilon"], "running": ["time_ps", "epsilon"]},
+    ),
+    "velocity-autocorrelation": (
+        "argon",
+        {"selection": "all", "tau_max": 60},
+        {"vacf": ["tau_ps", "c"], "spectrum": ["wavenumber", "density"], "diffusion": ["to_ps", "d_cm2_s"]},
+    ),
+    "secondary-structure": (
+        "villin",
+        {},
+        {"content": ["time_ps", *STATES], "residues": ["residue", *STATES]},
     ),
     "hydrogen-bonds": (
         "villin",
         {},
         {"lifetime": ["tau_ps", "survival"], "counts": ["time_ps", "bonds"], **STAYS, **OCCUPANCY},
+    ),
+    "lipid-order": (
+        "membrane",
+        {"leaflets": "z"},
+        {
+            "order": ["lipid", "carbon", "hydrogen", "s_ch"],
+            "by_leaflet": ["lipid", "carbon", "hydrogen", "leaflet", "s_ch"],
+            "carbons": ["lipid", "chain", "number", "carbon", "s_ch"],
+        },
+    ),
+    "membrane": (
+        "membrane",
+        {},
+        {
+            "area": ["time_ps", "lower", "upper", "DLPE", "DLPC"],
+            "thickness": ["time_ps", "thickness"],
+            "flip_flops": ["lipid", "kind", "from", "to", "left_ps", "arrived_ps", "outcome"],
+        },
     ),
 }
 
@@ -41,15 +117,20 @@ def test_tables_and_plot(name):
     outcome = plain.run(analysis, *sample(which), stop=120)
     for table, columns in tables.items():
         assert list(outcome[table]) == columns
-    for table in outcome.values():
+    found = [part for part in outcome.values() if isinstance(part, dict)]  # beside texts and arrays
+    for table in found:
         assert len({len(column) for column in table.values()}) == 1
-    for of_table in outcome.values():  # as of a trajectory that is thousands of times as long
+    for of_table in found:  # as of a trajectory that is thousands of times as long
         for column in {"time_ps", "tau_ps", "entered_ps", "left_ps", "from_ps", "to_ps"} & of_table.keys():
             of_table[column] = 10_000 * of_table[column]
     figure, axes = plt.subplots()
+    while (following := analysis.next_stage()) is not None:
+        analysis = following
     analysis.plot(outcome, axes)
-    for panel in axes.child_axes or [axes]:
-        assert panel.get_xlabel() == "distance r / Å" or panel.get_xlabel().endswith(" / ns")
+    placed = [one for one in figure.axes if one.get_visible() and one.get_label() != "<colorbar>"]
+    for panel in [one for one in placed if one.xaxis.get_visible()]:  # of two that share it, the first
+        label = panel.get_xlabel()
+        assert label in AXES or label.endswith((" / Å", " / ns", " / cm⁻¹"))
         assert panel.get_ylabel()
     figure.canvas.draw()
     plt.close(figure)

@@ -1,9 +1,10 @@
-"""Sources of frames on this machine: a store, slices in one, files, and a trajectory in memory."""
+"""Sources of frames on this machine: a store, slices in one, files of several kinds, and a trajectory in memory."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from support import needs
 
 import himach
 from himach.errors import UsageError
@@ -15,6 +16,7 @@ from himach.io.trajectory.origin import Origin, open_origin
 from himach.opening.memory_frames import MemoryFrames
 
 from .frame_sources import BOX, N_ATOMS, N_FRAMES, CachedFramesTests, FrameSourceTests, fill, make_positions
+from .trajectory.h5md.trees import BASE, write
 
 
 class TestStore(CachedFramesTests):
@@ -67,6 +69,29 @@ class TestFiles(OriginTests):
     @pytest.fixture
     def source(self, files):
         return files
+
+
+@pytest.fixture(scope="module", params=["a.h5md", "a.zarr"])
+def h5md(request, tmp_path_factory):
+    """Frames in chunks of a few atoms of a few frames."""
+    for package in ("h5py", "zarr"):
+        needs.module(package)
+    content = {f"{BASE}/box": (None, {"dimension": 3})}
+    for path, values in (
+        ("position", np.stack([make_positions(number) for number in range(N_FRAMES)])),
+        ("box/edges", np.tile(BOX[:3], (N_FRAMES, 1))),
+    ):
+        content[f"{BASE}/{path}/value"] = (values, {"unit": "Angstrom"})
+        content[f"{BASE}/{path}/step"] = (np.arange(N_FRAMES), {})
+        content[f"{BASE}/{path}/time"] = (np.arange(N_FRAMES) / 2, {"unit": "ps"})
+    compressed = {"compression": "lzf"} if request.param == "a.h5md" else {}
+    return open_origin([write(tmp_path_factory.mktemp("h5md") / request.param, content, 6, 4000, **compressed)])
+
+
+class TestH5md(OriginTests):
+    @pytest.fixture
+    def source(self, h5md):
+        return h5md
 
 
 class TestMemory(OriginTests):

@@ -113,7 +113,10 @@ def test_little_of_scipy_and_of_tests_is_imported():
 
 def test_it_is_imported_once_and_a_failure_is_the_usual_one():
     assert (
-        python(f"{PLAIN}import sys\nbefore = list(sys.meta_path)\n{LAZY}assert sys.meta_path == before").returncode == 0
+        python(
+            f"{PLAIN}import sys, himach\nbefore = list(sys.meta_path)\n{LAZY}assert sys.meta_path == before"
+        ).returncode
+        == 0
     )
     done = python("import sys\nsys.modules['MDAnalysis.version'] = None\n" + LAZY)
     assert "ModuleNotFoundError" in done.stderr or "ImportError" in done.stderr

@@ -310,3 +310,23 @@ def test_a_changed_trajectory_and_topology_are_seen(shared, tmp_path):
     for atoms, frames in ((universe.atoms[:50], 3), (universe.atoms[:50], 5), (universe.atoms[:60], 5)):
         write(atoms, frames)
         assert himach.run(Count, path, structure, ranks=shared).outcome == (len(atoms), frames)
+
+
+class Counted(himach.Analysis):
+    """The number of frames."""
+
+    def map(self, frame):
+        yield "frames", 1
+
+    def reduce(self, key, values):
+        return len(values)
+
+
+@pytest.mark.parametrize("regular", [True, False])
+def test_what_else_has_the_name_of_a_module_is_not_taken_for_it(shared, tmp_path, monkeypatch, regular):
+    package = tmp_path / Counted.__module__.partition(".")[0]  # some packages install their tests as `tests`
+    package.mkdir()
+    if regular:
+        (package / "__init__.py").write_text("")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    assert himach.run(Counted(), DCD, PSF, cache="off", ranks=shared, stop=4).outcome["result"].tolist() == [4]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from support.commands import DATA, himach, processes_with, start_himach, wait_until
+from support.ranks import clean_environment
 
 from himach import Ranks, run
 
@@ -52,6 +53,14 @@ def test_a_run_on_one_rank_needs_no_mpi_and_little_else(script, words):
     modules = told(himach("run", script, *DATA, "--cache", "off", *words))["modules"]
     several = ("mpi4py", "himach.parallel.mpi", "himach.launch.children", "himach.launch.launcher", "himach.checkpoint")
     assert not [name for name in (*several, "scipy.sparse", "scipy.spatial", "matplotlib") if name in modules]
+
+
+def test_a_short_run_of_a_built_in_imports_what_it_needs_to_its_end():
+    words = [sys.executable, "-P", "-X", "importtime", "-m", "himach", "run", "rmsd", *DATA, "--cache", "off"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=200, env=clean_environment())
+    modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "himach.runner.rank" in modules
+    assert not modules & {"numpy.ma", "scipy.special", "matplotlib", "pandas", "pyarrow", "xarray"}
 
 
 @pytest.mark.parametrize(

@@ -319,3 +319,20 @@ def test_after_the_last_frame_the_universe_stands_at_the_first(tmp_path):
         for frame, near, reduced, positions in found.outcome.values():
             assert (frame, near) == (2, (expected[:, 0] < 0).sum())
             assert reduced == positions.tolist() == expected.tolist()
+
+
+def test_what_mdanalysis_leaves_on_a_group_to_convert_it_is_no_change():
+    class Converted(himach.Analysis):
+        """Asks for what converts a group."""
+
+        def setup(self, universe):
+            self.protein = universe.select_atoms("protein")
+
+        def map(self, frame):
+            yield "converters", callable(self.protein.convert_to)
+
+        def reduce(self, key, series):
+            return sum(series.values)
+
+    found = himach.run(Converted(), XTC, GRO, stop=3, cache="off", progress=False).outcome
+    assert list(found["result"]) == [3]

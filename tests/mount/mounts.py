@@ -16,8 +16,8 @@ import numpy as np
 from support import needs
 from support.ranks import clean_environment
 
+from himach.formats.layout import FileLayout
 from himach.frame import RawFrame
-from himach.mount.formats.layout import FileLayout
 
 PATIENCE = 120.0  # seconds; the machine may be busy
 

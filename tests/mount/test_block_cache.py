@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from himach.errors import TrajectoryError
+from himach.formats.dcd import Dcd
+from himach.formats.layout import Content
+from himach.formats.netcdf import NetCdf
+from himach.formats.trr import Trr
 from himach.mount import block_cache as windows
 from himach.mount.block_cache import BlockCache
-from himach.mount.formats.dcd import Dcd
-from himach.mount.formats.layout import Content
-from himach.mount.formats.netcdf import NetCdf
-from himach.mount.formats.trr import Trr
 
 from .mounts import sample_frames, until, whole
 

@@ -9,10 +9,10 @@ import os
 import pytest
 
 from himach.errors import TrajectoryError
+from himach.formats.layout import Content
+from himach.formats.trr import Trr
 from himach.mount import block_cache, ttl_cache
 from himach.mount.datasets import Facts
-from himach.mount.formats.layout import Content
-from himach.mount.formats.trr import Trr
 from himach.mount.operations import Operations
 
 from .mounts import sample_frames, whole

@@ -13,7 +13,8 @@ import himach
 from himach.cli.run import run as command
 from himach.cli.stage import stage
 from himach.errors import UsageError
-from himach.opening.options import LiveOptions, RunOptions, StageOptions
+from himach.opening.options import LiveOptions, RunOptions
+from himach.staging.options import StageOptions
 
 ASKED = [each for cls in (RunOptions, LiveOptions) for each in fields(cls) if each.metadata]
 

@@ -11,6 +11,7 @@ from support.sample_runs import Drawn, Failing, Plain, make_record
 from himach.errors import HimachError, UsageError
 from himach.output.directory import prepare_out, remove_listed, write_outcome
 from himach.output.directory import write_run as write_claimed
+from himach.output.formats import TextFile
 from himach.output.names import unique_labels
 from himach.output.table import Table
 
@@ -39,6 +40,16 @@ def test_a_run_leaves_files_and_its_record(tmp_path):
     assert run == {**record, "files": files}
     assert run["analyses"] == [{"name": "Drawn", "parameters": {"cutoff": 3.2}}]
     assert (out / "Drawn.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_takes_no_place_of_a_text(tmp_path):
+    outcome = {"Drawn": TextFile("P1", ".png"), "x": np.arange(3.0)}
+    assert write_run(tmp_path, ["Drawn"], [Drawn()], [outcome], make_record(Drawn())) == [
+        "Drawn.png",
+        "x.npy",
+        "Drawn-2.png",
+    ]
+    assert (tmp_path / "Drawn.png").read_bytes() == b"P1"
 
 
 def test_equal_runs_leave_equal_bytes(tmp_path):

@@ -15,9 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from himach.errors import UsageError
 from himach.output.directory import write_outcome
-from himach.output.formats import content
+from himach.output.formats import TextFile, content
 from himach.output.jsonable import to_json
+from himach.output.show import parts_text
 from himach.output.table import Column, Table
 
 
@@ -63,6 +65,28 @@ def test_tables_arrays_and_the_rest(tmp_path):
 )
 def test_an_outcome_that_is_one_thing_has_the_analysis_name(tmp_path, outcome, file):
     assert write_outcome(outcome, "mine", tmp_path) == [file]
+
+
+def test_a_text_is_a_file_as_it_is(tmp_path):
+    outcome = {"ion": TextFile("K  0 Å\r\nEND", ".pdb"), "ion.x": TextFile(""), "run": TextFile("{}", ".json")}
+    assert write_outcome(outcome, "mine", tmp_path) == ["ion.pdb", "ion.x.txt", "run-2.json"]
+    assert (tmp_path / "ion.pdb").read_bytes() == "K  0 Å\r\nEND".encode()
+    assert (tmp_path / "ion.x.txt").read_bytes() == b""
+    assert write_outcome(outcome["ion"], "mine", tmp_path) == ["mine.pdb"]
+    assert repr(outcome["ion"]) == "TextFile(.pdb, 2 lines)"
+    assert parts_text(list(outcome.items())[:1]) == "ion: TextFile(.pdb, 2 lines)"
+    assert json.loads(to_json(outcome))["ion"] == {"text": "K  0 Å\r\nEND", "suffix": ".pdb"}
+
+
+@pytest.mark.parametrize("suffix", ["pdb", "", ".", "../x", ".a/b", ".a\n", None])
+def test_a_suffix_is_one(suffix):
+    with pytest.raises(UsageError, match=r"TextFile: suffix must be one such as '\.pdb', not "):
+        TextFile("", suffix)
+
+
+def test_a_text_is_text():
+    with pytest.raises(UsageError, match="TextFile: text must be a str, not bytes"):
+        TextFile(b"")
 
 
 def test_none_and_an_empty_dict_leave_nothing(tmp_path):

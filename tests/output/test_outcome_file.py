@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import himach
-from himach.output.data_frames import to_frame
+from himach.output.formats import TextFile, table_content
 from himach.output.outcome_file import save
 from himach.output.table import Column, Table
+from himach.output.table_files.data_frames import to_frame
 
 RMSD = Table({"time_ps": Column([0.0, 0.1], "ps"), "rmsd": Column([0.0, 1 / 3], "Å"), "state": ["open", "shut"]})
 
@@ -47,6 +48,9 @@ def test_units_lie_beside_the_numbers(tmp_path):
     save({"rmsd": RMSD}, tmp_path / "x.npz")
     with np.load(tmp_path / "x.npz") as found:
         assert json.loads(str(found["units"])) == {"rmsd/time_ps": "ps", "rmsd/rmsd": "Å"}
+    save({"center": TextFile("END\n", ".pdb")}, tmp_path / "text.npz")
+    with np.load(tmp_path / "text.npz") as found:
+        assert str(found["center"]) == "END\n"
     save({"rmsd": RMSD}, tmp_path / "x.json")
     found = json.loads((tmp_path / "x.json").read_bytes())
     assert found["units"] == {"rmsd": {"time_ps": "ps", "rmsd": "Å"}}
@@ -64,14 +68,25 @@ def test_a_csv_is_one_table_and_its_units(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["x.csv"], "units of another table stayed"
 
 
+@pytest.mark.parametrize("kind", ["parquet", "nc", "xvg"])
+def test_one_table_is_saved_as_a_run_writes_it(tmp_path, kind):
+    pytest.importorskip({"parquet": "pyarrow", "nc": "xarray"}.get(kind, "numpy"))
+    path = tmp_path / f"x.{kind}"
+    assert save({"rmsd": RMSD}, path) == [path]
+    assert path.read_bytes() == table_content(RMSD, "rmsd", kind)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
 @pytest.mark.parametrize(
     ("parts", "name", "said"),
     [
-        ({"rmsd": RMSD}, "x.parquet", r"\.npz, \.csv, \.json"),
-        ({"rmsd": RMSD}, "x", r"\.npz, \.csv, \.json"),
+        ({"rmsd": RMSD}, "x.hdf5", r"\.npz, \.json, \.csv, \.parquet, \.nc, \.xvg, not as \.hdf5"),
+        ({"rmsd": RMSD}, "x", r"\.npz, \.json, \.csv"),
         ({"a": RMSD, "b": RMSD}, "x.csv", "one table, and the outcome is a, b"),
         ({"a": np.arange(3)}, "x.csv", "one table"),
         ({}, "x.csv", "nothing"),
+        ({"a": RMSD, "b": RMSD}, "x.nc", r"a \.nc holds one table, and the outcome is a, b"),
+        ({"t": Table({"a": ["x"]})}, "x.xvg", "the first column, 'a', is none of numbers; save .csv"),
         ({"t": Table({"a": ["x", None]})}, "x.npz", "t/a holds objects"),
         ({"a": {"b": 1}}, "x.npz", r"a \(dict\) has no form in .npz"),
         ({"a": np.ma.masked_array([1, 2], [0, 1])}, "x.npz", "a is a masked array"),

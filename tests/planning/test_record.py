@@ -13,7 +13,7 @@ import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 
 import himach
-from himach.engine.clock import MAX_FRAME_TIMES, Clock, FrameCosts
+from himach.engine.clock import MAX_FRAME_TIMES, QUANTILES, Clock, FrameCosts, quantiles_of
 
 N_FRAMES = 98
 SCRIPT = """
@@ -176,3 +176,10 @@ def test_frames_that_cost_more_and_more_are_told(monkeypatch, growth, told):
     for number in costs.watch(iter(range(60)), 60):
         now[0] += 0.002 + growth * number
     assert costs.of_rank(Clock(), 0, 0, 0).drift == pytest.approx(told)
+
+
+def test_quantiles_are_numpys():
+    times = np.random.default_rng(4).exponential(size=101)
+    for some in (times, times[:1], times[:2], times[:34]):
+        np.testing.assert_allclose(quantiles_of(some.tolist()), np.quantile(some, np.linspace(0, 1, QUANTILES)))
+    assert quantiles_of([]) == []

@@ -6,9 +6,9 @@ from MDAnalysisTests.datafiles import DCD, PSF
 
 from himach.examples import sample
 
-NANOPORE, KCSA, VILLIN = (
+NANOPORE, KCSA, VILLIN, WATER, ARGON, MEMBRANE = (
     ["--trajectory", str(trajectory), "--topology", str(topology)]
-    for trajectory, topology in map(sample, ("nanopore", "kcsa", "villin"))
+    for trajectory, topology in map(sample, ("nanopore", "kcsa", "villin", "water", "argon", "membrane"))
 )
 WATER_BY_ATOM = ["-p", "water-residence.solute=name K", "-p", "water-residence.tau_max=10"]
 WATER_BY_RESIDUE = [
@@ -38,5 +38,17 @@ PASSES = {
         *("rmsd", "hydrogen-bonds", "msd", "-p", "rmsd.selection=name CA", "-p", "msd.unwrap=false"),
         *("-p", "msd.selection=name CA", *VILLIN, "--stop", "-1", "--step", "3"),
     ],
+    "shape of a protein": [
+        *("radius-of-gyration", "rmsf", "sasa", "geometry", "contacts", "secondary-structure", "clusters", "pca"),
+        *("-p", "sasa.points=100", "-p", "sasa.by=residue", "-p", "geometry.distances=ends=resid 1; resid 35"),
+        *("-p", "geometry.dihedrals=phi:protein", "-p", "clusters.cutoff=0.9", "-p", "pca.components=3"),
+        *(*VILLIN, "--step", "2"),
+    ],
+    "water": [
+        *("dielectric", "density", "-p", "dielectric.charges=name OW = -0.8476, name HW1 HW2 = 0.4238"),
+        *("-p", "density.weights=mass", *WATER),
+    ],
+    "argon": ["velocity-autocorrelation", "-p", "selection=all", "-p", "tau_max=60", *ARGON],
+    "membrane": ["lipid-order", "membrane", *MEMBRANE, "--stop", "40"],
     "adk": ["rmsd", "-p", "selection=name CA", "--trajectory", str(DCD), "--topology", str(PSF)],
 }

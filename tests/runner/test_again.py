@@ -112,6 +112,7 @@ def test_a_record_tells_what_was_asked_for_and_by_what(project, tmp_path):
     assert (told["start"], told["stop"], told["step"], told["universe"]) == (1, None, 2, {"dt": 2})
     assert told["command"] == ["himach", *map(str, words)]
     assert told["directory"] == str(project)
+    assert told["code_folders"] == [str(project)]
     assert sorted(told["digests"]) == [
         str(project / name) for name in ("helper.py", "mine.py", "offset.txt", "top.psf")
     ]

@@ -85,6 +85,27 @@ def test_a_stage_that_needs_a_value_gets_it():
         set_parameters([WithNeeds], [])
 
 
+class Taken(Mean):
+    """Has no value of its own for what it shares with the stage before it."""
+
+    cutoff: float
+    digits: int = 9
+
+
+class Gives(Stays):
+    then = Taken
+
+
+def test_a_stage_takes_what_it_has_no_value_for_from_the_one_before():
+    assert Gives(cutoff=4, digits=5).next_stage().settings() == {"longest": 10, "digits": 9, "cutoff": 4}
+    (made,) = set_parameters([Gives], ["cutoff=3.2"])
+    assert made.next_stage().cutoff == 3.2
+    (made,) = set_parameters([Gives], ["cutoff=3.2", "Taken.cutoff=7", "Taken.longest=8"])
+    assert (made.cutoff, made.next_stage().cutoff, made.next_stage().longest) == (3.2, 7, 8)
+    assert Gives.then is Taken
+    assert "    cutoff   float, that of Gives" in describe_analysis(Gives).splitlines()
+
+
 def test_analyses_that_are_there_twice_are_told_apart():
     one, other = set_parameters([Stays, Stays], ["Stays.cutoff=1", "Stays-2.cutoff=2"])
     assert (one.cutoff, other.cutoff) == (1, 2)

@@ -39,6 +39,26 @@ class Named(himach.Analysis):
         return len(series)
 """
 
+EXCHANGING = """
+import os, himach
+from himach.engine.shuffle import exchange
+from himach.parallel.environment import promised_rank
+
+class Probe(himach.Analysis):
+    what: str = "pass"
+    at: str = "_pass"
+
+    def setup(self, universe):
+        if promised_rank() == 1:
+            setattr(exchange.Exchange, self.at, lambda *given: exec(self.what, {"os": os}))
+
+    def map(self, frame):
+        yield frame.number, 1.0
+
+    def reduce(self, key, series):
+        return len(series)
+"""
+
 TWO_RUNS = """
 import os, sys, himach
 from himach.parallel.environment import promised_rank
@@ -110,6 +130,24 @@ def test_what_os_exit_does_after_a_run_is_what_it_was(tmp_path):
     with pytest.raises(library.HimachError):
         library.run(library.examples.load("rmsd")(selection="name CA"), tmp_path / "none.xtc")
     assert os._exit is before
+
+
+@pytest.mark.parametrize(("at", "nodes"), [("_pass", 1), ("_pass", 2), ("_read", 2)])
+def test_a_rank_without_memory_in_the_exchange_ends_all(tmp_path, at, nodes):
+    """Before others have what it sends, and after."""
+    script = tmp_path / "probe.py"
+    script.write_text(EXCHANGING)
+    words = ["run", str(script), *DATA, "--cache", "off", "-p", "what=raise MemoryError('no room')", "-p", f"at={at}"]
+    node = f'HIMACH_NODE=n$((PMI_RANK % {nodes})) exec "$0" -m himach "$@"'
+    done = mpiexec(3, ["sh", "-c", node, sys.executable, *words], timeout=60)
+    fails(done, f"rank 1 on node n{1 % nodes} had no memory left for the pairs that ranks exchange (no room)")
+
+
+def test_a_rank_that_is_killed_in_the_exchange_ends_all(tmp_path):
+    script = tmp_path / "probe.py"
+    script.write_text(EXCHANGING)
+    done = himach("run", script, *DATA, "-n", 2, "--cache", "off", "-p", "what=os.kill(os.getpid(), 9)")
+    fails(done, "killed", code=done.returncode or 1)
 
 
 @pytest.mark.parametrize("what", ["raise ValueError('mine')", "sys.exit(0)", "sys.exit(3)", "os._exit(0)"])

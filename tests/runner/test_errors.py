@@ -213,7 +213,7 @@ def test_parameters_unknown_or_of_the_wrong_type_are_named(script):
 
 
 def test_unknown_analyses_and_options_are_named():
-    refused(himach("run", "rmsf", *DATA), 2, "'rmsf'", "did you mean")
+    refused(himach("run", "rmsq", *DATA), 2, "'rmsq'", "did you mean")
     refused(himach("run", "rmsd", *DATA, "--steps", "2"), 2, "--steps")
     refused(himach("run", "rmsd"), 2, "--trajectory")
     refused(himach("walk"), 2, "walk")

@@ -19,8 +19,8 @@ from support.commands import himach, same_files
 import himach as package
 from himach import uncertainty
 from himach.examples import load, sample
-from himach.examples.ion_permeation import counted
-from himach.examples.survival import find_runs, survival
+from himach.examples.interactions.ion_permeation import counted
+from himach.examples.interactions.survival import find_runs, survival
 
 VILLIN, NANOPORE = sample("villin"), sample("nanopore")
 
@@ -315,13 +315,13 @@ def test_tables_without_rows_have_the_columns_of_others():
 
 def test_the_mean_is_drawn_with_its_interval():
     result = package.run(load("hydrogen-bonds")(), *VILLIN)
-    in_time = result.plot().axes[0].child_axes[0]
+    in_time = next(axes for axes in result.plot().axes if axes.get_xlabel() == "time / ps")
     (words,) = (text.get_text() for text in in_time.get_legend().get_texts())
     found = uncertainty.mean(result["counts"]["bonds"])
     assert words == f"mean {found.value:.1f} [{found.low:.1f}, {found.high:.1f}] (95 %)"
     assert in_time.lines[-1].get_ydata()[0] == found.value
     (axes,) = package.run(load("rmsd")(), *VILLIN, stop=200).plot().axes
-    assert axes.get_legend().get_texts()[0].get_text() == "mean 0.717, not converged"
+    assert axes.get_legend().get_texts()[0].get_text() == "mean 0.717 Å, not converged"
 
 
 def test_the_files_are_those_of_any_number_of_ranks(tmp_path):

@@ -67,9 +67,40 @@ class Finished(Rows):
         return {"rows": results, "mean": {"rg": [results["rg"].mean()]}}
 
 
-class Reduced(Rows):
+class Combined(Rows):
+    def combine(self, key, series):
+        return sum(series.values)
+
     def reduce(self, key, series):
         return len(series)
+
+
+class Both(himach.Analysis):
+    """Rows, and pairs under the keys that rows have within the engine, of every kind."""
+
+    finished: bool = True
+
+    def map(self, frame):
+        yield 0, frame.number
+        yield himach.Pairs([0, 1, 2], [frame.time] * 3)
+        if frame.number % 3:
+            yield himach.Row(number=frame.number, odd="odd" if frame.number % 2 else None)
+        yield himach.Pairs([0, 7])
+        yield (-2,), frame.number
+
+    def reduce(self, key, series):
+        values = [] if series.values is None else list(series.values)
+        return len(series), sum(value for value in values if value is not None)
+
+
+class CalledRows(Both):
+    name = "rows"
+
+
+class BothFinished(Both):
+    def finish(self, results):
+        assert len(results) == 5
+        return {"rows": results.rows, "sums": himach.Table({"of": list(map(str, results.values()))})}
 
 
 class Arrays(himach.Analysis):
@@ -174,12 +205,33 @@ def test_finish_gets_the_table_of_rows_and_their_file_is_one(tmp_path):
             r"it returned a pair, .*: yield key, value\n.*test_run.py, line \d+, in map",
         ),
         (Rows(what="number"), r"it returned an object of type int; .*\n.*test_run.py, line \d+, in map"),
-        (Reduced(), r"it yielded a himach.Row, and there is a reduce\(\), which takes pairs"),
+        (Combined(), r"it yielded a himach.Row, and there is a combine\(\) or a `then`, which take pairs"),
     ],
 )
 def test_rows_and_pairs_are_not_mixed(analysis, message):
     with pytest.raises(himach.AnalysisError, match=message):
-        himach.run(analysis, DCD, PSF, start=5 if isinstance(analysis, Reduced) else 6)
+        himach.run(analysis, DCD, PSF, start=5 if isinstance(analysis, Combined) else 6)
+
+
+@pytest.mark.parametrize("analysis", [Both(), BothFinished()])
+def test_rows_beside_pairs_are_a_table_beside_results(tmp_path, analysis):
+    outcomes = [
+        himach.run(analysis, DCD, PSF).outcome,
+        himach.run(analysis, DCD, PSF, ranks=2, pairs=tmp_path, step=2).outcome,
+        himach.run(analysis, DCD, PSF, ranks=2, pairs=tmp_path).outcome,
+    ]
+    expected = [(n, "odd" if n % 2 else None, n) for n in range(98) if n % 3]
+    for outcome in outcomes[::2]:
+        columns = [list(outcome["rows"][name]) for name in ("number", "odd", "frame")]
+        assert list(zip(*columns, strict=True)) == expected
+    assert repr(outcomes[0]) == repr(outcomes[2]) and outcomes[1]["rows"].rows == 32
+    assert list(outcomes[0]) == (["rows", "sums"] if isinstance(analysis, BothFinished) else ["Both", "rows"])
+
+
+def test_results_of_an_analysis_that_is_called_rows_are_beside_its_rows():
+    outcome, other = himach.run(CalledRows(), DCD, PSF).outcome, himach.run(Both(), DCD, PSF).outcome
+    assert [(name, table.rows) for name, table in outcome.items()] == [("rows", 5), ("rows-2", 65)]
+    assert repr([*outcome.values()]) == repr([*other.values()])
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from support.ranks import clean_environment
 from himach.errors import UsageError
 from himach.io.store.quota import survey
 from himach.io.store.store import Store, StoreConflictError, StoreFullError
-from himach.opening.options import StageOptions
 from himach.parallel.communicator import alone
+from himach.staging.options import StageOptions
 from himach.staging.stage import stage
 
 N_FRAMES = 98

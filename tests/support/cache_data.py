@@ -10,6 +10,7 @@ from pathlib import Path
 
 import MDAnalysis as mda
 import numpy as np
+from support import needs
 from support.ranks import mpiexec
 
 import himach
@@ -47,7 +48,11 @@ def make(
     universe.add_TopologyAttr("resids", [1])
     topology, trajectory = folder / "top.gro", folder / name
     random = np.random.default_rng(seed)
-    with mda.Writer(str(trajectory), n_atoms, multiframe=True) as writer:
+    units = {}
+    if name.endswith(".h5md"):
+        needs.module("h5py")
+        units = {"lengthunit": "Angstrom", "timeunit": "ps", "velocityunit": "Angstrom/ps"}
+    with mda.Writer(str(trajectory), n_atoms, multiframe=True, **units) as writer:
         for number in range(n_frames):
             ts = universe.trajectory.ts
             universe.atoms.positions = random.normal(0, 10, (n_atoms, 3))

@@ -66,7 +66,7 @@ def fuse() -> None:
 
 def skip(what: str) -> NoReturn:
     """Skip for want of this."""
-    pytest.skip(f"{_WANT}{what}")
+    pytest.skip(f"{_WANT}{what}", allow_module_level=True)
 
 
 def missing(reasons: Iterable[str]) -> list[str]:

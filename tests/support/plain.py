@@ -15,6 +15,12 @@ import himach
 from himach.frame import Frame
 
 
+class Results(dict):
+    """What finish() gets: key -> result, and the table of rows, if there is one."""
+
+    rows = None
+
+
 class Series:
     """One key's values in frame order, with the stamps of their frames."""
 
@@ -45,18 +51,37 @@ def run(analysis, trajectory, topology=None, *, start=None, stop=None, step=None
     universe.trajectory[frames[0]]
     analysis.setup(universe)
 
-    groups = {}  # key -> list of (stamp, value)
+    groups, rows = {}, []  # key -> list of (stamp, value); (stamp, names, cells)
     for position, number in enumerate(frames):
         timestep = universe.trajectory[number]
         frame = make_frame(universe, timestep, position)
         stamp = SimpleNamespace(frame=number, step=position, time=frame.time, box=copy.copy(frame.box))
-        for key, value in pairs_of(analysis.map(frame)):
-            groups.setdefault(key, []).append((stamp, value))
-    return conclude(analysis, groups)
+        for item in analysis.map(frame) or ():
+            if isinstance(item, himach.Row):
+                rows.append((stamp, item.names, item.values))
+                continue
+            for key, value in pairs_of([item]):
+                groups.setdefault(key, []).append((stamp, value))
+    table = table_of(rows) if rows else None
+    if analysis.yields_rows():
+        return analysis.finish(table) if analysis.defines("finish") else table
+    return conclude(analysis, groups, universe, table)
 
 
-def conclude(analysis, groups):
-    """Reduce all groups in key order, hand over to the next stage if there is one, and finish."""
+def table_of(rows):
+    """Return the table of rows by frame: their stamps, the names of their cells, and these."""
+    names = dict.fromkeys(name for _, names, _ in rows for name in names)
+    cells = [dict(zip(names, values, strict=True)) for _, names, values in rows]
+    columns = {name: [row.get(name) for row in cells] for name in names}
+    times, numbers = [stamp.time for stamp, *_ in rows], [stamp.frame for stamp, *_ in rows]
+    return himach.Table({"time_ps": himach.Column(times, "ps"), **columns, "frame": numbers})
+
+
+def conclude(analysis, groups, universe=None, table=None):
+    """Reduce all groups in key order, hand over to the next stage if there is one, and finish.
+
+    Later stages are set up at the first frame, too, if there is a Universe.
+    """
     results = {}
     for key in sorted(groups, key=order):
         stamps, values = zip(*groups[key], strict=True)
@@ -68,8 +93,13 @@ def conclude(analysis, groups):
     if following is not None:
         following = copy.copy(following)
         following.frames, following.dt = analysis.frames, analysis.dt
-        return conclude(following, regroup(results))
-    results = {key: result for key, (_, result) in results.items() if result is not None}
+        if universe is not None:
+            universe.trajectory[analysis.frames[0]]
+            following.setup(universe)
+        return conclude(following, regroup(results), universe)
+    results = Results({key: result for key, (_, result) in results.items() if result is not None})
+    if table is not None:
+        results.rows = table
     if analysis.defines("finish"):
         return analysis.finish(results)
     return {"key": list(results), "result": list(results.values())}

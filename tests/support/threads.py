@@ -1,98 +1,223 @@
-"""Ranks that are threads of this process: what the engine needs of a communicator, for many ranks on few cores."""
+"""Worlds whose ranks are threads of this process: many ranks and nodes, quickly, on few cores.
+
+`run_ranks(nodes, function)` calls ``function(world)`` on one thread a rank and returns the results in rank order;
+`on_threads` does so with the communicator of all ranks. The communicator implements what is tested with it of
+`Communicator`, and counts nothing that MPI would not do. Shared memory that was freed is filled with noise, so that
+whoever uses it still is found out.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
+import operator
 import threading
-from collections import defaultdict
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import numpy as np
 
-#: Seconds that a rank waits for another.
-PATIENCE = 120
+from himach.parallel.communicator import World
+
+T = TypeVar("T")
+TIMEOUT = 120  # seconds until ranks that wait for one another fail
+#: What memory holds that nobody has written to.
+NOISE = np.uint64(2**63 + 1)
 
 
-class Threads:
-    """What `size` ranks share."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.board: list[Any] = [None] * size
-        self.barrier = threading.Barrier(size, timeout=PATIENCE)
-        self.mail: defaultdict[tuple[int, int, int], SimpleQueue[bytes]] = defaultdict(SimpleQueue)
+def add(source: Any, target: Any) -> None:
+    """Add one array to another."""
+    np.add(target, source, out=target)
 
 
-class ThreadRank:
-    """One rank's communicator."""
+class Request:
+    """What is under way; `wait` ends it."""
 
-    def __init__(self, shared: Threads, rank: int) -> None:
-        self._shared = shared
-        self.rank = rank
-        self.size = shared.size
-
-    def barrier(self) -> None:
-        self._shared.barrier.wait()
-
-    def allgather(self, sendobj: Any) -> list[Any]:
-        self._shared.board[self.rank] = sendobj
-        self.barrier()
-        found = list(self._shared.board)
-        self.barrier()
-        return found
-
-    def bcast(self, obj: Any, root: int = 0) -> Any:
-        return self.allgather(obj)[root]
-
-    def allreduce(self, sendobj: Any) -> Any:
-        first, *others = self.allgather(sendobj)
-        return sum(others, first)
-
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Any) -> None:
-        recvbuf[:] = sum(self.allgather(sendbuf.copy()))
-
-    def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
-        rows = self.allgather(sendbuf.copy())
-        recvbuf[...] = [row[self.rank] for row in rows]
-
-    def Isend(self, buf: Any, dest: int, tag: int = 0) -> Any:
-        self._shared.mail[self.rank, dest, tag].put(bytes(buf[0]))
-        return _Done(lambda: None)
-
-    def Irecv(self, buf: Any, source: int, tag: int) -> Any:
-        mail = self._shared.mail[source, self.rank, tag]
-
-        def take() -> None:
-            data = mail.get(timeout=PATIENCE)
-            buf[0][: len(data)] = np.frombuffer(data, np.uint8)
-
-        return _Done(take)
-
-
-class _Done:
     def __init__(self, wait: Callable[[], None]) -> None:
         self.wait = wait
 
 
-def on_threads(size: int, function: Callable[[ThreadRank], Any]) -> list[Any]:
-    """Call a function on each rank; return what it returned, by rank."""
-    shared = Threads(size)
-    found: list[Any] = [None] * size
-    failed: list[BaseException] = []
+class Group:
+    """What the ranks of one communicator share."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size, timeout=TIMEOUT)
+        self.slots: list[Any] = [None] * size
+        self.mail: defaultdict[tuple[int, int, int], SimpleQueue[Any]] = defaultdict(SimpleQueue)
+
+
+class ThreadComm:
+    """A communicator of threads."""
+
+    def __init__(self, group: Group, rank: int) -> None:
+        self.group = group
+        self.rank = rank
+        self.size = len(group.slots)
+        self.opened: defaultdict[tuple[int, int], deque[Any]] = defaultdict(deque)
+
+    def barrier(self) -> None:
+        self.group.barrier.wait()
+
+    def allgather(self, sendobj: Any) -> list[Any]:
+        self.group.slots[self.rank] = sendobj
+        self.group.barrier.wait()
+        everything = list(self.group.slots)
+        self.group.barrier.wait()
+        return everything
+
+    def bcast(self, obj: Any, root: int = 0) -> Any:
+        return self.allgather(obj)[root]
+
+    def gather(self, sendobj: Any, root: int = 0) -> Any:
+        found = self.allgather(sendobj)
+        return found if self.rank == root else None
+
+    def allreduce(self, sendobj: Any, op: Any = operator.add) -> Any:
+        return functools.reduce(op, self.allgather(sendobj))
+
+    def Isend(self, buf: Any, dest: int, tag: int = 0) -> Any:
+        self.group.mail[self.rank, dest, tag].put(buf.copy())
+        return Request(lambda: None)
+
+    def Irecv(self, buf: Any, source: int, tag: int) -> Any:
+        message = self.awaited(source, tag)
+
+        def take() -> None:
+            buf[...] = message.popleft()
+
+        return Request(take)
+
+    def awaited(self, source: int, tag: int) -> deque[Any]:
+        """Return the messages of a rank that have come and were not received, the next one among them."""
+        mail = self.group.mail[source, self.rank, tag]
+        waiting = self.opened[source, tag]
+        if not waiting:
+            waiting.append(mail.get(timeout=TIMEOUT))
+        return waiting
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Callable[[Any, Any], None] | None = None) -> None:
+        total = None
+        for words in self.allgather(np.ascontiguousarray(sendbuf).copy()):
+            if total is None:
+                total = words.copy()
+            else:
+                (op or add)(words, total)
+        recvbuf[...] = total
+        self.barrier()
+
+
+class UserOp:
+    """A reduction made of a function over the addresses of buffers."""
+
+    alive = 0
+    lock = threading.Lock()
+
+    def __init__(self, function: Callable[[Any, Any, Any], None]) -> None:
+        self.function = function
+        with UserOp.lock:
+            UserOp.alive += 1
+
+    def __call__(self, source: Any, target: Any) -> None:
+        # An MPI library may reduce any run of elements at a time: an odd split shows elements that are not complete.
+        cut = len(source) // 3
+        for part in (slice(0, cut), slice(cut, None)):
+            if len(source[part]):
+                self.function(self.buffer(source[part]), self.buffer(target[part]), None)
+
+    @staticmethod
+    def buffer(array: Any) -> Any:
+        return SimpleNamespace(address=array.ctypes.data, nbytes=array.nbytes)
+
+    def Free(self) -> None:
+        with UserOp.lock:
+            UserOp.alive -= 1
+
+
+class SharedArray:
+    """Words of one node."""
+
+    def __init__(self, node: ThreadComm, n: int) -> None:
+        self._node = node
+        self.words = node.bcast(np.full(n, NOISE) if node.rank == 0 else None)
+
+    def close(self) -> None:
+        self._node.barrier()
+        self.words[...] = NOISE
+        self.words = np.empty(0, np.uint64)
+        self._node.barrier()
+
+
+class SharedCount:
+    """A counter of one node."""
+
+    def __init__(self, numbers: itertools.count[int]) -> None:
+        self.numbers = numbers
+
+    def next(self) -> int:
+        return next(self.numbers)
+
+    def close(self) -> None:
+        pass
+
+
+def world_of(rank: int, nodes: Sequence[str], groups: dict[Any, Group]) -> World:
+    """Return the world as `rank` sees it; ``nodes[r]`` is the name of rank r's node."""
+    names = tuple(sorted(set(nodes)))
+    name = nodes[rank]
+    here = [r for r, other in enumerate(nodes) if other == name]
+    node = ThreadComm(groups[name], here.index(rank))
+    leaders = ThreadComm(groups["leaders"], names.index(name)) if node.rank == 0 else None
+    comm = ThreadComm(groups["all"], rank)
+    return World(
+        comm=comm,
+        node=node,
+        leaders=leaders,
+        nodes=names,
+        name=name,
+        ranks_of=tuple(tuple(r for r, other in enumerate(nodes) if other == one) for one in names),
+        bor=lambda source, target: np.bitwise_or(target, source, out=target),
+        sum=add,
+        make_op=UserOp,
+        share_words=lambda n: SharedArray(node, n),
+        make_counter=lambda: SharedCount(node.bcast(itertools.count() if node.rank == 0 else None)),
+        await_message=lambda source, tag: len(comm.awaited(source, tag)[0]),
+    )
+
+
+def run_ranks(nodes: Sequence[str], function: Callable[[World], T]) -> list[T]:
+    """Call `function` on one thread a rank; raise the first error of any rank."""
+    groups: dict[Any, Group] = {name: Group(list(nodes).count(name)) for name in set(nodes)}
+    groups["leaders"] = Group(len(set(nodes)))
+    groups["all"] = Group(len(nodes))
+    results: list[Any] = [None] * len(nodes)
+    errors: list[BaseException | None] = [None] * len(nodes)
 
     def run(rank: int) -> None:
         try:
-            found[rank] = function(ThreadRank(shared, rank))
+            results[rank] = function(world_of(rank, nodes, groups))
         except BaseException as error:
-            failed.append(error)
-            shared.barrier.abort()
+            errors[rank] = error
+            if not isinstance(error, Exception):
+                raise
+            for group in groups.values():
+                group.barrier.abort()
 
-    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(len(nodes))]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
-    if failed:
-        raise next((error for error in failed if not isinstance(error, threading.BrokenBarrierError)), failed[0])
-    return found
+        thread.join(TIMEOUT)
+    raised = [error for error in errors if error is not None]
+    # A rank that waited for one that failed has a broken barrier: not the cause.
+    causes = [error for error in raised if not isinstance(error, threading.BrokenBarrierError)]
+    if causes or raised:
+        raise (causes or raised)[0]
+    return results
+
+
+def on_threads(size: int, function: Callable[[ThreadComm], T]) -> list[T]:
+    """Call `function` with the communicator of all ranks, on one thread a rank."""
+    return run_ranks(["node"] * size, lambda world: function(world.comm))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import himach
 from himach import UsageError
 from himach.examples import sample
-from himach.uncertainty import FINE_BLOCKS, add_blocks, block_row, split_blocks
+from himach.uncertainty import FINE_BLOCKS, add_blocks, block_level, block_row, split_blocks
 
 
 def by_hand(numbers: list[int]) -> tuple[list[int], list[int]]:
@@ -41,6 +41,22 @@ def test_any_order_and_grouping(numbers, data):
     frames, sums = split_blocks(add_blocks(mixed))
     assert (frames.tolist(), sums[:, 0].tolist()) == by_hand(numbers)
     assert len(frames) <= FINE_BLOCKS
+
+
+@given(st.sets(st.integers(0, 5000), min_size=1, max_size=300).map(sorted), st.integers(1, 40))
+def test_blocks_that_are_joined_at_once(numbers, at_once):
+    """Whoever knows which frames there will be needs no more rows than blocks, and the blocks are the same."""
+    level = block_level(numbers)
+    rows = [block_row(number, [number]) for number in numbers]
+    some = [add_blocks(rows[i : i + at_once], level) for i in range(0, len(rows), at_once)]
+    assert all(len(one) <= (at_once >> level) + 2 for one in some if len(numbers) == numbers[-1] + 1)
+    assert add_blocks(some).tolist() == add_blocks(rows).tolist() == add_blocks(rows, level).tolist()
+    frames, sums = by_hand(numbers)
+    by_block = {}
+    for number in numbers:
+        by_block.setdefault(number >> level, []).append(number)
+    of_block = [block_row(own[-1], [sum(own)], frames=len(own), level=level) for own in by_block.values()]
+    assert [one.tolist() for one in split_blocks(add_blocks(of_block))] == [frames, [[one] for one in sums]]
 
 
 def test_blocks_are_as_many_as_frames_or_at_least_half_of_64():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from himach import UsageError
-from himach.uncertainty import stays
+from himach.uncertainty import mean_stay, stays
 
 STAYS = st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=40)
 
@@ -71,6 +71,39 @@ def test_the_restricted_mean_is_the_area_of_the_curve():
     assert found.restricted.value + 1.96 * found.restricted.error > 6
     assert found.restricted.high == 6, "of no stay more was seen"
     assert not stays([1, 2], [True, False]).restricted.converged
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), min_size=1, max_size=20), st.sampled_from([0.5, 0.95]))
+def test_mean_stays_of_many_are_those_of_each(drawn, level):
+    kinds = [drawn, [(2.0, True)], [(3.0, False)], [(1.0, True), (4.0, False)]]
+    total, ended = zip(*((sum(last for last, _ in kind), sum(over for _, over in kind)) for kind in kinds), strict=True)
+    found = mean_stay(total, ended, level)
+    assert "where no stay ended, a lower limit only" in found.method
+    for i, kind in enumerate(kinds):
+        if total[i] == 0:
+            assert np.isnan([found.value[i], found.low[i], found.high[i]]).all()
+            continue
+        expected = stays(*zip(*kind, strict=True), level).mean
+        np.testing.assert_allclose(
+            [found.value[i], found.low[i], found.high[i], found.error[i]],
+            [expected.value, expected.low, expected.high, expected.error],
+            rtol=1e-12,
+        )
+
+
+@pytest.mark.parametrize(
+    ("total", "ended", "error"),
+    [
+        ([1.0, 2.0], [1], "ended must have the shape of total"),
+        ([-1.0], [1], "total"),
+        ([1.0], [-1], "ended"),
+        ([1.0], [0.5], "ended must be whole numbers of stays"),
+        ([float("nan")], [1], "total has 1 values that are nan"),
+    ],
+)
+def test_totals_that_are_none(total, ended, error):
+    with pytest.raises(UsageError, match=error):
+        mean_stay(total, ended)
 
 
 def test_no_stay_ended_has_a_lower_limit_only():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.threads import UserOp, run_ranks
 
 from himach.errors import TrajectoryError, UsageError
 from himach.parallel.communicator import World, alone
@@ -15,7 +16,6 @@ from himach.zazen import NOTHING, InMemory, assign
 from himach.zazen.protocol import fill_evenly
 
 from .model import Store, apply_rules, check
-from .threads import UserOp, run_ranks
 
 FRAMES = 300
 frame_sets = st.one_of(

@@ -18,5 +18,5 @@ print(result)
 # %%
 # Seven passages, four of them up.
 
-figure, axes = plt.subplots(figsize=(8, 4))
+figure, axes = plt.subplots(layout="constrained", figsize=(8, 4))
 result.plot(axes)

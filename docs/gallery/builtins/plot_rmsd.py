@@ -17,7 +17,7 @@ print(result)
 # %%
 # The analysis draws its own plot, here on axes of ours.
 
-figure, axes = plt.subplots()
+figure, axes = plt.subplots(layout="constrained")
 result.plot(axes)
 
 # %%
@@ -27,7 +27,7 @@ result.plot(axes)
 several = himach.run(
     [Rmsd(), Rmsd(selection="protein and not backbone and not name H*")], *sample("villin"), progress=False
 )
-figure, axes = plt.subplots()
+figure, axes = plt.subplots(layout="constrained")
 for name, label in zip(several, ("backbone", "side chains"), strict=True):
     table = several[name]
     axes.plot(table["time_ps"], table["rmsd"], label=label)

@@ -12,7 +12,7 @@ import numpy as np
 from himach.checkpoint.parts.columns import PARSE_ERRORS, ColumnFile, ColumnWriter, WrittenColumn, describe
 from himach.checkpoint.parts.plain import NotPlainError, pickles_in, read_keys, read_objects, write_keys, write_objects
 from himach.engine.pairs.block import SHARDS, Array, Block, Bounds, Columns, Form, Kind, objects
-from himach.engine.pairs.keys import ENCODED
+from himach.engine.pairs.keys import ENCODED, ROWS
 from himach.engine.shuffle.stack import ColumnSpec, MergedBlocks, kind_of
 
 #: Bytes of rows that are put together at a time on their way to the disk, and bytes that a Python object counts.
@@ -217,7 +217,7 @@ def _check_specs(form: Form, width: Any, specs: dict[str, ColumnSpec]) -> None:
         right &= values.dtype == np.uint64 and len(values.shape) == 1 and values.shape[0] > 0
     elif form == Form.INTERVAL:
         right &= specs["values"] == number
-    if not right or width < ENCODED:
+    if not right or width < ROWS:
         raise ValueError("a block has columns of other types")
 
 

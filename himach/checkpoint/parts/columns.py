@@ -26,6 +26,7 @@ from numpy.lib.format import descr_to_dtype, dtype_to_descr
 
 from himach.engine.pairs.block import Array, Raw, raw
 from himach.errors import HimachError
+from himach.files import write_all
 from himach.io.store.bodhi import crc32c
 
 MAGIC = b"himpairs"
@@ -148,15 +149,6 @@ class ColumnWriter:
         write_all(self._file, text, self._end)
         head = HEAD.pack(MAGIC, VERSION, crc32c(text), self._end + len(text), self._end)
         write_all(self._file, head + struct.pack("<I", crc32c(head)), 0)
-
-
-def write_all(file: int, data: Raw | bytes, at: int) -> None:
-    """Write `data` from byte `at` of a file on."""
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(file, view, at)
-        view = view[written:]
-        at += written
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.pairs.keys import ENCODED, decode
+from himach.engine.pairs.keys import ENCODED, ROWS, decode
 from himach.engine.pairs.sharding import count_places, scatter, shard_rows
 from himach.engine.pairs.values import restore
 
@@ -64,7 +64,8 @@ class Block:
     form
         What a row stands for.
     width
-        0: keys are ints; k > 0: tuples of k ints; -1 (`himach.engine.pairs.keys.ENCODED`): all other keys.
+        0: keys are ints; k > 0: tuples of k ints; -1 (`himach.engine.pairs.keys.ENCODED`): all other keys;
+        -2 (`ROWS`): rows of a table, by ints.
     bounds
         int64 (shards + 1,): shard s is the rows ``bounds[s]:bounds[s + 1]``.
     keys
@@ -119,7 +120,10 @@ class Block:
         if self.keys.dtype.hasobject:
             size += sum(map(getsizeof, set(self.keys.tolist())))  # a key is one object for many rows
         if self.values is not None and self.values.dtype.hasobject:
-            size += sum(map(getsizeof, self.values.tolist()))
+            values = self.values.tolist()
+            size += sum(map(getsizeof, values))
+            if self.width == ROWS:  # names, which rows have together, and cells
+                size += sum(sum(map(getsizeof, cells)) for _, cells in values)
         return size
 
     def part(self, start: int, stop: int) -> Block:
@@ -164,7 +168,7 @@ def plain_keys(width: int, keys: Array) -> list[Any]:
     plain: list[Any] = keys.tolist()
     if width == ENCODED:
         return [decode(key) for key in plain]
-    return plain if width == 0 else [tuple(key) for key in plain]
+    return plain if width in (0, ROWS) else [tuple(key) for key in plain]
 
 
 def by_shard(form: Form, width: int, columns: Columns, shards: int) -> Block:

@@ -1,7 +1,8 @@
 """What map() yields becomes blocks: `Emission` copies pairs at the yield and orders them by shard.
 
 Pairs of one width of key and one layout of values are one stream (`himach.engine.pairs.streams`).
-`Emission.close_chunk()` turns the streams of a chunk into `Block`s. `RowEmission` takes rows of a table in their place.
+`Emission.close_chunk()` turns the streams of a chunk into `Block`s. `RowEmission` takes rows of a table, too.
+Their keys are frame numbers, so many of which have one, that rows of one key are a piece of the table.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from himach.analysis import Pairs, Row
 from himach.engine.pairs.arena import fresh
 from himach.engine.pairs.block import Block, Raw
 from himach.engine.pairs.keys import ENCODED, split
-from himach.engine.pairs.streams import ArrayStream, ItemStream, PresenceStream
+from himach.engine.pairs.streams import ArrayStream, ItemStream, PresenceStream, RowStream, cells_bytes
 from himach.engine.pairs.values import snapshot
 from himach.engine.stamps.growing import Stamps
 from himach.errors import AnalysisError
+from himach.selection import Selected
 
 Box = npt.NDArray[np.float32]
 ALLOWED = "yield pairs (key, value) or himach.Pairs(keys, values)"
 #: Pairs of one chunk, at most: their places are uint32.
 MAX_PAIRS = 2**32 - 1
+#: Frame numbers whose rows are one piece of their table, 2 to the power of this: part of what keeps pairs (`FORMAT` of
+#: `himach.checkpoint.sources`), and of what sums over tables are, to the last bit.
+ROW_BITS = 14
 #: Bytes that presence takes per pair, about, when it is a bit, and per frame, where there are few pairs.
 BIT, FEW = 2, 16
 
@@ -32,12 +37,14 @@ BIT, FEW = 2, 16
 class Emission:
     """Pairs of one chunk of frames, copied as they are yielded: `pairs` of them, which take about `nbytes`.
 
-    The frames that have pairs are added to the table `stamps`; `room` gives memory for blocks, by bytes.
+    The frames that have pairs are added to the table `stamps`; `room` gives memory for blocks, by bytes. `tabled` tells
+    whether rows of a table were among them.
     """
 
     def __init__(self, stamps: Stamps, room: Callable[[int], Raw] = fresh) -> None:
         self.pairs = 0
         self.nbytes = 0
+        self.tabled = False
         self.stamps = stamps
         self._room = room
         self._row = -1
@@ -136,7 +143,8 @@ class Emission:
     def add_table_row(self, row: Row) -> None:
         """Add a row of a table by frame."""
         raise AnalysisError(
-            "it yielded a himach.Row, and there is a reduce(), which takes pairs: leave reduce() out, or yield pairs"
+            "it yielded a himach.Row, and there is a combine() or a `then`, which take pairs: leave them out, or yield "
+            "pairs"
         )
 
     def add_row(self, key: int | tuple[int, ...], value: npt.NDArray[Any]) -> None:
@@ -177,13 +185,44 @@ class Emission:
 
 
 class RowEmission(Emission):
-    """Rows of a table by frame, at most one each, as the values of one key: the names of the row's cells, and these."""
+    """Pairs, and rows of a table by frame, at most one each; `frames` are the selected frame numbers.
+
+    The key of a row is its frame's number without the last `ROW_BITS`. Its value is one of a structured array, if all
+    its cells are numbers; else the names of the cells, and these.
+    """
+
+    def __init__(self, stamps: Stamps, room: Callable[[int], Raw], frames: Selected) -> None:
+        super().__init__(stamps, room)
+        self._frames = frames
+        self._rows: dict[Any, RowStream] = {}  # by names and types of cells
+        self._last = -1  # the row of the last frame that has one
 
     def add_table_row(self, row: Row) -> None:
         """Add a row of a table by frame."""
-        if self._row >= 0:
+        at = self.row()
+        if at == self._last:
             raise AnalysisError("it yielded a second himach.Row of one frame; put all its columns into one")
-        super().add(0, (row.names, row.values))
+        self._last, self.tabled = at, True
+        key = self._frames[self._stamp[0]] >> ROW_BITS
+        names, cells = row.names, row.values
+        layout = (names, *map(type, cells))
+        stream = self._rows.get(layout)
+        if stream is None:
+            stream = self._rows[layout] = RowStream(names, cells)
+        if not stream.add(key, at, cells):
+            stream = self._rows.setdefault(names, RowStream(names))
+            stream.add(key, at, cells)
+        self.pairs += 1
+        self.nbytes += cells_bytes(cells) if stream.row_bytes is None else stream.row_bytes
+
+    def close_chunk(self, shards: int, last: bool = True) -> list[Block]:
+        """Return the chunk's pairs and rows ordered by shard, and begin a new chunk."""
+        blocks = super().close_chunk(shards, last)
+        return blocks + [stream.block(shards) for stream in self._rows.values() if len(stream)]
+
+
+class TableEmission(RowEmission):
+    """Rows of a table by frame alone."""
 
     def add(self, key: Any, value: Any) -> None:
         """Refuse a pair."""

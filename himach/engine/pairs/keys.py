@@ -18,6 +18,8 @@ from himach.errors import AnalysisError
 
 #: The width of keys that are encoded; 0 is an int of 64 bits, k > 0 a tuple of k of them.
 ENCODED = -1
+#: That of rows of a table by frame, whose keys are ints: none of these is a key of pairs.
+ROWS = -2
 
 END, INT, FLOAT, STR, BYTES, NONE, TUPLE = 0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60
 INT64 = range(-(2**63), 2**63)

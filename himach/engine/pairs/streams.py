@@ -1,11 +1,12 @@
 """Streams: pairs of one width of key and one layout of values, as they are collected over the frames of a chunk.
 
-There are three: `ArrayStream` for `Pairs`, `PresenceStream` for `Pairs` without values, and `ItemStream` for pairs that
-are yielded one by one.
+There are four: `ArrayStream` for `Pairs`, `PresenceStream` for `Pairs` without values, `ItemStream` for pairs that are
+yielded one by one, and `RowStream` for rows of a table.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.engine.pairs.block import Array, Block, Column, Columns, Form, Raw, by_shard, objects, raw, row_bytes
-from himach.engine.pairs.keys import ENCODED
+from himach.engine.pairs.keys import ENCODED, ROWS
 from himach.engine.pairs.presence import Presence
 from himach.engine.pairs.sharding import shard_pairs
 
@@ -197,3 +198,58 @@ def _grown(column: Array, used: int, rows: int) -> Array:
 def _like(column: Array, data: Raw) -> Array:
     """Return bytes as a column of the same rows as another."""
     return data.view(column.dtype).reshape(column.shape) if column.nbytes else column
+
+
+class RowStream:
+    """Rows of a table whose cells have the same names, and are numbers of the same types, or anything; by ints."""
+
+    def __init__(self, names: tuple[str, ...], cells: Sequence[Any] = ()) -> None:
+        """Take rows such as one of these cells, if all are numbers; else any."""
+        kinds = [_PLAIN.get(type(cell)) or getattr(cell, "dtype", None) for cell in cells]
+        numbers = bool(cells) and all(names) and all(kind is not None and kind.kind in "biufc" for kind in kinds)
+        self._names = names
+        self._dtype = np.dtype(list(zip(names, kinds, strict=True))) if numbers else None
+        # Places of Python's integers, which may be too large.
+        self._whole = [place for place, cell in enumerate(cells) if numbers and type(cell) is int]
+        #: Bytes that a row takes; None: what `cells_bytes` says of its cells.
+        self.row_bytes = None if self._dtype is None else 8 + 4 + self._dtype.itemsize
+        self._keys, self._at = array("q"), array("I")
+        self._rows: list[tuple[Any, ...]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, key: int, at: int, cells: tuple[Any, ...]) -> bool:
+        """Add a row of the frame in row `at`; return False, having added none, if it has too large an integer."""
+        for place in self._whole:
+            if not -(1 << 63) <= cells[place] < 1 << 63:
+                return False
+        self._keys.append(key)
+        self._at.append(at)
+        self._rows.append(cells)
+        return True
+
+    def block(self, shards: int) -> Block:
+        """Return the rows, and begin anew."""
+        rows, names = self._rows, self._names
+        numbers = self._dtype is not None
+        columns: dict[str, Array] = {
+            "keys": np.array(self._keys, dtype=np.int64),
+            "at": np.array(self._at, dtype=np.uint32),
+            "values": np.array(rows, dtype=self._dtype) if numbers else objects([(names, cells) for cells in rows]),
+        }
+        self._keys, self._at, self._rows = array("q"), array("I"), []
+        return by_shard(Form.PAIR, ROWS, columns, shards)
+
+
+#: Bytes that a cell takes that is an object, about; a text takes its characters, too.
+CELL_BYTES = 64
+
+
+def cells_bytes(cells: Sequence[Any]) -> int:
+    """Return about how many bytes the cells of a row take, as objects."""
+    return CELL_BYTES * (1 + len(cells)) + sum(len(cell) for cell in cells if isinstance(cell, str))
+
+
+#: What Python's own numbers become.
+_PLAIN = {float: np.dtype(np.float64), int: np.dtype(np.int64), bool: np.dtype(np.bool_), complex: np.dtype(complex)}

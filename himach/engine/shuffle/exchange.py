@@ -1,35 +1,41 @@
-"""The exchange: each rank sends every other rank what belongs there, blocks of its shards or tables of frames.
+"""The exchange: each rank gives every rank what belongs there, blocks of its shards or tables of frames.
 
-Ranks send to few others at a time, and columns as raw bytes from where they lie to where they stay; small ones travel
-together. What describes the columns, and Python values, travel pickled before them.
+Ranks of a node put what they give into the node's memory, beside what its other ranks give to the same node. That is
+one message to each other node; what stays on the node has arrived. So messages are as many as pairs of nodes, however
+many ranks there are, and one node is the case without any.
+
+A node's message, `Layout.regions` bytes of it: for each of its ranks, and in it for each of the other node's ranks, the
+bytes of a stream (int64), then these streams. A stream (`_Stream`) is the columns of what one rank gives to another, as
+raw bytes, behind a pickle of what describes them, and of Python values.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from himach.engine.pairs.block import Array, Block, Columns, Raw, objects, raw
 from himach.engine.pairs.values import pack, unpack
 from himach.engine.stamps.table import FrameTable
-from himach.parallel.communicator import Communicator
+from himach.errors import HimachError
+from himach.parallel.communicator import SharedWords, Words, World
 
-#: Bytes of a message, at most.
-MESSAGE_BYTES = 1 << 24
-#: Columns of fewer bytes are put together for a message.
-SMALL_COLUMN_BYTES = 1 << 17
-#: Ranks to which a rank sends at a time, and from which it receives.
+#: Nodes from which a rank receives at a time.
 MAX_PARTNERS = 8
+#: How much more than is needed a node's memory is made, so that it need not be made anew for the next wave.
+GROWTH = 1.25
 # Columns start at multiples of this, so that their views are aligned.
 ALIGNMENT_BYTES = 16
-_BYTE = "B"
 _TAG = 7010
 
 # What is said of columns beside their names: plain values.
 Head = tuple[Any, ...]
+Sizes = npt.NDArray[np.int64]
 
 
 def shards_of(rank: int, size: int, shards: int) -> tuple[int, int]:
@@ -37,32 +43,74 @@ def shards_of(rank: int, size: int, shards: int) -> tuple[int, int]:
     return -(-rank * shards // size), -(-(rank + 1) * shards // size)
 
 
+def steps_of(rank: int, ranks: int, nodes: int) -> range:
+    """Return how many nodes on those are to which a rank of a node sends, the rank's number among its `ranks`.
+
+    From as many nodes back it receives. A node's ranks share the others in turns.
+
+    Examples
+    --------
+    >>> [list(steps_of(rank, 3, 6)) for rank in range(3)]
+    [[3], [1, 4], [2, 5]]
+    """
+    return range(rank or ranks, nodes, ranks)
+
+
+def messages_of(nodes: int, ranks: int) -> int:
+    """Return how many messages a rank sends at once, at most, where its node has as many `ranks`."""
+    return -(-(nodes - 1) // ranks)
+
+
 class Exchange:
-    """Moves blocks and tables between all ranks, into memory that is used over and over.
+    """Moves blocks and tables between all ranks, by way of the memory of nodes, which is used over and over.
 
     `sent` is how many bytes went to other ranks.
     """
 
-    def __init__(self, comm: Communicator) -> None:
+    def __init__(self, world: World) -> None:
         self.sent = 0
-        self._comm = comm
-        self._arena = np.empty(0, dtype=np.uint8)
+        self._world = world
+        self._leaving = _Window(world.share_words)
+        self._arriving = _Window(world.share_words)
+        self._seats = [rank for ranks in world.ranks_of for rank in ranks]
+        self._sizes = world.share_words(world.node.size * len(self._seats))
+        self._firsts = [0, *accumulate(map(len, world.ranks_of))]
+
+    def close(self) -> None:
+        """Free the memory, when all ranks of the node are done with what came (collective over the node)."""
+        self._leaving.close()
+        self._arriving.close()
+        self._sizes.close()
 
     def move(
         self, outgoing: list[list[Block]], tables: Sequence[FrameTable] = ()
     ) -> tuple[list[list[Block]], list[FrameTable]]:
-        """Send ``outgoing[r]``, and ``tables[r]`` if there are any, to rank r, for all ranks at once (collective).
+        """Give ``outgoing[r]``, and ``tables[r]`` if there are any, to rank r, for all ranks at once (collective).
 
         Returns
         -------
         blocks
-            For each rank the blocks that it sent here. Their columns hold until the next call.
+            For each rank the blocks that it gave to this one. Their columns hold until the next call.
         tables
-            For each rank the table that it sent here; no longer than the blocks.
+            For each rank the table that it gave to this one; no longer than the blocks.
+
+        Raises
+        ------
+        HimachError
+            On a rank without memory; the others wait for it.
         """
-        rank = self._comm.rank
-        if self._comm.size == 1:
-            return [outgoing[0]], list(tables)
+        try:
+            return self._given(outgoing, tables)
+        except MemoryError as error:
+            raise HimachError(
+                f"rank {self._world.comm.rank} on node {self._world.name} had no memory left for the pairs that ranks "
+                f"exchange ({error}); use fewer ranks on a node, or nodes with more memory"
+            ) from error
+
+    def _given(
+        self, outgoing: list[list[Block]], tables: Sequence[FrameTable]
+    ) -> tuple[list[list[Block]], list[FrameTable]]:
+        rank = self._world.comm.rank
         mine = outgoing[rank], tables[rank] if tables else None
         streams = [
             _Stream([*([((), tables[other].columns())] if tables else []), *map(_parts, blocks)])
@@ -71,73 +119,153 @@ class Exchange:
             for other, blocks in enumerate(outgoing)
         ]
         outgoing.clear()
-        blocks, frames = [], []
-        for reader in self._move(streams):
-            things = list(reader)
+        blocks: list[list[Block]] = [[] for _ in streams]
+        frames = [FrameTable.joined([])] * len(streams) if tables else []
+        for other, came in self._move(streams):
+            things = _things(came)
             if tables:
-                frames.append(FrameTable.of(things.pop(0)[1]) if things else FrameTable.joined([]))
-            blocks.append([_block(*thing) for thing in things])
+                frames[other] = FrameTable.of(next(things)[1])
+            blocks[other] = [_block(*thing) for thing in things]
         blocks[rank] = mine[0]
         if mine[1] is not None:
             frames[rank] = mine[1]
         return blocks, frames
 
-    def _move(self, streams: Sequence[_Stream]) -> list[_Reader]:
-        """Send ``streams[r]`` to rank r; return what came, by rank."""
-        comm = self._comm
-        sizes = np.array([(len(stream.description), stream.size) for stream in streams], dtype=np.int64)
-        coming = np.empty_like(sizes)
-        comm.Alltoall(sizes, coming)
-        self.sent += int(sizes.sum())
-        ends = np.cumsum(coming[:, 1])
-        arena = self._room(int(ends[-1]))
-        readers = [
-            _Reader(np.empty(described, np.uint8), arena[end - size : end])
-            for end, (described, size) in zip(ends.tolist(), coming.tolist(), strict=True)
-        ]
-        for start in range(1, comm.size, MAX_PARTNERS):
-            steps = range(start, min(start + MAX_PARTNERS, comm.size))
-            targets = [streams[(comm.rank + step) % comm.size] for step in steps]
-            sources = [readers[(comm.rank - step) % comm.size] for step in steps]
-            # What is described first says into which messages the rest is cut.
-            self._pass(steps, [[stream.description] for stream in targets], [[some.description] for some in sources])
-            self._pass(steps, [stream.messages() for stream in targets], [some.messages() for some in sources])
-        return readers
+    def _move(self, streams: list[_Stream]) -> Iterator[tuple[int, Raw]]:
+        """Give ``streams[r]`` to rank r; yield what came, with the rank that gave it."""
+        world, here = self._world, self._world.node_index
+        sizes = self._sizes.words.view(np.int64).reshape(world.node.size, -1)
+        sizes[world.node.rank] = [streams[rank].size for rank in self._seats]
+        self.sent += int(sizes[world.node.rank].sum())
+        world.node.barrier()  # whoever is here has read what came before, so that it can be overwritten
+        layout = Layout(sizes, self._firsts)
+        leaving = self._leaving.room(layout.regions[-1])
+        layout.write(world.node.rank, leaving.view(np.uint8), [streams[rank] for rank in self._seats])
+        streams.clear()
+        world.node.barrier()
+        own = leaving[layout.regions[here] // 8 : layout.regions[here + 1] // 8]
+        for node, region in enumerate(self._pass(leaving, layout.regions)):
+            yield from self._read(node, own if node == here else region)
 
-    def _pass(self, steps: range, outgoing: Sequence[Sequence[Raw]], coming: Sequence[Sequence[Raw]]) -> None:
-        """Send messages so many ranks on, and receive those from as many ranks back."""
-        comm, requests = self._comm, []
-        for step, messages in zip(steps, coming, strict=True):
-            source = (comm.rank - step) % comm.size
-            requests += [comm.Irecv([message, _BYTE], source, _TAG) for message in messages if len(message)]
-        for step, messages in zip(steps, outgoing, strict=True):
-            target = (comm.rank + step) % comm.size
-            requests += [comm.Isend([message, _BYTE], target, _TAG) for message in messages if len(message)]
-        for request in requests:
+    def _pass(self, leaving: Words, regions: Sequence[int]) -> list[Words]:
+        """Send each other node its region; return what other nodes sent, by node."""
+        world, here = self._world, self._world.node_index
+        nodes = len(world.nodes)
+        if nodes == 1:
+            return [leaving[:0]]
+        comm, ranks_of = world.comm, world.ranks_of
+        steps = steps_of(world.node.rank, world.node.size, nodes)
+        sent = []
+        for step in steps:
+            node = (here + step) % nodes
+            target = ranks_of[node][step % len(ranks_of[node])]
+            sent.append(comm.Isend(leaving[regions[node] // 8 : regions[node + 1] // 8], target, _TAG))
+        sources = {}
+        for step in steps:
+            node = (here - step) % nodes
+            sources[node] = ranks_of[node][step % len(ranks_of[node])]
+        # Who waits for a message learns how long it is: nobody has to be told before.
+        coming = {node: world.await_message(source, _TAG) for node, source in sources.items()}
+        words = {node: n for told in world.node.allgather(coming) for node, n in told.items()}
+        ends = list(accumulate(words.get(node, 0) for node in range(nodes)))
+        arriving = self._arriving.room(8 * ends[-1])
+        came = [arriving[end - words.get(node, 0) : end] for node, end in enumerate(ends)]
+        waiting = list(sources.items())
+        for first in range(0, len(waiting), MAX_PARTNERS):
+            some = waiting[first : first + MAX_PARTNERS]
+            for request in [comm.Irecv(came[node], source, _TAG) for node, source in some]:
+                request.wait()
+        for request in sent:
             request.wait()
+        world.node.barrier()
+        return came
 
-    def _room(self, nbytes: int) -> Raw:
-        """Return memory that is kept, so that its pages need not be made anew each time."""
-        if len(self._arena) < nbytes:
-            self._arena = np.empty(0, dtype=np.uint8)
-            self._arena = np.empty(nbytes, dtype=np.uint8)
-        return self._arena[:nbytes]
+    def _read(self, node: int, region: Words) -> Iterator[tuple[int, Raw]]:
+        """Yield what ranks of a node gave to this one."""
+        here = self._world.node
+        ranks = self._world.ranks_of[node]
+        sizes = region[: len(ranks) * here.size].view(np.int64)
+        ends = _aligned(sizes.nbytes) + np.cumsum(sizes)
+        content = region.view(np.uint8)
+        for rank, end, size in zip(
+            ranks, ends[here.rank :: here.size].tolist(), sizes[here.rank :: here.size].tolist(), strict=True
+        ):
+            if size:
+                yield rank, content[end - size : end]
 
 
-class _Stream:
-    """What goes to one rank: a `description`, which is pickled, and of `size` bytes the columns.
+class Layout:
+    """Where in a node's memory the streams of its ranks lie.
 
     Parameters
     ----------
-    sent
+    sizes
+        int64 (ranks, all): bytes of what each rank of the node gives to each of all ranks, in the order of nodes.
+    firsts
+        The first of all ranks on each node, and how many there are.
+
+    Attributes
+    ----------
+    regions
+        The first byte of what goes to each node, and how many there are.
+    """
+
+    def __init__(self, sizes: Sizes, firsts: Sequence[int]) -> None:
+        self._sizes, self._firsts = sizes, firsts
+        self._starts = np.empty_like(sizes)
+        self.regions = [0]
+        for first, stop in pairwise(firsts):
+            some = np.ascontiguousarray(sizes[:, first:stop])
+            ends = self.regions[-1] + _aligned(some.nbytes) + np.cumsum(some)
+            self._starts[:, first:stop] = ends.reshape(some.shape) - some
+            self.regions.append(int(ends[-1]))
+
+    def write(self, rank: int, memory: Raw, streams: Sequence[_Stream]) -> None:
+        """Write what a rank of the node gives to all ranks."""
+        for node, (first, stop) in enumerate(pairwise(self._firsts)):
+            at = self.regions[node] + 8 * rank * (stop - first)
+            memory[at : at + 8 * (stop - first)] = raw(self._sizes[rank, first:stop])
+        for start, stream in zip(self._starts[rank].tolist(), streams, strict=True):
+            stream.write(memory[start : start + stream.size])
+
+
+class _Window:
+    """Memory of a node that grows, so that its pages need not be made anew each time."""
+
+    def __init__(self, share_words: Callable[[int], SharedWords]) -> None:
+        self._share_words = share_words
+        self._shared: SharedWords | None = None
+
+    def room(self, nbytes: int) -> Words:
+        """Return memory of so many bytes, with any content, the same on all ranks of the node (collective over it)."""
+        n = nbytes // 8
+        if self._shared is None or len(self._shared.words) < n:
+            self.close()
+            self._shared = self._share_words(int(GROWTH * n))
+        return self._shared.words[:n]
+
+    def close(self) -> None:
+        if self._shared is not None:
+            self._shared.close()
+            self._shared = None
+
+
+class _Stream:
+    """What goes from a rank to another, of `size` bytes: how many describe it, the description, and the columns.
+
+    Parameters
+    ----------
+    given
         Things of which each is a head, which is plain, and columns.
     """
 
-    def __init__(self, sent: Sequence[tuple[Head, Columns]]) -> None:
+    def __init__(self, given: Sequence[tuple[Head, Columns]]) -> None:
         self._pieces: list[Raw] = []
-        heads = [(head, {name: self._add(column) for name, column in columns.items()}) for head, columns in sent]
+        if given:
+            heads = [(head, {name: self._add(column) for name, column in columns.items()}) for head, columns in given]
+            described = np.frombuffer(pickle.dumps(heads, protocol=5), np.uint8)
+            self._pieces[:0] = [raw(np.array([len(described)])), described]
         self.size = sum(_aligned(len(piece)) for piece in self._pieces)
-        self.description: Raw = np.frombuffer(pickle.dumps(heads, protocol=5) if heads else b"", dtype=np.uint8)
 
     def _add(self, column: Array) -> tuple[np.dtype[Any], tuple[int, ...], list[int]]:
         """Add the bytes of a column; return what a reader needs to know of it."""
@@ -147,78 +275,37 @@ class _Stream:
         self._pieces += added
         return column.dtype, column.shape, [len(piece) for piece in added]
 
-    def messages(self) -> list[Raw]:
-        """Return the columns as messages."""
-        found, pieces = [], iter(self._pieces)
-        for start, stop, count in _cut([len(piece) for piece in self._pieces]):
-            some = [next(pieces) for _ in range(count)]
-            if count == 1:
-                found += [some[0][at : at + MESSAGE_BYTES] for at in range(0, len(some[0]), MESSAGE_BYTES)]
-                continue
-            together, at = np.zeros(stop - start, dtype=np.uint8), 0
-            for piece in some:
-                together[at : at + len(piece)] = piece
-                at += _aligned(len(piece))
-            found.append(together)
-        return found
+    def write(self, memory: Raw) -> None:
+        """Write all of it."""
+        at = 0
+        for piece in self._pieces:
+            memory[at : at + len(piece)] = piece
+            at += _aligned(len(piece))
 
 
-class _Reader:
-    """What comes from one rank's `_Stream`, from which its things are taken; columns of numbers are views of it."""
+def _things(came: Raw) -> Iterator[tuple[Head, dict[str, Array]]]:
+    """Yield the things of a `_Stream`; columns of numbers are views of it."""
+    at = 0
 
-    def __init__(self, description: Raw, arena: Raw) -> None:
-        self.description = description
-        self._arena = arena
-        self._at = 0
+    def taken(nbytes: int) -> Raw:
+        nonlocal at
+        start, at = at, at + _aligned(nbytes)
+        return came[start : start + nbytes]
 
-    def _heads(self) -> list[tuple[Head, dict[str, Any]]]:
-        return pickle.loads(self.description) if len(self.description) else []
-
-    def messages(self) -> list[Raw]:
-        """Return the places of the messages that will come."""
-        sizes = [size for _, columns in self._heads() for described in columns.values() for size in described[2]]
-        found = []
-        for start, stop, count in _cut(sizes):
-            if count == 1:
-                found += [self._arena[at : min(at + MESSAGE_BYTES, stop)] for at in range(start, stop, MESSAGE_BYTES)]
-            else:
-                found.append(self._arena[start:stop])
-        return found
-
-    def __iter__(self) -> Iterator[tuple[Head, dict[str, Array]]]:
-        for head, columns in self._heads():
-            yield head, {name: self._column(*described) for name, described in columns.items()}
-
-    def _column(self, dtype: np.dtype[Any], shape: tuple[int, ...], sizes: list[int]) -> Array:
-        pieces = [self._raw(size) for size in sizes]
+    def column(dtype: np.dtype[Any], shape: tuple[int, ...], sizes: list[int]) -> Array:
+        pieces = [taken(size) for size in sizes]
         if dtype.hasobject:
-            # Out of the arena, which is overwritten next time: arrays among the objects are views of their buffers.
+            # Out of the memory that is overwritten next time: arrays among the objects are views of their buffers.
             return objects(unpack(*[piece.copy().data for piece in pieces]))
         return pieces[0].view(dtype).reshape(shape) if sizes[0] else np.empty(shape, dtype=dtype)
 
-    def _raw(self, nbytes: int) -> Raw:
-        start = self._at
-        self._at += _aligned(nbytes)
-        return self._arena[start : start + nbytes]
+    (described,) = taken(8).view(np.int64).tolist()
+    for head, columns in pickle.loads(taken(described)):
+        yield head, {name: column(*told) for name, told in columns.items()}
 
 
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-
-
-def _cut(sizes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Give where pieces that travel together begin and end, and how many they are; a large one travels alone."""
-    start, at, count = 0, 0, 0
-    for size in sizes:
-        if count and (size >= SMALL_COLUMN_BYTES or at - start >= SMALL_COLUMN_BYTES):
-            yield start, at, count
-            start, count = at, 0
-        at, count = at + _aligned(size), count + 1
-        if size >= SMALL_COLUMN_BYTES:
-            yield start, start + size, 1
-            start, count = at, 0
-    if count:
-        yield start, at, count
 
 
 def _parts(block: Block) -> tuple[Head, Columns]:

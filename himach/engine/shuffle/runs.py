@@ -6,6 +6,7 @@ comes later has few blocks to do with, however many chunks there were.
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from himach.engine.shuffle.stack import ColumnSpec, MergedBlocks
 
 #: Bytes that are ordered at a time on their way to the disk.
 PIECE_BYTES = 1 << 22
+#: Into how many parts a shard is divided to see whether its bytes are those of one key.
+KEY_PARTS = 64
 
 
 class OnDisk(Protocol):
@@ -73,7 +76,8 @@ class Memory:
     """How much memory, in bytes, the pairs of this rank may take, over all its `Runs`.
 
     What does not fit goes to `directory`, on a local disk of this node; `spilled` bytes went there. Before that,
-    `relieve` is called, which may find another place for some (`Runs.exchange`).
+    `relieve` is called, which may find another place for some (`Runs.exchange`). `warn` is told what will not fit, also
+    of a table of rows that may have so many bytes, `table`.
     """
 
     def __init__(self, limit: int, directory: Path) -> None:
@@ -81,6 +85,8 @@ class Memory:
         self.directory = directory
         self.spilled = 0
         self.relieve: Callable[[], object] = _nothing
+        self.warn: Callable[[str], object] = _nothing
+        self.table = sys.maxsize
         self._bytes: dict[Runs, int] = {}
 
     def hold(self, runs: Runs, nbytes: int) -> None:
@@ -120,7 +126,7 @@ class Runs:
 
     def __init__(self, memory: Memory, shards: int = SHARDS) -> None:
         self.shards = shards
-        self._memory = memory
+        self.memory = memory
         self._lots: defaultdict[Kind, _BlockList] = defaultdict(_BlockList)
         self._arena = Arena()
         self._scratch: Scratch | None = None
@@ -134,7 +140,7 @@ class Runs:
         """Put the blocks of a chunk, of any number of shards; return what is held of them."""
         held = [packed(divided(block, self.shards)) for block in blocks]
         if held:
-            self._memory.hold(self, sum(self._lots[one.kind].put(one) for one in held))
+            self.memory.hold(self, sum(self._lots[one.kind].put(one) for one in held))
         return held
 
     def refer(self, parts: Sequence[OnDisk]) -> None:
@@ -149,7 +155,7 @@ class Runs:
         places = set(map(id, blocks))
         lots = [self._lots[kind] for kind in {block.kind for block in blocks}]
         if blocks and sum(lot.count(places) for lot in lots) == len(blocks):
-            self._memory.leave(self, sum(lot.drop(places) for lot in lots))
+            self.memory.leave(self, sum(lot.drop(places) for lot in lots))
             self.refer(parts)
 
     def sizes(self) -> npt.NDArray[np.int64]:
@@ -159,6 +165,11 @@ class Runs:
     def sizes_within(self, shard: int, parts: int) -> npt.NDArray[np.int64]:
         """Return int64 (parts,): about how many bytes each part of a shard will take, where it is divided further."""
         return sum((lot.sizes_within(shard, parts) for lot in self._lots.values()), np.zeros(parts, dtype=np.int64))
+
+    def largest(self) -> int:
+        """Return about how many bytes the key has that has most; of very many keys, some together."""
+        sizes = self.sizes()
+        return int(self.sizes_within(int(sizes.argmax()), KEY_PARTS).max()) if sizes.any() else 0
 
     def part(self, start: int, stop: int, shards: int | None = None) -> list[Block]:
         """Return the shards from `start` to `stop`, one block of each kind that has pairs in them.
@@ -187,7 +198,7 @@ class Runs:
         """Forget everything that was put."""
         self._lots.clear()
         self._arena = Arena()
-        self._memory.release(self)
+        self.memory.release(self)
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
@@ -202,8 +213,8 @@ def _finer(whole: OnDisk | MergedBlocks | CompactBlock, start: int, stop: int, f
     return by_shard(some.form, some.width, some.columns(), shards).part(start, stop)
 
 
-def _nothing() -> None:
-    """Relieve nothing."""
+def _nothing(text: str = "") -> None:
+    """Relieve nothing, and warn nobody."""
 
 
 class _BlockList:
@@ -215,6 +226,7 @@ class _BlockList:
         self._spilled: list[OnDisk] = []
         self._stacked: MergedBlocks | None = None
         self._nbytes = 0  # of the blocks in memory
+        self._put_bytes = self._put_rows = 0  # of all that were put, by which objects on the disk are weighed, too
 
     def put(self, block: Block | CompactBlock) -> int:
         """Put a block behind all others; return how many bytes it takes."""
@@ -223,6 +235,8 @@ class _BlockList:
         else:
             self._blocks.append(block)
             self._stacked = None
+            self._put_bytes += block.nbytes
+            self._put_rows += len(block)
         nbytes = block.nbytes
         self._nbytes += nbytes
         return nbytes
@@ -274,8 +288,8 @@ class _BlockList:
         """Return about how many bytes a row takes."""
         specs = {name: spec for part in parts for name, spec in part.specs.items()}
         row = sum(spec.nbytes for spec in specs.values())
-        if self._blocks and any(spec.dtype.hasobject for spec in specs.values()):
-            row = max(row, self._nbytes // max(sum(map(len, self._blocks)), 1))
+        if any(spec.dtype.hasobject for spec in specs.values()):
+            row = max(row, self._put_bytes // max(self._put_rows, 1))
         return row
 
     def part(self, start: int, stop: int, finer: int = 1) -> Block | None:

@@ -8,8 +8,10 @@ Where there are many frames, a rank learns the stamps of those only that a wave'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,7 @@ from himach.engine.shuffle.used import UsedRows
 from himach.engine.stamps.growing import Stamps
 from himach.engine.stamps.joined import Frames
 from himach.engine.stamps.table import FrameTable, no_boxes
-from himach.parallel.communicator import Communicator
+from himach.parallel.communicator import World
 from himach.selection import Selected, forward
 
 #: Bytes that a rank gets in a wave, at most: with smaller ones, ranks wait for one another more often. What has been on
@@ -37,20 +39,50 @@ WITH_STAMPS = 8
 #: A shard with more bytes than so many waves travels in parts, as far as its keys are in different ones.
 LARGE_SHARD_WAVES = 4
 
-#: Some shards: from the first to the one that is no longer among them, and into how many shards all keys are divided
-#: where they are counted so: where a large shard travels in parts, these are shards of a finer division.
-Span = tuple[int, int, int]
-#: Of each rank the shards of its waves, one after another.
-Waves = list[list[Span]]
 Sizes = npt.NDArray[np.int64]
 
 
-def plan_waves(sizes: Sizes, finer: Mapping[int, Sizes], ranks: int, limit: int) -> Waves:
-    """Divide every rank's shards into waves of at most `limit` bytes for a rank, more only where one key has more.
+class Span(NamedTuple):
+    """Neighbouring shards that go to one node in one wave.
 
-    `sizes`, int64 (shards,), are the bytes of each shard over all ranks; `finer` are those of the parts of some shards.
+    Those of rank i of the node are ``cuts[i]`` to ``cuts[i + 1]``, of as many `shards` into which all keys are divided
+    where they are counted so: where a large shard travels in parts, these are shards of a finer division.
     """
-    return [_cut(sizes, finer, *shards_of(rank, ranks, len(sizes)), limit) for rank in range(ranks)]
+
+    cuts: list[int]
+    shards: int
+
+
+#: Of each node, wave by wave, its spans.
+Waves = list[list[list[Span]]]
+#: Some sizes, the number of the first shard that has one of them, and how many shards there are.
+_Piece = tuple[Sizes, int, int]
+#: Shards of a rank in a wave: from the first to the one that is no longer among them, and how many there are.
+_Fill = tuple[int, int, int]
+
+
+def plan_waves(sizes: Sizes, finer: Mapping[int, Sizes], ranks: Sequence[int], limit: int) -> Waves:
+    """Divide every node's shards into waves of at most `limit` bytes for a rank, more only where one key has more.
+
+    Parameters
+    ----------
+    sizes
+        int64 (shards,): bytes of each shard over all ranks.
+    finer
+        Those of the parts of some shards.
+    ranks
+        How many each node has.
+    limit
+        Bytes.
+    """
+    planned, first, total = [], 0, sum(ranks)
+    for here in ranks:
+        start, _ = shards_of(first, total, len(sizes))
+        first += here
+        stop, _ = shards_of(first, total, len(sizes))
+        fills = _fills(_pieces(sizes, finer, start, stop), here, limit)
+        planned.append([_spans(fills[at : at + here], here) for at in range(0, len(fills), here)])
+    return planned
 
 
 def large_shards(sizes: Sizes, limit: int) -> dict[int, int]:
@@ -65,29 +97,45 @@ def large_shards(sizes: Sizes, limit: int) -> dict[int, int]:
     return large
 
 
-def _cut(sizes: Sizes, finer: Mapping[int, Sizes], start: int, stop: int, limit: int) -> list[Span]:
-    """Divide the shards of one rank."""
-    cut: list[Span] = []
+def _pieces(sizes: Sizes, finer: Mapping[int, Sizes], start: int, stop: int) -> list[_Piece]:
+    """Return the shards from `start` to `stop`, or the parts in which they travel."""
+    pieces: list[_Piece] = []
     for large in sorted(shard for shard in finer if start <= shard < stop):
         parts = finer[large]
-        cut += _fill(sizes[start:large], start, len(sizes), limit)
-        cut += _fill(parts, large * len(parts), len(sizes) * len(parts), limit)
+        pieces += [(sizes[start:large], start, len(sizes)), (parts, large * len(parts), len(sizes) * len(parts))]
         start = large + 1
-    return cut + _fill(sizes[start:stop], start, len(sizes), limit)
+    return [*pieces, (sizes[start:stop], start, len(sizes))]
 
 
-def _fill(sizes: Sizes, start: int, shards: int, limit: int) -> list[Span]:
-    """Divide neighbouring shards, from `start` on, of all `shards`."""
-    cut = []
-    first, nbytes = start, 0
-    for shard, size in enumerate(sizes.tolist(), start):
-        if nbytes + size > limit and nbytes:
-            cut.append((first, shard, shards))
-            first, nbytes = shard, 0
-        nbytes += size
-    if nbytes:
-        cut.append((first, start + len(sizes), shards))
-    return cut
+def _fills(pieces: Sequence[_Piece], ranks: int, limit: int) -> list[_Fill]:
+    """Divide shards among the ranks of a node, evenly, wave after wave."""
+    total = sum(int(sizes.sum()) for sizes, _, _ in pieces)
+    waves = max(1, -(-total // (ranks * limit)))
+    even = -(-total // (ranks * waves))
+    fills: list[_Fill] = []
+    for sizes, begin, shards in pieces:
+        first, nbytes = begin, 0
+        for shard, size in enumerate(sizes.tolist(), begin):
+            if nbytes and nbytes + size > limit:
+                fills.append((first, shard, shards))
+                first, nbytes = shard, 0
+            nbytes += size
+            if nbytes >= even > 0:
+                fills.append((first, shard + 1, shards))
+                first, nbytes = shard + 1, 0
+        if nbytes:
+            fills.append((first, begin + len(sizes), shards))
+    return fills
+
+
+def _spans(fills: Sequence[_Fill], ranks: int) -> list[Span]:
+    """Join what neighbours get of a wave."""
+    spans: list[Span] = []
+    for rank, (start, stop, shards) in enumerate(fills):
+        if not spans or spans[-1].shards != shards:  # nothing is between two that are apart
+            spans.append(Span([start] * (ranks + 1), shards))
+        spans[-1].cuts[rank + 1 :] = [stop] * (ranks - rank)
+    return spans
 
 
 class Shuffle:
@@ -95,7 +143,7 @@ class Shuffle:
 
     Parameters
     ----------
-    comm
+    world
         All ranks.
     exchange
         Moves the blocks.
@@ -120,7 +168,7 @@ class Shuffle:
 
     def __init__(
         self,
-        comm: Communicator,
+        world: World,
         exchange: Exchange,
         runs: Runs,
         stamps: Stamps,
@@ -128,28 +176,29 @@ class Shuffle:
         memory: int,
         together: Callable[[Callable[[], dict[int, Sizes]]], dict[int, Sizes]],
     ) -> None:
-        self._comm = comm
+        comm = world.comm
+        self._ranks_of = world.ranks_of
         self._exchange = exchange
         self._runs = runs
         self._stamps = stamps
         self._forward = forward(numbers)
-        told = comm.allgather((runs.spilled, memory, len(stamps), stamps.boxed))
-        spilled, memories, rows, boxed = zip(*told, strict=True)
-        self._boxed = any(boxed)
+        told = np.array([runs.spilled, len(stamps), stamps.boxed], np.int64)
+        spilled, rows, boxed = world.total(told).tolist()
+        self._boxed = boxed > 0
         self._frames: Frames | None = None  # of all waves
-        if sum(rows) <= SHARED_STAMP_FRAMES:
+        if rows <= SHARED_STAMP_FRAMES:
             self._frames = Frames.joined(comm.allgather(stamps.table()), self._forward)
-        disk_wave = min(memories) // DISK_WAVE_FACTOR
-        limit = max(1, disk_wave if any(spilled) else min(disk_wave, WAVE_BYTES))
+        disk_wave = comm.allreduce(memory, min) // DISK_WAVE_FACTOR
+        limit = max(1, disk_wave if spilled else min(disk_wave, WAVE_BYTES))
         if self._frames is None:
             limit = max(1, min(disk_wave, WAVE_BYTES) // WITH_STAMPS)
-        self.sizes: Sizes = comm.allreduce(runs.sizes())
+        self.sizes: Sizes = world.total(runs.sizes())
         sizes = self.sizes
         finer: dict[int, Sizes] = {}
         if large := large_shards(sizes, limit):
             own = together(lambda: {shard: runs.sizes_within(shard, parts) for shard, parts in large.items()})
-            finer = {shard: comm.allreduce(parts) for shard, parts in own.items()}
-        self._plan = plan_waves(sizes, finer, comm.size, limit)
+            finer = {shard: world.total(parts) for shard, parts in own.items()}
+        self._plan = plan_waves(sizes, finer, list(map(len, world.ranks_of)), limit)
         self.waves = max(map(len, self._plan))
         self._outgoing: list[list[Block]] = []
         self._tables: list[FrameTable] = []
@@ -159,10 +208,21 @@ class Shuffle:
         if wave >= self.waves:
             self._runs.clear()
             return
-        self._outgoing = [self._runs.part(*cut[wave]) if wave < len(cut) else [] for cut in self._plan]
+        self._outgoing = [[] for _ in range(sum(map(len, self._ranks_of)))]
+        for ranks, waves in zip(self._ranks_of, self._plan, strict=True):
+            for span in waves[wave] if wave < len(waves) else []:
+                self._take(span, ranks)
         if self._frames is None:
             stamped = [self._stamped(blocks) for blocks in self._outgoing]
             self._outgoing, self._tables = [blocks for blocks, _ in stamped], [table for _, table in stamped]
+
+    def _take(self, span: Span, ranks: Sequence[int]) -> None:
+        """Put together what goes to a node's ranks."""
+        first = span.cuts[0]
+        for block in self._runs.part(first, span.cuts[-1], span.shards):
+            for rank, (start, stop) in zip(ranks, pairwise(span.cuts), strict=True):
+                if block.bounds[start - first] < block.bounds[stop - first]:
+                    self._outgoing[rank].append(block.part(start - first, stop - first))
 
     def move(self) -> tuple[list[list[Block]], Frames]:
         """Exchange the wave that was prepared (collective).

@@ -25,6 +25,8 @@ from himach.io.dataset.kept_index import (
     times_in,
 )
 from himach.io.dataset.origin_stamp import OriginStamp
+from himach.io.remote.byte_file import local_path, status_of
+from himach.io.remote.url import absolute, is_url, suffixed
 from himach.io.store.store import Dataset, Store, StoreError
 from himach.io.trajectory.index.timeline import Timeline
 from himach.io.trajectory.index.walk import taken
@@ -98,7 +100,7 @@ def attach_origin(
         with contextlib.suppress(UsageError):  # it has none: then every analysis names one
             topology = own_topology(origin)
     if topology is not None:
-        stamp = _attach_topology(dataset, stamp, os.path.abspath(os.path.expanduser(topology)))
+        stamp = _attach_topology(dataset, stamp, absolute(topology))
     _attach_index(dataset, origin)
     if before is None or replace(before, seen=stamp.seen) != stamp or [*before.topologies] != [*stamp.topologies]:
         dataset.attach(STAMP, stamp.encode())
@@ -128,13 +130,13 @@ def _content(dataset: CachedFrames, name: str) -> Stored | bytes | None:
 def _attach_topology(dataset: Dataset, stamp: OriginStamp, path: str) -> OriginStamp:
     """Attach a topology file unless it is there already; return the stamp that says so."""
     try:
-        status = os.stat(path)
-        state = f"{path} {status.st_size} {status.st_mtime_ns}".encode(errors="surrogateescape")
+        status = status_of(path)
+        state = f"{path} {status.size} {status.modified}".encode(errors="surrogateescape")
         name = f"topology-{hashlib.sha256(state).hexdigest()[:16]}"
-        if status.st_size > MAX_TOPOLOGY_BYTES:
+        if status.size > MAX_TOPOLOGY_BYTES:
             return stamp
         if stamp.topologies.get(path) != name:
-            dataset.attach(name, Path(path).read_bytes())
+            dataset.attach(name, Path(local_path(path)).read_bytes())
     except (OSError, StoreError):
         return stamp
     return stamp.with_topology(path, name)
@@ -151,7 +153,7 @@ def origin_files(store: Store | ServedStore, name: str, generation: bytes, stamp
 
 def suffix_of(path: str) -> str:
     """Return the suffix by which MDAnalysis tells the format, with that of a compression."""
-    suffixes = Path(path).suffixes
+    suffixes = Path(suffixed(path) if is_url(path) else path).suffixes
     return "".join(suffixes[-2:] if suffixes[-1:] in (["." + "gz"], ["." + "bz2"]) else suffixes[-1:])
 
 

@@ -18,6 +18,7 @@ from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import AUTHOR, attached_stamp, has_stamp
 from himach.io.dataset.origin_stamp import OriginStamp, frame_keywords, latest
+from himach.io.remote.url import absolute, is_url
 from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.cached_frames import CachedFrames, base_name
 from himach.io.store.place import open_chosen, owner_of
@@ -51,19 +52,19 @@ class Candidate:
 
 def dataset_name(paths: Sequence[str | os.PathLike[str]]) -> str:
     """Return the name of the dataset that these trajectory files make: its absolute path; of several, one for all."""
-    absolute = [os.path.abspath(os.path.expanduser(path)) for path in paths]
-    first = os.fsencode(absolute[0]).decode("utf-8", "backslashreplace")
-    if len(absolute) == 1:
+    names = [*map(absolute, paths)]
+    first = os.fsencode(names[0]).decode("utf-8", "backslashreplace")
+    if len(names) == 1:
         return first
-    others = hashlib.sha256(b"\0".join(map(os.fsencode, absolute))).hexdigest()[:16]
-    return f"{first} and {len(absolute) - 1} more ({others})"
+    others = hashlib.sha256(b"\0".join(map(os.fsencode, names))).hexdigest()[:16]
+    return f"{first} and {len(names) - 1} more ({others})"
 
 
 def names_of(trajectories: Sequence[Path]) -> list[str]:
     """Return the names that the dataset of these trajectories may have: by its path, or as the user gave it."""
     names = [dataset_name(trajectories)]
     if len(trajectories) == 1:
-        names.append(os.fspath(trajectories[0]))
+        names.append(names[0] if is_url(trajectories[0]) else os.fspath(trajectories[0]))
     return list(dict.fromkeys(names))
 
 
@@ -132,7 +133,7 @@ def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
 def _pushed(dataset: CachedFrames) -> OriginStamp | None:
     """Return the stamp of a dataset that was never an origin's; None if it was, or if it holds nothing."""
     other = base_name(dataset.name) != dataset.name  # no frames, but parts of some
-    ends = None if other or os.path.isabs(dataset.name) else dataset.ends(native=True)
+    ends = None if other or os.path.isabs(dataset.name) or is_url(dataset.name) else dataset.ends(native=True)
     if ends is None:
         return None
     first, last = ends
@@ -217,7 +218,7 @@ def kept_otherwise(found: Candidate, keywords: Mapping[str, Any]) -> str:
     """
     kept = json.loads(found.stamp.keywords)
     more = {name: value for name, value in kept.items() if name not in keywords and name != "format"}
-    if not more or not os.path.isabs(found.name):
+    if not more or not (os.path.isabs(found.name) or is_url(found.name)):
         return ""
     return f"{found.name} cannot be reached, and is read as it was kept in the cache: with {_shown(more)}"
 

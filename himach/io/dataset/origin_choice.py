@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from himach.io.dataset.lookup import Candidate, disambiguated, kept_otherwise, match, offline_candidate
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.dataset.origin_watch import OriginNote, at_rest
+from himach.io.remote.byte_file import is_there
+from himach.io.remote.url import absolute
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.io.universe.topology import load_topology
@@ -65,7 +67,7 @@ class OriginChoice:
 
 def are_there(paths: Sequence[PathLike]) -> bool:
     """Tell whether all files of a trajectory are there."""
-    return all(os.path.exists(os.path.expanduser(path)) for path in paths)
+    return all(map(is_there, paths))
 
 
 def choose_origin(
@@ -128,7 +130,7 @@ def reopened(
 ) -> OriginChoice:
     """Return the same with the files of a dataset that goes by its name, where they are there, and as they were."""
     best = choice.found
-    if best is None or best.stamp.is_pushed or not all(map(os.path.exists, best.stamp.paths)):
+    if best is None or best.stamp.is_pushed or not all(map(is_there, best.stamp.paths)):
         return choice
     given = {**json.loads(best.stamp.keywords), **keywords}
     origin = open_origin(best.stamp.paths, None, given, known())
@@ -166,14 +168,14 @@ def load_attached(
     UsageError
         As `load_topology` does.
     """
-    path = None if topology is None else os.path.abspath(os.path.expanduser(topology))
+    path = None if topology is None else absolute(topology)
     used = path if path is not None else next(reversed([*attached]), None)
     keywords = dict(keywords)
     if path is not None:  # the kept keywords speak of another file
         keywords.setdefault("topology_format", None)
     elif used == origin.paths[0] and "format" in origin.keywords:  # a trajectory that brings its topology
         keywords.setdefault("topology_format", origin.keywords["format"])
-    if used is None or used not in attached or (path is not None and os.path.exists(path)):
+    if used is None or used not in attached or (path is not None and is_there(path)):
         return load_topology(topology, origin, keywords, own, attach=False)
     suffix, content = attached[used]
     with tempfile.TemporaryDirectory(prefix="himach-") as folder:

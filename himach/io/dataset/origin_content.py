@@ -5,6 +5,7 @@ Equal states of a file tell that it has not changed; where they differ its conte
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Sequence
@@ -12,7 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from himach.io.remote.byte_file import status_of
+from himach.io.remote.errors import RemoteError
+from himach.io.remote.url import is_url
 from himach.io.trajectory.frame_directory import FrameDirectory
+from himach.io.trajectory.h5md.zarr_directory import ZarrDirectory
 from himach.io.trajectory.manifest import TIMES
 from himach.io.trajectory.origin import Origin
 
@@ -21,7 +26,7 @@ DIGEST_BYTES = 64 << 20
 #: The same for a sketch, which is made again and again.
 SKETCH_BYTES = 2 << 20
 BLOCK_BYTES = 1 << 16
-#: Files of a frame directory that are looked at; where there are more, as many all over it.
+#: Files of a directory that are looked at; where there are more, as many all over it.
 MAX_FILES = 4096
 
 
@@ -54,6 +59,8 @@ class FileState(NamedTuple):
             The file system fails. That the file is not there, or may not be read, is no failure.
         """
         try:
+            if is_url(path):
+                return cls(path, *status_of(path))
             if not fresh:
                 status = os.stat(path)
             else:
@@ -64,6 +71,10 @@ class FileState(NamedTuple):
                     os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return cls(path, -1)
+        except RemoteError as error:
+            if error.errno in (errno.ENOENT, errno.EACCES):
+                return cls(path, -1)
+            raise
         return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
@@ -72,10 +83,8 @@ def content_files(origin: Origin) -> list[str]:
     found: list[str] = []
     for file, _ in origin.files():
         found += file.stamps
-        if isinstance(file, FrameDirectory):
-            n_files = file.manifest.n_files
-            some = range(n_files) if n_files <= MAX_FILES else [i * n_files // MAX_FILES for i in range(MAX_FILES)]
-            found += [os.path.join(file.path, name) for name in (TIMES, *map(file.manifest.file_name, some))]
+        if isinstance(file, FrameDirectory | ZarrDirectory):
+            found += file.content(MAX_FILES)
     return list(dict.fromkeys(found))
 
 
@@ -102,9 +111,8 @@ def files_of_frames(origin: Origin, numbers: Sequence[int]) -> set[str]:
     found: set[str] = set()
     for index in np.unique(of_file).tolist():
         file, _ = files[index]
-        if isinstance(file, FrameDirectory):
-            parts = np.unique((wanted[of_file == index] - starts[index]) // file.manifest.frames_per_file)
-            found.update(os.path.join(file.path, file.manifest.file_name(part)) for part in parts.tolist())
+        if isinstance(file, FrameDirectory | ZarrDirectory):
+            found |= file.files_of(wanted[of_file == index] - starts[index])
         else:
             found.add(file.path)
     return found
@@ -121,12 +129,15 @@ def digest(files: Sequence[FileState], budget: int | None = None) -> str:
         Bytes that are read at most, or little more; None: `DIGEST_BYTES`. Counts of frames do not count: they change
         when frames are added.
     """
-    there = [(path, size) for path, size, *_ in files if size > 0]
-    total = sum(size for _, size in there)
+    there = [file for file in files if file.size > 0]
+    total = sum(file.size for file in there)
     budget = DIGEST_BYTES if budget is None else budget
     share = max(2, budget // max(1, len(there)))
     result = hashlib.sha256()
-    for path, size in there:
+    for path, size, *state in there:
+        if is_url(path):  # what its server says of it stands for its content
+            result.update(f"{size} {state}".encode())
+            continue
         with open(path, "rb", buffering=0) as file:
             for place, length in _blocks(size, size if total <= budget else share):
                 block = os.pread(file.fileno(), length, place)

@@ -17,6 +17,7 @@ from typing import TypeVar
 from himach.errors import TrajectoryError
 from himach.io.dataset.origin_content import FileState, digest, files_of_frames, lasting_files, sketch
 from himach.io.dataset.origin_stamp import OriginStamp
+from himach.io.remote.url import absolute
 from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.retry import retry
 
@@ -77,15 +78,13 @@ def at_rest(paths: Sequence[str | os.PathLike[str]], opened: Callable[[], T]) ->
     TrajectoryError
         As `opened` does; also if the file system fails.
     """
-    absolute = [os.path.abspath(os.path.expanduser(path)) for path in paths]
+    names = [*map(absolute, paths)]
     for _ in range(OPENINGS):
-        before = [FileState.of(path) for path in absolute]
+        before = [FileState.of(path) for path in names]
         try:
             found = _opened(opened)
         except OSError as error:
-            raise TrajectoryError(
-                f"{error.filename or absolute[0]} cannot be read: {error.strerror or error}"
-            ) from error
+            raise TrajectoryError(f"{error.filename or names[0]} cannot be read: {error.strerror or error}") from error
         changes = [(old, FileState.of(old.path)) for old in before]
         changed = [old.path for old, new in changes if old != new and new.size <= old.size]
         if not changed:

@@ -18,6 +18,7 @@ from himach.io.dataset.origin_watch import OriginChangedError, OriginWatch
 from himach.io.dataset.subsets import open_subsets
 from himach.io.dataset.writeback import Writeback, Written
 from himach.io.frame_source import WHOLE, ReadOptions
+from himach.io.remote.byte_file import leave
 from himach.io.store.bodhi import REASON_DAMAGED, REASON_UNREACHABLE, REASONS
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, StoreError
@@ -67,6 +68,8 @@ class Source:
         Why another user's store was not read to the end; empty if it was, or if there is none.
     bytes_origin, bytes_cache
         Bytes of the frames read so far from the origin and from the cache.
+    damaged
+        Copies in the cache that were damaged so far, in whose place the origin was read.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Source:
         self.lost = ""
         self.bytes_origin = 0
         self.bytes_cache = 0
+        self.damaged = 0
 
     def read(self, numbers: Numbers) -> Iterator[RawFrame]:
         """Read frames in the order asked for; the arrays of one hold until the next (see `Origin.read`).
@@ -221,6 +225,7 @@ class Source:
     def close(self, keep: bool = True) -> Written:
         """Close what is open, and return what came of keeping frames in the cache; unless `keep`, they are dropped."""
         self._origin.close()
+        leave(self._origin.paths)
         if self._server is not None:
             self._server.close()
         written = Written() if self._writeback is None else self._writeback.close(keep)
@@ -243,6 +248,7 @@ class Source:
                     yield frame
                     continue
                 if reading.reason == DAMAGED:
+                    self.damaged += 1
                     self._subsets.forget(place, number)
                 some = np.array([number])
                 yield from (self._from_cache if self._held(some).any() else self._from_origin)(some)
@@ -273,7 +279,10 @@ class Source:
 
     def _drop_damaged(self, number: int, reason: str) -> None:
         """Drop a frame that is damaged, so that it is written anew."""
-        if reason != DAMAGED or self._writeback is None:
+        if reason != DAMAGED:
+            return
+        self.damaged += 1
+        if self._writeback is None:
             return
         assert self._writable is not None
         try:
@@ -288,7 +297,7 @@ class Source:
             for frame in self._read_origin(numbers, WHOLE if self._decodes_whole() else self._wanted):
                 done += 1
                 self._keep(frame)
-                left += 0 if frame.coded is None else frame.coded.left
+                left += frame.left if frame.coded is None else frame.coded.left
                 yield frame
         finally:
             self.bytes_origin += self._origin.nbytes(numbers[:done]) - left
@@ -305,7 +314,8 @@ class Source:
                 self._subsets = None
         if self._subset_writeback is not None:
             self._subset_writeback.offer(frame)
-        self._writeback.offer(frame, surely=frame.number == self._first)
+        if not frame.left:
+            self._writeback.offer(frame, surely=frame.number == self._first)
 
     def _read_origin(self, numbers: Iterable[int], options: ReadOptions = WHOLE) -> Iterator[RawFrame]:
         """Read from the origin, which is looked at every so often, and if it cannot be read."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from himach.errors import TrajectoryError, UsageError
+from himach.io.remote.url import refuse_urls
 from himach.io.trajectory.manifest import MANIFEST, PARTIAL, TIMES, Manifest
 from himach.io.trajectory.origin import Origin, existing, open_origin
 from himach.io.trajectory.xdr_file import XdrFile
@@ -68,6 +69,7 @@ def split(
     """
     if frames_per_file < 1:
         raise UsageError(f"frames_per_file must be at least 1, it is {frames_per_file}")
+    refuse_urls(trajectories, "run over it as it is, or download it and split the local file")
     origin = open_origin(trajectories, topology, keywords)
     frames = range(origin.n_frames)[start:stop:step]
     if not len(frames) or frames.step < 0:

@@ -213,7 +213,7 @@ cdef extern from "base/mac.h" nogil:
     void mac_begin(mac_stream *stream, const uint8_t *key, bint client_sends)
     void mac_next(mac_stream *stream, const mac_part *parts, int n, uint8_t *tag)
 
-cdef extern from "codec/xtc.h" nogil:
+cdef extern from "xtc/xtc.h" nogil:
     enum:
         XTC_PAD
     ctypedef struct xtc_frame:

@@ -1,1 +1,1 @@
-"""Origin files as frames by number: XTC and TRR by himach's own decoder, the rest by MDAnalysis's readers."""
+"""Origin files as frames by number: XTC, TRR and H5MD by himach's own, the rest by MDAnalysis's readers."""

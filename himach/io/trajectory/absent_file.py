@@ -11,12 +11,14 @@ import numpy.typing as npt
 
 from himach.errors import TrajectoryError
 from himach.frame import RawFrame
+from himach.io.remote.byte_file import is_there
+from himach.io.remote.url import is_url
 from himach.io.trajectory.index.timeline import Timeline
 
 
 def out_of_reach(path: str) -> str:
     """Return why a file is not read, and what to do."""
-    if os.path.isabs(path) and os.path.exists(path):
+    if (os.path.isabs(path) or is_url(path)) and is_there(path):
         return f"{path} is not read for a dataset that goes by its name; name the file as the trajectory"
     return f"{path} cannot be reached; make it readable again"
 

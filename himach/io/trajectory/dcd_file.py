@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import RawFrame, Vectors
+from himach.io.remote.byte_file import ByteFile
 from himach.io.trajectory.readahead import HOLE_BYTES, ask_for
-from himach.io.trajectory.reader_file import ReaderFile
+from himach.io.trajectory.reader_file import Places, ReaderFile
 
 #: Read at once, where frames are smaller and follow one another.
 BLOCK_BYTES = 1 << 20
@@ -35,11 +36,11 @@ class DcdLayout(NamedTuple):
 
 def layout_of(path: str, n_atoms: int) -> DcdLayout | None:
     """Return how the frames of a DCD file lie; None if they are not all alike."""
-    with open(path, "rb") as file:
-        head = file.read(92)
+    with ByteFile(path) as file:
+        head = file.pread(92, 0)
         order = "<" if head[:4] == struct.pack("<i", 84) else ">"
         control = struct.unpack(f"{order}20i", head[8:88])
-        (title,) = struct.unpack(f"{order}i", file.read(4))
+        (title,) = struct.unpack(f"{order}i", file.pread(4, 92))
     charmm = control[19] != 0
     if control[8] or (charmm and control[11] == 1):
         return None
@@ -47,13 +48,32 @@ def layout_of(path: str, n_atoms: int) -> DcdLayout | None:
     return DcdLayout(92 + 8 + title + 12, cell + 3 * (4 * n_atoms + 8), cell, order)
 
 
+def opening_of(path: str) -> list[tuple[int, int]]:
+    """Return what of a DCD file is read when it is opened; nothing where that is all of it."""
+    with ByteFile(path) as file:
+        head = file.pread(1 << 14, 0)
+        size = file.status.size
+    try:
+        order = "<" if head[:4] == struct.pack("<i", 84) else ">"
+        (title,) = struct.unpack_from(f"{order}i", head, 92)
+        (n_atoms,) = struct.unpack_from(f"{order}i", head, 92 + 8 + title + 4)
+        layout = layout_of(path, n_atoms)
+    except struct.error:
+        return []
+    if layout is None or n_atoms <= 0:
+        return []
+    last = layout.begin + (size - layout.begin) // layout.size * layout.size
+    return [(0, layout.begin + 2 * layout.size), (last - layout.size, size)]
+
+
 class DcdFile(ReaderFile):
     """A DCD file; see `ReaderFile`."""
 
-    _descriptor = -1
+    _file: ByteFile | None = None
 
-    def __init__(self, path: str, reader: Any, n_frames: int) -> None:
+    def __init__(self, path: str, reader: Any, n_frames: int, opening: Places = ()) -> None:
         super().__init__(path, reader, n_frames)
+        self.opening = opening
         self._layout = layout_of(path, self.n_atoms)
         self._forget()
         if self._layout is not None and not all(map(self._agrees, {0, n_frames - 1})):
@@ -64,7 +84,7 @@ class DcdFile(ReaderFile):
         state = super().__getstate__()
         for name in ("_buffer", "_positions", "_vectors", "_cells", "_cell", "_box"):
             state.pop(name, None)
-        return {**state, "_descriptor": -1, "_first": 0, "_count": 0, "_last": -1}
+        return {**state, "_file": None, "_first": 0, "_count": 0, "_last": -1}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -98,10 +118,10 @@ class DcdFile(ReaderFile):
         self._count = 0
 
     def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
+        file, self._file = self._file, None
+        if file is not None:
             with contextlib.suppress(OSError):  # a file system that has gone says so; nothing was written
-                os.close(descriptor)
+                file.close()
 
     def _forget(self) -> None:
         self._first = self._count = 0
@@ -143,14 +163,15 @@ class DcdFile(ReaderFile):
         self._first, self._count = index, 0
         if not count:
             return False
-        if self._descriptor < 0:
-            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        if self._file is None:
+            self._file = ByteFile(self.path)
         if len(self._buffer) < count * size:
             self._buffer = np.empty(count * size, np.uint8)
         content = self._buffer[: count * size]
-        view, done = memoryview(content), 0
+        view, done, place = memoryview(content), 0, begin + index * size
+        self._file.need(place, place + len(view))
         while done < len(view):
-            taken = os.preadv(self._descriptor, [view[done:]], begin + index * size + done)
+            taken = os.preadv(self._file.descriptor, [view[done:]], place + done)
             if not taken:
                 return False
             done += taken

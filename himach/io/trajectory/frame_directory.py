@@ -99,6 +99,16 @@ class FrameDirectory:
                 total += round(size * len(local) / self.manifest.frames_in(number))
         return total
 
+    def content(self, most: int) -> list[str]:
+        """Return the files whose content is that of the trajectory; of more than `most` some all over them."""
+        count = self.manifest.n_files
+        some = range(count) if count <= most else [i * count // most for i in range(most)]
+        return [*self.stamps, os.path.join(self.path, TIMES), *map(self._path, some)]
+
+    def files_of(self, indices: npt.NDArray[np.int64]) -> set[str]:
+        """Return the files that these frames lie in."""
+        return set(map(self._path, np.unique(indices // self.manifest.frames_per_file).tolist()))
+
     def release(self) -> None:
         """Close the open file until the next read."""
         if self._open_file is not None:

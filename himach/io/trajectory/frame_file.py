@@ -7,22 +7,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.errors import HimachError, NoFrameError, TrajectoryError
 from himach.frame import RawFrame
-from himach.io.trajectory.dcd_file import DcdFile
+from himach.io.remote.byte_file import ByteFile, brought, local_path, mirror_of, status_of
+from himach.io.remote.url import is_url
+from himach.io.trajectory.dcd_file import DcdFile, opening_of
+from himach.io.trajectory.frame_directory import FrameDirectory
+from himach.io.trajectory.h5md.h5md_file import H5mdFile
+from himach.io.trajectory.h5md.zarr_directory import ZarrDirectory
+from himach.io.trajectory.h5md.zarr_files import ZarrFiles, is_zarr
 from himach.io.trajectory.index.timeline import Timeline
 from himach.io.trajectory.index.walk import extended, read_index
 from himach.io.trajectory.index.xdr_index import XdrIndex
-from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, reader_class
+from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, kind_of, reader_class
 from himach.io.trajectory.messages import quietly, reason, warn_cut
-from himach.io.trajectory.reader_file import ReaderFile, construct, in_order, whole_frames
+from himach.io.trajectory.reader_file import Places, ReaderFile, construct, in_order, whole_frames
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.trajectory.xdr_header import sniff
+
+if TYPE_CHECKING:
+    from himach.io.remote.records import Records
 
 #: Formats whose reader has to be told the number of atoms.
 _COUNTLESS = frozenset({"DATA", "TRJ", "TRZ"})
@@ -83,12 +92,12 @@ class FrameFile(Protocol):
 def open_file(
     path: str, topology: str | None, keywords: Mapping[str, Any], known: Mapping[str, XdrIndex] | None = None
 ) -> FrameFile:
-    """Open one trajectory file.
+    """Open one trajectory file, or directory.
 
     Parameters
     ----------
     path
-        An existing file.
+        An existing file; a frame directory, or a directory of Zarr.
     topology
         The topology file, for formats that do not say how many atoms they hold.
     keywords
@@ -105,25 +114,60 @@ def open_file(
     """
     options = keywords
     keywords = {name: value for name, value in options.items() if name not in TOPOLOGY_KEYWORDS}
-    if os.path.getsize(path) == 0:
+    if os.path.isdir(path):
+        return ZarrDirectory(path, **keywords) if is_zarr(path) else FrameDirectory(path, keywords)
+    if status_of(path).size == 0:
         raise NoFrameError(f"{path} is empty")
     found = reader_class(path, keywords.pop("format", None))
-    kind = str(np.atleast_1d(getattr(found, "format", ""))[0])
+    kind = kind_of(found)
     if kind in ("XTC", "TRR"):
         return _open_xdr(path, kind, keywords, (known or {}).get(path))
+    if kind == "H5MD" and _is_own(found, "H5MD") and not keywords.keys() & {"driver", "comm"}:
+        return H5mdFile(path, **keywords)
     if kind in _COUNTLESS and "n_atoms" not in keywords:
-        keywords["n_atoms"] = _count_atoms(topology or path, options)
-    reader = _open_reader(path, kind, found, keywords)
+        keywords["n_atoms"] = _count_atoms(topology or local_path(path), options)
+    opening, records = _ranges(path, kind) if is_url(path) else ((), None)
+    there = brought(path, opening) if is_url(path) else path
+    reader = _open_reader(there, kind, found, keywords, path)
     ordered = in_order(reader, kind)
-    n_frames = whole_frames(path, kind, reader, ordered)
-    if kind == "DCD" and not ordered and type(reader).__module__ == "MDAnalysis.coordinates.DCD":  # no user's own
-        return DcdFile(path, reader, n_frames)
-    return ReaderFile(path, reader, n_frames, ordered)
+    n_frames = whole_frames(there, kind, reader, ordered, path)
+    if kind == "DCD" and not ordered and _is_own(type(reader), "DCD"):
+        return DcdFile(path, reader, n_frames, opening)
+    file = ReaderFile(path, reader, n_frames, ordered)
+    file.opening, file.records = opening, records
+    return file
+
+
+def _ranges(path: str, kind: str) -> tuple[Places, Records | None]:
+    """Return what of a file elsewhere opening it takes (nothing: all of it), and where a NetCDF file's frames lie."""
+    if kind == "DCD":
+        return opening_of(path), None
+    if kind != "NCDF":
+        return (), None
+    from himach.io.remote.records import HEAD_BYTES, records_of
+
+    records = records_of(mirror_of(path))
+    if records is None:
+        return (), None
+    last = records.places(records.n_records - 1, 0)  # whether it can be read
+    return [(0, HEAD_BYTES), *records.times(), *records.places(0), *last], records
+
+
+def stamps_of(path: str) -> tuple[str, ...]:
+    """Return the `FrameFile.stamps` of a file or directory; raises OSError, and TrajectoryError or UsageError."""
+    if not os.path.isdir(path):
+        return (path,)
+    return ZarrFiles.of(path).ends if is_zarr(path) else FrameDirectory(path, {}).stamps
+
+
+def _is_own(reader_class: Any, module: str) -> bool:
+    """Tell a reader of MDAnalysis from one that the user has put in its place."""
+    return bool(reader_class.__module__ == f"MDAnalysis.coordinates.{module}")
 
 
 def _open_xdr(path: str, kind: str, keywords: Mapping[str, Any], known: XdrIndex | None) -> XdrFile:
-    with open(path, "rb") as file:
-        kind = sniff(file.read(4)) or kind
+    with ByteFile(path) as file:
+        kind = sniff(file.pread(4, 0)) or kind
     index = known if known is not None and known.kind == kind else None
     if index is not None and not index.is_of(path):
         index = extended(index, path)
@@ -133,7 +177,7 @@ def _open_xdr(path: str, kind: str, keywords: Mapping[str, Any], known: XdrIndex
     return XdrFile(path, index, keywords)
 
 
-def _open_reader(path: str, kind: str, reader_class: Any, keywords: Mapping[str, Any]) -> Any:
+def _open_reader(path: str, kind: str, reader_class: Any, keywords: Mapping[str, Any], name: str) -> Any:
     try:
         reader = construct(reader_class, path, **keywords)
         if reader.n_frames < 1:
@@ -142,7 +186,7 @@ def _open_reader(path: str, kind: str, reader_class: Any, keywords: Mapping[str,
     except HimachError:
         raise
     except Exception as error:
-        raise TrajectoryError(f"{path} cannot be read as {kind or reader_class.__name__}: {reason(error)}") from error
+        raise TrajectoryError(f"{name} cannot be read as {kind or reader_class.__name__}: {reason(error)}") from error
 
 
 def _count_atoms(topology: str, keywords: Mapping[str, Any]) -> int:

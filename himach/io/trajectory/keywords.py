@@ -19,6 +19,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from himach.errors import HimachError, UsageError
+from himach.io.remote.byte_file import ByteFile
+from himach.io.remote.url import is_url, suffixed
+from himach.io.trajectory.h5md.h5md_file import H5mdFile
+from himach.io.trajectory.h5md.zarr_directory import ZarrDirectory
+from himach.io.trajectory.h5md.zarr_files import is_zarr
 from himach.io.trajectory.manifest import Manifest, find
 from himach.io.trajectory.xdr_header import sniff
 
@@ -36,6 +41,8 @@ REFUSED_KEYWORDS = {
 }
 #: Keywords that every kind of trajectory has here.
 FRAME_KEYWORDS = frozenset({"dt", "time_offset", "format"})
+#: himach's own readers of formats that MDAnalysis has not, or whose keywords are more here.
+OWN_READERS: dict[str, Any] = {reader.kind: reader for reader in (H5mdFile, ZarrDirectory)}
 _NUMBERS = ("dt", "time_offset")
 _LISTS = ("to_guess", "force_guess")
 
@@ -86,10 +93,10 @@ def frame_names(kinds: Iterable[str]) -> frozenset[str]:
 
 
 def readers_of(kinds: Iterable[str]) -> list[Any]:
-    """Return MDAnalysis's readers of formats, given by name; there are none for what is himach's own."""
+    """Return the readers of formats, given by name, whose keywords these have."""
     from MDAnalysis import _READERS
 
-    return [_READERS[kind] for kind in kinds if kind in _READERS]
+    return [readers[kind] for kind in kinds for readers in (_READERS, OWN_READERS) if kind in readers]
 
 
 def reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's name)
@@ -97,10 +104,10 @@ def reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's nam
     from MDAnalysis.core._get_readers import get_reader_for
 
     try:
-        return get_reader_for(path, format=_named(path, format))
+        return get_reader_for(suffixed(path) if is_url(path) else path, format=_named(path, format))
     except (ValueError, TypeError, AttributeError):
-        with open(path, "rb") as file:
-            known = sniff(file.read(4))
+        with ByteFile(path) as file:
+            known = sniff(file.pread(4, 0))
         if format is None and known is not None:
             return get_reader_for(path, format=known)
         what = f"format {format!r} is none" if format is not None else "its suffix is that of no format"
@@ -108,6 +115,12 @@ def reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's nam
             f"{path}: {what} that MDAnalysis reads as a trajectory; name it by the universe keyword format, for "
             "example XTC"
         ) from None
+
+
+def kind_of(reader_class: Any) -> str:
+    """Return the name of the format that a reader of MDAnalysis reads; empty where it has none."""
+    kinds = getattr(reader_class, "format", "")
+    return str(kinds if isinstance(kinds, str) else kinds[0])
 
 
 def parser_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's name)
@@ -144,13 +157,15 @@ def classes_for(
         If a file is of no format that MDAnalysis reads, or trajectory and topology are in each other's place.
     """
     paths = list(paths)
-    own = [path for path in paths if os.path.isfile(path)]
+    own = [path for path in paths if is_url(path) or os.path.isfile(path)]
     if topology is not None and not keywords.get("format") and not keywords.get("topology_format"):
         _check_places(own, os.fspath(topology))
     readers = []
     for path in own:
         with contextlib.suppress(OSError):  # opening it says what there is to say
-            readers.append(reader_class(path, keywords.get("format")))
+            found = reader_class(path, keywords.get("format"))
+            readers += [found, *filter(None, [OWN_READERS.get(kind_of(found))])]
+    readers += [ZarrDirectory for path in paths if os.path.isdir(path) and is_zarr(path)]
     format_ = keywords.get("topology_format")
     if topology is not None:
         parsers = [parser_class(os.fspath(topology), format_)]

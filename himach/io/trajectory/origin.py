@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +24,11 @@ import numpy.typing as npt
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
-from himach.io.trajectory.frame_directory import FrameDirectory
-from himach.io.trajectory.frame_file import FrameFile, open_file
+from himach.io.remote.byte_file import ByteFile, local_path, status_of
+from himach.io.remote.errors import RemoteError
+from himach.io.remote.url import absolute, is_url
+from himach.io.trajectory.frame_file import FrameFile, open_file, stamps_of
+from himach.io.trajectory.h5md.zarr_files import SUFFIXES
 from himach.io.trajectory.index.timeline import EvenTimeline, JoinedTimeline, Timeline, Times, gaps, tolerance
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.join import FilePart, join
@@ -72,7 +76,7 @@ class Origin(FrameSource):
     Attributes
     ----------
     paths
-        Absolute paths of the files (or of the frame directory).
+        Absolute paths of the files (or of the directory).
     n_frames, n_atoms
         Frames in the dataset, atoms in each.
     fingerprint
@@ -155,8 +159,9 @@ class Origin(FrameSource):
         needed = options.first_atoms
         numbers = [int(number) for number in numbers]
         ahead = self._ahead_of(numbers)
+        waits = is_url(self.paths[0])  # the first frame tells what is needed of all, and what is asked for is brought
         for place, number in enumerate(numbers):
-            if ahead is not None:
+            if ahead is not None and (place or not waits):
                 ahead.reach(place)
             frame = self._read(number, needed)
             if last is not None and last.number + 1 == frame.number and frame.time < last.time - tolerance(last.time):
@@ -277,7 +282,8 @@ class Origin(FrameSource):
         velocities, forces = first.velocities is not None, first.forces is not None
         start, following = self.times([0, 1]) if self.n_frames > 1 else (0.0, None)
         timestep = None if following is None else float(following - start)
-        return OriginFacts(_fingerprint(self._parts), timestep, velocities, forces)
+        stamps = [path for part in self._parts for path in part.file.stamps]
+        return OriginFacts(_fingerprint(stamps), timestep, velocities, forces)
 
     def _known_times(self) -> Timeline | None:
         """Return all times where they are known without reading frames, checked to run on."""
@@ -340,7 +346,7 @@ def open_origin(
     keywords = dict(keywords or {})
     paths = [existing(path, "trajectory") for path in trajectories]
     if topology is not None:
-        topology = existing(topology, "topology")
+        topology = local_path(existing(topology, "topology"))
     check(keywords, *classes_for(paths, topology, keywords))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
@@ -364,27 +370,29 @@ def _check_atoms(files: Sequence[FrameFile]) -> None:
 
 def existing(path: str | os.PathLike[str], what: str) -> str:
     """Return an existing path made absolute; raises UsageError with a hint for a mistyped name."""
-    absolute = os.path.abspath(os.path.expanduser(path))
+    if is_url(path):
+        return _elsewhere(absolute(path), what)
+    there = os.path.abspath(os.path.expanduser(path))
     url = re.match(r"himach:/+(.*)", os.fspath(path))
     if url:
         raise UsageError(f"himach://{url[1]} is what MDAnalysis calls it; here a dataset goes by its name: {url[1]}")
     try:
-        os.stat(absolute)
-        return absolute
+        os.stat(there)
+        return there
     except FileNotFoundError:
         pass
     except OSError as error:
         raise UsageError(f"{what} {os.fspath(path)} cannot be reached: {error.strerror}") from None
-    if glob.has_magic(absolute) and (found := glob.glob(absolute)):
+    if glob.has_magic(there) and (found := glob.glob(there)):
         raise UsageError(
             f"there is no {what} {os.fspath(path)}, but {len(found)} that match it: leave the quotes out, so that the "
             "shell puts their names in its place; in Python give sorted(glob.glob(...))"
         )
-    folder = Path(absolute).parent
+    folder = Path(there).parent
     if not folder.is_dir():
         raise UsageError(f"there is no {what} {os.fspath(path)}: the folder {folder} does not exist")
     try:
-        close = difflib.get_close_matches(Path(absolute).name, os.listdir(folder), n=1)
+        close = difflib.get_close_matches(Path(there).name, os.listdir(folder), n=1)
     except OSError:  # a folder that may be entered and not read
         close = []
     hint = f"; did you mean {str(folder / close[0])!r}?" if close else ""
@@ -393,25 +401,51 @@ def existing(path: str | os.PathLike[str], what: str) -> str:
     raise UsageError(f"there is no {what} {os.fspath(path)}{hint}")
 
 
+def _elsewhere(name: str, what: str) -> str:
+    """Return the name of a file elsewhere that is there."""
+    if urlsplit(name).path.rstrip("/").endswith(SUFFIXES):
+        raise UsageError(
+            f"{name} is a directory of Zarr, by its suffix: himach reads those from a disk; copy all of it there"
+        )
+    try:
+        status_of(name)
+    except RemoteError as error:
+        raise UsageError(f"{what} {name} cannot be read: {error.strerror}") from None
+    return name
+
+
 def _open(path: str, topology: str | None, keywords: Mapping[str, Any], known: Mapping[str, XdrIndex]) -> FrameFile:
-    if os.path.isdir(path):
-        return FrameDirectory(path, keywords)
     try:
         return open_file(path, topology, keywords, known)
     except OSError as error:
         raise TrajectoryError(f"{path} cannot be read: {error.strerror or reason(error)}") from error
 
 
-def _fingerprint(parts: Sequence[FilePart]) -> str:
+def fingerprint_of(paths: Sequence[str | os.PathLike[str]]) -> str:
+    """Return what `Origin.fingerprint` of these trajectories would be, without a look at their frames.
+
+    Raises
+    ------
+    UsageError
+        If there is no such file.
+    TrajectoryError
+        If one cannot be read, or a folder is no frame directory.
+    """
+    found = [existing(path, "trajectory") for path in paths]
+    try:
+        return _fingerprint([file for path in found for file in stamps_of(path)])
+    except OSError as error:
+        raise TrajectoryError(f"{error.filename} cannot be read: {error.strerror}") from None
+
+
+def _fingerprint(files: Iterable[str]) -> str:
     digest = hashlib.sha256()
-    for part in parts:
-        for path in part.file.stamps:
-            size = os.path.getsize(path)
+    for path in files:
+        with ByteFile(path) as file:
+            size = file.status.size
             digest.update(size.to_bytes(8, "little"))
-            with open(path, "rb") as file:
-                digest.update(file.read(_FINGERPRINT_BYTES))
-                file.seek(max(0, size - _FINGERPRINT_BYTES))
-                digest.update(file.read(_FINGERPRINT_BYTES))
+            digest.update(file.pread(_FINGERPRINT_BYTES, 0))
+            digest.update(file.pread(_FINGERPRINT_BYTES, max(0, size - _FINGERPRINT_BYTES)))
     return digest.hexdigest()
 
 

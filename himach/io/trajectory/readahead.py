@@ -10,6 +10,8 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 
+from himach.io.remote.byte_file import ByteFile
+
 BATCH_BYTES = 8 << 20  # asked for at once; one to two batches lie ahead
 FIRST_BATCH_DIVISOR = 32  # the first batch is so many times smaller; each has twice the frames of the one before
 BATCH_FRAMES = 1024  # at most: small ones the operating system reads ahead by itself
@@ -20,18 +22,17 @@ REMEMBERED_BATCHES = 16  # batches that are not asked for again
 
 
 def ask_for(path: str, places: Iterable[tuple[int, int]]) -> None:
-    """Ask the operating system to bring some bytes of a file into its cache; returns at once and never raises.
+    """Have some bytes of a file brought, into the system's cache or from elsewhere; returns at once and never raises.
 
     A place is a stretch's first byte and the one after its last; stretches that touch, or almost, are asked for
     together.
     """
-    with contextlib.suppress(OSError):  # whoever reads the file tells what is wrong with it
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            for begin, end in _joined(places):
-                os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
-        finally:
-            os.close(descriptor)
+    with contextlib.suppress(OSError), ByteFile(path) as file:  # whoever reads the file tells what is wrong with it
+        if file.mirror is not None:
+            file.mirror.ask(places)
+            return
+        for begin, end in _joined(places):
+            os.posix_fadvise(file.descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
 
 
 def _joined(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

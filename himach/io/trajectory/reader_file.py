@@ -14,9 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import RawFrame
+from himach.io.remote.byte_file import brought, status_of
+from himach.io.remote.records import Records
+from himach.io.remote.url import is_url
 from himach.io.trajectory.index.timeline import EvenTimeline, ListedTimeline, Timeline
 from himach.io.trajectory.messages import quietly, warn_cut
 from himach.io.trajectory.readahead import ask_for
+
+Places = Sequence[tuple[int, int]]
 
 #: What of a timestep's data is the frame's time.
 _TIME = frozenset({"time", "dt", "time_offset"})
@@ -27,6 +32,13 @@ class ReaderFile:
 
     The opened reader travels as a pickle, with the index that it built; the file is opened again from that. Where
     frames can only be had in order, it is opened anew and read from its first frame on.
+
+    Attributes
+    ----------
+    opening
+        Of a file elsewhere, what opening it takes; empty where that is all of it.
+    records
+        Of a NetCDF file elsewhere, where its frames lie: no more is brought than is needed. Else None.
     """
 
     present = True
@@ -42,11 +54,14 @@ class ReaderFile:
         self.n_atoms = int(reader.n_atoms)
         self.timed = "time" in reader.ts.data and reader._kwargs.get("dt") is None
         self.times = _known_times(reader, self.kind, n_frames)
-        self._size = os.path.getsize(path)
+        self._size = status_of(path).size
         self._bytes_per_frame = self._size / n_frames
         self._remake = (type(reader), reader._kwargs)  # as its own copy() does it
         self._ordered = ordered
-        self._state = None if ordered else _pickle(reader)
+        self._state = None if ordered or is_url(path) else _pickle(reader)
+        self.opening: Places = ()
+        self.records: Records | None = None
+        self._needed: int | None = None
         self._reader = reader
         if ordered:
             self.release()
@@ -55,8 +70,10 @@ class ReaderFile:
         return {**self.__dict__, "_reader": None, "_at": -1}
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
-        """Return one frame, all of it; its arrays hold until the next."""
-        if self.kind == "NCDF" and os.path.getsize(self.path) < self._size:  # mapped: reading behind its end is SIGBUS
+        """Return one frame, all of it but for atoms of a NetCDF file elsewhere; its arrays hold until the next."""
+        if is_url(self.path):
+            self._bring(index, needed)
+        elif self.kind == "NCDF" and os.path.getsize(self.path) < self._size:  # mapped: reading behind it is SIGBUS
             raise ValueError("the file has become shorter since it was opened")
         ts = self._move(index)
         box = ts.dimensions
@@ -68,6 +85,7 @@ class ReaderFile:
             _vectors(ts.velocities) if ts.has_velocities else None,
             _vectors(ts.forces) if ts.has_forces else None,
             data={name: value for name, value in ts.data.items() if name not in _TIME},
+            left=0 if self.records is None else self.records.left(needed),
         )
 
     def _move(self, index: int) -> Any:
@@ -119,17 +137,28 @@ class ReaderFile:
                 self._reader = pickle.loads(self._state)
             else:
                 reader_class, keywords = self._remake
+                if is_url(self.path):
+                    keywords = {**keywords, "filename": brought(self.path, self.opening)}
                 self._reader = construct(reader_class, **keywords)
         return self._reader
 
     def expect(self, indices: Sequence[int]) -> None:
         """Ask for the bytes of these frames: where they lie if all are of one size."""
+        if self.records is not None:
+            records = self.records
+            ask_for(self.path, (place for index in indices for place in records.places(index, self._needed)))
+            return
         size = self._bytes_per_frame
         ask_for(self.path, ((int(size * index), int(size * (index + 1))) for index in indices))
 
     def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
         """Return the bytes that as many frames take in the file on average."""
         return round(len(indices) * self._bytes_per_frame)
+
+    def _bring(self, index: int, needed: int | None) -> None:
+        """Have what is needed of a frame brought from elsewhere."""
+        self._needed = needed
+        brought(self.path, () if self.records is None else list(self.records.places(index, needed)))
 
     def release(self) -> None:
         """Close the file until the next read."""
@@ -177,10 +206,11 @@ def _models_with_box(reader: Any) -> list[int]:
     return found
 
 
-def whole_frames(path: str, kind: str, reader: Any, ordered: bool = False) -> int:
+def whole_frames(path: str, kind: str, reader: Any, ordered: bool = False, name: str = "") -> int:
     """Return the number of whole frames, with a warning if the last one was never finished.
 
-    Where frames can only be had in order, the reader's word is taken for the last one.
+    Where frames can only be had in order, the reader's word is taken for the last one. The warning says the file's
+    `name`, where it lies elsewhere.
     """
     n_frames = int(reader.n_frames)
     if kind == "DCD":
@@ -199,7 +229,7 @@ def whole_frames(path: str, kind: str, reader: Any, ordered: bool = False) -> in
             cut = True
         quietly(reader.__getitem__, 0)
     if cut:
-        warn_cut(path, n_frames)
+        warn_cut(name or path, n_frames)
     return n_frames
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from himach.errors import UsageError
 from himach.frame import Coded, RawFrame, Vectors
+from himach.io.remote.byte_file import ByteFile
 from himach.io.trajectory import xtc
 from himach.io.trajectory.index.timeline import EvenTimeline, Numbers, Timeline, Times
 from himach.io.trajectory.index.xdr_index import XdrIndex
@@ -71,7 +72,7 @@ class XdrFile:
     """An XTC or TRR file with its index; keywords are MDAnalysis's dt and time_offset (ps), and convert_units."""
 
     present = True
-    _descriptor = -1
+    _file: ByteFile | None = None
 
     def __init__(self, path: str, index: XdrIndex, keywords: Mapping[str, Any]) -> None:
         if "sub" in keywords:
@@ -100,7 +101,7 @@ class XdrFile:
     def __getstate__(self) -> dict[str, Any]:
         # What was read is this process's.
         coded = Coded(np.empty(0, np.uint8))
-        return {**self.__dict__, "_descriptor": -1, "_coded": coded, "_vectors": [], "_needed": None}
+        return {**self.__dict__, "_file": None, "_coded": coded, "_vectors": [], "_needed": None}
 
     def __del__(self) -> None:
         self.release()
@@ -145,10 +146,10 @@ class XdrFile:
 
     def release(self) -> None:
         """Close the file until the next read."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
+        file, self._file = self._file, None
+        if file is not None:
             with contextlib.suppress(OSError):  # the file server may be away
-                os.close(descriptor)
+                file.close()
 
     def _load(self, index: int, needed: int | None) -> int:
         """Read a frame's bytes into the buffer, as far as is needed, and return how many it has."""
@@ -169,13 +170,14 @@ class XdrFile:
 
     def _load_to(self, n_bytes: int) -> None:
         """Read on in the frame."""
-        if self._descriptor < 0:
-            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        if self._file is None:
+            self._file = ByteFile(self.path)
             if self._reach:  # the system is asked for what is needed, and reads no more by itself
-                os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        view = memoryview(self._coded.memory)[:n_bytes]
+                os.posix_fadvise(self._file.descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        view, place = memoryview(self._coded.memory)[:n_bytes], self._place[0]
+        self._file.need(place + self._loaded, place + n_bytes)
         while self._loaded < n_bytes:
-            taken = os.preadv(self._descriptor, [view[self._loaded :]], self._place[0] + self._loaded)
+            taken = os.preadv(self._file.descriptor, [view[self._loaded :]], place + self._loaded)
             if not taken:
                 raise ValueError("the file has become shorter since it was opened")
             self._loaded += taken

@@ -1,9 +1,11 @@
-"""The boundary to native/codec/xtc.h: `decode()` turns the compressed part of an XTC frame into positions."""
+"""The boundary to native/xtc: `decode()` makes positions of the compressed part of a frame, `encode()` makes frames."""
 
 from libc.stdint cimport int32_t, uint8_t
 
+import numpy as np
 
-cdef extern from "codec/xtc.h":
+
+cdef extern from "xtc/xtc.h":
     enum:
         XTC_PAD
         XTC_SHORT
@@ -16,6 +18,20 @@ cdef extern from "codec/xtc.h":
         int index
     int xtc_decode(const xtc_frame *frame, float unit, float scale, size_t n_atoms, size_t needed, float *out,
                    size_t *used) nogil
+
+cdef extern from "xtc/xtc_encode.h":
+    enum:
+        XTC_MOST_ATOMS
+    ctypedef struct xtc_written_frame:
+        const float *positions
+        size_t n_atoms
+        float scale
+        float precision
+        int32_t step
+        float time
+        float box[9]
+    size_t xtc_most_bytes(size_t n_atoms)
+    int xtc_encode(const xtc_written_frame *frame, int32_t *steps, uint8_t *out, size_t *n_bytes) nogil
 
 #: Bytes that must lie behind a frame's data in its buffer.
 PAD = XTC_PAD
@@ -61,3 +77,48 @@ def decode(coded, float[:, ::1] out, needed=None):
     if status != 0:
         raise ValueError("its coordinates are damaged: they have senseless sizes")
     return used
+
+
+def encode(const float[:, ::1] positions, const float[:, ::1] box, int step, float time, float precision=1000,
+           float scale=0.1):
+    """Return a whole frame, header and coordinates, as uint8 (n_bytes,): the bytes that MDAnalysis's writer gives.
+
+    Parameters
+    ----------
+    positions
+        float32 (n_atoms, 3), times `scale` in nm.
+    box
+        float32 (3, 3): vectors in nm.
+    step
+        Number of the frame.
+    time
+        ps.
+    precision
+        Steps in a nm.
+    scale
+        As of positions; 0.1 for those in Å.
+
+    Raises
+    ------
+    ValueError
+        If a coordinate is no number, or too large for the format at this precision; if there are too many atoms.
+    """
+    cdef xtc_written_frame frame
+    cdef size_t n_bytes, n_atoms = positions.shape[0]
+    cdef int status, k
+    if positions.shape[1] != 3 or box.shape[0] != 3 or box.shape[1] != 3:
+        raise ValueError("positions must have the shape (n, 3) and the box (3, 3)")
+    if not 0 < n_atoms <= XTC_MOST_ATOMS:
+        raise ValueError(f"an XTC file has 1 to {XTC_MOST_ATOMS} atoms, not {n_atoms}")
+    steps, out = np.empty(3 * n_atoms, np.int32), np.empty(xtc_most_bytes(n_atoms), np.uint8)
+    cdef int32_t[::1] to_steps = steps
+    cdef uint8_t[::1] to_out = out
+    frame.positions, frame.n_atoms, frame.scale, frame.precision = &positions[0, 0], n_atoms, scale, precision
+    frame.step, frame.time = step, time
+    for k in range(9):
+        frame.box[k] = box[k // 3, k % 3]
+    with nogil:
+        status = xtc_encode(&frame, &to_steps[0], &to_out[0], &n_bytes)
+    if status != 0:
+        raise ValueError(f"a coordinate is no number, or too large for an XTC file of precision {precision:g}")
+    return out[:n_bytes]

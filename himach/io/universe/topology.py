@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import HimachError, TrajectoryError, UsageError
+from himach.io.remote.byte_file import local_path, shown
 from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, parser_class
 from himach.io.trajectory.messages import quietly, reason
 from himach.io.trajectory.origin import Origin, existing
@@ -31,6 +33,8 @@ VERSION = 2  # of what is attached
 MAX_BYTES = 256 << 20  # of a topology file whose parse is attached
 MOST_ATTACHED = 4  # parses beside a dataset, the newest
 MOST_KNOWN, MOST_KNOWN_ATOMS = 8, 500_000  # parses that a process has in memory; some 200 bytes an atom
+AT_REST = 60.0  # seconds after a change of a file, from which another one would show in its times
+_DIGESTS: dict[tuple[int, ...], bytes] = {}  # of topology files, by what tells that they are as they were
 _CONNECTIONS = frozenset({"bonds", "angles", "dihedrals", "impropers"})
 
 
@@ -74,6 +78,7 @@ def load_topology(
             keywords.setdefault("topology_format", keywords["format"])
     else:
         path = existing(topology, "topology")
+    path = local_path(path)
     name = _name(path, keywords)
     if name is None:
         return _guess(_parse(path, origin, keywords), path, origin, keywords)
@@ -194,9 +199,21 @@ def _name(path: str, keywords: Mapping[str, Any]) -> str | None:
         how = json.dumps([versions, parser.__name__, keywords], sort_keys=True)
     except TypeError:  # objects, e.g. a guesser
         return None
-    with open(path, "rb") as file:
-        content = hashlib.file_digest(file, "sha256").digest()
+    content = _content(path)
     return f"parsed-{hashlib.sha256(content + how.encode()).hexdigest()[:32]}"
+
+
+def _content(path: str) -> bytes:
+    """Return the SHA-256 of a file; one that lies as it was is not read again, as members of an ensemble share it."""
+    with open(path, "rb") as file:
+        seen = os.fstat(file.fileno())
+        state = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+        if (known := _DIGESTS.get(state)) is not None:
+            return known
+        digest = hashlib.file_digest(file, "sha256").digest()
+    if time.time() - seen.st_ctime > AT_REST:
+        _DIGESTS[state] = digest
+    return digest
 
 
 def own_topology(origin: Origin) -> str:
@@ -217,8 +234,8 @@ def _parse(path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
     parser = parser_class(path, keywords.get("topology_format"))
     if parser is None:
         raise UsageError(
-            f"{path} is no topology that MDAnalysis reads; name one that it does (for example a PDB, GRO, PSF, TPR "
-            "or PRMTOP file), or its format by the universe keyword topology_format, for example PDB"
+            f"{shown(path)} is no topology that MDAnalysis reads; name one that it does (for example a PDB, GRO, PSF, "
+            "TPR or PRMTOP file), or its format by the universe keyword topology_format, for example PDB"
         )
     others = {name: value for name, value in keywords.items() if name not in TOPOLOGY_KEYWORDS and name != "format"}
     try:
@@ -226,7 +243,9 @@ def _parse(path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
     except HimachError:
         raise
     except Exception as error:
-        raise TrajectoryError(f"{path} cannot be read as a topology: {reason(error.__cause__ or error)}") from error
+        raise TrajectoryError(
+            f"{shown(path)} cannot be read as a topology: {reason(error.__cause__ or error)}"
+        ) from error
     _check_atoms(topology, path, origin)
     return topology
 
@@ -234,7 +253,7 @@ def _parse(path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
 def _check_atoms(topology: Topology, path: str, origin: Origin) -> None:
     if topology.n_atoms != origin.n_atoms:
         raise UsageError(
-            f"{path} has {topology.n_atoms} atoms, {origin.paths[0]} has {origin.n_atoms}; "
+            f"{shown(path)} has {topology.n_atoms} atoms, {origin.paths[0]} has {origin.n_atoms}; "
             "give the topology that belongs to the trajectory"
         )
 
@@ -256,7 +275,7 @@ def _guess(parsed: Topology, path: str, origin: Origin, keywords: Mapping[str, A
     except HimachError:
         raise
     except Exception as error:
-        raise TrajectoryError(f"{path}: what the topology lacks cannot be guessed: {reason(error)}") from error
+        raise TrajectoryError(f"{shown(path)}: what the topology lacks cannot be guessed: {reason(error)}") from error
 
 
 def _guesser() -> Any:

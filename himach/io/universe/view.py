@@ -6,7 +6,7 @@ of reach, because each rank sees some frames only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
 from numbers import Integral
@@ -19,7 +19,7 @@ from MDAnalysis.coordinates.base import FrameIteratorAll, FrameIteratorBase, Pro
 from MDAnalysis.coordinates.timestep import Timestep
 from MDAnalysis.core.topology import Topology
 
-from himach.errors import AnalysisError
+from himach.errors import AnalysisError, UsageError
 from himach.frame import DATA, Frame, RawFrame
 from himach.io.frame_source import ReadOptions
 from himach.io.trajectory.absent_file import out_of_reach
@@ -238,22 +238,69 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         self._memory: npt.NDArray[np.float32] | None = None
         self._number = FrameNumber(-1)
         self._asked: npt.NDArray[np.int64] | None = None
+        self._needs: tuple[npt.NDArray[np.int64] | None] | None = None
         self._kept: tuple[RawFrame, dict[str, Any]] | None = None
+        self._settled = False
 
     def ask(self, asked: npt.NDArray[np.bool_], refuse: Callable[[int | None], NoReturn]) -> None:
         """Show these atoms only, from the next frame on."""
-        self._asked = np.flatnonzero(asked)
+        self._asked, self._needs = np.flatnonzero(asked), None
         self._own.ask(asked, refuse)
 
     def settle(self) -> None:
         """Show later frames in memory of their own."""
         self._own.settle()
         self._memory = None
+        self._settled = True
+
+    def positions_at(self, number: int) -> npt.NDArray[np.float32]:
+        """Return the positions of any frame of the dataset, such as a reference, from its origin; in setup() alone.
+
+        Parameters
+        ----------
+        number
+            Its number, from 0; negative ones count from the end.
+
+        Returns
+        -------
+        float32 (n_atoms, 3), Å: as the file has them, without transformations.
+
+        Raises
+        ------
+        UsageError
+            If there is no such frame.
+        AnalysisError
+            If setup() is over, or the trajectory cannot be reached.
+        """
+        if self._settled:
+            self._refuse()
+        at = number + self.n_frames if number < 0 else number
+        if not 0 <= at < self.n_frames:
+            raise UsageError(f"{self._name}: there is no frame {number}, the trajectory has {self.n_frames}")
+        if self._origin.kinds == (PUSHED,) or not self._origin.present:
+            raise AnalysisError(f"{self._name} reads frame {number} in setup(), and {out_of_reach(self.filename)}")
+        return next(self._origin.read([at], ReadOptions())).positions.copy()
 
     @property
     def needs(self) -> npt.NDArray[np.int64] | None:
         """Indices of the atoms that are needed; None for all, also because a transformation may touch any."""
-        return None if self.transformations else self._asked
+        if self._asked is None or not self.transformations:
+            return self._asked
+        if self._needs is None:
+            self._needs = (self._needed(self._asked),)
+        return self._needs[0]
+
+    def _needed(self, asked: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+        """Return the atoms that transformations need for those asked for; None for all."""
+        from himach.transformations import Transformation
+
+        wanted = np.zeros(self.n_atoms, bool)
+        wanted[asked] = True
+        for each in reversed(self.transformations):
+            if not isinstance(each, Transformation):
+                return None
+            wanted = each.needed(wanted)
+        return None if wanted.all() else np.flatnonzero(wanted)
 
     def bind(self, raw: RawFrame, copy: bool, late: LateFields | None = None) -> Timestep:
         """Show a frame, then apply auxiliaries and transformations as every reader of MDAnalysis does."""
@@ -338,10 +385,14 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             if not getattr(transformation, "parallelizable", True):
                 raise AnalysisError(
                     f"{self._name}: the transformation {type(transformation).__name__} needs other frames, and each "
-                    "rank sees some frames only; use the built-in msd, which unwraps, or yield the positions "
+                    "rank sees some frames only; follow atoms by nojump=True of the run, or yield the positions "
                     "and do it over the series in reduce()"
                 )
-        super().add_transformations(*transformations)
+        # Behind those of the Universe that the run was given, and what the run is asked to do to frames.
+        self._transformations: Sequence[Any] = [*self._transformations, *transformations]
+        self._needs = None
+        for transformation in transformations:
+            self.ts = transformation(self.ts)
 
     def copy(self) -> _BoundReader:
         """Return a reader that stays at the present frame."""

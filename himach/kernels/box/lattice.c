@@ -176,41 +176,153 @@ void lattice_fold(const struct lattice *lattice, float position[3]) {
 
 enum { BLOCK = 256 };
 
-/* Which of up to BLOCK positions no step would move. Most are in the box, and this needs no branches. */
-CLONES static void find_inside(const struct lattice *lattice, const struct slopes *s, const float *positions, size_t n,
-                               uint8_t *inside) {
+/* Positions by axis, and which of them are further away than one period along each axis. */
+struct block {
+    float axis[3][BLOCK];
+    uint8_t far[BLOCK];
+};
+
+/* Fold a whole block as step_all() does, without branches. */
+CLONES static void fold_block(const struct lattice *lattice, const struct slopes *s, struct block *block) {
     const float(*v)[3] = lattice->vector;
-    const double ax = v[0][0], by = v[1][1], cz = v[2][2];
-    for (size_t i = 0; i < n; i++) {
-        const double x = positions[3 * i], y = positions[3 * i + 1], z = positions[3 * i + 2];
-        const double low_y = z * s->cy, low_x = -(y * s->ab + z * s->ac) * ax;
-        inside[i] = (z >= 0) & (z < cz) & (y >= low_y) & (y < low_y + by) & (x >= low_x) & (x < low_x + ax);
+    const float ax = v[0][0], bx = v[1][0], by = v[1][1], cx = v[2][0], cy = v[2][1], cz = v[2][2];
+    const double a = ax, b = by, slope_y = s->cy, slope_ab = s->ab, slope_ac = s->ac;
+    float *restrict xs = block->axis[0], *restrict ys = block->axis[1], *restrict zs = block->axis[2];
+    for (size_t i = 0; i < BLOCK; i++) {
+        float x = xs[i], y = ys[i], z = zs[i];
+        const int up_z = z < 0;
+        x = up_z ? x + cx : x;
+        y = up_z ? y + cy : y;
+        z = up_z ? z + cz : z;
+        int far = z < 0;
+        const int down_z = z >= cz;
+        x = down_z ? x - cx : x;
+        y = down_z ? y - cy : y;
+        z = down_z ? z - cz : z;
+        far |= z >= cz;
+        const double low_y = z * slope_y;
+        const int up_y = y < low_y;
+        x = up_y ? x + bx : x;
+        y = up_y ? y + by : y;
+        far |= y < low_y;
+        const int down_y = y >= low_y + b;
+        x = down_y ? x - bx : x;
+        y = down_y ? y - by : y;
+        far |= y >= low_y + b;
+        const double low_x = -(y * slope_ab + z * slope_ac) * a;
+        x = x < low_x ? x + ax : x;
+        far |= x < low_x;
+        x = x >= low_x + a ? x - ax : x;
+        far |= x >= low_x + a;
+        xs[i] = x;
+        ys[i] = y;
+        zs[i] = z;
+        block->far[i] = (uint8_t)far;
     }
 }
 
-static void fold_all_tilted(const struct lattice *lattice, float *positions, size_t n) {
+CLONES static void load_block(const float *restrict from, size_t n, struct block *restrict to) {
+    for (size_t i = 0; i < n; i++) {
+        to->axis[0][i] = from[3 * i];
+        to->axis[1][i] = from[3 * i + 1];
+        to->axis[2][i] = from[3 * i + 2];
+    }
+}
+
+static void fold_all_tilted(const struct lattice *lattice, const float *from, size_t n, float *to) {
     const struct slopes s = slopes_of(lattice);
+    struct block block = {0};
     for (size_t begin = 0; begin < n; begin += BLOCK) {
         const size_t some = n - begin < BLOCK ? n - begin : BLOCK;
-        uint8_t inside[BLOCK];
-        find_inside(lattice, &s, &positions[3 * begin], some, inside);
+        load_block(&from[3 * begin], some, &block);
+        fold_block(lattice, &s, &block);
         for (size_t i = 0; i < some; i++) {
-            if (!inside[i]) {
-                fold_tilted(lattice, &s, &positions[3 * (begin + i)]);
+            float *position = &to[3 * (begin + i)];
+            if (block.far[i]) {
+                memmove(position, &from[3 * (begin + i)], 3 * sizeof *position);
+                fold_tilted(lattice, &s, position);
+                continue;
+            }
+            for (int k = 0; k < 3; k++) {
+                position[k] = block.axis[k][i];
             }
         }
     }
 }
 
+/* Fold up to BLOCK positions as fold_axis() does; returns whether any of their numbers is further away. */
+CLONES static int fold_right(const float edges[3], const float *from, size_t n, float *restrict to) {
+    int far = 0;
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < 3; k++) {
+            const float x = from[3 * i + k], edge = edges[k];
+            float near = x < 0 ? x + edge : x;
+            far |= near < 0;
+            near = near >= edge ? near - edge : near;
+            far |= near >= edge;
+            to[3 * i + k] = near;
+        }
+    }
+    return far;
+}
+
+static void fold_all_right(const struct lattice *lattice, const float *from, size_t n, float *to) {
+    const float edges[3] = {lattice->vector[0][0], lattice->vector[1][1], lattice->vector[2][2]};
+    float folded[3 * BLOCK];
+    for (size_t begin = 0; begin < n; begin += BLOCK) {
+        const size_t some = n - begin < BLOCK ? n - begin : BLOCK;
+        const float *here = &from[3 * begin];
+        if (fold_right(edges, here, some, folded)) {
+            for (size_t i = 0; i < 3 * some; i++) {
+                folded[i] = fold_axis(here[i], edges[i % 3]);
+            }
+        }
+        memcpy(&to[3 * begin], folded, 3 * some * sizeof *to);
+    }
+}
+
 void lattice_fold_all(const struct lattice *lattice, const float *from, size_t n, float *to) {
-    if (to != from) {
+    if (lattice->kind == LATTICE_RIGHT) {
+        fold_all_right(lattice, from, n, to);
+    } else if (lattice->kind == LATTICE_TILTED) {
+        fold_all_tilted(lattice, from, n, to);
+    } else if (to != from) {
         memcpy(to, from, 3 * n * sizeof *to);
     }
-    if (lattice->kind == LATTICE_RIGHT) {
-        for (size_t i = 0; i < 3 * n; i++) {
-            to[i] = fold_axis(to[i], lattice->vector[i % 3][i % 3]);
+}
+
+void lattice_reduce(const struct lattice *lattice, double vector[3]) {
+    for (int axis = 2; axis >= 0; axis--) {
+        const double periods = rint(vector[axis] / lattice->vector[axis][axis]);
+        for (int i = 0; i <= axis; i++) {
+            vector[i] -= periods * lattice->vector[axis][i];
         }
-    } else if (lattice->kind == LATTICE_TILTED) {
-        fold_all_tilted(lattice, to, n);
+    }
+}
+
+static double square_of(const double v[3]) {
+    return v[0] * v[0] + v[1] * v[1] + v[2] * v[2];
+}
+
+void lattice_shorten(const struct lattice *lattice, double vector[3]) {
+    const double *width = lattice->width;
+    const double least = width[0] < width[1] ? width[0] : width[1], sure = (least < width[2] ? least : width[2]) / 2;
+    if (square_of(vector) <= sure * sure) {
+        return; /* as most are */
+    }
+    lattice_reduce(lattice, vector);
+    if (lattice->kind != LATTICE_TILTED || square_of(vector) <= sure * sure) {
+        return;
+    }
+    const double start[3] = {vector[0], vector[1], vector[2]};
+    const float(*v)[3] = lattice->vector;
+    for (int code = 0; code < 27; code++) {
+        const int steps[3] = {code % 3 - 1, code / 3 % 3 - 1, code / 9 - 1};
+        const double i = steps[0], j = steps[1], k = steps[2];
+        const double image[3] = {start[0] + i * v[0][0] + j * v[1][0] + k * v[2][0],
+                                 start[1] + j * v[1][1] + k * v[2][1], start[2] + k * v[2][2]};
+        if (square_of(image) < square_of(vector)) {
+            memcpy(vector, image, sizeof image);
+        }
     }
 }

@@ -30,4 +30,12 @@ void lattice_fold(const struct lattice *lattice, float position[3]);
 /* The same for positions (n, 3); `to` may be `from`. */
 void lattice_fold_all(const struct lattice *lattice, const float *from, size_t n, float *to);
 
+/* Take off the whole periods of a vector, axis by axis. What is left is the shortest image, if that is shorter than
+ * half the box's least width. */
+void lattice_reduce(const struct lattice *lattice, double vector[3]);
+
+/* Make of a vector its shortest image, or the shortest of those next to what lattice_reduce() gives: in the boxes of
+ * simulations they are one. */
+void lattice_shorten(const struct lattice *lattice, double vector[3]);
+
 #endif

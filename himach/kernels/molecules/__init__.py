@@ -1,5 +1,25 @@
-"""What is computed for molecules: `rmsd()`; `centers()`, `wrap()` and `unwrap()` of groups of atoms."""
+"""What is computed for molecules: deviations, superposition, shape, centres; wrapping and unwrapping."""
 
-from himach.kernels.molecules.molecules import centers, rmsd, unwrap, wrap
+from himach.kernels.molecules.molecules import (
+    centers,
+    deviation_sums,
+    gyration,
+    move,
+    rmsd,
+    rmsd_matrix,
+    superposition,
+    unwrap,
+    wrap,
+)
 
-__all__ = ["centers", "rmsd", "unwrap", "wrap"]
+__all__ = [
+    "centers",
+    "deviation_sums",
+    "gyration",
+    "move",
+    "rmsd",
+    "rmsd_matrix",
+    "superposition",
+    "unwrap",
+    "wrap",
+]

@@ -4,47 +4,13 @@
  * the structures' inner products. Newton's method finds it from above, where it is alone. */
 #include "molecules/fit.h"
 
-#include "clones.h"
+#include "molecules/quad.h"
 
 #include <math.h>
 
-#define ITERATIONS 50
-#define PRECISION  1e-14
-#define ALONE      1e-2 /* least slope of the polynomial at its root, relative to that of the cube */
-#define SWEEPS     8
+#define SWEEPS 8
 
-enum { QUAD = 4 }; /* atoms at a time: four partial sums of everything, whatever the width of vectors */
-
-typedef double quad __attribute__((vector_size(8 * QUAD)));
-
-/* Four atoms: their coordinates by axis, and their weights. */
-struct atoms {
-    quad x, y, z, weight;
-};
-
-/* Atoms i to i + 3 of n, about a centre; those beyond the last have no weight. */
-INLINE struct atoms take(const float *positions, const double *weights, size_t i, size_t n, const double centre[3]) {
-    const float *p = &positions[3 * i];
-    float some[3 * QUAD] = {0};
-    struct atoms a = {.weight = {1, 1, 1, 1}};
-    if (n - i < QUAD) {
-        memcpy(some, p, 3 * (n - i) * sizeof *p);
-        p = some;
-        a.weight = (quad){1, n - i > 1, n - i > 2, 0};
-    }
-    if (weights != NULL) {
-        memcpy(&a.weight, &weights[i], (n - i < QUAD ? n - i : QUAD) * sizeof *weights);
-    }
-    a.x = (quad){p[0], p[3], p[6], p[9]} - centre[0];
-    a.y = (quad){p[1], p[4], p[7], p[10]} - centre[1];
-    a.z = (quad){p[2], p[5], p[8], p[11]} - centre[2];
-    return a;
-}
-
-/* By its address, because clang refuses vectors as arguments where caller and callee may have other registers. */
-INLINE double total(const quad *sums) {
-    return ((*sums)[0] + (*sums)[1]) + ((*sums)[2] + (*sums)[3]);
-}
+typedef float single __attribute__((vector_size(4 * QUAD)));
 
 CLONES static void find_centre(const float *positions, const double *weights, size_t n, double centre[3]) {
     const double origin[3] = {0};
@@ -114,8 +80,8 @@ static double determinant4(const double m[4][4]) {
            upper[1][2] * lower[0][3] - upper[1][3] * lower[0][2] + upper[2][3] * lower[0][1];
 }
 
-/* Rotate the plane (i, j) so that m[i][j] vanishes. */
-static void rotate(double m[4][4], int i, int j) {
+/* Rotate the plane (i, j) so that m[i][j] vanishes; the rows of `vectors` with it. */
+static void rotate(double m[4][4], double vectors[4][4], int i, int j) {
     if (m[i][j] == 0) {
         return;
     }
@@ -126,6 +92,9 @@ static void rotate(double m[4][4], int i, int j) {
         const double p = m[i][k], q = m[j][k];
         m[i][k] = cosine * p - sine * q;
         m[j][k] = sine * p + cosine * q;
+        const double u = vectors[i][k], v = vectors[j][k];
+        vectors[i][k] = cosine * u - sine * v;
+        vectors[j][k] = sine * u + cosine * v;
     }
     for (int k = 0; k < 4; k++) {
         const double p = m[k][i], q = m[k][j];
@@ -134,25 +103,38 @@ static void rotate(double m[4][4], int i, int j) {
     }
 }
 
-/* Jacobi's method, for eigenvalues that are not alone. */
-static double largest_by_rotations(double m[4][4]) {
+/* Jacobi's method: the largest eigenvalue, also where it is not alone, and its vector. */
+static double largest_by_rotations(double m[4][4], double vector[4]) {
+    double vectors[4][4] = {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}};
     for (int sweep = 0; sweep < SWEEPS; sweep++) {
         for (int i = 0; i < 3; i++) {
             for (int j = i + 1; j < 4; j++) {
-                rotate(m, i, j);
+                rotate(m, vectors, i, j);
             }
         }
     }
-    return fmax(fmax(m[0][0], m[1][1]), fmax(m[2][2], m[3][3]));
+    int largest = 0;
+    for (int i = 1; i < 4; i++) {
+        largest = m[i][i] > m[largest][largest] ? i : largest;
+    }
+    memcpy(vector, vectors[largest], sizeof vectors[largest]);
+    return m[largest][largest];
 }
 
-static double largest_eigenvalue(const double s[3][3], double guess) {
-    double key[4][4] = {
+/* The matrix whose largest eigenvalue is the greatest overlap that a rotation gives, and its vector the quaternion. */
+static void make_key(const double s[3][3], double key[4][4]) {
+    const double all[4][4] = {
         {s[0][0] + s[1][1] + s[2][2], s[1][2] - s[2][1], s[2][0] - s[0][2], s[0][1] - s[1][0]},
         {s[1][2] - s[2][1], s[0][0] - s[1][1] - s[2][2], s[0][1] + s[1][0], s[2][0] + s[0][2]},
         {s[2][0] - s[0][2], s[0][1] + s[1][0], s[1][1] - s[0][0] - s[2][2], s[1][2] + s[2][1]},
         {s[0][1] - s[1][0], s[2][0] + s[0][2], s[1][2] + s[2][1], s[2][2] - s[0][0] - s[1][1]},
     };
+    memcpy(key, all, sizeof all);
+}
+
+static double largest_eigenvalue(const double s[3][3], double guess) {
+    double key[4][4], vector[4];
+    make_key(s, key);
     double squares = 0;
     for (int i = 0; i < 3; i++) {
         for (int j = 0; j < 3; j++) {
@@ -161,19 +143,25 @@ static double largest_eigenvalue(const double s[3][3], double guess) {
     }
     const double c2 = -2 * squares, c1 = -8 * determinant3(s), c0 = determinant4(key);
     double x = guess;
-    for (int i = 0; i < ITERATIONS; i++) {
+    for (int i = 0; i < FIT_ITERATIONS; i++) {
         const double b = (x * x + c2) * x, a = b + c1;
         const double slope = 2 * x * x * x + b + a;
-        if (!(slope > ALONE * x * x * x)) {
+        if (!(slope > FIT_ALONE * x * x * x)) {
             break; /* close to another eigenvalue, as of atoms on a line */
         }
         const double change = (a * x + c0) / slope;
         x -= change;
-        if (fabs(change) < PRECISION * x) {
+        if (fabs(change) < FIT_PRECISION * x) {
             return x;
         }
     }
-    return largest_by_rotations(key);
+    return largest_by_rotations(key, vector);
+}
+
+double fit_overlap(const double inner[9], double guess) {
+    double s[3][3];
+    memcpy(s, inner, sizeof s);
+    return largest_eigenvalue(s, guess);
 }
 
 double fit_rmsd(const float *positions, const float *reference, const double *weights, size_t n, int superpose) {
@@ -184,4 +172,78 @@ double fit_rmsd(const float *positions, const float *reference, const double *we
     const double overlap = superpose ? largest_eigenvalue(products.inner, products.squares / 2)
                                      : products.inner[0][0] + products.inner[1][1] + products.inner[2][2];
     return sqrt(fabs(products.squares - 2 * overlap) / products.weight);
+}
+
+void fit_rotation(const float *positions, const float *reference, const double *weights, size_t n, double rotation[9],
+                  double shift[3]) {
+    double centre[3], reference_centre[3], key[4][4], q[4];
+    find_centre(positions, weights, n, centre);
+    find_centre(reference, weights, n, reference_centre);
+    const struct products products = multiply(positions, reference, weights, n, centre, reference_centre);
+    make_key(products.inner, key);
+    largest_by_rotations(key, q);
+    const double w = q[0], x = q[1], y = q[2], z = q[3];
+    const double all[9] = {
+        w * w + x * x - y * y - z * z, 2 * (x * y - w * z),           2 * (x * z + w * y),
+        2 * (x * y + w * z),           w * w - x * x + y * y - z * z, 2 * (y * z - w * x),
+        2 * (x * z - w * y),           2 * (y * z + w * x),           w * w - x * x - y * y + z * z,
+    };
+    memcpy(rotation, all, sizeof all);
+    for (size_t i = 0; i < 3; i++) {
+        const double *row = &rotation[3 * i];
+        shift[i] = reference_centre[i] - (row[0] * centre[0] + row[1] * centre[1] + row[2] * centre[2]);
+    }
+}
+
+/* All sums in one order, which a product of matrices leaves open. */
+INLINE void turn_some(const float *positions, size_t i, size_t n, const double r[9], const double shift[3],
+                      float turned[3 * QUAD]) {
+    const double origin[3] = {0};
+    const struct atoms a = take(positions, NULL, i, n, origin);
+    const quad x = r[0] * a.x + r[1] * a.y + r[2] * a.z + shift[0];
+    const quad y = r[3] * a.x + r[4] * a.y + r[5] * a.z + shift[1];
+    const quad z = r[6] * a.x + r[7] * a.y + r[8] * a.z + shift[2];
+    for (size_t lane = 0; lane < QUAD; lane++) {
+        turned[3 * lane] = (float)x[lane];
+        turned[3 * lane + 1] = (float)y[lane];
+        turned[3 * lane + 2] = (float)z[lane];
+    }
+}
+
+CLONES static void turn(const float *positions, size_t n, const double r[9], const double shift[3], float *to) {
+    float turned[3 * QUAD];
+    size_t i = 0;
+    for (; i + QUAD <= n; i += QUAD) {
+        turn_some(positions, i, n, r, shift, turned);
+        memcpy(&to[3 * i], turned, sizeof turned);
+    }
+    if (i < n) {
+        turn_some(positions, i, n, r, shift, turned);
+        memcpy(&to[3 * i], turned, 3 * (n - i) * sizeof *to);
+    }
+}
+
+CLONES static void move(const float *positions, size_t n, const double shift[3], float *to) {
+    const double x = shift[0], y = shift[1], z = shift[2];
+    const quad shifts[3] = {{x, y, z, x}, {y, z, x, y}, {z, x, y, z}}; /* four numbers of those of four atoms */
+    size_t i = 0;
+    for (; i + QUAD <= n; i += QUAD) {
+        for (size_t third = 0; third < 3; third++) {
+            single some;
+            memcpy(&some, &positions[3 * i + QUAD * third], sizeof some);
+            some = __builtin_convertvector(__builtin_convertvector(some, quad) + shifts[third], single);
+            memcpy(&to[3 * i + QUAD * third], &some, sizeof some);
+        }
+    }
+    for (size_t k = 3 * i; k < 3 * n; k++) {
+        to[k] = (float)(positions[k] + shift[k % 3]);
+    }
+}
+
+void fit_move(const float *positions, size_t n, const double *rotation, const double shift[3], float *to) {
+    if (rotation == NULL) {
+        move(positions, n, shift, to);
+    } else {
+        turn(positions, n, rotation, shift, to);
+    }
 }

@@ -1,11 +1,29 @@
-/* Root-mean-square deviations. */
+/* Superposition of structures, and root-mean-square deviations. */
 #ifndef HIMACH_KERNELS_FIT_H
 #define HIMACH_KERNELS_FIT_H
 
 #include <stddef.h>
 
+/* Newton's method for the greatest overlap ends after so many steps, or when a step is that small, relatively. It is
+ * left where the polynomial's slope, relative to that of the cube, is less than it is at a root that is alone. */
+#define FIT_ITERATIONS 50
+#define FIT_PRECISION  1e-14
+#define FIT_ALONE      1e-2
+
 /* The deviation of positions (n, 3) from a reference (n, 3), n > 0, about their centres; after the rotation that makes
  * it least if `superpose`. Weights (n,) have a positive sum; NULL stands for equal ones. */
 double fit_rmsd(const float *positions, const float *reference, const double *weights, size_t n, int superpose);
+
+/* The greatest overlap that a rotation gives two structures, the sum of products of their positions, by the inner
+ * products of their axes (3, 3), row by row, and an upper bound of it: half the sum of the squares of both. */
+double fit_overlap(const double inner[9], double guess);
+
+/* The rotation (3, 3), row by row, and the shift (3,) by which positions lie over the reference as well as they can:
+ * each becomes rotation times position plus shift. */
+void fit_rotation(const float *positions, const float *reference, const double *weights, size_t n, double rotation[9],
+                  double shift[3]);
+
+/* Positions (n, 3) turned by a rotation (3, 3), NULL for none, and moved; `to` may be `positions`. */
+void fit_move(const float *positions, size_t n, const double *rotation, const double shift[3], float *to);
 
 #endif

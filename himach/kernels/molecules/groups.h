@@ -12,9 +12,10 @@
 void groups_centers(const float *positions, size_t n, const int64_t *groups, const double *weights, size_t n_groups,
                     double *centers, double *totals);
 
-/* Move positions (n, 3) in place so that the centre of each group is in the box. */
-void groups_wrap(const struct lattice *lattice, float *positions, size_t n, const int64_t *groups,
-                 const double *centers);
+/* Move positions (n, 3) so that the centre (n_groups, 3) of each group is in the box, by the shifts that become of the
+ * centres; `to` may be `positions`. */
+void groups_wrap(const struct lattice *lattice, const float *positions, size_t n, const int64_t *groups,
+                 double *centers, size_t n_groups, float *to);
 
 /* Move positions in place: the second atom of each bond (n_bonds, 2), one after another, next to the first. */
 void groups_unwrap(const struct lattice *lattice, float *positions, const int64_t *bonds, size_t n_bonds);

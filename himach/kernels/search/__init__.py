@@ -1,5 +1,5 @@
 """Searches by distance: `within()`, `neighbors()` and `histogram()`."""
 
-from himach.kernels.search.search import histogram, neighbors, within
+from himach.kernels.search.search import contacts, histogram, neighbors, within
 
-__all__ = ["histogram", "neighbors", "within"]
+__all__ = ["contacts", "histogram", "neighbors", "within"]

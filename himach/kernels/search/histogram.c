@@ -5,10 +5,11 @@
 
 struct bins {
     size_t n;
-    double *limits; /* (n), the least square of a distance in each bin */
-    float width;    /* Å */
-    float margin;   /* squares that are no further from that of an edge may belong to either side */
-    int32_t *bin;   /* of what was found around one atom */
+    double *limits;                     /* (n), the least square of a distance in each bin */
+    float width;                        /* Å */
+    float margin;                       /* squares that are no further from that of an edge may belong to either side */
+    int32_t *bin;                       /* of what was found around one atom */
+    const int64_t *groups_a, *groups_b; /* of the search's groups; NULL where all pairs count */
     int64_t *counts;
 };
 
@@ -43,8 +44,27 @@ static void count_by_metric(const struct metric *metric, const struct bins *bins
     bins->counts[bin]++;
 }
 
+/* Leave out what was found around an atom in its own group; return how many are left. No branches: they are guesses. */
+static size_t leave_out(const struct pair_search *search, const struct bins *bins, size_t atom, size_t n) {
+    uint32_t *restrict slots = search->slots;
+    float *restrict squares = search->squares;
+    const uint32_t *atoms = search->cells.atoms;
+    const int64_t *groups = bins->groups_b, own = bins->groups_a[atom];
+    size_t left = 0;
+    for (size_t k = 0; k < n; k++) {
+        const uint32_t slot = slots[k];
+        slots[left] = slot;
+        squares[left] = squares[k];
+        left += groups[atoms[slot]] != own;
+    }
+    return left;
+}
+
 static int count(void *to, const struct pair_search *search, size_t atom, size_t n) {
     const struct bins *bins = to;
+    if (bins->groups_a != NULL) {
+        n = leave_out(search, bins, atom, n);
+    }
     choose_bins(bins, search->squares, n);
     for (size_t k = 0; k < n; k++) {
         if (bins->bin[k] != UNCERTAIN) {
@@ -59,6 +79,9 @@ static int count(void *to, const struct pair_search *search, size_t atom, size_t
 static void count_all(const struct pair_search *search, const struct bins *bins) {
     for (size_t i = 0; i < search->a.n; i++) {
         for (size_t j = search->one ? i + 1 : 0; j < search->b.n; j++) {
+            if (bins->groups_a != NULL && bins->groups_a[i] == bins->groups_b[j]) {
+                continue;
+            }
             count_by_metric(&search->metric, bins,
                             metric_square(&search->metric, &search->placed_a[3 * i], &search->placed_b[3 * j]));
         }
@@ -66,7 +89,7 @@ static void count_all(const struct pair_search *search, const struct bins *bins)
 }
 
 int search_histogram(struct scratch *scratch, const struct lattice *lattice, struct group a, const struct group *b,
-                     const double *edges, size_t n, int64_t *counts) {
+                     const int64_t *groups_a, const int64_t *groups_b, const double *edges, size_t n, int64_t *counts) {
     if (a.n == 0 || (b != NULL && b->n == 0)) {
         return SEARCH_OK;
     }
@@ -77,6 +100,8 @@ int search_histogram(struct scratch *scratch, const struct lattice *lattice, str
     }
     struct bins bins = {.n = n, .width = (float)(edges[n] / (double)n)};
     bins.counts = counts;
+    bins.groups_a = search.swapped ? groups_b : groups_a;
+    bins.groups_b = search.swapped ? groups_a : groups_b;
     bins.margin = search.grid.margin + search.grid.reach * search.grid.reach * ROUNDINGS_OF_EDGE;
     bins.limits = scratch_take(scratch, SCRATCH_LIMITS, n * sizeof *bins.limits);
     bins.bin = scratch_take(scratch, SCRATCH_BINS, (search.cells.slots + 1) * sizeof *bins.bin);

@@ -51,33 +51,6 @@ static int list_all(struct list *list, const struct pair_search *search) {
     return 0;
 }
 
-/* Put the pairs in the order of one of their members, those that are equal as they were: a counting sort. */
-static void sort(const struct found_pair *from, size_t n, int by_j, uint32_t *next, size_t groups,
-                 struct found_pair *to) {
-    memset(next, 0, (groups + 1) * sizeof *next);
-    for (size_t k = 0; k < n; k++) {
-        next[(by_j ? from[k].j : from[k].i) + 1]++;
-    }
-    for (size_t group = 1; group <= groups; group++) {
-        next[group] += next[group - 1];
-    }
-    for (size_t k = 0; k < n; k++) {
-        to[next[by_j ? from[k].j : from[k].i]++] = from[k];
-    }
-}
-
-static int sort_pairs(struct list *list, size_t n_i, size_t n_j) {
-    const size_t groups = n_i > n_j ? n_i : n_j;
-    uint32_t *next = scratch_take(list->scratch, SCRATCH_STARTS, (groups + 2) * sizeof *next);
-    struct found_pair *sorted = scratch_take(list->scratch, SCRATCH_SORTED, list->n * sizeof *sorted);
-    if (next == NULL || sorted == NULL) {
-        return SEARCH_NO_MEMORY;
-    }
-    sort(list->pairs, list->n, 1, next, n_j, sorted);
-    sort(sorted, list->n, 0, next, n_i, list->pairs);
-    return SEARCH_OK;
-}
-
 int search_neighbors(struct scratch *scratch, const struct lattice *lattice, struct group a, const struct group *b,
                      double cutoff, const struct found_pair **found, size_t *n_found) {
     *n_found = 0;
@@ -95,10 +68,13 @@ int search_neighbors(struct scratch *scratch, const struct lattice *lattice, str
     if (status != SEARCH_OK || list.n == 0) {
         return status;
     }
-    status = sort_pairs(&list, a.n, b == NULL ? a.n : b->n);
+    struct found_pair *other = scratch_take(scratch, SCRATCH_SORTED, list.n * sizeof *other);
+    if (other == NULL) {
+        return SEARCH_NO_MEMORY;
+    }
     *found = list.pairs;
     *n_found = list.n;
-    return status;
+    return pairs_sort(scratch, list.pairs, list.n, a.n, b == NULL ? a.n : b->n, other);
 }
 
 void search_write(const struct found_pair *found, size_t n, int64_t *indices, double *distances) {

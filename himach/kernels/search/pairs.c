@@ -129,3 +129,30 @@ double pairs_square(const struct pair_search *search, size_t atom, size_t k) {
     const size_t other = search->cells.atoms[search->slots[k]];
     return metric_square_near(&search->metric, &search->placed_a[3 * atom], &search->placed_b[3 * other]);
 }
+
+/* Put the pairs in the order of one of their members, those that are equal as they were: a counting sort. */
+static void sort(const struct found_pair *from, size_t n, int by_j, uint32_t *next, size_t groups,
+                 struct found_pair *to) {
+    memset(next, 0, (groups + 1) * sizeof *next);
+    for (size_t k = 0; k < n; k++) {
+        next[(by_j ? from[k].j : from[k].i) + 1]++;
+    }
+    for (size_t group = 1; group <= groups; group++) {
+        next[group] += next[group - 1];
+    }
+    for (size_t k = 0; k < n; k++) {
+        to[next[by_j ? from[k].j : from[k].i]++] = from[k];
+    }
+}
+
+int pairs_sort(struct scratch *scratch, struct found_pair *pairs, size_t n, size_t n_i, size_t n_j,
+               struct found_pair *other) {
+    const size_t groups = n_i > n_j ? n_i : n_j;
+    uint32_t *next = scratch_take(scratch, SCRATCH_STARTS, (groups + 2) * sizeof *next);
+    if (next == NULL) {
+        return SEARCH_NO_MEMORY;
+    }
+    sort(pairs, n, 1, next, n_j, other);
+    sort(other, n, 0, next, n_i, pairs);
+    return SEARCH_OK;
+}

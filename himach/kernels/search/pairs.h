@@ -3,7 +3,7 @@
 #define HIMACH_KERNELS_PAIRS_H
 
 #include "search/cell_list.h"
-#include "search/status.h"
+#include "search/search.h"
 
 struct pair_search {
     struct metric metric;
@@ -36,5 +36,9 @@ size_t pairs_after(const struct pair_search *search, uint32_t slot, int y, int z
 
 /* The squared distance, by the metric, of the atom to the k-th of what was found around it. */
 double pairs_square(const struct pair_search *search, size_t atom, size_t k);
+
+/* Put n pairs, i < n_i and j < n_j, in the order of i and j; `other` is room for as many. */
+int pairs_sort(struct scratch *scratch, struct found_pair *pairs, size_t n, size_t n_i, size_t n_j,
+               struct found_pair *other);
 
 #endif

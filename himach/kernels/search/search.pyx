@@ -8,7 +8,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from himach.errors import UsageError
-from himach.kernels.arrays import as_box, as_positions
+from himach.kernels.arrays import MAX_ATOMS, as_box, as_groups, as_positions
 
 
 cdef extern from "search/scratch.h":
@@ -26,20 +26,21 @@ cdef extern from "box/metric.h":
         const float *positions
         size_t n
 
-cdef extern from "search/status.h":
+cdef extern from "search/search.h":
     enum:
         SEARCH_OK
         SEARCH_NO_MEMORY
         SEARCH_NOT_FINITE
-
-cdef extern from "search/search.h":
     struct found_pair:
         pass
     int search_neighbors(scratch *memory, const lattice *cell, group a, const group *b, double cutoff,
                          const found_pair **found, size_t *n_found) nogil
+    int search_contacts(scratch *memory, const lattice *cell, group a, const int64_t *groups_a, size_t n_a,
+                        const group *b, const int64_t *groups_b, size_t n_b, double cutoff, int distances,
+                        const found_pair **found, size_t *n_found) nogil
     void search_write(const found_pair *found, size_t n, int64_t *indices, double *distances) nogil
-    int search_histogram(scratch *memory, const lattice *cell, group a, const group *b, const double *edges,
-                         size_t bins, int64_t *counts) nogil
+    int search_histogram(scratch *memory, const lattice *cell, group a, const group *b, const int64_t *groups_a,
+                         const int64_t *groups_b, const double *edges, size_t bins, int64_t *counts) nogil
     int search_within(scratch *memory, const lattice *cell, group atoms, group others, double cutoff,
                       const int64_t **found, size_t *n_found) nogil
 
@@ -84,6 +85,16 @@ cdef double check_cutoff(cutoff) except? -1:
     if not isinstance(cutoff, Real) or not 0 <= cutoff < float("inf"):
         raise UsageError(f"cutoff must be a number, 0 or more, not {cutoff!r}")
     return cutoff
+
+
+cdef tuple check_groups(groups, Py_ssize_t n):
+    """Return groups as int64 (n,) and the number of groups."""
+    if groups is None:
+        raise UsageError("groups must have the number of each position's group, and are None")
+    found = as_groups(groups, n)
+    if found[1] > MAX_ATOMS:
+        raise UsageError(f"groups are numbered up to {found[1] - 1}; more than {MAX_ATOMS} are too many")
+    return found
 
 
 cdef int check(int status) except -1:
@@ -227,7 +238,95 @@ def neighbors(positions, others, cutoff, box=None, bint return_distances=True):
     return (pairs, distances) if return_distances else pairs
 
 
-def histogram(positions, others, cutoff, bins, box=None):
+def contacts(positions, groups, others, other_groups, cutoff, box=None, bint return_distances=True):
+    """Find the pairs of groups, such as residues, that have any two atoms within a cutoff, by the minimum image.
+
+    Parameters
+    ----------
+    positions
+        float32 (n, 3), Å.
+    groups
+        int64 (n,): the number of each atom's group, from 0.
+    others
+        float32 (m, 3), Å; None for the pairs of groups of `positions`, each once and none of a group with itself.
+    other_groups
+        int64 (m,): the number of the group of each atom of `others`; None where there are none.
+    cutoff
+        Largest distance in Å.
+    box
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one. With a cutoff of up to
+        half the box's least width, the distance is that of the nearest images. Beyond, in strongly skewed boxes, it is
+        that of the images that MDAnalysis takes for the nearest, as ``capped_distance`` does by ``bruteforce``.
+    return_distances
+        Whether to return distances.
+
+    Returns
+    -------
+    pairs
+        int64 (k, 2): numbers of groups of `positions` and of `others`, in this order. Among `positions`, the first is
+        the lesser.
+    distances
+        float64 (k,), Å: the least of any two atoms of both.
+
+    Raises
+    ------
+    UsageError
+        If an array has another shape, the box is none, a coordinate is not finite, the cutoff is negative, or the
+        numbers of groups are.
+
+    Notes
+    -----
+    The groups of the pairs that `neighbors` finds, each once, and the least of their distances, to the last bit; no
+    list of pairs of atoms is made. It releases the GIL.
+
+    Examples
+    --------
+    >>> positions = np.array([[1, 1, 1], [7, 1, 1], [1, 2, 1]], dtype=np.float32)
+    >>> box = np.array([8, 8, 8, 90, 90, 90], dtype=np.float32)
+    >>> himach.kernels.contacts(positions, [0, 1, 1], None, None, 2.5, box)
+    (array([[0, 1]]), array([1.]))
+    """
+    cdef const float[:, ::1] kept = as_positions("positions", positions), kept_others
+    cdef group a = group_of(kept), b
+    cdef const group *second = NULL
+    numbers, count = check_groups(groups, kept.shape[0])
+    cdef const int64_t[::1] numbers_a = numbers, numbers_b = numbers
+    cdef size_t n_a = count, n_b = count
+    if others is not None:
+        kept_others = as_positions("others", others)
+        b = group_of(kept_others)
+        second = &b
+        numbers_b, n_b = check_groups(other_groups, kept_others.shape[0])
+    elif other_groups is not None:
+        raise UsageError("other_groups are of others, and there are none")
+    cdef lattice cell
+    cdef double distance = check_cutoff(cutoff)
+    cdef const found_pair *found = NULL
+    cdef size_t n = 0
+    cdef int status = SEARCH_OK
+    cdef int64_t[:, ::1] indices
+    cdef double[::1] lengths
+    cdef double *to = NULL
+    set_lattice(&cell, as_box(box))
+    cdef Scratch memory = take_scratch()
+    if numbers_a.shape[0] and numbers_b.shape[0]:
+        with nogil:
+            status = search_contacts(&memory.memory, &cell, a, &numbers_a[0], n_a, second, &numbers_b[0], n_b, distance,
+                                     return_distances, &found, &n)
+    check(status)
+    pairs = np.empty((n, 2), dtype=np.int64)
+    distances = np.empty(n if return_distances else 0, dtype=np.float64)
+    if n:
+        indices, lengths = pairs, distances
+        if return_distances:
+            to = &lengths[0]
+        with nogil:
+            search_write(found, n, &indices[0, 0], to)
+    spare.append(memory)
+    return (pairs, distances) if return_distances else pairs
+
+
+def histogram(positions, others, cutoff, bins, box=None, groups=None, other_groups=None):
     """Count pairs of atoms by their distance, by the minimum image; no list of pairs is made.
 
     Parameters
@@ -244,6 +343,11 @@ def histogram(positions, others, cutoff, bins, box=None):
         float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one. With a cutoff of up to
         half the box's least width, the distance is that of the nearest images. Beyond, in strongly skewed boxes, it is
         that of the images that MDAnalysis takes for the nearest, as ``capped_distance`` does by ``bruteforce``.
+    groups
+        int64 (n,): numbers from 0, such as those of residues. Pairs of atoms with one number are not counted. None: all
+        pairs are.
+    other_groups
+        int64 (m,): the same of `others`; None where these are None.
 
     Returns
     -------
@@ -252,7 +356,8 @@ def histogram(positions, others, cutoff, bins, box=None):
     Raises
     ------
     UsageError
-        If an array has another shape, the box is none, a coordinate is not finite, or cutoff or bins are not positive.
+        If an array has another shape, the box is none, a coordinate is not finite, cutoff or bins are not positive, or
+        only one of two groups of atoms has numbers.
 
     Notes
     -----
@@ -265,6 +370,8 @@ def histogram(positions, others, cutoff, bins, box=None):
     >>> box = np.array([8, 8, 8, 90, 90, 90], dtype=np.float32)
     >>> himach.kernels.histogram(positions, None, 2.5, 5, box)
     array([0, 0, 0, 0, 1])
+    >>> himach.kernels.histogram(positions, None, 2.5, 5, box, groups=[0, 0, 1])
+    array([0, 0, 0, 0, 0])
     """
     cdef const float[:, ::1] kept = as_positions("positions", positions), kept_others
     cdef group a = group_of(kept), b
@@ -280,12 +387,21 @@ def histogram(positions, others, cutoff, bins, box=None):
         raise UsageError(f"cutoff and bins must be greater than 0, bins a whole number, not {cutoff} and {bins!r}")
     cdef size_t n_bins = bins
     cdef const double[::1] edges = np.linspace(0, distance, n_bins + 1)
+    if (others is not None and groups is not None) != (other_groups is not None):
+        raise UsageError("groups and other_groups go together: give both, or groups alone where others are None")
+    cdef const int64_t[::1] numbers = as_groups(groups, a.n)[0]
+    cdef const int64_t[::1] other_numbers = numbers if others is None else as_groups(other_groups, b.n)[0]
+    cdef const int64_t *of_first = NULL
+    cdef const int64_t *of_second = NULL
+    if groups is not None and numbers.shape[0] and other_numbers.shape[0]:
+        of_first, of_second = &numbers[0], &other_numbers[0]
     set_lattice(&cell, as_box(box))
     counts = np.zeros(n_bins, dtype=np.int64)
     cdef int64_t[::1] view = counts
     cdef Scratch memory = take_scratch()
     with nogil:
-        status = search_histogram(&memory.memory, &cell, a, second, &edges[0], n_bins, &view[0])
+        status = search_histogram(&memory.memory, &cell, a, second, of_first, of_second, &edges[0], n_bins,
+                                  &view[0])
     check(status)
     spare.append(memory)
     return counts

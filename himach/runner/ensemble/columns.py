@@ -49,7 +49,7 @@ def roles_of(tables: Sequence[Table]) -> Roles:
     Figures are the columns that have intervals. Where none has, they are those of floating-point numbers behind the
     first column, and integers that are not needed to tell rows apart. Keys are the columns before the first figure.
     Where each member has one row, columns that all members have alike are keys. There are no figures where keys do not
-    tell rows apart: that is a list, of events for example.
+    tell rows apart: that is a list, of events for example. A column that is not to be compared (`Column`) is no figure.
 
     Rows come in time where the first column is ``time_ps`` or the last is ``frame``, unless they have limits each: that
     is a curve.
@@ -68,11 +68,17 @@ def roles_of(tables: Sequence[Table]) -> Roles:
     if names and not limits and (names[0] == TIME or names[-1] == FRAME):
         kinds = "fib" if _is_series(tables, names) else "f"
         others = [name for name in plain if name not in (TIME, FRAME) and _kind(name, tables) in kinds]
-        return Roles(True, [], sure or others, bool(sure))
+        return Roles(True, [], _compared(sure or others, tables), bool(sure))
     keys, values = _by_rows(tables, plain, sure)
     if keys and not all(_tell_apart(keys, table) for table in tables):
         values = []
+    values = _compared(values, tables)
     return Roles(False, keys if values else [], values, bool(sure and values))
+
+
+def _compared(names: Sequence[str], tables: Sequence[Table]) -> list[str]:
+    """Return those of columns by which members are compared."""
+    return [name for name in names if not any(name in table.uncompared for table in tables)]
 
 
 def _by_rows(tables: Sequence[Table], plain: list[str], sure: list[str]) -> tuple[list[str], list[str]]:

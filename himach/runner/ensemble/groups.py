@@ -82,16 +82,18 @@ def group_table(members: Sequence[Member], tables: Sequence[Table], roles: Roles
 
 
 def member_values(tables: Sequence[Table], roles: Roles) -> tuple[dict[str, list[Any]], dict[str, Floats]]:
-    """Return the keys of all members' rows, by column, and each figure as (members, rows): nan where there is none.
+    """Return the keys of all members' rows, by column, and each figure as (members, rows).
 
-    Of a table in time, there is one row, of the means. Rows without keys go by their number, if there are several.
+    Where a member has no such row, it is what the column says of absent ones, else nan. Of a table in time, there is
+    one row, of the means. Rows without keys go by their number, if there are several.
     """
     if roles.in_time:
         means = {name: np.array([[_mean(table, name)] for table in tables]) for name in roles.values}
         return {}, means
     names, rows_of = _rows(tables, roles.keys)
     at = {row: i for i, row in enumerate(_all_rows(rows_of))}
-    figures = {name: np.full((len(tables), len(at)), np.nan) for name in roles.values}
+    absent = {name: value for table in tables for name, value in table.absent.items()}
+    figures = {name: np.full((len(tables), len(at)), absent.get(name, np.nan)) for name in roles.values}
     for i, (table, rows) in enumerate(zip(tables, rows_of, strict=True)):
         places = [at[row] for row in rows]
         for name in roles.values:

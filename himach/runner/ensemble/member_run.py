@@ -1,24 +1,25 @@
-"""The run of one member: `MemberRunner` does it, `MemberRun` is what came of it."""
+"""The run of one member: `MemberRunner` does it, `MemberRun` is what came of it; `job_of()` is what it is asked."""
 
 from __future__ import annotations
 
 import copy
 import pickle
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from himach.errors import AnalysisError, HimachError, StateError, TimeUpError, as_himach
+from himach.errors import AnalysisError, HimachError
+from himach.launch.memory import MIN_LIMIT_BYTES, default_memory
 from himach.opening.member import Member
 from himach.opening.options import Job
 from himach.output.claim import FOLDER, PAIRS
-from himach.parallel.collective import is_everywhere, on_first_rank
+from himach.output.names import lasting_name
+from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
-from himach.parallel.environment import is_interruption
+from himach.runner.ensemble.distribution import attempted
 from himach.runner.ensemble.features import write_features
 from himach.runner.kept_pairs import unasked_from
 from himach.runner.outcome_place import OutcomePlace
@@ -27,10 +28,13 @@ from himach.runner.rank import Common, Done, perform
 if TYPE_CHECKING:
     from himach.opening.dataset import Assemble
 
-__all__ = ["MemberRun", "MemberRunner"]
+__all__ = ["MemberRun", "MemberRunner", "job_of"]
 
 #: What of the record of a member's run goes into that of the ensemble's.
-TOLD = ("frames", "reused", "assignment", "bytes", "pairs", "seconds", "dataset")
+TOLD = ("frames", "faulty", "reused", "assignment", "bytes", "pairs", "seconds", "dataset", "system")
+#: It is looked for what map() changes in a rank's members up to the first that does not fail, then in every so-manieth:
+#: a look takes as long as a hundred frames.
+GUARDED = 10
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,10 @@ class MemberRunner:
         Of the ensemble.
     place
         Of its outcome.
+    members
+        All.
+    ranks
+        Of this node.
     started
         `time.time()` at which the user started the run.
     assemble
@@ -88,65 +96,56 @@ class MemberRunner:
 
     job: Job
     place: OutcomePlace
+    members: Sequence[Member]
+    ranks: int
     started: float
     assemble: Assemble | None
     common: Common
     travels: bool = False
     told: bool = False
 
-    def run(self, world: World, member: Member, folder: str, memory: int) -> MemberRun:
-        """Run a member on the ranks of `world`; `folder` is what its files are called, `memory` what its node may take.
+    def run(self, world: World, at: int) -> MemberRun:
+        """Run the member of that position on the ranks of `world`.
 
         Raises
         ------
-        TimeUpError
-            If the time that the whole run has is over.
-        StateError
-            If map() keeps something, as it does in every member.
         BaseException
-            What ends the whole run: a signal, or an error that only some of several ranks have.
+            As of `himach.runner.ensemble.distribution.attempted`.
         """
-        with warnings.catch_warnings():
-            warnings.showwarning = _unsaid  # the ensemble says it, of all members together
-            try:
-                job = self._job_of(member, folder, memory)
-                done = perform(world, job, self.started, self.assemble, self.common)
-                files = self._features(world, folder, done)
-                if self.travels:
-                    _check_travels(done.outcomes)
-            except (TimeUpError, StateError) as error:
-                if world.comm.size > 1:
-                    raise
-                raise type(error)(str(error)) from error  # a rank that runs a member alone has it alone
-            except Exception as error:
-                if is_interruption(error) or (world.comm.size > 1 and not is_everywhere(error)):
-                    raise
-                found = as_himach(error)
-                return MemberRun(member.name, error=type(found)(f"member {member.name} failed: {found}"))
+        member, seen = self.members[at], self.common.seen
+        folder = lasting_name(member.name)
+        self.common.guarded = world.comm.size > 1 or not self.told or at % GUARDED == 0
+        began, processor = time.perf_counter(), time.process_time()
+        came = attempted(world, member, partial(self._ran, world, member, folder))
+        seen.busy += time.perf_counter() - began
+        seen.cpu += time.process_time() - processor
+        if isinstance(came, HimachError):
+            return MemberRun(member.name, error=came)
+        done, files = came
         record = {name: done.record[name] for name in TOLD}  # type: ignore[literal-required]
         said, whole, self.told = done.record["warnings"], not self.told, True
         return MemberRun(member.name, done.outcomes or (), record, None, said, done.record if whole else None, files)
 
+    def _ran(self, world: World, member: Member, folder: str) -> tuple[Done, Sequence[str]]:
+        """Run a member whose files go by that name."""
+        memory = self._memory if world.comm.size > 1 else max(MIN_LIMIT_BYTES, self._memory // self.ranks)
+        done = perform(world, self._job_of(member, folder, memory), self.started, self.assemble, self.common)
+        files = self._features(world, folder, done)
+        if self.travels:
+            _check_travels(done.outcomes)
+        return done, files
+
+    @cached_property
+    def _memory(self) -> int:
+        """What pairs may take on this node."""
+        return int(self.job.memory or default_memory())
+
     def _job_of(self, member: Member, folder: str, memory: int) -> Job:
         """Return the job of a member's own run, which keeps its pairs in a folder of that name."""
-        job, out = self.job, self.place.path
-        between = out / FOLDER / PAIRS / folder if out is not None and job.pairs is None else None
-        own = replace(
-            job,
-            analyses=copy.deepcopy(job.analyses),
-            ensemble=None,
-            trajectories=member.trajectories,
-            topology=None if member.topology is None else Path(member.topology),
-            **member.choice,
-            memory=memory,
-            pairs=None if job.pairs is None else job.pairs / folder,
-            between=between,
-            out=None,
-            quiet=True,
-            member=member.name,
-            features=False,
-            helper=None,
-        )
+        out = self.place.path
+        between = out / FOLDER / PAIRS / folder if out is not None and self.job.pairs is None else None
+        pairs = None if self.job.pairs is None else self.job.pairs / folder
+        own = replace(job_of(self.job, member), memory=memory, pairs=pairs, between=between)
         if between is None or time.time() >= unasked_from(own, self.started) or between.exists():
             return own
         return replace(own, between=None)  # what tells whether kept pairs serve takes as long as some maps
@@ -159,6 +158,24 @@ class MemberRunner:
         return on_first_rank(world.comm, write) or ()
 
 
+def job_of(job: Job, member: Member) -> Job:
+    """Return what a run of a member of the ensemble of `job` is asked, with analyses of its own; it leaves nothing."""
+    return replace(
+        job,
+        analyses=copy.deepcopy(job.analyses),
+        ensemble=None,
+        trajectories=member.trajectories,
+        topology=None if member.topology is None else Path(member.topology),
+        **member.choice,
+        pairs=None,
+        out=None,
+        quiet=True,
+        member=member.name,
+        features=False,
+        helper=None,
+    )
+
+
 def _check_travels(outcomes: Sequence[Any] | None) -> None:
     """Refuse an outcome that cannot go to the first rank."""
     try:
@@ -168,7 +185,3 @@ def _check_travels(outcomes: Sequence[Any] | None) -> None:
             f"its outcome cannot be sent to the first rank ({type(error).__name__}: {error}); return tables, arrays or "
             "plain values from finish()"
         ) from error
-
-
-def _unsaid(*arguments: Any, **options: Any) -> None:
-    """Show no warning."""

@@ -9,8 +9,10 @@ import numpy as np
 
 from himach.analysis import FRAME, TIME, Analysis
 from himach.opening.member import Member
+from himach.output.figures.legend import draw_legend
+from himach.output.figures.plots import numeric
+from himach.output.figures.series import column_means, time_axis
 from himach.output.parts import parts
-from himach.output.plots import numeric
 from himach.output.table import Table
 from himach.runner.ensemble.columns import Roles, roles_of
 from himach.runner.ensemble.groups import common_places, groups_of, means_of, member_values
@@ -21,6 +23,7 @@ __all__ = ["EnsemblePlot"]
 MOST_IN_LEGEND = 8  # lines; of more the groups are named alone
 MOST_LINES = 50  # of a group; of more members some are drawn, and all are in the band
 MOST_LABELS = 12  # rows that are named below an axis; of more some are
+THIN = 0.6  # points, of the line of a member
 ASIDE = 0.6  # of the room of a row, which groups share
 
 #: Of a member, the places of its rows and its figures.
@@ -73,8 +76,9 @@ class EnsemblePlot(Analysis):
         y = roles.values[0]
         x = next((name for name in (TIME, FRAME) if name in table), None) if roles.in_time else self._axis(of, roles)
         if x is not None and max(one.rows for one in of.values()) > 1:
-            self._lines({name: (_floats(one, x), _floats(one, y)) for name, one in of.items()}, axes)
-            axes.set_xlabel(table.label(x) if x else "row")
+            scale, label = time_axis(table[x], "time") if x == TIME else (1.0, table.label(x) if x else "row")
+            self._lines({name: (scale * _floats(one, x), _floats(one, y)) for name, one in of.items()}, axes)
+            axes.set_xlabel(label)
         else:
             self._points(*member_values(list(of.values()), Roles(False, roles.keys, [y])), list(of), axes)
         axes.set_ylabel(table.label(y))
@@ -111,14 +115,15 @@ class EnsemblePlot(Analysis):
         alone = len(self.groups) == 1 and len(curves) <= MOST_IN_LEGEND
         for name in self.others:
             if name in curves:
-                axes.plot(*curves[name], color="grey", alpha=0.4, linewidth=0.8)
+                axes.plot(*column_means(axes, *curves[name], width=THIN), color="grey", alpha=0.4, linewidth=THIN)
         bands = []
         for i, (group, names) in enumerate(self.groups.items()):
             there = [name for name in names if name in curves]
             alpha = max(0.1, min(0.6, 6 / max(len(there), 1)))
             for number, name in enumerate(there[:: -(-len(there) // MOST_LINES) or 1]):
                 colour, label = (f"C{number}", name) if alone else (f"C{i}", None)
-                axes.plot(*curves[name], color=colour, alpha=alpha, linewidth=0.8, label=label)
+                seen = column_means(axes, *curves[name], width=THIN)
+                axes.plot(*seen, color=colour, alpha=alpha, linewidth=THIN, label=label)
             if there and (not alone or len(there) > 1):
                 bands.append((group, [curves[name] for name in there], "black" if alone else f"C{i}"))
         low, high = axes.get_ylim()
@@ -127,7 +132,7 @@ class EnsemblePlot(Analysis):
         # Of two members a band is so wide that no line could be told from another: it is cut off.
         with_bands = axes.get_ylim()
         axes.set_ylim(max(with_bands[0], low - (high - low) / 2), min(with_bands[1], high + (high - low) / 2))
-        axes.legend(fontsize="small")
+        draw_legend(axes)
 
     def _band(self, group: str, curves: Sequence[Curve], colour: str, axes: Any) -> None:
         """Draw the mean of a group, with its limits, at the places at which all of its members have figures."""
@@ -137,9 +142,10 @@ class EnsemblePlot(Analysis):
             axes.plot([], [], color=colour, label=members)
             return
         found = means_of(values, self.level)
-        label = f"{group}: mean of {len(curves)}, {100 * self.level:g} %"
-        axes.plot(xs, found["mean"], color=colour, linewidth=1.5, label=label)
-        axes.fill_between(xs, found["low"], found["high"], color=colour, alpha=0.2, linewidth=0)
+        label = f"{group}: mean of {len(curves)}, {100 * self.level:g} % interval"
+        xs, mean, low, high = column_means(axes, xs, *(found[name] for name in ("mean", "low", "high")))
+        axes.plot(xs, mean, color=colour, linewidth=1.5, label=label)
+        axes.fill_between(xs, low, high, color=colour, alpha=0.2, linewidth=0, label=label)
 
     def _points(self, keys: Mapping[str, list[Any]], figures: Mapping[str, Any], names: list[str], axes: Any) -> None:
         """Draw a point for each member, and beside them the mean of their group with its limits, row by row."""
@@ -157,16 +163,15 @@ class EnsemblePlot(Analysis):
                 errors = np.abs(np.array([found["low"], found["high"]]) - found["mean"])
                 some = np.isfinite(errors).all(axis=0)
                 bars = {"fmt": "s", "color": f"C{i}", "markersize": 4, "capsize": 3}
-                label = f"{group}: mean, {100 * self.level:g} %"
+                label = f"{group}: mean, {100 * self.level:g} % interval"
                 axes.errorbar(aside[some], found["mean"][some], errors[:, some], label=label, **bars)
         labels = [" ".join(map(str, row)) for row in zip(*keys.values(), strict=True)] if several else list(self.groups)
         shown = range(0, len(labels), -(-len(labels) // MOST_LABELS))
-        axes.set_xticks(shown, [labels[at] for at in shown])
+        axes.set_xticks(shown, [labels[at] for at in shown], rotation=90 if several else 0)
         axes.set_xlim(-0.5, len(labels) - 0.5)
         if several:
             axes.set_xlabel(", ".join(keys))
-        if self.level is not None:
-            axes.legend(fontsize="small")
+        draw_legend(axes)
 
 
 def _floats(table: Table, name: str) -> Any:

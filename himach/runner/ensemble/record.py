@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from himach.files import content_digest
+from himach.io.remote.url import absolute, named
 from himach.opening.member import Member
 from himach.opening.options import Job
 from himach.output.record import DatasetRecord, MemberRecord, Record, Reused, Times
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ensemble_record"]
 
 #: What of a member's record is of it alone.
-OF_MEMBERS = ("planning", "uncertainty", "live", "files")
+OF_MEMBERS = ("system", "planning", "uncertainty", "live", "files")
 #: Phases whose times of a rank's members are added up.
 PHASES = ("zazen", "map", "shuffle", "reduce", "finish")
 
@@ -52,12 +55,14 @@ def ensemble_record(
     whole = {
         **{name: value for name, value in first.items() if name not in OF_MEMBERS},
         **job.recorded(),
-        "trajectory": [str(path) for member in members for path in member.trajectories],
-        "topology": None if job.topology is None else str(job.topology),
+        "trajectory": [named(path) for member in members for path in member.trajectories],
+        "topology": None if job.topology is None else named(job.topology),
         "pairs_directory": None if job.pairs is None else str(job.pairs),
         "dataset": _dataset(done),
+        "digests": {**first["digests"], **_topologies(members)},
         "ensemble": [_member(member, run) for member, run in zip(members, ran, strict=True)],
         "frames": sum(one["frames"] for one in done),
+        "faulty": {kind: sum(one["faulty"][kind] for one in done) for kind in ("damaged", "missing")},
         "reused": _reused(done),
         "ranks": world.comm.size,
         "nodes": len(world.nodes),
@@ -75,7 +80,6 @@ def ensemble_record(
         "times": Times(
             start=times[0].isoformat(timespec="milliseconds"), end=times[1].isoformat(timespec="milliseconds")
         ),
-        "units": {},
     }
     return cast(Record, whole)
 
@@ -93,6 +97,13 @@ def _dataset(done: Sequence[Mapping[str, Any]]) -> DatasetRecord:
     )
 
 
+def _topologies(members: Sequence[Member]) -> dict[str, str]:
+    """Return the digests of the topologies of members, by their paths."""
+    given = [member.topology for member in members if member.topology is not None]
+    paths = dict.fromkeys(absolute(path) for path in given)
+    return {path: content_digest(path) for path in paths if os.path.isfile(path)}
+
+
 def _reused(done: Sequence[Mapping[str, Any]]) -> Reused:
     reasons = dict.fromkeys(one["reused"]["reason"] for one in done)
     return Reused(
@@ -101,10 +112,10 @@ def _reused(done: Sequence[Mapping[str, Any]]) -> Reused:
 
 
 def _member(member: Member, run: MemberRun) -> MemberRecord:
-    return MemberRecord(
+    record = MemberRecord(
         name=member.name,
-        trajectory=[str(path) for path in member.trajectories],
-        topology=None if member.topology is None else str(member.topology),
+        trajectory=[*map(named, member.trajectories)],
+        topology=None if member.topology is None else named(member.topology),
         group=member.group,
         start=member.start,
         stop=member.stop,
@@ -115,3 +126,6 @@ def _member(member: Member, run: MemberRun) -> MemberRecord:
         fingerprint=run.record["dataset"]["fingerprint"] if run.record else None,
         error=None if run.error is None else str(run.error),
     )
+    if run.record:
+        record["system"] = run.record["system"]
+    return record

@@ -8,31 +8,30 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from himach.checkpoint.directory import LOCK
-from himach.errors import TimeUpError, UsageError
-from himach.launch.memory import MIN_LIMIT_BYTES, default_memory
+from himach.errors import UsageError
 from himach.locks import HeldError, Lock
-from himach.opening.member import Member
+from himach.opening.member import Member, some_of
 from himach.opening.member_table import members_of
 from himach.opening.options import Job
-from himach.output.names import lasting_name
-from himach.parallel.collective import Meeting, is_everywhere, on_first_rank
-from himach.parallel.communicator import World, alone
-from himach.parallel.progress import Progress
+from himach.output.record import Planning
+from himach.parallel.collective import on_first_rank
+from himach.parallel.communicator import World
+from himach.planning.observed import observed_members
 from himach.runner import rank
-from himach.runner.ensemble.distribution import distribute
+from himach.runner.ensemble.distribution import each_member
 from himach.runner.ensemble.join import joined
 from himach.runner.ensemble.member_run import MemberRun, MemberRunner
 from himach.runner.ensemble.plot import EnsemblePlot
 from himach.runner.ensemble.record import PHASES, ensemble_record
+from himach.runner.methods_text import with_groups
 from himach.runner.outcome_place import OutcomePlace, outcome_place
 from himach.runner.rank import Common, Done, stages
 
@@ -40,13 +39,6 @@ if TYPE_CHECKING:
     from himach.opening.dataset import Assemble
 
 __all__ = ["perform"]
-
-#: Names of members that a warning says.
-MOST_NAMED = 5
-
-#: It is looked for what map() changes in a rank's members up to the first that does not fail, then in every so-manieth:
-#: a look takes as long as a hundred frames.
-GUARDED = 10
 
 Runs = Mapping[int, MemberRun]
 
@@ -78,10 +70,15 @@ def perform(
             raise UsageError("features are files: name a directory for them (out)")
         lock = on_first_rank(comm, partial(_make_place, job, place))
         try:
-            runner = MemberRunner(job, place, started, assemble, Common(open_store(comm, job.cache)), comm.size > 1)
-            ran = _run_members(world, runner, members)
+            common = Common(open_store(comm, job.cache))
+            runner = MemberRunner(
+                job, place, members, world.node.size, started, assemble, common, travels=comm.size > 1
+            )
+            common.seen.began = time.time() - started
+            ran = each_member(world, job, members, runner.run, place.quiet)
+            planning = observed_members(world, common.seen)
             told = comm.gather((ran, _phases(ran)))
-            done = on_first_rank(comm, partial(_conclude, world, job, members, told, started, place))
+            done = on_first_rank(comm, partial(_conclude, world, job, members, told, planning, started, place))
         finally:
             if lock is not None:
                 with suppress(OSError):
@@ -106,40 +103,6 @@ def _make_place(job: Job, place: OutcomePlace) -> Lock | None:
         raise UsageError(f"pairs {folder} cannot be kept there ({error.strerror}); name another directory") from None
 
 
-def _run_members(world: World, runner: MemberRunner, members: Sequence[Member]) -> Runs:
-    """Run every member, all ranks together or this one alone; return what came of those of this rank (collective)."""
-    comm = world.comm
-    folders = [lasting_name(member.name) for member in members]
-    memory = int(runner.job.memory or default_memory())
-    lone = replace(alone(), name=world.name, nodes=(world.name,), library=world.library)
-    meeting = Meeting(comm)
-    ran: dict[int, MemberRun] = {}
-
-    def run_own(display: Progress) -> None:
-        for at in shared.mine():
-            runner.common.guarded = not runner.told or at % GUARDED == 0
-            ran[at] = runner.run(lone, members[at], folders[at], max(MIN_LIMIT_BYTES, memory // world.node.size))
-            display(len(ran))
-            meeting.look()
-
-    shared = distribute(world, runner.job, members)
-    progress = Progress(comm, len(members), sys.stderr, runner.place.quiet, "member")
-    try:
-        with rank.freed(comm, shared), rank.one_thread(), progress as display:
-            for at in shared.together:
-                came = runner.run(world, members[at], folders[at], memory)
-                if comm.rank == 0:  # it has what came of it
-                    ran[at] = came
-                    display(len(ran))
-            meeting.together(partial(run_own, display))
-    except TimeUpError as error:
-        if comm.size > 1 and not is_everywhere(error):
-            raise
-        done = comm.allreduce(len(ran))
-        raise TimeUpError(f"{done} of {len(members)} members are done; of the first that is not, {error}") from error
-    return ran
-
-
 def _phases(ran: Runs) -> dict[str, float]:
     """Return the seconds of each phase, of all members of this rank."""
     return {name: sum(run.record["seconds"][name] for run in ran.values() if run.record) for name in PHASES}
@@ -150,6 +113,7 @@ def _conclude(
     job: Job,
     members: Sequence[Member],
     told: Sequence[tuple[Runs, Mapping[str, float]]],
+    planning: Planning,
     started: float,
     place: OutcomePlace,
 ) -> Done:
@@ -166,6 +130,9 @@ def _conclude(
     phases = {name: max(seconds[name] for _, seconds in told) for name in PHASES}
     record = ensemble_record(world, job, members, ran, started, phases)
     record["warnings"] = list(place.said)
+    record["analyses"] = with_groups(record["analyses"], map(stages, job.analyses), level)
+    record["units"] = rank.units(place.labels, outcomes)
+    record["planning"] = planning
     plots = [EnsemblePlot.of(owners, level) for _ in outcomes]
     if place.path is not None:
         staged = [file for run in ran for file in run.files]
@@ -198,5 +165,4 @@ def _warn(members: Sequence[Member], ran: Sequence[MemberRun], earlier: Mapping[
         if len(names) > 1:
             whose.setdefault(f"these are the same frames, and count as {len(names)} members", []).extend(names)
     for text, names in whose.items():
-        more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-        warnings.warn(f"{', '.join(names[:MOST_NAMED])}{more}: {text}", stacklevel=2)
+        warnings.warn(f"{some_of(names)}: {text}", stacklevel=2)

@@ -58,7 +58,7 @@ def pairs_between(world: World, named: Path | None, out: Path | None, quiet: boo
 
     try:
         path = on_first_rank(comm, make, share=True)
-        if not all(comm.allgather(path is not None and os.path.exists(path / LOCK))):
+        if comm.allreduce(path is not None and os.path.exists(path / LOCK)) < comm.size:
             path = None
         if path is None and not quiet and comm.rank == 0:
             say(

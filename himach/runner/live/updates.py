@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.io.push.address import EngineAddress
+from himach.io.remote.url import refuse_urls
 from himach.io.store.sizes import parse_size
 from himach.launch.preload import preload
 from himach.opening.options import LiveOptions, RunOptions
@@ -94,6 +95,7 @@ def check_live(asked: RunOptions, live: LiveOptions) -> None:
             "an ensemble is of frames that are there: follow each simulation by a run of its own, and run the ensemble "
             "over what they leave"
         )
+    refuse_urls(asked.trajectories, "such files are not followed while they grow; run again when it is whole")
     engine = _engine(asked)
     if engine is None:
         for name in ("dataset", "buffer", "stride_when_late"):
@@ -307,7 +309,7 @@ class _Watching:
         return len(range(*slice(self._asked.start, stop, self._asked.step).indices(stop)))
 
     def _interrupted_anywhere(self) -> bool:
-        return any(self._comm.allgather(self._interrupted.is_set()))
+        return bool(self._comm.allreduce(self._interrupted.is_set()))
 
     def _look(self) -> FramesSoFar:
         feed = self._feed

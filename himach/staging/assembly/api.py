@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from himach.errors import HimachError, UsageError
+from himach.io.remote.url import is_url
 from himach.io.store.place import open_chosen
 from himach.io.store.quota import check_quota, chosen_quota
 from himach.io.store.store import Store, StoreError
@@ -17,7 +18,8 @@ from himach.parallel.communicator import World
 
 if TYPE_CHECKING:
     from himach.io.server.served_store import ServedStore
-    from himach.opening.options import DatasetRequest, StageOptions
+    from himach.opening.options import DatasetRequest
+    from himach.staging.options import StageOptions
 
 __all__ = ["Assembling", "assemble_for_run", "assemble_here", "assemble_pushed"]
 
@@ -31,7 +33,9 @@ def assemble_for_run(world: World, store: Store | ServedStore | None, asked: Dat
 
     Where a store has no room, the run goes on with what there is.
     """
-    if len(asked.trajectories) != 1 or asked.cache == "off" or os.path.isabs(asked.trajectories[0]):
+    if len(asked.trajectories) != 1 or asked.cache == "off":
+        return []
+    if os.path.isabs(asked.trajectories[0]) or is_url(asked.trajectories[0]):
         return []
     if world.comm.bcast(os.path.exists(os.path.expanduser(asked.trajectories[0]))):
         return []
@@ -49,7 +53,7 @@ def assemble_pushed(world: World, store: Store | ServedStore | None, name: str) 
         done = assemble(world, own, name)
     except HimachError as error:
         # All ranks go on, or none, though what they raise need not be of one class; where others wait, all must end.
-        if not is_everywhere(error) or not all(world.comm.allgather(isinstance(error, StoreError))):
+        if not is_everywhere(error) or world.comm.allreduce(isinstance(error, StoreError)) < world.comm.size:
             raise
         return [f"not all slices of {name} were put together: {error}"]
     return [f"{name}: {done}"] if done.absent or done.aside is not None else []

@@ -1,12 +1,19 @@
-"""Which shards belong to which rank; blocks and tables between ranks that are threads."""
+"""Which shards belong to which rank, and when they travel; blocks and tables between ranks that are threads."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from support.threads import ThreadRank, on_threads
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.threads import ThreadComm, run_ranks
 
 from himach.engine.pairs.block import SHARDS, Form, by_shard, objects, shards_for
 from himach.engine.shuffle import exchange
 from himach.engine.shuffle.exchange import Exchange, shards_of
+from himach.engine.shuffle.waves import plan_waves
 from himach.engine.stamps.table import FrameTable
 
 
@@ -45,50 +52,133 @@ def told(blocks, table):
     return columns, {name: column.tobytes() for name, column in table.columns().items()}
 
 
-class Counting(ThreadRank):
-    """Counts whom this rank has asked to send or receive since it waited, and the bytes of messages."""
+class Counting(ThreadComm):
+    """Counts what this rank sends, and from how many it has asked to receive since it waited."""
 
     def __init__(self, comm):
-        super().__init__(comm._shared, comm.rank)
-        self.asked, self.most, self.largest = set(), 0, 0
+        super().__init__(comm.group, comm.rank)
+        self.opened = comm.opened
+        self.sent, self.asked, self.most = [], set(), 0
 
     def Isend(self, buf, dest, tag=0):
-        self.largest = max(self.largest, len(buf[0]))
-        return self._counted("to", dest, super().Isend(buf, dest, tag))
+        self.sent.append(dest)
+        return super().Isend(buf, dest, tag)
 
     def Irecv(self, buf, source, tag):
-        return self._counted("from", source, super().Irecv(buf, source, tag))
-
-    def _counted(self, way, other, request):
-        self.asked.add((way, other))
+        self.asked.add(source)
         self.most = max(self.most, len(self.asked))
+        request = super().Irecv(buf, source, tag)
         wait = request.wait
         request.wait = lambda: (wait(), self.asked.clear())
         return request
 
 
-@pytest.mark.parametrize("size", [2, 3, 8])
+MOVES = 3
+
+
+def moved(world, rows):
+    """Move blocks and tables between all ranks, some times over; return what this rank's communicator counted."""
+    size, rank = world.comm.size, world.comm.rank
+    counting = Counting(world.comm)
+    moves = Exchange(replace(world, comm=counting))
+    kept = []
+    for times in range(MOVES):
+        outgoing = [made(rank, other, times * rows) for other in range(size)]
+        given = sum(len(blocks) > 0 for blocks, _ in outgoing[:rank] + outgoing[rank + 1 :])
+        before = moves.sent
+        blocks, tables = moves.move([blocks for blocks, _ in outgoing], [table for _, table in outgoing])
+        assert (moves.sent > before) == (given > 0)
+        for sender in range(size):
+            expected, table = made(sender, rank, times * rows)
+            assert told(blocks[sender], tables[sender]) == told(expected, table if expected else tables[sender])
+            assert len(tables[sender]) == len(table)
+            kept += [
+                (one.plain_values(), other.plain_values())
+                for one, other in zip(blocks[sender][1:], expected[1:], strict=True)
+            ]  # objects, which are nobody else's
+    blocks, tables = moves.move([made(rank, other, rows)[0] for other in range(size)])
+    assert not tables
+    assert [len(some) for some in blocks] == [len(made(sender, rank, rows)[0]) for sender in range(size)]
+    moves.close()
+    assert all(repr(one) == repr(other) for one, other in kept)
+    return counting
+
+
+@pytest.mark.parametrize("nodes", ["a", "aa", "ab", "ababb", "abcdefg", "aaaaabbb", "abbccccccc"])
 @pytest.mark.parametrize("rows", [60, 1500])
-def test_blocks_and_tables_reach_their_ranks(monkeypatch, size, rows):
-    monkeypatch.setattr(exchange, "MESSAGE_BYTES", 1 << 14)
-    monkeypatch.setattr(exchange, "SMALL_COLUMN_BYTES", 1 << 10)
+def test_blocks_and_tables_reach_their_ranks(monkeypatch, nodes, rows):
     monkeypatch.setattr(exchange, "MAX_PARTNERS", 2)
+    check_messages(nodes, run_ranks(nodes, lambda world: moved(world, rows)))
 
-    def work(comm):
-        counting = Counting(comm)
-        moves = Exchange(counting)
-        for _ in range(2):
-            outgoing = [made(comm.rank, other, rows) for other in range(size)]
-            blocks, tables = moves.move([blocks for blocks, _ in outgoing], [table for _, table in outgoing])
-            for sender in range(size):
-                expected, table = made(sender, comm.rank, rows)
-                assert told(blocks[sender], tables[sender]) == told(expected, table if expected else tables[sender])
-                assert len(tables[sender]) == len(table)
-        blocks, tables = moves.move([made(comm.rank, other, rows)[0] for other in range(size)])
-        assert not tables
-        assert [len(some) for some in blocks] == [len(made(sender, comm.rank, rows)[0]) for sender in range(size)]
-        return counting.most, counting.largest
 
-    for most, largest in on_threads(size, work):
-        assert most <= 2 * 2  # two to send to, two to receive from
-        assert largest <= 1 << 14
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from("abcde"), min_size=1, max_size=9), st.integers(0, 600))
+def test_any_ranks_on_any_nodes(nodes, rows):
+    check_messages(nodes, run_ranks(nodes, lambda world: moved(world, rows)))
+
+
+def check_messages(nodes, counted):
+    """A message from each node to each other one for every move, from its ranks in turns."""
+    n = len(set(nodes))
+    pairs = Counter((nodes[rank], nodes[dest]) for rank, comm in enumerate(counted) for dest in comm.sent)
+    assert pairs == {(a, b): MOVES + 1 for a in set(nodes) for b in set(nodes) if a != b}
+    for rank, comm in enumerate(counted):
+        assert len(comm.sent) <= (MOVES + 1) * -(-(n - 1) // list(nodes).count(nodes[rank]))
+        assert comm.most <= exchange.MAX_PARTNERS
+
+
+def test_64_ranks_of_4_nodes_send_a_message_a_wave_for_each_two_nodes():
+    nodes = [f"n{rank * 7 % 4}" for rank in range(64)]
+    counted = run_ranks(nodes, lambda world: moved(world, 30))
+    assert sum(len(comm.sent) for comm in counted) == 4 * 3 * (MOVES + 1)
+
+
+@pytest.mark.parametrize(("limit", "waves"), [(1000, 1), (40, 1), (39, 2), (20, 2), (10, 4)])
+def test_ranks_of_a_node_get_equal_parts_of_a_wave(limit, waves):
+    (planned,) = plan_waves(np.full(64, 10), {}, [16], limit)
+    assert len(planned) == waves
+    parts = [np.diff(span.cuts).tolist() for (span,) in planned]
+    assert parts == [[4 // waves] * 16] * waves
+    assert planned[0][0].cuts[0] == 0 and planned[-1][0].cuts[-1] == 64
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=16, max_size=16),
+    st.lists(st.integers(1, 4), min_size=1, max_size=4).filter(lambda ranks: sum(ranks) <= 16),
+    st.integers(1, 40),
+    st.dictionaries(st.integers(0, 15), st.lists(st.integers(0, 9), min_size=4, max_size=4), max_size=3),
+)
+def test_waves_take_every_shard_once_to_a_rank_of_its_node(sizes, ranks, limit, finer):
+    """Counted shard by shard; a shard that travels in parts has the bytes of its parts."""
+    sizes = np.array(sizes)
+    finer = {shard: np.array(parts) for shard, parts in finer.items()}
+    for shard, parts in finer.items():
+        sizes[shard] = parts.sum()
+    units = [
+        (shards, number, nbytes)
+        for shard in range(16)
+        for shards, number, nbytes in (
+            [(64, 4 * shard + part, nbytes) for part, nbytes in enumerate(finer[shard].tolist())]
+            if shard in finer
+            else [(16, shard, int(sizes[shard]))]
+        )
+    ]
+    seats = [node for node, here in enumerate(ranks) for _ in range(here)]
+    owners = [seats[shard * len(seats) // 16] for shard in range(16)]
+    seen = Counter()
+    for node, waves in enumerate(plan_waves(sizes, finer, ranks, limit)):
+        of_node = sum(nbytes for shards, number, nbytes in units if owners[16 * number // shards] == node)
+        for wave in waves:
+            got = [[] for _ in range(ranks[node])]
+            for cuts, shards in wave:
+                assert len(cuts) == ranks[node] + 1 and cuts == sorted(cuts)
+                for mine, (start, stop) in zip(got, pairwise(cuts), strict=True):
+                    mine += [unit for unit in units if unit[0] == shards and start <= unit[1] < stop]
+            for mine in got:
+                assert len({shards for shards, _, _ in mine}) <= 1
+                assert sum(nbytes for _, _, nbytes in mine) <= limit or sum(nbytes > 0 for *_, nbytes in mine) == 1
+                seen.update((shards, number) for shards, number, nbytes in mine if nbytes)
+                assert all(owners[16 * number // shards] == node for shards, number, _ in mine)
+        if waves and not finer and of_node <= limit:
+            assert len(waves) == 1
+    assert seen == {(shards, number): 1 for shards, number, nbytes in units if nbytes}

@@ -40,7 +40,7 @@ def run(memory):
     raws = made_up(range(FRAMES))
     queue = iter(tasks(FRAMES, alone().comm, 2, 20))
     return run_pass(
-        alone().comm,
+        alone(),
         [[Heavy()]],
         Work(
             range(FRAMES),

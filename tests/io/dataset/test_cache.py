@@ -196,6 +196,9 @@ def test_damaged_segment(tmp_path, place):
     segment.write_bytes(content)
     _, damaged = both(trajectory, topology, place)
     assert 0 < from_origin(damaged) < from_origin(without)
+    lost = without.record["frames"] * from_origin(damaged) / from_origin(without)
+    assert damaged.record["faulty"] == {"damaged": round(lost), "missing": 0}
+    assert without.record["faulty"] == {"damaged": 0, "missing": 0}
     analyse(trajectory, topology, cache=place)
     assert from_origin(both(trajectory, topology, place)[1]) == 0  # kept anew
 

@@ -26,12 +26,12 @@ from himach.io.dataset import origin_stamp
 from himach.io.dataset.lookup import dataset_name
 from himach.io.frame_source import WHOLE
 from himach.io.trajectory.origin import Origin
-from himach.opening.options import StageOptions
 from himach.parallel.communicator import alone
+from himach.staging.options import StageOptions
 from himach.staging.stage import stage
 
 CHANGES = ["overwrite", "overwrite", "disguise", "disguise", "replace", "cut", "remove", "grow", "touch"]
-NAMES = ["md.trr", "md.xtc", "md.dcd", "md.ncdf", "md.xyz"]
+NAMES = ["md.trr", "md.xtc", "md.dcd", "md.ncdf", "md.xyz", "md.h5md"]
 MIDDLE = 20
 
 

@@ -14,8 +14,8 @@ from himach.io.dataset.origin_stamp import VERSION, OriginStamp
 from himach.io.store.store import Store
 from himach.io.trajectory.origin import open_origin
 from himach.opening.description import describe
-from himach.opening.options import StageOptions
 from himach.parallel.communicator import alone
+from himach.staging.options import StageOptions
 from himach.staging.stage import stage
 
 

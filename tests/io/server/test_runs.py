@@ -149,6 +149,7 @@ def test_frames_that_were_never_pushed_are_named_and_left_out(run_server, key, r
     with contextlib.nullcontext() if ranks else pytest.warns(UserWarning, match=said):  # spawned ranks print it
         found = himach.run(analysis, "run8", PSF, cache=str(running.place), ranks=ranks)
     assert found.record["frames"] == len(held) and found.record["dataset"]["frames"] == 90
+    assert found.record["faulty"] == {"damaged": 0, "missing": 6}
     places = np.array(held) - 3
     np.testing.assert_array_equal(found.outcome["rmsd"]["rmsd"], np.array(expected["rmsd"])[places])
     np.testing.assert_array_equal(found.outcome["rmsd"]["time_ps"], np.array(expected["time_ps"])[places])

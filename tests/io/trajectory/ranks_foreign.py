@@ -23,7 +23,7 @@ NAMES = (
         "CPPTRAJ_TRAJ",
     ),
     *("LAMMPSDUMP_chain1", "LAMMPSDUMP_non_linear", "PDB_cm", "PDB_mc_gz", "PDB_multiframe", "TRC_TRAJ1_VAC"),
-    *("mol2_comments_header",),
+    *("mol2_comments_header", "H5MD_energy"),
 )
 
 

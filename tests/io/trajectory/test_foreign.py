@@ -14,6 +14,8 @@ from .foreign import Foreign, differences, seen, trajectories
 
 #: In one process, which reads them all by MDAnalysis once.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+#: In which all of them are run: each takes a minute or two.
+PARTS = 5
 
 
 def orders(n_frames: int) -> list[range]:
@@ -57,8 +59,9 @@ def test_every_first_frame_after_the_pickle():
     assert not wrong, "\n".join(wrong)
 
 
-def test_runs_cached_or_not(tmp_path):
-    several = [one for one in trajectories() if len(one.frames) > 1]
+@pytest.mark.parametrize("part", range(PARTS))
+def test_runs_cached_or_not(tmp_path, part):
+    several = [one for one in trajectories() if len(one.frames) > 1][part::PARTS]
     wrong = [text for one in several for text in differences(one, tmp_path)]
     assert not wrong, "\n".join(wrong)
 

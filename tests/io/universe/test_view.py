@@ -10,6 +10,7 @@ from MDAnalysis import transformations
 from MDAnalysisTests import datafiles as data
 from support.io_samples import FORMATS, copied, make
 
+import himach
 from himach.errors import AnalysisError
 from himach.frame import RawFrame
 from himach.io.trajectory.origin import open_origin
@@ -275,3 +276,43 @@ def test_no_file_appears(tmp_path):
     view = View(load_topology(topology, origin), origin, range(10), next(origin.read([0])))
     view.universe.copy()
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_positions_at_is_for_setup(tmp_path):
+    class Reference(himach.Analysis):
+        def setup(self, universe):
+            self.found = [universe.trajectory.positions_at(number) for number in (49, -1)]
+            self.trajectory = universe.trajectory
+
+        def map(self, frame):
+            yield 0, self.found[0][0]
+            if frame.number == 3:
+                self.trajectory.positions_at(0)
+
+        def reduce(self, key, series):
+            return series.values[0]
+
+        def finish(self, results):
+            return {"found": results[0]}
+
+    universe = mda.Universe(data.PSF, data.DCD)
+    result = himach.run(Reference(), data.DCD, data.PSF, stop=2, cache="off")
+    universe.trajectory[49]
+    np.testing.assert_array_equal(result["found"], universe.atoms.positions[0])
+    with pytest.raises(himach.AnalysisError, match="cannot be moved to other frames"):
+        himach.run(Reference(), data.DCD, data.PSF, stop=5, cache="off")
+
+
+def test_positions_at_needs_a_frame_that_is_there():
+    class Reference(himach.Analysis):
+        def setup(self, universe):
+            universe.trajectory.positions_at(98)
+
+        def map(self, frame):
+            yield 0, 0
+
+        def reduce(self, key, series):
+            return 0
+
+    with pytest.raises(himach.UsageError, match="no frame 98, the trajectory has 98"):
+        himach.run(Reference(), data.DCD, data.PSF, cache="off")

@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels.situations import situations
+from MDAnalysis.analysis.align import rotation_matrix
 from MDAnalysis.lib.distances import apply_PBC
 from MDAnalysis.lib.mdamath import triclinic_vectors
 from MDAnalysisTests.datafiles import TPR, XTC
 
 import himach
-from himach.kernels import centers, unwrap, wrap
+from himach.kernels import centers, move, superposition, unwrap, wrap
 
 
 @settings(max_examples=200)
@@ -19,6 +20,66 @@ from himach.kernels import centers, unwrap, wrap
 def test_wrap_is_apply_pbc(situation):
     if situation.box is not None:
         np.testing.assert_array_equal(wrap(situation.a, situation.box), apply_PBC(situation.a, situation.box))
+
+
+@settings(max_examples=60)
+@given(situations(), st.integers(0, 2**32 - 1), st.integers(250, 600), st.floats(0.1, 5))
+def test_wrap_of_many_atoms_is_apply_pbc(situation, seed, n, periods):
+    """Blocks of atoms, of which some, all or none are further away than one period."""
+    if situation.box is not None:
+        random = np.random.default_rng(seed)
+        positions = ((random.random((n, 3)) * 2 - 1) * periods * situation.box[:3].max()).astype(np.float32)
+        expected = apply_PBC(positions, situation.box)
+        np.testing.assert_array_equal(wrap(positions, situation.box), expected)
+        assert wrap(positions, situation.box, out=positions) is positions
+        np.testing.assert_array_equal(positions, expected)
+
+
+@settings(max_examples=60)
+@given(situations(), st.integers(0, 2**32 - 1))
+def test_wrap_by_groups_is_of_whole_periods(situation, seed):
+    """Groups in any order: their centres come into the box; those that are in it stay to the last bit."""
+    if situation.box is None:
+        return
+    random = np.random.default_rng(seed)
+    groups = random.integers(0, 300, 900)
+    positions = (random.normal(0, 2, (900, 3)) * situation.box[:3].max()).astype(np.float32)
+    found = wrap(positions, situation.box, groups)
+    middles = centers(found, groups)
+    vectors = triclinic_vectors(situation.box).astype(np.float64)
+    periods = (found - positions.astype(np.float64)) @ np.linalg.inv(vectors)
+    np.testing.assert_allclose(periods, np.rint(periods), atol=2e-3)
+    inside = middles[np.unique(groups)] @ np.linalg.inv(vectors)
+    assert inside.min() > -2e-3 and inside.max() < 1 + 2e-3
+    stay = np.rint(periods).any(axis=1) == 0
+    np.testing.assert_array_equal(found[stay], positions[stay])
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 70), st.integers(0, 2**32 - 1), st.booleans())
+def test_move(n, seed, turned):
+    """To the last bit the obvious sums, into a new array or in place."""
+    random = np.random.default_rng(seed)
+    positions = random.normal(0, 30, (n, 3)).astype(np.float32)
+    rotation, shift = random.normal(size=(3, 3)) if turned else None, random.normal(0, 50, 3)
+    x, y, z = positions.T.astype(np.float64)
+    rows = np.eye(3) if rotation is None else rotation
+    expected = np.stack([a * x + b * y + c * z + by for (a, b, c), by in zip(rows, shift, strict=True)], axis=1)
+    np.testing.assert_array_equal(move(positions, shift, rotation), expected.astype(np.float32))
+    assert move(positions, shift, rotation, out=positions) is positions
+    np.testing.assert_array_equal(positions, expected.astype(np.float32))
+
+
+def test_move_lays_a_structure_over_another(adk):
+    atoms = adk.select_atoms("name CA")
+    mobile = atoms.positions
+    adk.trajectory[7]
+    fixed = atoms.positions
+    adk.trajectory[3]
+    rotation, shift = superposition(mobile, fixed)
+    matrix, _ = rotation_matrix(mobile - mobile.mean(axis=0), fixed - fixed.mean(axis=0))
+    expected = (mobile - mobile.mean(axis=0)) @ matrix.T + fixed.mean(axis=0)
+    np.testing.assert_allclose(move(mobile, shift, rotation), expected, atol=2e-4)
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +161,10 @@ def test_unwrap_of_chains(situation, seed):
     bonds = np.column_stack([np.arange(len(chain) - 1), np.arange(1, len(chain))])
     found = unwrap(wrap(chain, situation.box), bonds, situation.box)
     np.testing.assert_allclose(np.diff(found, axis=0), np.diff(chain, axis=0), atol=2e-3)
+    chain = chain.astype(np.float32)  # that is whole, and stays so to the last bit
+    steps = np.abs(np.diff(chain.astype(np.float64), axis=0))
+    if np.all(steps < np.diagonal(triclinic_vectors(situation.box)) / 2):
+        assert unwrap(chain, bonds, situation.box, out=chain.copy()).tobytes() == chain.tobytes()
 
 
 @settings(max_examples=100)
@@ -117,6 +182,7 @@ def test_unwrap_moves_by_whole_periods(situation):
 
 
 SOME, BOX = np.zeros((3, 3)), [9, 9, 9, 90, 90, 90]
+FOUR = np.zeros((4, 3), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +193,14 @@ SOME, BOX = np.zeros((3, 3)), [9, 9, 9, 90, 90, 90]
         (lambda: centers(SOME, [0.5, 1, 1]), "groups must be integers"),
         (lambda: centers(SOME, None, [1]), r"weights must have the shape \(3,\)"),
         (lambda: wrap(SOME, None), "there is no box"),
+        (lambda: wrap(SOME, BOX, out=np.zeros((3, 3))), r"out must be a contiguous array of float32 .* \(3, 3\)"),
+        (lambda: unwrap(SOME, [[0, 1]], BOX, out=np.zeros((2, 3), np.float32)), "out must be a contiguous array"),
+        (lambda: move(SOME, [0, 0, 0], out=np.zeros((6, 3), np.float32)[::2]), "out must be a contiguous array"),
+        (lambda: move(FOUR[:-1], [0, 0, 0], out=FOUR[1:]), "out lies in part where positions do"),
+        (lambda: wrap(FOUR[1:], BOX, out=FOUR[:-1]), "out lies in part where positions do"),
+        (lambda: unwrap(FOUR[1:], [[0, 1]], BOX, out=FOUR[:-1]), "out lies in part where positions do"),
+        (lambda: move(SOME, [0, 0]), r"shift must have the shape \(3,\), not \(2,\)"),
+        (lambda: move(SOME, [0, 0, 0], np.eye(4)), r"rotation must have the shape \(3, 3\), not \(4, 4\)"),
         (lambda: unwrap(SOME, [[0, 3]], BOX), "bonds are between atoms 0 to 2, not 0 to 3"),
         (lambda: unwrap(SOME, [0, 1], BOX), r"bonds must be an array of shape \(m, 2\)"),
     ],

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from MDAnalysis.analysis import rms
+from MDAnalysis.analysis import align, rms
 from MDAnalysisTests.datafiles import DCD, PSF
 
 import himach
+from himach import kernels
 from himach.kernels import rmsd
 
 seeds = st.integers(0, 2**32 - 1)
@@ -83,3 +84,22 @@ SOME = np.zeros((3, 3), np.float32)
 def test_refusals(arguments, message):
     with pytest.raises(himach.UsageError, match=message):
         rmsd(*arguments)
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 40), weighed=st.booleans())
+def test_superposition_against_mdanalysis(seed, n, weighed):
+    random = np.random.default_rng(seed)
+    reference, positions = random.normal(0, 5, (2, n, 3)).astype(np.float32)
+    weights = random.uniform(0.5, 2, n) if weighed else None
+    rotation, shift = kernels.superposition(positions, reference, weights)
+    np.testing.assert_allclose(rotation @ rotation.T, np.eye(3), atol=1e-12)
+    assert np.linalg.det(rotation) == pytest.approx(1)
+    moved = positions @ rotation.T + shift
+    found = np.sqrt(np.average(((moved - reference) ** 2).sum(axis=1), weights=weights))
+    assert found == pytest.approx(kernels.rmsd(positions, reference, weights), abs=1e-5)
+    if n > 3:
+        away = positions - np.average(positions, axis=0, weights=weights)
+        fixed = reference - np.average(reference, axis=0, weights=weights)
+        expected, _ = align.rotation_matrix(away, fixed, weights=weights)
+        np.testing.assert_allclose(rotation, expected, atol=1e-4)

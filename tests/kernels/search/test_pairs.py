@@ -134,6 +134,36 @@ def test_histogram_in_one_group(situation, bins):
     np.testing.assert_array_equal(found, expected)
 
 
+@settings(max_examples=200)
+@given(situations(), st.sampled_from([1, 7, 70]), st.integers(1, 300), st.integers(0, 2**32 - 1))
+def test_histogram_without_pairs_of_one_group(situation, bins, n_groups, seed):
+    random = np.random.default_rng(seed)
+    groups, others = (random.integers(0, n_groups, len(some)) for some in (situation.a, situation.b))
+    arguments = situation.cutoff, bins, situation.box
+    pairs, distances = capped(situation)
+    expected, _ = np.histogram(distances[groups[pairs[:, 0]] != others[pairs[:, 1]]], bins, (0, situation.cutoff))
+    found = histogram(situation.a, situation.b, *arguments, groups, others)
+    np.testing.assert_array_equal(found, expected)
+    situation.b = situation.a
+    pairs, distances = capped(situation)
+    some = (pairs[:, 0] < pairs[:, 1]) & (groups[pairs[:, 0]] != groups[pairs[:, 1]])
+    expected, _ = np.histogram(distances[some], bins, (0, situation.cutoff))
+    np.testing.assert_array_equal(histogram(situation.a, None, *arguments, groups), expected)
+
+
+def test_groups_that_do_not_fit_are_refused():
+    for wrong in ({"groups": [0, 1, 2]}, {"other_groups": [0, 1, 2]}):
+        with pytest.raises(himach.UsageError, match="go together"):
+            histogram(SOME, SOME, 1, 5, **wrong)
+    with pytest.raises(himach.UsageError, match="go together"):
+        histogram(SOME, None, 1, 5, None, [0, 1, 2], [0, 1, 2])
+    with pytest.raises(himach.UsageError, match=r"groups must have the shape \(3,\)"):
+        histogram(SOME, None, 1, 5, None, [0, 1])
+    with pytest.raises(himach.UsageError, match="numbers from 0, not -1"):
+        histogram(SOME, SOME[:2], 1, 5, None, [0, 1, 2], [0, -1])
+    assert histogram(SOME, SOME[:0], 1, 2, None, [0, 1, 2], np.empty(0, int)).tolist() == [0, 0]
+
+
 SOME = np.zeros((3, 3), np.float32)
 
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "codec/pack.h"
-#include "codec/xtc.h"
+#include "xtc/xtc.h"
 
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \

@@ -21,22 +21,73 @@ RUNS = {
     "rdf": ("nanopore", {"a": "name K"}),
     "msd": ("nanopore", {"selection": "name K"}),
     "hydrogen-bonds": ("villin", {}),
+    "clusters": ("villin", {"cutoff": 0.9}),
+    "contacts": ("villin", {}),
+    "density": ("nanopore", {}),
+    "dielectric": ("water", {"charges": ["name OW = -0.8476", "name HW1 HW2 = 0.4238"]}),
+    "geometry": ("villin", {"distances": ["ends=resid 1; resid 35"], "dihedrals": ["phi:resid 1:2"]}),
+    "lipid-order": ("membrane", {"leaflets": "z"}),
+    "membrane": ("membrane", {}),
+    "pca": ("villin", {"components": 3}),
+    "radius-of-gyration": ("villin", {}),
+    "rmsf": ("villin", {}),
+    "sasa": ("villin", {"by": "residue", "points": 100}),
+    "secondary-structure": ("villin", {}),
+    "velocity-autocorrelation": ("argon", {"selection": "all", "tau_max": 60}),
 }
+STATES = ["H", "B", "E", "G", "I", "T", "S", "P", "coil"]
 CURVES = {"stays": (["time_ps"], ["lasting"]), "residence": ([], ["mean_ps"])}
 #: Keys and values of what is in no order of time.
 EXPECTED = {
     "water-residence": {"survival": (["tau_ps"], ["survival"]), **CURVES},
     "ion-permeation": {"counts": (["direction"], ["events", "rate_per_ns"]), "filter": ([], ["bottom", "top"])},
     "rmsd": {},
-    "rdf": {"rdf": (["r"], ["g"])},
+    "rdf": {"rdf": (["r"], ["g"]), "coordination": (["r"], ["n"])},
     "msd": {"msd": (["tau_ps"], ["msd"]), "diffusion": (["from_ps", "to_ps"], ["d_cm2_s"])},
     "hydrogen-bonds": {
         "lifetime": (["tau_ps"], ["survival"]),
         "occupancy": (["donor", "acceptor"], ["occupancy"]),
         **CURVES,
     },
+    "clusters": {"clusters": (["cluster"], ["size"])},
+    "contacts": {"frequency": (["a", "b"], ["frequency"]), "lifetimes": (["a", "b"], ["stays", "mean_ps"])},
+    "density": {"profile": (["position"], ["density"])},
+    "dielectric": {"dielectric": ([], ["epsilon"])},
+    "geometry": {},
+    "lipid-order": {
+        "order": (["lipid", "carbon", "hydrogen"], ["s_ch"]),
+        "by_leaflet": (["lipid", "carbon", "hydrogen", "leaflet"], ["s_ch"]),
+        "carbons": (["lipid", "chain", "number", "carbon"], ["s_ch"]),
+    },
+    "membrane": {"flip_flops": ([], [])},
+    "pca": {"variance": (["component"], ["variance"]), "surface": ([], [])},
+    "radius-of-gyration": {},
+    "rmsf": {"rmsf": (["atom"], ["rmsf", "bfactor"])},
+    "sasa": {"by": (["residue"], ["sasa"]), "radii": ([], [])},
+    "secondary-structure": {"residues": (["residue"], STATES)},
+    "velocity-autocorrelation": {
+        "vacf": (["tau_ps"], ["c"]),
+        "spectrum": (["wavenumber"], ["density"]),
+        "diffusion": (["to_ps"], ["d_cm2_s"]),
+    },
 }
-IN_TIME = {"rmsd": {"rmsd": ["rmsd"]}, "hydrogen-bonds": {"counts": ["bonds"]}}
+IN_TIME = {
+    "rmsd": {"rmsd": ["rmsd"]},
+    "hydrogen-bonds": {"counts": ["bonds"]},
+    "clusters": {"membership": []},
+    "contacts": {"counts": ["contacts"]},
+    "dielectric": {"running": []},
+    "geometry": {"geometry": ["ends"]},
+    "membrane": {"area": ["lower", "upper", "DLPE", "DLPC"], "thickness": ["thickness"]},
+    "pca": {"projections": []},
+    "radius-of-gyration": {"rg": ["rg", "asphericity", "acylindricity", "anisotropy"]},
+    "sasa": {"sasa": ["sasa"]},
+    "secondary-structure": {"content": STATES},
+}
+#: Whose figures intervals alone tell from what a row is of: a number behind another one, or two axes.
+NOT_FOUND = {"clusters", "surface"}
+#: Of which no interval is told.
+UNSURE = {"events", "filter", "flip_flops", "membership", "radii", "running", "surface", "z"}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +102,7 @@ def outcomes():
             for start in (0, 25, 60):
                 outcome = plain.run(load(name)(**parameters), *sample(which), start=start, stop=start + 60)
                 add_estimates([name], [outcome], level, None)
-                members.append(dict(parts(outcome, name)))
+                members.append({part: table for part, table in parts(outcome, name) if isinstance(table, Table)})
             found[name, level] = members
         return found[name, level]
 
@@ -64,11 +115,26 @@ def test_tables_of_built_ins(outcomes, name):
     members = outcomes(name, 0.95)
     roles = {table: roles_of([one[table] for one in members]) for table in members[0]}
     in_time = {table: found.values for table, found in roles.items() if found.in_time and table != "z"}
+    assert "z" not in roles or not roles["z"].values  # of ions that each member numbers as it likes
     assert in_time == IN_TIME.get(name, {})
     by_rows = {table: (found.keys, found.values) for table, found in roles.items() if not found.in_time}
     by_rows.pop("events", None)  # which may be one of each ion
     assert by_rows == EXPECTED[name]
-    assert {table for table, found in roles.items() if not found.sure} <= {"events", "filter", "z"}
+    assert {table for table, found in roles.items() if not found.sure} <= UNSURE
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_settings_of_a_grid_are_not_compared():
+    outcome = plain.run(load("density")(grid=4.0), *sample("nanopore"), stop=10)
+    assert roles_of([outcome["extent"]] * 3).values == []
+
+
+def test_times_of_events_are_not_compared_where_there_is_one_of_each():
+    times = {"entered_ps": Column([2.0, 9.0], "ps", compared=False), "left_ps": [4.0, 11.0]}
+    table = Table({"ion": np.array([544, 545]), "direction": ["in", "out"], **times})
+    assert roles_of([table, table]).values == ["left_ps"]
+    again = Table({**Table(times), "more": [1.0, 2.0]})
+    assert not again.uncompared and Table(Table(times)).uncompared == {"entered_ps"}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -79,7 +145,7 @@ def test_without_confidence_all_can_be_drawn(outcomes, name):
         found = roles_of([one[table] for one in plain_ones])
         asked = roles_of([one[table] for one in sure])
         assert not found.sure
-        assert set(asked.values) <= set(found.values)
+        assert set(asked.values) <= set(found.values) or table in NOT_FOUND
 
 
 def table(**columns):

@@ -347,3 +347,15 @@ def test_the_order_within_a_group_does_not_matter(values, random):
     scale = max(map(abs, values), default=0) + 1e-300
     for name in ("mean", "low", "high", "n"):
         np.testing.assert_allclose(first[name] / scale, second[name] / scale, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("absent", [None, 0.0, 2.5])
+def test_a_row_that_a_member_lacks_is_what_the_column_says(absent):
+    tables = [
+        Table({"bond": list(bonds), "part": Column(list(parts), absent=absent)})
+        for bonds, parts in (("ab", [0.5, 0.25]), ("b", [0.75]), ("", np.empty(0)))
+    ]
+    found = rows_of(compared([None] * 3, tables), "bond")
+    missing = [] if absent is None else [absent]
+    check(found["all", "part", "a"], np.array([0.5, *missing, *missing]))
+    check(found["all", "part", "b"], np.array([0.25, 0.75, *missing]))

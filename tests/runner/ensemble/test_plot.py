@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from himach import Column, Member, Table
-from himach.output.plots import canvas, figure, png
+from himach.output.figures.picture import canvas, png
+from himach.output.figures.plots import figure
 from himach.runner.ensemble.join import joined
 from himach.runner.ensemble.plot import EnsemblePlot
 from himach.uncertainty import replicas
@@ -68,7 +69,7 @@ def test_a_line_a_member_and_a_band_a_group():
     tables = curves(7)
     axes = drawn(members_of(["wt"] * 3 + ["mut"] * 4), tables, 0.9)
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("r / Å", "g / nm")
-    assert legend(axes) == ["wt: mean of 3, 90 %", "mut: mean of 4, 90 %"]
+    assert legend(axes) == ["wt: mean of 3, 90 % interval", "mut: mean of 4, 90 % interval"]
     found = lines(axes)
     assert found[:7] == [(table["r"].tolist(), table["g"].tolist()) for table in tables]
     colours = [line.get_color() for line in axes.get_lines()]
@@ -81,10 +82,10 @@ def test_a_line_a_member_and_a_band_a_group():
 
 def test_few_members_without_groups_are_named():
     axes = drawn(members_of([None] * 3), series(3))
-    assert legend(axes) == ["r0", "r1", "r2", "all: mean of 3, 95 %"]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time_ps / ps", "rmsd / Å")
+    assert legend(axes) == ["r0", "r1", "r2", "all: mean of 3, 95 % interval"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time / ps", "rmsd / Å")
     assert [line.get_color() for line in axes.get_lines()] == ["C0", "C1", "C2", "black"]
-    assert legend(drawn(members_of([None] * 9), series(9))) == ["all: mean of 9, 95 %"]
+    assert legend(drawn(members_of([None] * 9), series(9))) == ["all: mean of 9, 95 % interval"]
 
 
 def test_names_stay_with_their_lines_where_a_member_gave_nothing():
@@ -93,7 +94,7 @@ def test_names_stay_with_their_lines_where_a_member_gave_nothing():
     named = {line.get_label(): line.get_ydata().tolist() for line in axes.get_lines()}
     assert named["r1"] == tables[1]["rmsd"].tolist()
     assert named["r2"] == tables[2]["rmsd"].tolist()
-    assert legend(axes) == ["r1", "r2", "all: mean of 2, 95 %"]
+    assert legend(axes) == ["r1", "r2", "all: mean of 2, 95 % interval"]
 
 
 def test_bands_are_where_all_members_of_the_group_are():
@@ -102,7 +103,7 @@ def test_bands_are_where_all_members_of_the_group_are():
     axes = drawn(members_of(["a", "a", "b", "b"]), tables)
     (band,) = bands(axes)
     assert band[:, 0].tolist() == [0, 1, 2, 3, 5, 6, 7, 8, 9]
-    assert legend(axes) == ["a: mean of 2, 95 %", "b: 2 members"]
+    assert legend(axes) == ["a: mean of 2, 95 % interval", "b: 2 members"]
     assert [len(x) for x, _ in lines(axes)[:4]] == [10, 20, 15, 15]
     (rounded,) = bands(drawn(members_of([None] * 2), series(2, step=[0.2, 0.2000001])))
     assert len(rounded) == 20
@@ -121,7 +122,7 @@ def test_members_of_no_group_are_grey():
     axes = drawn(members_of(["a", "a", None, "b"]), curves(4))
     colours = [line.get_color() for line in axes.get_lines() if len(line.get_xdata())]
     assert colours == ["grey", "C0", "C0", "C1", "C0"]
-    assert legend(axes) == ["a: mean of 2, 95 %", "b: 1 member"]
+    assert legend(axes) == ["a: mean of 2, 95 % interval", "b: 1 member"]
 
 
 def test_without_confidence_there_are_lines_alone():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
@@ -16,10 +17,14 @@ from support.commands import himach, processes_with, same_files, start_himach, w
 from support.ranks import run_under_mpiexec
 
 import himach as package
+from himach.examples import load
 from himach.io.store.store import Store
+from himach.locks import Lock
+from himach.opening.options import Job
 from himach.runner.ensemble import distribution
 
 NAMES = [name for name, *_ in MEMBERS]
+JOB = Job(["any.xtc"], cache="off", analyses=[load("rmsd")()])
 FRAMES = sum(n_frames for _, _, _, n_frames, *_ in MEMBERS)
 
 
@@ -112,17 +117,19 @@ def test_any_ranks_leave_the_same_bytes(folder, asked, whole, tmp_path, ranks):
 def test_members_that_all_ranks_run_together_leave_the_same_bytes(folder, whole, tmp_path, ranks):
     (tmp_path / "ranks_ensemble.py").write_text(f"""
 import himach
-from himach.runner.ensemble import distribution, run
+from himach.runner.ensemble import distribution
 
 def test_together(monkeypatch):
     monkeypatch.setattr(distribution, "WORTH", 0)
     folder, out, found = {str(folder)!r}, {str(tmp_path / "out")!r}, []
 
+    own = distribution.distribute
+
     def distribute(*given):
-        found.append(distribution.distribute(*given))
+        found.append(own(*given))
         return found[0]
 
-    monkeypatch.setattr(run, "distribute", distribute)
+    monkeypatch.setattr(distribution, "distribute", distribute)
     analyses = ["rmsd", folder + "/analyses.py:Gyration", folder + "/analyses.py:Ends"]
     himach.run(analyses, ensemble=folder + "/ensemble.csv", cache="off", out=out)
     assert 0 < len(found[0].together) < 6
@@ -341,7 +348,6 @@ def test_what_makes_no_ensemble_is_refused(folder):
 def test_what_ensembles_cannot_is_refused_by_name(folder, asked, whole, tmp_path):
     for words, reason in (
         (["--follow"], "follow each simulation by a run of its own"),
-        (["--dry-run"], "himach info --ensemble"),
         (["--features"], "name a directory for them"),
         (["-t", folder / "r1.xtc"], "leave the other ones out"),
     ):
@@ -351,8 +357,54 @@ def test_what_ensembles_cannot_is_refused_by_name(folder, asked, whole, tmp_path
         "run", "rmsd", "-t", folder / "r1.xtc", "-s", folder / "top214.pdb", "--features", "-o", tmp_path / "out"
     )
     assert done.returncode == 2 and "of an ensemble" in done.stderr
-    done = himach("plan", whole)
-    assert done.returncode == 2 and "it is of an ensemble" in done.stderr
+
+
+def test_a_dry_run_tells_of_all_members(folder, asked, tmp_path):
+    (tmp_path / "more.csv").write_text((folder / "ensemble.csv").read_text().replace("\nr10,r10.dcd", "\nr10,none.dcd"))
+    for name in ("r1.xtc", "r2.trr", "m1.xtc", "m2.xtc", "m3.nc", "top214.pdb", "top500.pdb"):
+        (tmp_path / name).symlink_to(folder / name)
+    words = [*asked[:-1], tmp_path / "more.csv", "--cache", tmp_path / "store", "-n", 2, "-o", tmp_path / "out"]
+    frames = FRAMES - 25
+    for ran in (False, True):
+        done = himach("run", *words, "--dry-run")
+        assert done.returncode == 0, done.stderr
+        told = dict(line.rsplit(None, 1) for line in done.stdout.splitlines() if len(line.split()) > 1)
+        figures = {name.strip(): cell for name, cell in told.items()}
+        assert (figures["members"], figures["of these would fail"], figures["frames"]) == ("6", "1", str(frames))
+        assert figures["from the origin"] == ("0" if ran else str(frames)) and figures["atoms"] == "500"
+        assert figures["in caches, alien"] == (str(frames) if ran else "0")
+        assert "member r10 failed: " in done.stdout
+        assert ("As a second run" in done.stdout) == ran
+        if not ran:
+            assert not (tmp_path / "out").exists() and "'himach plan DIR --frames 125" in done.stdout
+            assert himach("run", *words, "--force").returncode == 1
+    done = himach("run", *asked[:-1], folder / "r*.nothing", "--dry-run")
+    assert done.returncode == 2 and "no file matches" in done.stderr
+    done = himach("run", "rmsd", "-p", "selection=name XX", *asked[3:], "--dry-run")
+    assert done.returncode == 2 and "member r1 failed" in done.stderr
+
+
+def test_a_plan_of_an_ensemble(folder, asked, whole, tmp_path):
+    out = tmp_path / "out"
+    assert himach("run", *asked, "--cache", "off", "-n", 2, "-o", out).returncode == 0
+    record = record_in(out)
+    told = record["planning"]
+    assert told["totals"]["frames"]["sum"] == FRAMES == sum(told["share_frames"]) and len(told["ranks"]["rank"]) == 2
+    longest, seconds = max(told["ranks"]["busy"]), record["seconds"]["total"]
+    assert 0 < longest < seconds
+    for busy, read, compute, frames in zip(
+        *(told["ranks"][n] for n in ("busy", "read", "compute", "frames")), strict=True
+    ):
+        assert (read + compute) * frames == pytest.approx(busy, rel=1e-3)
+    plan = package.plan([out], nodes=[1, 3, 30], ranks_per_node=2)
+    assert set(plan["times"]["run"]) == {"first", "second"}
+    at = [i for i, run in enumerate(plan["times"]["run"]) if run == "first"]
+    assert plan["times"]["total"][at[0]] == pytest.approx(seconds, rel=0.4)  # ranks of a busy machine differ
+    done = himach("plan", out, "--nodes", "1,2", "--frames", 10 * FRAMES)
+    assert done.returncode == 0 and "members are taken to be as long" in done.stdout
+    result = package.run("rmsd", ensemble=members_in(folder), cache="off")
+    with pytest.raises(package.UsageError, match="does not tell what its ranks did"):
+        package.plan(result.members["r1"].record)
 
 
 def test_info(folder, tmp_path):
@@ -420,6 +472,47 @@ def test_members_of_one_trajectory_share_its_cache(folder, tmp_path):
         assert found.record["frames"] == 12 * len(parts)
     assert found.record["bytes"]["origin"] == 0
     assert found.members["part8"]["rmsd"]["time_ps"].tolist() == [float(at) for at in range(8, 20)]
+
+
+class Held(Lock):
+    close = Lock.release
+
+
+def test_kept_pairs_of_all_members_are_listed_and_evicted(folder, tmp_path):
+    pairs = tmp_path / "pairs"
+    words = ["run", "rmsd", f"{folder}/analyses.py:Gyration", "--cache", "off", "--pairs", pairs]
+    words += ["--ensemble", folder / "ensemble.csv"]
+    assert himach(*words).returncode == 0
+    assert himach(*words, "-p", "rmsd.selection=name CA").returncode == 0
+    done = himach("pairs", "list", pairs, "--json")
+    kept = json.loads(done.stdout)["kept"]
+    assert {(one["member"], one["analysis"], one["generation"]) for one in kept} == {
+        (name, *of) for name in NAMES for of in (("rmsd", 1), ("rmsd", 2), ("Gyration", 1))
+    }
+    assert sum(one["frames"] for one in kept if one["analysis"] == "Gyration") == FRAMES
+    lines = himach("pairs", "list", pairs, "--verify").stdout.splitlines()
+    assert lines[0].split()[:2] == ["member", "analysis"] and len(lines) == 1 + len(kept)
+    part = next((pairs / "m2" / "Gyration").rglob("*.pairs"))
+    part.write_bytes(part.read_bytes()[:-9])
+    done = himach("pairs", "list", pairs, "--verify")
+    assert done.returncode == 1 and "member m2: Gyration, generation 1: bad: " in done.stdout
+    told = himach("info", pairs).stdout
+    assert f"frames     {FRAMES - 12} of {FRAMES}" in told and "bad        parts of m2" in told
+    assert f"frames     {FRAMES} of {FRAMES}" in told and "parameter  selection = 'name CA'" in told
+    assert [line.split()[0] for line in told.splitlines()[-len(kept) :]] == [line.split()[0] for line in lines[1:]]
+    assert told.count("members    6") == 2
+    with closing(Held(pairs / ".lock")):
+        done = himach("pairs", "evict", pairs, "--older")
+        assert done.returncode == 2 and "another run keeps its pairs there" in done.stderr
+        assert "in use" in himach("info", pairs).stdout
+    assert "generations: 6" in himach("pairs", "evict", pairs, "--older").stdout
+    assert "generations: 6" in himach("pairs", "evict", pairs, "Gyration").stdout
+    assert himach("pairs", "list", pairs / "r1").stdout.splitlines()[1].split()[:2] == ["rmsd", "2"]
+    assert "generations: 6" in himach("pairs", "evict", pairs, "--all").stdout
+    assert "no pairs are kept" in himach("pairs", "list", pairs).stdout and not any(pairs.iterdir())
+    assert himach(*words).returncode == 0
+    (pairs / "notes.txt").write_text("of somebody else")
+    assert "no pairs are kept" in himach("pairs", "list", pairs).stdout
 
 
 def test_a_map_that_keeps_something_is_found(folder):
@@ -577,8 +670,24 @@ def test_a_frame_directory_counts_by_its_files(folder, tmp_path):
     done = himach("split", folder / "r1.xtc", tmp_path / "frames", "-s", folder / "top214.pdb", "--frames-per-file", 5)
     assert done.returncode == 0, done.stderr
     whole, parts = (package.Member("r", path) for path in (folder / "r1.xtc", tmp_path / "frames"))
-    sizes = distribution._sizes([whole, parts, package.Member("staged", tmp_path / "none")])
+    sizes = distribution._sizes(JOB, [whole, parts, package.Member("staged", tmp_path / "none")])
     assert sizes[0] <= sizes[1] < 10 * sizes[0] and sizes[2] in (sum(sizes[:2]) / 2, *sizes[:2])
+
+
+def test_a_member_counts_by_the_frames_that_are_chosen(folder, tmp_path, monkeypatch):
+    path, topology = folder / "r1.xtc", folder / "top214.pdb"
+    given = ({}, {"stop": 10}, {"step": 4}, {"start": 25, "step": 2}, {"start": 99})
+    members = [package.Member(f"part{at}", path, topology, **choice) for at, choice in enumerate(given)]
+    job, whole = replace(JOB, cache=str(tmp_path / "store")), path.stat().st_size
+    unknown = [1, 1, 1 / 4, 1 / 2, 1]
+    assert distribution._sizes(job, members) == pytest.approx([whole * part for part in unknown])
+    package.run("rmsd", path, topology, cache=tmp_path / "store")
+    known = [1, 10 / 31, 8 / 31, 3 / 31, 1]
+    assert distribution._sizes(job, members) == pytest.approx([whole * part for part in known])
+    general = replace(job, stop=10)
+    assert distribution._sizes(general, members[:1]) == [whole]
+    monkeypatch.setattr(distribution, "WORTH", 0)
+    assert distribution._sizes(general, members[:1]) == pytest.approx([whole * 10 / 31])
 
 
 def test_engines_are_no_members():

@@ -10,7 +10,6 @@ after it is an error that names frame and byte.
 from __future__ import annotations
 
 import itertools
-import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from himach.errors import NoFrameError, TrajectoryError
+from himach.io.remote.byte_file import ByteFile
 from himach.io.trajectory.index.columns import PIECE_FRAMES, Piece, pack
 from himach.io.trajectory.index.timeline import ListedTimeline, back_in, tolerance
 from himach.io.trajectory.index.xdr_index import Span, XdrIndex
@@ -71,38 +71,34 @@ def read_index(path: str, kind: str) -> XdrIndex:
     TrajectoryError
         If the file is none of its kind, holds no whole frame, or is damaged before its last frame.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        status = os.fstat(descriptor)
+    with ByteFile(path) as file:
+        size, _, changed = file.status
         try:
-            _parser(kind)(os.pread(descriptor, HEADER_BYTES, 0))
+            _parser(kind)(file.pread(HEADER_BYTES, 0))
         except BadHeaderError:
             raise TrajectoryError(f"{path} is no {kind} file: it does not begin with a frame's header") from None
         except ShortError:
             pass
-        walked, content = _walk(descriptor, kind, 0, 0, status.st_size, status.st_size)
-        _refuse_damage(path, kind, descriptor, walked)
-    finally:
-        os.close(descriptor)
+        walked, content = _walk(file, kind, 0, 0, size, size)
+        _refuse_damage(path, kind, file, walked)
     if not walked.span.n_frames:
         raise NoFrameError(f"{path} holds no whole {kind} frame; it was cut off while its first frame was written")
     array = np.frombuffer(content, dtype=np.uint8)
-    cut = walked.end < status.st_size
-    return XdrIndex(kind, walked.n_atoms, [walked.span], array, cut, status.st_size, status.st_ctime_ns)
+    return XdrIndex(kind, walked.n_atoms, [walked.span], array, walked.end < size, size, changed)
 
 
 def walk_part(path: str, kind: str, size: int, part: int, parts: int) -> tuple[Walked, bytes]:
     """Walk over the frames of a file that begin in one of so many parts of it, all of `size` bytes together."""
     begin, until = (size * bound // parts // 4 * 4 if bound < parts else size for bound in (part, part + 1))
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        n_atoms = _parser(kind)(os.pread(descriptor, HEADER_BYTES, 0)).n_atoms
-        found = begin if part == 0 else _find_chain(descriptor, kind, n_atoms, begin, until, size)
-        return _walk(descriptor, kind, n_atoms, until if found is None else found, until, size)
-    except (BadHeaderError, ShortError):
-        return _walk(descriptor, kind, 0, until, until, size)
-    finally:
-        os.close(descriptor)
+    with ByteFile(path) as file:
+        try:
+            first = _parser(kind)(file.pread(HEADER_BYTES, 0))
+            n_atoms = first.n_atoms
+            look = _CHUNK if file.mirror is None else min(_CHUNK, first.size)
+            found = begin if part == 0 else _find_chain(file, kind, n_atoms, begin, until, size, look)
+            return _walk(file, kind, n_atoms, until if found is None else found, until, size)
+        except (BadHeaderError, ShortError):
+            return _walk(file, kind, 0, until, until, size)
 
 
 def joined(path: str, kind: str, size: int, changed: int, parts: Sequence[Walked]) -> XdrIndex | None:
@@ -113,13 +109,11 @@ def joined(path: str, kind: str, size: int, changed: int, parts: Sequence[Walked
     for one, following in itertools.pairwise(some):
         if one.end != following.span.begin:
             return None
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _refuse_damage(path, kind, descriptor, some[-1])
+        with ByteFile(path) as file:
+            _refuse_damage(path, kind, file, some[-1])
     except TrajectoryError:
         return None
-    finally:
-        os.close(descriptor)
     spans, place = [], 0
     for part in some:
         spans.append(part.span._replace(place=place))
@@ -130,23 +124,19 @@ def joined(path: str, kind: str, size: int, changed: int, parts: Sequence[Walked
 
 def extended(index: XdrIndex, path: str) -> XdrIndex | None:
     """Return the index of a file that has grown since `index` was made of it; None where one walk must decide."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        status = os.fstat(descriptor)
-        if status.st_size <= index.size or not _fits(index, descriptor):
-            return None
-        *whole, span = index.spans
-        kept = (span.n_frames - 1) // PIECE_FRAMES  # the last piece may have fewer frames than it will have
-        start = index.n_frames - span.n_frames
-        begin = index.place(start + kept * PIECE_FRAMES)[0]
-        walked, content = _walk(
-            descriptor, index.kind, index.n_atoms, begin, status.st_size, status.st_size, kept * PIECE_FRAMES
-        )
-        _refuse_damage(path, index.kind, descriptor, walked)
+        with ByteFile(path) as file:
+            size, _, changed = file.status
+            if size <= index.size or not _fits(index, file):
+                return None
+            *whole, span = index.spans
+            kept = (span.n_frames - 1) // PIECE_FRAMES  # the last piece may have fewer frames than it will have
+            start = index.n_frames - span.n_frames
+            begin = index.place(start + kept * PIECE_FRAMES)[0]
+            walked, content = _walk(file, index.kind, index.n_atoms, begin, size, size, kept * PIECE_FRAMES)
+            _refuse_damage(path, index.kind, file, walked)
     except (TrajectoryError, ValueError):
         return None
-    finally:
-        os.close(descriptor)
     more = walked.span
     if start + kept * PIECE_FRAMES + more.n_frames < index.n_frames:
         return None
@@ -160,7 +150,7 @@ def extended(index: XdrIndex, path: str) -> XdrIndex | None:
     more = more._replace(first=span.first if kept else more.first, n_bytes=len(content))
     head = index.bytes_at(0, span.place)
     array = np.frombuffer(bytes(head) + content, dtype=np.uint8)
-    facts = (walked.end < status.st_size, status.st_size, status.st_ctime_ns)
+    facts = (walked.end < size, size, changed)
     return XdrIndex(index.kind, index.n_atoms, [*whole, more], array, *facts, again=index.again)
 
 
@@ -177,14 +167,14 @@ def _appended(index: XdrIndex, kept: int, content: bytes, more: Span) -> bytes:
     return np.concatenate([old_places[:kept], added - added[0] + old_places[kept]]).astype("<u8").tobytes() + body
 
 
-def _fits(index: XdrIndex, descriptor: int) -> bool:
+def _fits(index: XdrIndex, file: ByteFile) -> bool:
     """Tell whether frames all over an index are in the file as it says."""
     parse = _parser(index.kind)
     some = {index.n_frames - 1, *(index.n_frames * sample // SAMPLED_HEADERS for sample in range(SAMPLED_HEADERS))}
     for number in sorted(some):
         begin, end = index.place(number)
         try:
-            header = parse(os.pread(descriptor, HEADER_BYTES, begin))
+            header = parse(file.pread(HEADER_BYTES, begin))
         except (BadHeaderError, ShortError):
             return False
         same = struct.pack("<d", header.time) == struct.pack("<d", index.time(number))
@@ -194,7 +184,7 @@ def _fits(index: XdrIndex, descriptor: int) -> bool:
 
 
 def _walk(
-    descriptor: int, kind: str, n_atoms: int, begin: int, until: int, size: int, first: int = 0
+    file: ByteFile, kind: str, n_atoms: int, begin: int, until: int, size: int, first: int = 0
 ) -> tuple[Walked, bytes]:
     """Walk over the frames that begin at `begin` and behind it, before `until`, as far as there are whole ones.
 
@@ -203,9 +193,12 @@ def _walk(
     parse = _parser(kind)
     packed = _Packed(begin, first)
     at = last = begin
+    streams = file.mirror is not None and file.mirror.most
     while at < until:
         try:
-            header = parse(os.pread(descriptor, HEADER_BYTES, at))
+            if streams and file.mirror is not None:
+                file.mirror.stream(at, until)
+            header = parse(file.pread(HEADER_BYTES, at))
         except (BadHeaderError, ShortError):
             break
         n_atoms = n_atoms or header.n_atoms
@@ -266,9 +259,9 @@ class _Packed:
         self._offsets, self._times, self._has = self._offsets[-1:], [], bytearray()
 
 
-def _refuse_damage(path: str, kind: str, descriptor: int, walked: Walked) -> None:
+def _refuse_damage(path: str, kind: str, file: ByteFile, walked: Walked) -> None:
     """Check that no frames follow the last whole one. One with a damaged size may swallow others: it is looked into."""
-    found = _find_mark(descriptor, walked.last + 4, walked.end, marks(kind, walked.n_atoms))
+    found = _find_mark(file, walked.last + 4, walked.end, marks(kind, walked.n_atoms))
     if found is None:
         return
     number, begin = walked.span.n_frames, walked.end
@@ -280,10 +273,10 @@ def _refuse_damage(path: str, kind: str, descriptor: int, walked: Walked) -> Non
     )
 
 
-def _find_mark(descriptor: int, begin: int, but: int, wanted: list[bytes]) -> int | None:
+def _find_mark(file: ByteFile, begin: int, but: int, wanted: list[bytes]) -> int | None:
     """Return the first byte, from `begin` on, at which a frame seems to begin, not counting the one at byte `but`."""
     overlap = max(map(len, wanted)) - 1
-    while len(chunk := os.pread(descriptor, _CHUNK, begin)) > overlap:
+    while len(chunk := file.pread(_CHUNK, begin)) > overlap:
         for mark in wanted:
             place = chunk.find(mark)
             if begin + place == but:
@@ -294,16 +287,21 @@ def _find_mark(descriptor: int, begin: int, but: int, wanted: list[bytes]) -> in
     return None
 
 
-def _find_chain(descriptor: int, kind: str, n_atoms: int, begin: int, until: int, size: int) -> int | None:
-    """Return the first byte of a part at which a frame begins, as far as what follows tells; None if none seems to."""
+def _find_chain(
+    file: ByteFile, kind: str, n_atoms: int, begin: int, until: int, size: int, look: int = _CHUNK
+) -> int | None:
+    """Return the first byte of a part at which a frame begins, as far as what follows tells; None if none seems to.
+
+    So many bytes are looked at together.
+    """
     parse, wanted = _parser(kind), marks(kind, n_atoms)
     overlap = max(map(len, wanted)) - 1
     at = begin
     while at < until:
-        chunk = os.pread(descriptor, min(_CHUNK, until - at) + overlap, at)
+        chunk = file.pread(min(look, until - at) + overlap, at)
         places = sorted(at + place for mark in wanted for place in _finds(chunk, mark))
         for place in places:
-            if place < until and place % 4 == 0 and _is_chain(descriptor, parse, n_atoms, place, size):
+            if place < until and place % 4 == 0 and _is_chain(file, parse, n_atoms, place, size):
                 return place
         if len(chunk) <= overlap:
             return None
@@ -319,10 +317,10 @@ def _finds(chunk: bytes, mark: bytes) -> list[int]:
     return found
 
 
-def _is_chain(descriptor: int, parse: Parse, n_atoms: int, at: int, size: int) -> bool:
+def _is_chain(file: ByteFile, parse: Parse, n_atoms: int, at: int, size: int) -> bool:
     for _ in range(CHAINED_HEADERS):
         try:
-            header = parse(os.pread(descriptor, HEADER_BYTES, at))
+            header = parse(file.pread(HEADER_BYTES, at))
         except ShortError:
             return True  # of a frame that was not finished
         except BadHeaderError:
@@ -343,10 +341,7 @@ def taken(index: XdrIndex, path: str, newer: Callable[[], XdrIndex | None]) -> X
 def _anew(path: str, kind: str, newer: Callable[[], XdrIndex | None]) -> XdrIndex:
     found = newer()
     if found is not None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if _fits(found, descriptor):
+        with ByteFile(path) as file:
+            if _fits(found, file):
                 return found
-        finally:
-            os.close(descriptor)
     return read_index(path, kind)

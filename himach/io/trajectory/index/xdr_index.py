@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from himach.io.remote.byte_file import status_of
 from himach.io.trajectory.index.columns import PIECE_FRAMES, DamagedPieceError, Piece, unpack
 from himach.io.trajectory.index.timeline import Numbers, Times, tolerance
 
@@ -123,10 +124,10 @@ class XdrIndex:
     def is_of(self, path: str) -> bool:
         """Tell whether the file is there and has not changed since, by its size and time."""
         try:
-            status = os.stat(path)
+            status = status_of(path)
         except FileNotFoundError:
             return False
-        return (status.st_size, status.st_ctime_ns) == (self.size, self.changed)
+        return (status.size, status.changed) == (self.size, self.changed)
 
     def with_content(self, content: Bytes) -> XdrIndex:
         """Return the same index with its bytes elsewhere."""

@@ -1,0 +1,85 @@
+"""What plots of the built-in analyses share: panels, axes of times, bands of intervals, means, figures in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import himach
+from himach.output.figures.legend import draw_legend
+from himach.output.figures.series import draw_series, time_axis
+from himach.uncertainty.estimate import in_figures
+
+__all__ = ["draw_band", "draw_legend", "draw_mean", "draw_series", "in_words", "panels", "time_axis"]
+
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def panels(axes: Any, heights: Sequence[float]) -> list[Any]:
+    """Put axes below one another into the place of others, with their title; a figure of himach's gets higher.
+
+    Parameters
+    ----------
+    axes
+        Matplotlib axes.
+    heights
+        Of the panels; of 1 is one that is not high.
+    """
+    place = axes.get_subplotspec()
+    if place is None:
+        axes.set_axis_off()
+        part = 1 / (sum(heights) + 0.4 * (len(heights) - 1))
+        ends = [1 - part * (sum(heights[: i + 1]) + 0.4 * i) for i in range(len(heights))]
+        return [axes.inset_axes([0, end, 1, part * height]) for end, height in zip(ends, heights, strict=True)]
+    axes.set_visible(False)
+    space = None if axes.figure.get_layout_engine() else 0.6
+    grid = place.subgridspec(len(heights), 1, height_ratios=heights, hspace=space)
+    made = [axes.figure.add_subplot(one) for one in grid]
+    made[0].set_title(axes.get_title())
+    return made
+
+
+def draw_band(axes: Any, x: npt.ArrayLike, table: Any, column: str, color: Any) -> None:
+    """Draw the limits of a column, if the table has them, and say for the legend what they are."""
+    if f"{column}_low" not in table:
+        return
+    some = np.asarray(table[column]) != 0  # limits of what was never seen are far off, or are 0 and 0
+    low, high = np.where(some, [table[f"{column}_low"], table[f"{column}_high"]], np.nan)
+    if not np.isfinite(low).any():
+        axes.plot([], [], " ", label="no interval: too few independent frames")
+        return
+    axes.fill_between(x, low, high, color=color, alpha=0.25, linewidth=0, label=f"{100 * table.level:g} % interval")
+
+
+def draw_mean(axes: Any, table: Any, column: str) -> None:
+    """Draw the mean of a column in time and its interval, if the run made one, and name both for the legend."""
+    found = table.means.get(column) if isinstance(table, himach.Table) else None
+    if found is None:
+        return
+    unit = f" {table.units[column]}" if column in table.units else ""
+    words = f"mean {found.value:.3g}{unit}, not converged"
+    if found.converged:
+        words = f"mean {in_figures(found.value, found.low, found.high, True)}{unit} ({100 * found.level:g} %)"
+        axes.axhspan(found.low, found.high, color="black", alpha=0.15, linewidth=0, label=words)
+    axes.axhline(found.value, color="black", lw=0.8, ls="--", label=words)
+    low, high = axes.get_ylim()
+    axes.set_ylim(top=high + 0.2 * (high - low))  # room for the legend
+
+
+def in_words(table: Any, column: str, name: str, row: int = 0) -> str:
+    """Return a cell with its unit and limits, if the table has them, as a legend shows it."""
+    unit = f" {table.units[column]}" if column in table.units else ""
+    cells = [float(table[place][row]) for place in (column, f"{column}_low", f"{column}_high") if place in table]
+    exponent = math.floor(math.log10(abs(cells[0]))) if cells[0] and math.isfinite(cells[0]) else 0
+    if not -4 < exponent < 6:
+        unit = f" \N{MULTIPLICATION SIGN} 10{str(exponent).translate(SUPERSCRIPTS)}{unit}"
+        cells = [cell * 10.0**-exponent for cell in cells]
+    if len(cells) == 1:
+        return f"{name} = {cells[0]:.3g}{unit}"
+    if not math.isfinite(cells[1]):
+        return f"{name} = {cells[0]:.3g}{unit} (no interval)"
+    return f"{name} = {in_figures(cells[0], cells[1], cells[2], True)}{unit} ({100 * table.level:g} %)"

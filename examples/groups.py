@@ -1,0 +1,80 @@
+"""Groups of atoms and their names: several selections in one parameter, heavy atoms, labels of residues."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+import himach
+from himach.atoms import Atoms
+
+if TYPE_CHECKING:
+    from MDAnalysis import AtomGroup, ResidueGroup, Universe
+
+__all__ = ["heavy_atoms", "named_selections", "residue_labels", "residue_numbers", "split_name"]
+
+#: A name and what it stands for: ``core=resid 5:30``. ``prop z == 3`` has no name.
+NAMED = re.compile(r"\s*([^\W\d]\w*)\s*=(?!=)\s*(.+)", re.DOTALL)
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """Return the name and the rest of an entry such as ``core=resid 5:30``; one without a name is its own.
+
+    Examples
+    --------
+    >>> split_name("core=resid 5:30"), split_name("name CA")
+    (('core', 'resid 5:30'), ('name CA', 'name CA'))
+    """
+    found = NAMED.fullmatch(text)
+    return (found[1], found[2].strip()) if found else (text.strip(), text.strip())
+
+
+def named_selections(universe: Universe, analysis: Any, parameter: str) -> dict[str, AtomGroup]:
+    """Return the groups of a parameter that is a list of selections, by their names, in the order given.
+
+    Raises
+    ------
+    himach.UsageError
+        If a selection cannot be read or selects no atom, or two have one name.
+    """
+    groups: dict[str, AtomGroup] = {}
+    for entry in getattr(analysis, parameter):
+        name, selection = split_name(entry)
+        if name in groups:
+            raise himach.UsageError(f"{analysis.label()}: two {parameter} are called {name!r}; name them, as in a=...")
+        try:
+            groups[name] = Atoms.of(selection).select(universe, parameter)
+        except himach.UsageError as error:
+            raise himach.UsageError(f"{analysis.label()}: {error}") from error
+    return groups
+
+
+def heavy_atoms(atoms: AtomGroup) -> AtomGroup:
+    """Return the atoms that are no hydrogens: by their elements, by their names where the topology has none.
+
+    Names of hydrogens begin with H, or with digits and H. Masses say nothing: some simulations make hydrogens heavier.
+    """
+    elements = atoms.elements if hasattr(atoms, "elements") else [""] * len(atoms)
+    kinds = [element or name.lstrip("0123456789")[:1] for element, name in zip(elements, atoms.names, strict=True)]
+    return atoms[np.char.upper(np.array(kinds, dtype=str)) != "H"]
+
+
+def residue_labels(residues: ResidueGroup) -> list[str]:
+    """Return what residues are called: ``ALA12``, with the segment where there are several, ``A:ALA12``."""
+    segments = residues.segids if hasattr(residues, "segids") else np.full(len(residues), "")
+    names = residues.resnames if hasattr(residues, "resnames") else np.full(len(residues), "")
+    icodes = residues.icodes if hasattr(residues, "icodes") else np.full(len(residues), "")
+    several = len(set(segments)) > 1
+    return [
+        f"{segment}:{name}{number}{icode}" if several else f"{name}{number}{icode}"
+        for segment, name, number, icode in zip(segments, names, residues.resids, icodes, strict=True)
+    ]
+
+
+def residue_numbers(atoms: AtomGroup) -> tuple[npt.NDArray[np.int64], ResidueGroup]:
+    """Return the number of each atom's residue among those of the atoms, int64 (n,) from 0, and these residues."""
+    _, numbers = np.unique(atoms.resindices, return_inverse=True)
+    return numbers.astype(np.int64), atoms.residues

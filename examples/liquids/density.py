@@ -1,0 +1,211 @@
+"""How dense atoms are: along an axis of the box, or in space."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+import himach
+from himach import uncertainty
+from himach.examples.charges import whole_weights
+from himach.examples.common import WATER, box_vectors, check_positive, select
+from himach.examples.drawing import draw_band, draw_legend
+from himach.examples.liquids.grids import Grid, center_of, draw_mean_along, fractional, open_dx
+
+#: Keys of what is counted: in layers, in voxels, and outside of the grid.
+LAYERS, VOXELS, OUTSIDE = 0, 1, 2
+#: What fractions of volumes and lengths are counted in.
+FINE = 2**32
+#: g/cm³ in u/Å³.
+G_CM3 = 1 / 0.602214076
+#: How far a grid reaches beyond the atoms of the first frame, Å.
+PADDING = 2.0
+#: Voxels of a grid, at most: 128 MB.
+MOST_VOXELS = 2**24
+#: Layers of fewer atoms have at least the limits of events that know nothing of each other.
+FEW = 20
+UNITS = {"number": "Å⁻³", "mass": "g/cm³", "charge": "e/Å³", "electron": "e/Å³"}
+
+
+class Density(himach.Analysis):
+    """Density of atoms along an axis of the box, or on a grid in space; of their number, mass, charge or electrons.
+
+    Layers lie between two faces of the box and are as many in each frame: they grow with the box, and positions are
+    those in the mean box. The density of a layer is what is in it, summed over frames, over its volume, summed over
+    frames.
+
+    Parameters
+    ----------
+    selection
+        Selection of the atoms.
+    axis
+        Box vector across which layers lie: positions are along z, say, where the box is rectangular. Of a grid, the
+        axis that the plot looks along.
+    bins
+        Number of layers.
+    center
+        Selection of atoms whose centre (of geometry) is the zero of positions, through the periodic boundary, in each
+        frame. None: positions are those of the trajectory, in the box from 0.
+    weights
+        What is counted: ``number`` (Å⁻³), ``mass`` (g/cm³), ``charge`` (e/Å³), or ``electron`` (e/Å³): the atomic
+        number, less the charge where it is known.
+    charges
+        Charges of atoms in e where the topology has none, or wrong ones: a list of ``SELECTION = CHARGE``.
+    grid
+        Side of cubic voxels in Å: the density in space instead of the one along an axis. The grid stays, and reaches
+        2 Å beyond the selected atoms of the first selected frame. None: layers.
+    """
+
+    name: ClassVar[str] = "density"
+    caption: ClassVar[str] = "The {weights} density of {selection}, averaged over frames."
+
+    selection: str = WATER
+    axis: Literal["x", "y", "z"] = "z"
+    bins: int = 100
+    center: str | None = None
+    weights: Literal["number", "mass", "charge", "electron"] = "number"
+    charges: list[str] | None = None
+    grid: float | None = None
+
+    @property
+    def methods(self):
+        """What a paper says of it, as the parameters are."""
+        where = "in {bins} layers across the {axis} axis of the box" if self.grid is None else "in voxels of {grid} Å"
+        center = "" if self.center is None else ", from the centre of {center}"
+        return f"The {{weights}} density of {{selection}} was averaged over frames {where}{center}."
+
+    def setup(self, universe):
+        check_positive(self, "bins", *(["grid"] if self.grid is not None else []))
+        atoms = select(universe, self, "selection")
+        self.indices = atoms.indices
+        self.middle = None if self.center is None else select(universe, self, "center").indices
+        self.along = "xyz".index(self.axis)
+        self.small, self.whole = whole_weights(atoms, self)
+        if (self.middle is not None or self.grid is None) and universe.dimensions is None:
+            raise himach.UsageError("density: the trajectory has no box, which layers and center need; set grid alone")
+        if self.grid is not None:
+            positions = universe.atoms.positions
+            self.voxels = Grid(self.placed(positions, universe.dimensions), self.grid, PADDING)
+            if self.voxels.n_voxels > MOST_VOXELS:
+                raise himach.UsageError(
+                    f"density: grid={self.grid:g} makes {self.voxels.n_voxels} voxels, and {MOST_VOXELS} are the most; "
+                    "give a greater spacing, or select atoms that are nearer to each other"
+                )
+
+    def atoms(self, universe):
+        return universe.atoms[self.indices], universe.atoms[[] if self.middle is None else self.middle]
+
+    def map(self, frame):
+        if frame.box is None and (self.middle is not None or self.grid is None):
+            raise himach.UsageError("the frame has no box, which layers and center need; select frames with a box")
+        if self.grid is not None:
+            voxels = self.voxels.voxels(self.placed(frame.positions, frame.box))
+            found = self.count(voxels, self.voxels.n_voxels + 1)
+            yield himach.Pairs([VOXELS], found[np.newaxis, :-1])
+            yield himach.Pairs([OUTSIDE], [np.count_nonzero(voxels == self.voxels.n_voxels)])
+            return
+        vectors = box_vectors(frame.box[np.newaxis])[0]
+        at = self.fractions(frame.positions, vectors, self.along) + (0 if self.middle is None else 0.5)
+        layers = ((at - np.floor(at)) * self.bins).astype(np.int64) % self.bins
+        volume, height = np.prod(np.diagonal(vectors)), 1 / np.linalg.norm(np.linalg.inv(vectors)[:, self.along])
+        sizes = [int(volume), int(volume % 1 * FINE), int(height), int(height % 1 * FINE)]
+        sums = np.append(self.count(layers, self.bins), sizes)
+        yield himach.Pairs([LAYERS], uncertainty.block_row(frame.number, sums)[np.newaxis])
+
+    def count(self, at, n):
+        """Return what is in each of n places, int64 (n,)."""
+        return np.bincount(at, self.whole, n).astype(np.int64)
+
+    def fractions(self, positions, vectors, along):
+        """Return how far the selected atoms lie along a box vector, from the centre if there is one."""
+        found = fractional(positions[self.indices], vectors, along)
+        if self.middle is None:
+            return found
+        middle = center_of(fractional(positions[self.middle], vectors, along))
+        if np.isnan(middle):
+            raise himach.UsageError(
+                f"the atoms of center, {self.center!r}, are all around the box: they have no centre"
+            )
+        return found - middle
+
+    def placed(self, positions, box):
+        """Return where the selected atoms are on a grid, (n, 3) in Å."""
+        if self.middle is None:
+            return positions[self.indices]
+        vectors = box_vectors(np.asarray(box)[np.newaxis])[0]
+        found = [self.fractions(positions, vectors, along) for along in range(3)]
+        parts = [(one - np.rint(one))[:, np.newaxis] * vector for one, vector in zip(found, vectors, strict=True)]
+        return sum(parts).astype(np.float32)
+
+    def combine(self, key, series):
+        return self.reduce(key, series)
+
+    def reduce(self, key, series):
+        return uncertainty.add_blocks(series.values) if key == LAYERS else np.sum(series.values, axis=0)
+
+    def finish(self, results):
+        factor = self.small * (G_CM3 if self.weights == "mass" else 1)
+        return self.in_space(results, factor) if self.grid is not None else self.in_layers(results[LAYERS], factor)
+
+    def in_layers(self, blocks, factor):
+        in_block, sums = uncertainty.split_blocks(blocks)
+        whole, fine = sums[:, [-4, -2]], sums[:, [-3, -1]]
+        volumes, heights = (whole + fine / FINE).T
+        counts, volumes = sums[:, :-4], volumes / self.bins
+        height, total = heights.sum() / in_block.sum(), counts.sum(axis=0)
+        density = factor * total / volumes.sum()
+
+        def limits(level):
+            found = uncertainty.of_blocks(factor * counts, volumes, level)
+            if self.weights != "number":
+                return replace(found, value=density)
+            few, rare = uncertainty.count(total, level), total < FEW  # of few atoms the blocks know too little
+            low = np.where(rare, np.minimum(found.low, few.low / volumes.sum()), found.low)
+            high = np.where(rare, np.maximum(found.high, few.high / volumes.sum()), found.high)
+            return replace(found, value=density, low=low, high=high)
+
+        position = ((np.arange(self.bins) + 0.5) / self.bins - (0 if self.middle is None else 0.5)) * height
+        column = himach.Column(density, UNITS[self.weights], estimate=limits)
+        return {"profile": himach.Table({"position": himach.Column(position, "Å"), "density": column})}
+
+    def in_space(self, results, factor):
+        share = results[OUTSIDE] / (len(self.indices) * len(self.frames))
+        if share > 0.01:
+            warnings.warn(
+                f"density: {100 * share:.3g} % of the atoms lie outside of the grid, which reaches {PADDING:g} Å "
+                "beyond those of the first frame; wrap the trajectory, or set center",
+                stacklevel=2,
+            )
+        density = factor * results[VOXELS] / (len(self.frames) * self.grid**3)
+        density = density.reshape(self.voxels.shape)
+        edges = self.voxels.edges
+        extent = {
+            "axis": list("xyz"),
+            "from": himach.Column([edge[0] for edge in edges], "Å", compared=False),
+            "to": himach.Column([edge[-1] for edge in edges], "Å", compared=False),
+            "voxels": himach.Column(list(self.voxels.shape), compared=False),
+        }
+        return {"extent": himach.Table(extent), "grid": density, "volume": open_dx(density, edges, self.grid)}
+
+    def plot(self, outcome, axes):
+        unit = UNITS[self.weights]
+        if self.grid is not None:
+            label = f"{self.weights} density / ({unit})"
+            draw_mean_along(axes, outcome["grid"], outcome["extent"], self.axis, label, self.weights == "charge")
+            return
+        table = outcome["profile"]
+        (line,) = axes.plot(table["position"], table["density"])
+        draw_band(axes, table["position"], table, "density", line.get_color())
+        place = f"position along {self.axis}" if self.center is None else f"{self.axis} from the centre"
+        axes.set(xlabel=table.label("position", place), ylabel=f"{self.weights} density / ({unit})")
+        axes.set_title("Density in layers of the box")
+        axes.margins(x=0)
+        if self.weights == "charge":
+            axes.axhline(0, color="grey", linewidth=0.8)
+        else:
+            axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+        draw_legend(axes)

@@ -1,0 +1,170 @@
+"""Paths of atoms without periodic boundary, how far these have gone after some time, and how sure that is."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.fft import irfft, next_fast_len, rfft
+
+from himach import uncertainty
+from himach.examples.common import box_vectors
+
+__all__ = [
+    "UNIT",
+    "block_lags",
+    "block_msd",
+    "diffusion",
+    "limits_of_diffusion",
+    "limits_of_msd",
+    "unwrap",
+    "windowed_msd",
+]
+
+Floats = npt.NDArray[np.float64]
+#: cm²/s in Å²/ps.
+CM2_S = 1e-4
+
+#: Images of a box that touch it, in box vectors; itself first.
+NEIGHBORS = np.array(sorted(itertools.product((-1.0, 0.0, 1.0), repeat=3), key=np.count_nonzero))
+#: Of so many frames there is a lag in a block, at most: windows of longer ones are hardly ever independent.
+FRAMES_PER_LAG = 8
+#: In what squared displacements, divided by the number of paths, are added up, Å²: their mean may reach 8,000,000.
+UNIT = 2.0**-40
+
+
+def unwrap(positions: Floats, boxes: npt.ArrayLike) -> Floats:
+    """Return paths of atoms as if there were no periodic boundary.
+
+    Parameters
+    ----------
+    positions
+        float64 (..., m, 3), Å.
+    boxes
+        (m, 6): lengths in Å and angles in degrees.
+
+    Notes
+    -----
+    Each step is the shortest in the box of its end: box vectors by which it is longer are taken off there. Their number
+    times the present box, as in most tools, would add what the box has changed since, and diffusion at constant
+    pressure comes out too fast (von Bülow, Bullerjahn and Hummer, J. Chem. Phys. 153, 021101 (2020)).
+    """
+    vectors = box_vectors(boxes)
+    a, b, c = np.moveaxis(vectors, 0, -1)  # of lower triangular matrices: a has x alone, b has x and y
+    steps = np.diff(positions, axis=-2, prepend=positions[..., :1, :])
+    x, y, z = np.moveaxis(steps, -1, 0)
+    of_c = np.round(z / c[2])
+    of_b = np.round((y - of_c * c[1]) / b[1])
+    of_a = np.round((x - of_c * c[0] - of_b * b[0]) / a[0])
+    jumps = np.stack([of_a * a[0] + of_b * b[0] + of_c * c[0], of_b * b[1] + of_c * c[1], of_c * c[2]], axis=-1)
+    if np.any(boxes[:, 3:] != 90):
+        steps -= jumps
+        # The shortest may be a neighbour of what is left, if that is longer than half the way from a box to the next.
+        far = np.nonzero((steps**2).sum(axis=-1) > (np.diagonal(vectors, axis1=1, axis2=2).min(axis=1) / 2) ** 2)
+        images = NEIGHBORS @ vectors[far[-1]]
+        nearest = ((steps[far][:, np.newaxis] - images) ** 2).sum(axis=-1).argmin(axis=-1)
+        jumps[far] += images[np.arange(len(nearest)), nearest]
+    return positions - np.cumsum(jumps, axis=-2)
+
+
+def windowed_msd(positions: Floats) -> Floats:
+    """Return the mean over t of |r(t + tau) - r(t)|² for tau = 0 ... m - 1, float64 (..., m), for paths (..., m, 3).
+
+    Notes
+    -----
+    The square is r²(t + tau) + r²(t) - 2 r(t + tau) r(t): running sums give the first two terms, a Fourier transform
+    the third (Calandrini et al., Collection SFN 12, 201 (2011)).
+    """
+    m = positions.shape[-2]
+    n = next_fast_len(2 * m, real=True)
+    squares, powers = 0.0, 0.0
+    for along in np.moveaxis(positions, -1, 0):
+        # Near its middle, so that few digits are lost; a mean's last bit would depend on how many paths there are.
+        path = along - along[..., m // 2, np.newaxis]
+        waves = rfft(path, n)
+        squares = squares + path**2
+        powers = powers + waves.real**2 + waves.imag**2
+    products = irfft(powers, n)[..., :m]
+    sums = np.zeros((*squares.shape[:-1], m + 1))
+    np.cumsum(squares, axis=-1, out=sums[..., 1:])
+    tau = np.arange(m)
+    msd = (sums[..., m, np.newaxis] - sums[..., tau] + sums[..., m - tau] - 2 * products) / (m - tau)
+    msd[..., 0] = 0
+    return msd
+
+
+def block_lags(m: int, n_lags: int) -> tuple[int, int]:
+    """Return how many blocks of windows paths of m frames have, 0 for none, and how many lags, from 0, of `n_lags`."""
+    most = uncertainty.FINE_BLOCKS
+    if m < most:
+        return 0, 1
+    lags = min(n_lags, m // FRAMES_PER_LAG)
+    few = lags * most > 2 * m or m - lags + 1 < most  # more blocks of long lags would only cost time
+    return most // 2 if few else most, lags
+
+
+def block_msd(positions: Floats, n_blocks: int, n_lags: int, n_paths: int) -> npt.NDArray[np.int64]:
+    """Return what paths (n, m, 3), of `n_paths` in all, add to the mean squared displacement of each block of origins.
+
+    Blocks are equally long, and each has all windows of its origins: the last frames are no origins.
+
+    Returns
+    -------
+    int64 (n_blocks, n_lags), in units of `UNIT`, so that sums do not depend on which paths are added up first.
+
+    Notes
+    -----
+    As in `windowed_msd`, by the Fourier transform of a block's origins and of these and the frames that follow.
+    """
+    m = positions.shape[1]
+    length = (m - n_lags + 1) // n_blocks
+    span = length + n_lags - 1
+    n = next_fast_len(span, real=True)
+    squares, powers = 0.0, 0.0
+    for along in np.moveaxis(positions, -1, 0):
+        path = along - along[..., m // 2, np.newaxis]
+        windows = np.lib.stride_tricks.sliding_window_view(path, span, axis=-1)[:, ::length][:, :n_blocks]
+        squares = squares + path**2
+        powers = powers + np.conj(rfft(windows[..., :length], n)) * rfft(windows, n)
+    sums = np.zeros((len(positions), m + 1))
+    np.cumsum(squares, axis=-1, out=sums[:, 1:])
+    first = length * np.arange(n_blocks)[:, np.newaxis] + np.arange(n_lags)
+    after = sums[:, first + length] - sums[:, first]
+    msd = (after + after[..., :1] - 2 * irfft(powers, n)[..., :n_lags]) / length
+    msd[..., 0] = 0
+    return np.rint(msd / (n_paths * UNIT)).astype(np.int64).sum(axis=0)
+
+
+def limits_of_msd(msd: Floats, of_block: Floats, level: float) -> uncertainty.Estimate[Floats]:
+    """Return the band of a mean squared displacement by those of blocks of windows, which may have fewer lags.
+
+    How correlated windows are depends on their length: so lags from a power of two to the next make a curve each.
+    """
+    low, high = np.full((2, len(msd)), np.nan)
+    low[0] = high[0] = 0
+    found = uncertainty.of_blocks(of_block[:1], None, level)  # not converged
+    first, n_lags = 1, of_block.shape[1]
+    while first < n_lags:
+        some = slice(first, min(2 * first, n_lags))
+        found = uncertainty.of_blocks(of_block[:, some], None, level)
+        low[some], high[some] = msd[some] - (found.value - found.low), msd[some] + (found.high - found.value)
+        first *= 2
+    return replace(found, value=msd, low=low, high=high)  # the last is the least sure
+
+
+def limits_of_diffusion(
+    d: float, tau: Floats, of_block: Floats, level: float, n_axes: int = 3
+) -> uncertainty.Estimate[Any]:
+    """Return the interval of a diffusion coefficient, by what blocks have at the lags that are fitted."""
+    found = uncertainty.of_blocks(of_block, None, level, of=partial(diffusion, tau, n_axes=n_axes))
+    return replace(found, value=d, low=d - (found.value - found.low), high=d + (found.high - found.value))
+
+
+def diffusion(tau: Floats, msd: Floats, n_axes: int = 3) -> float:
+    """Return a diffusion coefficient in cm²/s, by the slope of the displacement along some axes, Å², over lags, ps."""
+    from_mean = tau - tau.mean()
+    return float(CM2_S / (2 * n_axes) * (from_mean @ msd) / (from_mean @ from_mean))

@@ -1,0 +1,152 @@
+"""Grids in space and layers of a box: which of them atoms are in; grids as OpenDX, and drawn."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import himach
+
+__all__ = ["Grid", "center_of", "draw_mean_along", "fractional", "open_dx"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+#: A group whose atoms are spread so evenly around the box has no centre: the length of their mean unit vector.
+EVEN = 0.05
+
+
+class Grid:
+    """A grid of cubic voxels around some positions.
+
+    Parameters
+    ----------
+    positions
+        float32 (n, 3), Å, n >= 1.
+    spacing
+        Side of a voxel in Å.
+    padding
+        How far the grid reaches beyond the positions, at least, Å.
+
+    Attributes
+    ----------
+    shape
+        Number of voxels along x, y and z.
+    edges
+        float64 (shape[i] + 1,) for each axis i, Å.
+
+    Notes
+    -----
+    It is the grid of ``MDAnalysis.analysis.density.DensityAnalysis``, to the last bit.
+    """
+
+    def __init__(self, positions: npt.NDArray[np.float32], spacing: float, padding: float) -> None:
+        self.spacing = spacing
+        low = (positions.min(axis=0) - np.float32(padding)).astype(np.float64)
+        high = (positions.max(axis=0) + np.float32(padding)).astype(np.float64)
+        counts = np.ceil((high - low) / spacing)
+        beyond = 0.5 * (counts * spacing - (high - low))
+        self.shape: tuple[int, ...] = tuple(int(n) for n in counts)
+        self.n_voxels = math.prod(self.shape)
+        self._low, self._high = low - beyond, high + beyond
+
+    @property
+    def edges(self) -> list[Floats]:
+        ends = zip(self._low, self._high, self.shape, strict=True)
+        return [np.linspace(low, high, n + 1) for low, high, n in ends]
+
+    def voxels(self, positions: npt.NDArray[np.floating]) -> Ints:
+        """Return the voxel of each position (n, 3), int64 (n,) in C order; `n_voxels` for what lies outside."""
+        found = np.zeros(len(positions), np.int64)
+        outside = np.zeros(len(positions), bool)
+        for along, low, edges in zip(positions.T, self._low, self.edges, strict=True):
+            x = along.astype(np.float64)
+            last = len(edges) - 2
+            at = np.clip(((x - low) / self.spacing).astype(np.int64), 0, last)
+            # A division may round to the next voxel: the edges decide.
+            at -= (x < edges[at]) & (at > 0)
+            at += (x >= edges[at + 1]) & (at < last)
+            outside |= (x < edges[0]) | (x > edges[-1])
+            found *= last + 1
+            found += at
+        found[outside] = self.n_voxels
+        return found
+
+
+def fractional(positions: npt.NDArray[np.float32], vectors: Floats, axis: int) -> Floats:
+    """Return how far positions (n, 3) lie along a box vector, in its lengths: float64 (n,), not wrapped.
+
+    Parameters
+    ----------
+    positions
+        float32 (n, 3), Å.
+    vectors
+        float64 (3, 3), Å: rows are box vectors, as of `himach.examples.common.box_vectors`.
+    axis
+        Which of them.
+    """
+    found = np.zeros(len(positions))
+    for i, factor in enumerate(np.linalg.inv(vectors)[:, axis]):
+        if factor:
+            found += positions[:, i].astype(np.float64) * factor
+    return found
+
+
+def center_of(fractions: Floats) -> float:
+    """Return the centre of positions on a circle of circumference 1, wherever they are cut; nan where they have none.
+
+    Notes
+    -----
+    The direction of the mean unit vector says about where they are (Bai and Breen, J. Graphics Tools 13, 53 (2008));
+    their centre is the mean of the images that are nearest to it.
+    """
+    angles = 2 * np.pi * fractions
+    x, y = np.cos(angles).mean(), np.sin(angles).mean()
+    if math.hypot(x, y) < EVEN:
+        return math.nan
+    about = math.atan2(y, x) / (2 * math.pi)
+    from_there = fractions - about
+    return about + float((from_there - np.rint(from_there)).mean())
+
+
+def open_dx(values: npt.NDArray[np.floating], edges: list[Floats], spacing: float) -> himach.TextFile:
+    """Return values (nx, ny, nz) of a grid of cubic voxels in OpenDX, with the middles of voxels as points."""
+    counts = " ".join(map(str, values.shape))
+    origin = " ".join(f"{edge[0] + spacing / 2:.6f}" for edge in edges)
+    flat = [f"{value:.7g}" for value in values.ravel().tolist()]
+    lines = [
+        f"object 1 class gridpositions counts {counts}",
+        f"origin {origin}",
+        f"delta {spacing:.6f} 0 0",
+        f"delta 0 {spacing:.6f} 0",
+        f"delta 0 0 {spacing:.6f}",
+        f"object 2 class gridconnections counts {counts}",
+        f"object 3 class array type double rank 0 items {len(flat)} data follows",
+        *(" ".join(flat[first : first + 3]) for first in range(0, len(flat), 3)),
+        'attribute "dep" string "positions"',
+        'object "density" class field',
+        'component "positions" value 1',
+        'component "connections" value 2',
+        'component "data" value 3',
+    ]
+    return himach.TextFile("\n".join(lines) + "\n", ".dx")
+
+
+def draw_mean_along(
+    axes: Any, values: npt.NDArray[np.floating], extent: himach.Table, axis: str, label: str, signed: bool
+) -> None:
+    """Draw the mean of a grid (nx, ny, nz) along x, y or z, in colours; `signed` values in two, white at 0.
+
+    The grid's `extent` is a table of as many rows as axes, with columns ``from`` and ``to``.
+    """
+    along = "xyz".index(axis)
+    first, second = (i for i in range(3) if i != along)
+    mean = values.mean(axis=along).T
+    reach = np.abs(mean).max()
+    colours = {"cmap": "RdBu", "vmin": -reach, "vmax": reach} if signed else {"cmap": "viridis", "vmin": 0}
+    ends = [extent[end][i] for i in (first, second) for end in ("from", "to")]
+    image = axes.imshow(mean, extent=ends, origin="lower", **colours)
+    axes.figure.colorbar(image, cax=axes.inset_axes([1.04, 0, 0.05, 1]), label=label)
+    axes.set(xlabel=f"{'xyz'[first]} / Å", ylabel=f"{'xyz'[second]} / Å", title=f"Mean density along {axis}")

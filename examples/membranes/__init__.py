@@ -1,0 +1,1 @@
+"""Membranes: order of lipid tails, area, thickness, leaflets."""

@@ -1,0 +1,108 @@
+"""Tails of lipids: which carbons have which hydrogens, by the bonds of the topology, and how carbons make chains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+import himach
+from himach.examples.common import select
+
+if TYPE_CHECKING:
+    from MDAnalysis import AtomGroup, Universe
+
+__all__ = ["carbons_and_hydrogens", "letters", "numbered"]
+
+Ints = npt.NDArray[np.int64]
+
+
+def letters(atoms: AtomGroup) -> npt.NDArray[np.str_]:
+    """Return the element of each atom as far as lipids need it, such as ``C``: by the name where none is given."""
+    given = atoms.elements if hasattr(atoms, "elements") else np.full(len(atoms), "")
+    found = [
+        element.upper() or name.lstrip("0123456789'\"*")[:1].upper()
+        for element, name in zip(given.tolist(), atoms.names.tolist(), strict=True)
+    ]
+    return np.array(found, dtype=np.str_)
+
+
+def carbons_and_hydrogens(universe: Universe, analysis: Any) -> Ints:
+    """Return the indices of carbons and hydrogens that are bonded, (n, 2), ascending.
+
+    The carbons are those of the parameter `lipids` of the analysis that `carbons` selects; of None, those that are
+    bonded to carbons and hydrogens only, as those of tails are.
+
+    Raises
+    ------
+    himach.UsageError
+        If the topology has no bonds, a selection has no atom, or none of the carbons has a hydrogen.
+    """
+    lipids = select(universe, analysis, "lipids")
+    mine = np.zeros(len(universe.atoms), dtype=bool)
+    mine[lipids.indices] = True
+    bonds = universe.bonds.indices if hasattr(universe, "bonds") else np.empty((0, 2), np.int64)
+    bonds = np.concatenate([bonds, bonds[:, ::-1]])
+    bonds = bonds[mine[bonds[:, 0]]]
+    if not len(bonds):
+        raise himach.UsageError(
+            f"{analysis.label()}: the topology has no bonds of {analysis.lipids!r}, and they tell which hydrogens "
+            "belong to which carbon; give a topology that has bonds (PSF, TPR, PRMTOP, PDB with CONECT)"
+        )
+    kind = np.full(len(mine), "", dtype="<U2")
+    known = np.unique(bonds)
+    kind[known] = letters(universe.atoms[known])
+    carbon = mine & (kind == "C")
+    if analysis.carbons is None:
+        beside = ~np.isin(kind[bonds[:, 1]], ["C", "H"])
+        carbon[bonds[beside, 0]] = False
+    else:
+        selected = np.zeros(len(kind), dtype=bool)
+        selected[select(universe, analysis, "carbons").indices] = True
+        carbon &= selected
+    pairs = bonds[carbon[bonds[:, 0]] & (kind[bonds[:, 1]] == "H")]
+    if not len(pairs):
+        which = "carbons of tails" if analysis.carbons is None else f"carbons of {analysis.carbons!r}"
+        raise himach.UsageError(
+            f"{analysis.label()}: none of the {int(carbon.sum())} {which} in {analysis.lipids!r} is bonded to a "
+            "hydrogen; united-atom and coarse-grained lipids have no bonds between carbon and hydrogen"
+        )
+    return np.unique(pairs.astype(np.int64), axis=0)
+
+
+def numbered(universe: Universe, carbons: Ints) -> tuple[Ints, Ints]:
+    """Return the chain of each carbon, from 1, and its place in it, as int64 (n,) each.
+
+    Places are counted along bonds from where the chain hangs on the rest of the lipid, or from its first carbon in the
+    topology. That carbon is 2: number 1 of a fatty acid has no hydrogens.
+
+    Parameters
+    ----------
+    carbons
+        Indices of the carbons of one lipid, ascending.
+    """
+    bonds = universe.atoms[carbons].bonds.indices
+    near: dict[int, list[int]] = {carbon: [] for carbon in carbons.tolist()}
+    hung = set()
+    for (a, b), elements in zip(bonds.tolist(), letters(universe.atoms[bonds.ravel()]).reshape(-1, 2), strict=True):
+        if a in near and b in near:
+            near[a].append(b)
+            near[b].append(a)
+        elif "H" not in elements:
+            hung.add(a if a in near else b)
+    found: dict[int, tuple[int, int]] = {}
+    chain = 0
+    for first in [*sorted(hung), *near]:
+        if first in found:
+            continue
+        chain += 1
+        found[first] = chain, 2
+        queue = [first]
+        for carbon in queue:
+            for other in near[carbon]:
+                if other not in found:
+                    found[other] = chain, found[carbon][1] + 1
+                    queue.append(other)
+    chains, places = np.array([found[carbon] for carbon in near], dtype=np.int64).T
+    return chains, places

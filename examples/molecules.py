@@ -1,0 +1,153 @@
+"""Molecules and residues as wholes: which atoms they have, and where their centres of mass are in a frame."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+import himach
+from himach import kernels
+from himach.examples.groups import residue_labels
+from himach.examples.superposition import masses_of
+from himach.transformations import bonds_outwards, molecules
+
+if TYPE_CHECKING:
+    from MDAnalysis import AtomGroup, Universe
+
+    from himach.frame import Frame
+
+__all__ = ["Centers", "Singles", "numbers_by", "points_of"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class Singles:
+    """Atoms, each by itself, with what `Centers` have."""
+
+    def __init__(self, atoms: AtomGroup) -> None:
+        self.indices = self.numbers = np.asarray(atoms.indices, np.int64)
+
+    def of(self, frame: Frame) -> npt.NDArray[np.float32]:
+        """Return where they are in a frame, float32 (n, 3), Å."""
+        return frame.positions[self.indices]
+
+
+class Centers:
+    """Centres of mass of the residues or molecules that atoms belong to, in frames where the boundary may cut them.
+
+    Parameters
+    ----------
+    atoms
+        The atoms of which the centres are. Others of their residues or molecules do not count.
+    analysis
+        That which is named in errors.
+    by
+        Whether to make one centre a residue or a molecule, as `numbers_by` has them.
+    whole
+        Whether the boundary may cut them; else atoms are taken where they are.
+
+    Attributes
+    ----------
+    indices
+        Indices of the atoms that are read, int64 (n,): those above, and where no bonds join these to one another, the
+        rest of their residue or molecule.
+    numbers
+        Numbers of the residues or molecules, int64 (k,), ascending: the order of the centres.
+
+    Raises
+    ------
+    himach.UsageError
+        If the topology has no masses, or none of a residue or molecule.
+
+    Notes
+    -----
+    An atom is put next to the one that it is bonded to, and parts that no bonds join, such as all atoms where the
+    topology has none, as near as can be to the first atom. That needs bonds, or else residues, shorter than half the
+    box. Without a box, atoms are taken where they are.
+    """
+
+    def __init__(self, atoms: AtomGroup, analysis: Any, by: Literal["residue", "molecule"], whole: bool = True) -> None:
+        universe, chosen = atoms.universe, np.unique(atoms.indices)
+        bonds = bonds_of(universe)
+        of_atom = numbers_by(universe, analysis, by, bonds)
+        bonds = bonds[of_atom[bonds[:, 0]] == of_atom[bonds[:, 1]]]
+        self.indices = chosen
+        pieces = np.unique(molecules(places(bonds, chosen), len(chosen)), return_index=True)[1]
+        broken = np.bincount(of_atom[chosen[pieces]], minlength=of_atom.max() + 1) > 1
+        if whole and len(bonds) and broken.any():
+            self.indices = np.union1d(chosen, np.flatnonzero(broken[of_atom]))
+        self.numbers, first, self.groups = np.unique(of_atom[self.indices], return_index=True, return_inverse=True)
+        self.tree = np.empty((0, 2), np.int64)
+        if whole:  # parts that no bonds join are held by the first atom
+            bonds, n = places(bonds, self.indices), len(self.indices)
+            pieces = np.unique(molecules(bonds, n), return_index=True)[1]
+            joined = np.column_stack([first[self.groups[pieces]], pieces])
+            self.tree = bonds_outwards(np.concatenate([bonds, joined[joined[:, 0] != joined[:, 1]]]), n)
+        masses = np.zeros(len(universe.atoms))
+        masses[chosen] = masses_of(universe.atoms[chosen], analysis)
+        self.masses = masses[self.indices]
+        without = np.flatnonzero(np.bincount(self.groups, self.masses) == 0)
+        if len(without):
+            residue = residue_labels(universe.atoms[self.indices[first[without[:1]]]].residues)[0]
+            raise himach.UsageError(f"{analysis.label()}: the selected atoms of the {by} of {residue} have no mass")
+
+    def of(self, frame: Frame) -> npt.NDArray[np.float64]:
+        """Return the centres in a frame, float64 (k, 3), Å; they may lie beyond the box."""
+        positions = frame.positions[self.indices]
+        if len(self.tree) and frame.box is not None:
+            positions = kernels.unwrap(positions, self.tree, frame.box)
+        return kernels.centers(positions, self.groups, self.masses)
+
+
+def points_of(
+    atoms: AtomGroup, analysis: Any, by: Literal["atom", "residue", "molecule"], whole: bool = True
+) -> Singles | Centers:
+    """Return atoms as points: each by itself, or the `Centers` of their residues or molecules."""
+    return Singles(atoms) if by == "atom" else Centers(atoms, analysis, by, whole)
+
+
+def numbers_by(
+    universe: Universe, analysis: Any, by: Literal["residue", "molecule"], bonds: Ints | None = None
+) -> Ints:
+    """Return the number of each atom's residue or molecule, int64 (n_atoms,) from 0.
+
+    A molecule is what bonds join. Atoms without bonds belong to what else there is of their residue, as the massless
+    sites of water models do, unless that is several molecules. So residues are molecules where there are no bonds.
+
+    Warns
+    -----
+    UserWarning
+        If there are no bonds, and molecules were asked for.
+    """
+    residues = universe.atoms.resindices.astype(np.int64)
+    if by == "residue":
+        return residues
+    bonds = bonds_of(universe) if bonds is None else bonds
+    if not len(bonds):
+        warnings.warn(f"{analysis.label()}: the topology has no bonds, so each residue is a molecule", stacklevel=4)
+    bonded = np.zeros(len(residues), bool)
+    bonded[bonds] = True
+    pairs = np.unique(np.stack([residues, molecules(bonds, len(residues))])[:, bonded], axis=1)
+    several = np.bincount(pairs[0], minlength=residues.max() + 1) > 1
+    of_residue = np.zeros(residues.max() + 1, np.int64)  # one of its atoms that is bonded, if there is any
+    for some in (~bonded, bonded):
+        of_residue[residues[some]] = np.flatnonzero(some)
+    loose = np.flatnonzero(~bonded & ~several[residues])
+    return molecules(np.concatenate([bonds, np.column_stack([loose, of_residue[residues[loose]]])]), len(residues))
+
+
+def bonds_of(universe: Universe) -> Ints:
+    """Return the bonds of the topology as pairs of indices, int64 (m, 2); none where it has none."""
+    bonds = universe.bonds.indices if hasattr(universe, "bonds") else ()
+    return np.asarray(bonds, np.int64).reshape(-1, 2)
+
+
+def places(bonds: Ints, indices: Ints) -> Ints:
+    """Return bonds between atoms of these indices as places among them, int64 (m, 2)."""
+    place = np.full(max(bonds.max(initial=-1), indices.max(initial=-1)) + 1, -1)
+    place[indices] = np.arange(len(indices))
+    found = place[bonds]
+    return found[(found >= 0).all(axis=1)]

@@ -1,0 +1,199 @@
+"""Which structures are alike: clusters of frames by the deviation of each two of them."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from io import StringIO
+from typing import ClassVar, Literal
+
+import MDAnalysis
+import numpy as np
+from MDAnalysis.lib.util import NamedStream
+
+import himach
+from himach import kernels
+from himach.examples.common import check_not_negative, check_positive, select
+from himach.examples.drawing import time_axis
+from himach.examples.interactions.survival import find_runs, occupancy
+from himach.examples.structure.blocks import block_length, joined, part_of, split
+from himach.examples.structure.gromos import assembled, check_memory, gromos
+from himach.examples.superposition import Reference, Superposition, superposed
+
+#: Clusters that a plot shows.
+SHOWN = 12
+
+
+class Neighbours(himach.Analysis):
+    """Tiles of pairs of frames, and the clusters of all."""
+
+    selection: str
+    fit: str
+    cutoff: float
+    centers: int
+
+    def setup(self, universe):
+        self.selected = select(universe, self, "selection")
+
+    def reduce(self, key, series):
+        if isinstance(key, int):  # a block of frames
+            return series.values[0]
+        one, other = (*series.values, None)[:2]
+        return kernels.rmsd_matrix(one, other, self.cutoff, superposition=self.fit == "selection")
+
+    def finish(self, results):
+        blocks = [block for key, block in results.items() if isinstance(key, int)]
+        frames, times = (np.concatenate([block[name] for block in blocks]) for name in ("frames", "times"))
+        begins = np.cumsum([0, *(len(block["frames"]) for block in blocks)])
+        tiles = {key: tile for key, tile in results.items() if isinstance(key, tuple)}
+        cluster, centers = gromos(assembled(tiles, begins))
+        size = np.bincount(cluster)[1:]
+        # Wilson's limits of the part of the time that is spent in a cluster.
+        part = occupancy([[find_runs(np.flatnonzero(cluster == one))] for one in range(1, len(size) + 1)], len(frames))
+
+        def limits(level):
+            found = part.estimate(level)
+            return replace(found, value=size, low=len(frames) * found.low, high=len(frames) * found.high)
+
+        outcome = {
+            "clusters": himach.Table(
+                {
+                    "cluster": np.arange(1, len(size) + 1),
+                    "size": himach.Column(size, estimate=limits),
+                    "center_frame": frames[centers],
+                }
+            ),
+            "membership": himach.Table(
+                {"time_ps": himach.Column(times, "ps"), "cluster": himach.Column(cluster, compared=False)}
+            ),
+        }
+        structures = [positions_of(blocks, begins, center) for center in centers[: self.centers]]
+        copy = MDAnalysis.Merge(self.selected)
+        for number, (center, positions) in enumerate(zip(centers, structures, strict=False), 1):
+            rotation, shift = kernels.superposition(positions, structures[0])
+            copy.atoms.positions = positions @ rotation.T + shift
+            title = f"CENTER OF CLUSTER {number}: FRAME {frames[center]}, {times[center]:g} PS"
+            outcome[f"center_{number}"] = himach.TextFile(pdb(copy, title), ".pdb")
+        return outcome
+
+    def plot(self, outcome, axes):
+        clusters, table = outcome["clusters"], outcome["membership"]
+        scale, label = time_axis(table["time_ps"], "time")
+        shown = table["cluster"] <= SHOWN
+        colors = np.where(table["cluster"] % 2, "C0", "C1")
+        times = scale * table["time_ps"][shown]
+        axes.scatter(times, table["cluster"][shown], s=60, c=colors[shown], marker="|", linewidths=0.8)
+        rows = min(len(clusters["size"]), SHOWN)
+        parts = 100 * clusters["size"] / clusters["size"].sum()
+        axes.set_yticks(range(1, rows + 1), [f"{i + 1}: {parts[i]:.3g} %" for i in range(rows)])
+        rest = f"; {len(parts) - rows} more have {parts[rows:].sum():.3g} %" if len(parts) > rows else ""
+        axes.set(xlabel=label, ylabel="cluster: part of the frames", title=f"{len(parts)} clusters{rest}")
+        axes.set_ylim(rows + 0.7, 0.3)
+        axes.grid(alpha=0.3)
+
+
+class Tiles(himach.Analysis):
+    """Blocks of frames, and those which are to be compared."""
+
+    then = Neighbours
+
+    selection: str
+    fit: str
+    cutoff: float
+    centers: int
+
+    def reduce(self, key, series):
+        (block, blocks), found = key, joined(series)
+        yield block, found
+        for other in range(blocks):
+            yield (min(block, other), max(block, other)), found["values"]
+
+
+class Clusters(himach.Analysis):
+    """Clusters of frames by the deviation of each two of them: the method of Daura and others (GROMOS).
+
+    The frame that has the most others within a cutoff is the center of the first cluster, and these are its members.
+    They are put aside, and the next cluster is found among the rest, until none is left. Of frames that have as many
+    others, the earliest is taken. Deviations are those of the selected atoms, with equal weights; molecules must be
+    whole.
+
+    Parameters
+    ----------
+    selection
+        Selection of the atoms that are compared.
+    fit
+        ``selection``: each two frames are superposed by the atoms that are compared. Selection of other atoms: each
+        frame is superposed by these on the first selected frame, and compared where it then is; ``none``: frames are
+        compared as they are, without moving.
+    cutoff
+        Deviation in Å up to which two frames are neighbours.
+    method
+        How clusters are made of neighbours.
+    centers
+        Of how many clusters, the largest ones, the center is written as a PDB file.
+    """
+
+    name: ClassVar[str] = "clusters"
+    references: ClassVar[tuple[str, ...]] = (
+        "10.1002/(SICI)1521-3773(19990115)38:1/2<236::AID-ANIE236>3.0.CO;2-M",
+        "10.1107/S0108767305015266",
+    )
+    caption: ClassVar[str] = (
+        "In which cluster each frame is, with the part of the frames that each cluster has; frames of a cluster are "
+        "within {cutoff} Å of its center in the root-mean-square deviation of {selection}."
+    )
+    #: Least number of frames in a block, and greatest number of blocks; each block is copied for every other one.
+    sizes: ClassVar[tuple[int, int]] = (1024, 16)
+    then = Tiles
+
+    selection: str = "protein and backbone"
+    fit: str = "selection"
+    cutoff: float = 2.0
+    method: Literal["gromos"] = "gromos"
+    centers: int = 100
+
+    @property
+    def methods(self):
+        """What a paper says of it, as the parameters are."""
+        return (
+            "Frames were clustered by the algorithm of Daura et al. "
+            "[10.1002/(SICI)1521-3773(19990115)38:1/2<236::AID-ANIE236>3.0.CO;2-M], with a cutoff of {cutoff} Å in the "
+            f"root-mean-square deviation of {{selection}} between each two frames, computed {superposed(self.fit)}."
+        )
+
+    def setup(self, universe):
+        check_positive(self, "cutoff")
+        check_not_negative(self, "centers")
+        self.selected = select(universe, self, "selection").indices
+        # Each two frames are superposed later, if by the atoms that are compared.
+        alone = self.fit == "selection"
+        self.laid = Superposition(None) if alone else Superposition.of(universe, self, Reference(universe, self, None))
+        check_memory(len(self.frames))
+
+    def atoms(self, universe):
+        return universe.atoms[self.selected], universe.atoms[self.laid.indices]
+
+    def map(self, frame):
+        positions = frame.positions[self.selected]
+        if len(self.laid.indices):
+            positions = self.laid.move(frame.positions[self.laid.indices], positions).astype(np.float32)
+        yield himach.Pairs([part_of(frame)], positions[np.newaxis])
+
+    def reduce(self, part, series):
+        yield from split(series, self.frames, block_length(len(self.frames), *self.sizes))
+
+
+def positions_of(blocks, begins, frame):
+    """Return the positions of a frame by its place among all."""
+    block = int(np.searchsorted(begins, frame, side="right")) - 1
+    return blocks[block]["values"][frame - begins[block]]
+
+
+def pdb(universe: MDAnalysis.Universe, title: str) -> str:
+    """Return a PDB file of a Universe as text."""
+    text = StringIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a topology has no names for, the file has by default
+        with MDAnalysis.Writer(NamedStream(text, "center.pdb"), multiframe=False, bonds=None, remarks=title) as writer:
+            writer.write(universe.atoms)
+        return text.getvalue()

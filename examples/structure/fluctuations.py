@@ -1,0 +1,147 @@
+"""How far atoms move about their mean positions, by sums over frames that are exact.
+
+Deviations from a fixed structure are rounded to multiples of 2^-20 Å, and these integers and their squares are added
+up: the sums are the same in any order, whoever adds up what. Along an axis an atom may deviate by less than 1,024 Å, so
+that its square has less than 62 bits. Squares are added up in two parts, their upper 30 and their lower 32 bits, which
+makes room for 2^31 frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import himach
+from himach import kernels, uncertainty
+
+__all__ = ["Mobile", "block_sums", "fluctuation", "mean_deviation", "mean_squares"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+#: Deviations are counted in this, Å.
+UNIT = 2.0**-20
+#: Bits of the lower part of squares.
+LOW = 32
+#: Sums of an atom: of its deviation along three axes, of the upper and of the lower part of its square.
+AXES, SUMS = 3, 5
+#: B-factor in Å² of a mean square of 1 Å².
+B_FACTOR = 8 / 3 * np.pi**2
+
+
+@dataclass(frozen=True)
+class Mobile:
+    """What fluctuates: atoms or residues.
+
+    Parameters
+    ----------
+    column
+        What they are: ``atom`` or ``residue``.
+    labels
+        What each is called: indices of atoms, or names of residues.
+    atoms
+        int64 (n_atoms,): places of their atoms among those that are added up.
+    numbers
+        int64 (n_atoms,): of which of them each atom is a part.
+    shares
+        float64 (n_atoms,): the weight of each atom in it; those of one have a sum of 1.
+    """
+
+    column: str
+    labels: list[Any]
+    atoms: Ints
+    numbers: Ints
+    shares: Floats
+
+    def mean(self, of_all: Floats) -> Floats:
+        """Return weighted means over the atoms of each: (..., n) of what is (..., n_added) for all atoms added up."""
+        of_atoms = of_all[..., self.atoms]
+        means = np.zeros((len(self.labels), *of_atoms.shape[:-1]))
+        np.add.at(means, self.numbers, (of_atoms * self.shares).T)
+        return means.T
+
+
+def block_sums(positions: npt.NDArray[np.float32], frames: Ints, level: int, *moved: Any) -> Ints:
+    """Return sums over frames by blocks, as of `himach.uncertainty.add_blocks`: int64 (n_blocks, 5 n + 3).
+
+    Parameters
+    ----------
+    positions
+        float32 (m, n, 3), Å, of m frames.
+    frames
+        int64 (m,): their numbers, in order.
+    level
+        The `himach.uncertainty.block_level` of all frames.
+    *moved
+        What `himach.kernels.deviation_sums` takes beside structures.
+
+    Raises
+    ------
+    himach.UsageError
+        If an atom is 1,024 Å or more from where it is in the first frame, the fixed structure, along an axis.
+    """
+    rows = []
+    for some in np.split(np.arange(len(frames)), np.flatnonzero(np.diff(frames >> level)) + 1):
+        try:
+            sums = kernels.deviation_sums(positions[some[0] : some[-1] + 1], *moved)
+        except himach.UsageError as error:
+            if len(some) > 1:
+                block_sums(positions[some], frames[some], 0, *moved)  # which names the frame
+            raise himach.UsageError(
+                f"in frame {frames[some[0]]} an atom is 1024 Å or more from where the first selected frame has it, and "
+                "that is too far; make molecules whole, and superpose the frames (fit)"
+            ) from error
+        rows.append(uncertainty.block_row(frames[some[0]], sums.ravel(), frames=len(some), level=level))
+    return np.array(rows)
+
+
+def mean_deviation(frames: Ints, sums: Ints) -> Floats:
+    """Return the mean deviation of atoms, float64 (n, 3), Å, of blocks of so many frames and their sums."""
+    n = sums.shape[1] // SUMS
+    total = sums[:, : AXES * n].sum(axis=0) * UNIT
+    return np.asarray((total / frames.sum()).reshape(AXES, n).T)
+
+
+def mean_squares(frames: Ints, sums: Ints) -> tuple[Floats, Floats]:
+    """Return how far atoms are from their mean positions, mean squares, Å²: (n,), and of each block (n_blocks, n).
+
+    Parameters
+    ----------
+    frames
+        int64 (n_blocks,): how many frames each block has.
+    sums
+        int64 (n_blocks, 5 n): of each block the sums of `block_sums`.
+    """
+    n = sums.shape[1] // SUMS
+    mean = mean_deviation(frames, sums).T
+    upper, lower = sums[:, AXES * n : (AXES + 1) * n], sums[:, (AXES + 1) * n :]
+    squares = (upper * 2.0**LOW + lower) * UNIT**2
+    deviations = sums[:, : AXES * n].reshape(-1, AXES, n) * UNIT
+    weight = frames[:, np.newaxis]
+    of_block = squares - 2 * (deviations * mean).sum(axis=1) + weight * (mean**2).sum(axis=0)
+    of_block = np.maximum(of_block, 0)  # rounding, where nothing moves
+    return of_block.sum(axis=0) / frames.sum(), of_block / weight
+
+
+def fluctuation(mobile: Mobile, frames: Ints, sums: Ints) -> himach.Table:
+    """Return the table of fluctuations and B-factors, whose bands are by blocks of frames."""
+    squares, of_block = map(mobile.mean, mean_squares(frames, sums))
+
+    def limits(value: Floats, of: Callable[[Floats], Floats], level: float) -> uncertainty.Estimate[Any]:
+        found = uncertainty.of_blocks(of_block * frames[:, np.newaxis], frames, level, of=of)
+        return replace(found, value=value, low=np.maximum(found.low, 0))
+
+    def as_b_factor(squares: Floats) -> Floats:
+        return B_FACTOR * squares
+
+    rmsf, b_factor = np.sqrt(squares), as_b_factor(squares)
+    return himach.Table(
+        {
+            mobile.column: mobile.labels,
+            "rmsf": himach.Column(rmsf, "Å", estimate=lambda level: limits(rmsf, np.sqrt, level)),
+            "bfactor": himach.Column(b_factor, "Å²", estimate=lambda level: limits(b_factor, as_b_factor, level)),
+        }
+    )

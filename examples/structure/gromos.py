@@ -1,0 +1,73 @@
+"""Clusters by the bits of all pairs: `gromos()`, and `assembled()` that puts tiles of such bits together."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import numpy.typing as npt
+
+import himach
+
+__all__ = ["assembled", "check_memory", "gromos"]
+
+Bits = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+
+def check_memory(n: int) -> None:
+    """Raise UsageError if a bit for each two of n frames is more than the memory of this machine holds."""
+    needed, there = 3 * n * n // 16, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > there:
+        raise himach.UsageError(
+            f"clusters: {n:,} frames need {needed / 1e9:.3g} GB on one rank, for a bit for each two of them, and this "
+            f"machine has {there / 1e9:.3g} GB; select fewer, as by step"
+        )
+
+
+def assembled(tiles: dict[tuple[int, int], Bits], begins: Ints) -> Bits:
+    """Return the bits of all pairs of frames, uint8 (n, (n + 7) // 8), of the tiles on and above the diagonal.
+
+    Each frame is its own neighbour. All blocks but the last have a multiple of eight frames.
+    """
+    n = int(begins[-1])
+    bits = np.zeros((n, (n + 7) // 8), np.uint8)
+    for (i, j), tile in tiles.items():
+        rows, columns = slice(begins[i], begins[i + 1]), slice(begins[j], begins[j + 1])
+        bits[rows, columns.start // 8 : columns.start // 8 + tile.shape[1]] = tile
+        if i < j:
+            count = columns.stop - columns.start
+            turned = np.packbits(
+                np.unpackbits(tile, axis=1, count=count, bitorder="little").T, axis=1, bitorder="little"
+            )
+            bits[columns, rows.start // 8 : rows.start // 8 + turned.shape[1]] = turned
+    return bits
+
+
+def gromos(bits: Bits) -> tuple[Ints, Ints]:
+    """Return the cluster of each frame, from 1, and the frame in the middle of each cluster, the largest first.
+
+    Parameters
+    ----------
+    bits
+        uint8 (n, (n + 7) // 8): whether each two of n frames are neighbours, the lowest bit first.
+
+    Examples
+    --------
+    >>> gromos(np.array([[0b0011], [0b0111], [0b0110], [0b1000]], np.uint8))
+    (array([1, 1, 1, 2]), array([1, 3]))
+    """
+    n = len(bits)
+    # How many neighbours each frame has among those that are in no cluster yet; 0 of others.
+    counts = np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
+    cluster, centers = np.zeros(n, np.int64), []
+    while counts.any():
+        center = int(counts.argmax())
+        near = np.unpackbits(bits[center], count=n, bitorder="little").astype(bool)
+        members = np.flatnonzero(near & (cluster == 0))
+        centers.append(center)
+        cluster[members] = len(centers)
+        for some in np.array_split(members, -(-len(members) // 256)):
+            counts -= np.unpackbits(bits[some], axis=1, count=n, bitorder="little").sum(axis=0, dtype=np.int64)
+        counts[cluster > 0] = 0
+    return cluster, np.array(centers, np.int64)

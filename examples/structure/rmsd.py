@@ -1,0 +1,112 @@
+"""How far a structure has moved from where it began."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+
+import himach
+from himach import kernels
+from himach.examples.common import select
+from himach.examples.drawing import draw_legend, draw_mean, draw_series, time_axis
+from himach.examples.groups import named_selections, split_name
+from himach.examples.superposition import Reference, Superposition, masses_of, superposed
+
+
+class Rmsd(himach.Analysis):
+    """Root-mean-square deviation from a reference, after superposition.
+
+    Atoms have equal weights, unless masses are asked for, as in ``MDAnalysis.analysis.rms.RMSD``. Groups are further
+    atoms that are compared where the superposition puts them. Molecules must be whole.
+
+    Parameters
+    ----------
+    selection
+        Selection of the atoms that are compared.
+    fit
+        Selection of the atoms that are superposed on the reference; ``selection``: those that are compared; ``none``:
+        frames are compared as they are, without moving.
+    reference
+        A file with the structure to compare with, or the number of a frame of the trajectory, from 0. None: the first
+        selected frame.
+    weights
+        Weights of atoms in the superposition and in the deviation: ``none`` for equal ones, or ``mass``.
+    groups
+        Selections of further atoms that are compared, each a column of its own: ``core=resid 5:30`` or, without a name,
+        ``resid 5:30``.
+    """
+
+    name: ClassVar[str] = "rmsd"
+    references: ClassVar[tuple[str, ...]] = ("10.1107/S0108767305015266",)
+    caption: ClassVar[str] = "Root-mean-square deviation of {selection} from the reference against time."
+
+    selection: str = "protein and backbone"
+    fit: str = "selection"
+    reference: int | str | None = None
+    weights: Literal["none", "mass"] = "none"
+    groups: list[str] = []  # noqa: RUF012 - a parameter's default
+
+    @property
+    def methods(self):
+        """What a paper says of it, as the parameters are."""
+        to = "the first selected frame" if self.reference is None else "the structure {reference}"
+        to = "frame {reference} of the trajectory" if isinstance(self.reference, int) else to
+        weights = " Atoms were weighted by mass." if self.weights == "mass" else ""
+        groups = " Beside it, that of {groups} was computed where the superposition puts them." if self.groups else ""
+        return (
+            f"The root-mean-square deviation of {{selection}} from {to} was computed {superposed(self.fit)}."
+            f"{weights}{groups}"
+        )
+
+    def setup(self, universe):
+        reference = Reference(universe, self, self.reference)
+        self.superposition = Superposition.of(universe, self, reference)
+        atoms = select(universe, self, "selection")
+        compared = {"rmsd": (atoms, reference.positions(atoms, "selection"))}
+        selections = dict(map(split_name, self.groups))
+        for name, group in named_selections(universe, self, "groups").items():
+            if name in ("time_ps", "rmsd", "frame"):
+                raise himach.UsageError(f"rmsd: a group cannot be called {name!r}, a column has that name anyway")
+            compared[name] = group, reference.positions(group, "groups", selections[name])
+        self.names = list(compared)
+        groups, positions = zip(*compared.values(), strict=True)
+        self.indices = np.concatenate([group.indices for group in groups])
+        self.positions = np.concatenate(positions)
+        self.begins = np.cumsum([0, *map(len, groups[:-1])])
+        weights = [np.ones(len(group)) if self.weights == "none" else masses_of(group, self) for group in groups]
+        self.shares = np.concatenate([each / each.sum() for each in weights])
+        self.at_once = self.superposition.indices.tolist() == self.indices.tolist()  # which is faster
+
+    def atoms(self, universe):
+        return universe.atoms[self.indices], universe.atoms[self.superposition.indices]
+
+    def map(self, frame):
+        positions = frame.positions[self.indices]
+        if self.at_once:
+            yield himach.Row(rmsd=kernels.rmsd(positions, self.positions, self.superposition.weights))
+            return
+        moved = self.superposition.move(frame.positions[self.superposition.indices], positions)
+        apart = moved - self.positions
+        squares = np.add.reduceat(np.einsum("ij,ij->i", apart, apart) * self.shares, self.begins)
+        yield himach.Row(**dict(zip(self.names, np.sqrt(squares).tolist(), strict=True)))
+
+    def finish(self, rows):
+        columns = {name: himach.Column(rows[name], "Å", estimate=True) for name in self.names}
+        return {"rmsd": himach.Table({"time_ps": himach.Column(rows["time_ps"], "ps"), **columns})}
+
+    def plot(self, outcome, axes):
+        table = outcome["rmsd"]
+        scale, label = time_axis(table["time_ps"], "time")
+        _, *names = table
+        for name in names:
+            draw_series(axes, scale * table["time_ps"], table[name], label="" if len(names) == 1 else name)
+        what = "the first frame" if self.reference is None else Path(str(self.reference)).name
+        axes.set(xlabel=label, ylabel=table.label("rmsd", "RMSD"), title=f"Deviation from {what}")
+        if len(names) == 1:
+            draw_mean(axes, table, "rmsd")
+        draw_legend(axes)
+        axes.margins(x=0)
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)

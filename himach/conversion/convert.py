@@ -1,0 +1,389 @@
+"""`convert()`: a trajectory written anew by all ranks: whole, without jumps, centred, wrapped, fitted.
+
+Ranks take turns of neighbouring frames: in each round every rank has some, in their order. It makes them whole and says
+how far atoms jumped in them; what went before is added; they are centred, wrapped and fitted, encoded, and written
+behind those of the ranks before. What is where in the file depends on the frames alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import fields
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.conversion.formats import Format, format_of, serial_writer
+from himach.conversion.options import ConvertOptions
+from himach.conversion.steps import Steps
+from himach.conversion.target import (
+    Converted,
+    Target,
+    cannot_write,
+    check_target,
+    make_file,
+    others_writing,
+    remove_files,
+)
+from himach.errors import UsageError, knowing_arguments
+from himach.formats.layout import Content
+from himach.frame import FIELDS, Needs
+from himach.io.frame_source import ReadOptions
+from himach.io.trajectory.origin import PUSHED
+from himach.launch.stop_requests import StopRequests
+from himach.opening.dataset import Opened, open_frames
+from himach.opening.frame_steps import Part
+from himach.opening.paths import UNIT, Shift, add, jumps, shift_of, total
+from himach.parallel.collective import on_every_rank, on_first_rank, warn_once
+from himach.parallel.communicator import Communicator, World
+from himach.parallel.environment import promised_rank, under_launcher
+from himach.parallel.progress import Progress, is_watched
+from himach.parallel.quiet import quiet_ranks
+from himach.runner.run import check_ranks, on_ranks
+
+if TYPE_CHECKING:
+    from himach.launch.ranks import Ranks
+    from himach.opening.member import Member
+
+__all__ = ["convert", "convert_here"]
+
+PathLike = str | os.PathLike[str]
+#: Frames that a rank has at once: so many, or as many as fit into so many bytes.
+AT_ONCE, BYTES_AT_ONCE = 64, 16 << 20
+NO_ATOMS = ReadOptions(np.empty(0, np.int64))
+
+
+@knowing_arguments
+def convert(
+    trajectory: PathLike | Sequence[PathLike] | None = None,
+    topology: PathLike | None = None,
+    *,
+    ensemble: PathLike | Sequence[Member] | None = None,
+    out: PathLike,
+    select: str = "all",
+    whole: bool = False,
+    nojump: bool = False,
+    center: str | None = None,
+    wrap: str | None = None,
+    fit: str | None = None,
+    reference: PathLike | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    step: int | None = None,
+    frames: Any = None,
+    ranks: int | Ranks | None = None,
+    cache: PathLike = "auto",
+    topology_out: PathLike | None = None,
+    record: PathLike | None = None,
+    force: bool = False,
+    progress: bool | None = None,
+    universe: Mapping[str, Any] | None = None,
+) -> Converted:
+    """Write a trajectory anew, in one pass by all ranks; what is done to frames is done in the order of the arguments.
+
+    Parameters
+    ----------
+    trajectory, topology
+        As of `himach.run`.
+    ensemble
+        In place of a trajectory many simulations, as of `himach.run`; ``{member}`` in the names of files stands for
+        the name of each.
+    out
+        The file to write. XTC, TRR, DCD and NetCDF are written by all ranks, what else MDAnalysis writes by one.
+    select
+        Selection of the atoms to write.
+    whole
+        Whether to make molecules whole, by the topology's bonds; where it has none, they are guessed.
+    nojump
+        Whether to follow atoms through the periodic boundary, from the first frame on.
+    center
+        Selection of the atoms that are moved to the middle of the box; all others move with them.
+    wrap
+        What is moved into the box by whole periods: ``"atoms"``, ``"residues"`` or ``"molecules"``.
+    fit
+        Selection of the atoms that are superposed on the reference; all others move with them.
+    reference
+        Structure file that has the same selection; None: the first frame.
+    start, stop, step, frames
+        Choice of frames, as of `himach.run`.
+    ranks, cache, progress, universe
+        As of `himach.run`.
+    topology_out
+        Where the topology of the atoms goes; None: beside `out`, as PDB.
+    record
+        A file for what was read and done, as JSON.
+    force
+        Whether to replace files that are there.
+
+    Returns
+    -------
+    Converted
+        With ``path``, ``topology``, ``frames`` and ``atoms``; ``n_bytes``, ``seconds``, and what was ``done``; of an
+        ensemble ``members``.
+
+    Raises
+    ------
+    UsageError
+        If an argument cannot be used, or a file is there already.
+    TrajectoryError
+        If the data cannot be used.
+    HimachError
+        If the file cannot be written: then what was there before is there still. If members failed: then the files of
+        the others are there.
+
+    Notes
+    -----
+    The bytes are the same for any number of ranks. XTC files are those of MDAnalysis's writer.
+    """
+    given = dict(locals())
+    paths = [trajectory] if isinstance(trajectory, str | os.PathLike) else trajectory or []
+    asked: dict[str, Any] = {each.name: given[each.name] for each in fields(ConvertOptions) if each.name in given}
+    for name in ("out", "reference", "topology", "topology_out", "record"):
+        asked[name] = None if given[name] is None else Path(given[name])
+    options = ConvertOptions(
+        **{**asked, "cache": os.fspath(cache)},
+        trajectories=[Path(path) for path in paths],
+        keywords=dict(universe or {}),
+        selection=select,
+        quiet=not (is_watched() if progress is None else progress),
+    )
+    check_ranks(ranks)
+    held = 0 if under_launcher() or ranks is None else ranks
+    with quiet_ranks(promised_rank() if not held else 0), others_writing(options.files if held else []):
+        return on_ranks(partial(convert_here, options=options), held)
+
+
+def convert_here(world: World, options: ConvertOptions) -> Converted:
+    """Convert as one of the ranks of `world` (collective)."""
+    if options.ensemble is not None:
+        from himach.conversion.ensemble import convert_members
+
+        return convert_members(world, options, convert_here)
+    assert options.out is not None and options.topology_out is not None
+    out, beside = options.out, options.topology_out
+    inputs = [*options.trajectories, *filter(None, [options.topology, options.reference])]
+
+    targets = [out, beside, *filter(None, [options.record])]
+
+    def check() -> None:
+        for path in targets:
+            check_target(path, inputs, options.force)
+
+    on_first_rank(world.comm, check)
+    opened = open_frames(world, options)
+    try:
+        read = [Path(path) for path in opened.origin.paths]  # those of a dataset that goes by its name, too
+        for path in targets:
+            on_first_rank(world.comm, partial(check_target, path, read, True))
+        done = _convert(world, options, opened, (out, beside))
+        if options.record is not None:
+            from himach.conversion.record import write_record
+
+            on_first_rank(world.comm, partial(write_record, options.record, options, opened, done, world.comm.size))
+        return done
+    finally:
+        opened.close()
+
+
+def _convert(world: World, options: ConvertOptions, opened: Opened, paths: tuple[Path, Path]) -> Converted:
+    """Write the files; return what was written."""
+    comm, first, began = world.comm, opened.first, time.perf_counter()
+    steps = on_every_rank(comm, partial(Steps, opened, options))
+    n_frames, n_atoms = len(opened.frames), len(steps.atoms)
+    warn_once(comm, steps.warnings)
+    content = Content(
+        n_frames, n_atoms, first.velocities is not None, first.forces is not None, has_box=first.box is not None
+    )
+    kind = on_every_rank(comm, partial(format_of, paths[0], content, opened))
+    fields = FIELDS if kind is None else kind.fields
+    reader = Reader(opened, steps, fields, options.nojump, kind is None or kind.with_data)
+    with ExitStack() as stack:
+        made: list[Path] = []  # on the first rank
+        stack.enter_context(StopRequests(None, partial(remove_files, made)))
+        stack.callback(remove_files, made)
+
+        def make() -> list[Path]:
+            made.extend(map(make_file, paths))
+            return made
+
+        names = on_first_rank(comm, make, share=True)
+        targets = on_every_rank(comm, lambda: [Target(*both) for both in zip(paths, names, strict=True)])
+        for target in targets:
+            stack.callback(target.close)
+        on_first_rank(comm, partial(_write_topology, steps, targets[1]))
+        with Progress(comm, n_frames, sys.stderr, quiet=options.quiet) as display:
+            if kind is None:
+                on_first_rank(comm, partial(_write_alone, steps, reader, targets[0], display))
+            else:
+                _write_together(comm, steps, reader, targets[0], kind, display)
+        on_every_rank(comm, targets[0].sync)
+        for target in reversed(targets):
+            on_first_rank(comm, target.take_name)
+        on_every_rank(comm, reader.close)
+    n_bytes = os.stat(paths[0]).st_size if comm.rank == 0 else 0
+    seconds = time.perf_counter() - began
+    return Converted(*paths, n_frames, n_atoms, n_bytes, seconds, tuple(_done(options)), tuple(steps.warnings))
+
+
+def _done(options: ConvertOptions) -> Iterator[str]:
+    """Tell what was done to frames."""
+    if options.whole:
+        yield "whole"
+    if options.nojump:
+        yield "without jumps, by the shortest step in each frame's box"
+    if options.center is not None:
+        yield f"centred on {options.center!r}"
+    if options.wrap is not None:
+        yield f"wrapped by {options.wrap}"
+    if options.fit is not None:
+        yield f"fitted by {options.fit!r} to {options.reference or 'the first frame'}"
+
+
+def _write_topology(steps: Steps, target: Target) -> None:
+    """Write the atoms as they are in the first frame."""
+    try:
+        steps.write_topology(target.temporary)
+    except (ValueError, TypeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise cannot_write(target.path, error) from error
+        raise UsageError(f"{target.path} cannot be written: {error}") from error
+    target.sync()
+
+
+def _parts(n_frames: int, n_atoms: int, size: int) -> Iterator[list[range]]:
+    """Return, round by round, the steps of each rank."""
+    some = max(1, min(AT_ONCE, BYTES_AT_ONCE // (12 * max(n_atoms, 1)), -(-n_frames // size)))
+    for begin in range(0, n_frames, some * size):
+        firsts = [min(n_frames, begin + some * rank) for rank in range(size + 1)]
+        yield [range(firsts[rank], firsts[rank + 1]) for rank in range(size)]
+
+
+class Reader:
+    """Reads frames as they are before atoms are followed through the boundary, and by how much these jump.
+
+    Parameters
+    ----------
+    opened
+        What is converted.
+    steps
+        What is done to frames.
+    fields
+        What is read of them.
+    nojump
+        Whether atoms are followed.
+    with_data
+        Whether the numbers of steps are written, which caches do not keep.
+    """
+
+    def __init__(self, opened: Opened, steps: Steps, fields: int, nojump: bool, with_data: bool) -> None:
+        from himach.io.dataset.lookup import server_of
+        from himach.io.dataset.source import Source
+
+        n_atoms, cached = opened.origin.n_atoms, opened.cached
+        needs = Needs(None if len(steps.needed) == n_atoms else steps.needed, fields)
+        self._source = Source(opened.origin, cached, False, server_of(cached), needs, opened.watch)
+        self._steps = steps
+        self._origin = opened.origin
+        self._with_data = with_data and opened.origin.present and PUSHED not in opened.origin.kinds
+        self.frames = opened.frames
+        self.first_time, self.timestep = opened.first.time, opened.dt or 0.0
+        self.n_atoms = len(steps.needed)
+        self.followed = self.n_atoms if nojump else 0
+
+    def read(self, mine: range) -> tuple[Iterable[Part], list[Shift]]:
+        """Return some frames, and by how much atoms jumped to each from the one before.
+
+        Where atoms are not followed, a frame is read when the one before is done with, in whose memory it may lie.
+        """
+        if not self.followed or not mine:
+            return self._read(mine, copy=False), []
+        begin = max(mine.start - 1, 0)
+        found = list(self._read(range(begin, mine.stop), copy=True))
+        nothing = np.empty(0, np.int64), np.empty((0, 3), np.int64)
+        shifts: list[Shift] = [] if begin < mine.start else [nothing]
+        for before, after in pairwise(found):
+            vectors = after.vectors_to_follow()
+            shifts.append(shift_of(jumps(before.positions, after.positions, vectors, after.number), vectors))
+        return found[mine.start - begin :], shifts
+
+    def _read(self, steps: range, copy: bool) -> Iterator[Part]:
+        numbers = np.array([self.frames[step] for step in steps], np.int64)
+        known: dict[int, dict[str, Any] | None] = {}
+        for raw in self._source.read(numbers) if len(numbers) else ():
+            if raw.data is None and self._with_data:
+                known = known or {one.number: one.data for one in self._origin.read(numbers, NO_ATOMS)}
+                raw.data = known[raw.number]
+            yield self._steps.read(raw, copy)
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._source.close(False)
+
+
+def _write_together(
+    comm: Communicator, steps: Steps, reader: Reader, target: Target, kind: Format, display: Progress
+) -> None:
+    """Write all frames, each rank those of its parts."""
+    moved = np.zeros((reader.followed, 3), np.int64)
+    head = kind.head(reader.first_time, reader.timestep)
+    on_first_rank(comm, partial(target.write, 0, [head]))
+    at, done = len(head), 0
+    for parts in _parts(len(reader.frames), reader.n_atoms, comm.size):
+        mine = parts[comm.rank]
+        frames, shifts = on_every_rank(comm, partial(reader.read, mine))
+        everyone = comm.allgather(total(shifts, len(moved))) if len(moved) else []
+        for shift in everyone[: comm.rank]:
+            add(shift, moved)
+        written = on_every_rank(comm, partial(_encode, steps, kind, frames, shifts, moved))
+        for shift in everyone[comm.rank + 1 :]:
+            add(shift, moved)
+        sizes = comm.allgather(sum(map(len, written)))
+        on_every_rank(comm, partial(target.write, at + sum(sizes[: comm.rank]), written))
+        at += sum(sizes)
+        done += len(mine)
+        display(done)
+
+
+def _encode(
+    steps: Steps,
+    kind: Format,
+    frames: Iterable[Part],
+    shifts: Sequence[Shift],
+    moved: npt.NDArray[np.int64],
+) -> list[Any]:
+    """Return frames as buffers."""
+    return [kind.frame(part) for part in _finished(steps, frames, shifts, moved)]
+
+
+def _finished(
+    steps: Steps, frames: Iterable[Part], shifts: Sequence[Shift], moved: npt.NDArray[np.int64]
+) -> Iterator[Part]:
+    """Yield frames as they are written; `moved` becomes by how much atoms jumped up to the last."""
+    for place, part in enumerate(frames):
+        if len(moved):
+            add(shifts[place], moved)
+            part.positions = (part.positions - moved * UNIT).astype(np.float32)
+        steps.finish(part)
+        yield part
+
+
+def _write_alone(steps: Steps, reader: Reader, target: Target, display: Progress) -> None:
+    """Write all frames by MDAnalysis's writer."""
+    moved = np.zeros((reader.followed, 3), np.int64)
+    try:
+        with serial_writer(target.temporary, len(steps.atoms)) as writer:
+            for (mine,) in _parts(len(reader.frames), reader.n_atoms, 1):
+                frames, shifts = reader.read(mine)
+                for step, part in zip(mine, _finished(steps, frames, shifts, moved), strict=True):
+                    writer.write(steps.show(part, step))
+                display(mine.stop)
+    except OSError as error:
+        raise cannot_write(target.path, error) from error

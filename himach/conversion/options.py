@@ -1,0 +1,91 @@
+"""What a conversion is asked: `ConvertOptions`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from himach.errors import UsageError
+from himach.io.push.address import is_engine
+from himach.io.remote.url import refuse_urls
+from himach.opening.options import FramesRequest, option
+
+if TYPE_CHECKING:
+    from himach.opening.member import Member
+
+__all__ = ["ConvertOptions"]
+
+#: What stands for a member's name in those of files.
+MEMBER = "{member}"
+
+
+@dataclass(frozen=True)
+class ConvertOptions(FramesRequest):
+    """Which frames and atoms are written where, and what is done to them before, in this order."""
+
+    out: Path | None = option(
+        "The file to write: .xtc, .trr, .dcd, .nc by all ranks, others by one.", type=Path, metavar="FILE", short="-o"
+    )
+    selection: str = option("Atoms to write.  [default: all]", default="all", metavar="SELECTION", short="--select")
+    wrap: Literal["atoms", "residues", "molecules"] | None = option(
+        "Move all into the box by whole periods.", choices=("atoms", "residues", "molecules")
+    )
+    topology_out: Path | None = option(
+        "Where the topology of the atoms goes.  [default: FILE with .pdb]", type=Path, metavar="FILE"
+    )
+    record: Path | None = option("Write to this file, as JSON, what was read and done.", type=Path, metavar="FILE")
+    force: bool = option("Replace files that are there.", default=False, is_flag=True)
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if is_engine(self.trajectories):
+            raise UsageError(
+                f"{os.fspath(self.trajectories[0]).replace(':/', '://', 1)} is a running engine, and a conversion is "
+                "of frames that are there: keep them by 'himach run --dataset NAME', and convert NAME"
+            )
+        if self.out is None:
+            raise UsageError("no file to write; name it with --out (out=...)")
+        refuse_urls([self.out], "a conversion writes local files; write one, and upload it")
+        if self.topology_out is None:
+            self._become(topology_out=self.out.with_suffix(".pdb"))
+        if self.topology_out == self.out:
+            raise UsageError(f"{self.out} cannot be both the trajectory and its topology; name another topology_out")
+        if self.record in (self.out, self.topology_out):
+            raise UsageError(f"{self.record} cannot be both the record and what it tells of; name another record")
+        for name, path in self._named().items():
+            if self.ensemble is not None and MEMBER not in str(path):
+                raise UsageError(f"{name} {path} is one file; each member of an ensemble has its own: put {MEMBER} in")
+
+    def _named(self) -> dict[str, Path]:
+        """Return the files that are written, by the names of options."""
+        named = {name: getattr(self, name) for name in ("out", "topology_out", "record")}
+        return {name: path for name, path in named.items() if path is not None}
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that are written, those of all members; raises UsageError if there is no such ensemble."""
+        every = [self] if self.ensemble is None else [own for _, own in self.of_members()]
+        return [path for own in every for path in own._named().values()]
+
+    def of_members(self) -> Iterator[tuple[Member, ConvertOptions]]:
+        """Yield the members of the ensemble, and what the conversion of each is asked.
+
+        Raises
+        ------
+        UsageError
+            If there is no such ensemble, or a member's choice of frames cannot be.
+        """
+        from himach.opening.member_table import members_of
+        from himach.output.names import lasting_name
+
+        assert self.ensemble is not None
+        for member in members_of(self.ensemble, self.topology):
+            name = lasting_name(member.name)
+            own: dict[str, Any] = {each: Path(str(path).replace(MEMBER, name)) for each, path in self._named().items()}
+            topology = None if member.topology is None else Path(member.topology)
+            own |= {"ensemble": None, "trajectories": member.trajectories, "topology": topology, "quiet": True}
+            yield member, replace(self, **own, **member.choice)

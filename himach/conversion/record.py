@@ -1,0 +1,71 @@
+"""What a conversion was and did, as a file: `write_record()`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+from himach.checkpoint.sources import versions
+from himach.conversion.options import ConvertOptions
+from himach.conversion.target import Converted, cannot_write
+from himach.files import content_digest, whole_file
+from himach.io.remote.byte_file import local_path
+from himach.io.remote.url import absolute, named
+from himach.opening.dataset import Opened
+from himach.runner.run_record import dataset_of
+from himach.selection import frames_text
+
+__all__ = ["write_record"]
+
+
+def write_record(path: Path, options: ConvertOptions, opened: Opened, done: Converted, ranks: int) -> None:
+    """Write what was read, what was done to it, and what came of that, as JSON.
+
+    Parameters
+    ----------
+    path
+        The file; it is there whole or not at all.
+    options
+        What was asked.
+    opened
+        What was read.
+    done
+        What was written.
+    ranks
+        How many there were.
+
+    Raises
+    ------
+    HimachError
+        If the file cannot be written.
+    """
+    files = {name: getattr(options, name) for name in ("topology", "reference")}
+    frames = opened.frames
+    selected = [frames.start, frames.stop, frames.step] if isinstance(frames, range) else frames_text(frames)
+    written = {**asdict(done), "path": str(done.path.absolute()), "topology": str(done.topology.absolute())}
+    del written["members"]
+    told = {
+        "dataset": dataset_of(opened),
+        "digests": {
+            named(file): content_digest(local_path(named(file))) for file in files.values() if file is not None
+        },
+        "asked": {
+            **{name: None if file is None else absolute(file) for name, file in files.items()},
+            "select": options.selection,
+            **{name: getattr(options, name) for name in ("whole", "nojump", "center", "wrap", "fit")},
+        },
+        "selected": selected,
+        "done": written.pop("done"),
+        "warnings": written.pop("warnings"),
+        "ranks": ranks,
+        "written": written,
+        "versions": versions(),
+        "date": datetime.now().astimezone().isoformat(timespec="seconds"),
+    }
+    try:
+        with whole_file(path, sync=True) as file:
+            file.write(json.dumps(told, indent=2, ensure_ascii=False).encode() + b"\n")
+    except OSError as error:
+        raise cannot_write(path, error) from error

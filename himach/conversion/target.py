@@ -1,0 +1,214 @@
+"""The files that a conversion writes: under other names until all is written and on the disk, by any rank anywhere."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from himach.errors import HimachError, UsageError
+
+__all__ = ["Converted", "Target", "cannot_write", "check_target", "make_file", "others_writing", "remove_files"]
+
+#: Buffers that the system takes at once.
+AT_ONCE = 512
+#: Characters of a file's name that its other name has: a name has 255 at most.
+NAME = 200
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What was written: the trajectory, its topology, how many frames of how many atoms, what was done to them.
+
+    Of an ensemble these are the names with ``{member}`` in them, all frames, and the atoms of the largest.
+
+    Attributes
+    ----------
+    path, topology
+        The files.
+    frames, atoms
+        How many.
+    n_bytes
+        Of the trajectory.
+    seconds
+        That it took.
+    done
+        What was done to frames.
+    warnings
+        What was warned of.
+    members
+        Of an ensemble the same of each member, by name.
+    """
+
+    path: Path
+    topology: Path
+    frames: int
+    atoms: int
+    n_bytes: int
+    seconds: float
+    done: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    members: Mapping[str, Converted] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        speed = f"{self.n_bytes / 1e6:.3g} MB, {self.n_bytes / 1e6 / self.seconds:.3g} MB/s"
+        whose = f"{len(self.members):,} members, " * bool(self.members)
+        lines = [f"{self.path}: {whose}{self.frames} frames of {self.atoms} atoms, {speed} (topology: {self.topology})"]
+        return "\n".join([*lines, *["; ".join(self.done)] * bool(self.done)])
+
+
+def check_target(path: Path, inputs: Sequence[Path], force: bool) -> None:
+    """Refuse to write over what is read, or over a file that is there, without `force`.
+
+    Raises
+    ------
+    UsageError
+        If so, or if there is no such folder.
+    """
+    if path.parts[:1] == ("himach:",):
+        raise UsageError(
+            f"a conversion writes a file, and himach://{path.name} is a dataset; write a file, and 'himach stage' it"
+        )
+    for one in inputs:
+        with suppress(OSError):
+            if os.path.samefile(one, path) or (one.is_dir() and os.path.samefile(one, path.parent)):
+                raise UsageError(f"{path} is what is read; write to another file")
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory; name a file in it")
+    if os.path.lexists(path) and not force:
+        raise UsageError(f"{path} is there already; --force (force=True) replaces it")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no directory {path.parent}")
+
+
+def cannot_write(path: Path, error: OSError) -> HimachError:
+    """Return an error that names the file."""
+    return HimachError(f"{path} cannot be written ({error.strerror or error})")
+
+
+def make_file(path: Path) -> Path:
+    """Make an empty file beside the one that is to be written, and return its name.
+
+    What killed conversions to the same file have left there is deleted.
+
+    Raises
+    ------
+    HimachError
+        If the folder cannot be written to.
+    """
+    remove_left(path)
+    temporary = path.with_name(f".himach-{secrets.token_hex(4)}.{path.name[-NAME:]}")
+    try:
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    return temporary
+
+
+def remove_left(path: Path) -> None:
+    """Delete what killed conversions to the same file have left."""
+    name = re.compile(r"\.himach-[0-9a-f]{8}\." + re.escape(path.name[-NAME:]))
+    with suppress(OSError):
+        for left in path.parent.iterdir():
+            if name.fullmatch(left.name):
+                _remove_unused(left)
+
+
+@contextmanager
+def others_writing(paths: Iterable[Path | None]) -> Iterator[None]:
+    """Delete what processes that were started and killed meanwhile have left."""
+    try:
+        yield
+    except BaseException:
+        for path in filter(None, paths):
+            remove_left(path)
+        raise
+
+
+def _remove_unused(path: Path) -> None:
+    """Delete a file that no conversion holds."""
+    with suppress(OSError):
+        file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(file)
+
+
+def remove_files(paths: Iterable[Path]) -> None:
+    """Delete files that are there."""
+    for path in paths:
+        with suppress(OSError):
+            path.unlink()
+
+
+class Target:
+    """A file that takes its name when all is written.
+
+    Parameters
+    ----------
+    path
+        Its name.
+    temporary
+        The name that it has until then, in the same folder.
+    """
+
+    def __init__(self, path: Path, temporary: Path) -> None:
+        self.path = path
+        self.temporary = temporary
+        try:
+            self.file = os.open(temporary, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(self.file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def write(self, at: int, buffers: Sequence[Any]) -> None:
+        """Write buffers one behind the other, from this byte on.
+
+        Raises
+        ------
+        HimachError
+            If the disk is full, or fails.
+        """
+        rest = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+        try:
+            while rest:
+                written = os.pwritev(self.file, rest[:AT_ONCE], at)
+                at += written
+                while rest and written >= len(rest[0]):
+                    written -= len(rest.pop(0))
+                if rest and written:
+                    rest[0] = rest[0][written:]
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+
+    def sync(self) -> None:
+        """Have what this rank wrote on the disk."""
+        try:
+            os.fsync(self.file)
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+
+    def take_name(self) -> None:
+        """Give the file its name; on one rank, after all have synced."""
+        try:
+            os.replace(self.temporary, self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.file)

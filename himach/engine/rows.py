@@ -1,0 +1,169 @@
+"""Rows of a table by frame on one rank, after the shuffle: `RowChunk`, those of some frames; `RowStore`, all of them.
+
+Which rank has a row follows from its frame number alone, so no rank has more than its part of a table.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.engine.pairs.block import Array
+from himach.engine.pairs.streams import cells_bytes
+from himach.engine.shuffle.runs import Memory
+from himach.engine.shuffle.spill import Scratch
+
+#: Bytes of rows that a rank holds in memory, at most; and the part of what its pairs may take, if that is less.
+HELD_BYTES, HELD_PART = 1 << 26, 8
+
+
+@dataclass(frozen=True, slots=True)
+class RowChunk:
+    """Rows of some frames, in the order of frames.
+
+    Attributes
+    ----------
+    frames
+        int64 (m,), frame numbers.
+    times
+        float64 (m,), ps.
+    cells
+        A structured array (m,), if all rows have the same names and are numbers of the same types; else of each row
+        the names of its cells, and these.
+    """
+
+    frames: npt.NDArray[np.int64]
+    times: npt.NDArray[np.float64]
+    cells: Array | list[tuple[tuple[str, ...], tuple[Any, ...]]]
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    @classmethod
+    def of(cls, frames: Array, times: Array, values: Array | list[Any]) -> RowChunk:
+        """Return the rows that a series has (`himach.engine.pairs.emission.RowEmission`)."""
+        if isinstance(values, np.ndarray):
+            return cls(frames, times, values)
+        return cls(frames, times, [_plain(value) for value in values])
+
+    def names(self) -> dict[tuple[str, ...], int]:
+        """Return the names of cells that rows have together, and the first frame that has these."""
+        if isinstance(self.cells, np.ndarray):
+            return {tuple(self.cells.dtype.names or ()): int(self.frames[0])}
+        found: dict[tuple[str, ...], int] = {}
+        for (names, _), frame in zip(self.cells, self.frames.tolist(), strict=True):
+            found.setdefault(names, frame)
+        return found
+
+    def columns(self, names: Sequence[str]) -> dict[str, Array | list[Any]]:
+        """Return the cells of these names by column, None where a row has none."""
+        if isinstance(self.cells, np.ndarray):
+            own = self.cells.dtype.names or ()
+            return {name: self.cells[name] if name in own else [None] * len(self) for name in names}
+        rows = [dict(zip(*row, strict=True)) for row in self.cells]
+        return {name: [row.get(name) for row in rows] for name in names}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the rows take, about."""
+        stamps = self.frames.nbytes + self.times.nbytes
+        if isinstance(self.cells, np.ndarray):
+            return stamps + self.cells.nbytes
+        return stamps + sum(map(cells_bytes, (cells for _, cells in self.cells)))
+
+
+def _plain(value: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Return a row as names and cells; Python's own numbers are these again."""
+    if not isinstance(value, np.void):
+        names, cells = value
+        return names, cells
+    kinds = value.dtype
+    names = kinds.names or ()
+    cells = (value[name] for name in names)
+    return names, tuple(cell.item() if cell.dtype.str[1:] in _PYTHON else cell for cell in cells)
+
+
+#: Types that Python's own numbers become in a structured array.
+_PYTHON = {"f8", "i8", "b1", "c16"}
+
+
+class RowStore:
+    """The rows of one table that a rank has, by chunk; beyond `HELD_BYTES` they are on the node's disk.
+
+    Attributes
+    ----------
+    counts
+        How many rows each chunk has, by its key.
+    nbytes
+        Bytes that all of them take.
+    names
+        The names of cells that rows have together, and the first frame that has these.
+    kinds
+        Of each name the types of its cells, numpy's where they came as numbers, and the largest integer.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self.counts: dict[int, int] = {}
+        self.nbytes = 0
+        self.names: dict[tuple[str, ...], int] = {}
+        self.kinds: dict[str, tuple[set[Any], int]] = {}
+        self._memory = memory
+        self._held: dict[int, RowChunk] = {}
+        self._most = min(HELD_BYTES, memory.limit // HELD_PART)
+        self._scratch: Scratch | None = None
+        self._places: dict[int, tuple[int, int]] = {}
+
+    def put(self, key: int, chunk: RowChunk) -> None:
+        """Put a chunk, once each."""
+        self.counts[key] = len(chunk)
+        for names, frame in chunk.names().items():
+            self.names[names] = min(frame, self.names.get(names, frame))
+        self._note_kinds(chunk)
+        self.nbytes += chunk.nbytes
+        if self.nbytes <= self._most:
+            self._held[key] = chunk
+            return
+        if self._scratch is None:
+            self._scratch = Scratch(self._memory.directory)
+        data = pickle.dumps((chunk.frames, chunk.times, chunk.cells), protocol=5)
+        self._places[key] = self._scratch.append(data), len(data)
+        self._memory.spilled += len(data)
+
+    def chunk(self, key: int) -> RowChunk:
+        """Return a chunk."""
+        held = self._held.get(key)
+        if held is not None:
+            return held
+        assert self._scratch is not None
+        start, size = self._places[key]
+        data = np.empty(size, dtype=np.uint8)
+        self._scratch.read(start, data)
+        return RowChunk(*pickle.loads(data))
+
+    def _note_kinds(self, chunk: RowChunk) -> None:
+        names = dict.fromkeys(name for names in chunk.names() for name in names)
+        for name, cells in chunk.columns(list(names)).items():
+            kinds, largest = self.kinds.get(name, (set(), 0))
+            if isinstance(cells, np.ndarray):
+                kinds.add(cells.dtype)
+                whole = [int(cells.max()), int(cells.min())] if cells.dtype.kind in "iu" else []
+            else:
+                kinds.update(map(type, cells))
+                whole = [
+                    int(cell)
+                    for cell in cells
+                    if not isinstance(cell, np.timedelta64) and isinstance(cell, int | np.integer)
+                ]
+            self.kinds[name] = kinds, max([largest, *map(abs, whole)])
+
+    def close(self) -> None:
+        """Forget all rows."""
+        self._held.clear()
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None

@@ -1,0 +1,66 @@
+"""DCD, the format of CHARMM and NAMD: positions in Å, little-endian, with a cell; no velocities and no forces.
+
+It has no time for each frame, but the first one's and the step between two.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from himach.formats.encode import columns
+from himach.formats.layout import Bytes, Content, FileLayout, box_or_none
+from himach.frame import RawFrame
+
+__all__ = ["Dcd"]
+
+_AKMA = 4.888821e-2  # ps: the unit of time
+_CHARMM = 24  # version
+_TITLE = b"Written by himach".ljust(80)
+_RECORD = struct.Struct("<i")
+_CELL = struct.Struct("<i6di")
+_LARGEST = (1 << 31) - 1
+
+
+class Dcd(FileLayout):
+    """A DCD file."""
+
+    suffix = ".dcd"
+    head_bytes = 92 + 4 + 4 + len(_TITLE) + 4 + 12
+
+    def __init__(self, content: Content) -> None:
+        super().__init__(content)
+        self._vectors_at = _CELL.size * content.has_box
+        self.frame_bytes = self._vectors_at + 3 * (4 * content.n_atoms + 8)
+
+    @property
+    def possible(self) -> bool:
+        """Whether the counts, 32 bits each, can hold as many."""
+        return 4 * self.content.n_atoms <= _LARGEST and self.content.n_frames <= _LARGEST
+
+    def head(self, first_time: float, timestep: float) -> bytes:
+        """Return the head of the file; the first time is a whole number of timesteps there."""
+        first = round(first_time / timestep) if timestep > 0 else 0
+        first = first if abs(first) <= _LARGEST else 0
+        n_frames, cell = self.content.n_frames, int(self.content.has_box)
+        last = min(first + n_frames, _LARGEST)
+        control = struct.pack(
+            "<4i5if10i", n_frames, first, 1, last, 0, 0, 0, 0, 0, timestep / _AKMA, cell, *[0] * 8, _CHARMM
+        )
+        title = _RECORD.pack(1) + _TITLE
+        return b"".join(
+            _RECORD.pack(len(record)) + record + _RECORD.pack(len(record))
+            for record in (b"CORD" + control, title, _RECORD.pack(self.content.n_atoms))
+        )
+
+    def put(self, frame: RawFrame, into: Bytes, at: int) -> None:
+        """Write a frame's bytes from `at` on."""
+        if self.content.has_box:
+            a, b, c, alpha, beta, gamma = box_or_none(frame.box)
+            _CELL.pack_into(into, at, 48, a, gamma, b, beta, alpha, c, 48)
+        n_bytes = 4 * self.content.n_atoms
+        place = at + self._vectors_at
+        for axis in range(3):
+            begin = place + axis * (n_bytes + 8)
+            _RECORD.pack_into(into, begin, n_bytes)
+            _RECORD.pack_into(into, begin + 4 + n_bytes, n_bytes)
+        columns(frame.positions, into, place + 4, n_bytes + 8)

@@ -1,0 +1,88 @@
+"""URLs in the place of paths: `is_url()`, `absolute()`, the name of a file, and `masked()`, a text without secrets.
+
+A file's name is its URL without user, password and signature: names are what datasets, records, logs and messages have.
+The whole URL stays in the memory of the processes that were given it: `address_of()`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from himach.errors import UsageError
+
+__all__ = ["absolute", "address_of", "is_url", "masked", "named", "refuse_urls", "suffixed"]
+
+PathLike = str | os.PathLike[str]
+
+#: A path has lost one of the slashes. Schemes of one letter are none.
+_FORM = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,2}([^/].*)", re.DOTALL)
+_OTHERS = frozenset({"file", "himach", "imd", "tcp"})
+#: Parts of a query that say which file is meant; others may be keys and signatures, of any name.
+_TELLING = frozenset({"download", "file", "filename", "id", "name", "path", "version", "versionid"})
+_SUFFIX = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+
+_addresses: dict[str, str] = {}
+_secrets: set[str] = set()
+
+
+def is_url(path: PathLike) -> bool:
+    """Tell whether a path is the URL of a file elsewhere."""
+    return _whole(path) is not None
+
+
+def absolute(path: PathLike) -> str:
+    """Return a path made absolute; of a URL the name that it has here, whose secrets this process keeps in mind."""
+    url = _whole(path)
+    if url is None:
+        return os.path.abspath(os.path.expanduser(path))
+    parts = urlsplit(url)
+    user, _, place = parts.netloc.rpartition("@")
+    told = [one for one in parts.query.split("&") if one.partition("=")[0].lower() in _TELLING]
+    name = urlunsplit((parts.scheme, place, parts.path, "&".join(told), ""))
+    if name == url:
+        _addresses.setdefault(name, url)
+        return name
+    _addresses[name] = url
+    values = [one.partition("=")[2] for one in parts.query.split("&") if one not in told]
+    for secret in (user, user.partition(":")[2], *values):
+        _secrets.update(word for word in (secret, unquote(secret)) if len(word) > 2)
+    return name
+
+
+def named(path: PathLike) -> str:
+    """Return a path as it is, and of a URL the name."""
+    return absolute(path) if is_url(path) else os.fspath(path)
+
+
+def address_of(name: str) -> str:
+    """Return the whole URL of a name."""
+    return _addresses.get(name, name)
+
+
+def masked(text: str) -> str:
+    """Return a text in which secrets of the URLs that this process knows are left out."""
+    for secret in sorted(_secrets, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
+
+def refuse_urls(paths: Iterable[PathLike], why: str) -> None:
+    """Raise UsageError for the first of these paths that is a URL."""
+    for path in filter(is_url, paths):
+        raise UsageError(f"{absolute(path)} is the URL of a file elsewhere: {why}")
+
+
+def suffixed(name: str) -> str:
+    """Return the last part of a URL's path as a name for a local file, by whose suffix its format is known."""
+    found = _SUFFIX.findall(unquote(urlsplit(name).path).rpartition("/")[2])
+    return ("".join(found)[-100:]).lstrip(".") or "file"
+
+
+def _whole(path: PathLike) -> str | None:
+    found = _FORM.fullmatch(os.fspath(path))
+    if found is None or found[1].lower() in _OTHERS:
+        return None
+    return f"{found[1].lower()}://{found[2]}"

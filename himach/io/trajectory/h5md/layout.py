@@ -1,0 +1,275 @@
+"""What an H5MD tree holds: `layout_of()` finds its arrays, which row is which frame's, and their units.
+
+The rules are those of H5MD 1.1; the units, and what they are in those of MDAnalysis, are its reader's.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.io.trajectory.h5md.rows import Rows
+
+Numbers = npt.NDArray[np.int64]
+
+#: Arrays of a vector an atom, and the units that MDAnalysis has for them.
+VECTORS = {"position": "length", "velocity": "velocity", "force": "force"}
+_SPEEDS = {"velocity": "speed"}  # what MDAnalysis converts it as
+
+
+@dataclass(frozen=True)
+class Element:
+    """Something that is sampled in time, or the same in all frames.
+
+    Attributes
+    ----------
+    path
+        Of its array in the tree.
+    rows
+        The row of each frame, int64 (n_frames,), -1 for a frame that has none; None where rows are numbered as frames.
+    factor
+        What values are multiplied by.
+    value
+        The one of all frames; else None.
+    """
+
+    path: str
+    rows: Numbers | None = None
+    factor: float = 1.0
+    value: npt.NDArray[Any] | None = None
+
+    def row(self, frame: int) -> int:
+        """Return the row of a frame; -1 if it has none."""
+        return frame if self.rows is None else int(self.rows[frame])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What an H5MD tree holds.
+
+    Attributes
+    ----------
+    n_frames, n_atoms
+        Frames are those that have positions.
+    vectors
+        Those of `VECTORS` that there are, by name.
+    edges
+        Vectors or lengths of the box; None without a box.
+    observables
+        By name, as MDAnalysis has them.
+    steps
+        The integration step of each frame; as an array's path, or the first and the distance.
+    times
+        Of each frame, ps: float64 (n_frames,), or the first and the distance; None where there are none.
+    """
+
+    n_frames: int
+    n_atoms: int
+    vectors: Mapping[str, Element]
+    edges: Element | None
+    observables: Mapping[str, Element]
+    steps: str | tuple[Any, Any]
+    times: npt.NDArray[np.float64] | tuple[float, float] | None
+
+
+class _Tree:
+    """An opened tree, whose arrays are read by `rows`."""
+
+    def __init__(self, root: Any, rows: Callable[[str], Rows], converted: bool) -> None:
+        self.root, self.rows, self.converted = root, rows, converted
+
+    def group(self, path: str) -> Any:
+        """Return a group that has to be there."""
+        found = self.root.get(path)
+        if found is None or is_array(found):
+            raise ValueError(f"it has no group {path}, which H5MD asks for")
+        return found
+
+    def array(self, path: str) -> Any:
+        """Return an array that has to be there."""
+        found = self.root.get(path)
+        if found is None or not is_array(found):
+            raise ValueError(f"it has no array {path}, which H5MD asks for")
+        return found
+
+    def ticks(self, path: str, count: int) -> npt.NDArray[Any] | tuple[Any, Any]:
+        """Return steps or times: as they are listed, or the first and the distance."""
+        array = self.array(path)
+        if array.shape == ():
+            return array.attrs.get("offset", 0), array[()]
+        if len(array.shape) != 1:
+            raise ValueError(f"{path} has {len(array.shape)} axes instead of one")
+        return self.rows(path).read(0, min(count, array.shape[0]), None) if array.shape[0] else np.empty(0)
+
+    def steps(self, path: str) -> npt.NDArray[Any]:
+        """Return the step of each row of an element."""
+        count = int(self.array(f"{path}/value").shape[0])
+        found = self.ticks(f"{path}/step", count)
+        return found[0] + found[1] * np.arange(count) if isinstance(found, tuple) else found
+
+    def factor(self, path: str, kind: str, otherwise: str | None = None) -> float:
+        """Return what makes MDAnalysis's units of an array's; one without units may have that of another."""
+        if not self.converted:
+            return 1.0
+        from MDAnalysis.coordinates.H5MD import H5MDReader
+        from MDAnalysis.units import MDANALYSIS_BASE_UNITS, get_conversion_factor
+
+        unit = self.array(path).attrs.get("unit")
+        if unit is None and otherwise is not None:
+            return self.factor(otherwise, kind)
+        known = H5MDReader._unit_translation[kind]
+        unit = unit.decode(errors="replace") if isinstance(unit, bytes) else unit
+        if unit not in known:
+            what = f"{path} has no unit" if unit is None else f"{path} has the unit {unit!r}, which MDAnalysis has not"
+            raise ValueError(
+                f"{what}; it has {', '.join(known)}. The universe keyword convert_units=False takes all numbers as in "
+                "Å, ps, Å/ps and kJ/(mol Å)"
+            )
+        kind = _SPEEDS.get(kind, kind)
+        return float(get_conversion_factor(kind, known[unit], MDANALYSIS_BASE_UNITS[kind]))
+
+
+def is_array(thing: Any) -> bool:
+    """Tell an array from a group."""
+    return hasattr(thing, "shape")
+
+
+def layout_of(root: Any, rows: Callable[[str], Rows], group: str | None, converted: bool) -> Layout:
+    """Return what an H5MD tree holds.
+
+    Parameters
+    ----------
+    root
+        A file of h5py, or a group of zarr.
+    rows
+        Gives its arrays by their path.
+    group
+        Name of the particles' group; None: the only one.
+    converted
+        Whether units are made those of MDAnalysis.
+
+    Raises
+    ------
+    ValueError
+        What is in the tree is not H5MD, or nothing that is a trajectory.
+
+    Warns
+    -----
+    UserWarning
+        If there are positions of more frames than have steps and times.
+    """
+    tree = _Tree(root, rows, converted)
+    base = _particles(tree, group)
+    dimension = tree.group(f"{base}/box").attrs.get("dimension", 3)
+    if dimension != 3:
+        raise ValueError(f"its box has {dimension} dimensions; himach reads those of 3")
+    value = tree.array(f"{base}/position/value")
+    if len(value.shape) != 3 or value.shape[2] != 3:
+        raise ValueError(f"{base}/position/value has the shape {value.shape}; it should be (frames, atoms, 3)")
+    n_atoms = int(value.shape[1])
+    steps = tree.steps(f"{base}/position")
+    ticks = tree.ticks(f"{base}/position/time", value.shape[0]) if f"{base}/position/time" in root else None
+    n_frames = min(len(steps), len(steps) if ticks is None or isinstance(ticks, tuple) else len(ticks))
+    if n_frames < value.shape[0]:
+        warnings.warn(
+            f"positions of {value.shape[0]} frames, but steps and times of {n_frames}; only these frames are used",
+            stacklevel=2,
+        )
+    steps = steps[:n_frames]
+    vectors = {}
+    for name, kind in VECTORS.items():
+        if name in tree.group(base):
+            vectors[name] = _vectors(tree, f"{base}/{name}", kind, steps, n_atoms)
+    step = tree.ticks(f"{base}/position/step", 1)
+    return Layout(
+        n_frames,
+        n_atoms,
+        vectors,
+        _edges(tree, base, steps),
+        dict(_observables(tree, steps)),
+        step if isinstance(step, tuple) else f"{base}/position/step",
+        _times(tree, f"{base}/position/time", ticks, n_frames),
+    )
+
+
+def _particles(tree: _Tree, group: str | None) -> str:
+    """Return the path of the particles' group."""
+    names = sorted(tree.group("particles"))
+    if group is None and len(names) > 1:
+        raise ValueError(
+            f"it has several groups of particles: {', '.join(names)}; name one by the universe keyword group, for "
+            f"example group={names[0]}"
+        )
+    if not names or (group is not None and group not in names):
+        raise ValueError(f"it has no group particles/{group or '...'}; there are: {', '.join(names) or 'none'}")
+    return f"particles/{group or names[0]}"
+
+
+def _times(tree: _Tree, path: str, ticks: Any, n_frames: int) -> npt.NDArray[np.float64] | tuple[float, float] | None:
+    if ticks is None:
+        return None
+    factor = tree.factor(path, "time")
+    if isinstance(ticks, tuple):
+        return float(ticks[0]) * factor, float(ticks[1]) * factor
+    times = ticks[:n_frames]
+    return np.asarray(times if factor == 1 else times * factor, dtype=np.float64)  # as precise as the file is
+
+
+def _vectors(tree: _Tree, path: str, kind: str, steps: npt.NDArray[Any], n_atoms: int) -> Element:
+    shape = tree.array(f"{path}/value").shape
+    if shape[1:] != (n_atoms, 3):
+        raise ValueError(f"{path}/value has the shape {shape}; it should be (frames, {n_atoms}, 3), as positions are")
+    return Element(f"{path}/value", _rows(tree.steps(path), steps), tree.factor(f"{path}/value", kind))
+
+
+def _edges(tree: _Tree, base: str, steps: npt.NDArray[Any]) -> Element | None:
+    path = f"{base}/box/edges"
+    if "edges" not in tree.group(f"{base}/box"):
+        return None
+    fixed = is_array(tree.root[path])
+    array = tree.array(path if fixed else f"{path}/value")
+    where = path if fixed else f"{path}/value"
+    shape = tuple(array.shape if fixed else array.shape[1:])
+    if shape not in ((3,), (3, 3)):
+        raise ValueError(f"{where} has the shape {array.shape}; a box has 3 lengths, or 3 x 3 numbers")
+    factor = tree.factor(where, "length", otherwise=f"{base}/position/value")
+    if fixed:
+        return Element(path, factor=factor, value=np.asarray(array[()]))
+    rows = _rows(tree.steps(path), steps)
+    if rows is not None and (rows < 0).any():
+        raise ValueError(f"{path} has no box at step {steps[np.argmin(rows)]}, where there are positions")
+    return Element(where, rows, factor)
+
+
+def _observables(tree: _Tree, steps: npt.NDArray[Any]) -> Iterator[tuple[str, Element]]:
+    """Give what is beside the particles; a group without values is one of several."""
+    if "observables" not in tree.root:
+        return
+    for name in tree.group("observables"):
+        one = tree.root[f"observables/{name}"]
+        several = [name] if is_array(one) or "value" in one else [f"{name}/{inner}" for inner in one]
+        for each in several:
+            path = f"observables/{each}"
+            found = tree.root[path]
+            if is_array(found):
+                yield each, Element(path, value=np.asarray(found[()]))
+            elif "value" in found:
+                own = tree.steps(path) if "step" in found else steps[: found["value"].shape[0]]
+                yield each, Element(f"{path}/value", _rows(own, steps))
+
+
+def _rows(own: npt.NDArray[Any], steps: npt.NDArray[Any]) -> Numbers | None:
+    """Return which rows have the frames' steps; None if they are the first ones, in their order."""
+    if np.array_equal(own[: len(steps)], steps):
+        return None
+    if not len(own):
+        return np.full(len(steps), -1)
+    order = np.argsort(own, kind="stable")
+    places = np.minimum(np.searchsorted(own, steps, sorter=order), len(own) - 1)
+    rows = order[places]
+    return np.where(own[rows] == steps, rows, -1).astype(np.int64)

@@ -1,0 +1,104 @@
+"""Rows of an array by number: `Rows` reads chunks whole, and several that follow one another; `DatasetRows` of h5py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: Read at once, where chunks are smaller and follow one another.
+BLOCK_BYTES = 1 << 20
+
+
+class Rows:
+    """Rows of an array, for one thread.
+
+    Parameters
+    ----------
+    array
+        A dataset of h5py or an array of zarr.
+    chunk_rows
+        Rows that cannot be read but together, because they are decoded together.
+    """
+
+    def __init__(self, array: Any, chunk_rows: int = 1) -> None:
+        self.array = array
+        self.chunk_rows = chunk_rows
+        self._chunk_bytes = chunk_rows * prod(array.shape[1:]) * array.dtype.itemsize
+        self._first, self._block = -1, np.empty(0, array.dtype)
+        self._columns: int | None = None  # of the second axis, in the block; None: all
+        self._chunks = 1
+
+    def __len__(self) -> int:
+        return int(self.array.shape[0])
+
+    def at(self, row: int, columns: int | None = None) -> Any:
+        """Return a row, of its own axes the first so many `columns` (None: all); an array holds until the next."""
+        if not 0 <= row - self._first < len(self._block) or not self._has(columns):
+            self._load(row, columns)
+        found = self._block[row - self._first]
+        return found if columns is None else found[:columns]
+
+    def all(self) -> npt.NDArray[Any]:
+        """Return all rows."""
+        return self.read(0, len(self), None)
+
+    def _has(self, columns: int | None) -> bool:
+        return self._columns is None or (columns is not None and columns <= self._columns)
+
+    def _load(self, row: int, columns: int | None) -> None:
+        first = row // self.chunk_rows * self.chunk_rows
+        most = max(1, BLOCK_BYTES // max(1, self._chunk_bytes))
+        self._chunks = min(most, 2 * self._chunks) if first == self._first + len(self._block) else 1
+        self._block = self._block[:0]  # what is not read any more is not held meanwhile
+        try:
+            self._block = self._read_chunks(first, columns)
+        except Exception:
+            if self._chunks == 1:
+                raise
+            self._chunks = 1  # it may be another chunk that is damaged
+            self._block = self._read_chunks(first, columns)
+        self._first, self._columns = first, columns
+
+    def _read_chunks(self, first: int, columns: int | None) -> npt.NDArray[Any]:
+        return self.read(first, min(len(self), first + self._chunks * self.chunk_rows), columns)
+
+    def read(self, first: int, stop: int, columns: int | None) -> npt.NDArray[Any]:
+        """Read rows from `first` on, before `stop`."""
+        if stop <= first:
+            raise IndexError(f"the array has {len(self)} rows, and none of number {first}")
+        some = slice(first, stop)
+        return np.asarray(self.array[some] if columns is None else self.array[some, :columns])
+
+
+class DatasetRows(Rows):
+    """Rows of a dataset of h5py, which knows where they lie in the file."""
+
+    def __init__(self, dataset: Any) -> None:
+        decoded = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters() > 0
+        super().__init__(dataset, dataset.chunks[0] if decoded else 1)
+
+    def places(self, rows: Iterable[int], least: int = 0) -> Iterator[tuple[int, int]]:
+        """Give the first byte, and the one behind the last, of stretches of the file that hold these rows.
+
+        Nothing is given for chunks of less than so many bytes.
+        """
+        dataset = self.array
+        if dataset.chunks is None:
+            begin, size = dataset.id.get_offset(), self._chunk_bytes
+            if begin is not None:
+                yield from ((begin + size * row, begin + size * (row + 1)) for row in rows)
+            return
+        height, *others = dataset.chunks
+        if height * prod(others) * dataset.dtype.itemsize < least:
+            return
+        starts = [range(0, length, size) for length, size in zip(dataset.shape[1:], others, strict=True)]
+        for number in sorted({row // height for row in rows}):
+            for corner in product([number * height], *starts):
+                chunk = dataset.id.get_chunk_info_by_coord(corner)
+                if chunk.byte_offset is not None:  # it was written
+                    yield chunk.byte_offset, chunk.byte_offset + chunk.size

@@ -1,0 +1,125 @@
+"""H5MD in a directory of Zarr, by zarr: `ZarrDirectory`, one of the kinds of `FrameFile`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import TrajectoryError, UsageError
+from himach.io.trajectory.h5md.h5md_file import H5mdFile
+from himach.io.trajectory.h5md.rows import Rows
+from himach.io.trajectory.h5md.zarr_files import ZarrFiles
+from himach.io.trajectory.readahead import ask_for
+
+Numbers = npt.NDArray[np.int64]
+#: Arrays of which no chunk may be missing. Of others, zarr writes no chunk that is all zeros.
+_WHOLE = ("position/value", "edges/value")
+_TICKS = ("/time", "/step")
+
+
+class ZarrDirectory(H5mdFile):
+    """H5MD in a directory of Zarr, as zarrtraj has it; see `H5mdFile`."""
+
+    kind = "ZARRMD"
+
+    def content(self, most: int) -> list[str]:
+        """Return the files whose content is that of the trajectory; of more chunks than `most` some all over them."""
+        return ZarrFiles.of(self.path).some(most)
+
+    def files_of(self, indices: Numbers) -> set[str]:
+        """Return the files that these frames lie in."""
+        found: set[str] = set()
+        elements = [one for one in (*self._layout.vectors.values(), self._layout.edges) if one is not None]
+        for element in elements:
+            if element.value is None:
+                array = self._array(element.path)
+                assert isinstance(array, ChunkRows)
+                rows = indices if element.rows is None else element.rows[indices]
+                found.update(file for file, _ in array.files(np.unique(rows[rows >= 0] // array.file_rows).tolist()))
+        return found
+
+    def expect(self, indices: Sequence[int]) -> None:
+        """Ask for the chunks that hold these frames."""
+        for file in sorted(self.files_of(np.asarray(indices, dtype=np.int64))):
+            ask_for(file, [(0, 0)])  # no length: to the end of the file
+
+    def _stamps(self) -> tuple[str, ...]:
+        return ZarrFiles.of(self.path).ends
+
+    def _size(self) -> int:
+        files = ZarrFiles.of(self.path)
+        return sum(os.path.getsize(file) for some in files.chunks.values() for file in some)
+
+    def _open(self) -> Any:
+        try:
+            import zarr
+        except ImportError:
+            raise UsageError(f"{self.path}: Zarr directories need zarr: pip install 'himach[zarr]'") from None
+        try:
+            return zarr.open_group(self.path, mode="r")
+        except FileNotFoundError:
+            raise TrajectoryError(
+                f"{self.path} is no group of Zarr: it has neither zarr.json nor .zgroup; copy it again, with all files"
+            ) from None
+
+    def _close(self, root: Any) -> None:
+        root.store.close()
+
+    def _rows_of(self, array: Any) -> Rows:
+        return ChunkRows(array, self.path)
+
+
+class ChunkRows(Rows):
+    """Rows of an array whose chunks are files; one that is missing is no chunk of zeros where that cannot be meant."""
+
+    def __init__(self, array: Any, folder: str) -> None:
+        super().__init__(array, array.chunks[0])
+        self.folder = os.path.join(folder, array.path)
+        sizes = array.shards or array.chunks  # a file holds a shard of several chunks
+        self.file_rows = sizes[0]
+        self._blosc = not array.shards and any("Blosc" in type(codec).__name__ for codec in array.compressors[-1:])
+        self._others = [range(-(-length // size)) for length, size in zip(array.shape[1:], sizes[1:], strict=True)]
+
+    def files(self, numbers: Sequence[int]) -> Iterator[tuple[str, int]]:
+        """Give the files of chunks, by number along the rows; and each one's number."""
+        for number in numbers:
+            for others in np.ndindex(*map(len, self._others)):
+                key = self.array.metadata.encode_chunk_key((number, *others))
+                yield os.path.join(self.folder, key), number
+
+    def read(self, first: int, stop: int, columns: int | None) -> npt.NDArray[Any]:
+        """Read rows; raises FileNotFoundError for a chunk that is missing, and ValueError for one that is cut off."""
+        numbers = range(first // self.file_rows, -(-stop // self.file_rows))
+        missing: dict[int, list[str]] = {}
+        for file, number in self.files(numbers):
+            if not os.path.exists(file):
+                missing.setdefault(number, []).append(file)
+            elif self._blosc:
+                _check_blosc(file)
+        for number, files in missing.items():
+            if not self._may_be_zeros(number, len(files)):
+                raise FileNotFoundError(f"its chunk {files[0]} is missing")
+        return super().read(first, stop, columns)
+
+    def _may_be_zeros(self, number: int, missing: int) -> bool:
+        path = self.array.path
+        if path.endswith(_WHOLE):
+            return False
+        if path.startswith("observables/"):
+            return True
+        first = number == 0 and self.file_rows == 1
+        return first or (not path.endswith(_TICKS) and missing < math.prod(map(len, self._others)))
+
+
+def _check_blosc(file: str) -> None:
+    """Compare a chunk's size with the one in its header, for Blosc reads on behind the end of what is cut off."""
+    with open(file, "rb") as chunk:
+        head, size = chunk.read(16), os.fstat(chunk.fileno()).st_size
+    told = int.from_bytes(head[12:16], "little")
+    if len(head) < 16 or told != size:
+        raise ValueError(f"its chunk {file} has {size} bytes, and {told} when it was written")

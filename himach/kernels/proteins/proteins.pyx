@@ -1,0 +1,154 @@
+"""The boundary to `dssp.h`: check, convert, release the GIL, call, raise."""
+
+from libc.stdint cimport int64_t, uint8_t
+
+import numpy as np
+
+from himach.errors import UsageError
+from himach.kernels.arrays import MAX_ATOMS, as_backbone, as_box, as_flags, as_numbers
+
+
+cdef extern from "proteins/dssp.h":
+    enum:
+        DSSP_NO_MEMORY
+        DSSP_NOT_FINITE
+        DSSP_CHAINS_FALL
+        DSSP_NO_BOX
+    int dssp_assign(const float *positions, const int64_t *chains, const uint8_t *prolines, size_t n,
+                    const float *box, uint8_t *states) nogil
+
+
+cdef const float[:, :, ::1] backbone_of(given):
+    """Return positions (n, 4, 3), without the checks of `as_backbone`, which take longer than a small protein."""
+    cdef const float[:, :, ::1] positions
+    if type(given) is np.ndarray and given.ndim == 3:
+        try:
+            positions = given
+            if positions.shape[1] == 4 and positions.shape[2] == 3 and positions.shape[0] < MAX_ATOMS // 4:
+                return positions
+        except ValueError:
+            pass
+    return as_backbone("backbone", given)
+
+
+cdef const int64_t[::1] chains_of(given, Py_ssize_t n):
+    """Return the numbers of chains (n,), as soon."""
+    cdef const int64_t[::1] chains
+    if type(given) is np.ndarray and given.ndim == 1:
+        try:
+            chains = given
+            if chains.shape[0] == n:
+                return chains
+        except ValueError:
+            pass
+    return as_numbers("chains", given, n)
+
+
+cdef const uint8_t[::1] prolines_of(given, Py_ssize_t n):
+    """Return flags (n,), as soon."""
+    cdef const uint8_t[::1] flags
+    if type(given) is np.ndarray and given.ndim == 1 and given.dtype.kind == "b":
+        try:
+            flags = given
+            if flags.shape[0] == n:
+                return flags
+        except ValueError:
+            pass
+    return as_flags("prolines", given, n)
+
+
+cdef const float[::1] box_of(given):
+    """Return lengths and angles (6,), as soon."""
+    cdef const float[::1] box
+    if type(given) is np.ndarray and given.ndim == 1:
+        try:
+            box = given
+            if box.shape[0] == 6:
+                return box
+        except ValueError:
+            pass
+    return as_box(given)
+
+
+def dssp(backbone, chains=None, prolines=None, box=None):
+    """Return the secondary structure of a protein by the definitions of DSSP, one letter a residue.
+
+    Parameters
+    ----------
+    backbone
+        float32 (n, 4, 3), Å: the N, CA, C and O of each residue, in the order of the sequence.
+    chains
+        int64 (n,): the number of each residue's chain, which does not fall from one residue to the next; a chain that
+        has a gap is two. None: all residues are one chain.
+    prolines
+        bool (n,): which residues are prolines, as their nitrogens have no hydrogen; None: none is.
+    box
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box. A chain that its sides cut is made
+        whole, beside its first atom; chains that are bonded to each other lie beside each other. None: chains are
+        whole.
+
+    Returns
+    -------
+    uint8 (n,): letters in ASCII. H: alpha helix; B: single bridge; E: strand in a ladder of bridges; G: 3-10 helix; I:
+    pi helix; T: turn with a hydrogen bond; S: bend; P: polyproline helix; -: none of them.
+
+    Raises
+    ------
+    UsageError
+        If an array has another shape, a coordinate is not finite, numbers of chains fall, or the box that
+        cuts a chain is none.
+    MemoryError
+        If there is none.
+
+    Notes
+    -----
+    Kabsch and Sander, Biopolymers 22, 2577 (1983), with what DSSP 4 has: energies of three digits, polyproline, and pi
+    helices that go before alpha helices. Hydrogens are placed 1 Å from N, opposite to the C=O before. The first residue
+    of a chain has none. It releases the GIL.
+
+    Examples
+    --------
+    >>> turn, rise = np.radians(100), 1.5
+    >>> def place(radius, degrees, height, i):
+    ...     angle = np.radians(degrees) + i * turn
+    ...     return radius * np.cos(angle), radius * np.sin(angle), height + i * rise
+    >>> atoms = [(1.55, -27.9, -0.87), (2.29, 0, 0), (1.61, 26.2, 1.12), (1.99, 23.5, 2.29)]  # of an ideal alpha helix
+    >>> helix = [[place(*atom, i) for atom in atoms] for i in range(12)]
+    >>> bytes(himach.kernels.dssp(helix)).decode()
+    '-HHHHHHHHHH-'
+    """
+    cdef const float[:, :, ::1] positions = backbone_of(backbone)
+    cdef Py_ssize_t n = positions.shape[0]
+    cdef const int64_t[::1] numbers
+    cdef const uint8_t[::1] flags
+    cdef const int64_t *of_chain = NULL
+    cdef const uint8_t *is_proline = NULL
+    found = np.empty(n, np.uint8)
+    cdef uint8_t[::1] states = found
+    cdef const float[::1] sizes
+    cdef const float *sides = NULL
+    cdef int status
+    if n == 0:
+        return found
+    if chains is not None:
+        numbers = chains_of(chains, n)
+        of_chain = &numbers[0]
+    if prolines is not None:
+        flags = prolines_of(prolines, n)
+        is_proline = &flags[0]
+    if box is not None:
+        sizes = box_of(box)
+        sides = &sizes[0]
+    with nogil:
+        status = dssp_assign(&positions[0, 0, 0], of_chain, is_proline, n, sides, &states[0])
+    if status == DSSP_NO_MEMORY:
+        raise MemoryError
+    if status == DSSP_NOT_FINITE:
+        raise UsageError("a coordinate of the backbone is NaN or infinite")
+    if status == DSSP_CHAINS_FALL:
+        raise UsageError("chains are numbers that do not fall from one residue to the next")
+    if status == DSSP_NO_BOX:
+        raise UsageError(
+            f"box {np.asarray(box).tolist()} is none: lengths must be positive and angles must fit together"
+        )
+    return found

@@ -1,0 +1,48 @@
+#include "proteins/whole.h"
+
+#include <string.h>
+
+#include "molecules/groups.h"
+
+/* More than any bond in Å, less than a box is wide. */
+static const float LONGEST_BOND = 5;
+
+static int is_long(const float a[3], const float b[3]) {
+    const float x = a[0] - b[0], y = a[1] - b[1], z = a[2] - b[2];
+    return x * x + y * y + z * z > LONGEST_BOND * LONGEST_BOND;
+}
+
+int are_whole(const struct backbone *backbone) {
+    int any = 0;
+    for (size_t i = 0; i < backbone->n; i++) {
+        const float(*here)[3] = backbone->at[i];
+        any |= is_long(here[BACKBONE_N], here[BACKBONE_CA]) | is_long(here[BACKBONE_CA], here[BACKBONE_C]) |
+               is_long(here[BACKBONE_C], here[BACKBONE_O]);
+        if (i > 0 && of_one_chain(backbone, i - 1, i)) {
+            any |= is_long(backbone->at[i - 1][BACKBONE_C], here[BACKBONE_N]);
+        }
+    }
+    return !any;
+}
+
+size_t whole_scratch(size_t n) {
+    return BACKBONE_ATOMS * n * 2 * sizeof(int64_t);
+}
+
+void make_whole(const struct backbone *backbone, const struct lattice *lattice, void *scratch, float *positions) {
+    int64_t(*bonds)[2] = scratch;
+    size_t n = 0;
+    for (size_t i = 0; i < backbone->n; i++) {
+        const int64_t first = (int64_t)(BACKBONE_ATOMS * i);
+        if (i > 0 && of_one_chain(backbone, i - 1, i)) {
+            bonds[n][0] = first - BACKBONE_ATOMS + BACKBONE_C;
+            bonds[n++][1] = first + BACKBONE_N;
+        }
+        for (int atom = BACKBONE_CA; atom < BACKBONE_ATOMS; atom++) {
+            bonds[n][0] = first + atom - 1;
+            bonds[n++][1] = first + atom;
+        }
+    }
+    memcpy(positions, backbone->at, backbone->n * sizeof *backbone->at);
+    groups_unwrap(lattice, positions, &bonds[0][0], n);
+}

@@ -1,0 +1,234 @@
+/* Pairs of groups that have any two atoms within a cutoff, with their least distance: found pairs of atoms go into a
+ * hash table of pairs of groups, of which there are few. Where distances are not asked for and groups are not too many,
+ * a bit for each pair of groups is faster. */
+#include "search/search.h"
+
+#include "search/pairs_each.h"
+
+#define NONE       UINT64_MAX
+#define ROOM       1024 /* of the table at first, a power of two */
+#define MOST_BITS  ((size_t)1 << 22)
+#define MULTIPLIER UINT64_C(0x9E3779B97F4A7C15)
+
+struct contact {
+    uint64_t groups; /* i << 32 | j, or NONE */
+    double square;
+};
+
+struct table {
+    struct scratch *scratch;
+    const int64_t *a, *b; /* the groups of atoms, as the search has them */
+    int distances;        /* whether least distances are wanted */
+    struct contact *contacts;
+    size_t n, room;
+};
+
+static struct contact *find(const struct table *table, uint64_t groups) {
+    const size_t last = table->room - 1;
+    size_t at = (size_t)((groups * MULTIPLIER) >> 32) & last;
+    while (table->contacts[at].groups != groups && table->contacts[at].groups != NONE) {
+        at = (at + 1) & last;
+    }
+    return &table->contacts[at];
+}
+
+static void clear(struct table *table) {
+    for (size_t k = 0; k < table->room; k++) {
+        table->contacts[k].groups = NONE;
+    }
+}
+
+/* Twice the room for what the table holds. */
+static int grow(struct table *table) {
+    const size_t bytes = table->room * sizeof *table->contacts;
+    struct contact *old = scratch_take(table->scratch, SCRATCH_SORTED, bytes);
+    if (old == NULL) {
+        return SEARCH_NO_MEMORY;
+    }
+    memcpy(old, table->contacts, bytes);
+    table->contacts = scratch_take(table->scratch, SCRATCH_FOUND, 2 * bytes);
+    if (table->contacts == NULL) {
+        return SEARCH_NO_MEMORY;
+    }
+    const size_t n_old = table->room;
+    table->room *= 2;
+    clear(table);
+    for (size_t k = 0; k < n_old; k++) {
+        if (old[k].groups != NONE) {
+            *find(table, old[k].groups) = old[k];
+        }
+    }
+    return SEARCH_OK;
+}
+
+static int insert(struct table *table, struct contact *to, uint64_t groups, double square) {
+    if (to->groups == groups) {
+        to->square = square < to->square ? square : to->square;
+        return SEARCH_OK;
+    }
+    *to = (struct contact){groups, square};
+    return 2 * ++table->n > table->room ? grow(table) : SEARCH_OK;
+}
+
+/* The groups of two atoms in the caller's order; NONE for one group. */
+INLINE uint64_t groups_of(const struct table *table, const struct pair_search *search, size_t atom, size_t other) {
+    const uint64_t i = (uint64_t)table->a[atom], j = (uint64_t)table->b[other];
+    if (search->one) {
+        return i < j ? i << 32 | j : i > j ? j << 32 | i : NONE;
+    }
+    return search->swapped ? j << 32 | i : i << 32 | j;
+}
+
+/* The metric is asked only where single precision cannot tell whether atoms are near, or nearer than those before. */
+static int add_found(void *to, const struct pair_search *search, size_t atom, size_t n) {
+    struct table *table = to;
+    const float inside = search->grid.inside;
+    const double margin = search->grid.margin;
+    int status = SEARCH_OK;
+    for (size_t k = 0; k < n && status == SEARCH_OK; k++) {
+        const uint64_t groups = groups_of(table, search, atom, search->cells.atoms[search->slots[k]]);
+        if (groups == NONE) {
+            continue;
+        }
+        struct contact *contact = find(table, groups);
+        if (contact->groups == groups && (!table->distances || search->squares[k] - margin > contact->square)) {
+            continue;
+        }
+        double square = 0;
+        if (table->distances || search->squares[k] > inside) {
+            square = pairs_square(search, atom, k);
+            if (square > search->metric.limit) {
+                continue;
+            }
+        }
+        status = insert(table, contact, groups, square);
+    }
+    return status;
+}
+
+/* The same of all pairs. */
+static int add_all(struct table *table, const struct pair_search *search) {
+    int status = SEARCH_OK;
+    for (size_t i = 0; i < search->a.n && status == SEARCH_OK; i++) {
+        for (size_t j = search->one ? i + 1 : 0; j < search->b.n && status == SEARCH_OK; j++) {
+            const uint64_t groups = groups_of(table, search, i, j);
+            const double square = metric_square(&search->metric, &search->placed_a[3 * i], &search->placed_b[3 * j]);
+            if (groups != NONE && square <= search->metric.limit) {
+                status = insert(table, find(table, groups), groups, square);
+            }
+        }
+    }
+    return status;
+}
+
+/* Take the contacts out of the table, in order. */
+static int list(const struct table *table, size_t n_a, size_t n_b, const struct found_pair **found) {
+    struct found_pair *pairs = scratch_take(table->scratch, SCRATCH_SORTED, table->n * sizeof *pairs);
+    if (pairs == NULL) {
+        return SEARCH_NO_MEMORY;
+    }
+    size_t n = 0;
+    for (size_t k = 0; k < table->room; k++) {
+        const struct contact contact = table->contacts[k];
+        if (contact.groups != NONE) {
+            pairs[n++] =
+                (struct found_pair){(uint32_t)(contact.groups >> 32), (uint32_t)contact.groups, contact.square};
+        }
+    }
+    struct found_pair *sorted = scratch_take(table->scratch, SCRATCH_FOUND, n * sizeof *sorted);
+    *found = pairs;
+    return sorted == NULL ? SEARCH_NO_MEMORY : pairs_sort(table->scratch, pairs, n, n_a, n_b, sorted);
+}
+
+/* A bit for each pair of groups, the caller's first groups by rows. */
+struct marks {
+    const int64_t *a, *b; /* the groups of atoms, as the search has them */
+    size_t columns;
+    uint64_t *words;
+};
+
+static int mark_found(void *to, const struct pair_search *search, size_t atom, size_t n) {
+    const struct marks *marks = to;
+    const float inside = search->grid.inside;
+    const size_t of = (size_t)marks->a[atom];
+    for (size_t k = 0; k < n; k++) {
+        const size_t other = (size_t)marks->b[search->cells.atoms[search->slots[k]]];
+        const int turned = search->one ? other < of : search->swapped;
+        const size_t bit = (turned ? other : of) * marks->columns + (turned ? of : other);
+        if (search->squares[k] <= inside || pairs_square(search, atom, k) <= search->metric.limit) {
+            marks->words[bit / 64] |= UINT64_C(1) << bit % 64;
+        }
+    }
+    return SEARCH_OK;
+}
+
+static int list_marked(const struct marks *marks, struct scratch *scratch, size_t n_words, int one,
+                       const struct found_pair **found, size_t *n_found) {
+    size_t n = 0;
+    for (size_t k = 0; k < n_words; k++) {
+        n += (size_t)__builtin_popcountll(marks->words[k]);
+    }
+    struct found_pair *pairs = scratch_take(scratch, SCRATCH_SORTED, n * sizeof *pairs);
+    if (pairs == NULL) {
+        return SEARCH_NO_MEMORY;
+    }
+    *found = pairs;
+    for (size_t k = 0; k < n_words; k++) {
+        for (uint64_t word = marks->words[k]; word != 0; word &= word - 1) {
+            const size_t bit = 64 * k + (size_t)__builtin_ctzll(word);
+            const uint32_t i = (uint32_t)(bit / marks->columns), j = (uint32_t)(bit % marks->columns);
+            if (!one || i != j) {
+                pairs[(*n_found)++] = (struct found_pair){i, j, 0};
+            }
+        }
+    }
+    return SEARCH_OK;
+}
+
+static int contacts_by_marks(const struct pair_search *search, struct scratch *scratch, const int64_t *a,
+                             const int64_t *b, size_t rows, size_t columns, const struct found_pair **found,
+                             size_t *n_found) {
+    const size_t n_words = (rows * columns + 63) / 64;
+    struct marks marks = {a, b, columns, scratch_take(scratch, SCRATCH_FOUND, n_words * sizeof *marks.words)};
+    if (marks.words == NULL) {
+        return SEARCH_NO_MEMORY;
+    }
+    memset(marks.words, 0, n_words * sizeof *marks.words);
+    (void)pairs_each(search, mark_found, &marks);
+    return list_marked(&marks, scratch, n_words, search->one, found, n_found);
+}
+
+int search_contacts(struct scratch *scratch, const struct lattice *lattice, struct group a, const int64_t *groups_a,
+                    size_t n_a, const struct group *b, const int64_t *groups_b, size_t n_b, double cutoff,
+                    int distances, const struct found_pair **found, size_t *n_found) {
+    *n_found = 0;
+    *found = NULL;
+    if (a.n == 0 || (b != NULL && b->n == 0)) {
+        return SEARCH_OK;
+    }
+    struct pair_search search;
+    int status = pairs_set(&search, scratch, lattice, a, b, 0, cutoff);
+    if (status != SEARCH_OK) {
+        return status;
+    }
+    struct table table = {.scratch = scratch, .a = groups_a, .b = groups_a, .distances = distances, .room = ROOM};
+    if (b != NULL) {
+        table.a = search.swapped ? groups_b : groups_a;
+        table.b = search.swapped ? groups_a : groups_b;
+    }
+    const size_t columns = b == NULL ? n_a : n_b;
+    if (search.by_cells && !distances && n_a <= MOST_BITS / columns) {
+        return contacts_by_marks(&search, scratch, table.a, table.b, n_a, columns, found, n_found);
+    }
+    table.contacts = scratch_take(scratch, SCRATCH_FOUND, ROOM * sizeof *table.contacts);
+    if (table.contacts == NULL) {
+        return SEARCH_NO_MEMORY;
+    }
+    clear(&table);
+    status = search.by_cells ? pairs_each(&search, add_found, &table) : add_all(&table, &search);
+    if (status != SEARCH_OK || table.n == 0) {
+        return status;
+    }
+    *n_found = table.n;
+    return list(&table, n_a, columns, found);
+}

@@ -1,0 +1,110 @@
+#include "surface/caps.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { FACES = 6, MOST_CELLS = 10, ROW_BITS = CAP_GROUP * 32 * LANES, BISECTIONS = 50 };
+#define MOST_BYTES (4.0 * 1024 * 1024)
+/* Radians by which caps are taken for smaller, for what single precision says of their directions and sizes. */
+#define SLACK 1e-4
+
+/* The borders of cells along an edge: where CAP_WARP is a multiple of a cell's width. */
+static void set_borders(double *borders, int side) {
+    for (int i = 0; i <= side; i++) {
+        double low = -1, high = 1;
+        for (int step = 0; step < BISECTIONS; step++) {
+            const double middle = (low + high) / 2;
+            if (CAP_WARP(middle) < 2.0 * i / side - 1) {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        borders[i] = (low + high) / 2;
+    }
+}
+
+static void set_direction(double direction[3], int face, double u, double w) {
+    const double length = sqrt(1 + u * u + w * w), major = (face % 2 ? -1 : 1) / length;
+    const double x = face / 2 == 0 ? major : u / length, y = face / 2 == 1   ? major
+                                                             : face / 2 == 0 ? u / length
+                                                                             : w / length;
+    direction[0] = x;
+    direction[1] = y;
+    direction[2] = face / 2 == 2 ? major : w / length;
+}
+
+static double dot(const double a[3], const double b[3]) {
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+}
+
+/* The widest angle between the middle of a cell and a direction in it: at a corner, as a cell's edges are great
+ * circles. */
+static double cell_radius(const double middle[3], int face, const double u[2], const double w[2]) {
+    double least = 1;
+    for (int corner = 0; corner < 4; corner++) {
+        double direction[3];
+        set_direction(direction, face, u[corner / 2], w[corner % 2]);
+        least = fmin(least, dot(middle, direction));
+    }
+    return acos(least);
+}
+
+/* Fill the rows of one direction. */
+static void set_rows(const struct caps *caps, const struct spiral *spiral, const double middle[3], double radius,
+                     ints *rows) {
+    const size_t n_words = caps->width * LANES;
+    double limits[CAP_SIZES]; /* a point is in the cap if its cosine to the middle is at least this */
+    for (int size = 0; size < CAP_SIZES; size++) {
+        const double angle = acos((double)CAP_LARGEST + size * (double)CAP_STEP) - radius - SLACK;
+        limits[size] = size == CAP_SIZES - 1 || !(angle >= 0) ? INFINITY : cos(angle);
+    }
+    uint32_t *words = (uint32_t *)(void *)rows;
+    memset(words, 0, CAP_SIZES * n_words * sizeof *words);
+    for (size_t k = 0; k < spiral->n; k++) {
+        const double cosine = dot(middle, spiral->exact[k]);
+        for (int size = 0; size < CAP_SIZES && cosine >= limits[size]; size++) {
+            words[(size_t)size * n_words + k / 32] |= 1U << k % 32;
+        }
+    }
+    for (size_t v = 0; v < CAP_SIZES * caps->width; v++) {
+        rows[v] = caps->all[v % caps->width] & ~rows[v];
+    }
+}
+
+int caps_set(struct caps *caps, const struct spiral *spiral) {
+    caps->width = (spiral->n + ROW_BITS - 1) / ROW_BITS * CAP_GROUP;
+    const size_t row = caps->width * sizeof(ints);
+    const double affordable = sqrt(MOST_BYTES / (FACES * CAP_SIZES * (double)row));
+    caps->side = affordable < 1 ? 1 : affordable < MOST_CELLS ? (int)affordable : MOST_CELLS;
+    const size_t n_cells = FACES * (size_t)caps->side * (size_t)caps->side;
+    caps->outside = aligned_alloc(64, n_cells * CAP_SIZES * row);
+    caps->all = aligned_alloc(64, row);
+    if (caps->outside == NULL || caps->all == NULL) {
+        caps_free(caps);
+        return -1;
+    }
+    memset(caps->all, 0, row);
+    for (size_t k = 0; k < spiral->n; k++) {
+        ((uint32_t *)(void *)caps->all)[k / 32] |= 1U << k % 32;
+    }
+    double borders[MOST_CELLS + 1];
+    set_borders(borders, caps->side);
+    ints *rows = caps->outside;
+    for (int face = 0; face < FACES; face++) {
+        for (int i = 0; i < caps->side; i++) {
+            for (int j = 0; j < caps->side; j++, rows += CAP_SIZES * caps->width) {
+                double middle[3];
+                set_direction(middle, face, (borders[i] + borders[i + 1]) / 2, (borders[j] + borders[j + 1]) / 2);
+                set_rows(caps, spiral, middle, cell_radius(middle, face, &borders[i], &borders[j]), rows);
+            }
+        }
+    }
+    return 0;
+}
+
+void caps_free(struct caps *caps) {
+    free(caps->outside);
+    free(caps->all);
+    memset(caps, 0, sizeof *caps);
+}

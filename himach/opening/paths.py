@@ -1,0 +1,265 @@
+"""Paths that do not jump through the periodic boundary: what is to be added to each atom, frame after frame.
+
+From one frame to the next each atom takes the shortest step in the box of the later one (von Bülow, Bullerjahn and
+Hummer, J. Chem. Phys. 153, 021101 (2020)). The box vectors by which steps in the file are longer are added up as
+integers of a small unit: so sums are the same wherever the frames are divided among ranks.
+
+For a run, all ranks look at all frames once before the first map(): each at neighbours of its own, and counts the
+periods by which atoms jump between them. Then every rank can tell by how much the atoms of any frame are shifted: the
+counts lie in the memory of each node (`Paths`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import UsageError
+from himach.opening.frame_steps import Part, rows
+from himach.opening.parallel_scan import NodeBytes
+from himach.parallel.collective import on_every_rank
+from himach.selection import Selected, numbers_at, steps_of
+
+if TYPE_CHECKING:
+    from himach.frame import RawFrame
+    from himach.io.dataset.source import Source
+    from himach.opening.dataset import Opened
+    from himach.opening.options import Job
+    from himach.parallel.communicator import World
+
+__all__ = ["UNIT", "Counts", "Paths", "Shift", "add", "jumps", "shift_of", "total"]
+
+Ints = npt.NDArray[np.int64]
+Doubles = npt.NDArray[np.float64]
+Vectors = npt.NDArray[np.float32]
+#: In what shifts are added up, Å: box vectors are float32, and have no finer digits.
+UNIT = 2.0**-30
+
+#: Atoms that jumped, int64 (k,), and by how many of each vector of the box, int64 (k, 3).
+Counts = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+#: Atoms that are shifted, int64 (k,), and by how much, int64 (k, 3) in units.
+Shift = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+#: An atom that jumped, and by how many of each vector of the box.
+JUMP = np.dtype([("atom", np.uint32), ("periods", np.int16, 3)])
+MOST_PERIODS = np.iinfo(np.int16).max
+
+
+def jumps(before: Vectors, after: Vectors, vectors: npt.NDArray[np.float64], frame: int) -> Counts:
+    """Return by how many periods atoms jumped from one frame to the next, beyond the shortest step.
+
+    Parameters
+    ----------
+    before, after
+        float32 (n, 3), Å.
+    vectors
+        float64 (3, 3), Å: of the later frame's box, lower triangular.
+    frame
+        The later frame's number, for errors.
+
+    Raises
+    ------
+    UsageError
+        If there is no box, or an atom is at no place, such as nan, or too far away.
+    """
+    if not np.all(np.diagonal(vectors) > 0):
+        raise UsageError(f"frame {frame} has no box by which its atoms could be followed; leave nojump out")
+    step = np.empty((3, len(after)))  # by axis, as in all that follows
+    counts = np.empty_like(step)
+    with np.errstate(invalid="ignore"):  # of infinite positions
+        np.subtract(after.T, before.T, out=step, dtype=np.float64)
+        for axis in (2, 1, 0):
+            np.rint(step[axis] / vectors[axis, axis], out=counts[axis])
+            jumped = np.flatnonzero(counts[axis])
+            step[:, jumped] -= vectors[axis][:, np.newaxis] * counts[axis, jumped]
+    atoms = np.flatnonzero((counts[0] != 0) | (counts[1] != 0) | (counts[2] != 0))
+    counted = counts.T[atoms]
+    lost = np.flatnonzero(~(np.abs(counted) < MOST_PERIODS).all(axis=1))
+    if len(lost):
+        raise UsageError(
+            f"frame {frame}: atoms cannot be followed to it, {len(lost)} of them: they, or those before, are at no "
+            f"place (nan), or jump by {MOST_PERIODS} periods of the box or more; leave this frame out, or nojump"
+        )
+    periods = counted.astype(np.int64)
+    if np.count_nonzero(vectors) > 3:  # the shortest step may be a neighbour of what is left
+        return _nearest(step, vectors, atoms, periods)
+    return atoms, periods
+
+
+def shift_of(counts: Counts, vectors: npt.NDArray[np.float64]) -> Shift:
+    """Return by how much atoms are shifted that jumped in a box of these vectors, float64 (3, 3), Å."""
+    atoms, periods = counts
+    return atoms, np.rint(periods @ vectors / UNIT).astype(np.int64)
+
+
+def _nearest(
+    step: npt.NDArray[np.float64],
+    vectors: npt.NDArray[np.float64],
+    atoms: npt.NDArray[np.int64],
+    periods: npt.NDArray[np.int64],
+) -> Counts:
+    """Return the same with images that are nearer than what is left of a step in a box that is not rectangular."""
+    x, y, z = step
+    far = np.flatnonzero(x * x + y * y + z * z > (np.diagonal(vectors).min() / 2) ** 2)
+    if not len(far):
+        return atoms, periods
+    cells = np.stack(np.meshgrid(*[(0, -1, 1)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+    best = ((step.T[far][:, np.newaxis] - cells @ vectors) ** 2).sum(axis=2).argmin(axis=1)
+    flags = np.zeros(step.shape[1], bool)
+    flags[atoms] = flags[far[best > 0]] = True
+    moved = np.flatnonzero(flags)
+    of_both = np.zeros((len(moved), 3), np.int64)
+    of_both[np.searchsorted(moved, atoms)] = periods
+    of_both[np.searchsorted(moved, far[best > 0])] += cells[best[best > 0]]
+    return moved, of_both
+
+
+def add(shift: Shift, to: npt.NDArray[np.int64]) -> None:
+    """Add the shift of some atoms to those of all, int64 (n, 3)."""
+    atoms, units = shift
+    to[atoms] += units
+
+
+def total(shifts: Sequence[Shift], n_atoms: int) -> Shift:
+    """Return the sum of shifts."""
+    of_all = np.zeros((n_atoms, 3), np.int64)
+    moves = np.zeros(n_atoms, bool)
+    for shift in shifts:
+        add(shift, of_all)
+        moves[shift[0]] = True
+    atoms = np.flatnonzero(moves)
+    return atoms, of_all[atoms]
+
+
+class Paths:
+    """Takes the jumps out of frames, from the first selected one on; what is made whole is so before.
+
+    Parameters
+    ----------
+    job
+        What is asked.
+    opened
+        The frames; the first one becomes what setup() is to see.
+
+    Raises
+    ------
+    UsageError
+        If the first frame has no box, or there are no bonds by which molecules could be made whole.
+    """
+
+    def __init__(self, job: Job, opened: Opened) -> None:
+        from himach.io.universe.view import View
+        from himach.transformations import Whole
+
+        self._frames: Selected = opened.frames
+        self._n_atoms = opened.origin.n_atoms
+        first = opened.first
+        if first.box is None:
+            raise UsageError("nojump: the frames have no box by whose periods atoms jump; leave it out")
+        self._whole: Whole | None = None
+        if job.whole:
+            view = View(opened.topology, opened.origin, opened.frames, first, name="nojump")
+            self._whole = Whole(view.universe.atoms)
+            first.positions = np.array(first.positions)
+        self._rows: slice | Ints = slice(0, self._n_atoms)
+        self._taken(first)
+        self._memory: NodeBytes | None = None
+        self._ends: Ints = np.zeros(1, np.int64)
+        self._vectors: Doubles = np.empty((0, 3, 3))
+        self._at = 0  # the step of which all that follows is
+        self._moved: Ints = np.empty((0, 3), np.int64)
+        self._shift: Doubles = np.empty((0, 3))
+
+    def follow(self, atoms: Ints | None) -> Ints | None:
+        """Follow only what is needed for these atoms, ascending; return which that are, None for all."""
+        if atoms is not None:
+            wanted = np.zeros(self._n_atoms, bool)
+            wanted[atoms] = True
+            if self._whole is not None:
+                wanted = self._whole.needed(wanted)
+            atoms = np.flatnonzero(wanted)
+            self._rows = rows(atoms)
+            self._whole = None if self._whole is None else self._whole.of(atoms)
+        n = self._n_atoms if atoms is None else len(atoms)
+        self._moved, self._shift = np.zeros((n, 3), np.int64), np.zeros((n, 3))
+        return atoms
+
+    def count(self, world: World, source: Source, n_steps: int) -> None:
+        """Count the jumps up to so many steps of the selection (collective)."""
+        comm = world.comm
+        turns = [rank for ranks in world.ranks_of for rank in ranks]  # neighbours on one node
+        turn = turns.index(comm.rank)
+        nodes = [node for node, ranks in enumerate(world.ranks_of) for _ in ranks]
+        mine = range(n_steps * turn // comm.size, n_steps * (turn + 1) // comm.size)
+        found, vectors = on_every_rank(comm, partial(self._counted, source, mine))
+        told = dict(comm.allgather((turn, ([len(one) for one in found], vectors))))
+        lengths = [np.array(told[place][0], np.int64) for place in range(comm.size)]
+        self._vectors = np.concatenate([told[place][1] for place in range(comm.size)])
+        self._ends = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
+        bounds = JUMP.itemsize * np.concatenate([[0], np.cumsum([one.sum() for one in lengths])]).astype(np.int64)
+        self._memory = NodeBytes(world, int(bounds[-1]))
+        place = slice(int(bounds[turn]), int(bounds[turn + 1]))
+        if found:
+            self._memory.content[place] = np.concatenate(found).view(np.uint8)
+        spans = [(int(begin), int(end)) for begin, end in pairwise(bounds)]
+        self._memory.settle([(node, *span) for node, span in zip(nodes, spans, strict=True) if span[0] < span[1]])
+
+    def _counted(self, source: Source, mine: range) -> tuple[list[npt.NDArray[np.void]], Doubles]:
+        """Return the jumps to each of some steps from the one before, and the vectors of their boxes, (n, 3, 3)."""
+        found: list[npt.NDArray[np.void]] = []
+        vectors = np.empty((len(mine), 3, 3))
+        steps = np.arange(max(mine.start - 1, 0), mine.stop) if len(mine) else np.empty(0, np.int64)
+        before = None
+        for step, raw in zip(steps.tolist(), source.read(numbers_at(self._frames, steps)), strict=True):
+            after = self._taken(raw)
+            if step >= mine.start:
+                box = vectors[step - mine.start] = after.vectors_to_follow()
+                found.append(np.empty(0, JUMP) if before is None else _jumps(before, after, box))
+            before = after.positions.copy()  # it lies in the reader's memory
+        return found, vectors
+
+    def _taken(self, raw: RawFrame) -> Part:
+        """Return the atoms that are followed, as whole as is asked: in the frame's own memory where they are."""
+        part = Part(raw.number, raw.time, raw.positions[self._rows], raw.box)
+        if self._whole is not None:
+            self._whole(part)
+            raw.positions[self._rows] = part.positions
+        return part
+
+    def read(self, source: Source, numbers: Ints) -> Iterator[RawFrame]:
+        """Yield frames of a source without jumps."""
+        steps = steps_of(self._frames, numbers)
+        for step, raw in zip(steps.tolist(), source.read(numbers), strict=True):
+            part = self._taken(raw)
+            self._go_to(step)
+            raw.positions[self._rows] = part.positions - self._shift
+            yield raw
+
+    def _go_to(self, step: int) -> None:
+        """Make the shifts those of a step."""
+        assert self._memory is not None
+        there = self._memory.content.view(JUMP)
+        forth = step > self._at
+        for between in range(self._at + 1, step + 1) if forth else range(self._at, step, -1):
+            some = there[self._ends[between] : self._ends[between + 1]]
+            atoms = some["atom"].astype(np.int64)
+            _, units = shift_of((atoms, some["periods"].astype(np.int64)), self._vectors[between])
+            self._moved[atoms] += units if forth else -units
+            self._shift[atoms] = self._moved[atoms] * UNIT
+        self._at = step
+
+    def close(self) -> None:
+        """Free the counts (collective over the node)."""
+        if self._memory is not None:
+            self._memory.close()
+
+
+def _jumps(before: npt.NDArray[np.float32], after: Part, vectors: Doubles) -> npt.NDArray[np.void]:
+    atoms, periods = jumps(before, after.positions, vectors, after.number)
+    found = np.empty(len(atoms), JUMP)
+    found["atom"], found["periods"] = atoms, periods
+    return found

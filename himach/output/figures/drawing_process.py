@@ -1,0 +1,110 @@
+"""Plots drawn by a process that has Matplotlib already, `drawn_by()`, where it does `draw_when_asked()`."""
+
+from __future__ import annotations
+
+import gc
+import io
+import pickle
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from himach.analysis import Analysis, state_without_universe
+from himach.output.figures.picture import canvas
+from himach.output.figures.plots import drawn
+
+if TYPE_CHECKING:
+    from himach.launch.helper import Helper
+
+__all__ = ["draw_when_asked", "drawn_by"]
+
+#: What plot() does not call, whose modules (MDAnalysis, SciPy) need not be imported where it is called.
+LEFT_OUT = frozenset(
+    {
+        "setup",
+        "atoms",
+        "map",
+        "combine",
+        "reduce",
+        "reduce_many",
+        "finish",
+        "then",
+        "methods",
+        "__dict__",
+        "__weakref__",
+    }
+)
+#: Bytes of what is drawn elsewhere, at most: a copy of it is made.
+MOST_SENT = 1 << 26
+
+
+def drawn_by(
+    helper: Helper | None, plots: Sequence[tuple[str, Analysis, Any]], formats: Sequence[str] = ("png",)
+) -> list[list[bytes] | None]:
+    """Have a helper that does `draw_when_asked` draw each plot alone; return their files, None for what is left to do.
+
+    What does not travel is left, as is what raises, warns or prints, so that it does so here. So is all of it where
+    Matplotlib was imported here: the user's code may have set its style.
+    """
+    nothing: list[list[bytes] | None] = [None] * len(plots)
+    if helper is None or not plots or "matplotlib" in sys.modules:
+        return nothing
+    request = pickle.dumps((list(sys.path), list(formats), [_packed(*plot) for plot in plots]))
+    answer = helper.answer(request)
+    return nothing if answer is None else list(pickle.loads(answer))
+
+
+def draw_when_asked(wait: Callable[[], bytes], formats: Sequence[str] = ("png",)) -> bytes:
+    """Import Matplotlib, ready for these formats, and wait for what `drawn_by` asks for."""
+    gc.disable()  # a short life, of which most is imports
+    import himach.launch.code_pickle  # noqa: F401 (what is packed needs it)
+
+    artist = import_module("matplotlib.artist")
+    vars(artist)["kwdoc"] = lambda artist: ""  # what Matplotlib's methods say of themselves: a quarter of its import
+    canvas().subplots()
+    for kind in {*formats} - {"png"}:
+        import_module(f"matplotlib.backends.backend_{kind}")
+    sys.path[:], formats, packed = pickle.loads(wait())
+    return pickle.dumps([None if one is None else _drawn(one, formats) for one in packed])
+
+
+def _packed(label: str, analysis: Analysis, outcome: Any) -> bytes | None:
+    """Return a plot as bytes, with the code of the analysis that it may call; None if it cannot travel."""
+    from himach.launch.code_pickle import CodePickler, by_value
+
+    given = Analysis.__mro__
+    classes = [cls for cls in type(analysis).__mro__ if cls not in given]
+    body = {name: value for cls in reversed(classes) for name, value in vars(cls).items() if name not in LEFT_OUT}
+    modules = [sys.modules[name] for name in {cls.__module__ for cls in classes} - {"__main__"}]
+    file = _Bounded()
+    try:
+        drawer: Any = object.__new__(type(type(analysis).__name__, (Analysis,), {**body, "__module__": "__main__"}))
+        with by_value(modules):
+            CodePickler(file).dump((label, drawer, state_without_universe(analysis), outcome))
+    except Exception:
+        return None
+    return file.getvalue()
+
+
+def _drawn(packed: bytes, formats: Sequence[str]) -> list[bytes] | None:
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said), redirect_stderr(said), warnings.catch_warnings(record=True) as heard:
+            label, drawer, state, outcome = pickle.loads(packed)
+            drawer.__dict__.update({name: pickle.loads(value) for name, value in state.items()})
+            files = drawn((label, drawer, outcome), formats)
+    except Exception:
+        return None
+    return None if heard or said.getvalue() else files
+
+
+class _Bounded(io.BytesIO):
+    """A file that takes `MOST_SENT` bytes."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > MOST_SENT:
+            raise OverflowError("too much to be sent")
+        return super().write(data)

@@ -1,0 +1,82 @@
+"""A figure as files: `canvas()`, an empty one, and `encoded()`, its bytes as PNG, SVG or PDF.
+
+Figures are made without pyplot: no global state, no display. Equal figures are equal bytes, alone or with others.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from himach.output.figures.style import drawn_in_style
+
+__all__ = ["canvas", "encoded", "png", "width_on_screen"]
+
+ON_SCREEN = 150  # pixels an inch
+
+#: What Matplotlib would write of itself and of the time.
+UNSAID: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+def canvas(size: tuple[float, float] | None = None) -> Any:
+    """Return an empty figure of so many inches, by default of the style, which a notebook shows without pyplot."""
+    from matplotlib import rcParams
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):  # type: ignore[misc, unused-ignore]
+        def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+            return png(self), {"width": width_on_screen(self)}
+
+        def savefig(self, fname: Any, *, metadata: Any = None, **words: Any) -> None:
+            kind = words.get("format") or os.path.splitext(str(fname))[1][1:]
+            if unsaid := {**UNSAID.get(kind, {}), **(metadata or {})}:
+                words["metadata"] = unsaid
+            with drawn_in_style():
+                super().savefig(fname, **words)
+
+    with drawn_in_style():
+        dots = rcParams["savefig.dpi"]
+        dpi = rcParams["figure.dpi"] if dots == "figure" else dots
+        picture = Picture(figsize=size, dpi=dpi, layout="constrained")
+    FigureCanvasAgg(picture)
+    return picture
+
+
+def encoded(picture: Any, formats: Iterable[str]) -> list[bytes]:
+    """Return a figure in each of the formats, laid out once, so that all are alike."""
+    engine = picture.get_layout_engine()
+    with drawn_in_style():
+        if engine is not None:
+            engine.execute(picture)
+            picture.set_layout_engine("none")
+        try:
+            return [_encoded(picture, kind) for kind in formats]
+        finally:
+            if engine is not None:
+                picture.set_layout_engine(engine)
+
+
+def png(picture: Any) -> bytes:
+    """Return a figure as a PNG."""
+    return encoded(picture, ["png"])[0]
+
+
+def width_on_screen(picture: Any) -> int:
+    """Return how many pixels wide a page shows a figure, in which letters are as large as those of its text."""
+    return round(ON_SCREEN * float(picture.get_size_inches()[0]))
+
+
+def _encoded(picture: Any, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    if kind == "png" and hasattr(picture.canvas, "print_png"):
+        picture.canvas.print_png(buffer, metadata=UNSAID[kind])  # savefig() draws twice, to lay out again
+    else:
+        picture.savefig(buffer, format=kind)
+    return buffer.getvalue()

@@ -1,0 +1,79 @@
+"""Which columns a table of rows has, over all ranks: `agreed()`; a chunk's cells as they are in these, `cells_of()`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from himach.analysis import FRAME, TIME
+from himach.engine.rows import RowChunk, RowStore
+from himach.output.cells import Cells
+from himach.output.table import EXACT_INTEGERS
+
+__all__ = ["Layout", "agreed", "cells_of"]
+
+#: Of each column, in their order, what its cells are; None: objects.
+Layout = Mapping[str, np.dtype[Any] | None]
+#: What Python's own numbers become.
+_PLAIN = {float: np.dtype(np.float64), int: np.dtype(np.int64), bool: np.dtype(np.bool_), complex: np.dtype(complex)}
+
+
+def agreed(stores: Sequence[tuple[Mapping[tuple[str, ...], int], Mapping[str, tuple[set[Any], int]]]]) -> Layout:
+    """Return the columns, by what each rank's `RowStore` says of `names` and `kinds`.
+
+    They are those of a `Table` of all the rows.
+    """
+    firsts: dict[tuple[str, ...], int] = {}
+    kinds: dict[str, tuple[set[Any], int]] = {}
+    for own, found in stores:
+        for names, frame in own.items():
+            firsts[names] = min(frame, firsts.get(names, frame))
+        for name, (some, largest) in found.items():
+            before, most = kinds.get(name, (set(), 0))
+            kinds[name] = before | some, max(most, largest)
+    together = sorted(firsts, key=firsts.__getitem__)
+    layout: dict[str, np.dtype[Any] | None] = {TIME: np.dtype(np.float64)}
+    for name in dict.fromkeys(name for names in together for name in names):
+        lacking = any(name not in names for names in together)
+        layout[name] = None if lacking else _dtype(*kinds[name])
+    return {**layout, FRAME: np.dtype(np.int64)}
+
+
+def _dtype(kinds: set[Any], largest: int) -> np.dtype[Any] | None:
+    """Return what cells of these types are together, as `himach.output.table.Table` has it."""
+    types = {_PLAIN.get(kind, kind) for kind in kinds}
+    if not all(isinstance(kind, np.dtype) or issubclass(kind, np.number | np.bool_) for kind in types):
+        return None
+    dtypes = [np.dtype(kind) for kind in types]
+    letters = {kind.kind for kind in dtypes}
+    whole = letters <= set("iu")
+    if (letters & set("b") and letters != {"b"}) or not letters <= set("biufc"):
+        return None
+    if largest >= 1 << 63 or (letters & set("iu") and not whole and largest > EXACT_INTEGERS):
+        return None
+    found = np.result_type(*dtypes)
+    return None if whole and found.kind not in "iu" else found
+
+
+def cells_of(chunk: RowChunk, layout: Layout, names: Sequence[str]) -> dict[str, Cells]:
+    """Return some columns of a chunk."""
+    cells: dict[str, Cells] = {}
+    own = chunk.columns([name for name in names if name not in (TIME, FRAME)])
+    for name in names:
+        if name in (TIME, FRAME):
+            cells[name] = chunk.times if name == TIME else chunk.frames
+            continue
+        column, dtype = own[name], layout[name]
+        if dtype is not None:
+            cells[name] = np.ascontiguousarray(column, dtype=dtype)
+        else:
+            numbers = isinstance(column, np.ndarray) and column.dtype in _PLAIN.values()
+            cells[name] = np.asarray(column).tolist() if numbers else list(column)
+    return cells
+
+
+def told(store: RowStore) -> tuple[dict[tuple[str, ...], int], dict[str, tuple[set[Any], int]]]:
+    """Return what `agreed` needs of a rank."""
+    return store.names, store.kinds

@@ -1,0 +1,83 @@
+"""What a result has of a column that is too long for one rank, when ranks are gone: `Stored`, read from its file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from himach.errors import UsageError
+from himach.output.cells import EDGE_CELLS, Cells
+from himach.rows.spread import Counts, Summary
+
+__all__ = ["Stored"]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A column that was written: its ends, moments and bins, and where the rest is.
+
+    Attributes
+    ----------
+    name, dtype, count
+        Of the column; how many cells it has.
+    summary
+        What is known of it without the file.
+    written
+        A CSV file, which of its columns this is, and where its chunks of rows begin, with the end; None: there is none.
+    rows
+        int64 (chunks + 1,): the first row of each chunk.
+    """
+
+    name: str
+    dtype: np.dtype[Any] | None
+    count: int
+    summary: Summary
+    written: tuple[Path, int, Counts] | None
+    rows: Counts | None
+
+    def read(self, start: int, stop: int) -> Cells:
+        """Return the cells from `start` to `stop`: numbers, or text as the file has it."""
+        first, last = self.summary.ends
+        behind = self.count - EDGE_CELLS
+        if stop <= len(first):
+            return first[start:stop]
+        if start >= max(behind, 0):
+            return last[start - behind : stop - behind]
+        if self.written is None or self.rows is None:
+            raise UsageError(f"column {self.name!r} of {self.count:,} rows was not written, and is gone with the ranks")
+        path, column, places = self.written
+        begin = int(np.searchsorted(self.rows, start, side="right")) - 1
+        end = int(np.searchsorted(self.rows, stop, side="left"))
+        size = 0
+        parts: list[Any] = []
+        try:
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(int(places[begin]))
+                for chunk in range(begin, end):
+                    text = file.read(int(places[chunk + 1] - places[chunk])).decode()
+                    parts.append(self._cells([row[column] for row in csv.reader(io.StringIO(text, newline=""))]))
+        except OSError as error:
+            raise UsageError(f"column {self.name!r} is in {path}, which cannot be read ({error.strerror})") from None
+        except (ValueError, IndexError):
+            size = -1
+        skipped = start - int(self.rows[begin])
+        if size != int(places[-1]) or sum(map(len, parts)) != int(self.rows[end] - self.rows[begin]):
+            raise UsageError(f"column {self.name!r} was written to {path}, which is another file by now")
+        if self.dtype is not None:
+            whole: Cells = np.concatenate(parts)[skipped : skipped + stop - start]
+            return whole
+        return [cell for part in parts for cell in part][skipped : skipped + stop - start]
+
+    def _cells(self, texts: list[str]) -> Cells:
+        if self.dtype is None:
+            return [text or None for text in texts]
+        if self.dtype.kind == "b":
+            return np.array([text == "True" for text in texts])
+        return np.array(texts).astype(self.dtype)

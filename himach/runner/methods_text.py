@@ -1,0 +1,257 @@
+"""What a paper says of an analysis, for its record: `words_of()`, its methods, references and caption.
+
+The texts are those of `Analysis.methods` and `Analysis.caption`, with the values of parameters in place of their names.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import string
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypedDict
+
+from himach.analysis import Analysis
+from himach.atoms import Atoms
+from himach.errors import HimachError, UsageError, nearest
+from himach.output.record import AnalysisRecord
+
+__all__ = ["Words", "due_references", "named_references", "with_groups", "with_intervals", "words_of"]
+
+#: A citation within a text: DOIs in square brackets.
+CITED = re.compile(r"\[(10\.\d{4,9}/[^\s\]]+(?:[,;]\s+10\.\d{4,9}/[^\s\]]+)*)\]")
+#: What modules of MDAnalysis that are compiled, so that there is no source to read, ask to be cited by.
+COMPILED = {"MDAnalysis.lib.qcprot": ("10.1107/S0108767305015266", "10.1002/jcc.21439")}
+#: Items of a list that a sentence has.
+MOST_ITEMS = 12
+#: What stands before a DOI in references.
+BEFORE_DOI = re.compile(r"^(?:https?://(?:dx\.)?doi\.org/|doi:\s*)", re.IGNORECASE)
+#: Methods of an analysis of MDAnalysis that a run calls.
+CALLED = frozenset({"__init__", "_prepare", "_single_frame", "_conclude", "_get_aggregator"})
+
+
+class Words(TypedDict):
+    """The methods of an analysis, its references, and what its figure shows."""
+
+    methods: str
+    references: list[str]
+    caption: str
+
+
+def words_of(chain: Sequence[Analysis]) -> Words:
+    """Return what can be said of an analysis before it runs.
+
+    Parameters
+    ----------
+    chain
+        The analysis, and the stages that follow it.
+
+    Returns
+    -------
+    Words
+        ``methods``: what the stages say, with the values of their parameters; where they say nothing, the first line of
+        the analysis's docstring and its parameters. Values that are free text are between backticks, and DOIs in square
+        brackets are citations. ``references``: those citations, of a stage whose text has none all that its class
+        names, and, of an analysis of MDAnalysis, what `MDAnalysis.due` knows of it; each once.
+        ``caption``: what the analysis says, in plain text, or the first line of its docstring.
+
+    Raises
+    ------
+    UsageError
+        If a text is none, or names what is no parameter.
+    """
+    first = chain[0]
+    texts = [_filled(stage, "methods") for stage in chain]
+    text = " ".join(_sentence(each) for each in texts if each) or _summary(first)
+    named = [one for stage, each in zip(chain, texts, strict=True) for one in _within(each) or named_references(stage)]
+    foreign = getattr(first, "foreign", None)
+    due = [] if foreign is None else due_references(foreign)
+    caption = _filled(first, "caption", _quoted) or _first_line(first) or first.label()
+    return Words(methods=text, references=list(dict.fromkeys([*named, *due])), caption=_sentence(caption))
+
+
+def with_intervals(
+    entries: Sequence[AnalysisRecord], labels: Sequence[str], told: Mapping[str, Mapping[str, Any]]
+) -> list[AnalysisRecord]:
+    """Return the record's entries of analyses with captions that also say what their intervals are.
+
+    Parameters
+    ----------
+    entries, labels
+        Of each analysis.
+    told
+        What the record says of how sure tables are, by name as `himach.output.parts.tables_of` has it.
+    """
+    found = []
+    for entry, label in zip(entries, labels, strict=True):
+        mine = [one for name, one in told.items() if len(labels) == 1 or name.startswith(f"{label}/")]
+        found.append(_with(entry, _intervals(mine)))
+    return found
+
+
+def with_groups(entries: Sequence[AnalysisRecord], chains: Iterable[Sequence[Analysis]], level: float | None) -> Any:
+    """Return the entries of a run over an ensemble with captions that say what its members and groups are drawn as."""
+    means = (
+        f" Bands and bars are means over the members of a group and their intervals of {100 * (level or 0):g} %, by "
+    )
+    sentence = "Each member is a line or a point." + ("" if level is None else f"{means}Student's t over members.")
+    shown = [words_of(chain)["caption"] for chain in chains]
+    return [_with({**entry, "caption": caption}, [sentence]) for entry, caption in zip(entries, shown, strict=True)]
+
+
+def due_references(foreign: type[Any]) -> list[str]:
+    """Return the DOIs that a class of MDAnalysis, and what it derives from, asks to be cited by.
+
+    MDAnalysis tells them by ``due.cite()`` and ``due.dcite()``, which do nothing unless duecredit is installed and
+    turned on; so they are read in the source: those of a class's module, of the class, and of methods that a run calls,
+    and those of compiled modules that the class's module imports.
+    """
+    found: list[str] = []
+    for cls in foreign.__mro__:
+        if cls.__module__ in ("builtins", "MDAnalysis.analysis.base"):
+            continue
+        for used in vars(sys.modules.get(cls.__module__, ast)).values():
+            found += COMPILED.get(getattr(used, "__name__", ""), ()) if isinstance(used, types.ModuleType) else ()
+        try:
+            tree = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
+        except (KeyError, OSError, TypeError, SyntaxError):  # a notebook's cell, or compiled
+            continue
+        for node in tree.body:
+            if isinstance(node, ast.Expr):
+                found += _cited([node.value], "cite")
+            elif isinstance(node, ast.ClassDef) and node.name == cls.__name__:
+                found += _cited(node.decorator_list, "dcite")
+                for method in node.body:
+                    if isinstance(method, ast.FunctionDef) and method.name in CALLED:
+                        found += _cited(method.decorator_list, "dcite")
+    return list(dict.fromkeys(found))
+
+
+def _cited(calls: Iterable[ast.expr], name: str) -> Iterator[str]:
+    """Give the DOIs of calls of ``due.cite(Doi(...))``, or of decorators of that kind."""
+    for call in calls:
+        if not isinstance(call, ast.Call) or ast.unparse(call.func) != f"due.{name}":
+            continue
+        for argument in call.args:
+            match argument:
+                case ast.Call(func=ast.Name(id="Doi"), args=[ast.Constant(value=str(doi)), *_]):
+                    yield doi
+
+
+def _with(entry: AnalysisRecord, sentences: Iterable[str]) -> AnalysisRecord:
+    return {**entry, "caption": " ".join([entry.get("caption", ""), *sentences])}
+
+
+def _filled(analysis: Analysis, what: str, marked: Callable[[str], str] | None = None) -> str:
+    """Return a text of an analysis with the values of its parameters, in one line."""
+    label = analysis.label()
+    try:
+        text = getattr(analysis, what)
+    except HimachError:
+        raise
+    except Exception as error:  # of a property
+        raise UsageError(f"{label}: {what} raised {type(error).__name__}: {error}") from error
+    if not isinstance(text, str):
+        raise UsageError(f"{label}: {what} must be a text, not {type(text).__name__}")
+    settings, hints = analysis.settings(), {name: one.type for name, one in analysis.parameters().items()}
+    done = []
+    try:
+        for before, name, form, conversion in string.Formatter().parse(text):
+            done.append(before)
+            if name is None:
+                continue
+            if name not in settings or form or conversion:
+                written = name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
+                hint = nearest(name, settings) if settings and name not in settings else ""
+                raise UsageError(
+                    f"{label}: {what} names {{{written}}}, which is no parameter{hint}; braces that are none of a "
+                    "parameter are written twice"
+                )
+            done.append(_value(settings[name], hints[name], marked or _code))
+    except HimachError:  # those of usage are ValueErrors, too
+        raise
+    except ValueError as error:
+        raise UsageError(f"{label}: {what}: {error}; braces that are none of a parameter are written twice") from None
+    return " ".join("".join(done).split())
+
+
+def _value(value: Any, hint: Any, marked: Callable[[str], str]) -> str:
+    """Return a parameter's value as a sentence has it; free text is marked as such."""
+    if isinstance(value, Atoms):
+        value = value.value if isinstance(value.value, str) else repr(value)
+    if isinstance(value, list):
+        some = [_value(item, hint, marked) for item in value[:MOST_ITEMS]]
+        return ", ".join(some + [f"{len(value) - MOST_ITEMS} more"] * (len(value) > MOST_ITEMS)) or "none"
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        chosen = typing.Literal in (typing.get_origin(each) for each in (hint, *typing.get_args(hint)))
+        return value if chosen else marked(value)
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def _code(text: str) -> str:
+    """Return text between backticks, more of them than it has on end."""
+    text = " ".join(text.split())
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence, space = "`" * (longest + 1), " " if longest else ""
+    return f"{fence}{space}{text}{space}{fence}" if text else '""'
+
+
+def _quoted(text: str) -> str:
+    """Return text in quotation marks."""
+    return f"\N{LEFT DOUBLE QUOTATION MARK}{text}\N{RIGHT DOUBLE QUOTATION MARK}"
+
+
+def _within(text: str) -> list[str]:
+    """Return the DOIs that a text cites."""
+    return [doi for group in CITED.findall(text) for doi in re.split(r"[,;]\s+", group)]
+
+
+def named_references(stage: Analysis | type[Analysis]) -> list[str]:
+    """Return what a class names as its references, DOIs without ``https://doi.org/``; raises UsageError."""
+    given: Any = stage.references
+    given = [given] if isinstance(given, str) else given
+    if not isinstance(given, list | tuple) or not all(isinstance(one, str) for one in given):
+        raise UsageError(f"{stage.label()}: references must be texts, such as DOIs, not {given!r}")
+    return [BEFORE_DOI.sub("", " ".join(one.split())) for one in given if one.strip()]
+
+
+def _summary(analysis: Analysis) -> str:
+    """Return what can be said of an analysis that does not say it itself."""
+    foreign = getattr(analysis, "foreign", None)
+    name = analysis.label() if foreign is None else f"{foreign.__module__}.{foreign.__qualname__}"
+    hints = {name: one.type for name, one in analysis.parameters().items()}
+    settings = [f"{name} = {_value(value, hints[name], _code)}" for name, value in analysis.settings().items()]
+    about = f" ({found.rstrip('.')})" if (found := _first_line(analysis)) else ""
+    return f"{_code(name)}{about} was computed{' with ' + '; '.join(settings) if settings else ''}."
+
+
+def _first_line(analysis: Analysis) -> str:
+    """Return the first sentence of the analysis's docstring, "" where it has none of its own."""
+    doc = inspect.getdoc(getattr(analysis, "foreign", None) or type(analysis)) or ""
+    return "" if doc == inspect.getdoc(Analysis) else " ".join(doc.split("\n\n")[0].split())
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _intervals(told: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Give what the intervals of an analysis's tables are, a sentence each."""
+    methods = dict.fromkeys(
+        (one["method"], one["level"], one["blocks"]) for one in told if one["method"] and one["method"] != "none"
+    )
+    made = {key: None for key in methods if not key[0].startswith("none")}
+    for method, level, blocks in made:
+        how = method.replace("over blocks", f"over {blocks} blocks") if blocks else method
+        yield f"Bands and bars are intervals of {100 * level:g} % ({how})."
+    if methods and not made:
+        reason = next(iter(methods))[0].removeprefix("none").lstrip(": ")
+        yield f"There are no intervals{': ' + reason if reason else ''}."

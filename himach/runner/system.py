@@ -1,0 +1,58 @@
+"""What was simulated, for the record of a run: `system_record()`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from himach.output.record import SystemRecord
+
+if TYPE_CHECKING:
+    from MDAnalysis.core.topology import Topology
+
+    from himach.opening.dataset import Opened
+
+__all__ = ["system_record"]
+
+#: Kinds of residues that a record names; others are counted together.
+MOST_KINDS = 40
+
+
+def system_record(opened: Opened) -> SystemRecord:
+    """Return what the record says of the system that was simulated. On the first rank."""
+    frames, first = opened.frames, opened.first
+    last = first.time if len(frames) < 2 else float(opened.origin.times([frames[-1]])[0])
+    return SystemRecord(
+        atoms=opened.origin.n_atoms,
+        residues=residue_kinds(opened.topology),
+        box=None if first.box is None else np.asarray(first.box).tolist(),
+        time_ps=[float(first.time), last],
+        dt_ps=opened.dt,
+    )
+
+
+def residue_kinds(topology: Topology) -> dict[str, int]:
+    """Return how many residues there are of each kind, the most frequent first: protein, water, others by their name.
+
+    What is protein, nucleic acid and water is as MDAnalysis's selections of these names have it.
+    """
+    from MDAnalysis.core.selection import NucleicSelection, ProteinSelection, WaterSelection
+
+    names = getattr(topology, "resnames", None)
+    if names is None:
+        return {}
+    kinds = {
+        **dict.fromkeys(NucleicSelection.nucl_res, "nucleic acid"),
+        **dict.fromkeys(WaterSelection.water_res, "water"),
+        **dict.fromkeys(ProteinSelection.prot_res, "protein"),
+    }
+    counts: Counter[str] = Counter()
+    for name, count in Counter(names.values.tolist()).items():
+        counts[kinds.get(name, str(name))] += count
+    found = dict(sorted(counts.items(), key=lambda kind: (-kind[1], kind[0])))
+    if len(found) > MOST_KINDS:
+        named = dict(list(found.items())[: MOST_KINDS - 1])
+        found = {**named, "other": sum(found.values()) - sum(named.values()) + named.pop("other", 0)}
+    return found

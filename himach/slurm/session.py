@@ -1,0 +1,157 @@
+"""What a job and the process that submitted it say to each other: `Session`, and `join()`, by which the job begins one.
+
+Both have a key. The job joins as a client of a server does (`himach.io.server.admission`): each side proves that it has
+the key, and the session has a key of its own. A message is a head of 9 bytes (kind u8, bytes of the body u64, both
+little-endian) and a body. Head and body are each followed by 32 bytes: HMAC-SHA256, under the session's key, of who
+sends them, of their running number and of themselves. So a length is believed, and a body looked at, only if the other
+side has sent it; memory is taken as bytes come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import hmac
+import secrets
+import socket
+import struct
+import threading
+
+from himach.errors import RankError
+from himach.io.server.admission import ADMITTED, GREETING, NONCE_BYTES, PROOF_BYTES, proof
+
+__all__ = ["Kind", "Session", "join"]
+
+HEAD = struct.Struct("<BQ")
+AT_ONCE = 1 << 20  # bytes
+#: Seconds of silence after which the other side is asked for a sign of life, between two of these, and how many fail;
+#: milliseconds that what was sent may stay without an answer.
+KEEP_ALIVE = {
+    socket.TCP_KEEPIDLE: 20,
+    socket.TCP_KEEPINTVL: 10,
+    socket.TCP_KEEPCNT: 4,
+    socket.TCP_USER_TIMEOUT: 60_000,
+}
+
+
+class Kind(enum.IntEnum):
+    """What a message is."""
+
+    #: To the job: what is to be done; pairs are to be kept (SIGUSR1); what is done is to end; so is the job.
+    WORK, COMMIT, STOP, END = range(1, 5)
+    #: From the job: what is printed; how far ranks are; what came of the work, an error, or that it was ended.
+    OUT, ERR, PROGRESS, RESULT, ERROR, STOPPED = range(5, 11)
+
+
+class Session:
+    """A connection after both sides have proved who they are. Any thread may send; one receives.
+
+    Parameters
+    ----------
+    connection
+        The connection.
+    key
+        The session's.
+    joined
+        Whether this is the side of the job.
+    """
+
+    def __init__(self, connection: socket.socket, key: bytes, joined: bool) -> None:
+        self._connection, self._key = connection, key
+        self._own, self._others = (b"job", b"submitter") if joined else (b"submitter", b"job")
+        self._sent = self._received = 0
+        self._sending = threading.Lock()
+        connection.settimeout(None)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEP_ALIVE.items():
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+    def send(self, kind: Kind, body: bytes = b"") -> None:
+        """Send a message.
+
+        Raises
+        ------
+        OSError
+            If the other side has gone.
+        """
+        head = HEAD.pack(kind, len(body))
+        with self._sending:
+            self._connection.sendall(head + self._tag(self._own, self._sent, head))
+            self._connection.sendall(body)
+            self._connection.sendall(self._tag(self._own, self._sent + 1, body))
+            self._sent += 2
+
+    def receive(self) -> tuple[Kind, bytes] | None:
+        """Return the next message; None if the other side has gone, or somebody has changed what it said."""
+        head = self._part(HEAD.size)
+        if head is None:
+            return None
+        kind, size = HEAD.unpack(head)
+        body = self._part(size)
+        return None if body is None or kind not in set(Kind) else (Kind(kind), body)
+
+    def close(self) -> None:
+        """Let the other side know that this one has gone."""
+        with contextlib.suppress(OSError):  # the other side may have gone before
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+
+    def _part(self, size: int) -> bytes | None:
+        data, tag = exactly(self._connection, size), exactly(self._connection, PROOF_BYTES)
+        if data is None or tag is None:
+            return None
+        if not hmac.compare_digest(tag, self._tag(self._others, self._received, data)):
+            self.close()
+            return None
+        self._received += 1
+        return data
+
+    def _tag(self, side: bytes, number: int, data: bytes) -> bytes:
+        mac = hmac.new(self._key, side + number.to_bytes(8, "little"), "sha256")
+        mac.update(data)
+        return mac.digest()
+
+
+def join(host: str, port: int, key: bytes, seconds: float) -> Session:
+    """Connect to the process that submitted this job.
+
+    Parameters
+    ----------
+    host, port
+        Where it listens.
+    key
+        What it gave this job.
+    seconds
+        How long that may take.
+
+    Raises
+    ------
+    OSError
+        If nobody can be reached there.
+    RankError
+        If it is somebody else.
+    """
+    connection = socket.create_connection((host, port), timeout=seconds)
+    greeting = exactly(connection, len(GREETING) + NONCE_BYTES) or b""
+    if greeting[: len(GREETING)] == GREETING:
+        challenge, counter = greeting[len(GREETING) :], secrets.token_bytes(NONCE_BYTES)
+        connection.sendall(counter + proof(key, b"client", challenge, counter))
+        reply = exactly(connection, len(ADMITTED) + PROOF_BYTES) or b""
+        if hmac.compare_digest(reply, ADMITTED + proof(key, b"server", challenge, counter)):
+            return Session(connection, proof(key, b"session", challenge, counter), joined=True)
+    connection.close()
+    raise RankError(f"what listens at {host}:{port} is not the process that submitted this job")
+
+
+def exactly(connection: socket.socket, size: int) -> bytes | None:
+    """Return so many bytes; None if fewer come."""
+    data = bytearray()
+    while len(data) < size:
+        try:
+            more = connection.recv(min(AT_ONCE, size - len(data)))
+        except OSError:
+            return None
+        if not more:
+            return None
+        data += more
+    return bytes(data)

@@ -1,0 +1,272 @@
+"""``python -m himach.slurm.submitter``: beside the process that asks for a job, submits it and hands on what both say.
+
+It does for ranks in a job what a launcher does for those of this machine (`himach.launch.rank_pool.JobPool`): the first
+call submits the job, each further one is a run. It is there as long as the process that started it, and so is the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import shlex
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from types import FrameType
+from typing import Any, NoReturn
+
+from himach.errors import HimachError, RankError, as_himach
+from himach.io.server.admission import AdmissionListener
+from himach.launch.parent_channel import KINDS, STARTED_BY, ParentChannel
+from himach.launch.stop_requests import Terminated
+from himach.parallel import last_words
+from himach.slurm.job import JOINS, UNREACHABLE, Job, JobState, split_options
+from himach.slurm.session import Kind, Session
+
+__all__: list[str] = []
+
+#: Environment variable: the address at which the nodes of a job reach this machine; its host name otherwise.
+HOST = "HIMACH_LOGIN_HOST"
+FIRST_LOOK, LAST_LOOK = 0.5, 10.0  # seconds between looks at a job in the queue
+ENDS = 2.0  # seconds that a job has to end by itself
+COMPLETES = 10.0  # seconds, at most, until it is known how it ended
+
+
+class Channel(ParentChannel):
+    """The channel to a process whose end is the end of a job, too."""
+
+    def _gone(self) -> NoReturn:
+        raise Terminated
+
+
+class Submitter:
+    """A job, and what is done with it on behalf of the process that started this one.
+
+    Parameters
+    ----------
+    parent
+        The channel to that process.
+    options
+        Options of sbatch and of srun.
+    """
+
+    def __init__(self, parent: ParentChannel, options: list[str]) -> None:
+        self._parent, self._options = parent, options
+        #: Messages of the job, numbers of signals, "joined" once, and None when the job has gone.
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._job: Job | None = None
+        self._session: Session | None = None
+        self._listener: AdmissionListener | None = None
+        self._place = ""
+        self._busy = self._ending = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, self._on_signal)
+        parent.hear((signal.SIGUSR1, signal.SIGTERM))
+
+    def serve(self) -> None:
+        """Do what is asked, as long as somebody is there and the job is."""
+        there = True
+        while there and self._parent.wait():
+            self._forget_events()
+            self._busy = True
+            try:
+                if self._job is None:
+                    self._parent.leave_last_words(0)  # for what is said of the ranks' progress
+                    self._submit()
+                else:
+                    there = self._run(self._job, self._parent.work())
+            except HimachError as error:
+                there = False
+                self._parent.leave_error(error)
+            self._busy = False
+            if there:
+                self._parent.report_end()
+
+    def _forget_events(self) -> None:
+        """Forget what came when what it was meant for was over."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._events.get_nowait()
+
+    def close(self) -> None:
+        """End the job."""
+        self._ending = True
+        if self._listener is not None:
+            self._listener.close()
+        if self._session is not None:
+            self._session.close()
+            until = time.monotonic() + ENDS
+            while self._job is not None and time.monotonic() < until:
+                if self._job.look().is_over:
+                    return
+                time.sleep(0.1)
+        if self._job is not None:
+            self._job.cancel()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._busy:  # between two events: a message goes as a whole
+            self._events.put(number)
+        elif number == signal.SIGTERM and not self._ending:
+            self._ending = True
+            raise Terminated
+
+    def _submit(self) -> None:
+        """Submit the job, and say which it is."""
+        listening = socket.create_server(("", 0))
+        host = os.environ.get(HOST) or socket.gethostname()
+        port, key = listening.getsockname()[1], secrets.token_hex(32)
+        self._place = f"{host}:{port}"
+        self._listener = AdmissionListener(listening, key.encode(), self._admit)
+        # Signals are for the main thread, which sleeps: of two that come at once, the kernel gives another thread one.
+        signals = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        self._listener.start()  # by which the thread that listens to the job is started, too
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+        options, steps = split_options(self._options)
+        python = shlex.join([sys.executable, "-P", "-m", "himach.slurm.job_main", *steps])
+        # The script is this user's alone, on the way to the node and there; a command line or a file might not be.
+        joins = shlex.quote(f"{host} {port} {key}")
+        self._job = Job.submit(options, f"#!/bin/sh\nexport {JOINS}={joins}\nexec {python}\n")
+        submitted = {"job": self._job.number, "size": self._job.tasks()}
+        self._parent.begin()
+        self._parent.leave_result(json.dumps(submitted).encode())
+
+    def _admit(self, descriptor: int, key: bytes) -> None:
+        """Take the job in, in the listener's thread; nobody else has the key."""
+        connection = socket.socket(fileno=descriptor)
+        if self._session is not None:
+            connection.close()
+            return
+        self._session = Session(connection, key, joined=False)
+        threading.Thread(target=self._listen, args=(self._session,), daemon=True).start()
+        self._events.put("joined")
+
+    def _listen(self, session: Session) -> None:
+        """Take what the job says, in a thread."""
+        assert self._listener is not None
+        self._listener.close()
+        streams = {Kind.OUT: sys.stdout, Kind.ERR: sys.stderr}
+        while (message := session.receive()) is not None:
+            kind, body = message
+            if kind in streams:
+                with contextlib.suppress(OSError):
+                    streams[kind].write(body.decode())
+                    streams[kind].flush()
+            else:
+                self._events.put((kind, body))
+        if self._busy:
+            self._events.put(None)
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _run(self, job: Job, work: bytes) -> bool:
+        """Have the job's ranks do this work, once they are there; return whether the job is, afterwards."""
+        keeps = json.loads(work.partition(b"\n")[0])["keeps"]
+        session = self._joined(job)
+        if session is None:
+            return False
+        self._parent.begin()
+        session.send(Kind.WORK, work)
+        while True:
+            event = self._events.get()
+            match event:
+                case signal.SIGUSR1:
+                    session.send(Kind.COMMIT)
+                case signal.SIGINT:
+                    session.send(Kind.STOP)
+                case signal.SIGTERM if keeps:
+                    keeps = False  # nobody waits any more when it comes again
+                    session.send(Kind.END)
+                case signal.SIGTERM:
+                    return False
+                case Kind.PROGRESS, body:
+                    last_words.say_progress(*struct.unpack("<3q", body))
+                case Kind.RESULT, body:
+                    self._parent.leave_result(body)
+                    return True
+                case Kind.ERROR, body:
+                    told = json.loads(body)
+                    error = KINDS[told["kind"]](told["text"])
+                    if isinstance(error, RankError) and job.look().is_over:
+                        raise self._lost(job)
+                    self._parent.leave_error(error)
+                    return True
+                case Kind.STOPPED, _:
+                    return True
+                case None:
+                    raise self._lost(job)
+
+    def _joined(self, job: Job) -> Session | None:
+        """Wait until the job has begun and is there; None if it was cancelled meanwhile."""
+        pause, told = FIRST_LOOK, ""
+        while self._session is None:
+            try:
+                event = self._events.get(timeout=pause)
+            except queue.Empty:
+                state = job.look()
+                if state.is_over:
+                    raise self._missed(job, state) from None
+                if state.waits and state.reason != told:
+                    told = state.reason
+                    print(
+                        f"himach: job {job.number} waits in the queue ({told or state.name}); Ctrl-C cancels it",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+                pause = min(LAST_LOOK, 1.5 * pause)
+                continue
+            if event in (signal.SIGINT, signal.SIGTERM):
+                return None
+        return self._session
+
+    def _lost(self, job: Job) -> HimachError:
+        """Return the error that says how a job ended that was there."""
+        until = time.monotonic() + COMPLETES
+        while (state := job.look()).name == "COMPLETING" and time.monotonic() < until:
+            time.sleep(0.2)
+        return job.end_told(state)
+
+    def _missed(self, job: Job, state: JobState) -> HimachError:
+        """Return the error that says why a job ended before it was there."""
+        error = job.end_told(state)
+        if state.exit_code == UNREACHABLE:
+            return RankError(
+                f"job {job.number} did not reach this machine at {self._place}; name another address of it by "
+                f"${HOST}, at which the nodes reach any port"
+            )
+        return type(error)(f"{error}; its ranks never came. What it printed is in the file of --output=FILE, if given")
+
+
+def main() -> None:
+    """Submit a job and hand on what both say, as long as the process that started this one is there."""
+    parent = Channel.here()
+    if parent is None:
+        raise SystemExit("himach.slurm.submitter is how himach submits a job; it is not started by hand")
+    os.environ.pop(STARTED_BY)
+    submitter = Submitter(parent, sys.argv[1:])
+    try:
+        submitter.serve()
+    except Terminated:
+        pass
+    except BaseException as error:
+        parent.leave_error(as_himach(error))
+        raise
+    finally:
+        submitter.close()
+        _leave()
+
+
+def _leave() -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""What staging is asked: `StageOptions`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from himach.errors import UsageError
+from himach.io.remote.url import refuse_urls
+from himach.io.store.sizes import parse_size
+from himach.opening.options import DatasetRequest, check_choices, option
+
+__all__ = ["StageOptions"]
+
+
+@dataclass(frozen=True)
+class StageOptions(DatasetRequest):
+    """What staging is asked.
+
+    Attributes
+    ----------
+    segment_size
+        Bytes of a full segment; 0 for what fits the quota.
+    server
+        As `himach.io.server.address.choice_of` gives it: stage what this server and its peers hold; empty: files.
+    quiet
+        Show no progress.
+    """
+
+    dataset: str | None = option("Name to stage under; default: the trajectory's absolute path.", metavar="NAME")
+    placement: str = option(
+        "Frames round-robin over the nodes, or neighbours together.  [default: spread]",
+        default="spread", choices=("spread", "runs"),
+    )  # fmt: skip
+    quota: int | str | None = option(
+        "What a store may hold; default: $HIMACH_QUOTA or half of what is free.", metavar="SIZE"
+    )
+    copies: int | None = option(
+        "Nodes that hold each frame, so that a lost one costs nothing.  [default: 1]", type=int, metavar="N"
+    )
+    repair: bool = option(
+        "Restore the number of copies of what the nodes hold of dataset TRAJ.", default=False, is_flag=True
+    )
+    layout: str | None = option(
+        "Keep frames one by one, as chunks of few atoms' tracks, or both ways.  [default: as it is]",
+        choices=("frame", "time", "both"),
+    )
+    follow: bool = option("Keep up with a trajectory that is being written, until Ctrl-C.", default=False, is_flag=True)
+    idle: float | None = option("End --follow when no frame has come for so long.", type=float, metavar="SECONDS")
+    server: str = ""
+    quiet: bool = False
+    segment_size: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choices(self)
+        if isinstance(self.quota, str):
+            self._become(quota=parse_size(self.quota))
+        if self.cache == "off":
+            raise UsageError("staging fills the cache: 'off' makes no sense here")
+        if self.copies is not None and self.copies < 1:
+            raise UsageError(f"--copies {self.copies}: one node at least holds each frame")
+        if self.idle is not None and not self.follow:
+            raise UsageError("--idle says when to end --follow; give both")
+        if self.repair and (self.follow or self.server):
+            raise UsageError("--repair copies what the nodes hold: leave --follow and --server out")
+        if self.server and (self.follow or self.dataset is not None):
+            raise UsageError("what a server has is staged under its own name: leave --follow and --dataset out")
+        refuse_urls(self.trajectories, "runs keep its frames by themselves; download it, and stage the local file")
+        if self.layout is not None:
+            self._check_layout()
+        if self.dataset is not None:
+            self._check_name(self.dataset)
+
+    def _check_layout(self) -> None:
+        if self.layout == "time" and self.copies is not None and self.copies > 1:
+            raise UsageError("--copies are of frames, which --layout time drops: --layout both keeps them")
+        if self.follow:
+            raise UsageError("--layout is of frames that are there: end --follow first, and then stage with --layout")
+        if self.layout == "time" and (self.server or self.repair):
+            raise UsageError(
+                "--layout time drops frames that can be read again: give the trajectory itself, without --server and "
+                "--repair; --layout both keeps them"
+            )
+
+    @staticmethod
+    def _check_name(name: str) -> None:
+        from himach.io.store.cached_frames import base_name
+
+        if base_name(name) != name:
+            raise UsageError(f"--dataset is {name!r}; names that end so are himach's own: choose another")
+        if not name or "\0" in name:
+            raise UsageError(f"dataset {name!r}: a name is text of one character at least")
+
+    @property
+    def name(self) -> str:
+        """Name of the dataset in stores."""
+        from himach.io.dataset.lookup import dataset_name
+
+        return self.dataset if self.dataset is not None else dataset_name(self.trajectories)

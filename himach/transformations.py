@@ -1,0 +1,295 @@
+"""Transformations of one frame, by the kernels: `Whole`, `Center`, `Wrap` and `Fit`, for setup() and `himach.convert`.
+
+They are transformations as MDAnalysis has them, for ``universe.trajectory.add_transformations()``: in setup() of an
+analysis, and of any Universe. Each works on the positions of the present frame alone, in place.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from copy import copy
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from himach import kernels
+from himach.errors import UsageError
+
+if TYPE_CHECKING:
+    from MDAnalysis import AtomGroup, Universe
+    from MDAnalysis.coordinates.timestep import Timestep
+
+__all__ = ["Center", "Fit", "Transformation", "Whole", "Wrap", "bonds_outwards", "find_bonds", "known_bonds"]
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class Transformation(ABC):
+    """Changes a frame in place; can be made to work on frames of some atoms alone."""
+
+    @abstractmethod
+    def __call__(self, ts: Timestep) -> Timestep:
+        """Change a frame, and return it."""
+
+    @abstractmethod
+    def needed(self, wanted: Flags) -> Flags:
+        """Return which atoms a frame must have for those that are wanted to be right, bool (n_atoms,)."""
+
+    def of(self, atoms: Ints) -> Any:
+        """Return the same for frames of these atoms alone, ascending; what is `needed` must be among them."""
+        other = copy(self)
+        other._take(atoms)
+        return other
+
+    @abstractmethod
+    def _take(self, atoms: Ints) -> None: ...
+
+
+class Whole(Transformation):
+    """Makes molecules whole: each bonded atom is put next to the one that it is bonded to.
+
+    Parameters
+    ----------
+    atoms
+        Whose molecules are made whole. Their bonds are those of the topology; where it has none, they are guessed from
+        distances in the present frame (``atoms.guess_bonds()``).
+
+    Raises
+    ------
+    UsageError
+        If there are no bonds, and none can be guessed.
+
+    Notes
+    -----
+    The first atom of each molecule stays. Bonds must be shorter than half the box's least width.
+    """
+
+    def __init__(self, atoms: AtomGroup) -> None:
+        self.bonds = bonds_outwards(find_bonds(atoms), atoms.universe.atoms.n_atoms)
+
+    def __call__(self, ts: Timestep) -> Timestep:
+        """Make molecules whole; a frame without a box stays as it is."""
+        if ts.dimensions is not None and len(self.bonds):
+            ts.positions = kernels.unwrap(ts.positions, self.bonds, ts.dimensions, out=_place(ts.positions))
+        return ts
+
+    def needed(self, wanted: Flags) -> Flags:
+        """Return all atoms of the molecules."""
+        return _whole_groups(wanted, molecules(self.bonds, len(wanted)))
+
+    def _take(self, atoms: Ints) -> None:
+        there = np.isin(self.bonds, atoms).all(axis=1)
+        self.bonds = np.searchsorted(atoms, self.bonds[there])
+
+
+class Center(Transformation):
+    """Moves all atoms so that the centre of some is in the middle of the box.
+
+    Parameters
+    ----------
+    atoms
+        Whose centre, with equal weights, comes to the middle. They have to be whole.
+    """
+
+    def __init__(self, atoms: AtomGroup) -> None:
+        self.indices = atoms.indices
+
+    def __call__(self, ts: Timestep) -> Timestep:
+        """Move all atoms.
+
+        Raises
+        ------
+        UsageError
+            If the frame has no box.
+        """
+        if ts.dimensions is None:
+            raise UsageError(f"frame {ts.frame} has no box in whose middle a group could be")
+        middle = ts.triclinic_dimensions.astype(np.float64).sum(axis=0) / 2
+        shift = middle - kernels.centers(ts.positions[self.indices])[0]
+        ts.positions = kernels.move(ts.positions, shift, out=_place(ts.positions))
+        return ts
+
+    def needed(self, wanted: Flags) -> Flags:
+        """Return the atoms that are wanted, and those of the centre."""
+        return _with(wanted, self.indices)
+
+    def _take(self, atoms: Ints) -> None:
+        self.indices = np.searchsorted(atoms, self.indices)
+
+
+class Wrap(Transformation):
+    """Moves atoms into the box by whole periods.
+
+    Parameters
+    ----------
+    atoms
+        The atoms that are moved.
+    by
+        What moves as one, by its centre of mass: ``"atoms"`` (each by itself), ``"residues"`` or ``"molecules"``, by
+        the bonds. What moves as one has to be whole.
+
+    Raises
+    ------
+    UsageError
+        If molecules are asked for, and there are no bonds.
+    """
+
+    def __init__(self, atoms: AtomGroup, by: Literal["atoms", "residues", "molecules"] = "atoms") -> None:
+        self.indices = atoms.indices
+        self.groups: Ints | None = None
+        self.weights: npt.NDArray[np.float64] | None = None
+        if by == "residues":
+            self.groups = np.unique(atoms.resindices, return_inverse=True)[1].astype(np.int64)
+        elif by == "molecules":
+            of_all = molecules(find_bonds(atoms), atoms.universe.atoms.n_atoms)
+            self.groups = np.unique(of_all[self.indices], return_inverse=True)[1].astype(np.int64)
+        elif by != "atoms":
+            raise UsageError(f"wrap {by!r}: there is 'atoms', 'residues', 'molecules'")
+        if self.groups is not None:
+            masses = np.asarray(getattr(atoms, "masses", np.zeros(len(atoms))), np.float64)
+            heavy = np.bincount(self.groups, masses) > 0
+            self.weights = np.where(heavy[self.groups], masses, 1)  # sites without mass may be on their own
+
+    def __call__(self, ts: Timestep) -> Timestep:
+        """Move atoms into the box; a frame without a box stays as it is."""
+        if ts.dimensions is not None:
+            if len(self.indices) == len(ts.positions):
+                place = _place(ts.positions)
+                ts.positions = kernels.wrap(ts.positions, ts.dimensions, self.groups, self.weights, out=place)
+            else:
+                some = ts.positions[self.indices]
+                ts.positions[self.indices] = kernels.wrap(some, ts.dimensions, self.groups, self.weights, out=some)
+        return ts
+
+    def needed(self, wanted: Flags) -> Flags:
+        """Return the atoms that are wanted, and those that move with them."""
+        if self.groups is None:
+            return wanted
+        found = wanted.copy()
+        found[self.indices] = _whole_groups(wanted[self.indices], self.groups)
+        return found
+
+    def _take(self, atoms: Ints) -> None:
+        there = np.isin(self.indices, atoms)
+        self.indices = np.searchsorted(atoms, self.indices[there])
+        if self.groups is not None and self.weights is not None:
+            self.groups = np.unique(self.groups[there], return_inverse=True)[1].astype(np.int64)
+            self.weights = self.weights[there]
+
+
+class Fit(Transformation):
+    """Moves and turns all atoms so that some lie over a reference as well as they can.
+
+    Parameters
+    ----------
+    atoms
+        The atoms that are fitted, with equal weights.
+    reference
+        float32 (n, 3), Å: where they are in the reference; None: where they are now.
+
+    Notes
+    -----
+    Velocities and forces turn with the atoms. The box stays as it is: periodic images no longer fit together.
+    """
+
+    def __init__(self, atoms: AtomGroup, reference: npt.ArrayLike | None = None) -> None:
+        self.indices = atoms.indices
+        self.reference = np.array(atoms.positions if reference is None else reference, np.float32)
+
+    def __call__(self, ts: Timestep) -> Timestep:
+        """Move and turn all atoms."""
+        rotation, shift = kernels.superposition(ts.positions[self.indices], self.reference)
+        ts.positions = kernels.move(ts.positions, shift, rotation, out=_place(ts.positions))
+        for name in ("velocities", "forces"):
+            if getattr(ts, f"has_{name}"):
+                vectors = getattr(ts, name)
+                setattr(ts, name, kernels.move(vectors, np.zeros(3), rotation, out=_place(vectors)))
+        return ts
+
+    def needed(self, wanted: Flags) -> Flags:
+        """Return the atoms that are wanted, and those that are fitted."""
+        return _with(wanted, self.indices)
+
+    def _take(self, atoms: Ints) -> None:
+        self.indices = np.searchsorted(atoms, self.indices)
+
+
+def _place(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
+    """Return vectors as the place of what becomes of them; None: they cannot be."""
+    flags = vectors.flags
+    return vectors if flags.c_contiguous and flags.writeable and vectors.dtype == np.float32 else None
+
+
+def _with(wanted: Flags, indices: Ints) -> Flags:
+    found = wanted.copy()
+    found[indices] = True
+    return found
+
+
+def _whole_groups(wanted: Flags, groups: Ints) -> Flags:
+    """Return which atoms are of a group that has one that is wanted."""
+    return (np.bincount(groups, wanted) > 0)[groups]
+
+
+def find_bonds(atoms: AtomGroup) -> Ints:
+    """Return what holds molecules together: indices of two atoms each, int64 (m, 2).
+
+    The bonds of the topology; where it has none, those guessed of the atoms' residues. Atoms without a bond, such as
+    the fourth site of a water, are held by the first atom of their residue that has one.
+    """
+    from MDAnalysis.guesser import tables
+
+    universe: Any = atoms.universe
+    bonds = known_bonds(universe)
+    if not len(bonds):
+        try:
+            some = atoms.residues.atoms
+            pointlike = dict.fromkeys(set(some.types) - tables.vdwradii.keys(), 0.0)  # such as sites without mass
+            some.guess_bonds(vdwradii=pointlike)
+        except (ValueError, AttributeError) as error:
+            raise UsageError(f"the topology has no bonds, and they cannot be guessed: {error}") from error
+        bonds = known_bonds(universe)
+    if not len(bonds):
+        raise UsageError("the topology has no bonds, and no atoms are near enough for any; give one that has")
+    bonded = np.zeros(universe.atoms.n_atoms, bool)
+    bonded[bonds] = True
+    residues = universe.atoms.resindices
+    holders = np.full(len(universe.residues), -1)
+    first, at = np.unique(residues[bonded], return_index=True)
+    holders[first] = np.flatnonzero(bonded)[at]
+    lone = np.flatnonzero(~bonded & (holders[residues] >= 0))
+    return np.concatenate([bonds, np.column_stack([holders[residues[lone]], lone])])
+
+
+def known_bonds(universe: Universe) -> Ints:
+    """Return the bonds of a Universe's topology, int64 (m, 2): ``universe.bonds.indices``, without what that sorts."""
+    found = getattr(universe._topology, "bonds", None)
+    return np.array([] if found is None else found.values, np.int64).reshape(-1, 2)
+
+
+def molecules(bonds: Ints, n_atoms: int) -> Ints:
+    """Return the number of each atom's molecule, int64 (n_atoms,): what bonds hold together."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    graph = coo_array((np.ones(len(bonds), np.int8), (bonds[:, 0], bonds[:, 1])), shape=(n_atoms, n_atoms))
+    return np.asarray(connected_components(graph, directed=False)[1], np.int64)
+
+
+def bonds_outwards(bonds: Ints, n_atoms: int) -> Ints:
+    """Return bonds in the order in which they make molecules whole, each from an atom that is in its place, (m, 2).
+
+    Of each molecule the first atom stays; from there outwards each atom has one bond, those that close rings have none.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import breadth_first_order
+
+    first = np.unique(molecules(bonds, n_atoms), return_index=True)[1]
+    # All first atoms hang on one more, so that one search finds everything.
+    rows, columns = np.concatenate([bonds, np.column_stack([np.full(len(first), n_atoms), first])]).T
+    graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(n_atoms + 1, n_atoms + 1)).tocsr()
+    order, before = breadth_first_order(graph, n_atoms, directed=False)
+    found = np.column_stack([before[order[1:]], order[1:]]).astype(np.int64)
+    return np.asarray(found[found[:, 0] != n_atoms])

@@ -1,0 +1,380 @@
+"""Trajectories written anew: beside MDAnalysis's writer and transformations, and the same bytes for any ranks."""
+
+import hashlib
+import json
+import warnings
+from pathlib import Path
+
+import MDAnalysis as mda
+import numpy as np
+import pytest
+from MDAnalysis import transformations as peers
+from MDAnalysis.lib.distances import minimize_vectors
+from MDAnalysis.lib.mdamath import triclinic_vectors
+from MDAnalysisTests.datafiles import DCD, DCD_TRICLINIC, GRO, PSF, PSF_TRICLINIC, TPR, TRR, XTC
+from support.commands import himach as himach_command
+
+import himach
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def three():
+    with himach.Ranks(3, oversubscribe=True) as ranks:
+        yield ranks
+
+
+def written(path, topology, trajectory, select, *transformations, **keywords):
+    """Write what MDAnalysis writes."""
+    universe = mda.Universe(topology, trajectory)
+    universe.trajectory.add_transformations(*(make(universe) for make in transformations))
+    atoms = universe.select_atoms(select)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with mda.Writer(str(path), atoms.n_atoms, **keywords) as writer:
+            for _ in universe.trajectory:
+                writer.write(atoms)
+    return path
+
+
+def positions(path, topology):
+    universe = mda.Universe(str(topology), str(path))
+    return np.array([ts.positions.copy() for ts in universe.trajectory])
+
+
+@pytest.mark.parametrize(
+    ("topology", "trajectory", "select"), [(GRO, TRR, "protein"), (PSF, DCD, "name CA"), (GRO, XTC, "index 0:8")]
+)
+def test_bytes_of_xtc_are_those_of_mdanalysis_for_any_ranks(tmp_path, topology, trajectory, select, three):
+    peer = written(tmp_path / "peer.xtc", topology, trajectory, select)
+    for name, ranks in (("one.xtc", None), ("three.xtc", three)):
+        done = himach.convert(trajectory, topology, out=tmp_path / name, select=select, cache="off", ranks=ranks)
+        assert done.path.read_bytes() == peer.read_bytes()
+    assert (done.path, done.topology) == (tmp_path / "three.xtc", tmp_path / "three.pdb")
+    pair = mda.Universe(str(done.topology), str(done.path))
+    assert (done.frames, done.atoms) == (len(pair.trajectory), pair.atoms.n_atoms)
+
+
+@pytest.mark.parametrize("suffix", ["trr", "dcd", "nc"])
+@pytest.mark.parametrize(
+    ("topology", "trajectory", "select"), [(GRO, TRR, "protein"), (PSF, DCD, "name CA"), (GRO, XTC, "index 0:8")]
+)
+def test_frames_are_those_of_the_trajectory(tmp_path, suffix, topology, trajectory, select, three):
+    for name, ranks in (("one", None), ("three", three)):
+        out = tmp_path / f"{name}.{suffix}"
+        done = himach.convert(trajectory, topology, out=out, select=select, cache="off", ranks=ranks)
+    assert (tmp_path / f"one.{suffix}").read_bytes() == done.path.read_bytes()
+    found, given = mda.Universe(str(done.topology), str(done.path)), mda.Universe(topology, trajectory)
+    atoms = given.select_atoms(select)
+    assert len(found.trajectory) == len(given.trajectory)
+    for ours, theirs in zip(found.trajectory, given.trajectory, strict=True):
+        np.testing.assert_allclose(ours.positions, atoms.positions, atol=1e-4)
+        assert ours.time == pytest.approx(theirs.time, abs=1e-2 if suffix == "dcd" else 1e-4)
+        assert (ours.dimensions is None) == (theirs.dimensions is None)
+        if theirs.dimensions is not None:
+            np.testing.assert_allclose(ours.dimensions, theirs.dimensions, atol=1e-3)
+        if suffix != "dcd":
+            assert ours.has_velocities == theirs.has_velocities
+        if ours.has_velocities:
+            np.testing.assert_allclose(ours.velocities, atoms.velocities, atol=1e-4)
+
+
+@pytest.mark.parametrize("select", ["all", "name CA CB N C", "resid 5:20 40 and not name H*"])
+def test_the_topology_beside_it_is_that_of_mdanalysis(tmp_path, select):
+    done = himach.convert(DCD, PSF, out=tmp_path / "out.dcd", select=select, stop=1, cache="off")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mda.Universe(PSF, DCD).select_atoms(select).write(str(tmp_path / "peer.pdb"))
+
+    def lines(path):
+        return [line for line in path.read_text().splitlines() if not line.startswith(("TITLE", "REMARK"))]
+
+    assert lines(done.topology) == lines(tmp_path / "peer.pdb")
+
+
+def test_a_single_frame_has_no_uneven_times(tmp_path):
+    assert himach.convert(DCD, PSF, out=tmp_path / "out.dcd", start=7, stop=8, cache="off").frames == 1
+    assert len(mda.Universe(PSF, str(tmp_path / "out.dcd")).trajectory) == 1
+
+
+def test_atoms_that_are_not_written_are_not_needed(tmp_path):
+    """What is written of some atoms is what is written of all, by steps that need others."""
+    steps = {"whole": True, "nojump": True, "center": "protein", "wrap": "residues", "fit": "name CA"}
+    for name, select in (("all", "all"), ("some", "resname SOL and resid 5000:5100 or name NA")):
+        himach.convert(XTC, TPR, out=tmp_path / f"{name}.trr", select=select, stop=3, cache="off", **steps)
+    chosen = mda.Universe(TPR).select_atoms("resname SOL and resid 5000:5100 or name NA").indices
+    every, some = (
+        positions(tmp_path / f"{name}.trr", topology)
+        for name, topology in (("all", TPR), ("some", tmp_path / "some.pdb"))
+    )
+    np.testing.assert_array_equal(some, every[:, chosen])
+
+
+def test_frames_are_chosen(tmp_path):
+    done = himach.convert(DCD, PSF, out=tmp_path / "some.xtc", start=10, stop=60, step=7, cache="off")
+    universe = mda.Universe(PSF, DCD)
+    assert done.frames == 8
+    expected = [universe.trajectory[number].positions.copy() for number in range(10, 60, 7)]
+    np.testing.assert_allclose(positions(done.path, PSF), expected, atol=0.006)
+
+
+def test_each_step_is_the_shortest_in_its_box(tmp_path, three):
+    universe = mda.Universe(GRO, XTC)
+    given = [(ts.positions.copy(), ts.dimensions.copy()) for ts in universe.trajectory]
+    for name, ranks in (("one", None), ("three", three)):
+        himach.convert(XTC, GRO, out=tmp_path / f"{name}.trr", nojump=True, ranks=ranks, cache="off")
+    assert (tmp_path / "one.trr").read_bytes() == (tmp_path / "three.trr").read_bytes()
+    found = positions(tmp_path / "one.trr", GRO)
+    np.testing.assert_allclose(found[0], given[0][0], atol=1e-3)
+    for i in range(1, len(found)):
+        (before, _), (after, box) = given[i - 1 : i + 1]
+        shortest = minimize_vectors(after - before, box)
+        np.testing.assert_allclose(
+            np.linalg.norm(found[i] - found[i - 1], axis=1), np.linalg.norm(shortest, axis=1), atol=2e-3
+        )
+        images = (found[i] - after) @ np.linalg.inv(triclinic_vectors(box))
+        if i == 1:
+            np.testing.assert_allclose(images, np.rint(images), atol=1e-3)
+
+
+def test_paths_in_a_box_that_stays_are_those_of_mdanalysis(tmp_path, three):
+    universe = mda.Universe(GRO, XTC)
+    box = universe.dimensions
+    water = universe.select_atoms("name OW")
+    random = np.random.default_rng(3)
+    true = water.positions + np.cumsum(random.normal(0, 4, (40, len(water), 3)), axis=0)
+    small = mda.Merge(water)
+    small.load_new(true.astype(np.float32), order="fac", dimensions=box)
+    small.trajectory.add_transformations(peers.set_dimensions(box), peers.wrap(small.atoms))
+    wrapped = tmp_path / "wrapped.dcd"
+    with mda.Writer(str(wrapped), small.atoms.n_atoms) as writer:
+        for _ in small.trajectory:
+            writer.write(small.atoms)
+    small.atoms.write(str(tmp_path / "water.pdb"))
+    peer = mda.Universe(str(tmp_path / "water.pdb"), str(wrapped))
+    peer.trajectory.add_transformations(peers.NoJump())
+    expected = np.array([ts.positions.copy() for ts in peer.trajectory])
+    done = himach.convert(
+        wrapped, tmp_path / "water.pdb", out=tmp_path / "out.dcd", nojump=True, ranks=three, cache="off",
+        topology_out=tmp_path / "out.pdb",
+    )  # fmt: skip
+    found = positions(done.path, done.topology)
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    np.testing.assert_allclose(np.diff(found, axis=0), np.diff(true, axis=0), atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("topology", "trajectory"), [(TPR, XTC), (PSF_TRICLINIC, DCD_TRICLINIC)], ids=["AdK", "triclinic"]
+)
+def test_molecules_become_whole(tmp_path, topology, trajectory, three):
+    peer = written(
+        tmp_path / "peer.trr", topology, trajectory, "all", lambda universe: peers.unwrap(universe.atoms)
+    )  # fmt: skip
+    done = himach.convert(trajectory, topology, out=tmp_path / "out.trr", whole=True, ranks=three, cache="off")
+    # Which of a molecule's images is taken may differ; what is within a molecule does not.
+    universe = mda.Universe(topology, trajectory)
+    bonds = universe.bonds.indices
+    found, expected = positions(done.path, topology), positions(peer, topology)
+    for ours, theirs in zip(found, expected, strict=True):
+        of_bonds = ours[bonds[:, 0]] - ours[bonds[:, 1]]
+        np.testing.assert_allclose(of_bonds, theirs[bonds[:, 0]] - theirs[bonds[:, 1]], atol=2e-3)
+
+
+@pytest.mark.slow
+def test_center_wrap_and_fit_are_those_of_mdanalysis(tmp_path):
+    def wrapped(universe):
+        return peers.wrap(universe.atoms, compound="residues")
+
+    def centered(universe):
+        return peers.center_in_box(universe.select_atoms("protein"))
+
+    def fitted(universe):
+        return peers.fit_rot_trans(universe.select_atoms("name CA"), mda.Universe(GRO).select_atoms("name CA"))
+
+    peer = written(tmp_path / "peer.trr", TPR, XTC, "protein", centered)
+    done = himach.convert(XTC, TPR, out=tmp_path / "center.trr", select="protein", center="protein", cache="off")
+    np.testing.assert_allclose(positions(done.path, done.topology), positions(peer, done.topology), atol=2e-3)
+    peer = written(tmp_path / "peer.trr", TPR, XTC, "resname SOL", centered, wrapped)
+    done = himach.convert(
+        XTC, TPR, out=tmp_path / "wrap.trr", select="resname SOL", center="protein", wrap="residues", cache="off"
+    )
+    apart = np.abs(positions(done.path, done.topology) - positions(peer, done.topology))
+    assert np.mean(apart > 2e-3) < 1e-4  # of molecules that lie on the edge
+    peer = written(tmp_path / "peer.trr", TPR, XTC, "protein", fitted)
+    done = himach.convert(
+        XTC, TPR, out=tmp_path / "fit.trr", select="protein", fit="name CA", reference=GRO, cache="off"
+    )
+    np.testing.assert_allclose(positions(done.path, done.topology), positions(peer, done.topology), atol=5e-3)
+
+
+@pytest.mark.slow
+def test_molecules_lie_in_the_box(tmp_path):
+    done = himach.convert(XTC, TPR, out=tmp_path / "out.trr", whole=True, wrap="molecules", stop=2, cache="off")
+    universe = mda.Universe(TPR, str(done.path))
+    for _ in universe.trajectory:
+        heavy = universe.atoms[universe.atoms.masses > 0]  # a site without mass goes with its water
+        centers = heavy.center_of_mass(compound="fragments")
+        parts = centers @ np.linalg.inv(triclinic_vectors(universe.dimensions))
+        assert -1e-5 < parts.min() <= parts.max() < 1 + 1e-5
+        bonds = universe.bonds.indices
+        assert (
+            np.linalg.norm(universe.atoms.positions[bonds[:, 0]] - universe.atoms.positions[bonds[:, 1]], axis=1).max()
+            < 3
+        )
+
+
+def test_velocities_are_kept_and_turn_with_the_fit(tmp_path):
+    done = himach.convert(TRR, GRO, out=tmp_path / "out.trr", select="protein", fit="protein", stop=3, cache="off")
+    found, given = mda.Universe(str(done.topology), str(done.path)), mda.Universe(GRO, TRR)
+    protein = given.select_atoms("protein")
+    found.trajectory[2], given.trajectory[2]
+    np.testing.assert_allclose(
+        np.linalg.norm(found.atoms.velocities, axis=1), np.linalg.norm(protein.velocities, axis=1), rtol=1e-3
+    )
+    assert np.abs(found.atoms.velocities - protein.velocities).max() > 1
+
+
+def test_the_record_tells_what_was_done(tmp_path, three):
+    record, out = tmp_path / "out.json", tmp_path / "out.xtc"
+    given = {"select": "name CA", "whole": True, "fit": "name CA", "reference": GRO}
+    himach.convert(DCD, PSF, out=out, **given, stop=5, step=2, record=record, ranks=three, cache="off")
+    told = json.loads(record.read_text())
+    assert told["dataset"]["path"] == DCD
+    assert told["digests"] == {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in (PSF, GRO)}
+    assert told["asked"] == {**given, "topology": PSF, "nojump": False, "center": None, "wrap": None}
+    assert told["selected"] == [0, 5, 2]
+    assert told["done"] == ["whole", f"fitted by 'name CA' to {GRO}"]
+    written = {"path": str(out), "frames": 3, "atoms": 214, "n_bytes": out.stat().st_size}
+    assert told["written"].items() >= written.items()
+    assert (told["ranks"], told["warnings"], told["versions"]["himach"]) == (3, [], himach.__version__)
+    with pytest.raises(himach.UsageError, match=r"out\.json is there already"):
+        himach.convert(DCD, PSF, out=tmp_path / "new.xtc", record=record, cache="off")
+    assert not (tmp_path / "new.xtc").exists()
+
+
+def test_bonds_are_guessed_and_that_is_said(tmp_path):
+    with pytest.warns(UserWarning, match="no bonds: .* were guessed"):
+        done = himach.convert(XTC, GRO, out=tmp_path / "out.xtc", select="protein", whole=True, stop=1, cache="off")
+    assert done.frames == 1
+
+
+def test_other_formats_are_written_by_one_rank(tmp_path, three):
+    done = himach.convert(DCD, PSF, out=tmp_path / "out.xyz", stop=4, ranks=three, cache="off")
+    assert len(mda.Universe(str(done.path)).trajectory) == 4
+    (tmp_path / "out.pdb").unlink()
+    with pytest.raises(himach.UsageError, match="writes no trajectory of this suffix"):
+        himach.convert(DCD, PSF, out=tmp_path / "out.what", cache="off")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.xyz"]
+
+
+def test_files_that_are_there_stay(tmp_path):
+    out = tmp_path / "out.xtc"
+    out.write_bytes(b"mine")
+    with pytest.raises(himach.UsageError, match="is there already"):
+        himach.convert(DCD, PSF, out=out, cache="off")
+    assert out.read_bytes() == b"mine"
+    with pytest.raises(himach.UsageError, match="no box"):
+        himach.convert(DCD, PSF, out=out, nojump=True, force=True, cache="off")
+    assert out.read_bytes() == b"mine"
+    assert himach.convert(DCD, PSF, out=out, stop=2, force=True, cache="off").frames == 2
+    assert len(mda.Universe(PSF, str(out)).trajectory) == 2
+
+
+def test_what_is_read_is_not_written(tmp_path):
+    source = tmp_path / "in.dcd"
+    source.write_bytes(Path(DCD).read_bytes())
+    (tmp_path / "link.dcd").symlink_to(source)
+    for name in ("in.dcd", "link.dcd"):
+        with pytest.raises(himach.UsageError, match="is what is read"):
+            himach.convert(source, PSF, out=tmp_path / name, force=True, cache="off")
+    assert source.read_bytes() == Path(DCD).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"select": "name XX"}, "select"),
+        ({"fit": "name XX"}, "fit"),
+        ({"center": "protein"}, "no box"),
+        ({"reference": PSF}, "fit"),
+        ({"fit": "name CA", "reference": "/nowhere.pdb"}, "reference"),
+        ({"frames": "0,5,98"}, "98"),
+        ({"wrap": "everything"}, "wrap"),
+        ({"topology_out": "out.xtc"}, "both"),
+        ({"out": "himach://adk"}, "himach://adk is a dataset"),
+        ({"record": "out.pdb"}, "both the record and"),
+        ({"out": "out.h5md"}, "himach reads H5MD and does not write it"),
+    ],
+)
+def test_errors_name_what_is_wrong(tmp_path, given, words, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(himach.UsageError, match=words):
+        himach.convert(DCD, PSF, cache="off", **{"out": "out.xtc", **given})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_running_engine_is_no_source(tmp_path):
+    with pytest.raises(himach.UsageError, match=r"imd://localhost:8888 is a running engine.*--dataset NAME"):
+        himach.convert("imd://localhost:8888", PSF, out=tmp_path / "out.xtc")
+    done = himach_command("convert", "imd://localhost:8888", "-s", PSF, "--out", tmp_path / "out.xtc")
+    assert (done.returncode, "and convert NAME" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.fixture
+def members(tmp_path):
+    """Return three members, of two topologies, of which the last is damaged."""
+    damaged = tmp_path / "damaged.xtc"
+    damaged.write_bytes(Path(XTC).read_bytes()[:1000])
+    return [
+        himach.Member("apo", DCD, PSF, stop=7),
+        himach.Member("300 K: holo", XTC, GRO),
+        himach.Member("torn", damaged, GRO),
+    ]
+
+
+@pytest.mark.parametrize("ranks", [None, "three"])
+def test_members_of_an_ensemble_are_written_as_each_by_itself(tmp_path, members, ranks, three):
+    well, pattern = members[:2], tmp_path / "{member}.xtc"
+    asked = {"select": "protein", "fit": "name CA", "cache": "off"}
+    own = [himach.convert(one.trajectory, one.topology, out=tmp_path / "own.xtc", stop=one.stop, force=True, **asked)
+           .path.read_bytes() for one in well]  # fmt: skip
+    done = himach.convert(ensemble=well, out=pattern, ranks=three if ranks else None, **asked)
+    assert (done.path, done.frames, list(done.members)) == (pattern, 17, ["apo", "300 K: holo"])
+    assert [one.path.read_bytes() for one in done.members.values()] == own
+    assert done.members["apo"].path == tmp_path / "apo.xtc"
+    for one in done.members.values():
+        assert len(mda.Universe(str(one.topology), str(one.path)).trajectory) == one.frames
+    assert "2 members, 17 frames" in str(done)
+
+
+def test_members_that_fail_are_named_and_the_others_are_written(tmp_path, members):
+    (tmp_path / "left.pdb").touch()
+    with pytest.raises(himach.HimachError, match=r"member torn failed: .*damaged.xtc.*; the other 2 members are"):
+        himach.convert(ensemble=members, out=tmp_path / "{member}.xtc", cache="off")
+    written = sorted(path.name for path in tmp_path.glob("*.xtc"))
+    assert (len(written), written[1:]) == (3, ["apo.xtc", "damaged.xtc"])
+    assert [path for path in tmp_path.iterdir() if path.name.startswith(".himach")] == []
+
+
+def test_no_member_is_written_over_one_that_is_read(tmp_path, members):
+    with pytest.raises(himach.UsageError, match=r"put \{member\} in"):
+        himach.convert(ensemble=members, out=tmp_path / "all.xtc")
+    both = [himach.Member("a", DCD, PSF), himach.Member("damaged", members[2].trajectory, GRO)]
+    both.append(himach.Member("b", DCD, PSF))
+    with pytest.raises(himach.UsageError, match=r"damaged\.xtc is what is read"):
+        himach.convert(ensemble=both, out=tmp_path / "{member}.xtc", force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["damaged.xtc"]
+
+
+def test_the_command_converts_all_that_a_pattern_matches(tmp_path):
+    for name in ("r1", "r2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "traj.dcd").symlink_to(DCD)
+    asked = ["-s", PSF, "--out", tmp_path / "{member}.dcd", "--record", tmp_path / "{member}.json", "--cache", "off"]
+    done = himach_command("convert", "--ensemble", tmp_path / "r*" / "traj.dcd", *asked, "-n", "2")
+    assert done.returncode == 0, done.stderr
+    assert "2 members, 196 frames of 3341 atoms" in done.stdout
+    for name in ("1", "2"):  # what the * stands for
+        assert json.loads((tmp_path / f"{name}.json").read_text())["written"]["path"] == str(tmp_path / f"{name}.dcd")

@@ -1,0 +1,222 @@
+"""Conversions that are killed, ended, or fail: what was there before is there still, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import MDAnalysis as mda
+import pytest
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
+from support.commands import himach, processes_with, wait_until
+from support.disks import small_disk
+from support.ranks import clean_environment
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+STEPS = ["--center", "protein", "--wrap", "residues", "--fit", "name CA"]
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """A trajectory that takes seconds: the frames of AdK in water, thirty times."""
+    path = tmp_path_factory.mktemp("long") / "long.xtc"
+    universe = mda.Universe(GRO, XTC)
+    with mda.Writer(str(path), universe.atoms.n_atoms) as writer:
+        for number in range(30 * len(universe.trajectory)):
+            ts = universe.trajectory[number % len(universe.trajectory)]
+            ts.time, ts.frame = float(number), number
+            ts.data["step"] = number
+            writer.write(universe.atoms)
+    return path
+
+
+class Conversion:
+    """A conversion under way, of a trajectory to a file in a folder of its own."""
+
+    def __init__(self, source: Path, folder: Path, *more: object) -> None:
+        self.mark, self.folder = uuid.uuid4().hex, folder
+        words = [source, "-s", GRO, "--out", folder / "out.xtc", "--cache", "off", "-q", *STEPS, *more]
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "himach", "convert", *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=clean_environment(HIMACH_TEST_MARK=self.mark),
+        )
+
+    def until_it_has_begun(self) -> Conversion:
+        assert wait_until(lambda: any(self.folder.glob(".himach-*.xtc")))
+        return self
+
+    def until_it_has_written(self, n_bytes: int) -> None:
+        """Wait until the file has so many bytes, or has its name."""
+
+        def written() -> bool:
+            files = [*self.folder.glob(".himach-*.xtc"), *self.folder.glob("out.xtc")]
+            return any(_size(path) >= n_bytes for path in files)
+
+        assert wait_until(written)
+
+    def until_it_has_processes(self, n: int) -> None:
+        assert wait_until(lambda: len(processes_with(self.mark)) >= n or self.process.poll() is not None)
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the end; return the exit code and what was said. No process is left."""
+        _, said = self.process.communicate(timeout=60)
+        assert wait_until(lambda: not processes_with(self.mark), 10)
+        return self.process.returncode, said
+
+
+def _size(path: Path) -> int:
+    with suppress(FileNotFoundError):  # it has taken its name
+        return path.stat().st_size
+    return -1
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def peace(long, tmp_path_factory):
+    """What a conversion writes that nothing happens to."""
+    folder = tmp_path_factory.mktemp("peace")
+    assert Conversion(long, folder, "-n", 2).end() == (0, "")
+    return content(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", ["command", "rank"])
+def test_kills_leave_no_half_file_and_inputs_as_they_were(long, peace, tmp_path, killed):
+    before, chance = long.read_bytes(), random.Random(30)
+    for turn in range(6):
+        conversion = Conversion(long, tmp_path, "-n", 2)
+        if turn % 2:
+            conversion.until_it_has_written(chance.randrange(len(peace["out.xtc"])))
+        else:
+            conversion.until_it_has_processes(chance.randint(1, 3))
+        ranks = [one for one in processes_with(conversion.mark) if one != conversion.process.pid]
+        for one in [conversion.process.pid] if killed == "command" or not ranks else [chance.choice(ranks)]:
+            os.kill(one, signal.SIGKILL)
+        code, _ = conversion.end()
+        left = content(tmp_path)
+        assert code != 0 or {name: left[name] for name in peace} == peace
+        if "out.xtc" in left:  # it was killed behind the end
+            assert left["out.xtc"] == peace["out.xtc"]
+            (tmp_path / "out.xtc").unlink()
+        (tmp_path / "out.pdb").unlink(missing_ok=True)
+    assert long.read_bytes() == before
+    assert Conversion(long, tmp_path, "-n", 2).end() == (0, "")
+    assert content(tmp_path) == peace  # and what killed ones have left is not there any more
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [[], ["-n", "2"]], ids=["alone", "two ranks"])
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signals_leave_no_file_and_no_process(long, tmp_path, ranks, signum, code):
+    (tmp_path / "out.xtc").write_text("mine")
+    conversion = Conversion(long, tmp_path, *ranks, "--force").until_it_has_begun()
+    conversion.process.send_signal(signum)
+    ended, said = conversion.end()
+    assert (code, "Traceback" in said) == (ended, False)
+    assert content(tmp_path) == {"out.xtc": b"mine"}
+
+
+@pytest.mark.slow
+def test_a_script_that_is_terminated_leaves_no_file(long, tmp_path):
+    program = f"import himach; himach.convert({str(long)!r}, {GRO!r}, out={str(tmp_path / 'out.xtc')!r}, cache='off')"
+    with subprocess.Popen([sys.executable, "-P", "-W", "ignore", "-c", program], env=clean_environment()) as process:
+        assert wait_until(lambda: any(tmp_path.glob(".himach-*.xtc")))
+        process.terminate()
+    assert process.returncode == -signal.SIGTERM
+    assert content(tmp_path) == {}
+
+
+def test_what_another_conversion_writes_stays(tmp_path):
+    from himach.conversion.target import Target, make_file
+
+    path = tmp_path / "out.xtc"
+    left, held = make_file(path), make_file(path)
+    assert not left.exists()
+    target = Target(path, held)
+    try:
+        third = make_file(path)
+        assert sorted(tmp_path.iterdir()) == sorted([held, third])
+    finally:
+        target.close()
+
+
+@pytest.mark.parametrize(("suffix", "ranks"), [(".xtc", 1), (".xtc", 2), (".trr", 2), (".xyz", 1)])
+def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path, suffix, ranks):
+    with small_disk(tmp_path / "small", "size=600k") as disk:
+        (disk / f"out{suffix}").write_text("mine")
+        done = himach(
+            "convert", DCD, "-s", PSF, "--out", disk / f"out{suffix}", "--force", "--cache", "off", "-q", "-n", ranks
+        )
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"out{suffix} cannot be written (No space left on device)" in done.stderr
+        assert content(disk) == {f"out{suffix}": b"mine"}
+
+
+def test_a_disk_that_the_topology_fills(tmp_path):
+    with small_disk(tmp_path / "small", "size=100k") as disk:
+        (disk / "out.pdb").write_text("mine")
+        done = himach("convert", DCD, "-s", PSF, "--out", disk / "out.xtc", "--force", "--cache", "off", "-q")
+        assert done.returncode == 1
+        assert "out.pdb cannot be written (No space left on device)" in done.stderr
+        assert content(disk) == {"out.pdb": b"mine"}
+
+
+def test_a_damaged_frame_ends_all_ranks_with_a_word(tmp_path):
+    damaged, out = tmp_path / "damaged.xtc", tmp_path / "out"
+    out.mkdir()
+    data = bytearray(Path(XTC).read_bytes())
+    at = 0
+    for _ in range(7):
+        (n_bytes,) = struct.unpack_from(">i", data, at + 88)
+        at += 92 + (n_bytes + 3) // 4 * 4
+    data[at + 200 : at + 60_000] = bytes(59_800)
+    damaged.write_bytes(data)
+    done = himach("convert", damaged, "-s", GRO, "--out", out / "out.xtc", "--cache", "off", "-q", "-n", 3)
+    assert done.returncode == 1
+    assert "frame 7 of the dataset cannot be read" in done.stderr
+    assert content(out) == {}
+
+
+def test_neither_the_cache_nor_what_it_holds_is_written(tmp_path):
+    source, store, out = tmp_path / "in.xtc", tmp_path / "store", tmp_path / "out"
+    source.write_bytes(Path(XTC).read_bytes())
+    source.chmod(0o444)
+    out.mkdir()
+    staged = himach("stage", source, "-s", GRO, "--cache", store, "-q")
+    assert staged.returncode == 0, staged.stderr
+
+    def state():
+        held = [path for path in store.rglob("*") if path.is_file() and "seg" in path.name]
+        assert held
+        return {path: path.read_bytes() for path in [source, *held]}, source.stat().st_mtime_ns
+
+    before = state()
+    for name, cache in (("first.xtc", "off"), ("cached.xtc", store)):
+        done = himach("convert", source, "-s", GRO, "--out", out / name, "--cache", cache, "-q", "-n", 2, *STEPS)
+        assert done.returncode == 0, done.stderr
+    assert state() == before
+    assert (out / "first.xtc").read_bytes() == (out / "cached.xtc").read_bytes()
+
+
+def test_files_of_a_frame_directory_are_not_written(tmp_path):
+    assert himach("split", XTC, tmp_path / "frames", "-s", GRO, "--frames-per-file", 5).returncode == 0
+    one = next(path for path in (tmp_path / "frames").rglob("*.xtc"))
+    before = content(one.parent)
+    done = himach("convert", tmp_path / "frames", "--out", one, "--force", "--cache", "off", "-q")
+    assert (done.returncode, "is what is read" in done.stderr) == (2, True)
+    assert content(one.parent) == before

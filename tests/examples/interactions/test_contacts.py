@@ -1,0 +1,254 @@
+import warnings
+
+import matplotlib.pyplot as plt
+import MDAnalysis
+import mdtraj
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from MDAnalysis.lib.distances import distance_array
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
+from support import plain
+
+import himach
+from himach.examples import sample
+from himach.examples.groups import heavy_atoms, residue_labels
+from himach.examples.interactions.contacts import Contacts
+from himach.examples.interactions.survival import find_runs, lasting, lasting_of_each
+
+
+def by_pair(table, column):
+    return dict(zip(zip(table["a"], table["b"], strict=True), table[column].tolist(), strict=True))
+
+
+def by_mdtraj(trajectory, topology, selection, scheme, cutoff, stop):
+    """Return what MDTraj says: pairs of residues by their labels, and which of them are in contact at each frame."""
+    atoms = MDAnalysis.Universe(topology, trajectory).select_atoms(selection)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loaded = mdtraj.load(str(trajectory), top=str(topology), atom_indices=atoms.indices)[:stop]
+        distances, pairs = mdtraj.compute_contacts(loaded, scheme=scheme)
+    labels = residue_labels(atoms.residues)
+    return [(labels[i], labels[j]) for i, j in pairs], distances * 10 <= cutoff
+
+
+@pytest.mark.parametrize(
+    ("trajectory", "topology", "selection", "stop"),
+    [
+        (DCD, PSF, "protein and resid 100:160", 98),
+        (*sample("villin"), "protein", 60),
+        (XTC, GRO, "protein and resid 1:60", 4),
+    ],
+    ids=["AdK", "villin", "AdK in water"],
+)
+@pytest.mark.parametrize(("scheme", "cutoff"), [("closest-heavy", 4.5), ("ca", 8.0), ("closest", 3.0)])
+def test_against_mdtraj(trajectory, topology, selection, stop, scheme, cutoff):
+    if scheme != "ca":
+        stop = min(stop, 10)
+    pairs, present = by_mdtraj(trajectory, topology, selection, scheme, cutoff, stop)
+    analysis = Contacts(a=selection, scheme=scheme, cutoff=cutoff)
+    outcome = plain.run(analysis, trajectory, topology, stop=stop)
+    ever = present.any(axis=0)
+    expected = {pair: part for pair, part, one in zip(pairs, present.mean(axis=0), ever, strict=True) if one}
+    assert by_pair(outcome["frequency"], "frequency") == pytest.approx(expected)
+    np.testing.assert_array_equal(outcome["counts"]["contacts"], present.sum(axis=1))
+    assert len(expected) > 40
+
+
+def test_between_two_selections_against_mdanalysis():
+    a, b = "resname NA+", "protein"
+    universe = MDAnalysis.Universe(GRO, XTC)
+    ions, protein = universe.select_atoms(a), heavy_atoms(universe.select_atoms(b))
+    expected = []
+    for ts in universe.trajectory:
+        near = pairs_within(ions, protein, 8, ts.dimensions)
+        expected.append(len(set(zip(ions.resindices[near[:, 0]], protein.resindices[near[:, 1]], strict=True))))
+    outcome = plain.run(Contacts(a=a, b=b, cutoff=8), XTC, GRO)
+    assert outcome["counts"]["contacts"].tolist() == expected
+    assert sum(expected) > 10
+    assert {label[:3] for label in outcome["frequency"]["a"]} == {"NA+"}
+
+
+def pairs_within(a, b, cutoff, box):
+    return np.argwhere(distance_array(a.positions, b.positions, box=box) <= cutoff)
+
+
+def slow_counts(universe, a, b, cutoff, exclude):
+    """Return the pairs of residues in contact, each once: whole residues, one by one."""
+    found, one = set(), a == b
+    for r in a.residues:
+        for s in b.residues:
+            near_in_sequence = r.segid == s.segid and abs(r.resindex - s.resindex) < max(exclude, 1)
+            first, second = ((a & r.atoms), (b & s.atoms))
+            if near_in_sequence or (one and r.resindex > s.resindex):
+                continue
+            if distance_array(first.positions, second.positions, box=universe.dimensions).min() <= cutoff:
+                found.add((r.resindex, s.resindex))
+    return found
+
+
+@pytest.mark.parametrize("exclude", [0, 1, 2, 5])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("resid 1:20", "resid 1:20"),
+        ("resid 1:20", "resid 5:35"),
+        ("resid 1:30 and backbone", "resid 1:30 and not backbone"),
+        ("resid 5:35 and backbone", "resid 1:20"),
+    ],
+)
+def test_selections_that_overlap(a, b, exclude):
+    """Contacts of the same atoms count once; backbone with side chain and side chain with backbone are two."""
+    trajectory, topology = sample("villin")
+    universe = MDAnalysis.Universe(topology, trajectory)
+    groups = [universe.select_atoms(f"protein and not name H* and {part}") for part in (a, b)]
+    found = slow_counts(universe, *groups, 5, exclude)
+    both = {*(groups[0] & groups[1]).resindices} - {*(groups[0] ^ groups[1]).resindices}
+    expected = {(r, s) for r, s in found if r < s or not {r, s} <= both}
+    analysis = Contacts(a=f"protein and {a}", b=f"protein and {b}", cutoff=5, exclude=exclude)
+    outcome = plain.run(analysis, trajectory, topology, stop=1)
+    labels = residue_labels(universe.select_atoms("protein").residues)
+    assert {*by_pair(outcome["frequency"], "frequency")} == {(labels[r], labels[s]) for r, s in expected}
+    assert outcome["counts"]["contacts"].tolist() == [len(expected)]
+
+
+def test_neighbours_are_those_of_one_chain():
+    """Two chains whose residues follow one another in the file, and water, whose residues are no chain."""
+    universe = MDAnalysis.Universe.empty(
+        6, 6, atom_resindex=range(6), residue_segindex=[0, 0, 1, 1, 2, 2], n_segments=3, trajectory=True
+    )
+    for name, values in (
+        ("names", ["CA", "CA", "CA", "CA", "O", "O"]),
+        ("resnames", ["ALA", "ALA", "ALA", "ALA", "HOH", "HOH"]),
+        ("resids", [1, 2, 3, 4, 1, 2]),
+        ("segids", ["A", "B", "W"]),
+    ):
+        universe.add_TopologyAttr(name, values)
+    analysis = Contacts(a="all", cutoff=1, scheme="closest", exclude=2)
+    analysis.frames, analysis.dt = range(1), None
+    analysis.setup(universe)
+    pairs, _ = analysis.map(plain.make_frame(universe, universe.trajectory.ts, 0))
+    labels = analysis.labels
+    assert labels == ["A:ALA1", "A:ALA2", "B:ALA3", "B:ALA4", "W:HOH1", "W:HOH2"]
+    missing = {(0, 1), (2, 3)}
+    assert {tuple(pair) for pair in pairs.keys.tolist()} == {
+        (i, j) for i in range(6) for j in range(i + 1, 6)
+    } - missing
+
+
+def test_heavy_atoms_by_element_or_by_name():
+    universe = MDAnalysis.Universe.empty(5, trajectory=False)
+    universe.add_TopologyAttr("names", ["HG11", "1HB", "CA", "OH", "HG"])
+    assert heavy_atoms(universe.atoms).indices.tolist() == [2, 3]
+    universe.add_TopologyAttr("elements", ["H", "", "C", "O", "Hg"])
+    assert heavy_atoms(universe.atoms).indices.tolist() == [2, 3, 4]
+
+
+def test_lifetimes_are_those_of_each_pair():
+    trajectory, topology = sample("villin")
+    outcome = plain.run(Contacts(intermittency=1), trajectory, topology)
+    lifetimes = outcome["lifetimes"]
+    assert lifetimes.units == {"mean_ps": "ps"}
+    analysis = Contacts(intermittency=1)
+    present = {}
+    universe = MDAnalysis.Universe(topology, trajectory)
+    protein = heavy_atoms(universe.select_atoms("protein"))
+    groups = np.unique(protein.resindices, return_inverse=True)[1]
+    for ts in universe.trajectory:
+        near = pairs_within(protein, protein, analysis.cutoff, ts.dimensions)
+        for pair in set(zip(groups[near[:, 0]].tolist(), groups[near[:, 1]].tolist(), strict=True)):
+            if pair[1] - pair[0] >= 3:
+                present.setdefault(pair, []).append(ts.frame)
+    labels = residue_labels(protein.residues)
+    assert len(present) == lifetimes.rows > 80
+    for (i, j), frames in present.items():
+        runs = [find_runs(np.array(frames), 1)]
+        _, expected = lasting(runs, 250, 0.4, 1)
+        (row,) = [k for k in range(lifetimes.rows) if (lifetimes["a"][k], lifetimes["b"][k]) == (labels[i], labels[j])]
+        assert lifetimes["stays"][row] == expected["stays"][0]
+        np.testing.assert_allclose(lifetimes["mean_ps"][row], expected["mean_ps"][0])
+        filled = sum(length for _, length in np.frombuffer(runs[0], np.int64).reshape(-1, 2))
+        assert outcome["frequency"]["frequency"][row] == filled / 250
+
+
+@settings(max_examples=50)
+@given(st.lists(st.sets(st.integers(0, 30), min_size=1), max_size=6), st.integers(0, 2))
+def test_lasting_of_each_is_lasting_of_one_by_one(present, intermittency):
+    runs = [[find_runs(np.array(sorted(one)), intermittency)] for one in present]
+    stays, mean = lasting_of_each(runs, 31, 2.0, intermittency)
+    singly = [lasting(one, 31, 2.0, intermittency)[1] for one in runs]
+    assert stays.tolist() == [int(table["stays"][0]) for table in singly]
+    np.testing.assert_allclose(mean.values, [table["mean_ps"][0] for table in singly])
+    if present:
+        limits = mean.estimate(0.9)
+        expected = [table.estimates["mean_ps"](0.9) for table in singly]
+        np.testing.assert_allclose(limits.low, [float(one.low) for one in expected])
+        np.testing.assert_allclose(limits.high, [float(one.high) for one in expected])
+
+
+@pytest.mark.slow
+def test_any_number_of_ranks_and_the_cache(tmp_path):
+    analysis = Contacts(a="protein", b="protein or name NA CL", cutoff=6, intermittency=1)
+    trajectory, topology = sample("villin")
+    outcomes = []
+    for i, ranks in enumerate((None, 1, 3)):
+        out = tmp_path / f"{i}"
+        himach.run(analysis, trajectory, topology, ranks=ranks, out=out, progress=False)
+        outcomes.append({path.name: path.read_bytes() for path in out.glob("*.csv")})
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+    assert sorted(outcomes[0]) == ["counts.csv", "frequency.csv", "lifetimes.csv"]
+
+
+def test_backwards_and_unevenly(tmp_path):
+    forwards, backwards = (
+        plain.run(Contacts(), *sample("villin"), start=start, stop=stop, step=step)
+        for start, stop, step in ((0, 100, 1), (99, None, -1))
+    )
+    np.testing.assert_array_equal(forwards["frequency"]["frequency"], backwards["frequency"]["frequency"])
+    np.testing.assert_array_equal(forwards["counts"]["contacts"], backwards["counts"]["contacts"][::-1])
+    with pytest.warns(UserWarning, match="contacts: the selected frames are not evenly spaced in time, mean_ps is nan"):
+        some = himach.run(Contacts(), *sample("villin"), frames=[0, 1, 5, 90], progress=False, cache="off")
+    assert np.isnan(some["lifetimes"]["mean_ps"]).all()
+    assert set(some["frequency"]["frequency"]) <= {0.25, 0.5, 0.75, 1.0}
+
+
+def test_nothing_ever_touches():
+    outcome = plain.run(Contacts(a="index 0", b="index 400", cutoff=0.1), *sample("villin"), stop=3)
+    assert outcome["counts"]["contacts"].tolist() == [0, 0, 0]
+    assert outcome["frequency"].rows == outcome["lifetimes"].rows == 0
+    result = himach.run(Contacts(a="index 0", b="index 400", cutoff=0.1), *sample("villin"), stop=3, progress=False)
+    assert result["frequency"].rows == 0
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error"),
+    [
+        ({"cutoff": 0}, "contacts: cutoff must be greater than 0, not 0"),
+        ({"exclude": -1}, "contacts: exclude must be 0 or more, not -1"),
+        ({"intermittency": -1}, "contacts: intermittency must be 0 or more"),
+        ({"b": "resname XYZ"}, "contacts: parameter b"),
+        ({"a": "name H*"}, "contacts: parameter a: 'name H.' selects no atom but hydrogens; choose other atoms"),
+        ({"b": "name N", "scheme": "ca"}, "contacts: parameter b: 'name N' selects no alpha carbon"),
+    ],
+)
+def test_bad_parameters(parameters, error):
+    with pytest.raises(himach.UsageError, match=error):
+        plain.run(Contacts(**parameters), *sample("villin"), stop=1)
+
+
+@pytest.mark.parametrize("b", [None, "name O"])
+def test_a_map_of_more_residues_than_cells(b):
+    labels = [f"A:ALA{i}" for i in range(1500)]
+    table = {"a": labels[:-1], "b": labels[1:], "frequency": np.linspace(0, 1, 1499)}
+    figure, axes = plt.subplots()
+    Contacts(b=b).draw_map(table, axes)
+    (image,) = axes.images
+    shown = image.get_array()
+    assert shown.shape == (500, 500)
+    assert shown.max() == 1
+    assert shown[499, 499] == 1
+    assert shown[0, 300] == 0
+    assert [tick.get_text() for tick in axes.get_xticklabels()][:2] == ["A:ALA0", "A:ALA188"]
+    figure.canvas.draw()
+    plt.close(figure)

@@ -1,0 +1,226 @@
+import re
+
+import MDAnalysis
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from MDAnalysis.analysis.hydrogenbonds import HydrogenBondAnalysis, WaterBridgeAnalysis
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
+from support import plain
+
+import himach
+from himach.examples import sample
+from himach.examples.interactions.bonding import joined_sites
+from himach.examples.interactions.hydrogen_bonds import HydrogenBonds
+from himach.examples.interactions.water_residence import WaterResidence
+
+PROTEIN = {
+    "donors": "protein and name N* O*",
+    "hydrogens": "protein and name H* 1H* 2H* 3H*",
+    "acceptors": "protein and name N* O*",
+}
+BONDED = {"donors": None, "hydrogens": "name HN HT* HE* HH* HZ*", "acceptors": "name O*"}
+WATER = {"donors": "name O", "hydrogens": "name H1 H2", "acceptors": "name O CL"}
+
+
+@pytest.mark.parametrize("intermittency", [0, 2])
+@pytest.mark.parametrize(
+    ("topology", "trajectory", "selections", "n_frames"),
+    [
+        (GRO, XTC, PROTEIN, 10),
+        (*reversed(sample("villin")), PROTEIN, 100),
+        (PSF, DCD, BONDED, 30),
+        (*reversed(sample("nanopore")), WATER, 12),
+    ],
+    ids=["adk in water", "villin", "adk by bonds", "water"],
+)
+def test_against_mdanalysis(topology, trajectory, selections, n_frames, intermittency):
+    universe = MDAnalysis.Universe(topology, trajectory)
+    keywords = {f"{role}_sel": selection for role, selection in selections.items()}
+    expected = HydrogenBondAnalysis(universe, d_a_cutoff=3.2, d_h_a_angle_cutoff=140, **keywords).run(stop=n_frames)
+    analysis = HydrogenBonds(distance=3.2, angle=140, tau_max=8, intermittency=intermittency, **selections)
+    outcome = plain.run(analysis, trajectory, topology, stop=n_frames)
+    np.testing.assert_array_equal(outcome["counts"]["bonds"], expected.count_by_time())
+    np.testing.assert_allclose(outcome["counts"]["time_ps"], expected.times)
+    tau, survival = expected.lifetime(tau_max=8, intermittency=intermittency)
+    np.testing.assert_allclose(outcome["lifetime"]["survival"], survival, rtol=1e-12)
+    np.testing.assert_allclose(outcome["lifetime"]["tau_ps"], tau * universe.trajectory.dt, rtol=1e-5)
+    if not intermittency:
+        bonds = np.unique(expected.results.hbonds[:, [0, 1, 3]].astype(int), axis=0)  # frame, donor, acceptor
+        pairs, counts = np.unique(bonds[:, 1:], axis=0, return_counts=True)
+        found = outcome["occupancy"]
+        np.testing.assert_array_equal(np.column_stack([found["donor"], found["acceptor"]]), pairs)
+        np.testing.assert_allclose(found["occupancy"], counts / n_frames, rtol=1e-12)
+
+
+def test_no_bonds_at_all():
+    outcome = plain.run(HydrogenBonds(distance=1.1, tau_max=2), *sample("villin"), stop=4)
+    assert outcome["counts"]["bonds"].tolist() == [0, 0, 0, 0]
+    np.testing.assert_array_equal(outcome["lifetime"]["survival"], [np.nan] * 3)
+    assert outcome["occupancy"].rows == 0
+    assert outcome["residence"]["stays"].tolist() == [0]
+    result = himach.run(HydrogenBonds(distance=1.1, tau_max=2), *sample("villin"), stop=4, cache="off", progress=False)
+    assert np.isnan(result["residence"]["mean_ps_low"][0])
+
+
+def test_topology_without_bonds():
+    with pytest.raises(himach.UsageError, match="donors"):
+        plain.run(HydrogenBonds(donors=None), XTC, GRO)
+
+
+def test_hydrogens_without_bonds_are_left_out(tmp_path):
+    universe = MDAnalysis.Universe(*reversed(sample("nanopore")))
+    water = universe.select_atoms("resname HOH").residues[:50].atoms
+    bonds = [(o.index, h.index) for o, *hs in (r.atoms for r in water.residues) for h in hs]
+    atoms = MDAnalysis.Merge(water)
+    atoms.dimensions = universe.dimensions
+    local = {index: i for i, index in enumerate(water.indices)}
+    atoms.add_TopologyAttr("bonds", [(local[o], local[h]) for o, h in bonds[:30]])
+    analysis = HydrogenBonds(**{**WATER, "donors": None})
+    donors, hydrogens = analysis.pair_donors(atoms)
+    assert sorted(zip(donors.tolist(), hydrogens.tolist(), strict=True)) == sorted(
+        (local[o], local[h]) for o, h in bonds[:30]
+    )
+    atoms.delete_bonds(atoms.bonds)
+    with pytest.raises(himach.UsageError, match=r"none of the 100 hydrogens .* has a bond.*donors=\.\.\."):
+        analysis.pair_donors(atoms)
+
+
+@pytest.mark.parametrize("made", [WaterResidence(intermittency=-1, solute="name K"), HydrogenBonds(intermittency=-1)])
+def test_intermittency_must_not_be_negative(made):
+    with pytest.raises(himach.UsageError, match="intermittency must be 0 or more, not -1"):
+        plain.run(made, *sample("nanopore" if isinstance(made, WaterResidence) else "villin"))
+
+
+def test_hydrogens_without_donor():
+    with pytest.raises(himach.UsageError, match="no hydrogen of 'name H1 H2' is within"):
+        plain.run(HydrogenBonds(**{**WATER, "donors": "name K"}), *sample("nanopore"))
+
+
+@pytest.mark.parametrize("parameter", ["donors", "hydrogens", "acceptors"])
+def test_empty_selections(parameter):
+    with pytest.raises(himach.UsageError, match=f"parameter {parameter}"):
+        plain.run(HydrogenBonds(**{**WATER, parameter: "name XYZ"}), *sample("nanopore"))
+
+
+@pytest.mark.parametrize(
+    ("topology", "trajectory", "selections", "n_frames"),
+    [(*reversed(sample("villin")), PROTEIN, 40), (PSF, DCD, BONDED, 30)],
+    ids=["villin", "adk by bonds"],
+)
+def test_residues_against_mdanalysis(topology, trajectory, selections, n_frames):
+    universe = MDAnalysis.Universe(topology, trajectory)
+    keywords = {f"{role}_sel": selection for role, selection in selections.items()}
+    expected = HydrogenBondAnalysis(universe, d_a_cutoff=3.2, d_h_a_angle_cutoff=140, **keywords).run(stop=n_frames)
+    residues = universe.atoms.resindices
+    frames_of = {}
+    for frame, donor, _, acceptor, *_ in expected.results.hbonds.astype(int):
+        frames_of.setdefault((residues[donor], residues[acceptor]), set()).add(frame)
+    name = [f"{residue.resname}{residue.resid}" for residue in universe.residues]
+    analysis = HydrogenBonds(distance=3.2, angle=140, by="residue", **selections)
+    table = plain.run(analysis, trajectory, topology, stop=n_frames)["occupancy"]
+    assert list(zip(table["donor"], table["acceptor"], strict=True)) == [
+        (name[d], name[a]) for d, a in sorted(frames_of)
+    ]
+    np.testing.assert_allclose(table["occupancy"], [len(frames_of[pair]) / n_frames for pair in sorted(frames_of)])
+
+
+def bridges_of_mdanalysis(universe):
+    """Return the frames in which two atoms of a protein are joined by a water, by pairs of their indices."""
+    names = sorted({*universe.select_atoms("protein and name N* O*").names, "OW"})
+    selections = "protein", "protein and all"  # of two that are one text it takes donors of the first alone
+    found = WaterBridgeAnalysis(
+        universe, *selections, "resname SOL", order=1, forcefield="other", donors=names, acceptors=names,
+        distance_type="heavy", distance=3.2, angle=140, pbc=True,
+    ).run()  # fmt: skip
+    frames_of = {}
+    for frame, network in enumerate(found.results.network):
+        for first, following in network.items():
+            for second in following or ():  # a heavy atom stands second or last, if its hydrogen is bonded
+                a = first[0] if first[1] is None else first[1]
+                b = second[2] if second[3] is None else second[3]
+                if a != b:
+                    frames_of.setdefault((min(a, b), max(a, b)), set()).add(frame)
+    return frames_of
+
+
+def test_bridges_against_mdanalysis(tmp_path):
+    whole = MDAnalysis.Universe(GRO, XTC)
+    part = whole.select_atoms("(protein and resid 1:60) or byres (resname SOL and around 4 (protein and resid 1:60))")
+    trajectory, topology, n_frames = tmp_path / "part.xtc", tmp_path / "part.gro", 3
+    part.write(str(topology))
+    with MDAnalysis.Writer(str(trajectory), len(part)) as writer:
+        for _ in whole.trajectory[:n_frames]:
+            writer.write(part)
+    universe = MDAnalysis.Universe(topology, trajectory)
+    expected = bridges_of_mdanalysis(universe)
+    limits = {"distance": 3.2, "angle": 140, "tau_max": 1, "bridges": 1}
+    found = plain.run(HydrogenBonds(**limits), trajectory, topology)["bridges"]
+    assert len(expected) > 10
+    assert list(zip(found["a"], found["b"], strict=True)) == sorted(expected)
+    np.testing.assert_allclose(found["occupancy"], [len(expected[pair]) / n_frames for pair in sorted(expected)])
+    of_residues = {}
+    for pair, frames in expected.items():
+        a, b = (universe.atoms[index].resindex for index in pair)
+        if a != b:
+            of_residues.setdefault((min(a, b), max(a, b)), set()).update(frames)
+    name = [f"{residue.resname}{residue.resid}" for residue in universe.residues]
+    found = plain.run(HydrogenBonds(by="residue", **limits), trajectory, topology)["bridges"]
+    pairs = sorted(of_residues)
+    assert list(zip(found["a"], found["b"], strict=True)) == [(name[a], name[b]) for a, b in pairs]
+    np.testing.assert_allclose(found["occupancy"], [len(of_residues[pair]) / n_frames for pair in pairs])
+
+
+def test_bridges_leave_the_rest_as_it_is():
+    outcomes = [plain.run(HydrogenBonds(bridges=n, tau_max=2), XTC, GRO, stop=3) for n in (0, 1)]
+    for name, table in outcomes[0].items():
+        for column, cells in table.items():
+            np.testing.assert_array_equal(outcomes[1][name][column], cells)
+    assert outcomes[1].keys() - outcomes[0].keys() == {"bridges"}
+
+
+def test_water_is_asked_for_only_for_bridges():
+    universe = MDAnalysis.Universe(GRO, XTC)
+    for bridges in (0, 1):
+        analysis = HydrogenBonds(bridges=bridges, tau_max=1)
+        analysis.frames, analysis.dt = range(2), 100.0
+        analysis.setup(universe)
+        asked = np.concatenate([atoms.indices for atoms in analysis.atoms(universe)])
+        assert np.isin(universe.select_atoms("resname SOL and not name MW").indices, asked).all() == bool(bridges)
+        assert len(asked) < 3341 or bridges
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8)), max_size=30))
+def test_sites_that_waters_join(bonds):
+    waters, sites = np.array(bonds, dtype=np.int64).reshape(-1, 2).T
+    expected = {(s, t) for w, s in bonds for v, t in bonds if w == v and s < t}
+    assert joined_sites(waters, sites).tolist() == sorted(map(list, expected))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"bridges": 2}, "bridges"),
+        ({"by": "chain"}, "by"),
+        ({"water": "resname XYZ"}, "parameter water"),
+        ({"water": "resname NA+"}, "no hydrogen is within 1.2 Å of water 'resname NA+'"),
+        ({**WATER, "acceptors": "name O"}, "all donors and acceptors are water"),
+    ],
+)
+def test_refusals_of_bridges(parameters, message):
+    files = sample("nanopore") if "donors" in parameters else (XTC, GRO)
+    with pytest.raises(himach.UsageError, match=re.escape(message)):
+        plain.run(HydrogenBonds(**{"bridges": 1, "tau_max": 1, **parameters}), *files, stop=2)
+
+
+def test_bridges_are_the_same_on_two_ranks():
+    analysis = HydrogenBonds(bridges=1, by="residue", tau_max=2)
+    expected = plain.run(analysis, XTC, GRO, stop=4)
+    assert expected["bridges"].rows > 20
+    for ranks in (1, 2):
+        found = himach.run(analysis, XTC, GRO, stop=4, ranks=ranks, cache="off", confidence="off", progress=False)
+        for name, table in expected.items():
+            for column, cells in table.items():
+                np.testing.assert_array_equal(found[name][column], cells)

@@ -1,0 +1,151 @@
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import plain
+
+import himach
+from himach.examples import sample
+from himach.examples.interactions.ion_permeation import (
+    ABOVE,
+    BELOW,
+    ELSEWHERE,
+    FILTER,
+    HALF_LENGTH,
+    POINTS,
+    IonPermeation,
+    find_passages,
+)
+
+KCSA = {"top": "index 110 246 382 518", "bottom": "index 59 195 331 467", "radius": 2.5}
+PORE = {"top": "resname GRA and prop z > 26", "bottom": "resname GRA and prop z < 20"}
+LETTERS = {BELOW: "b", FILTER: "f", ABOVE: "a", ELSEWHERE: "e"}
+
+regions = st.lists(st.sampled_from(list(LETTERS)), min_size=1, max_size=60)
+
+
+def passages_frame_by_frame(region):
+    """Walk along the path and remember where the ion came from."""
+    passages, bulk, entered = [], None, None
+    for frame, code in enumerate(region):
+        if code == FILTER:
+            if entered is None:
+                entered = frame
+            continue
+        if entered is not None and bulk is not None and code == -bulk:
+            passages.append((entered, frame))
+        bulk, entered = (code if code in (BELOW, ABOVE) else None), None
+    return passages
+
+
+@given(regions)
+def test_passages_are_those_of_a_walk(region):
+    entered, left = find_passages(np.array(region, dtype=np.float64))
+    assert list(zip(entered.tolist(), left.tolist(), strict=True)) == passages_frame_by_frame(region)
+
+
+@given(regions)
+def test_passages_are_those_of_a_pattern(region):
+    word = "".join(LETTERS[code] for code in region)
+    expected = [match.span(1) for match in re.finditer("(?:(?<=b)(?=(f+)a))", word)]
+    expected += [match.span(1) for match in re.finditer("(?:(?<=a)(?=(f+)b))", word)]
+    entered, left = find_passages(np.array(region, dtype=np.float64))
+    assert list(zip(entered.tolist(), left.tolist(), strict=True)) == sorted(expected)
+
+
+def count(outcome, ion):
+    events = outcome["events"]
+    return [int(((events["ion"] == ion) & (events["direction"] == way)).sum()) for way in ("up", "down")]
+
+
+def test_kcsa():
+    outcome = plain.run(IonPermeation(**KCSA), *sample("kcsa"))
+    assert count(outcome, 544) == [3, 0]
+    assert count(outcome, 545) == [1, 3]
+    assert list(outcome["counts"]["direction"]) == ["up", "down"]
+    assert list(outcome["counts"]["events"]) == [4, 3]
+    assert (outcome["events"]["entered_ps"] < outcome["events"]["left_ps"]).all()
+    assert len(outcome["z"]["time_ps"]) == len(outcome["z"]["ion 544"]) == 101
+
+
+def test_regions_of_the_first_frames_of_kcsa():
+    class Regions(IonPermeation):
+        def reduce(self, key, series):
+            return None if key == HALF_LENGTH else series.values[:, 1]
+
+        def finish(self, results):
+            return results[544]
+
+    region = plain.run(Regions(**KCSA), *sample("kcsa"))
+    assert "".join(LETTERS[code] for code in region[:11]) == "fbaabbaabab"
+    assert np.flatnonzero(region == ELSEWHERE).tolist() == [75]
+
+
+def test_bulk_to_bulk_leaves_out_what_jumped():
+    """One way down begins 45.6 Å above the filter's middle in a box of 87 Å: it may have come from below as well."""
+    outcome = plain.run(IonPermeation(**KCSA, rule="bulk-to-bulk"), *sample("kcsa"))
+    assert count(outcome, 544) == [3, 0]
+    assert count(outcome, 545) == [1, 2]
+
+
+@pytest.mark.parametrize("rule", ["pattern", "bulk-to-bulk"])
+@pytest.mark.parametrize(("ions", "expected"), [("name K", [5, 0]), ("name CL", [0, 4])])
+def test_nanopore(shared, ions, rule, expected):
+    outcome = plain.run(IonPermeation(ions=ions, rule=rule, **PORE), *shared("nanopore"))
+    assert list(outcome["counts"]["events"]) == expected
+
+
+def test_nanopore_sample_without_events_of_chloride():
+    outcome = plain.run(IonPermeation(ions="name CL", **PORE), *sample("nanopore"))
+    assert list(outcome["counts"]["events"]) == [0, 0]
+    assert [len(column) for column in outcome["events"].values()] == [0, 0, 0, 0]
+
+
+def test_paths_are_thinned_out():
+    analysis = IonPermeation(**KCSA)
+    m = 2 * POINTS + 1
+    values = np.column_stack([np.arange(m), np.full(m, ELSEWHERE)])
+    stamps = [plain.SimpleNamespace(frame=i, step=i, time=float(i), box=None) for i in range(m)]
+    result = analysis.reduce(544, plain.Series(stamps, values))
+    assert len(result["z"]) == len(result["time_ps"]) <= POINTS
+    np.testing.assert_array_equal(result["z"], result["time_ps"])
+    assert result["z"].dtype == np.float32  # what positions are: further digits of a difference say nothing
+
+
+def test_passages_are_drawn_and_told():
+    (axes,) = himach.run(IonPermeation(**KCSA), *sample("kcsa"), cache="off").plot().axes
+    assert axes.get_xlabel() == "time / ns"
+    assert 1000 < axes.get_xlim()[1] < 1100
+    told = [text.get_text() for text in axes.get_legend().get_texts()]
+    passages = ["4 passages up [1.09, 10.2] (95 %)", "3 passages down [0.619, 8.77] (95 %)"]
+    assert told == ["ion 544", "ion 545", *passages]
+
+
+def test_top_below_bottom_is_refused():
+    swapped = {**KCSA, "top": KCSA["bottom"], "bottom": KCSA["top"]}
+    with pytest.raises(himach.UsageError, match=r"top is not above bottom, .* z = \d+.*swap the two"):
+        plain.run(IonPermeation(**swapped), *sample("kcsa"))
+
+
+def test_a_pore_that_breaks_on_the_way_is_refused():
+    class Broken(IonPermeation):
+        def map(self, frame):
+            if frame.step == 2:
+                frame.positions[self.pore_atoms[self.ends == 0], 2] -= 60
+            yield from super().map(frame)
+
+    with pytest.raises(himach.UsageError, match="top is not above bottom"):
+        plain.run(Broken(**KCSA), *sample("kcsa"), stop=4)
+
+
+def test_top_and_bottom_have_no_default():
+    with pytest.raises(himach.UsageError, match="top"):
+        IonPermeation()
+
+
+@pytest.mark.parametrize("parameter", ["ions", "top", "bottom"])
+def test_empty_selections(parameter):
+    with pytest.raises(himach.UsageError, match=f"parameter {parameter}: 'resname NONE' selects none"):
+        plain.run(IonPermeation(**{**KCSA, parameter: "resname NONE"}), *sample("kcsa"))

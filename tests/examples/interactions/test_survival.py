@@ -1,0 +1,201 @@
+"""Runs of presence and survival, against sets of what is present in each frame as waterdynamics has them."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from MDAnalysis.lib.correlations import autocorrelation, correct_intermittency
+from scipy.stats import CensoredData, ecdf
+
+from himach import uncertainty
+from himach.examples.interactions.survival import find_runs, find_runs_of_many, lasting, occupancy, survival
+
+presence = st.lists(st.sets(st.integers(0, 4)), min_size=1, max_size=25)
+
+
+def runs_of(sets, intermittency):
+    atoms = sorted(set().union(*sets))
+    return [find_runs(np.flatnonzero([atom in frame for frame in sets]), intermittency) for atom in atoms]
+
+
+def pairs(runs):
+    """First frames and lengths."""
+    return np.frombuffer(runs, np.int64).reshape(-1, 2).tolist()
+
+
+def by_sets(sets, tau_max):
+    """Intersect the sets of [t, t + tau], frame by frame."""
+    probability = []
+    for tau in range(tau_max + 1):
+        ratios = [
+            len(set.intersection(*sets[t : t + tau + 1])) / len(sets[t]) for t in range(len(sets) - tau) if sets[t]
+        ]
+        probability.append(np.mean(ratios) if ratios else np.nan)
+    return probability
+
+
+@given(presence, st.integers(0, 4))
+def test_runs_of_many_are_those_of_each(sets, intermittency):
+    each = [np.flatnonzero([atom in frame for frame in sets]) for atom in sorted(set().union(*sets))]
+    assume(each)
+    offsets = np.cumsum([0, *map(len, each)])
+    for order in (1, -1):  # backwards, a selection's steps descend
+        steps = np.concatenate([atom[::order] for atom in each])
+        together = find_runs_of_many(steps, offsets, intermittency)
+        for runs, atom, alone in zip(together, each, runs_of(sets, intermittency), strict=True):
+            assert runs == alone
+            assert find_runs(atom[::order], intermittency) == alone
+
+
+@given(presence, st.integers(0, 4), st.data())
+def test_survival_is_that_of_sets(sets, intermittency, data):
+    tau_max = data.draw(st.integers(0, len(sets) - 1))
+    found = survival(runs_of(sets, intermittency), len(sets), tau_max)
+    np.testing.assert_allclose(found, by_sets(correct_intermittency(sets, intermittency), tau_max), rtol=1e-14)
+
+
+@given(presence, st.integers(0, 4), st.data())
+def test_survival_is_that_of_mdanalysis(sets, intermittency, data):
+    tau_max = data.draw(st.integers(0, len(sets) - 1))
+    filled = correct_intermittency(sets, intermittency)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
+        _, expected, _ = autocorrelation(filled, tau_max)
+    found = survival(runs_of(sets, intermittency), len(sets), tau_max)
+    if not any(sets):
+        expected[0] = np.nan  # which says 1 of nothing
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+@given(presence, st.integers(0, 4))
+def test_runs_cover_the_filled_frames(sets, intermittency):
+    filled = correct_intermittency(sets, intermittency)
+    for atom in set().union(*sets):
+        steps = np.flatnonzero([atom in frame for frame in sets])
+        runs = find_runs(np.sort(np.append(steps, steps)), intermittency)  # twice is once
+        covered = [step for first, length in pairs(runs) for step in range(first, first + length)]
+        assert covered == np.flatnonzero([atom in frame for frame in filled]).tolist()
+
+
+def test_nothing_ever_present():
+    np.testing.assert_array_equal(survival([], 5, 2), [np.nan] * 3)
+
+
+@pytest.mark.parametrize(("intermittency", "expected"), [(0, [[0, 1], [3, 2]]), (1, [[0, 1], [3, 2]]), (2, [[0, 5]])])
+def test_gaps(intermittency, expected):
+    assert pairs(find_runs(np.array([0, 3, 4]), intermittency)) == expected
+
+
+def stays_one_by_one(present, intermittency):
+    """How long each stay that begins after the first frame was seen to last, in frames, and whether it ended."""
+    filled, n = present.copy(), len(present)
+    for gap in np.flatnonzero(~present):
+        before, after = np.flatnonzero(present[:gap]), np.flatnonzero(present[gap:])
+        if len(before) and len(after) and after[0] + gap - before[-1] <= intermittency + 1:
+            filled[gap] = True
+    stays, t = [], 0
+    while t < n:
+        if not filled[t]:
+            t += 1
+            continue
+        end = t
+        while end < n and filled[end]:
+            end += 1
+        if t > intermittency:
+            ended = end + intermittency < n
+            stays.append((end - t if ended else max(0, n - 1 - intermittency - t), ended))
+        t = end
+    return stays
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=12, max_size=12), min_size=1, max_size=6), st.integers(0, 2))
+def test_lasting_beside_stays_one_by_one(present, intermittency):
+    present = np.array(present)
+    assume(present.any())
+    stays = [stay for atom in present for stay in stays_one_by_one(atom, intermittency)]
+    runs = [find_runs(np.flatnonzero(atom), intermittency) for atom in present if atom.any()]
+    curve, mean = lasting(runs, 12, 0.5, intermittency)
+    assert (mean["stays"][0], mean["ended"][0]) == (len(stays), sum(ended for _, ended in stays))
+    lasted, ended = (np.array(column) for column in zip(*stays, strict=True)) if stays else (np.zeros(0), np.zeros(0))
+    if not lasted.any():
+        assert np.isnan(mean["mean_ps"][0]) and curve["lasting"].tolist() == [1]
+        return
+    if ended.any():
+        assert mean["mean_ps"][0] == pytest.approx(0.5 * lasted.sum() / ended.sum())
+        expected = ecdf(CensoredData(uncensored=0.5 * lasted[ended], right=0.5 * lasted[~ended])).sf
+        np.testing.assert_allclose(curve["lasting"], np.append(1, expected.evaluate(curve["time_ps"][1:])), atol=1e-12)
+    else:
+        assert np.isinf(mean["mean_ps"][0])
+    for column in curve.estimates["lasting"], mean.estimates["mean_ps"]:
+        assert np.shape(column(0.9).low) in {(), curve["lasting"].shape}
+
+
+def test_mean_of_stays_that_often_outlast_the_run():
+    """Two states, of which one is left with probability 0.02 a frame: on average after 50 frames, in runs of 60."""
+    rng = np.random.default_rng(1)
+    inside, means = 0, []
+    for _ in range(60):
+        runs = []
+        for _ in range(300):
+            steps = np.cumsum(rng.geometric(0.02, 40))
+            states = np.searchsorted(steps, np.arange(1000, 1060), side="right") % 2 == rng.integers(2)
+            if states.any():
+                runs.append(find_runs(np.flatnonzero(states)))
+        _, mean = lasting(runs, 60, 1.0)
+        found = mean.estimates["mean_ps"](0.95)
+        means.append(mean["mean_ps"][0])
+        inside += found.low <= 50 <= found.high
+    assert 52 <= inside < 60
+    assert np.mean(means) == pytest.approx(50, rel=0.03)
+
+
+@given(st.lists(st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=3), max_size=4))
+def test_occupancy_beside_frames_one_by_one(things):
+    things = [np.array(thing) for thing in things if np.any(thing)]
+    runs = [[find_runs(np.flatnonzero(atom)) for atom in thing if atom.any()] for thing in things]
+    found = occupancy(runs, 9)
+    np.testing.assert_allclose(found.values, [thing.any(axis=0).mean() for thing in things])
+    limits = found.estimate(0.9)
+    for thing, low, high in zip(things, limits.low, limits.high, strict=True):
+        present = thing.any(axis=0).astype(float)
+        n_eff = 1 if present.all() else 9 / uncertainty.inefficiency(present)
+        expected = uncertainty.proportion(present.mean() * n_eff, n_eff, 0.9)
+        np.testing.assert_allclose([low, high], [expected.low, expected.high])
+
+
+def test_occupancy_of_correlated_bonds():
+    """Two states with memory: on average half of the frames, and 9 in 10 intervals at 0.9 say so."""
+    rng = np.random.default_rng(3)
+    there = rng.random((200, 20_000)) < 0.05
+    there = (there.cumsum(axis=1) + rng.integers(0, 2, (200, 1))) % 2 == 0
+    found = occupancy([[find_runs(np.flatnonzero(one))] for one in there], 20_000)
+    np.testing.assert_allclose(found.values, there.mean(axis=1))
+    limits = found.estimate(0.9)
+    assert 168 <= ((limits.low <= 0.5) & (limits.high >= 0.5)).sum() <= 192
+
+
+def test_of_what_is_always_there_nobody_knows_how_long_it_is_away():
+    found = occupancy([[find_runs(np.arange(200))], [find_runs(np.arange(0, 200, 2))]], 200).estimate(0.9)
+    assert np.isnan(found.low[0]) and np.isnan(found.high[0])
+    assert found.low[1] < 0.5 < found.high[1]
+    alternating = [find_runs(np.append(np.arange(0, 8192, 2), 8191))]
+    assert occupancy([alternating], 8192).estimate(0.9).n_eff <= 8192
+
+
+def test_absences_that_are_bridged_do_not_make_stays_longer():
+    """Stays of 30 frames on average, away for 40: absences of up to 5 frames are bridged, in runs of 100 frames."""
+    rng = np.random.default_rng(2)
+    runs, bridged = [], []
+    for steps in np.cumsum(
+        np.stack([rng.geometric(1 / 30, (4000, 30)), rng.geometric(1 / 40, (4000, 30))], axis=2).reshape(4000, -1),
+        axis=1,
+    ):
+        states = np.searchsorted(steps, np.arange(500, 600), side="right") % 2 == 0
+        runs += [find_runs(np.flatnonzero(states), 5)] if states.any() else []
+        # A long run of the same atom tells how long stays are with what is bridged.
+        whole = np.searchsorted(steps, np.arange(steps[-1]), side="right") % 2 == 0
+        bridged.append(np.frombuffer(find_runs(np.flatnonzero(whole), 5), np.int64)[3:-2:2])
+    _, mean = lasting(runs, 100, 1.0, 5)
+    assert mean["mean_ps"][0] == pytest.approx(np.concatenate(bridged).mean(), rel=0.06)

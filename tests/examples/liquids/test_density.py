@@ -1,0 +1,265 @@
+import functools
+
+import gridData
+import matplotlib.pyplot as plt
+import MDAnalysis
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from MDAnalysis.analysis.density import DensityAnalysis
+from MDAnalysis.analysis.lineardensity import LinearDensity
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, TPR, XTC
+from support import plain
+
+import himach
+from himach.examples import sample
+from himach.examples.charges import atomic_numbers_of
+from himach.examples.common import box_vectors
+from himach.examples.liquids.density import G_CM3, Density
+from himach.examples.liquids.grids import Grid, center_of
+
+# The first rows, per nm³ and in kg/m³, of: echo 0 | gmx density -s TPR -f XTC -d Z -sl 50 -dens number -e 0
+GMX = {
+    "number": [138.985, 128.772, 126.701, 131.946],
+    "mass": [1043.89, 947.821, 957.898, 986.121],
+    "charge": [-2.33528, -0.507909, 1.4354, 1.21733],
+}
+# The same of two frames (-e 150): GROMACS takes the mean of each frame's density.
+GMX_MEAN = [983.464, 1004.83, 973.012]
+
+
+def profile(trajectory, topology, frames=None, **parameters):
+    return plain.run(Density(**parameters), trajectory, topology, **(frames or {}))["profile"]
+
+
+@pytest.mark.parametrize("weights", GMX)
+def test_against_gromacs(weights):
+    table = profile(XTC, TPR, {"stop": 1}, selection="all", weights=weights, bins=50)
+    np.testing.assert_allclose(1000 * table["density"][:4], GMX[weights], rtol=6e-6)
+    np.testing.assert_allclose(table["position"][:2], [0.565806, 1.69742], rtol=6e-6)
+
+
+def test_in_a_box_that_changes_gromacs_differs_in_how_frames_are_averaged():
+    run = functools.partial(profile, XTC, TPR, selection="all", weights="mass", bins=50)
+    frames = [run({"start": number, "stop": number + 1})["density"] for number in range(2)]
+    np.testing.assert_allclose(1000 * np.mean(frames, axis=0)[:3], GMX_MEAN, rtol=6e-6)
+    np.testing.assert_allclose(1000 * run({"stop": 2})["density"][:3], GMX_MEAN, rtol=3e-4)
+
+
+def test_against_mdanalysis_in_layers():
+    trajectory, topology = sample("nanopore")
+    universe = MDAnalysis.Universe(topology, trajectory)
+    universe.add_TopologyAttr("charges", np.round(np.cos(np.arange(len(universe.atoms))), 3))
+    expected = LinearDensity(universe.atoms, binsize=0.473).run(stop=10).results.z
+    charges = [f"index {i} = {charge}" for i, charge in enumerate(universe.atoms.charges[:5])]
+    bins = len(expected.mass_density)
+    table = profile(trajectory, topology, {"stop": 10}, selection="all", weights="mass", bins=bins)
+    np.testing.assert_allclose(table["density"], expected.mass_density, rtol=2e-7)  # Avogadro's number of 2010 there
+    expected = LinearDensity(universe.atoms[:5], binsize=0.473).run(stop=10).results.z.charge_density
+    table = profile(
+        trajectory, topology, {"stop": 10}, selection="index 0:4", weights="charge", bins=bins, charges=charges
+    )
+    np.testing.assert_allclose(table["density"], expected * 0.602214129, atol=1e-12)  # there in e mol/cm³
+
+
+@pytest.mark.parametrize(
+    ("selection", "delta", "mean"), [("name OW", 2.0, 0.016764271713091212), ("name CA", 1.3, None)]
+)
+def test_against_mdanalysis_in_space(selection, delta, mean, tmp_path):
+    universe = MDAnalysis.Universe(TPR, XTC)
+    expected = DensityAnalysis(universe.select_atoms(selection), delta=delta).run().results.density
+    outcome = plain.run(Density(selection=selection, grid=delta), XTC, TPR)
+    np.testing.assert_allclose(outcome["grid"], expected.grid, rtol=1e-12)
+    if mean:
+        assert outcome["grid"].mean() == pytest.approx(mean, rel=1e-12)
+    (tmp_path / "density.dx").write_text(outcome["volume"].text)
+    read = gridData.Grid(str(tmp_path / "density.dx"))
+    np.testing.assert_allclose(read.grid, outcome["grid"], rtol=1e-6)
+    np.testing.assert_allclose(read.origin, expected.origin, atol=1e-6)
+    np.testing.assert_allclose(read.delta, delta)
+    np.testing.assert_allclose(outcome["extent"]["from"], [edges[0] for edges in expected.edges])
+
+
+def test_electrons_and_charges():
+    trajectory, topology = sample("nanopore")
+    water = {"selection": "resname HOH", "bins": 10, "charges": ["name O = -0.834", "name H1 H2 = 0.417"]}
+    run = functools.partial(profile, trajectory, topology, {"stop": 5})
+    volume, n = 30 * 30 * 46, 966
+    assert np.sum(run(**water, weights="charge")["density"]) == pytest.approx(0, abs=1e-15)
+    assert np.sum(run(**water, weights="electron")["density"]) / 10 == pytest.approx(10 * n / volume)
+    assert np.sum(run(selection="name K", weights="electron")["density"]) / 100 == pytest.approx(19 * 22 / volume)
+    plus = run(selection="name K", weights="electron", charges=["name K = 1"])
+    assert np.sum(plus["density"]) / 100 == pytest.approx(18 * 22 / volume)
+
+
+def test_atomic_numbers_by_elements_or_masses():
+    with_sites = MDAnalysis.Universe(TPR)
+    names, numbers = with_sites.atoms.names, atomic_numbers_of(with_sites.atoms, Density())
+    assert set(numbers[names == "OW"]) == {8}
+    assert set(numbers[names == "MW"]) == {0}
+    by_mass = atomic_numbers_of(MDAnalysis.Universe(PSF).atoms, Density())
+    np.testing.assert_array_equal(np.bincount(by_mass), np.bincount(numbers[: len(by_mass)]))  # in another order
+
+
+def made(universe_of, tmp_path, positions, box):
+    """Write positions (m, n, 3) with boxes (m, 6) as a trajectory and its topology."""
+    universe = universe_of.empty(positions.shape[1], trajectory=True)
+    with MDAnalysis.Writer(str(tmp_path / "made.trr"), positions.shape[1]) as writer:
+        for at, cell in zip(positions, box, strict=True):
+            universe.atoms.positions = at
+            universe.trajectory.ts.dimensions = cell
+            writer.write(universe.atoms)
+    universe.add_TopologyAttr("names", ["C"] * positions.shape[1])
+    universe.atoms.write(str(tmp_path / "made.gro"))
+    return tmp_path / "made.trr", tmp_path / "made.gro"
+
+
+@pytest.mark.parametrize("axis", ["x", "y", "z"])
+@pytest.mark.parametrize("angles", [(90, 90, 90), (75, 80, 65)])
+def test_layers_of_each_frame_around_a_centre(axis, angles, tmp_path):
+    """Atoms at given fractions of the box from a pair of atoms that goes through the boundary."""
+    rng = np.random.default_rng(4)
+    m, n, along = 30, 40, "xyz".index(axis)
+    boxes = np.column_stack([rng.uniform(28, 32, (m, 3)), np.broadcast_to(angles, (m, 3))])
+    around = np.concatenate([[[-0.01] * 3, [0.01] * 3], (rng.integers(0, 10, (n, 3)) + 0.5) / 10])
+    where = rng.uniform(0, 1, (m, 1, 3))
+    fractions = (around + where) % 1
+    vectors = box_vectors(boxes)
+    trajectory, topology = made(MDAnalysis.Universe, tmp_path, fractions @ vectors, boxes)
+    parameters = {"selection": f"index 2:{n + 1}", "center": "index 0 1", "axis": axis, "bins": 10}
+    table = profile(trajectory, topology, **parameters)
+    volumes = np.linalg.det(vectors)
+    expected = np.roll(np.bincount((10 * around[2:, along]).astype(int), minlength=10), 5) * 10 * m / volumes.sum()
+    np.testing.assert_allclose(table["density"], expected, rtol=1e-5)
+    heights = volumes / np.linalg.norm(np.cross(vectors[:, along - 2], vectors[:, along - 1]), axis=1)
+    np.testing.assert_allclose(table["position"], (np.arange(10) - 4.5) / 10 * heights.mean(), rtol=1e-5)
+
+
+def test_a_grid_around_a_centre(tmp_path):
+    """Atoms around one that goes everywhere, in a box that stays: always in the same voxels."""
+    rng = np.random.default_rng(5)
+    box = np.array([20, 25, 30, 90, 90, 90.0])
+    around = np.concatenate([np.zeros((1, 3)), rng.uniform(-9, 9, (50, 3))])
+    positions = (around + rng.uniform(0, 30, (20, 1, 3))) % box[:3]
+    trajectory, topology = made(MDAnalysis.Universe, tmp_path, positions, [box] * 20)
+    outcome = plain.run(Density(selection="index 1:50", center="index 0", grid=0.7), trajectory, topology)
+    edges = [
+        low + 0.7 * np.arange(n + 1) for low, n in zip(*map(outcome["extent"].get, ("from", "voxels")), strict=True)
+    ]
+    expected, _ = np.histogramdd(around[1:], edges)
+    assert np.abs(outcome["grid"] * 0.7**3 - expected).sum() < 0.05 * 50  # some lie at edges, and float32 is not exact
+    assert outcome["grid"].sum() * 0.7**3 == pytest.approx(50)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.1, 0.3, 0.7, 1.1]), st.booleans())
+def test_voxels_beside_a_histogram(seed, spacing, at_edges):
+    positions = np.random.default_rng(seed).normal(0, 3, (200, 3)).astype(np.float32)
+    positions = np.rint(positions) if at_edges else positions
+    grid = Grid(positions[:50], spacing, 2.0)
+    expected, _ = np.histogramdd(positions, grid.edges)
+    counts = np.bincount(grid.voxels(positions), minlength=grid.n_voxels + 1)
+    np.testing.assert_array_equal(counts[:-1].reshape(grid.shape), expected)
+    assert counts.sum() == 200
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0, 0.6))
+def test_the_centre_is_that_of_the_group_made_whole(seed, span):
+    rng = np.random.default_rng(seed)
+    whole = rng.uniform(0, 5) + span * rng.uniform(-0.5, 0.5, 50)
+    off = center_of(whole % 1) - whole.mean()
+    assert off - np.rint(off) == pytest.approx(0, abs=1e-9)
+
+
+def test_a_group_all_around_the_box_has_no_centre():
+    assert np.isnan(center_of(np.arange(10) / 10))
+    with pytest.raises(himach.UsageError, match="'name O', are all around the box: they have no centre"):
+        plain.run(Density(center="name O", axis="x"), *sample("nanopore"), stop=1)
+
+
+def test_rare_atoms_have_limits_of_counts():
+    result = himach.run(Density(selection="name K", bins=500), *sample("nanopore"), cache="off", progress=False)
+    table = result["profile"]
+    seen = np.rint(table["density"] * 150 * 30 * 30 * 46 / 500)
+    assert seen.sum() == 22 * 150
+    assert (table["density_low"][seen == 0] == 0).all() and (table["density_high"][seen == 0] > 0).all()
+    assert (table["density_low"] <= table["density"]).all() and (table["density"] <= table["density_high"]).all()
+    assert {name: table.units[name] for name in ("position", "density")} == {"position": "Å", "density": "Å⁻³"}
+
+
+def test_the_same_on_three_ranks():
+    charges = ["name K = 1", "name CL = -1"]
+    analyses = [
+        Density(selection="all", weights="mass", center="resname GRA"),
+        Density(selection="name K CL", weights="charge", charges=charges, axis="x"),
+        Density(grid=1.5),
+    ]
+    one, three = (
+        himach.run(analyses, *sample("nanopore"), stop=40, ranks=ranks, cache="off", progress=False) for ranks in (1, 3)
+    )
+    for name in ("density", "density-2"):
+        for column, cells in one[f"{name}/profile"].items():
+            assert cells.tobytes() == three[f"{name}/profile"][column].tobytes()
+    assert one["grid"].tobytes() == three["grid"].tobytes()
+    assert one["grid"].any()
+
+
+def test_atoms_outside_of_the_grid_are_told_of(tmp_path):
+    positions = np.array([[[1, 1, 1], [5, 5, 5]], [[1, 1, 1], [15, 5, 5.0]]])
+    files = made(MDAnalysis.Universe, tmp_path, positions, [[20, 20, 20, 90, 90, 90]] * 2)
+    with pytest.warns(UserWarning, match="density: 25 % of the atoms lie outside of the grid"):
+        outcome = plain.run(Density(selection="all", grid=1.0), *files)
+    assert outcome["grid"].sum() == 1.5
+
+
+@pytest.mark.parametrize("weights", ["number", "charge"])
+def test_plot_of_a_grid(weights):
+    analysis = Density(selection="name K CL", grid=2.0, weights=weights, charges=["name K = 1", "name CL = -1"])
+    outcome = plain.run(analysis, *sample("nanopore"), stop=3)
+    figure, axes = plt.subplots()
+    analysis.plot(outcome, axes)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("x / Å", "y / Å")
+    plt.close(figure)
+
+
+def test_files(tmp_path):
+    himach.run(Density(grid=3.0), *sample("nanopore"), stop=2, cache="off", out=tmp_path, progress=False)
+    assert {"volume.dx", "grid.npy", "extent.csv", "density.png"} <= {path.name for path in tmp_path.iterdir()}
+    assert gridData.Grid(str(tmp_path / "volume.dx")).grid.shape == np.load(tmp_path / "grid.npy").shape
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"bins": 0}, "density: bins must be greater than 0, not 0"),
+        ({"grid": -1.0}, "density: grid must be greater than 0, not -1"),
+        ({"grid": 0.01}, "density: grid=0.01 makes .* voxels"),
+        ({"selection": "name XYZ"}, "parameter selection: 'name XYZ' selects none"),
+        ({"center": "name XYZ"}, "parameter center: 'name XYZ' selects none"),
+        ({"weights": "charge"}, "density: the topology has no charges"),
+        ({"weights": "charge", "charges": ["name O"]}, "charges: 'name O' is not a selection and its charge"),
+        (
+            {"weights": "charge", "charges": ["name K = 1"]},
+            "charges say nothing of 966 selected atoms, such as O of HOH",
+        ),
+        ({"weights": "charge", "charges": ["name QQ = 1"]}, "parameter charges: 'name QQ' selects none"),
+    ],
+)
+def test_bad_parameters(parameters, words):
+    with pytest.raises(himach.UsageError, match=words):
+        plain.run(Density(**parameters), *sample("nanopore"), stop=1)
+
+
+def test_what_the_topology_lacks():
+    with pytest.raises(himach.UsageError, match=r"N of MET 1 has neither the name of an element \(''\) nor the mass"):
+        plain.run(Density(selection="all", weights="electron"), XTC, GRO, stop=1, to_guess=())
+    with pytest.raises(himach.UsageError, match="the topology has no masses"):
+        plain.run(Density(selection="all", weights="mass"), XTC, GRO, stop=1, to_guess=())
+    with pytest.raises(himach.UsageError, match="the trajectory has no box"):
+        plain.run(Density(selection="name CA"), DCD, PSF, stop=1)
+    assert plain.run(Density(selection="name CA", grid=2.0), DCD, PSF, stop=1)["grid"].sum() * 8 == pytest.approx(214)
+
+
+def test_units():
+    assert pytest.approx(1.66053907) == G_CM3  # 1e-24 g in an atomic mass unit

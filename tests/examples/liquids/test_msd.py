@@ -1,0 +1,409 @@
+import functools
+import itertools
+import warnings
+
+import MDAnalysis
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from MDAnalysis.analysis.msd import EinsteinMSD
+from MDAnalysis.lib.distances import minimize_vectors
+from MDAnalysis.lib.mdamath import triclinic_vectors
+from MDAnalysis.transformations import NoJump
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, TPR, XTC
+from support import plain
+
+import himach
+from himach.examples import sample
+from himach.examples.liquids.displacements import (
+    UNIT,
+    block_lags,
+    block_msd,
+    diffusion,
+    limits_of_diffusion,
+    limits_of_msd,
+    unwrap,
+    windowed_msd,
+)
+from himach.examples.liquids.finite_size import yeh_hummer
+from himach.examples.liquids.msd import Msd
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def test_against_mdanalysis():
+    trajectory, topology = sample("nanopore")
+    universe = MDAnalysis.Universe(topology, trajectory)
+    universe.trajectory.add_transformations(NoJump())
+    expected = EinsteinMSD(universe, "name K CL O", fft=False).run().results.timeseries
+    table = plain.run(Msd(selection="name K CL O", tau_max=len(expected) - 1), trajectory, topology)["msd"]
+    assert table["msd"][0] == 0
+    np.testing.assert_allclose(table["msd"][1:], expected[1:], rtol=1e-4)
+    np.testing.assert_allclose(table["tau_ps"], np.arange(len(expected)) * universe.trajectory.dt, rtol=1e-6)
+
+
+def test_shortest_steps_in_a_triclinic_box_that_changes():
+    universe = MDAnalysis.Universe(GRO, XTC)
+    atoms = universe.select_atoms("name OW and resid 1-2000")
+    frames = [(atoms.positions.astype(np.float64), ts.dimensions.copy()) for ts in universe.trajectory]
+    steps = [minimize_vectors(new - old, box) for (old, _), (new, box) in itertools.pairwise(frames)]
+    expected = windowed_msd(np.cumsum([frames[0][0], *steps], axis=0).transpose(1, 0, 2)).mean(axis=0)
+    table = plain.run(Msd(selection="name OW and resid 1-2000", tau_max=len(frames) - 1), XTC, GRO)["msd"]
+    np.testing.assert_allclose(table["msd"], expected, rtol=1e-4)
+
+
+def test_without_unwrapping():
+    universe = MDAnalysis.Universe(PSF, DCD)
+    expected = EinsteinMSD(universe, "name CA", fft=False).run().results.timeseries
+    table = plain.run(Msd(selection="name CA", tau_max=97, unwrap=False), DCD, PSF)["msd"]
+    np.testing.assert_allclose(table["msd"][1:], expected[1:], rtol=1e-4)
+
+
+def wrapped_walk(seed, m=40):
+    """Return a random walk, the same in boxes that breathe, by which it is wrapped at each step, and the boxes."""
+    rng = np.random.default_rng(seed)
+    sides = rng.uniform(10, 20, 3) * rng.uniform(0.98, 1.02, (m, 1))
+    boxes = np.column_stack([sides, np.broadcast_to(rng.choice([90, 75, 110], 3), (m, 3))])
+    vectors = np.array([triclinic_vectors(box, dtype=np.float64) for box in boxes])
+    steps = rng.normal(size=(m, 3))
+    steps /= np.linalg.norm(steps, axis=1)[:, None]
+    steps *= rng.uniform(0, 0.49, (m, 1)) * vectors[:, range(3), range(3)].min(axis=1)[:, None]
+    walk = np.cumsum(steps, axis=0)
+    wrapped = [walk[0]]
+    for step, cell in zip(steps[1:], vectors[1:], strict=True):
+        gone = wrapped[-1] + step
+        wrapped.append(gone - np.floor(gone @ np.linalg.inv(cell)) @ cell)
+    return walk, np.array(wrapped), boxes
+
+
+@given(seeds)
+def test_unwrap_finds_the_walk(seed):
+    walk, wrapped, boxes = wrapped_walk(seed)
+    np.testing.assert_allclose(unwrap(wrapped, boxes), walk, atol=1e-9)
+
+
+@given(seeds)
+def test_unwrap_leaves_a_whole_path_alone(seed):
+    walk, _, boxes = wrapped_walk(seed)
+    np.testing.assert_allclose(unwrap(walk, boxes), walk, atol=1e-9)
+
+
+def test_diffusion_at_constant_pressure():
+    """Brownian particles: 0.23 Å²/ps, a cubic box of 30 Å that fluctuates by 0.1 Å, a frame each 10 ps."""
+    rng = np.random.default_rng(1)
+    m, n = 20_000, 10
+    sides = rng.normal(30, 0.1, m)
+    steps = rng.normal(0, np.sqrt(2 * 0.23 * 10), (n, m, 3))
+    wrapped = np.empty_like(steps)
+    at = np.full((n, 3), 15.0)
+    for i, side in enumerate(sides):
+        at = wrapped[:, i] = (at + steps[:, i]) % side
+    boxes = np.column_stack([sides, sides, sides, *np.full((3, m), 90.0)])
+    found = windowed_msd(unwrap(wrapped, boxes)).mean(axis=0)
+    np.testing.assert_allclose(found, windowed_msd(np.cumsum(steps, axis=1)).mean(axis=0), rtol=0.02)
+    assert found[1] == pytest.approx(6 * 0.23 * 10, rel=0.02)
+
+
+def test_a_path_that_others_unwrapped_in_a_box_that_changes_is_warned_of():
+    walk, _, boxes = wrapped_walk(1)
+    msd = Msd(selection="all", unwrap=False)
+    with pytest.warns(UserWarning, match="the box changes"):
+        msd.paths(walk, boxes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        msd.paths(walk, np.broadcast_to(boxes[0], boxes.shape))
+
+
+@settings(max_examples=50)
+@given(seeds, st.integers(1, 30))
+def test_windowed_msd_is_the_mean_over_origins(seed, m):
+    positions = np.random.default_rng(seed).normal(50, 10, (m, 3))
+    expected = [np.mean(((positions[tau:] - positions[: m - tau]) ** 2).sum(axis=1)) for tau in range(m)]
+    np.testing.assert_allclose(windowed_msd(positions), expected, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seeds, st.integers(64, 300), st.integers(1, 40), st.integers(1, 3))
+def test_blocks_of_windows_beside_windows_one_by_one(seed, m, n_lags, n):
+    paths = np.random.default_rng(seed).normal(50, 10, (n, m, 3)).cumsum(axis=1)
+    n_blocks, n_lags = block_lags(m, n_lags)
+    length = (m - n_lags + 1) // n_blocks
+    expected = [
+        [
+            sum(((path[t + lag] - path[t]) ** 2).sum() for path in paths for t in range(b * length, (b + 1) * length))
+            for lag in range(n_lags)
+        ]
+        for b in range(n_blocks)
+    ]
+    found = block_msd(paths, n_blocks, n_lags, n)
+    np.testing.assert_allclose(found * UNIT * n, np.array(expected) / length, rtol=1e-9, atol=1e-9)
+    assert (found == sum(block_msd(path[np.newaxis], n_blocks, n_lags, n) for path in paths)).all()
+    assert length > 0
+    assert (n_blocks * length + n_lags - 1 <= m) and n_lags <= max(1, m // 8)
+
+
+@pytest.mark.parametrize("m", [*range(1, 70), 127, 128, 129, 511, 512, 513])
+def test_blocks_have_windows_whatever_the_lags(m):
+    for lags in range(1, 70):
+        n_blocks, n_lags = block_lags(m, lags)
+        if n_blocks:
+            assert (m - n_lags + 1) // n_blocks > 0
+            found = block_msd(np.arange(3.0 * m).reshape(1, m, 3), n_blocks, n_lags, 1) * UNIT
+            np.testing.assert_allclose(found, np.broadcast_to(27.0 * np.arange(n_lags) ** 2, found.shape), atol=1e-6)
+
+
+def test_displacements_as_of_a_gas_do_not_overflow():
+    m = 100
+    path = 2e3 / np.sqrt(3) * np.arange(m)[:, np.newaxis] / m * np.ones(3)
+    sums = sum(block_msd(path[np.newaxis] * 1.0, 32, 5, 1_000_000) for _ in range(3))
+    np.testing.assert_allclose(sums[0] * UNIT * 1e6 / 3, (20.0 * np.arange(5)) ** 2, rtol=1e-5)
+
+
+def test_two_frames_have_a_table_of_diffusion():
+    result = himach.run(Msd(selection="name K", tau_max=1), *sample("nanopore"), stop=2, cache="off", progress=False)
+    assert np.isnan(result["diffusion"]["d_cm2_s"][0])
+    assert list(result["diffusion"]) == ["from_ps", "to_ps", "d_cm2_s", "d_cm2_s_low", "d_cm2_s_high"]
+    result.plot()
+
+
+def test_diffusion_and_bands_of_brownian_particles():
+    """Of 40 runs of 1,000 frames: the truth is outside of some intervals, and inside of most."""
+    rng = np.random.default_rng(4)
+    m, n_lags, n, tau = 1000, 101, 5, 2.0 * np.arange(101)
+    fitted = slice(10, 91)
+    inside, d_inside = np.zeros(n_lags), 0
+    for _ in range(40):
+        paths = np.cumsum(rng.normal(0, np.sqrt(2 * 0.23 * 2.0), (n, m, 3)), axis=1)
+        of_block = block_msd(paths, *block_lags(m, n_lags), n) * UNIT
+        msd = windowed_msd(paths)[:, :n_lags].mean(axis=0)
+        band = limits_of_msd(msd, of_block, 0.95)
+        inside += (band.low <= 6 * 0.23 * tau) & (6 * 0.23 * tau <= band.high)
+        d = diffusion(tau[fitted], msd[fitted])
+        found = limits_of_diffusion(d, tau[fitted], of_block[:, fitted], 0.95)
+        assert found.low < d < found.high
+        d_inside += found.low <= 0.23e-4 <= found.high
+    assert (inside >= 34).all()
+    assert 34 <= d_inside < 40
+
+
+def test_diffusion_is_that_of_the_lags_that_are_fitted():
+    table = plain.run(Msd(selection="name K CL", tau_max=10, fit="0.4-1.2"), *sample("nanopore"))
+    msd, found = table["msd"], table["diffusion"]
+    some = slice(2, 7)
+    slope = np.polyfit(msd["tau_ps"][some], msd["msd"][some], 1)[0]
+    assert found["d_cm2_s"][0] == pytest.approx(slope / 6 * 1e-4, rel=1e-9)
+    np.testing.assert_allclose([found["from_ps"][0], found["to_ps"][0]], [0.4, 1.2], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fit", "told"), [("10", "give two lags"), ("a-b", "give two lags"), ("90-95", "reach from 0 to")]
+)
+def test_lags_that_cannot_be_fitted_are_refused(fit, told):
+    with pytest.raises(himach.UsageError, match=f"fit '{fit}'.*{told}"):
+        plain.run(Msd(selection="name K", tau_max=10, fit=fit), *sample("nanopore"))
+
+
+def test_lags_too_long_for_the_trajectory_have_no_interval():
+    result = himach.run(Msd(selection="name K CL", tau_max=40), *sample("nanopore"), cache="off", progress=False)
+    table, uncertainty = result["msd"], result.record["uncertainty"]
+    known = np.isfinite(table["msd_low"])
+    assert known[:5].all() and not known[150 // 8 :].any()
+    assert np.isnan(result["diffusion"]["d_cm2_s_low"][0])
+    assert uncertainty["diffusion"]["blocks"] == 0
+
+
+@settings(max_examples=50)
+@given(seeds, st.integers(1, 30), st.integers(1, 9))
+def test_many_paths_at_once_give_the_same_bits(seed, m, n):
+    walks = [wrapped_walk(seed + i, m)[1] for i in range(n)]
+    boxes = wrapped_walk(seed, m)[2]
+    many = windowed_msd(unwrap(np.array(walks), boxes))
+    assert many.tobytes() == np.array([windowed_msd(unwrap(walk, boxes)) for walk in walks]).tobytes()
+
+
+@pytest.mark.parametrize("start", [0, 9])
+def test_reduced_many_at_a_time(start):
+    analysis = Msd(selection="name OW and resid 1-2000", tau_max=9 - start)
+    table = himach.run(analysis, XTC, GRO, start=start, cache="off", progress=False).outcome["msd"]
+    if start == 0:
+        expected = plain.run(Msd(selection=analysis.selection, tau_max=9), XTC, GRO)["msd"]
+        assert table["msd"].tobytes() == expected["msd"].tobytes()
+    assert table["msd"][0] == 0
+
+
+def test_no_box_to_unwrap_by():
+    with pytest.raises(himach.UsageError, match="unwrap=False"):
+        plain.run(Msd(selection="name CA"), DCD, PSF)
+
+
+def test_empty_selection():
+    with pytest.raises(himach.UsageError, match="parameter selection"):
+        plain.run(Msd(unwrap=False), DCD, PSF)
+
+
+def test_both_axes_are_logarithmic_on_request():
+    result = himach.run(Msd(selection="name K", loglog=True), *sample("nanopore"), cache="off")
+    (axes,) = result.plot().axes
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    path, diffusion, _ = (line.get_xydata() for line in axes.lines)
+    np.testing.assert_array_equal(path[:, 1], result["msd"]["msd"][1:])
+    np.testing.assert_allclose(diffusion[:, 1] / diffusion[:, 0], path[-1, 1] / path[-1, 0])
+    assert axes.get_legend().get_texts()[0].get_text() == "slope 1: diffusion"
+
+
+#: What `gmx msd -trestart 2 -beginfit 4 -endfit 30` (2022.5) finds of the water of the nanopore, its frames 2 ps apart:
+#: with `-sel "name O"` alone, `-lateral z` or `-type z`; with `-mol -sel all`. MSD of 1, 2 and 15 frames in nm², D.
+GMX = {
+    "oxygens": ({}, [0.00626634, 0.0129449, 0.0777063], 0.4128),
+    "molecules": ({"selection": "resname HOH", "molecules": True}, [0.00616361, 0.0127938, 0.0772895], 0.4112),
+    "lateral": ({"directions": "xy"}, [0.00417917, 0.00873296, 0.0539449], 0.4326),
+    "along the pore": ({"directions": "z"}, [0.00208717, 0.00421198, 0.0237614], 0.3732),
+}
+
+
+@pytest.mark.parametrize(("parameters", "msd", "d"), GMX.values(), ids=GMX)
+def test_against_gromacs(parameters, msd, d):
+    found = himach.run(
+        Msd(tau_max=17, fit="0.4-3", **parameters), *sample("nanopore"), cache="off", progress=False
+    ).outcome
+    np.testing.assert_allclose(found["msd"]["msd"][[1, 2, 15]], np.array(msd) * 100, rtol=1e-5)
+    assert found["diffusion"]["d_cm2_s"][0] == pytest.approx(10 * d * 1e-5, abs=0.0005 * 1e-5)
+
+
+@pytest.mark.parametrize("directions", ["xy", "xz", "yz", "x", "y", "z"])
+def test_directions_against_mdanalysis(directions):
+    trajectory, topology = sample("nanopore")
+    universe = MDAnalysis.Universe(topology, trajectory)
+    universe.trajectory.add_transformations(NoJump())
+    expected = EinsteinMSD(universe, "name K", msd_type=directions, fft=False).run().results.timeseries
+    msd = Msd(selection="name K", tau_max=20, directions=directions)
+    found = plain.run(msd, trajectory, topology)
+    np.testing.assert_allclose(found["msd"]["msd"][1:], expected[1:21], rtol=1e-4)
+    slope = np.polyfit(found["msd"]["tau_ps"][2:19], found["msd"]["msd"][2:19], 1)[0]
+    assert found["diffusion"]["d_cm2_s"][0] == pytest.approx(slope / (2 * len(directions)) * 1e-4, rel=1e-9)
+
+
+def test_molecules_by_bonds_of_the_topology():
+    """The protein and water as wholes, in a box that changes, beside centres that are followed one by one."""
+    universe = MDAnalysis.Universe(TPR, XTC)
+    selection = "protein or (resname SOL and resid 300-330)"
+    protein = universe.select_atoms("protein")
+    water = universe.select_atoms(selection).residues[protein.n_residues :]
+    centers = []
+    for _ in universe.trajectory:
+        of_protein = protein.center_of_mass(unwrap=True)
+        centers.append([of_protein])
+        for one in water:
+            oxygen = one.atoms[0].position
+            near = minimize_vectors((one.atoms.positions - oxygen).astype(np.float64), universe.dimensions)
+            centers[-1].append(oxygen + np.average(near, axis=0, weights=one.atoms.masses))
+    boxes = np.array([ts.dimensions.copy() for ts in universe.trajectory])
+    expected = windowed_msd(unwrap(np.array(centers).transpose(1, 0, 2), boxes)).mean(axis=0)
+    table = plain.run(Msd(selection=selection, molecules=True, tau_max=9), XTC, TPR)["msd"]
+    np.testing.assert_allclose(table["msd"][1:], expected[1:], rtol=1e-4)
+
+
+def test_a_molecule_that_is_whole_already():
+    universe = MDAnalysis.Universe(PSF, DCD)
+    path = np.array([universe.atoms.center_of_mass() for _ in universe.trajectory])
+    table = plain.run(Msd(selection="all", molecules=True, unwrap=False, tau_max=97), DCD, PSF)["msd"]
+    np.testing.assert_allclose(table["msd"], windowed_msd(path), rtol=1e-3, atol=1e-6)
+
+
+def test_molecules_are_taken_as_they_are_without_unwrapping(tmp_path):
+    """One whose ends are more than half a box apart, from some frame on."""
+    universe = MDAnalysis.Universe.empty(2, n_residues=1, atom_resindex=[0, 0], trajectory=True)
+    universe.add_TopologyAttr("names", ["C1", "C2"])
+    universe.dimensions = [20, 20, 20, 90, 90, 90]
+    with MDAnalysis.Writer(str(tmp_path / "long.xtc"), 2) as writer:
+        for frame in range(10):
+            universe.trajectory.ts.time = frame
+            universe.atoms.positions = [[1, 2, 3], [8 + frame, 2, 3]]
+            writer.write(universe.atoms)
+    universe.atoms.write(str(tmp_path / "long.gro"))
+    msd = Msd(selection="all", molecules=True, unwrap=False, tau_max=9)
+    table = plain.run(msd, tmp_path / "long.xtc", tmp_path / "long.gro")["msd"]
+    np.testing.assert_allclose(table["msd"], (np.arange(10) / 2) ** 2, atol=0.01)
+
+
+def test_along_one_axis_diffusion_and_its_interval_are_thrice_those_in_space(tmp_path):
+    """Of particles that move along y alone."""
+    universe = MDAnalysis.Universe.empty(9, trajectory=True)
+    universe.add_TopologyAttr("names", ["AR"] * 9)
+    steps = np.random.default_rng(3).normal(0, 1, (300, 9))
+    with MDAnalysis.Writer(str(tmp_path / "walk.dcd"), 9) as writer:
+        for y in np.cumsum(steps, axis=0):
+            universe.atoms.positions = np.column_stack([np.zeros(9), y, np.ones(9)])
+            writer.write(universe.atoms)
+    universe.atoms.write(str(tmp_path / "walk.gro"))
+    run = functools.partial(
+        himach.run, trajectory=tmp_path / "walk.dcd", topology=tmp_path / "walk.gro", cache="off", progress=False
+    )
+    space, along, across = (
+        run(Msd(selection="all", unwrap=False, tau_max=20, directions=directions))["diffusion"]
+        for directions in ("xyz", "y", "xz")
+    )
+    for column in ("d_cm2_s", "d_cm2_s_low", "d_cm2_s_high"):
+        assert np.isfinite(space[column][0])
+        assert along[column][0] == pytest.approx(3 * space[column][0], rel=1e-9)
+    assert across["d_cm2_s"][0] == pytest.approx(0, abs=1e-12)
+
+
+def test_diffusion_in_a_box_without_end():
+    msd = Msd(selection="name O", tau_max=17, fit="1-3", viscosity=0.31, temperature=300)
+    for directions, axes in (("xyz", slice(None)), ("xy", [0, 1]), ("z", [2])):
+        msd.directions = directions
+        result = himach.run(msd, *sample("nanopore"), cache="off", progress=False)
+        found = result["diffusion"]
+        lacks = yeh_hummer(np.diag([30, 30, 46]), 0.31, 300, axes)
+        for end in ("", "_low", "_high"):
+            assert found[f"yeh_hummer_cm2_s{end}"][0] == pytest.approx(found[f"d_cm2_s{end}"][0] + lacks, rel=1e-6)
+        assert abs(lacks) > 1e-6
+    slow = plain.run(msd, *sample("nanopore"))["diffusion"]
+    np.testing.assert_allclose(slow["yeh_hummer_cm2_s"], found["yeh_hummer_cm2_s"], rtol=1e-9)
+    assert "Yeh-Hummer D₀ = " in result.plot().axes[0].get_legend().get_texts()[-1].get_text()
+
+
+def test_a_box_that_changes_counts_by_its_mean():
+    universe = MDAnalysis.Universe(GRO, XTC)
+    mean = np.mean([triclinic_vectors(ts.dimensions, dtype=np.float64) for ts in universe.trajectory], axis=0)
+    msd = Msd(selection="name OW and resid 1-500", tau_max=9, viscosity=0.5, temperature=310)
+    found = himach.run(msd, XTC, GRO, cache="off", progress=False)["diffusion"]
+    lacks = found["yeh_hummer_cm2_s"][0] - found["d_cm2_s"][0]
+    assert lacks == pytest.approx(yeh_hummer(mean, 0.5, 310), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({"viscosity": 0.3}, "viscosity and temperature go together"),
+        ({"temperature": 300.0}, "viscosity and temperature go together"),
+        ({"viscosity": 0.0, "temperature": 300.0}, "viscosity must be greater than 0, not 0"),
+        ({"viscosity": 0.3, "temperature": -1.0}, "temperature must be greater than 0, not -1"),
+    ],
+)
+def test_what_a_liquid_cannot_be(parameters, told):
+    with pytest.raises(himach.UsageError, match=f"msd: {told}"):
+        plain.run(Msd(**parameters), *sample("nanopore"))
+
+
+def test_no_box_that_viscosity_is_for():
+    with pytest.raises(
+        himach.UsageError, match="msd: the trajectory has no box that viscosity is for; leave viscosity"
+    ):
+        plain.run(Msd(selection="name CA", unwrap=False, viscosity=1, temperature=300), DCD, PSF)
+
+
+def test_directions_that_there_are_not():
+    with pytest.raises(himach.UsageError, match="parameter directions: 'zx'"):
+        Msd(directions="zx")
+
+
+def test_the_same_on_three_ranks():
+    msd = Msd(selection="resname HOH", molecules=True, tau_max=17, viscosity=0.3, temperature=300, directions="xy")
+    run = functools.partial(himach.run, msd, *sample("nanopore"), stop=70, cache="off", progress=False)
+    one, three = run(), run(ranks=3)
+    for table in ("msd", "diffusion"):
+        for column in one[table]:
+            assert one[table][column].tobytes() == three[table][column].tobytes()

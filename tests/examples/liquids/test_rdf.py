@@ -1,0 +1,290 @@
+import functools
+import warnings
+from types import SimpleNamespace
+
+import MDAnalysis
+import numpy as np
+import pytest
+from MDAnalysis.analysis.rdf import InterRDF, InterRDF_s
+from MDAnalysis.lib.distances import capped_distance
+from MDAnalysis.lib.mdamath import box_volume, triclinic_vectors
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, TPR, XTC
+from support import plain
+
+import himach
+from himach import uncertainty
+from himach.examples import sample
+from himach.examples.liquids.msd import Msd
+from himach.examples.liquids.rdf import Rdf
+from himach.examples.molecules import numbers_by, points_of
+
+
+@pytest.mark.parametrize(
+    ("topology", "trajectory", "a", "b", "keywords"),
+    [
+        (*reversed(sample("nanopore")), "name K", "name O", {}),
+        (*reversed(sample("nanopore")), "name O", "name O", {"exclusion_block": (1, 1)}),
+        (GRO, XTC, "resname NA+", "name OW", {}),
+    ],
+    ids=["ions and water", "water and water", "triclinic box"],
+)
+def test_against_mdanalysis(topology, trajectory, a, b, keywords):
+    universe = MDAnalysis.Universe(topology, trajectory)
+    a_atoms, b_atoms = universe.select_atoms(a), universe.select_atoms(b)
+    expected = InterRDF(a_atoms, b_atoms, nbins=70, range=(0, 7), **keywords).run(stop=20).results
+    table = plain.run(Rdf(a=a, b=b, r_max=7, bins=70), trajectory, topology, stop=20)["rdf"]
+    np.testing.assert_allclose(table["r"], expected.bins, rtol=1e-12)
+    np.testing.assert_allclose(table["g"], expected.rdf, rtol=1e-12)
+    assert table["g"].max() > 2
+
+
+def test_atoms_of_both_selections_are_not_paired_with_themselves():
+    both = plain.run(Rdf(a="name K CL", b="name K O", r_max=7), *sample("nanopore"), stop=3)["rdf"]
+    assert both["g"][0] == 0
+
+
+@pytest.mark.parametrize(("r_max", "bins"), [(10.0, 100), (9.9, 99), (7.7, 77), (3.3, 11)])
+def test_middles_of_bins_have_no_digits_of_rounding(r_max, bins):
+    r = plain.run(Rdf(a="name K", b="name CL", r_max=r_max, bins=bins), *sample("nanopore"), stop=1)["rdf"]["r"]
+    assert max(len(repr(one)) for one in r.tolist()) <= 5
+    np.testing.assert_allclose(r, (np.arange(bins) + 0.5) * r_max / bins, rtol=1e-14)
+
+
+def test_combined_in_any_grouping():
+    class Uncombined(Rdf):
+        combine = himach.Analysis.combine
+
+    one = plain.run(Rdf(a="name K"), *sample("nanopore"), stop=10)["rdf"]
+    other = plain.run(Uncombined(a="name K"), *sample("nanopore"), stop=10)["rdf"]
+    np.testing.assert_array_equal(one["g"], other["g"])
+
+
+def test_without_box():
+    with pytest.raises(himach.UsageError, match="no box"):
+        plain.run(Rdf(a="name CA", b="name CA"), DCD, PSF)
+
+
+def test_an_atom_and_itself_are_refused():
+    with pytest.raises(himach.UsageError, match=r"a and b are one atom, the same .'index 0', 'index 0'."):
+        plain.run(Rdf(a="index 0", b="index 0"), *sample("nanopore"))
+    plain.run(Rdf(a="index 0", b="index 0 1"), *sample("nanopore"), stop=2)
+
+
+@pytest.mark.parametrize("analysis", [Rdf(), Msd(tau_max=1)], ids=["rdf", "msd"])
+def test_a_frame_without_a_box_is_named(analysis, tmp_path):
+    trajectory, topology = sample("nanopore")
+    universe = MDAnalysis.Universe(topology, trajectory)
+    with MDAnalysis.Writer(str(tmp_path / "some.trr"), len(universe.atoms)) as writer:
+        for ts in universe.trajectory[:4]:
+            ts.dimensions = None if ts.frame == 2 else ts.dimensions
+            writer.write(universe.atoms)
+    with pytest.raises(himach.AnalysisError, match=r"map\(\) failed at frame 2 .*the frame has no box"):
+        himach.run(analysis, tmp_path / "some.trr", topology, cache="off", progress=False)
+
+
+@pytest.mark.parametrize(("trajectory", "topology"), [sample("nanopore"), (XTC, GRO)], ids=["orthogonal", "triclinic"])
+def test_beyond_half_the_box_is_warned_of(trajectory, topology):
+    universe = MDAnalysis.Universe(topology, trajectory)
+    half = np.inf
+    for _ in universe.trajectory[:3]:
+        a, b, c = triclinic_vectors(universe.dimensions).astype(float)
+        volume = np.linalg.det([a, b, c])
+        across = [volume / np.linalg.norm(np.cross(*sides)) for sides in ((a, b), (a, c), (b, c))]
+        half = min(half, 0.5 * min(across))
+    ions = {"a": "name K NA+ NA", "b": "name K NA+ NA"}
+    run = functools.partial(himach.run, trajectory=trajectory, topology=topology, cache="off", progress=False, stop=3)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="rdf")
+        run(Rdf(r_max=0.9999 * half, bins=5, **ions))
+    with pytest.warns(UserWarning, match=rf"rdf: r_max=.* half the least width of the box, {half:.4g} Å; beyond"):
+        run(Rdf(r_max=1.0001 * half, bins=5, **ions))
+
+
+@pytest.mark.parametrize("parameter", ["a", "b"])
+def test_empty_selections(parameter):
+    with pytest.raises(himach.UsageError, match=f"parameter {parameter}: 'name XYZ' selects none"):
+        plain.run(Rdf(**{parameter: "name XYZ"}), *sample("nanopore"))
+
+
+#: What `gmx rdf -bin 0.01 -rmax 0.8 -cn` (2022.5) finds of the water of the nanopore: `-ref "name O"` with the same as
+#: `-sel`, with "name H1 H2", and with `-excl` too; and of `-selrpos whole_mol_com -seltype whole_mol_com`. How many are
+#: within 1, 2.7, 2.8, 3.5 and 7.9 Å; g at 2.7, 2.8, 3.5 and 7.9 Å; all pairs over those that count.
+GMX = {
+    "oxygens": (
+        {"a": "resname HOH and name O", "b": "resname HOH and name O"},
+        ([0, 0.493, 1.203, 4.580, 55.117], [2.750, 3.264, 1.135, 1.114], 966 / 965),
+    ),
+    "hydrogens": (
+        {"a": "resname HOH and name O", "b": "name H1 H2"},
+        ([2, 4.019, 4.322, 10.598, 111.991], [0.577, 0.811, 1.566, 1.122], 1),
+    ),
+    "hydrogens of others": (
+        {"a": "resname HOH and name O", "b": "name H1 H2", "exclude": "same-molecule"},
+        ([0, 2.019, 2.322, 8.598, 109.991], [0.577, 0.811, 1.566, 1.122], 966 / 965),
+    ),
+    "molecules": (
+        {"a": "resname HOH", "b": "resname HOH", "by": "molecule"},
+        ([0, 0.462, 1.180, 4.595, 55.117], [2.729, 3.321, 1.132, 1.113], 966 / 965),
+    ),
+}
+
+
+@pytest.mark.parametrize(("parameters", "expected"), GMX.values(), ids=GMX)
+def test_against_gromacs(parameters, expected):
+    within, g, pairs = expected
+    found = himach.run(Rdf(r_max=8, bins=160, **parameters), *sample("nanopore"), cache="off", progress=False).outcome
+    numbers = found["coordination"]
+    at = np.searchsorted(numbers["r"], np.array([1, 2.7, 2.8, 3.5, 7.9]) - 0.01)
+    np.testing.assert_allclose(numbers["r"][at], [1, 2.7, 2.8, 3.5, 7.9], rtol=1e-14)
+    np.testing.assert_allclose(numbers["n"][at], within, atol=0.00051)
+    shells = np.diff(np.linspace(0, 8, 161) ** 3)  # its bins reach to both sides of r
+    counts = found["rdf"]["g"] * shells
+    both = (counts[1:-1:2] + counts[2::2]) / (shells[1:-1:2] + shells[2::2])
+    np.testing.assert_allclose(both[(at[1:] - 1) // 2], np.array(g) * pairs, atol=0.00055)
+
+
+def test_coordination_against_mdanalysis():
+    trajectory, topology = sample("nanopore")
+    universe = MDAnalysis.Universe(topology, trajectory)
+    a, b = universe.select_atoms("name K"), universe.select_atoms("name O and resid 1-300")
+    sites = InterRDF_s(universe, [[a, b]], nbins=40, range=(0, 8)).run(stop=10)
+    expected = sites.get_cdf()[0].sum(axis=(0, 1)) / len(a)
+    found = plain.run(Rdf(a="name K", b="name O and resid 1-300", r_max=8, bins=40), trajectory, topology, stop=10)[
+        "coordination"
+    ]
+    np.testing.assert_allclose(found["n"], expected, rtol=1e-12)
+    np.testing.assert_allclose(found["r"], sites.results.edges[1:], rtol=1e-12)
+
+
+def test_atoms_of_one_residue_against_mdanalysis():
+    """It leaves out such pairs, but not from the density."""
+    trajectory, topology = sample("nanopore")
+    universe = MDAnalysis.Universe(topology, trajectory)
+    water = universe.select_atoms("resname HOH and name O"), universe.select_atoms("name H1 H2")
+    expected = InterRDF(*water, nbins=70, range=(0, 7), exclude_same="residue").run(stop=5).results
+    keywords = {"a": "resname HOH and name O", "b": "name H1 H2", "r_max": 7, "bins": 70}
+    found = plain.run(Rdf(**keywords, exclude="same-residue"), trajectory, topology, stop=5)
+    n_a, n_b = map(len, water)
+    np.testing.assert_allclose(found["rdf"]["g"], expected.rdf * n_a * n_b / (n_a * n_b - n_b), rtol=1e-12)
+    np.testing.assert_allclose(found["coordination"]["n"], np.cumsum(expected.count) / 5 / n_a, rtol=1e-12)
+    every = plain.run(Rdf(**keywords), trajectory, topology, stop=5)
+    np.testing.assert_allclose(every["coordination"]["n"][-1] - found["coordination"]["n"][-1], 2)
+
+
+SELECTIONS = {
+    "water": "resname SOL and resid 300-500",
+    "oxygens": "name OW and resid 400-900",
+    "hydrogens": "name HW1 HW2 and resid 400-700",
+    "protein": "protein and resid 1-60",
+    "side": "protein and not name N CA C O and resid 50-100",
+    "some": "resname SOL NA+ or (protein and resid 55-70)",
+}
+
+
+@pytest.fixture(scope="module")
+def solvated():
+    """A part of a protein in some water, two frames in a skewed box, with bonds."""
+    universe = MDAnalysis.Universe(TPR, XTC)
+    some = universe.select_atoms("protein and resid 1-110 or (resname SOL and resid 300-900) or resname NA+")
+    small = MDAnalysis.Merge(some)
+    frames = [(some.positions.copy(), ts.dimensions.copy()) for ts in universe.trajectory[3:5]]
+    positions, boxes = map(np.array, zip(*frames, strict=True))
+    return small.load_new(positions, dimensions=boxes)
+
+
+@pytest.mark.parametrize("by", ["atom", "residue", "molecule"])
+@pytest.mark.parametrize("exclude", ["none", "same-residue", "same-molecule"])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [("water", "water"), ("oxygens", "hydrogens"), ("water", "hydrogens"), ("protein", "some"), ("protein", "side")],
+)
+def test_every_way_to_count_beside_pairs_one_by_one(solvated, a, b, by, exclude):
+    rdf = Rdf(a=SELECTIONS[a], b=SELECTIONS[b], by=by, exclude=exclude, r_max=9, bins=30)
+    rdf.frames = range(2)
+    if (a, b) == ("protein", "side") and "molecule" in (by, exclude.removeprefix("same-")):
+        with pytest.raises(himach.UsageError, match="a and b are one molecule, the same"):
+            rdf.setup(solvated)
+        return
+    rdf.setup(solvated)
+    rows = []
+    for ts in solvated.trajectory:
+        rows += [pairs.values[0] for pairs in rdf.map(plain.make_frame(solvated, ts, ts.frame)) if pairs.keys[0] == 0]
+    found = rdf.finish({0: uncertainty.add_blocks(rows), 1: 99})
+    molecules = numbers_by(solvated, rdf, "molecule")
+    numbers = {"atom": solvated.atoms.ix, "residue": solvated.atoms.resindices, "molecule": molecules}
+    same = {by, by if exclude == "none" else exclude.removeprefix("same-")}
+    sides = [points_of(solvated.select_atoms(selection), rdf, by) for selection in (rdf.a, rdf.b)]
+    firsts = [[np.flatnonzero(numbers[by] == k)[0] for k in side.numbers] for side in sides]
+    pairs_wanted = np.all([numbers[one][firsts[0]][:, None] != numbers[one][firsts[1]] for one in same], axis=0)
+    counts = np.zeros(30, int)
+    for ts in solvated.trajectory:
+        at = [side.of(SimpleNamespace(positions=ts.positions, box=ts.dimensions)).astype("f") for side in sides]
+        pairs, distances = capped_distance(*at, 9, box=ts.dimensions)
+        counts += np.histogram(distances[pairs_wanted[tuple(pairs.T)]], 30, (0, 9))[0]
+    assert counts.sum() > 2
+    np.testing.assert_allclose(found["coordination"]["n"], np.cumsum(counts) / 2 / len(firsts[0]), rtol=1e-12)
+    shells = 4 / 3 * np.pi * np.diff(np.linspace(0, 9, 31) ** 3)
+    volume = np.mean([box_volume(ts.dimensions) for ts in solvated.trajectory])
+    expected = counts / (2 * pairs_wanted.sum() / volume * shells)
+    np.testing.assert_allclose(found["rdf"]["g"], expected, rtol=1e-6)
+
+
+def test_what_is_one_and_the_same_is_refused():
+    nanopore = sample("nanopore")
+    for keywords, told in (
+        ({"by": "residue"}, "residue"),
+        ({"exclude": "same-residue"}, "residue"),
+        ({"by": "molecule"}, "molecule"),
+        ({"exclude": "same-molecule"}, "molecule"),
+    ):
+        with pytest.raises(himach.UsageError, match=f"a and b are one {told}, the same"):
+            plain.run(Rdf(a="resname HOH and resid 50", b="resname HOH and resid 50 and name O", **keywords), *nanopore)
+    plain.run(Rdf(a="resname HOH and resid 50", b="resname HOH and resid 50"), *nanopore, stop=2)
+
+
+def test_a_topology_without_bonds_is_said():
+    with pytest.warns(UserWarning, match="rdf: the topology has no bonds, so each residue is a molecule"):
+        plain.run(Rdf(by="molecule", r_max=3), *sample("nanopore"), stop=2)
+
+
+@pytest.mark.parametrize(("parameter", "value"), [("by", "segment"), ("exclude", "residue")])
+def test_ways_to_count_that_there_are_not(parameter, value):
+    with pytest.raises(himach.UsageError, match=f"parameter {parameter}: '{value}'"):
+        Rdf(**{parameter: value})
+
+
+def test_the_same_on_three_ranks_with_limits():
+    rdf = Rdf(a="resname HOH", b="name K CL or resname HOH", by="residue", r_max=8)
+    run = functools.partial(himach.run, rdf, *sample("nanopore"), stop=70, cache="off", progress=False)
+    one, three = run(), run(ranks=3)
+    for table in ("rdf", "coordination"):
+        for column in one[table]:
+            assert one[table][column].tobytes() == three[table][column].tobytes()
+    table = one["coordination"]
+    seen = np.isfinite(table["n_low"])
+    assert seen.all() and (table["n_low"] <= table["n"]).all() and (table["n"] <= table["n_high"]).all()
+    assert (table["n_high"][:10] > 0).all()  # nothing was seen so near, and that much there may be
+    assert (np.diff(table["n"]) >= 0).all()
+
+
+def test_limits_contain_the_coordination_of_an_ideal_gas():
+    """Of 40 runs of 200 frames of 30 atoms that know nothing of each other: how many have the truth within limits."""
+    rng, side, n = np.random.default_rng(2), 20.0, 30
+    inside = np.zeros(8)
+    rdf = Rdf(r_max=8, bins=8)
+    rdf.frames = range(200)
+    rdf.around = rdf.found = SimpleNamespace(numbers=np.arange(n), of=lambda frame: frame.positions)
+    rdf.groups, rdf.equal, rdf.n_excluded = [None, None], True, n
+    box = np.array([side, side, side, 90, 90, 90], np.float32)
+    for _ in range(40):
+        rows = []
+        for number in range(200):
+            frame = SimpleNamespace(number=number, box=box, positions=(side * rng.random((n, 3))).astype(np.float32))
+            rows += [pairs.values for pairs in rdf.map(frame) if pairs.keys[0] == 0]
+        results = {0: uncertainty.add_blocks(np.concatenate(rows)), 1: side}
+        table = rdf.finish(results)["coordination"]
+        found = table.estimates["n"](0.95)
+        truth = (n - 1) * 4 / 3 * np.pi * table["r"] ** 3 / side**3
+        inside += (found.low <= truth) & (truth <= found.high)
+    assert (inside >= 34).all()
+    assert (inside[2:] < 40).any()

@@ -1,0 +1,195 @@
+"""Clusters beside those of plain loops, and beside those of `gmx cluster`."""
+
+import io
+
+import MDAnalysis
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from MDAnalysis.analysis import align, rms
+from MDAnalysisTests.datafiles import DCD, PSF
+from support import plain
+
+import himach
+from himach.examples import sample
+from himach.examples.structure import gromos
+from himach.examples.structure.clusters import Clusters
+
+#: gmx cluster -method gromos -cutoff 0.25, and 0.1, of C-alpha atoms of PSF and DCD, as an XTC: what -clid tells.
+GMX = {
+    2.5: 29 * "2" + 69 * "1",
+    1.0: "8" + 14 * "4" + 5 * "6" + 18 * "2" + 10 * "5" + 17 * "3" + 3 * "7" + 30 * "1",
+}
+
+
+class Small(Clusters):
+    """In blocks of eight frames."""
+
+    sizes = (8, 5)
+
+
+def deviations(universe, selection):
+    """Return the deviation of each two frames, one by one, as MDAnalysis has them."""
+    frames = np.array([universe.select_atoms(selection).positions for _ in universe.trajectory], np.float64)
+    return np.array([[rms.rmsd(a, b, center=True, superposition=True) for b in frames] for a in frames])
+
+
+def slow(near):
+    """Cluster by lists."""
+    pool, cluster, centers = set(range(len(near))), np.zeros(len(near), int), []
+    while pool:
+        center = max(sorted(pool), key=lambda i: sum(near[i][j] for j in pool))
+        members = [j for j in pool if near[center][j]]
+        centers.append(center)
+        cluster[members] = len(centers)
+        pool -= set(members)
+    return cluster, centers
+
+
+def packed(near):
+    return np.packbits(near, axis=1, bitorder="little")
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.floats(0, 1))
+def test_gromos_is_that_of_lists(seed, n, density):
+    near = np.random.default_rng(seed).random((n, n)) < density
+    near = near | near.T | np.eye(n, dtype=bool)
+    cluster, centers = gromos.gromos(packed(near))
+    expected, expected_centers = slow(near)
+    assert cluster.tolist() == expected.tolist()
+    assert centers.tolist() == expected_centers
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 24))
+def test_tiles_are_put_together(seed, blocks, last):
+    begins = np.array([*range(0, 16 * blocks, 16), 16 * (blocks - 1) + min(last, 16)])
+    near = np.random.default_rng(seed).random((begins[-1], begins[-1])) < 0.5
+    near = np.triu(near) | np.triu(near).T
+    tiles = {
+        (i, j): packed(near[begins[i] : begins[i + 1], begins[j] : begins[j + 1]])
+        for i in range(blocks)
+        for j in range(i, blocks)
+    }
+    np.testing.assert_array_equal(gromos.assembled(tiles, begins), packed(near))
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "step", "cutoff"), [(None, None, None, 2.0), (5, 60, 3, 1.0), (80, 20, -1, 1.0), (3, 4, 1, 1.0)]
+)
+def test_against_loops(start, stop, step, cutoff):
+    universe = MDAnalysis.Universe(PSF, DCD)
+    numbers = sorted(range(98)[start:stop:step])
+    near = deviations(universe, "name CA")[np.ix_(numbers, numbers)] <= cutoff
+    cluster, centers = slow(near)
+    # The plain runner gives series as the selection has them, the engine in the order of frames.
+    run = plain.run if step != -1 else himach.run
+    found = run(Small(selection="name CA", cutoff=cutoff), DCD, PSF, start=start, stop=stop, step=step)
+    found = getattr(found, "outcome", found)
+    assert found["membership"]["cluster"].tolist() == cluster.tolist()
+    assert found["clusters"]["center_frame"].tolist() == [numbers[center] for center in centers]
+    assert found["clusters"]["size"].tolist() == np.bincount(cluster)[1:].tolist()
+    assert found["clusters"]["cluster"].tolist() == list(range(1, len(centers) + 1))
+
+
+@pytest.mark.parametrize("cutoff", GMX)
+def test_gmx_takes_another_frame_where_several_have_as_many_neighbours(tmp_path, cutoff):
+    atoms = MDAnalysis.Universe(PSF, DCD).select_atoms("name CA")
+    atoms.write(tmp_path / "ca.pdb")
+    atoms.write(tmp_path / "ca.xtc", frames="all")
+    universe = MDAnalysis.Universe(tmp_path / "ca.pdb", tmp_path / "ca.xtc")
+    near = deviations(universe, "all") <= cutoff
+    given = np.array([int(cluster) for cluster in GMX[cutoff]])
+    files = tmp_path / "ca.xtc", tmp_path / "ca.pdb"
+    found = plain.run(Small(selection="all", cutoff=cutoff), *files)["membership"]["cluster"]
+    assert (found == given).all() == (cutoff == 2.5)
+    pool = np.ones(98, bool)
+    for cluster in range(1, given.max() + 1):
+        counts = np.where(pool, (near & pool).sum(axis=1), 0)
+        tied = np.flatnonzero(counts == counts.max())
+        assert any(((given == cluster) == (near[center] & pool)).all() for center in tied)
+        pool &= given != cluster
+    assert not pool.any()
+
+
+def test_any_ranks_and_order_have_the_same_bytes(tmp_path):
+    one = himach.run(Small(selection="name CA", cutoff=1.0), DCD, PSF, cache="off", out=tmp_path / "1")
+    three = himach.run(Small(selection="name CA", cutoff=1.0), DCD, PSF, cache="off", out=tmp_path / "3", ranks=3)
+    assert three.record["ranks"] == 3
+    for name in one.record["files"]:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "3" / name).read_bytes()
+    whole = himach.run(Clusters(selection="name CA", cutoff=1.0), DCD, PSF, cache="off")
+    assert [str(one[name]) for name in one] == [str(whole[name]) for name in whole]
+
+
+def test_a_trajectory_that_has_grown_costs_what_is_new(tmp_path):
+    himach.run(Small(selection="name CA", cutoff=1.0), DCD, PSF, cache="off", pairs=tmp_path, stop=50)
+    grown = himach.run(Small(selection="name CA", cutoff=1.0), DCD, PSF, cache="off", pairs=tmp_path)
+    assert grown.record["reused"]["frames"] == 50
+    anew = himach.run(Small(selection="name CA", cutoff=1.0), DCD, PSF, cache="off")
+    assert [str(grown[name]) for name in grown] == [str(anew[name]) for name in anew]
+
+
+def test_fit_lays_frames_over_the_first():
+    core = "name CA and resid 1:29 60:121 160:214"
+    lid = "name CA and resid 122:159"
+    universe = MDAnalysis.Universe(PSF, DCD)
+    reference = MDAnalysis.Universe(PSF, DCD)
+    align.AlignTraj(universe, reference, select=core, in_memory=True).run()
+    lids = np.array([universe.select_atoms(lid).positions for _ in universe.trajectory], np.float64)
+    apart = np.sqrt(((lids[:, np.newaxis] - lids) ** 2).sum(axis=3).mean(axis=2))
+    assert np.abs(apart - 3).min() > 1e-4
+    expected, _ = slow(apart <= 3)
+    found = plain.run(Small(selection=lid, fit=core, cutoff=3.0), DCD, PSF)["membership"]["cluster"]
+    assert found.tolist() == expected.tolist()
+    as_it_is = plain.run(Small(selection=lid, fit="none", cutoff=3.0), DCD, PSF)["membership"]["cluster"]
+    assert as_it_is.tolist() != expected.tolist()
+
+
+def test_centers_are_written_and_lie_over_the_first(tmp_path):
+    result = himach.run(Clusters(selection="name CA", cutoff=1.5, centers=3), DCD, PSF, cache="off", out=tmp_path)
+    assert len(result["clusters"]["size"]) == 4
+    assert sorted(path.name for path in tmp_path.glob("*.pdb")) == ["center_1.pdb", "center_2.pdb", "center_3.pdb"]
+    universe = MDAnalysis.Universe(PSF, DCD)
+    selected = universe.select_atoms("name CA")
+    first = MDAnalysis.Universe(tmp_path / "center_1.pdb").atoms
+    for number in (1, 2, 3):
+        center = MDAnalysis.Universe(tmp_path / f"center_{number}.pdb").atoms
+        assert center.names.tolist() == selected.names.tolist()
+        assert center.resids.tolist() == selected.resids.tolist()
+        assert center.resnames.tolist() == selected.resnames.tolist()
+        universe.trajectory[result["clusters"]["center_frame"][number - 1]]
+        assert rms.rmsd(center.positions, selected.positions, superposition=True) < 2e-3
+        least = rms.rmsd(center.positions, first.positions, superposition=True)
+        assert rms.rmsd(center.positions, first.positions) == pytest.approx(least, abs=2e-3)
+    again = MDAnalysis.Universe(io.StringIO(result["center_2"].text), format="PDB")
+    assert (again.atoms.positions == MDAnalysis.Universe(tmp_path / "center_2.pdb").atoms.positions).all()
+
+
+def test_sizes_have_limits():
+    result = himach.run(Clusters(cutoff=1.0), *sample("villin"), cache="off")
+    table = result["clusters"]
+    assert list(table) == ["cluster", "size", "size_low", "size_high", "center_frame"]
+    assert len(table["size"]) > 1
+    assert ((table["size_low"] < table["size"]) & (table["size"] < table["size_high"])).all()
+    assert result["membership"].units == {"time_ps": "ps"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"cutoff": 0.0}, "clusters: cutoff must be greater than 0"),
+        ({"centers": -1}, "clusters: centers must be 0 or more"),
+        ({"selection": "name NONE"}, "clusters: parameter selection"),
+        ({"fit": "name NONE"}, "clusters: parameter fit"),
+    ],
+)
+def test_bad_parameters(parameters, message):
+    with pytest.raises(himach.UsageError, match=message):
+        plain.run(Clusters(**parameters), DCD, PSF, stop=2)
+
+
+def test_too_many_frames():
+    gromos.check_memory(10_000)
+    with pytest.raises(himach.UsageError, match=r"10,000,000 frames need 1\.88e\+04 GB on one rank"):
+        gromos.check_memory(10_000_000)

@@ -1,0 +1,238 @@
+import warnings
+
+import MDAnalysis
+import mdtraj
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from MDAnalysis.analysis.dihedrals import Janin
+from MDAnalysis.lib.distances import apply_PBC, calc_angles, calc_bonds, calc_dihedrals, distance_array
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC, JaninArray, RamaArray
+from support import plain
+
+import himach
+from himach.examples import sample
+from himach.examples.structure.geometry import Geometry, least_distance
+from himach.examples.structure.torsions import TORSIONS, torsion_atoms
+
+#: What GROMACS 2022 prints of AdK in water, in nm and degrees: `gmx distance`, `gangle` and `pairdist`, -rmpbc no.
+#: -select 'resnr 1 30 and name CA'
+PAIR = [1.627, 1.651, 1.672, 1.632, 1.677, 1.625, 1.654, 1.580, 1.626, 1.617]
+#: -select 'cog of resnr 1 to 10 plus cog of resnr 100 to 120'
+CENTRES = [0.853, 0.855, 0.856, 0.839, 0.853, 0.860, 0.824, 0.816, 0.840, 0.852]
+#: -g1 angle -group1 'resnr 1 30 60 and name CA'
+ANGLE = [119.371, 121.737, 108.618, 114.158, 113.188, 111.488, 111.552, 111.795, 112.612, 116.548]
+#: -g1 dihedral -group1 'resnr 1 30 60 90 and name CA'
+DIHEDRAL = [48.296, 44.201, 51.742, 49.734, 43.949, 53.335, 53.086, 50.654, 49.703, 47.558]
+#: -g1 dihedral -group1 '(resnr 9 and name C) or (resnr 10 and name N CA C)'
+PHI = [117.423, 125.208, 119.929, 109.526, 111.575, 112.061, 101.603, 117.439, 116.745, 109.984]
+#: pairdist -ref 'resnr 30 to 40' -sel 'resnr 150 to 160'
+MINIMUM = [1.401, 1.376, 1.516, 1.757, 1.659, 1.490, 1.516, 1.533, 1.477, 1.559]
+
+
+def test_against_gromacs():
+    analysis = Geometry(
+        distances=["pair=protein and resid 1 30 and name CA", "protein and resid 1:10; protein and resid 100:120"],
+        angles=["angle=protein and resid 1 30 60 and name CA"],
+        dihedrals=["dihedral=protein and resid 1 30 60 90 and name CA", "phi:protein and resid 10"],
+        minimum=["least=protein and resid 30:40; protein and resid 150:160"],
+    )
+    table = plain.run(analysis, XTC, GRO)["geometry"]
+    _, *names = table
+    assert names == [
+        "pair", "protein and resid 1:10; protein and resid 100:120", "angle", "dihedral", "phi GLY10", "least"
+    ]  # fmt: skip
+    expected = [10 * np.array(PAIR), 10 * np.array(CENTRES), ANGLE, DIHEDRAL, PHI, 10 * np.array(MINIMUM)]
+    for name, values in zip(names, expected, strict=True):
+        np.testing.assert_allclose(table[name], values, atol=0.0051 if table.units[name] == "Å" else 0.00051 + 1e-3)
+    np.testing.assert_allclose(table["time_ps"], 100 * np.arange(10), rtol=1e-6)
+
+
+def columns_of(table, word):
+    return np.array([table[name] for name in table if name.startswith(f"{word} ")]).T
+
+
+def check_angles(found, expected, quadruples):
+    """Compare angles (n_frames, n) with MDAnalysis's, but for the last digits where it takes the same differences.
+
+    It moves atoms into the box first, and bonds across its boundary, by adding box vectors to 32-bit numbers.
+    """
+    universe = MDAnalysis.Universe(GRO, XTC)
+    inside = []
+    for ts in universe.trajectory:
+        moved = (apply_PBC(ts.positions, ts.dimensions) != ts.positions).any(axis=1)
+        across = (np.ptp(ts.positions[quadruples], axis=1) > 10).any(axis=1)
+        inside.append(~moved[quadruples].any(axis=1) & ~across)
+    difference = np.abs((found - expected + 180) % 360 - 180)
+    assert difference[inside].max() < 1e-12
+    assert difference.max() < 1e-3
+    assert np.mean(inside) > 0.8
+
+
+def test_ramachandran_of_mdanalysis():
+    """The protein without its termini: the angles that MDAnalysis's own tests expect."""
+    torsions = "phi", "psi"
+    analysis = Geometry(dihedrals=[f"{torsion}:protein and resid 2:213" for torsion in torsions])
+    table = plain.run(analysis, XTC, GRO)["geometry"]
+    residues = MDAnalysis.Universe(GRO).select_atoms("protein and resid 2:213").residues
+    for i, torsion in enumerate(torsions):
+        check_angles(columns_of(table, torsion), np.load(RamaArray)[..., i], torsion_atoms(residues, torsion)[0])
+
+
+def test_janin_of_mdanalysis():
+    residues = "protein and not resname ALA CYS* GLY PRO SER THR VAL"
+    table = plain.run(Geometry(dihedrals=[f"chi1:{residues}", f"chi2:{residues}"]), XTC, GRO)["geometry"]
+    found = np.stack([columns_of(table, "chi1"), columns_of(table, "chi2")], axis=-1)
+    np.testing.assert_allclose(found % 360, np.load(JaninArray), atol=1.5e-3, rtol=0)  # as MDAnalysis's test allows
+    protein = MDAnalysis.Universe(GRO, XTC).select_atoms("protein")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peer = Janin(protein).run().results.angles
+    for i, torsion in enumerate(("chi1", "chi2")):
+        some = protein.select_atoms(residues).residues
+        check_angles(found[..., i], peer[..., i], torsion_atoms(some, torsion)[0])
+
+
+@pytest.mark.parametrize(("trajectory", "topology"), [(DCD, PSF), sample("villin")], ids=["AdK", "villin"])
+@pytest.mark.parametrize("torsion", [*TORSIONS][:7])  # MDTraj's chi5 has another end
+def test_torsions_of_mdtraj(torsion, trajectory, topology):
+    universe = MDAnalysis.Universe(topology, trajectory)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        protein = universe.select_atoms("protein")
+        loaded = mdtraj.load(str(trajectory), top=str(topology), atom_indices=protein.indices)[:20]
+        quadruples, expected = getattr(mdtraj, f"compute_{torsion}")(loaded)
+    found, _ = torsion_atoms(protein.residues, torsion)
+    pairs = {tuple(four): i for i, four in enumerate(quadruples.tolist())}
+    # CHARMM's CD of isoleucine is CD1 in MDTraj's tables, and in none of them in a PSF.
+    missing = [four for four in found.tolist() if tuple(four) not in pairs]
+    names = {(universe.atoms[four[3]].resname, universe.atoms[four[3]].name) for four in missing}
+    assert names <= {("ILE", "CD")}
+    assert len(found) - len(missing) == len(pairs) > 2
+    table = plain.run(Geometry(dihedrals=[f"{torsion}:protein"]), trajectory, topology, stop=20)["geometry"]
+    some = [i for i, four in enumerate(found.tolist()) if tuple(four) in pairs]
+    order = [pairs[tuple(found[i].tolist())] for i in some]
+    difference = columns_of(table, torsion)[:, some] - np.degrees(expected[:, order])
+    assert np.abs((difference + 180) % 360 - 180).max() < 0.02  # MDTraj's nm are 32-bit numbers
+
+
+@pytest.mark.parametrize(("trajectory", "topology"), [(DCD, PSF), (XTC, GRO)], ids=["no box", "triclinic box"])
+def test_against_mdanalysis(trajectory, topology):
+    universe = MDAnalysis.Universe(topology, trajectory)
+    indices = [5, 900, 20, 3000]
+    ordered = "; ".join(f"index {i}" for i in indices)
+    cut = [ordered.rsplit(";", drop)[0] for drop in (2, 1)]
+    analysis = Geometry(
+        distances=[f"d={cut[0]}", "far=index 1 3300"], angles=[f"a={cut[1]}"], dihedrals=[f"h={ordered}"],
+        minimum=["m=resid 5:9; resid 190:200"],
+    )  # fmt: skip
+    table = plain.run(analysis, trajectory, topology, stop=5)["geometry"]
+    assert list(table) == ["time_ps", "d", "far", "a", "h", "m"]
+    for i, ts in enumerate(universe.trajectory[:5]):
+        four, box = ts.positions[indices], ts.dimensions
+        np.testing.assert_allclose(table["d"][i], calc_bonds(four[0], four[1], box), rtol=1e-6)
+        np.testing.assert_allclose(table["far"][i], calc_bonds(ts.positions[1], ts.positions[3300], box), rtol=1e-6)
+        np.testing.assert_allclose(table["a"][i], np.degrees(calc_angles(*four[:3], box)), rtol=1e-6)
+        np.testing.assert_allclose(table["h"][i], np.degrees(calc_dihedrals(*four, box)), atol=1e-4)
+        a, b = (universe.select_atoms(f"resid {some}").positions for some in ("5:9", "190:200"))
+        np.testing.assert_allclose(table["m"][i], distance_array(a, b, box).min(), atol=2e-5)
+
+
+def test_centres_are_plain_means():
+    table = plain.run(
+        Geometry(distances=["resid 1:10 and name CA; resid 20:30"], angles=["resid 1; index 100; resid 30"]),
+        *sample("villin"), stop=3,
+    )["geometry"]  # fmt: skip
+    trajectory, topology = sample("villin")
+    universe = MDAnalysis.Universe(topology, trajectory)
+    for i, ts in enumerate(universe.trajectory[:3]):
+        centres = [universe.select_atoms(some).positions.mean(axis=0, dtype=float) for some in
+                   ("resid 1:10 and name CA", "resid 20:30", "resid 1", "index 100", "resid 30")]  # fmt: skip
+        distance = calc_bonds(*(np.float32(one) for one in centres[:2]), ts.dimensions)
+        angle = np.degrees(calc_angles(*(np.float32(one) for one in centres[2:]), ts.dimensions))
+        np.testing.assert_allclose([distance, angle], [table[name][i] for name in [*table][1:]], rtol=1e-5)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_the_least_distance_of_all_pairs(seed, boxed):
+    random = np.random.default_rng(seed)
+    box = np.array([*random.uniform(20, 90, 3), 90, 90, random.choice([90, 60])], np.float32) if boxed else None
+    a, b = (random.uniform(-5, 5, (random.integers(1, 30), 3)).astype(np.float32) for _ in range(2))
+    b += random.uniform(-60, 60, 3).astype(np.float32)
+    np.testing.assert_allclose(least_distance(a, b, box), distance_array(a, b, box).min(), atol=2e-4)
+
+
+def test_of_dihedrals_there_is_no_mean():
+    analysis = Geometry(distances=["d=index 1 2"], angles=["a=index 1 2 3"], dihedrals=["h=index 1 2 3 4"])
+    result = himach.run(analysis, *sample("villin"), stop=100, cache="off", progress=False)
+    assert result["geometry"].units == {"time_ps": "ps", "d": "Å", "a": "°", "h": "°"}
+    assert set(result["geometry"].means) == {"d", "a"}
+
+
+def test_torsions_have_names():
+    table = plain.run(
+        Geometry(dihedrals=["phi:resid 1:3", "turn=psi: resid 1:2", "chi5:all"]), *sample("villin"), stop=1
+    )
+    assert list(table["geometry"]) == [
+        "time_ps", "phi SER2", "phi ASP3", "turn LEU1", "turn SER2", "chi5 ARG14"
+    ]  # fmt: skip
+
+
+def test_residues_that_follow_one_another():
+    """Not those with a gap in their numbers, nor the last of one segment and the first of the next."""
+    universe = MDAnalysis.Universe.empty(
+        15, 5, atom_resindex=np.repeat(range(5), 3), residue_segindex=[0, 0, 0, 1, 1], n_segments=2
+    )
+    universe.add_TopologyAttr("names", ["N", "CA", "C"] * 5)
+    universe.add_TopologyAttr("resids", [1, 2, 4, 5, 6])
+    for torsion, expected in (("phi", [1, 4]), ("psi", [0, 3]), ("omega", [0, 3])):
+        atoms, residues = torsion_atoms(universe.residues, torsion)
+        assert residues.ix.tolist() == expected
+        assert atoms.shape == (2, 4)
+    atoms, _ = torsion_atoms(universe.residues, "phi")
+    assert atoms.tolist() == [[2, 3, 4, 5], [11, 12, 13, 14]]
+
+
+@pytest.mark.slow
+def test_any_number_of_ranks_and_the_cache(tmp_path):
+    analysis = Geometry(
+        distances=["resid 1:10; resid 30"], angles=["index 1 2 3"], dihedrals=["phi:protein"],
+        minimum=["resid 1:3; resid 30:35"],
+    )  # fmt: skip
+    outcomes = []
+    for i, ranks in enumerate((None, 1, 3)):
+        himach.run(analysis, *sample("villin"), ranks=ranks, out=tmp_path / f"{i}", progress=False)
+        outcomes.append((tmp_path / f"{i}" / "geometry.csv").read_bytes())
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error"),
+    [
+        ({}, "geometry: give at least one of distances, angles, dihedrals, minimum"),
+        ({"distances": ["index 1 2 3"]}, "parameter distances: 'index 1 2 3': 3 atoms; select 2, or give 2 selections"),
+        ({"angles": ["index 1; index 2"]}, "parameter angles: 'index 1; index 2': 2 selections; give 3 with ; between"),
+        ({"minimum": ["index 1 2"]}, "parameter minimum: 'index 1 2': 1 selections; give 2 with ; between"),
+        ({"minimum": ["index 1:5; index 5:9"]}, "an atom is in both selections"),
+        ({"distances": ["resname XYZ; index 2"]}, "geometry: parameter distances"),
+        (
+            {"distances": ["d=index 1 2", "d=index 2 3"]},
+            "parameter distances: 'd=index 2 3': another column is called 'd'",
+        ),
+        ({"angles": ["time_ps=index 1 2 3"]}, "another column is called 'time_ps'"),
+        ({"dihedrals": ["chi5:resname GLY"]}, "'chi5:resname GLY': none of 2 residues has chi5"),
+        ({"dihedrals": ["zeta:protein"]}, "geometry: parameter dihedrals"),
+    ],
+)
+def test_bad_parameters(parameters, error):
+    with pytest.raises(himach.UsageError, match=error):
+        plain.run(Geometry(**parameters), *sample("villin"), stop=1)
+
+
+def test_a_picture_of_many(tmp_path):
+    analysis = Geometry(distances=["index 1 2"], dihedrals=["phi:protein"])
+    result = himach.run(analysis, *sample("villin"), stop=20, cache="off", progress=False)
+    result.write(tmp_path / "out")
+    assert (tmp_path / "out" / "geometry.png").stat().st_size > 10_000

@@ -1,0 +1,243 @@
+"""Principal components beside those of MDAnalysis, gmx covar and numpy."""
+
+import MDAnalysis
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from MDAnalysis.analysis import align
+from MDAnalysis.analysis.pca import PCA
+from MDAnalysis.analysis.rms import RMSF
+from MDAnalysisTests.datafiles import DCD, PSF, RANDOM_WALK, RANDOM_WALK_TOPO
+from support import plain
+
+import himach
+from himach import uncertainty
+from himach.examples import sample
+from himach.examples.structure import modes
+from himach.examples.structure.pca import Pca
+
+
+class Small(Pca):
+    """In blocks of eight frames, at most five."""
+
+    sizes = (8, 5)
+
+
+def along(outcome, components):
+    return np.column_stack([outcome["projections"][f"pc{i + 1}"] for i in range(components)])
+
+
+def fitted(topology, trajectory, selection):
+    """Return a Universe whose frames lie over the first."""
+    universe, reference = (MDAnalysis.Universe(topology, trajectory) for _ in range(2))
+    align.AlignTraj(universe, reference, select=selection, in_memory=True).run()
+    return universe
+
+
+@pytest.mark.parametrize(
+    ("topology", "trajectory", "selection"),
+    [(PSF, DCD, "name CA and resid 110:170"), (*sample("villin")[::-1], "protein and name CA")],
+    ids=["AdK", "villin"],
+)
+def test_against_mdanalysis(topology, trajectory, selection):
+    expected = PCA(MDAnalysis.Universe(topology, trajectory), selection, align=True).run()
+    found = plain.run(Small(selection=selection, components=5), trajectory, topology)
+    results, variance = expected.results, found["variance"]
+    np.testing.assert_allclose(variance["variance"], results.variance[:5], rtol=2e-5)
+    np.testing.assert_allclose(np.cumsum(variance["share"]), results.cumulated_variance[:5].real, rtol=1e-5)
+    overlap = found["components"].reshape(5, -1) @ results.p_components[:, :5].real
+    np.testing.assert_allclose(np.abs(overlap), np.eye(5), atol=2e-4)
+    np.testing.assert_allclose(found["mean"], expected.mean, atol=2e-5)
+    universe = fitted(topology, trajectory, selection)
+    space = expected.transform(universe.select_atoms(selection), 5).real * np.sign(np.diagonal(overlap))
+    np.testing.assert_allclose(along(found, 5), space, atol=2e-3)
+    np.testing.assert_allclose(variance["variance"], space.var(axis=0, ddof=1), rtol=1e-4)
+
+
+def test_norm_of_the_covariance():
+    """As it is in MDAnalysis's tests."""
+    selection = "backbone and name CA and resid 1-10"
+    found = plain.run(Pca(selection=selection, components=30), DCD, PSF)
+    assert np.sqrt((found["variance"]["variance"] ** 2).sum()) == pytest.approx(0.96799758, abs=1e-6)
+    assert found["variance"]["share"].sum() == pytest.approx(1, abs=1e-6)
+
+
+def test_gmx(tmp_path):
+    """`gmx covar -nopbc` and `gmx anaeig -proj` of the C-alpha atoms, as XTC: nm, and covariance divided by N."""
+    atoms = MDAnalysis.Universe(PSF, DCD).select_atoms("name CA")
+    atoms.write(tmp_path / "ca.pdb")
+    atoms.write(tmp_path / "ca.xtc", frames="all")
+    found = plain.run(Small(selection="all"), tmp_path / "ca.xtc", tmp_path / "ca.pdb")
+    variance = found["variance"]["variance"][:4] * 97 / 98 / 100
+    np.testing.assert_allclose(variance, [10.3483, 0.559856, 0.154805, 0.0626055], rtol=5e-6)
+    assert (found["variance"]["variance"] / found["variance"]["share"])[0] * 97 / 98 / 100 == pytest.approx(
+        11.441, 1e-5
+    )
+    projections = along(found, 2)[[0, 1, 2, -1]] / 10
+    np.testing.assert_allclose(np.abs(projections[:, 0]), [5.91014, 5.75362, 5.60605, 3.93637], atol=2e-5)
+    np.testing.assert_allclose(np.abs(projections[:3, 1]), [1.44515, 1.33889, 1.25674], atol=2e-5)
+
+
+def test_trace_is_the_sum_of_rmsf():
+    selection = "name CA"
+    rmsf = RMSF(fitted(PSF, DCD, selection).select_atoms(selection)).run().results.rmsf
+    found = plain.run(Small(selection=selection, components=1), DCD, PSF)["variance"]
+    assert found["variance"][0] / found["share"][0] == pytest.approx((rmsf**2).sum() * 98 / 97, rel=1e-5)
+
+
+def test_cross_correlation():
+    selection = "name CA and resid 1:40"
+    universe = fitted(PSF, DCD, selection)
+    frames = np.array([universe.select_atoms(selection).positions for _ in universe.trajectory], np.float64)
+    moves = frames - frames.mean(axis=0)
+    products = np.einsum("tia,tja->ij", moves, moves)
+    expected = products / np.sqrt(np.outer(np.diagonal(products), np.diagonal(products)))
+    found = plain.run(Small(selection=selection), DCD, PSF)["cross_correlation"]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_random_walk_is_a_cosine():
+    universe = MDAnalysis.Universe(RANDOM_WALK_TOPO, RANDOM_WALK)
+    found = plain.run(Pca(selection="all", fit="none", components=2), RANDOM_WALK, RANDOM_WALK_TOPO)
+    expected = PCA(universe, "all").run()
+    np.testing.assert_allclose(found["variance"]["variance"], expected.results.variance[:2].real, rtol=1e-5)
+    assert found["variance"]["cosine"][0] == pytest.approx(0.99, abs=0.02)
+    assert plain.run(Pca(components=2), *sample("villin"))["variance"]["cosine"][1] < 0.1
+
+
+def test_fit_of_other_atoms():
+    core, lid = "name CA and resid 1:29 60:121 160:214", "name CA and resid 122:159"
+    universe = fitted(PSF, DCD, core)
+    frames = np.array([universe.select_atoms(lid).positions.ravel() for _ in universe.trajectory], np.float64)
+    values = np.linalg.eigvalsh(np.cov(frames.T))[::-1]
+    found = plain.run(Small(selection=lid, fit=core, components=3), DCD, PSF)
+    np.testing.assert_allclose(found["variance"]["variance"], values[:3], rtol=1e-5)
+    np.testing.assert_allclose(found["mean"].ravel(), frames.mean(axis=0), atol=1e-4)
+    itself = plain.run(Small(selection=lid, components=3), DCD, PSF)
+    assert itself["variance"]["variance"][0] < 0.5 * values[0]
+
+
+@pytest.mark.parametrize(("start", "stop", "step"), [(10, 90, 3), pytest.param(90, 10, -3, marks=pytest.mark.slow)])
+def test_any_ranks_and_order_have_the_same_bytes(tmp_path, start, stop, step):
+    selected = {"start": start, "stop": stop, "step": step, "cache": "off"}
+    one = himach.run(Small(selection="name CA"), DCD, PSF, **selected, out=tmp_path / "1")
+    three = himach.run(Small(selection="name CA"), DCD, PSF, **selected, out=tmp_path / "3", ranks=3)
+    assert three.record["ranks"] == 3
+    for name in one.record["files"]:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "3" / name).read_bytes()
+    times = one["projections"]["time_ps"]
+    assert (np.diff(times) > 0).all()
+    numbers = sorted(range(98)[start:stop:step])
+    expected = PCA(MDAnalysis.Universe(PSF, DCD), "name CA", align=True)
+    if step > 0:
+        expected = expected.run(start=start, stop=stop, step=step).results.variance[:10]
+        np.testing.assert_allclose(one["variance"]["variance"], expected.real, rtol=1e-5)
+    assert len(times) == len(numbers)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(2, 30), st.integers(1, 5))
+def test_modes_are_those_of_numpy(seed, n, frames, blocks):
+    random = np.random.default_rng(seed)
+    x = random.normal(random.normal(0, 5, 3 * n), random.uniform(0.1, 5, 3 * n), (frames, 3 * n))
+    k = min(3 * n, frames - 1)
+    parts = [part for part in np.array_split(x, blocks) if len(part)]
+    found = modes.modes_of(sum(modes.moments(part) for part in parts), 100)
+    covariance = np.cov(x.T)
+    np.testing.assert_allclose(found.mean, x.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.variances, np.linalg.eigvalsh(covariance)[::-1][:k], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found.components @ found.components.T, np.eye(k), atol=1e-9)
+    rebuilt = found.components.T * found.variances @ found.components
+    np.testing.assert_allclose(rebuilt, covariance, atol=1e-7)
+    assert found.total == pytest.approx(np.trace(covariance))
+    assert (found.components.max(axis=1) >= -found.components.min(axis=1)).all()
+    np.testing.assert_allclose(np.diagonal(found.correlation), 1)
+
+
+def test_an_atom_that_does_not_move_is_correlated_with_none():
+    x = np.random.default_rng(0).normal(size=(20, 6)) * [1, 1, 1, 0, 0, 0]
+    found = modes.modes_of(modes.moments(x), 1).correlation
+    np.testing.assert_allclose(found, np.diag([1, 0]), rtol=1e-12, atol=0)
+
+
+def test_free_energy():
+    x, y = np.repeat([0.0, 1.0, 1.0], [60, 30, 10]), np.repeat([0.0, 0.0, 1.0], [60, 30, 10])
+    table = modes.free_energy(x, y, 2)
+    assert [list(table[name]) for name in ("pc1", "pc2")] == [[0.25, 0.75, 0.75], [0.25, 0.25, 0.75]]
+    np.testing.assert_allclose(table["free_energy"], np.log([1, 2, 6]))
+    assert table.units == {"pc1": "Å", "pc2": "Å", "free_energy": "kT"}
+    found = table.estimates["free_energy"](0.95)
+    assert not found.converged  # one change in all of the time tells of none
+
+
+def test_free_energy_has_limits():
+    random = np.random.default_rng(1)
+    x, y = random.normal(size=(2, 5000))
+    table = modes.free_energy(x, y, 6)
+    found = table.estimates["free_energy"](0.95)
+    assert (found.low <= found.value).all()
+    assert (found.value <= found.high).all()
+    assert np.isfinite(found.high).all()
+    counts = np.histogram2d(x, y, 6)[0]
+    assert len(found.value) == (counts > 0).sum()
+    visits = counts[counts > 0].astype(int)
+    rare, few = visits < 20, uncertainty.count(visits, 0.95)
+    assert rare.any()
+    assert (found.high >= found.value + np.log(visits / few.low) - 1e-12)[rare].all()
+    assert (found.low <= found.value - np.log(few.high / visits) + 1e-12)[rare].all()
+    often = found.value < 1  # cells with thousands of values that know nothing of each other: by Poisson's law
+    expected = 2 / np.sqrt(counts.max() * np.exp(-found.value[often]))
+    np.testing.assert_allclose((found.high - found.low)[often] / 2, expected, rtol=0.6)
+
+
+def test_variances_have_limits_above_zero():
+    table = himach.run(Pca(components=3), *sample("villin"), cache="off")["variance"]
+    assert list(table) == ["component", "variance", "variance_low", "variance_high", "share", "cosine"]
+    assert (table["variance_low"] > 0).all()
+    assert (table["variance_low"] < table["variance"]).all()
+    assert (table["variance"] < table["variance_high"]).all()
+    assert table.units["variance"] == "Å²"
+    assert uncertainty.FINE_BLOCKS == 64
+
+
+def test_one_component_is_drawn_in_time(tmp_path):
+    result = himach.run(Pca(components=1), *sample("villin"), cache="off", out=tmp_path)
+    assert "surface" not in result
+    (axes,) = result.plot().axes
+    assert axes.get_xlabel() == "time / ps"
+    assert axes.get_ylabel().startswith("component 1 (")
+    assert (tmp_path / "pca.png").exists()
+    assert np.load(tmp_path / "components.npy").shape == (1, 35, 3)
+
+
+def test_few_frames_have_few_components():
+    with pytest.warns(UserWarning, match="components=10 is cut to 3, 214 atoms in 4 frames have no more"):
+        found = plain.run(Pca(selection="name CA"), DCD, PSF, stop=4)
+    assert found["components"].shape == (3, 214, 3)
+    assert found["variance"]["share"].sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"components": 0}, "pca: components must be greater than 0"),
+        ({"bins": 0}, "pca: bins must be greater than 0"),
+        ({"selection": "name NONE"}, "pca: parameter selection"),
+        ({"fit": "name NONE"}, "pca: parameter fit"),
+    ],
+)
+def test_bad_parameters(parameters, message):
+    with pytest.raises(himach.UsageError, match=message):
+        plain.run(Pca(**parameters), DCD, PSF, stop=3)
+
+
+def test_one_frame_does_not_vary():
+    with pytest.raises(himach.UsageError, match="pca: one frame does not vary"):
+        plain.run(Pca(), DCD, PSF, stop=1)
+
+
+def test_too_many_atoms():
+    modes.check_memory(Pca(), 214, 8)
+    with pytest.raises(himach.UsageError, match=r"pca: the covariance of 1,000,000 atoms needs 7\.92e\+05 GB"):
+        modes.check_memory(Pca(), 1_000_000, 8)

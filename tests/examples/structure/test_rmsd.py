@@ -1,0 +1,180 @@
+import MDAnalysis
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from MDAnalysis.analysis import align, rms
+from MDAnalysisTests.datafiles import CRD, DCD, GRO, PSF, XTC
+from support import plain
+
+import himach
+from himach.examples import sample
+from himach.examples.structure.rmsd import Rmsd
+from himach.examples.superposition import Superposition
+
+
+@pytest.mark.parametrize(
+    ("topology", "trajectory", "selection", "start", "step"),
+    [(PSF, DCD, "protein and backbone", 0, 1), (PSF, DCD, "name CA", 10, 3), (GRO, XTC, "protein", 0, 1)],
+    ids=["from the first", "from the tenth by three", "in water"],
+)
+def test_against_mdanalysis(topology, trajectory, selection, start, step):
+    universe = MDAnalysis.Universe(topology, trajectory)
+    universe.trajectory[start]
+    reference = MDAnalysis.Merge(universe.select_atoms(selection)).load_new(universe.select_atoms(selection).positions)
+    expected = rms.RMSD(universe.select_atoms(selection), reference.atoms).run(start=start, step=step).results.rmsd
+    table = plain.run(Rmsd(selection=selection), trajectory, topology, start=start, step=step)["rmsd"]
+    np.testing.assert_allclose(table["rmsd"], expected[:, 2], atol=1e-4)
+    np.testing.assert_allclose(table["time_ps"], expected[:, 1])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"selection": "name CA"}, [4.68953]),
+        ({"selection": "name CA", "weights": "mass"}, [4.68953]),
+        ({"selection": "all", "weights": "mass"}, [4.74921]),
+        ({"selection": "all", "groups": ["backbone", "name CA"]}, [4.7857, 4.7048, 4.6924]),
+        (
+            {"selection": "backbone", "groups": ["backbone and resid 1:10", "backbone and resid 10:20"]},
+            [4.6997, 1.9154, 2.7139],
+        ),
+    ],
+)
+def test_known_answers(parameters, expected):
+    """Those of MDAnalysis's own tests, frame 49."""
+    table = plain.run(Rmsd(**parameters), DCD, PSF, step=49)["rmsd"]
+    _, *names = table
+    assert names[1:] == parameters.get("groups", [])
+    found = np.array([table[name] for name in names])
+    np.testing.assert_allclose(found[:, 0], 0, atol=1e-5)
+    np.testing.assert_allclose(found[:, 1], expected, rtol=0, atol=6e-5)
+
+
+@pytest.mark.parametrize("weights", ["none", "mass"])
+def test_groups_and_fit_against_mdanalysis(weights):
+    """What is compared need not be fitted, in another frame than the first."""
+    groups = ["name CA and resid 30:59", "resid 122:159"]
+    universe = MDAnalysis.Universe(PSF, DCD)
+    peer = rms.RMSD(
+        universe,
+        select="backbone and not resid 30:59 122:159",
+        groupselections=["protein and not name H*", *groups],
+        weights=None if weights == "none" else weights,
+        ref_frame=20,
+    )
+    expected = peer.run(step=7).results.rmsd
+    analysis = Rmsd(
+        selection="protein and not name H*",
+        fit="backbone and not resid 30:59 122:159",
+        groups=[f"nmp={groups[0]}", f"lid = {groups[1]}"],
+        weights=weights,
+        reference=20,
+    )
+    table = himach.run(analysis, DCD, PSF, step=7, cache="off")["rmsd"]
+    assert list(table) == ["time_ps", "rmsd", "nmp", "lid"]
+    np.testing.assert_allclose(np.array([table[name] for name in ("rmsd", "nmp", "lid")]).T, expected[:, 3:], atol=1e-5)
+
+
+def test_a_group_of_all_is_what_is_compared():
+    table = plain.run(Rmsd(selection="name CA", groups=["same=name CA"], weights="mass"), DCD, PSF, step=9)["rmsd"]
+    alone = plain.run(Rmsd(selection="name CA", weights="mass"), DCD, PSF, step=9)["rmsd"]
+    np.testing.assert_allclose(table["same"], table["rmsd"], rtol=1e-12)
+    np.testing.assert_allclose(table["rmsd"], alone["rmsd"], rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("weights", ["none", "mass"])
+def test_without_moving(weights):
+    universe = MDAnalysis.Universe(PSF, DCD)
+    atoms = universe.select_atoms("backbone")
+    first = atoms.positions
+    each = atoms.masses if weights == "mass" else None
+    expected = [rms.rmsd(atoms.positions, first, each) for _ in universe.trajectory[::9]]
+    table = plain.run(Rmsd(selection="backbone", fit="none", weights=weights), DCD, PSF, step=9)["rmsd"]
+    np.testing.assert_allclose(table["rmsd"], expected, rtol=1e-6)
+    assert table["rmsd"][0] == 0
+
+
+@pytest.mark.parametrize("fit", ["selection", "backbone"])
+def test_reference_of_a_file(fit):
+    """It may have other atoms beside those that are compared, and another order of files than the trajectory's."""
+    universe, file = MDAnalysis.Universe(PSF, DCD), MDAnalysis.Universe(PSF, CRD)
+    select = "name CA" if fit == "selection" else fit
+    peer = rms.RMSD(universe, file, select=select, groupselections=["name CA"])
+    expected = peer.run(step=20).results.rmsd[:, 3]
+    table = plain.run(Rmsd(selection="name CA", fit=fit, reference=str(CRD)), DCD, PSF, step=20)["rmsd"]
+    np.testing.assert_allclose(table["rmsd"], expected, rtol=1e-5)
+
+
+def test_reference_by_the_command_line():
+    parameter = Rmsd.parameters()["reference"]
+    assert (parameter.parse("49"), parameter.parse("-1"), parameter.parse("a.pdb")) == (49, -1, "a.pdb")
+    last = himach.run(Rmsd(selection="name CA", reference=-1), DCD, PSF, start=49, step=48, cache="off")["rmsd"]
+    again = himach.run(Rmsd(selection="name CA", reference=97), DCD, PSF, start=49, step=48, cache="off")["rmsd"]
+    assert last["rmsd"].tolist() == again["rmsd"].tolist()
+    assert last["rmsd"][1] < 1e-5 < last["rmsd"][0]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"reference": "none.pdb"}, "rmsd: reference 'none.pdb' is no file, nor the number of a frame"),
+        ({"reference": str(GRO), "selection": "protein"}, "has other atoms of selection: H1 of residue 1 where"),
+        ({"reference": str(GRO), "selection": "name OW O*"}, "atoms of selection 'name OW O[*]', the trajectory has 3"),
+        ({"reference": str(PSF)}, f"rmsd: reference '{PSF}'"),
+        ({"reference": 98}, "there is no frame 98, the trajectory has 98"),
+        ({"fit": "name XX"}, "rmsd: parameter fit: 'name XX' selects none"),
+        ({"groups": ["a=name CA", "a=name CB"]}, "rmsd: two groups are called 'a'"),
+        ({"groups": ["rmsd=name CA"]}, "rmsd: a group cannot be called 'rmsd'"),
+        ({"groups": ["core=nam CA"]}, "rmsd: parameter groups: 'nam CA' cannot be used as a selection"),
+        ({"groups": ["lid=resid 1:3"], "reference": str(XTC)}, f"rmsd: reference '{XTC}'"),
+    ],
+)
+def test_bad_parameters(parameters, message):
+    with pytest.raises(himach.HimachError, match=message):
+        himach.run(Rmsd(**parameters), DCD, PSF, cache="off")
+
+
+def test_masses_are_needed_for_weights():
+    with pytest.raises(himach.UsageError, match="weights"):
+        Rmsd(weights="charge")
+    universe = MDAnalysis.Universe(PSF, DCD)
+    universe.del_TopologyAttr("masses")
+    with pytest.raises(himach.UsageError, match="rmsd: the topology has no masses of the selected atoms"):
+        himach.run(Rmsd(weights="mass"), universe, cache="off")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(3, 40), st.booleans())
+def test_superposition_is_mdanalysis(seed, n, weighted):
+    """What is moved with the atoms that are fitted lies where MDAnalysis puts it."""
+    random = np.random.default_rng(seed)
+    reference, fitted, others = (random.normal(20, 5, (m, 3)).astype(np.float32) for m in (n, n, 7))
+    weights = random.uniform(0.1, 20, n) if weighted else None
+    superposition = Superposition(MDAnalysis.Universe.empty(n).atoms, fitted, weights).onto(reference)
+    centres = [np.average(x.astype(float), axis=0, weights=weights) for x in (fitted, reference)]
+    rotation, _ = align.rotation_matrix(fitted - centres[0], reference - centres[1], weights)
+    expected = (others - centres[0]) @ rotation.T + centres[1]
+    np.testing.assert_allclose(superposition.move(fitted, others), expected, atol=1e-3)
+
+
+def test_sample():
+    table = plain.run(Rmsd(), *sample("villin"))["rmsd"]
+    assert len(table["rmsd"]) == 250
+    assert table["rmsd"][0] == pytest.approx(0, abs=1e-4)
+    assert 0.3 < table["rmsd"][1:].min() < table["rmsd"].max() < 3  # whole molecules, hence no leaps
+
+
+def test_empty_selection():
+    with pytest.raises(himach.UsageError, match="parameter selection"):
+        plain.run(Rmsd(), *sample("nanopore"))
+
+
+def test_units_go_to_labels_and_to_the_record(tmp_path):
+    result = himach.run(Rmsd(), DCD, PSF, stop=3, cache="off", out=tmp_path)
+    assert result.record["units"] == {"rmsd": {"time_ps": "ps", "rmsd": "Å"}}
+    assert result["rmsd"].units == result.to_frame().attrs["units"]
+    (axes,) = result.plot().axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time / ps", "RMSD / Å")
+    assert (tmp_path / "rmsd.csv").read_text().splitlines()[0] == "time_ps,rmsd"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rmsd.csv", "rmsd.png", "run.json"]

@@ -1,0 +1,223 @@
+import warnings
+from functools import partial
+
+import MDAnalysis
+import mdtraj
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from MDAnalysis.analysis import align, rms
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC, rmsfArray
+from support import plain
+
+import himach
+from himach import uncertainty
+from himach.examples import sample
+from himach.examples.structure import rmsf
+from himach.examples.structure.fluctuations import block_sums, mean_deviation, mean_squares
+from himach.examples.structure.radius_of_gyration import RadiusOfGyration
+from himach.examples.structure.rmsd import Rmsd
+from himach.examples.structure.rmsf import Rmsf, packed, unpacked
+from himach.examples.superposition import Reference, Superposition
+
+STEP = 7
+
+
+def some_frames():
+    """Return a Universe of every seventh frame of AdK's transition, in memory."""
+    universe = MDAnalysis.Universe(PSF, DCD)
+    universe.transfer_to_memory(step=STEP)
+    return universe
+
+
+def mdanalysis(selection, fit, reference, weights):
+    """Return the fluctuations that AverageStructure, AlignTraj and RMSF find."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        other = some_frames()
+        if reference == "mean":
+            average = align.AverageStructure(some_frames(), other, select=fit, weights=weights, ref_frame=0).run()
+            other = average.results.universe
+        moved = some_frames()
+        align.AlignTraj(moved, other, select=fit, weights=weights, in_memory=True).run()
+        return rms.RMSF(moved.select_atoms(selection)).run().results.rmsf
+
+
+@pytest.mark.parametrize("reference", ["first", "mean"])
+@pytest.mark.parametrize(
+    ("selection", "fit", "weights"),
+    [("name CA", "selection", None), ("protein and not name H*", "name CA", None), ("resid 1:60", "all", "mass")],
+)
+def test_against_mdanalysis(reference, selection, fit, weights):
+    analysis = Rmsf(selection=selection, fit=fit, weights=weights or "none", reference=reference)
+    table = plain.run(analysis, DCD, PSF, step=STEP)["rmsf"]
+    expected = mdanalysis(selection, selection if fit == "selection" else fit, reference, weights)
+    np.testing.assert_allclose(table["rmsf"], expected, atol=2e-6)
+    np.testing.assert_allclose(table["bfactor"], 8 / 3 * np.pi**2 * expected**2, rtol=1e-5)
+    assert table["atom"].tolist() == MDAnalysis.Universe(PSF).select_atoms(selection).indices.tolist()
+
+
+def test_the_array_of_mdanalysis():
+    """Its own tests do not superpose: the protein tumbles, and is broken by the boundary."""
+    table = plain.run(Rmsf(selection="name CA", fit="none"), XTC, GRO)["rmsf"]
+    np.testing.assert_allclose(table["rmsf"], np.load(rmsfArray), atol=1e-6)
+
+
+def test_without_superposition_the_reference_does_not_count():
+    tables = [plain.run(Rmsf(fit="none", reference=one), DCD, PSF, step=5)["rmsf"] for one in ("mean", "first")]
+    assert tables[0]["rmsf"].tolist() == tables[1]["rmsf"].tolist()
+
+
+def test_against_mdtraj():
+    trajectory, topology = sample("villin")
+    frames = mdtraj.load(str(trajectory), top=str(topology))
+    frames = frames.atom_slice(frames.top.select("name CA"))
+    table = plain.run(Rmsf(selection="name CA", reference="first"), trajectory, topology)["rmsf"]
+    np.testing.assert_allclose(table["rmsf"], 10 * mdtraj.rmsf(frames, frames, 0), atol=5e-6)
+
+
+def test_against_gromacs():
+    # printf C-alpha | gmx rmsf -s villin.pdb -f villin.xtc -oq (GROMACS 2022.5), every eighth atom
+    rmsf, b_factor = [1.120, 0.822, 0.391, 0.373, 1.003], [33.01, 17.80, 4.03, 3.67, 26.50]
+    trajectory, topology = sample("villin")
+    table = plain.run(Rmsf(selection="name CA", reference=str(topology)), trajectory, topology)["rmsf"]
+    np.testing.assert_allclose(table["rmsf"][::8], rmsf, rtol=0, atol=6e-4)
+    np.testing.assert_allclose(table["bfactor"][::8], b_factor, rtol=0, atol=6e-3)
+
+
+@pytest.mark.parametrize("weights", ["none", "mass"])
+def test_residues_are_the_weighted_mean_square_of_their_atoms(weights):
+    atoms = MDAnalysis.Universe(PSF).select_atoms("protein and not name H*")
+    analysis = Rmsf(selection="protein and not name H*", weights=weights, reference="first")
+    of_atom = plain.run(analysis, DCD, PSF, step=7)["rmsf"]
+    of_residue = plain.run(analysis.__class__(**{**analysis.settings(), "by": "residue"}), DCD, PSF, step=7)["rmsf"]
+    masses = atoms.masses if weights == "mass" else np.ones(len(atoms))
+    expected = [
+        np.sqrt(np.average(of_atom["rmsf"][some] ** 2, weights=masses[some]))
+        for some in (atoms.resids == resid for resid in range(1, 215))
+    ]
+    assert list(of_residue) == ["residue", "rmsf", "bfactor"]
+    assert of_residue["residue"][:2] + of_residue["residue"][-1:] == ["MET1", "ARG2", "GLY214"]
+    np.testing.assert_allclose(of_residue["rmsf"], expected, rtol=1e-9)
+
+
+def test_what_does_not_move():
+    universe = MDAnalysis.Universe(
+        PSF, np.repeat(MDAnalysis.Universe(PSF, DCD).atoms.positions[np.newaxis], 20, axis=0)
+    )
+    for reference in "mean", "first":
+        table = himach.run(Rmsf(reference=reference), universe, cache="off")["rmsf"]
+        np.testing.assert_allclose(table["rmsf"], 0, atol=2e-5)
+        assert np.all(table["rmsf_low"] >= 0)
+
+
+def test_bands_are_by_blocks_of_frames():
+    """Of 640 frames that know nothing of each other, the band has the width that theory gives, and holds the truth."""
+    random = np.random.default_rng(3)
+    n, spread = 40, 0.5
+    positions = random.normal(0, 10, (n, 3)) + random.normal(0, spread, (640, n, 3))
+    universe = MDAnalysis.Universe.empty(n, n_residues=n, atom_resindex=range(n), trajectory=True)
+    universe.load_new(positions.astype(np.float32))
+    table = himach.run(Rmsf(selection="all", fit="none"), universe, cache="off")["rmsf"]
+    truth = spread * np.sqrt(3)
+    within = (table["rmsf_low"] <= truth) & (truth <= table["rmsf_high"])
+    assert 0.8 < within.mean() <= 1
+    # The variance of a mean of chi-squared with 3 degrees of freedom, times sigma squared, is 6 sigma^4 / N.
+    half = 1.96 * np.sqrt(6) * spread**2 / np.sqrt(640) / (2 * truth)
+    assert np.median(table["rmsf_high"] - table["rmsf_low"]) / 2 == pytest.approx(half, rel=0.4)
+    # Limits of squares are not squares of limits, but close where they are narrow.
+    np.testing.assert_allclose(table["bfactor_high"], 8 / 3 * np.pi**2 * table["rmsf_high"] ** 2, rtol=0.02)
+
+
+@pytest.mark.parametrize("in_block", [1, 7])
+def test_the_same_of_shorter_blocks(monkeypatch, in_block):
+    """That is how the work of the second fit is shared, and of no account for the outcome."""
+    run = partial(himach.run, Rmsf(selection="resid 1:30", fit="name CA"), DCD, PSF, step=2, cache="off")
+    expected = run()["rmsf"]
+    monkeypatch.setattr(rmsf, "IN_BLOCK", in_block)
+    for name, cells in run()["rmsf"].items():
+        np.testing.assert_array_equal(cells, expected[name], err_msg=name)
+
+
+def test_the_same_on_three_ranks(tmp_path):
+    analyses = [
+        Rmsf(),
+        Rmsf(selection="resid 1:40", fit="name CA", by="residue", weights="mass"),
+        Rmsf(reference="first"),
+        Rmsd(groups=["nmp=resid 30:59"], weights="mass", reference=3),
+        RadiusOfGyration(),
+    ]
+    for ranks in (None, 3):
+        himach.run(analyses, DCD, PSF, step=3, ranks=ranks, cache="off", out=tmp_path / str(ranks), progress=False)
+    files = {path.relative_to(tmp_path / "3"): path.read_bytes() for path in (tmp_path / "3").glob("*/*.csv")}
+    assert len(files) == len(analyses)
+    for name, text in files.items():
+        assert text == (tmp_path / "None" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"selection": "name XX"}, "rmsf: parameter selection: 'name XX' selects none"),
+        ({"fit": "name XX"}, "rmsf: parameter fit: 'name XX' selects none"),
+        ({"reference": "average"}, "rmsf: reference 'average' is no file"),
+        ({"reference": str(GRO), "selection": "protein"}, "has other atoms of selection"),
+    ],
+)
+def test_bad_parameters(parameters, message):
+    with pytest.raises(himach.UsageError, match=message):
+        plain.run(Rmsf(**parameters), DCD, PSF, stop=2)
+
+
+def test_atoms_that_went_too_far():
+    positions = np.zeros((100, 4, 3), np.float32)
+    positions[71, 1, 0] = 1024
+    universe = MDAnalysis.Universe.empty(4, trajectory=True).load_new(positions)
+    with pytest.raises(himach.HimachError, match="in frame 71 an atom is 1024 Å or more from where the first selected"):
+        himach.run(Rmsf(selection="all", fit="none"), universe, cache="off")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(2, 200), st.floats(1e-3, 150))
+def test_sums_are_those_of_numpy_in_any_order(seed, n, n_frames, far):
+    random = np.random.default_rng(seed)
+    positions = random.normal(0, far, (n_frames, n, 3)).astype(np.float32)
+    numbers = np.sort(random.choice(1000, n_frames, replace=False))
+    level = uncertainty.block_level(numbers)
+    blocks = block_sums(positions, numbers, level, np.zeros((n, 3)))
+    assert len(blocks) <= uncertainty.FINE_BLOCKS
+    shuffled = random.permutation(n_frames)
+    parts = [np.sort(part) for part in np.split(shuffled, [int(random.integers(1, n_frames))])]
+    each = [block_sums(positions[part], numbers[part], level, np.zeros((n, 3))) for part in parts]
+    assert uncertainty.add_blocks(each).tolist() == blocks.tolist()
+    singly = [block_sums(positions[[i]], numbers[[i]], 0, np.zeros((n, 3))) for i in range(n_frames)]
+    assert uncertainty.add_blocks(singly).tolist() == blocks.tolist()
+    frames, sums = uncertainty.split_blocks(blocks)
+    np.testing.assert_allclose(mean_deviation(frames, sums), positions.mean(axis=0, dtype=float), atol=1e-6)
+    whole, of_block = mean_squares(frames, sums)
+    # A deviation is rounded by half of 2^-20, its square by as much times twice the deviation.
+    expected = positions.var(axis=0, dtype=float).sum(axis=1)
+    np.testing.assert_allclose(whole, expected, rtol=1e-9, atol=1e-5 * far)
+    np.testing.assert_allclose(frames @ of_block / n_frames, whole, rtol=1e-12)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 9), st.lists(st.integers(0, 2**40), min_size=1, max_size=20))
+def test_frames_travel_as_they_are(seed, n, numbers):
+    positions = np.random.default_rng(seed).normal(0, 50, (len(numbers), n, 3)).astype(np.float32)
+    frames, found = unpacked(packed(np.array(numbers), positions))
+    order = np.argsort(numbers)
+    assert frames.tolist() == sorted(numbers)
+    if len(set(numbers)) == len(numbers):
+        assert found.tolist() == positions[order].tolist()
+
+
+def test_a_reference_is_read_once_and_moves_on():
+    universe = MDAnalysis.Universe(PSF, DCD)
+    analysis = Rmsd(selection="name CA", reference=str(GRO))
+    superposition = Superposition.of(universe, analysis, Reference(universe, analysis, None))
+    assert superposition.reference.tolist() == universe.select_atoms("name CA").positions.tolist()
+    other = superposition.onto(superposition.reference + 1)
+    assert other.indices is superposition.indices
+    moved = other.move(superposition.reference, superposition.reference)
+    np.testing.assert_allclose(moved, superposition.reference + 1, atol=1e-4)

@@ -1,0 +1,223 @@
+"""Areas beside MDTraj's and gmx sasa's, radii of every set, and what is told of parts, residues and atoms."""
+
+import MDAnalysis
+import mdtraj
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
+from support import plain
+
+import himach
+from himach.examples import sample
+from himach.examples.structure.radii import BONDI, PROTOR, elements_of, radii_of
+from himach.examples.structure.sasa import Sasa
+
+PART = "protein and resid 30:59"
+
+
+@pytest.fixture(scope="module")
+def peer():
+    return mdtraj.load_dcd(DCD, top=mdtraj.load_psf(PSF), stride=49)
+
+
+@pytest.mark.parametrize("by", ["atom", "residue"])
+def test_against_mdtraj(peer, by):
+    """Radii of H, C, N, O and S are the same there; points differ by their rounding."""
+    expected = 100 * mdtraj.shrake_rupley(peer, mode=by)
+    outcome = plain.run(Sasa(by=by), DCD, PSF, step=49)
+    np.testing.assert_allclose(outcome["sasa"]["sasa"], expected.sum(axis=1), rtol=5e-5)
+    np.testing.assert_allclose(outcome["by"]["sasa"], expected.mean(axis=0), atol=0.3)
+    assert outcome["by"][by][:2] == {"atom": ["MET1:N", "MET1:HT1"], "residue": ["MET1", "ARG2"]}[by]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({}, [12053.6, 12502.2]),
+        ({"periodic": False}, [13454.1]),
+        ({"part": PART}, [1993.9, 2139.9]),
+    ],
+    ids=["in the box", "without the box", "a part"],
+)
+def test_against_gmx_in_water(parameters, expected):
+    """gmx sasa -f XTC -s GRO -ndots 5000 -surface Protein, with -nopbc or -output 'resid 30 to 59'; the protein is cut
+    by the box. Its dots lie elsewhere, and are 0.1 % off."""
+    found = plain.run(Sasa(points=5000, **parameters), XTC, GRO, stop=len(expected))["sasa"]["sasa"]
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_against_gmx_without_water():
+    """gmx sasa -f villin.xtc -s villin.pdb -ndots 10000 -surface Protein, GROMACS 2022.5."""
+    found = plain.run(Sasa(points=10_000), *sample("villin"), stop=5)["sasa"]
+    np.testing.assert_allclose(found["sasa"], [3054.7, 2983.9, 3009.2, 3010.0, 3020.1], rtol=7e-4)
+    np.testing.assert_allclose(found["time_ps"], [0.2, 0.6, 1.0, 1.4, 1.8], rtol=1e-6)
+
+
+def test_parts_add_up():
+    """What one part has and what the rest has is what all have; part alone has more."""
+    rest = f"protein and not ({PART})"
+    all_of, part, others, alone = (
+        plain.run(Sasa(points=200, **parameters), DCD, PSF, step=49)["sasa"]["sasa"]
+        for parameters in ({}, {"part": PART}, {"part": rest}, {"selection": PART})
+    )
+    np.testing.assert_allclose(part + others, all_of, rtol=1e-9)
+    assert (alone > part + 100).all()
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.sampled_from(["residue", "atom"]),
+    st.sampled_from(["bondi", "protor"]),
+    st.sampled_from([None, "resid 5:9", "name CA CB OG"]),
+    st.integers(1, 300),
+)
+def test_rows_add_up_to_the_mean_of_the_total(by, radii, part, points):
+    outcome = plain.run(Sasa(by=by, radii=radii, part=part, points=points), *sample("villin"), stop=9, step=4)
+    assert outcome["by"]["sasa"].sum() == pytest.approx(outcome["sasa"]["sasa"].mean(), rel=1e-9)
+    assert outcome["radii"]["atoms"].sum() == {"bondi": 582, "protor": 289}[radii]
+    assert len(set(outcome["by"][by])) == len(outcome["by"]["sasa"])
+
+
+def test_limits_of_residues():
+    outcome = himach.run(Sasa(by="residue", points=200), *sample("villin"), cache="off", progress=False)
+    table = outcome["by"]
+    assert list(table) == ["residue", "sasa", "sasa_low", "sasa_high"]
+    assert ((table["sasa_low"] <= table["sasa"]) & (table["sasa"] <= table["sasa_high"])).all()
+    assert (
+        himach.run(Sasa(by="atom", points=50), *sample("villin"), cache="off", progress=False)["by"]["sasa_low"].min()
+        == 0
+    )
+    assert outcome["sasa"].means["sasa"].converged
+    assert table.units == {"sasa": "Å²", "sasa_low": "Å²", "sasa_high": "Å²"}
+
+
+@pytest.mark.slow
+def test_any_number_of_ranks_and_the_cache(tmp_path):
+    for i, ranks in enumerate((None, 1, 3)):
+        himach.run(
+            Sasa(by="residue", points=100), *sample("villin"), ranks=ranks, out=tmp_path / str(i), progress=False
+        )
+    for i in (1, 2):
+        for table in ("sasa", "by", "radii"):
+            assert (tmp_path / "0" / f"{table}.csv").read_bytes() == (tmp_path / str(i) / f"{table}.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("residue", "name", "radius"),
+    [
+        ("ALA", "CA", 1.88),
+        ("ALA", "C", 1.61),
+        ("ALA", "N", 1.64),
+        ("ALA", "O", 1.42),
+        ("ALA", "OXT", 1.46),
+        ("NALA", "CB", 1.88),
+        ("ALA", "OT1", 1.42),
+        ("ARG", "CZ", 1.61),
+        ("ASN", "OD1", 1.42),
+        ("ASP", "OD2", 1.46),
+        ("GLU", "CD", 1.61),
+        ("GLU", "OE2", 1.46),
+        ("GLN", "CD", 1.61),
+        ("HSD", "CG", 1.61),
+        ("HIE", "CE1", 1.76),
+        ("MET", "SD", 1.77),
+        ("CYX", "SG", 1.77),
+        ("PHE", "CG", 1.61),
+        ("PHE", "CZ", 1.76),
+        ("SER", "OG", 1.46),
+        ("TRP", "CD1", 1.76),
+        ("TRP", "CD2", 1.61),
+        ("TRP", "CH2", 1.76),
+        ("TYR", "CZ", 1.61),
+        ("TYR", "OH", 1.46),
+        ("NME", "C", 1.88),
+        ("ALA", "HA", 0),
+    ],
+)
+def test_protor(residue, name, radius):
+    """The radii of Tsai et al. (1999) by the types that FreeSASA's protor.config has for these atoms."""
+    assert radii_of(one_atom(residue, name), Sasa(radii="protor"))[0].tolist() == [radius]
+
+
+def one_atom(residue, name, element=None):
+    universe = MDAnalysis.Universe.empty(1, trajectory=True)
+    universe.add_TopologyAttr("resnames", [residue])
+    universe.add_TopologyAttr("names", [name])
+    if element is not None:
+        universe.add_TopologyAttr("elements", [element])
+    return universe.atoms
+
+
+def test_sets_of_radii():
+    assert {element: BONDI[element] for element in ("H", "C", "N", "O", "S", "P")} == {
+        **{"H": 1.2, "C": 1.7, "N": 1.55, "O": 1.52, "S": 1.8, "P": 1.8}
+    }
+    assert sorted(PROTOR.values()) == [1.42, 1.46, 1.61, 1.64, 1.76, 1.77, 1.88]
+    peer = {name: 10 * radius for name, radius in mdtraj.geometry.sasa._ATOMIC_RADII.items()}
+    differ = {element for element, radius in BONDI.items() if abs(radius - peer[element]) > 1e-6}
+    # There ions have the radii of ions.
+    assert differ == {"Li", "Na", "K", "Mg", "Cl", "Be", "Ca", "Ba", "Cs", "Pt"}
+
+
+@pytest.mark.parametrize(
+    ("atom", "element"),
+    [
+        (("ALA", "CA"), "C"),
+        (("CAL", "CAL"), "Ca"),
+        (("SOD", "SOD"), "Na"),
+        (("ALA", "1HB"), "H"),
+        (("ZN2", "XX", "ZN"), "Zn"),
+        (("ALA", "CA", ""), "C"),
+    ],
+)
+def test_elements(atom, element):
+    assert elements_of(one_atom(*atom)) == [element]
+
+
+def test_file_of_radii(tmp_path):
+    file = tmp_path / "radii.txt"
+    file.write_text("# mine\nH 0\nC 1.8  # all of them\n\nN 1.6\nO 1.5\nS 1.9\n* CA 2.0\nPHE C[DEZ]* 1.7\n")
+    outcome = plain.run(Sasa(radii=str(file), points=100), *sample("villin"), stop=2)
+    table = outcome["radii"]
+    assert dict(zip(table["kind"], table["radius"], strict=True)) == {
+        **{"* CA": 2.0, "C": 1.8, "N": 1.6, "O": 1.5, "PHE C[DEZ]*": 1.7, "S": 1.9}
+    }
+    assert table["atoms"].tolist() == [35, 134, 49, 50, 20, 1]
+    file.write_text("".join(f"{element} {radius}\n" for element, radius in BONDI.items()))
+    same = plain.run(Sasa(radii=str(file), points=100), *sample("villin"), stop=2)
+    np.testing.assert_array_equal(
+        same["sasa"]["sasa"], plain.run(Sasa(points=100), *sample("villin"), stop=2)["sasa"]["sasa"]
+    )
+
+
+@pytest.mark.parametrize("line", ["C", "C -1", "C x", "ALA CA CB 1.5", "C inf", "C nan"])
+def test_bad_lines_of_radii(tmp_path, line):
+    file = tmp_path / "radii.txt"
+    file.write_text(f"H 1\n{line}\n")
+    with pytest.raises(himach.UsageError, match="line 2"):
+        plain.run(Sasa(radii=str(file)), *sample("villin"), stop=1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"selection": "resname XYZ"}, "parameter selection"),
+        ({"part": "resname XYZ"}, "parameter part"),
+        ({"selection": "name CA", "part": "name CA CB"}, "part 'name CA CB' has .* that are not in selection"),
+        ({"probe": -1}, "probe must be 0 or more"),
+        ({"points": 0}, "points must be greater than 0"),
+        ({"radii": "nowhere"}, "radii must be bondi, protor or a file of radii, not 'nowhere'"),
+        ({"radii": "protor", "part": "name H*"}, "no atom of part has a radius in 'protor'"),
+    ],
+)
+def test_bad_parameters(parameters, words):
+    with pytest.raises(himach.UsageError, match=words):
+        plain.run(Sasa(**parameters), *sample("villin"), stop=1)
+
+
+@pytest.mark.parametrize("radii", ["bondi", "protor"])
+def test_an_atom_without_a_radius(radii):
+    with pytest.raises(himach.UsageError, match=r"sasa: radii '\w+' have none for the atom FE of residue HEM"):
+        radii_of(one_atom("HEM", "FE", "Fe"), Sasa(radii=radii))

@@ -1,0 +1,50 @@
+"""URLs in the place of paths, and what is shown of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from himach.errors import UsageError
+from himach.io.remote.url import absolute, address_of, is_url, masked, refuse_urls, suffixed
+
+WORDS = st.text("abcXYZ019-._~", min_size=3, max_size=12)
+
+
+@pytest.mark.parametrize("text", ["https://host/md.xtc", "s3://bucket/key.nc", "gs://b/k", "http://h:80/x?y=1"])
+def test_a_path_that_has_lost_a_slash_is_the_same_url(text):
+    assert is_url(text)
+    assert is_url(Path(text))
+    assert address_of(absolute(Path(text))) == text
+
+
+@pytest.mark.parametrize("text", ["/md.xtc", "md.xtc", "imd://host:1", "himach://name", "tcp://h:1", "a/b:/c", "c:/x"])
+def test_other_paths_are_none(text):
+    assert not is_url(text)
+    assert absolute(text) == os.path.abspath(text)
+
+
+@given(WORDS, WORDS, WORDS, WORDS)
+def test_a_name_has_no_secret(user, password, key, signature):
+    secrets = (f"u1{user}", f"p2{password}", f"s3{signature}")
+    text = f"https://{secrets[0]}:{secrets[1]}@host.example/md.xtc?x-{key}={secrets[2]}&versionId=7"
+    name = absolute(text)
+    assert name == "https://host.example/md.xtc?versionId=7"
+    assert address_of(name) == text
+    told = masked(f"cannot get {text}: no")
+    assert not any(secret in told for secret in secrets)
+
+
+def test_the_suffix_tells_the_format_whatever_the_query():
+    assert suffixed("https://host/a%20b/md.part0001.xtc?download=1") == "md.part0001.xtc"
+    assert suffixed("https://host/../..") == "file"
+    assert "/" not in suffixed("https://host/a%2F..%2Fb.pdb")
+
+
+def test_a_refusal_names_the_url_and_no_secret():
+    with pytest.raises(UsageError, match=r"^https://host/md.xtc is the URL .*: no$"):
+        refuse_urls(["here.xtc", "https://me:word@host/md.xtc"], "no")

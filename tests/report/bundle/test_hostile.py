@@ -1,0 +1,256 @@
+"""Bundles that are damaged or made to do harm: each is refused by what is wrong, before anything of it is run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from MDAnalysisTests.datafiles import DCD, PSF
+
+import himach
+from himach.errors import HimachError, UsageError
+from himach.examples import load
+from himach.report.bundle.archive import METADATA, DamagedError, Member, write_archive
+from himach.report.bundle.contents import contents_of
+from himach.report.bundle.crate import metadata
+from himach.report.bundle.data import Given
+from himach.report.bundle.verify import verify
+from himach.report.run_folder import read_folder
+
+Members = list[tuple[zipfile.ZipInfo, bytes]]
+TABLE = "runs/out/rmsd.csv"
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("good")
+    himach.run(load("rmsd")(selection="name CA"), DCD, PSF, stop=3, out=folder / "out", cache="off")
+    contents = contents_of([read_folder(folder / "out")])
+    write_archive(folder / "good.zip", {**contents.members, METADATA: Member.of(metadata(contents))})
+    return folder / "good.zip"
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch) -> Path:
+    """The folder in which bundles are extracted, deep enough that names can lead out of it."""
+    import tempfile
+
+    folder = tmp_path / "a" / "b" / "c"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def changed(good: Path, to: Path, change: Callable[[Members], None]) -> Path:
+    """Write a bundle whose members are others."""
+    with zipfile.ZipFile(good) as archive:
+        members = [(info, archive.read(info)) for info in archive.infolist()]
+    change(members)
+    with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as archive:
+        for info, content in members:
+            archive.writestr(info, content)
+    return to
+
+
+def refused(bundle: Path, temporary: Path) -> str:
+    """Return why a bundle is refused; nothing of it may be left anywhere."""
+    before = sorted(bundle.parent.rglob("*"))
+    said: list[str] = []
+    with pytest.raises(HimachError) as error:
+        verify(bundle, Given([Path(str(DCD))], [Path(str(PSF))]), cache="off", say=said.append)
+    assert said == []
+    assert list(temporary.iterdir()) == []
+    assert sorted(bundle.parent.rglob("*")) == before
+    assert isinstance(error.value, DamagedError | UsageError)
+    return str(error.value)
+
+
+def named(name: str, mode: int = 0) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo("x")
+    info.filename = name
+    info.external_attr = mode << 16
+    return info
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil",
+        "/tmp/himach-evil",
+        "files/../../../evil",
+        "files\\..\\evil",
+        "C:/evil",
+        "./evil",
+        "files//evil",
+        "a\nb",
+    ],
+)
+def test_names_that_lead_elsewhere(good, temporary, name):
+    bundle = changed(good, temporary.parent / "b.zip", lambda members: members.append((named(name), b"evil")))
+    assert "no name within a bundle" in refused(bundle, temporary)
+    assert not Path("/tmp/himach-evil").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda members: members.append((named("files/link", stat.S_IFLNK | 0o777), b"/etc/passwd")), "it is a link"),
+        (lambda members: members.append((named("files/fifo", stat.S_IFIFO | 0o666), b"")), "it is a link or another"),
+        (lambda members: members.append((named("files/"), b"")), "no name within a bundle"),
+        (lambda members: members.append((named("runs/out/rmsd.csv/x"), b"")), "it is a file and a folder"),
+        (
+            lambda members: members.append((named("files/1/sitecustomize.py"), b"evil()")),
+            f"{METADATA} does not name it",
+        ),
+        (lambda members: members.pop(_at(members, TABLE)), f"{TABLE!r}: it is not there"),
+        (
+            lambda members: _put(members, TABLE, b"time_ps,rmsd\n0,0\n"),
+            f"{TABLE!r}: its content is not what was bundled",
+        ),
+        (lambda members: _put(members, METADATA, b"{}"), "it describes no RO-Crate"),
+        (lambda members: _put(members, METADATA, b"[" * 100_000), "it describes no RO-Crate"),
+        (lambda members: members.pop(_at(members, METADATA)), f"there is no {METADATA} in it"),
+    ],
+)
+def test_members_that_are_not_as_they_should_be(good, temporary, change, words):
+    assert words in refused(changed(good, temporary.parent / "b.zip", change), temporary)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_member_that_is_there_twice(good, temporary):
+    bundle = changed(good, temporary.parent / "b.zip", lambda members: members.append((named(TABLE), b"other")))
+    assert f"{TABLE!r}: it is there twice" in refused(bundle, temporary)
+
+
+def _at(members: Members, name: str) -> int:
+    return next(i for i, (info, _) in enumerate(members) if info.filename == name)
+
+
+def _put(members: Members, name: str, content: bytes) -> None:
+    at = _at(members, name)
+    members[at] = (members[at][0], content)
+
+
+def patched(good: Path, to: Path, name: str, field: int, value: bytes) -> Path:
+    """Write a bundle with other bytes in what the list of a zip says of a member."""
+    content = bytearray(good.read_bytes())
+    at = content.rindex(name.encode()) - 46  # the fixed part of an entry, whose name follows
+    assert content[at : at + 4] == b"PK\1\2"
+    content[at + field : at + field + len(value)] = value
+    to.write_bytes(content)
+    return to
+
+
+def test_sizes_and_flags_that_lie(good, temporary):
+    to = temporary.parent / "b.zip"
+    # 4 GB in each: more than the disk has, by what they say.
+    many = changed(good, to, lambda members: members.extend((named(f"files/{i}"), b"") for i in range(999)))
+    content = many.read_bytes()
+    parts = content.split(b"PK\1\2")
+    lying = [part[:20] + struct.pack("<I", 0xFFFFFFF0) + part[24:] for part in parts[1:]]
+    free = shutil.disk_usage(temporary).free
+    assert free < 1000 * 0xFFFFFFF0, "a disk of 4 TB"
+    to.write_bytes(b"PK\1\2".join([parts[0], *lying]))
+    assert "it is larger than any bundle's" in refused(to, temporary)  # the metadata is the first that is read
+    encrypted = patched(good, to, TABLE, 8, struct.pack("<H", 1))
+    assert "it is encrypted" in refused(encrypted, temporary)
+    with zipfile.ZipFile(good) as archive:
+        size = archive.getinfo(TABLE).file_size
+    for other in (size - 1, size + 1, 1 << 20):
+        assert "is damaged" in refused(patched(good, to, TABLE, 24, struct.pack("<I", other)), temporary)
+
+
+def test_more_than_the_disk_has_room_for(good, temporary):
+    to = temporary.parent / "b.zip"
+    names = [f"files/{i}" for i in range(999)]
+
+    def enlarge(members: Members) -> None:
+        at = _at(members, METADATA)
+        told = json.loads(members[at][1])
+        told["@graph"] += [{"@id": name, "@type": "File", "sha256": "0" * 64} for name in names]
+        members[at] = (members[at][0], json.dumps(told).encode())
+        members.extend((named(name), b"") for name in names)
+
+    content = changed(good, to, enlarge).read_bytes()
+    for name in names:  # the size is 22 bytes before the name in the list
+        at = content.rindex(name.encode() + b"PK") if name != names[-1] else content.rindex(name.encode())
+        content = content[: at - 22] + struct.pack("<I", 0xFFFFFFF0) + content[at - 18 :]
+    to.write_bytes(content)
+    assert "has room for" in refused(to, temporary)
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])
+def test_a_bundle_that_is_cut(good, temporary, part):
+    content = good.read_bytes()
+    bundle = temporary.parent / "b.zip"
+    bundle.write_bytes(content[: int(len(content) * part)])
+    assert "is damaged: it begins as a zip and does not end as one" in refused(bundle, temporary)
+
+
+def test_any_byte_of_a_member_that_changed(good, temporary):
+    content = good.read_bytes()
+    with zipfile.ZipFile(good) as archive:
+        members = [(info.filename, info.header_offset, info.compress_size) for info in archive.infolist()]
+    for name, offset, size in members:
+        start = offset + 30 + len(name)  # behind the header and the name
+        bundle = temporary.parent / "b.zip"
+        for at in (start, start + size // 4, start + size // 2):
+            bundle.write_bytes(content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :])
+            assert name in refused(bundle, temporary)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(None, "cannot be read"), (b"", "is no bundle"), (b"text", "is no bundle")]
+)
+def test_what_is_no_bundle(temporary, content, words):
+    bundle = temporary.parent / "b.zip"
+    if content is not None:
+        bundle.write_bytes(content)
+    assert words in refused(bundle, temporary)
+
+
+@pytest.mark.parametrize(
+    ("place", "folder"),
+    [("files/1/../../../..", "/a"), ("files/..", "/a"), ("files/1", ""), ("files/1", "a"), ("files/1", "/a/../b")],
+)
+def test_folders_that_lead_elsewhere(good, temporary, place, folder):
+    def change(members: Members) -> None:
+        at = _at(members, METADATA)
+        said = json.loads(members[at][1])
+        said["@graph"].append({"@id": f"#{place}", "@type": "PropertyValue", "name": place, "value": folder})
+        _put(members, METADATA, json.dumps(said).encode())
+
+    words = refused(changed(good, temporary.parent / "b.zip", change), temporary)
+    assert f"{place!r} stand for {folder!r}, which might lead elsewhere" in words
+
+
+def test_a_record_that_names_a_script_of_this_machine(good, temporary, tmp_path):
+    """A record can name any path: only scripts in the bundle are run."""
+    trap = tmp_path / "trap.py"
+    trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\n")
+
+    def change(members: Members) -> None:
+        import hashlib
+
+        at = _at(members, "runs/out/run.json")
+        record = json.loads(members[at][1])
+        record["analyses"][0]["source"] = f"{trap}:Trap"
+        content = json.dumps(record).encode()
+        members[at] = (members[at][0], content)
+        told = _at(members, METADATA)
+        said = json.loads(members[told][1])
+        entity = next(one for one in said["@graph"] if one["@id"] == "runs/out/run.json")
+        entity["sha256"] = hashlib.sha256(content).hexdigest()
+        members[told] = (members[told][0], json.dumps(said).encode())
+
+    bundle = changed(good, temporary.parent / "b.zip", change)
+    said: list[str] = []
+    assert not verify(bundle, Given([Path(str(DCD))], [Path(str(PSF))]), cache="off", say=said.append)
+    assert [line for line in said if f"the bundle lacks {trap}" in line]
+    assert not (tmp_path / "sprung").exists()

@@ -1,0 +1,337 @@
+"""The page of a report: complete, alone, small, the same each time, and safe whatever a folder holds."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from MDAnalysisTests.datafiles import CRD, DCD, PSF
+from report.every_builtin import RUNS, run_every_builtin
+
+import himach
+from himach.errors import UsageError
+from himach.examples import BUILTINS, load
+from himach.report.csv_table import LARGEST
+from himach.report.page.document import MOST_BYTES, report_page
+from himach.report.run_folder import read_folder
+
+#: Elements without an end tag.
+VOID = {"meta", "img", "br", "hr", "link", "col", "input"}
+#: Attributes by which a browser loads something.
+LOADS = {"src", "srcset", "data", "poster", "action", "formaction", "background", "xlink:href", "manifest"}
+
+
+class Page(HTMLParser):
+    """A page taken apart: its elements with attributes, words, ids, and whether tags are balanced."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    def attributes(self, name: str) -> list[str]:
+        return [found[name] for _, found in self.elements if name in found]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    """Return the folder of a run of two analyses."""
+    out = tmp_path_factory.mktemp("small") / "out"
+    himach.run([load("rmsd")(), load("rmsf")(by="residue")], DCD, PSF, stop=40, out=out, progress=False)
+    return out
+
+
+@pytest.fixture
+def changed(small, tmp_path):
+    """Give what copies that folder and changes its record."""
+
+    def change(**fields) -> Path:
+        folder = tmp_path / "changed"
+        shutil.copytree(small, folder)
+        record = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**record, **fields}))
+        return folder
+
+    return change
+
+
+def page_of(*folders: Path) -> str:
+    return report_page([read_folder(folder) for folder in folders])
+
+
+def check_alone(page: Page) -> None:
+    """Check that nothing but the page itself is needed, and that nothing in it runs."""
+    tags = {tag for tag, _ in page.elements}
+    assert not tags & {"script", "iframe", "object", "embed", "link", "base", "form", "video", "audio", "input"}
+    for _, found in page.elements:
+        assert not [name for name in found if name.startswith("on")]
+        for name in LOADS & found.keys():
+            assert found[name].startswith("data:image/")
+    assert all(link.startswith(("#", "https://doi.org/", "https://")) for link in page.attributes("href"))
+    assert not re.search(r"url\(|@import", "".join(page.words))
+    ids = page.attributes("id")
+    assert len(ids) == len(set(ids))
+    assert {link[1:] for link in page.attributes("href") if link.startswith("#")} <= set(ids)
+    assert set(page.attributes("aria-labelledby")) <= set(ids)
+    assert page.open == []
+
+
+def check_readable(page: Page) -> None:
+    """Check what screen readers and keyboards need."""
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    assert [found["lang"] for tag, found in page.elements if tag == "html"] == ["en"]
+    assert {"main", "nav", "header", "title"} <= {tag for tag, _ in page.elements}
+    pictures = [found for tag, found in page.elements if tag == "img"]
+    assert all(found.get("alt") for found in pictures)
+    assert all(found.get("aria-label") for tag, found in page.elements if tag == "svg")
+    assert all(found.get("scope") for tag, found in page.elements if tag == "th")
+    regions = [found for _, found in page.elements if found.get("role") == "region"]
+    assert all(found.get("tabindex") == "0" and found.get("aria-label") for found in regions)
+
+
+def test_a_page_stands_alone_and_can_be_read(small):
+    page = Page(page_of(small))
+    check_alone(page)
+    check_readable(page)
+    policy = [found["content"] for _, found in page.elements if found.get("http-equiv") == "Content-Security-Policy"]
+    assert policy == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
+
+
+def test_the_page_says_what_came_of_it_and_where_it_comes_from(small):
+    words = " ".join(Page(page_of(small)).words)
+    record = json.loads((small / "run.json").read_text())
+    mean = record["uncertainty"]["rmsd/rmsd"]["means"]["rmsd"]
+    assert f"mean of RMSD / Å: {mean['mean']:.6g}, not converged" in words
+    assert "fewer than 8 independent values" in words
+    assert "RMSF: largest" in words
+    assert "40 of the 98 frames" in words
+    assert "3341" in words
+    assert "214 protein" in words
+    assert record["dataset"]["fingerprint"] in words
+    assert record["himach"] in words
+    assert record["analyses"][0]["caption"].partition(".")[0] in words
+    assert "The run had no errors and no warnings" in words
+
+
+def test_the_same_folders_give_the_same_bytes_wherever_and_whenever(small, tmp_path, monkeypatch):
+    before = page_of(small)
+    copy = tmp_path / "elsewhere" / small.name
+    shutil.copytree(small, copy)
+    for path in copy.rglob("*"):
+        os.utime(path, (1, 1))
+    monkeypatch.setenv("TZ", "Pacific/Auckland")
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    assert page_of(copy) == before
+
+
+def test_hostile_text_is_shown_and_nothing_more(changed):
+    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'--></style>\x00\u202e"
+    folder = changed(
+        warnings=[evil],
+        errors=[evil],
+        command=["himach", evil],
+        trajectory=[evil],
+        topology=evil,
+        digests={evil: evil},
+        versions={evil: evil},
+        himach=evil,
+        date=evil,
+        system={"atoms": evil, "residues": {evil: evil}, "box": [evil] * 6, "time_ps": [evil, evil], "dt_ps": evil},
+        dataset={"path": evil, "frames": evil, "atoms": evil, "fingerprint": evil},
+    )
+    record = json.loads((folder / "run.json").read_text())
+    entry = record["analyses"][0]
+    entry.update(parameters={evil: evil}, caption=evil, methods=evil, references=[evil])
+    (folder / "rmsd" / "rmsd.csv").write_text(f'time_ps,"{evil[:20]}"\n1,"{evil[:20]}"\n')
+    (folder / "run.json").write_text(json.dumps(record))
+    text = page_of(folder)
+    page = Page(text)
+    check_alone(page)
+    check_readable(page)
+    assert "alert(1)" in " ".join(page.words)
+    assert "\x00" not in text
+    assert "\u202e" not in text
+    assert {tag for tag, _ in page.elements} == {tag for tag, _ in Page(page_of(folder)).elements}
+
+
+def test_names_of_analyses_may_be_anything(changed, small):
+    record = json.loads((small / "run.json").read_text())
+    names = ["<b>&\"'", "../../etc"]
+    analyses = [{**entry, "name": name} for entry, name in zip(record["analyses"], names, strict=True)]
+    page = Page(page_of(changed(analyses=analyses)))
+    check_alone(page)
+    assert "rmsd.csv" not in " ".join(page.words)  # it is no file of theirs
+
+
+@pytest.mark.parametrize(
+    "field", ["uncertainty", "system", "dataset", "versions", "ensemble", "units", "times", "seconds"]
+)
+@pytest.mark.parametrize("value", [None, [], 7, "x", {"rmsd/rmsd": []}, {"rmsd/rmsd": {"means": {"rmsd": 3}}}])
+def test_a_record_that_is_not_as_it_should_be_is_no_error(changed, field, value):
+    check_alone(Page(page_of(changed(**{field: value}))))
+
+
+def test_numbers_beyond_all_bounds_are_none(changed):
+    most = 10**400
+    system = {"atoms": most, "residues": {}, "box": [most] * 6, "time_ps": [0, most], "dt_ps": most}
+    told = {"rmsd/rmsd": {"n_eff": most, "level": most, "means": {"rmsd": {"start_ps": most}}}}
+    check_alone(Page(page_of(changed(system=system, uncertainty=told))))
+
+
+def test_a_damaged_table_is_told(changed):
+    folder = changed()
+    (folder / "rmsd" / "rmsd.csv").write_text("a,b\n1\n")
+    words = " ".join(Page(page_of(folder)).words)
+    assert "changed/rmsd/rmsd.csv is no table: row 2 has not as many cells" in words
+    assert str(folder.parent) not in words
+
+
+def test_a_table_larger_than_memory_may_be_is_told_and_not_read(changed):
+    folder = changed()
+    with (folder / "rmsd" / "rmsd.csv").open("r+b") as file:
+        file.truncate(LARGEST + 1)
+    assert f"rmsd.csv is not looked at: it has {LARGEST + 1:,} bytes" in " ".join(Page(page_of(folder)).words)
+
+
+def test_missing_files_and_faulty_frames_are_told(changed):
+    folder = changed(faulty={"damaged": 2, "missing": 5}, warnings=["the file <t> is cut off"])
+    (folder / "rmsf" / "rmsf.png").unlink()
+    words = " ".join(Page(page_of(folder)).words)
+    assert "Missing frames: 5. Damaged copies in the cache: 2, read from the trajectory instead." in words
+    assert "gone: rmsf/rmsf.png" in words
+    assert "the file <t> is cut off" in words
+
+
+def test_what_does_not_fit_is_told(changed):
+    folder = changed()
+    (folder / "rmsd" / "rmsd.png").write_bytes(b"\x89PNG\r\n\x1a\n" + os.urandom(MOST_BYTES))
+    text = page_of(folder)
+    assert len(text.encode()) < MOST_BYTES
+    words = " ".join(Page(text).words)
+    assert "This figure (2 MB) does not fit into the page; it lies in the folder." in words
+    assert len(Page(text).attributes("src")) == 1  # the other one fits
+
+
+def test_a_huge_table_is_summed_up(changed):
+    folder = changed()
+    rows = np.arange(50_000)
+    lines = [f"{row * 0.5},{row % 7}" for row in rows]
+    (folder / "rmsd" / "rmsd.csv").write_text("\n".join(["time_ps,rmsd", *lines]) + "\n")
+    text = page_of(folder)
+    assert len(text.encode()) < 400_000
+    words = " ".join(Page(text).words)
+    assert "49988 rows more" in words
+    assert "0.0 to 24999.5" in words
+
+
+def test_folders_of_one_name_are_told_apart_and_one_is_not_given_twice(small, tmp_path):
+    for group in ("a", "b"):
+        shutil.copytree(small, tmp_path / group / "out")
+    headings = " ".join(Page(page_of(tmp_path / "a" / "out", tmp_path / "b" / "out")).words)
+    assert "a/out" in headings
+    assert "b/out" in headings
+    with pytest.raises(UsageError, match="given twice"):
+        page_of(small, small)
+
+
+def test_an_ensemble_tells_of_members_groups_and_those_that_failed(tmp_path):
+    members = [
+        himach.Member(name, DCD, PSF, start=i * 20, stop=i * 20 + 20, group="AB"[i % 2])
+        for i, name in enumerate("wxyz")
+    ]
+    members.append(himach.Member("lost", tmp_path / "no.dcd", PSF, group="B"))
+    himach.run([load("rmsd")(), load("rmsf")(by="residue")], ensemble=members, out=tmp_path / "out", progress=False)
+    page = Page(page_of(tmp_path / "out"))
+    check_alone(page)
+    check_readable(page)
+    words = " ".join(page.words)
+    for said in (
+        "RMSD, A: mean",
+        "RMSD, B - A: mean",
+        "5 members of the ensemble",
+        "member lost failed",
+        "fewer than 3 members in A: 2, B: 2",
+        "over members; differences by Welch's, corrected by Holm",
+        "rmsd/rmsd, w",
+    ):
+        assert said in words
+
+
+def test_how_a_run_is_repeated_is_said_where_it_can_be(small, tmp_path):
+    class Lone(himach.Analysis):
+        """Where an atom is."""
+
+        def map(self, frame):
+            yield himach.Row(x=float(frame.positions[0, 0]))
+
+    assert "The run is repeated by" in " ".join(Page(page_of(small)).words)
+    himach.run(Lone(), DCD, PSF, out=tmp_path / "out", progress=False, stop=5, fit="name CA", reference=CRD)
+    words = " ".join(Page(page_of(tmp_path / "out")).words)
+    assert "The run cannot be repeated from its record, because of Lone (" in words
+    assert "The run is repeated by" not in words
+    assert f"reference = {CRD}" in words
+
+
+def test_analyses_of_users_are_reported_by_what_their_tables_say(tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text(
+        "import himach\n\nclass Mine(himach.Analysis):\n    '''Where an atom is.'''\n\n    def map(self, frame):\n"
+        "        yield himach.Row(x=float(frame.positions[0, 0]), flag='<i>')\n"
+    )
+    himach.run(f"{script}:Mine", DCD, PSF, out=tmp_path / "out", progress=False)
+    page = Page(page_of(tmp_path / "out"))
+    check_alone(page)
+    words = " ".join(page.words)
+    assert "98 rows of time_ps, x, flag, frame" in words
+    assert "Mine: x" in words  # its mean is looked at, though it did not ask for one
+    assert "<i>" in words
+
+
+@pytest.mark.slow
+def test_every_builtin_in_one_report(tmp_path):
+    """Complete, below 2 MB, in 3 s beyond the runs, twice the same."""
+    folders = run_every_builtin(tmp_path)
+    assert {name for asked in RUNS.values() for name, _ in asked} == set(BUILTINS)
+    begun = time.process_time()
+    text = page_of(*folders)
+    assert time.process_time() - begun < 3
+    assert text == page_of(*folders)
+    assert len(text.encode()) < MOST_BYTES
+    page = Page(text)
+    check_alone(page)
+    check_readable(page)
+    words = " ".join(page.words)
+    assert len([tag for tag, _ in page.elements if tag == "img"]) == len(BUILTINS)  # each has a figure
+    assert "does not fit" not in words
+    for folder in map(read_folder, folders):
+        for analysis in folder.analyses:
+            for name in analysis.tables:
+                assert folder.tables[name] in words
+            assert analysis.entry["methods"].partition(" ")[0] in words
+            assert analysis.entry["caption"].partition(" {")[0][:20] in words
+    assert "g(r): first peak" in words

@@ -1,0 +1,310 @@
+"""Tables of rows that are too long for one rank: the files, and what finish() and results see of them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from MDAnalysis.tests.datafiles import DCD, GRO, PSF, XTC
+
+import himach
+from himach.engine import rows as engine_rows
+from himach.engine.pairs import emission
+from himach.output.cells import LongCells
+from himach.rows import shared_file, spread, tables
+
+#: What makes tables of a hundred rows long ones, of many chunks, of which a rank holds few, and writes few at a time.
+SMALL = (
+    (emission, "ROW_BITS", 2),
+    (tables, "GATHERED_BYTES", 0),
+    (shared_file, "ROUND_ROWS", 8),
+    (spread, "TRAVEL_BYTES", 500),
+    (engine_rows, "HELD_BYTES", 500),
+)
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch):
+    for module, name, _ in SMALL:
+        monkeypatch.setattr(module, name, getattr(module, name))
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    with himach.Ranks(2) as held:
+        yield held
+
+
+class Long(himach.Analysis):
+    """Rows whose table is a long one on every rank, if it is to be."""
+
+    long: bool = True
+
+    def setup(self, universe):
+        for module, name, value in SMALL if self.long else ():
+            setattr(module, name, value)
+
+
+class Plain(Long):
+    """A row of numbers each frame."""
+
+    name = "plain"
+
+    def map(self, frame):
+        yield himach.Row(
+            x=float(frame.positions[0, 0]), y=frame.positions[0, 1], n=frame.number, text=f"at {frame.number}"
+        )
+
+
+class Uneven(Long):
+    """Rows that have other cells, and texts, here and there; none of some frames."""
+
+    name = "uneven"
+    end: str = ""
+
+    def map(self, frame):
+        if frame.number % 7 == 3:
+            return None
+        cells = {"x": float(frame.positions[0, 0]), "late": frame.number > 50}
+        if frame.number % 3:
+            cells["y"] = frame.positions[0, 1]
+        if frame.number % 5 == 2:
+            cells["text"] = 'a,"b' + self.end
+        return himach.Row(**cells, whole=2**70 if frame.number == 20 else 1)
+
+
+class Finished(Plain):
+    """Parts of the table, arrays of it, and what is computed of it."""
+
+    name = "finished"
+
+    def finish(self, results):
+        x = results["x"]
+        told = [x.mean(), x.std(), x.min(), x.max()]
+        rows = himach.Table({"time_ps": results["time_ps"], "other": himach.Column(x, "Å", estimate=True)})
+        return {"rows": rows, "y": results["y"], "moments": {"told": told}, "tenth": {"x": x[5:60:10]}}
+
+    def plot(self, outcome, axes):
+        axes.plot(outcome["rows"]["time_ps"], 2 * outcome["rows"]["other"])
+
+
+def files(out):
+    """Return the content of all files but the record and plots, which may differ."""
+    found = {path.relative_to(out): path.read_bytes() for path in out.rglob("*.*") if path.is_file()}
+    return {path: data for path, data in found.items() if path.suffix in (".csv", ".npy")}
+
+
+def analyses(**options):
+    return [Plain(**options), Uneven(**options), Finished(**options)]
+
+
+@pytest.mark.parametrize("options", [{}, {"step": -3}, {"frames": [4, 5, 60]}, {"start": 3, "stop": 4}])
+def test_files_are_those_of_a_table_in_memory(tmp_path, ranks, options):
+    himach.run(analyses(long=False), DCD, PSF, out=tmp_path / "short", **options)
+    himach.run(analyses(), DCD, PSF, out=tmp_path / "alone", **options)
+    himach.run(analyses(), DCD, PSF, out=tmp_path / "several", ranks=ranks, **options)
+    short = files(tmp_path / "short")
+    assert len(short) == 6 and files(tmp_path / "alone") == short and files(tmp_path / "several") == short
+    told = [json.loads((tmp_path / name / "run.json").read_text())["uncertainty"] for name in ("short", "several")]
+    assert repr(told[0]) == repr(told[1]) and (tmp_path / "several" / "finished" / "finished.png").exists()
+
+
+def test_cells_with_carriage_returns_quote_all_texts(tmp_path, ranks):
+    himach.run(Uneven(long=False, end="\r"), DCD, PSF, out=tmp_path / "short")
+    himach.run(Uneven(end="\r"), DCD, PSF, out=tmp_path / "several", ranks=ranks).write(tmp_path / "copy")
+    assert b'"a,""b\r"' in files(tmp_path / "short").popitem()[1]
+    assert files(tmp_path / "several") == files(tmp_path / "copy") == files(tmp_path / "short")
+
+
+def test_files_of_kept_pairs_are_the_same(tmp_path, ranks):
+    himach.run(analyses(long=False), DCD, PSF, out=tmp_path / "short")
+    himach.run(analyses(), DCD, PSF, out=tmp_path / "first", pairs=tmp_path / "pairs", stop=41, ranks=ranks)
+    done = himach.run(analyses(), DCD, PSF, out=tmp_path / "then", pairs=tmp_path / "pairs", ranks=ranks)
+    assert done.record["reused"]["frames"] == 41
+    again = himach.run(analyses(), DCD, PSF, out=tmp_path / "again", pairs=tmp_path / "pairs", step=-1)
+    assert again.record["reused"]["frames"] == 98
+    assert files(tmp_path / "then") == files(tmp_path / "short") == files(tmp_path / "again")
+
+
+def test_a_result_reads_the_file_of_its_table(tmp_path, ranks):
+    short = himach.run(Uneven(long=False), DCD, PSF)
+    result = himach.run(Uneven(), DCD, PSF, out=tmp_path / "out", ranks=ranks)
+    table = result.outcome
+    assert isinstance(table["x"], LongCells) and table.rows == short.outcome.rows
+    assert repr(table) == repr(short.outcome) and table.units == short.outcome.units
+    for name in ("x", "late", "frame", "whole"):
+        assert [str(cell) for cell in table[name]] == [str(cell) for cell in short.outcome[name]]
+    np.testing.assert_array_equal(table["x"][40:70:3], short.outcome["x"][40:70:3])
+    assert table["x"][-3] == short.outcome["x"][-3] and table["text"][:9] == short.outcome["text"][:9]
+    np.testing.assert_allclose(table["x"].mean(), short.outcome["x"].mean(), rtol=1e-14)
+    for start in range(-15, 0):  # about where what is known without the file begins
+        np.testing.assert_array_equal(table["x"][start:], short.outcome["x"][start:])
+        assert table["text"][start] == short.outcome["text"][start]
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(table))["x"], short.outcome["x"])
+    assert result.plot().axes[0].lines
+    result.write(tmp_path / "copy")
+    assert files(tmp_path / "copy") == files(tmp_path / "out")
+    with (tmp_path / "out" / "uneven.csv").open("a") as file:
+        file.write("1,2,3,4,5,6,7\n")
+    with pytest.raises(himach.UsageError, match=r"uneven.csv, which is another file by now"):
+        table["x"][30]
+    (tmp_path / "out" / "uneven.csv").write_text("another\n")
+    assert table["x"][2] == short.outcome["x"][2]  # which it knows without
+    with pytest.raises(himach.UsageError, match=r"uneven.csv, which is another file by now"):
+        table["x"][30]
+    (tmp_path / "out" / "uneven.csv").unlink()
+    with pytest.raises(himach.UsageError, match=r"uneven.csv, which cannot be read \(No such file"):
+        table["x"][30]
+
+
+class Reading(Plain):
+    """Looks at the table in finish()."""
+
+    def finish(self, results):
+        x, plain = results["x"], np.asarray(results["x"])
+        assert isinstance(x, LongCells) and len(x) == results.rows == 98
+        np.testing.assert_array_equal(np.concatenate(list(x.pieces(10))), plain)
+        np.testing.assert_array_equal([x[3], x[-1]], plain[[3, -1]])
+        for part in (slice(7, 3), slice(3, 50, 7), slice(None, None, -1), slice(40, 3, -5), slice(200, 300)):
+            np.testing.assert_array_equal(x[part], plain[part])
+        assert (x.min(), x.max()) == (plain.min(), plain.max())
+        np.testing.assert_allclose([x.mean(), x.std()], [plain.mean(), plain.std()], rtol=1e-14)
+        found, parts = x.bins(9), [plain[98 * i // 9 : 98 * (i + 1) // 9] for i in range(9)]
+        np.testing.assert_array_equal(found.firsts, [part[0] for part in parts])
+        np.testing.assert_array_equal(found.least, [part.min() for part in parts])
+        np.testing.assert_array_equal(found.most, [part.max() for part in parts])
+        np.testing.assert_allclose(found.means, [part.mean() for part in parts], rtol=1e-14)
+        assert results["text"].bins(9).firsts == [f"at {98 * i // 9}" for i in range(9)]
+        return {"seen": [1.0]}
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_finish_reads_a_table_in_pieces(tmp_path, ranks, several):
+    done = himach.run(Reading(), DCD, PSF, out=tmp_path / "out", ranks=ranks if several else None)
+    assert done.outcome == {"seen": [1.0]}
+
+
+class Infinite(Long):
+    """Rows of numbers that are none, or large ones."""
+
+    name = "infinite"
+
+    def map(self, frame):
+        some = [1.0, np.inf, -np.inf, np.nan][frame.number // 20 % 4]
+        yield himach.Row(all=some, up=abs(some), none=some if some < 1 else 1.0, large=1e200 * (-1) ** frame.number)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_columns_of_infinite_and_large_numbers_have_the_moments_of_numpy(tmp_path, ranks, several):
+    short = himach.run(Infinite(long=False), DCD, PSF, out=tmp_path / "short").outcome
+    table = himach.run(Infinite(), DCD, PSF, out=tmp_path / "out", ranks=ranks if several else None).outcome
+    assert files(tmp_path / "out").popitem()[1] == files(tmp_path / "short").popitem()[1]
+    for name in ("all", "up", "none", "large"):
+        long, plain = table[name], short[name]
+        np.testing.assert_array_equal(long[:], plain)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal([long.mean(), long.std()], [plain.mean(), plain.std()])
+            np.testing.assert_array_equal([long.min(), long.max()], [plain.min(), plain.max()])
+
+
+class Everywhere(Plain):
+    """Has columns in what is no table as yet."""
+
+    def finish(self, results):
+        columns = {"x": himach.Column(results["x"], "nm"), "y": himach.Column(results["y"])}
+        return {"table": columns, "listed": [results["frame"]]}
+
+
+@pytest.mark.filterwarnings("ignore:.*'listed' of the outcome was not written")
+@pytest.mark.parametrize("several", [False, True])
+def test_columns_are_known_after_the_run_wherever_they_are(tmp_path, ranks, several):
+    short = himach.run(Plain(long=False), DCD, PSF).outcome
+    result = himach.run(Everywhere(), DCD, PSF, out=tmp_path / "out", ranks=ranks if several else None)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(result))["table"]["x"], short["x"])
+    (listed,) = result.outcome["listed"]
+    assert result["table"].units == {"x": "nm"} and listed.mean() == short["frame"].mean() and listed[-1] == 97
+    with pytest.raises(himach.UsageError, match="column 'frame' of 98 rows was not written, and is gone"):
+        listed[30]
+
+
+class Beside(Plain):
+    """Makes of a long table what cannot be one."""
+
+    what: str = "memory"
+
+    def finish(self, results):
+        if self.what == "raised":
+            raise ValueError("no such thing")
+        return himach.Table({"x": results["x"], "twice": 2 * np.asarray(results["x"])})
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [("memory", "'twice' lies in memory, and 'x' is too long for it: yield"), ("raised", "no such thing")],
+)
+def test_an_error_of_finish_is_that_of_all_ranks(tmp_path, ranks, what, message):
+    with pytest.raises(himach.HimachError, match=message):
+        himach.run(Beside(what=what), DCD, PSF, out=tmp_path / "out", ranks=ranks)
+    assert not files(tmp_path / "out")
+
+
+def test_without_files_the_table_is_in_memory(ranks):
+    table = himach.run(Plain(), DCD, PSF, ranks=ranks).outcome
+    assert isinstance(table["x"], np.ndarray) and table["y"].dtype == np.float32 and table.rows == 98
+
+
+class Wide(Long):
+    """Rows of many texts."""
+
+    name = "wide"
+
+    def map(self, frame):
+        yield himach.Row(**{f"text{i}": "a" for i in range(200)})
+
+
+def test_a_table_that_memory_has_no_place_for_needs_files(tmp_path, ranks):
+    with pytest.raises(himach.UsageError, match=r"wide: its table has 98 rows, .* name a directory for it \(--out\)"):
+        himach.run(Wide(), DCD, PSF, ranks=ranks, memory=1 << 20)
+    assert himach.run(Wide(), DCD, PSF, ranks=ranks, memory=1 << 20, out=tmp_path / "out").outcome.rows == 98
+
+
+class Tiny(Long):
+    """A row that takes fewer bytes than what ranks know the file by."""
+
+    name = "tiny"
+
+    def map(self, frame):
+        yield himach.Row(a=1)
+
+
+def test_a_file_of_few_bytes_has_nothing_else(tmp_path, ranks):
+    table = himach.run(Tiny(), XTC, GRO, stop=1, out=tmp_path / "out", ranks=ranks).outcome
+    assert table.long is not None
+    assert (tmp_path / "out" / "tiny.csv").read_text() == "time_ps,a,frame\n0.0,1,0\n"
+
+
+class Wordy(himach.Analysis):
+    """Rows of a long text."""
+
+    name = "wordy"
+
+    def map(self, frame):
+        yield himach.Row(text="a" * 100_000)
+
+
+def test_long_texts_are_told_by_their_length(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "GATHERED_BYTES", 8 << 20)
+    with (
+        pytest.warns(UserWarning, match=r"wordy: its table has some \d+,\d+ bytes a frame, .* \(out\)"),
+        pytest.raises(himach.UsageError, match=r"wordy: its table has 98 rows, 0.0 GB, and 0.0 GB may be taken"),
+    ):
+        himach.run(Wordy(), DCD, PSF, memory=8 << 20)
+    assert himach.run(Wordy(), DCD, PSF, memory=8 << 20, out=tmp_path / "out").outcome.long is not None
+
+
+def test_no_row_at_all_is_an_empty_table(tmp_path, ranks):
+    with pytest.warns(UserWarning, match="map\\(\\) yielded nothing"):
+        table = himach.run(Uneven(), DCD, PSF, frames=[3], out=tmp_path / "out").outcome
+    assert table.rows == 0 and list(table) == ["time_ps", "frame"]

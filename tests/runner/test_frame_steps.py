@@ -1,0 +1,250 @@
+"""What a run does to each frame before map(): whole molecules, a group in the middle, a fit."""
+
+import itertools
+
+import MDAnalysis as mda
+import numpy as np
+import pytest
+from MDAnalysis import transformations as peers
+from MDAnalysis.lib.distances import minimize_vectors
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, TPR, XTC
+from support.commands import himach as command
+
+import himach
+
+
+class Places(himach.Analysis):
+    """Where some atoms are."""
+
+    selection: str = "name CA"
+
+    def setup(self, universe):
+        self.indices = universe.select_atoms(self.selection).indices
+
+    def atoms(self, universe):
+        return universe.atoms[self.indices]
+
+    def map(self, frame):
+        yield 0, frame.positions[self.indices].astype(np.float64).ravel()
+
+    def reduce(self, key, series):
+        return np.array(series.values)
+
+    def finish(self, results):
+        return {"places": results[0].reshape(len(results[0]), -1, 3)}
+
+
+def expected(topology, trajectory, selection, *transformations, stop=None):
+    universe = mda.Universe(topology, trajectory)
+    universe.trajectory.add_transformations(*(make(universe) for make in transformations))
+    atoms = universe.select_atoms(selection)
+    return np.array([atoms.positions.copy() for _ in universe.trajectory[:stop]])
+
+
+def test_frames_are_fitted_for_any_ranks(tmp_path):
+    def fit(universe):
+        return peers.fit_rot_trans(*(one.select_atoms("backbone") for one in (universe, mda.Universe(PSF, DCD))))
+
+    fitted = expected(PSF, DCD, "name CA", fit)
+    found = [himach.run(Places(), DCD, PSF, fit="backbone", cache="off", ranks=ranks)["places"] for ranks in (None, 3)]
+    np.testing.assert_allclose(found[0], fitted, atol=2e-3)
+    assert found[0].tobytes() == found[1].tobytes()
+    other = himach.run(Places(), DCD, PSF, fit="name CA", reference=GRO, cache="off", stop=2)["places"]
+    assert np.abs(other - fitted[:2]).max() > 1
+
+
+def test_molecules_are_whole_and_in_the_middle():
+    found = himach.run(
+        Places(selection="protein"), XTC, TPR, whole=True, center="protein", stop=3, cache="off"
+    )["places"]  # fmt: skip
+    universe = mda.Universe(TPR, XTC)
+    bonds = universe.select_atoms("protein").bonds.indices
+    for number, places in enumerate(found):
+        ts = universe.trajectory[number]
+        np.testing.assert_allclose(places.mean(axis=0), ts.triclinic_dimensions.sum(axis=0) / 2, atol=1e-2)
+        assert np.linalg.norm(places[bonds[:, 0]] - places[bonds[:, 1]], axis=1).max() < 2.5
+
+
+def test_a_setup_may_add_transformations_behind():
+    class Shifted(Places):
+        def setup(self, universe):
+            super().setup(universe)
+            universe.trajectory.add_transformations(peers.translate([1, 2, 3]))
+
+    found = [himach.run(one(), DCD, PSF, fit="name CA", stop=3, cache="off")["places"] for one in (Places, Shifted)]
+    np.testing.assert_allclose(found[1] - found[0], np.broadcast_to([1, 2, 3], found[0].shape), atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def wrapped(tmp_path_factory):
+    """Water that walks far, wrapped into the box that AdK has: topology, trajectory, and where it really was."""
+    folder = tmp_path_factory.mktemp("wrapped")
+    universe = mda.Universe(GRO, XTC)
+    box = universe.dimensions
+    water = universe.select_atoms("name OW HW1 HW2 and resid 300:500")
+    walk = np.random.default_rng(3).normal(0, 6, (40, len(water) // 3, 3)).cumsum(axis=0)
+    true = (water.positions + np.repeat(walk, 3, axis=1)).astype(np.float32)
+    small = mda.Merge(water)
+    small.add_TopologyAttr("bonds", [(3 * i, 3 * i + j) for i in range(len(water) // 3) for j in (1, 2)])
+    small.load_new(true.copy(), order="fac", dimensions=box)
+    small.trajectory.add_transformations(peers.set_dimensions(box), peers.wrap(small.atoms))
+    with mda.Writer(str(folder / "wrapped.dcd"), small.atoms.n_atoms) as writer:
+        for _ in small.trajectory:
+            writer.write(small.atoms)
+    small.atoms.write(str(folder / "water.pdb"), bonds="all")
+    return folder / "water.pdb", folder / "wrapped.dcd", true
+
+
+class Oxygens(Places):
+    selection: str = "name OW"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_atoms_are_followed_for_any_ranks(wrapped, tmp_path, whole):
+    topology, trajectory, true = wrapped
+    given = {"nojump": True, "whole": whole, "cache": "off"}
+    found = [
+        himach.run([Oxygens(), Places(selection="all")], trajectory, topology, ranks=ranks, **given)
+        for ranks in (None, 3)
+    ]
+    for name in ("Oxygens/places", "Places/places"):
+        assert found[0][name].tobytes() == found[1][name].tobytes()
+    places = found[0]["Places/places"]
+    np.testing.assert_array_equal(found[0]["Oxygens/places"], places[:, ::3])
+    np.testing.assert_allclose(np.diff(places, axis=0), np.diff(true, axis=0), atol=2e-3)
+    if whole:
+        np.testing.assert_allclose(places[:, 1::3] - places[:, ::3], true[:, 1::3] - true[:, ::3], atol=2e-3)
+    else:
+        peer = expected(topology, trajectory, "all", lambda universe: peers.NoJump())
+        np.testing.assert_allclose(places, peer, atol=2e-3)
+    some = himach.run(Places(selection="name HW2"), trajectory, topology, **given)[
+        "places"
+    ]  # with what it is bonded to
+    np.testing.assert_array_equal(some, places[:, 2::3])
+    done = himach.convert(trajectory, topology, out=tmp_path / "out.trr", nojump=True, whole=whole, cache="off")
+    written = [ts.positions.copy() for ts in mda.Universe(str(topology), str(done.path)).trajectory]
+    np.testing.assert_allclose(places, written, atol=1e-5)
+    centered = himach.run(Oxygens(), trajectory, topology, center="name OW", ranks=3, **given)["places"]
+    moved = places[:, ::3] - places[:, ::3].mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(centered - centered.mean(axis=1, keepdims=True), moved, atol=2e-3)
+
+
+@pytest.mark.parametrize("frames", [{"start": 3, "step": 2}, {"frames": [1, 2, 7, 20, 39]}, {"step": -1}])
+def test_atoms_are_followed_over_the_selected_frames(wrapped, frames, tmp_path):
+    topology, trajectory, _ = wrapped
+    places = himach.run(Places(selection="all"), trajectory, topology, nojump=True, cache="off", **frames)["places"]
+    universe = mda.Universe(str(topology), str(trajectory))
+    chosen = frames.get("frames", slice(frames.get("start"), None, frames.get("step")))
+    given = np.array([ts.positions.copy() for ts in universe.trajectory[chosen]])
+    whole = given[0].astype(np.float64)
+    found = [whole]
+    for before, after in itertools.pairwise(given):
+        whole = whole + minimize_vectors(after - before, universe.dimensions)
+        found.append(whole)
+    np.testing.assert_allclose(places, found[::-1] if frames.get("step") == -1 else found, atol=2e-3)
+
+
+def test_pairs_of_followed_atoms_are_kept(wrapped, tmp_path):
+    topology, trajectory, _ = wrapped
+    given = {"nojump": True, "pairs": tmp_path / "pairs", "cache": "off"}
+    first = himach.run(Oxygens(), trajectory, topology, stop=20, **given)["places"]
+    more = himach.run(Oxygens(), trajectory, topology, **given)
+    assert more.record["reused"]["frames"] == 20
+    alone = himach.run(Oxygens(), trajectory, topology, nojump=True, cache="off")["places"]
+    assert more["places"].tobytes() == alone.tobytes()
+    assert more["places"][:20].tobytes() == first.tobytes()
+    again = himach.run(Oxygens(), trajectory, topology, **given)
+    assert (again.record["reused"]["frames"], again["places"].tobytes()) == (40, alone.tobytes())
+    other = himach.run(Oxygens(), trajectory, topology, start=4, **given)
+    assert other.record["reused"]["frames"] == 0
+    assert "nojump" in other.record["reused"]["reason"]
+
+
+def test_cached_atoms_are_followed_without_the_others(wrapped, tmp_path):
+    """A cache that holds the oxygens of frames is enough, where the trajectory is away."""
+    topology, trajectory, _ = wrapped
+    moved = tmp_path / trajectory.name
+    moved.write_bytes(trajectory.read_bytes())
+    given = {"topology": topology, "nojump": True, "cache": tmp_path / "store"}
+    first = himach.run(Oxygens(), moved, **given)
+    assert first.record["bytes"]["origin"] > 0
+    again = himach.run(Oxygens(), moved, **given)
+    assert again.record["bytes"]["origin"] == 0
+    every = himach.run(Places(selection="all"), moved, **given)
+    assert 0 < again.record["bytes"]["cache"] < every.record["bytes"]["cache"] + every.record["bytes"]["origin"]
+    assert again["places"].tobytes() == first["places"].tobytes()
+
+
+def test_each_analysis_of_a_pass_has_its_own_transformations():
+    class Shifted(Places):
+        def setup(self, universe):
+            super().setup(universe)
+            universe.trajectory.add_transformations(peers.translate([1, 2, 3]))
+
+    class Twice(Shifted):
+        def setup(self, universe):
+            super().setup(universe)
+            universe.trajectory.add_transformations(peers.translate([1, 2, 3]))
+
+    given = {"stop": 3, "cache": "off"}
+    together = himach.run([Shifted(), Twice(), Places()], DCD, PSF, **given)
+    for one in (Shifted, Twice, Places):
+        alone = himach.run(one(), DCD, PSF, **given)["places"]
+        assert together[f"{one.__name__}/places"].tobytes() == alone.tobytes()
+
+
+def test_kept_pairs_are_of_one_fit(tmp_path):
+    given = {"pairs": tmp_path / "pairs", "cache": "off", "stop": 4}
+    himach.run(Places(), DCD, PSF, fit="name CA", **given)
+    again = himach.run(Places(), DCD, PSF, fit="name CA", **given)
+    assert again.record["reused"]["frames"] == 4
+    other = himach.run(Places(), DCD, PSF, fit="backbone", **given)
+    assert other.record["reused"]["frames"] == 0
+    assert "fit" in other.record["reused"]["reason"]
+    plain = himach.run(Places(), DCD, PSF, **given)
+    assert plain.record["reused"]["frames"] == 0
+
+
+def test_the_record_tells_and_repeats_it(tmp_path):
+    words = ["run", "rmsd", "-t", DCD, "-s", PSF, "--cache", "off", "-q", "--stop", "5"]
+    done = command(*words, "--fit", "name CA", "-p", "fit=none", "--out", tmp_path / "one")
+    assert done.returncode == 0, done.stderr
+    again = command("run", "--again", tmp_path / "one", "--out", tmp_path / "two", "-q")
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "one" / "rmsd.csv").read_bytes() == (tmp_path / "two" / "rmsd.csv").read_bytes()
+    plain = command(*words, "-p", "fit=none", "--out", tmp_path / "three")
+    assert plain.returncode == 0, plain.stderr
+    assert (tmp_path / "one" / "rmsd.csv").read_bytes() != (tmp_path / "three" / "rmsd.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"nojump": True}, "nojump: the frames have no box"),
+        ({"fit": "name XX"}, "fit"),
+        ({"center": "protein"}, "no box"),
+        ({"reference": PSF}, "fit"),
+        ({"fit": "name CA", "reference": "/nowhere.pdb"}, "reference"),
+    ],
+)
+def test_errors_name_what_is_wrong(given, words):
+    with pytest.raises(himach.HimachError, match=words):
+        himach.run(Places(), DCD, PSF, cache="off", **given)
+
+
+@pytest.mark.parametrize("place", [np.nan, np.inf, 1e30])
+def test_an_atom_that_is_at_no_place_cannot_be_followed(place, tmp_path):
+    universe = mda.Universe.empty(2, trajectory=True, atom_resindex=[0, 0])
+    universe.atoms.write(tmp_path / "two.gro")
+    universe.dimensions = [10, 10, 10, 90, 90, 90]
+    with mda.Writer(str(tmp_path / "two.dcd"), 2) as writer:
+        for frame in range(4):
+            universe.atoms.positions = [[1, place if frame == 2 else 1, 1], [2, 2, 2]]
+            writer.write(universe.atoms)
+    trajectory, topology = tmp_path / "two.dcd", tmp_path / "two.gro"
+    with pytest.raises(himach.UsageError, match=r"frame 2: atoms cannot be followed to it, 1 of them: .*leave"):
+        himach.convert(trajectory, topology, out=tmp_path / "out.dcd", nojump=True, cache="off")
+    with pytest.raises(himach.UsageError, match=r"frame 2: atoms cannot be followed to it, 1 of them: .*leave"):
+        himach.run(Places(selection="all"), trajectory, topology, nojump=True, cache="off")
+    found = himach.run(Places(selection="all"), trajectory, topology, nojump=True, cache="off", frames=[0, 1, 3])
+    assert found["places"].shape == (3, 2, 3)
