@@ -203,7 +203,7 @@ def _state(name: str) -> RemoteState:
     """Return the state of a file elsewhere, as it was a moment ago."""
     from himach.io.remote.errors import RemoteError
     from himach.io.remote.patience import patiently
-    from himach.io.remote.transport import transport_of
+    from himach.io.remote.schemes import transport_of
 
     with _lock:
         known = _known.setdefault((os.getpid(), name), _Known())

@@ -17,7 +17,7 @@ from himach.benchmarks.parts.urls import served
 from himach.io.remote import mirror as mirrors
 from himach.io.remote.errors import RemoteChangedError, RemoteError
 from himach.io.remote.mirror import Mirror
-from himach.io.remote.transport import transport_of
+from himach.io.remote.schemes import transport_of
 
 SIZE = 3_000_017
 PLACES = st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(1, 200_000)), min_size=1, max_size=8)

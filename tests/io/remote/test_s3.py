@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from support import needs
 from support.cache_data import make
 from support.commands import himach as command
 
 from himach.errors import UsageError
+from himach.io.remote.errors import PassingError, RemoteChangedError, RemoteError
+from himach.io.remote.schemes import transport_of
 
 from .test_runs import outcome
 
@@ -16,10 +20,8 @@ BUCKET = "simulations"
 
 @pytest.fixture
 def bucket(tmp_path, monkeypatch):
-    needs.module("s3fs")
     needs.module("moto")
     boto3 = needs.module("boto3")
-    import s3fs
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -37,7 +39,6 @@ def bucket(tmp_path, monkeypatch):
     }
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    s3fs.S3FileSystem.clear_instance_cache()
     client = boto3.client("s3")
     client.create_bucket(Bucket=BUCKET)
     yield client
@@ -88,3 +89,71 @@ def test_an_object_that_changes_is_named(bucket, tmp_path):
     with pytest.raises(OSError, match="it has changed since it was opened"):
         brought(url, [(2_000_000, 2_000_100)])
     assert before.size == 3_000_000
+
+
+def test_a_public_object_needs_no_credentials(bucket, tmp_path, monkeypatch):
+    _, trajectory = make(tmp_path)
+    bucket.upload_file(str(trajectory), BUCKET, "md.trr", ExtraArgs={"ACL": "public-read"})
+    bucket.upload_file(str(trajectory), BUCKET, "secret.trr")
+    for name in ("AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    transport = transport_of(f"s3://{BUCKET}/md.trr")
+    pieces = []
+    transport.read(10, 500_000, transport.state(), pieces.append)
+    assert b"".join(pieces) == trajectory.read_bytes()[10:500_000]
+    with pytest.raises(RemoteError, match="it may not be read"):
+        transport_of(f"s3://{BUCKET}/secret.trr").state()
+
+
+def test_a_version_of_an_object_is_read(bucket):
+    key = {"Bucket": BUCKET, "Key": "md.xtc"}
+    bucket.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    versions = [bucket.put_object(**key, Body=body)["VersionId"] for body in (b"first", b"the second")]
+    for version, expected in zip(versions, (b"first", b"the second"), strict=True):
+        transport, pieces = transport_of(f"s3://{BUCKET}/md.xtc?versionId={version}"), []
+        transport.read(0, len(expected), transport.state(), pieces.append)
+        assert b"".join(pieces) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "said"),
+    [
+        ("AccessDenied", 403, RemoteError, "it may not be read"),
+        ("ExpiredToken", 400, RemoteError, "it may not be read"),
+        ("InvalidRange", 416, RemoteChangedError, "it has changed since it was opened"),
+        ("SlowDown", 503, PassingError, "SlowDown"),
+        ("RequestTimeout", 400, PassingError, "RequestTimeout"),
+        ("InvalidRequest", 400, RemoteError, "InvalidRequest"),
+    ],
+)
+def test_errors_of_the_service_have_names(bucket, monkeypatch, code, status, kind, said):
+    from botocore.exceptions import ClientError
+
+    transport = transport_of(f"s3://{BUCKET}/md.xtc")
+    answer = {"Error": {"Code": code, "Message": ""}, "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": {}}}
+
+    def fail(**_):
+        raise ClientError(answer, "HeadObject")
+
+    monkeypatch.setattr(transport, "_client", SimpleNamespace(head_object=fail))
+    with pytest.raises(kind, match=said):
+        transport.state()
+
+
+def test_a_service_that_does_not_answer_is_asked_again(bucket, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(PassingError, match="Could not connect"):
+        transport_of(f"s3://{BUCKET}/md.xtc").state()
+
+
+@pytest.mark.parametrize("name", ["s3://simulations", "s3://simulations/"])
+def test_a_bucket_is_no_file(bucket, name):
+    with pytest.raises(UsageError, match="is no file"):
+        transport_of(name)
+
+
+def test_settings_that_are_wrong_are_told(bucket, monkeypatch):
+    monkeypatch.setenv("AWS_PROFILE", "nobody's")
+    with pytest.raises(UsageError, match="nobody's"):
+        transport_of(f"s3://{BUCKET}/md.xtc")
