@@ -9,11 +9,6 @@ from typing import Any
 
 __all__ = ["Traffic", "counted"]
 
-#: Calls in which all ranks of a communicator take part; those of buffers say what they receive.
-COLLECTIVES = ("barrier", "Ibarrier", "bcast", "gather", "allgather", "allreduce")
-OF_BUFFERS = ("Iallgather", "Allreduce")
-MESSAGES = ("Isend", "isend")
-
 
 @dataclass
 class Traffic:
@@ -26,7 +21,7 @@ class Traffic:
     messages
         Messages to other ranks.
     received
-        Bytes that it received in collective calls, and of objects in any.
+        Bytes that it received in collective calls, its own among them.
     """
 
     collectives: int = 0
@@ -44,13 +39,14 @@ class Traffic:
 
 
 def counted(mpi: Any, traffic: Traffic) -> Callable[[Any], Any]:
-    """Return what makes a communicator of mpi4py's one that counts; objects are counted from now on."""
+    """Return what makes a communicator of mpi4py's one that counts.
 
-    def loads(data: Any) -> Any:
+    Objects are pickled here, as `MPI.pickle` is the user's own and counts nothing.
+    """
+
+    def came(data: bytes) -> Any:
         traffic.received += len(data)
         return pickle.loads(data)
-
-    mpi.pickle.__init__(pickle.dumps, loads, pickle.HIGHEST_PROTOCOL)
 
     def calling(name: str, collectives: int, messages: int, buffers: bool) -> Callable[..., Any]:
         method = getattr(mpi.Intracomm, name)
@@ -64,8 +60,33 @@ def counted(mpi: Any, traffic: Traffic) -> Callable[[Any], Any]:
 
         return call
 
-    methods = {name: calling(name, 1, 0, False) for name in COLLECTIVES}
-    methods |= {name: calling(name, 1, 0, True) for name in OF_BUFFERS}
-    methods |= {name: calling(name, 0, 1, False) for name in MESSAGES}
-    made: Callable[[Any], Any] = type("Counted", (mpi.Intracomm,), methods)
-    return made
+    class Counted(mpi.Intracomm):  # type: ignore[misc]
+        barrier, Ibarrier = (calling(name, 1, 0, False) for name in ("barrier", "Ibarrier"))
+        Iallgather, Allreduce = (calling(name, 1, 0, True) for name in ("Iallgather", "Allreduce"))
+        Isend, isend = (calling(name, 0, 1, False) for name in ("Isend", "isend"))
+
+        def bcast(self, value: Any, root: int = 0) -> Any:
+            traffic.collectives += 1
+            own = self.rank == root
+            data = super().bcast(_packed(value) if own else None, root)
+            return value if own else came(data)
+
+        def gather(self, value: Any, root: int = 0) -> list[Any] | None:
+            traffic.collectives += 1
+            told = super().gather(_packed(value), root)
+            return None if told is None else [came(data) for data in told]
+
+        def allgather(self, value: Any) -> list[Any]:
+            traffic.collectives += 1
+            return [came(data) for data in super().allgather(_packed(value))]
+
+        def allreduce(self, value: Any, op: Callable[[Any, Any], Any] = mpi.SUM) -> Any:
+            traffic.collectives += 1
+            done = super().allreduce(_packed(value), lambda one, other: _packed(op(pickle.loads(one), came(other))))
+            return pickle.loads(done) if self.rank == 0 else came(done)
+
+    return Counted
+
+
+def _packed(value: Any) -> bytes:
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)

@@ -1,11 +1,13 @@
 """What ranks do by MPI does not grow with their number."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from support.commands import himach
+from support.ranks import run_under_mpiexec
 from support.threads import run_ranks
 
 from himach.parallel.collective import from_first_rank
@@ -27,6 +29,11 @@ def traffic(tmp_path, ranks):
 
 def test_one_rank_calls_nothing(tmp_path):
     assert traffic(tmp_path, 1) == {"collectives": 0, "messages": 0, "received": 0}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_what_ranks_count(n):
+    run_under_mpiexec(Path(__file__).with_name("ranks_traffic.py"), n)
 
 
 @pytest.mark.slow
