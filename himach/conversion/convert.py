@@ -10,19 +10,20 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.conversion.formats import Format, format_of, serial_writer
 from himach.conversion.options import ConvertOptions
+from himach.conversion.record import identity_of, write_record
 from himach.conversion.steps import Steps
 from himach.conversion.target import (
     Converted,
@@ -30,10 +31,12 @@ from himach.conversion.target import (
     cannot_write,
     check_target,
     make_file,
+    new_name,
     others_writing,
     remove_files,
 )
-from himach.errors import UsageError, knowing_arguments
+from himach.conversion.unfinished import Unfinished, take
+from himach.errors import TimeUpError, UsageError, knowing_arguments
 from himach.formats.layout import Content
 from himach.frame import FIELDS, Needs
 from himach.io.frame_source import ReadOptions
@@ -47,6 +50,7 @@ from himach.parallel.communicator import Communicator, World
 from himach.parallel.environment import promised_rank, under_launcher
 from himach.parallel.progress import Progress, is_watched
 from himach.parallel.quiet import quiet_ranks
+from himach.runner.kept_pairs import mapping_ends
 from himach.runner.run import check_ranks, on_ranks
 
 if TYPE_CHECKING:
@@ -84,6 +88,7 @@ def convert(
     topology_out: PathLike | None = None,
     record: PathLike | None = None,
     force: bool = False,
+    max_time: float | str | None = None,
     progress: bool | None = None,
     universe: Mapping[str, Any] | None = None,
 ) -> Converted:
@@ -122,6 +127,9 @@ def convert(
         A file for what was read and done, as JSON.
     force
         Whether to replace files that are there.
+    max_time
+        Seconds, or a time such as ``"1h30m"``, after which no more frames are written: a `TimeUpError` is raised, and
+        the same call goes on. Not for what one rank writes, nor for ensembles.
 
     Returns
     -------
@@ -138,6 +146,8 @@ def convert(
     HimachError
         If the file cannot be written: then what was there before is there still. If members failed: then the files of
         the others are there.
+    TimeUpError
+        If `max_time` was over before all frames were written.
 
     Notes
     -----
@@ -185,8 +195,6 @@ def convert_here(world: World, options: ConvertOptions) -> Converted:
             on_first_rank(world.comm, partial(check_target, path, read, True))
         done = _convert(world, options, opened, (out, beside))
         if options.record is not None:
-            from himach.conversion.record import write_record
-
             on_first_rank(world.comm, partial(write_record, options.record, options, opened, done, world.comm.size))
         return done
     finally:
@@ -195,7 +203,7 @@ def convert_here(world: World, options: ConvertOptions) -> Converted:
 
 def _convert(world: World, options: ConvertOptions, opened: Opened, paths: tuple[Path, Path]) -> Converted:
     """Write the files; return what was written."""
-    comm, first, began = world.comm, opened.first, time.perf_counter()
+    comm, first, began, started = world.comm, opened.first, time.perf_counter(), time.time()
     steps = on_every_rank(comm, partial(Steps, opened, options))
     n_frames, n_atoms = len(opened.frames), len(steps.atoms)
     warn_once(comm, steps.warnings)
@@ -203,18 +211,25 @@ def _convert(world: World, options: ConvertOptions, opened: Opened, paths: tuple
         n_frames, n_atoms, first.velocities is not None, first.forces is not None, has_box=first.box is not None
     )
     kind = on_every_rank(comm, partial(format_of, paths[0], content, opened))
+    if kind is None and options.max_time is not None:
+        raise UsageError(f"{paths[0]} is written by one rank, as a whole: leave max_time out, or choose another format")
+    identity = partial(identity_of, options, opened)
     fields = FIELDS if kind is None else kind.fields
     reader = Reader(opened, steps, fields, options.nojump, kind is None or kind.with_data)
     with ExitStack() as stack:
         made: list[Path] = []  # on the first rank
-        stack.enter_context(StopRequests(None, partial(remove_files, made)))
+        requests = stack.enter_context(
+            StopRequests(mapping_ends(options.max_time, started), partial(remove_files, made))
+        )
         stack.callback(remove_files, made)
 
-        def make() -> list[Path]:
-            made.extend(map(make_file, paths))
-            return made
+        def make() -> tuple[list[Path], Unfinished | None]:
+            made.append(new_name(paths[0]))
+            before = None if kind is None else take(paths[0], made[0], identity)
+            made[:] = [made[0] if before else make_file(paths[0]), make_file(paths[1])]
+            return made, before
 
-        names = on_first_rank(comm, make, share=True)
+        names, before = on_first_rank(comm, make, share=True)
         targets = on_every_rank(comm, lambda: [Target(*both) for both in zip(paths, names, strict=True)])
         for target in targets:
             stack.callback(target.close)
@@ -222,15 +237,29 @@ def _convert(world: World, options: ConvertOptions, opened: Opened, paths: tuple
         with Progress(comm, n_frames, sys.stderr, quiet=options.quiet) as display:
             if kind is None:
                 on_first_rank(comm, partial(_write_alone, steps, reader, targets[0], display))
+                way = None
             else:
-                _write_together(comm, steps, reader, targets[0], kind, display)
+                way = _write_together(comm, steps, reader, targets[0], kind, display, before, requests)
         on_every_rank(comm, targets[0].sync)
+        if way is not None and way.frames < n_frames:
+            on_first_rank(comm, partial(_keep, way, targets[0], identity, made, n_frames))
         for target in reversed(targets):
             on_first_rank(comm, target.take_name)
         on_every_rank(comm, reader.close)
     n_bytes = os.stat(paths[0]).st_size if comm.rank == 0 else 0
     seconds = time.perf_counter() - began
-    return Converted(*paths, n_frames, n_atoms, n_bytes, seconds, tuple(_done(options)), tuple(steps.warnings))
+    done, written = tuple(_done(options)), 0 if before is None else before.frames
+    return Converted(*paths, n_frames, n_atoms, n_bytes, seconds, done, tuple(steps.warnings), written)
+
+
+def _keep(way: Unfinished, target: Target, identity: Callable[[], str], made: list[Path], n_frames: int) -> NoReturn:
+    """Keep a trajectory that is not written to its end, and say so."""
+    way.keep(target, identity())
+    made.remove(target.temporary)
+    raise TimeUpError(
+        f"time is up after {way.frames} of {n_frames} frames; they are kept beside {target.path}, and the same command "
+        "goes on from there"
+    )
 
 
 def _done(options: ConvertOptions) -> Iterator[str]:
@@ -258,10 +287,10 @@ def _write_topology(steps: Steps, target: Target) -> None:
     target.sync()
 
 
-def _parts(n_frames: int, n_atoms: int, size: int) -> Iterator[list[range]]:
-    """Return, round by round, the steps of each rank."""
+def _parts(n_frames: int, n_atoms: int, size: int, first: int = 0) -> Iterator[list[range]]:
+    """Return, round by round, the steps of each rank, from the `first` one on."""
     some = max(1, min(AT_ONCE, BYTES_AT_ONCE // (12 * max(n_atoms, 1)), -(-n_frames // size)))
-    for begin in range(0, n_frames, some * size):
+    for begin in range(first, n_frames, some * size):
         firsts = [min(n_frames, begin + some * rank) for rank in range(size + 1)]
         yield [range(firsts[rank], firsts[rank + 1]) for rank in range(size)]
 
@@ -329,14 +358,23 @@ class Reader:
 
 
 def _write_together(
-    comm: Communicator, steps: Steps, reader: Reader, target: Target, kind: Format, display: Progress
-) -> None:
-    """Write all frames, each rank those of its parts."""
-    moved = np.zeros((reader.followed, 3), np.int64)
-    head = kind.head(reader.first_time, reader.timestep)
-    on_first_rank(comm, partial(target.write, 0, [head]))
-    at, done = len(head), 0
-    for parts in _parts(len(reader.frames), reader.n_atoms, comm.size):
+    comm: Communicator,
+    steps: Steps,
+    reader: Reader,
+    target: Target,
+    kind: Format,
+    display: Progress,
+    before: Unfinished | None,
+    requests: StopRequests,
+) -> Unfinished:
+    """Write all frames that were not written `before`, each rank those of its parts; return how far it came in time."""
+    if before is None:
+        head = kind.head(reader.first_time, reader.timestep)
+        on_first_rank(comm, partial(target.write, 0, [head]))
+        before = Unfinished(0, len(head), np.zeros((reader.followed, 3), np.int64))
+    moved, at, first = before.moved, before.n_bytes, before.frames
+    done = 0 if comm.rank else first
+    for parts in _parts(len(reader.frames), reader.n_atoms, comm.size, first):
         mine = parts[comm.rank]
         frames, shifts = on_every_rank(comm, partial(reader.read, mine))
         everyone = comm.allgather(total(shifts, len(moved))) if len(moved) else []
@@ -345,11 +383,14 @@ def _write_together(
         written = on_every_rank(comm, partial(_encode, steps, kind, frames, shifts, moved))
         for shift in everyone[comm.rank + 1 :]:
             add(shift, moved)
-        sizes = comm.allgather(sum(map(len, written)))
+        sizes, late = zip(*comm.allgather((sum(map(len, written)), requests.time_up)), strict=True)
         on_every_rank(comm, partial(target.write, at + sum(sizes[: comm.rank]), written))
-        at += sum(sizes)
+        at, first = at + sum(sizes), parts[-1].stop
         done += len(mine)
         display(done)
+        if any(late):
+            break
+    return Unfinished(first, at, moved)
 
 
 def _encode(

@@ -12,6 +12,7 @@ from himach.errors import UsageError
 from himach.io.push.address import is_engine
 from himach.io.remote.url import refuse_urls
 from himach.opening.options import FramesRequest, option
+from himach.parallel.duration import seconds_of
 
 if TYPE_CHECKING:
     from himach.opening.member import Member
@@ -38,6 +39,10 @@ class ConvertOptions(FramesRequest):
     )
     record: Path | None = option("Write to this file, as JSON, what was read and done.", type=Path, metavar="FILE")
     force: bool = option("Replace files that are there.", default=False, is_flag=True)
+    max_time: float | str | None = option(
+        "End in time (55m, 1h30m, HH:MM:SS), keep what is written, exit with 75; the same command goes on.",
+        metavar="TIME",
+    )
     quiet: bool = False
 
     def __post_init__(self) -> None:
@@ -56,6 +61,10 @@ class ConvertOptions(FramesRequest):
             raise UsageError(f"{self.out} cannot be both the trajectory and its topology; name another topology_out")
         if self.record in (self.out, self.topology_out):
             raise UsageError(f"{self.record} cannot be both the record and what it tells of; name another record")
+        if self.max_time is not None:
+            self._become(max_time=seconds_of(self.max_time, "max_time"))
+            if self.ensemble is not None:
+                raise UsageError("members of an ensemble are converted without max_time; convert some of them at once")
         for name, path in self._named().items():
             if self.ensemble is not None and MEMBER not in str(path):
                 raise UsageError(f"{name} {path} is one file; each member of an ensemble has its own: put {MEMBER} in")

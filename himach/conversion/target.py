@@ -14,7 +14,16 @@ from typing import Any
 
 from himach.errors import HimachError, UsageError
 
-__all__ = ["Converted", "Target", "cannot_write", "check_target", "make_file", "others_writing", "remove_files"]
+__all__ = [
+    "Converted",
+    "Target",
+    "cannot_write",
+    "check_target",
+    "make_file",
+    "new_name",
+    "others_writing",
+    "remove_files",
+]
 
 #: Buffers that the system takes at once.
 AT_ONCE = 512
@@ -42,6 +51,8 @@ class Converted:
         What was done to frames.
     warnings
         What was warned of.
+    before
+        So many frames were written before, by a conversion whose time was over.
     members
         Of an ensemble the same of each member, by name.
     """
@@ -54,10 +65,14 @@ class Converted:
     seconds: float
     done: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    before: int = 0
     members: Mapping[str, Converted] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        speed = f"{self.n_bytes / 1e6:.3g} MB, {self.n_bytes / 1e6 / self.seconds:.3g} MB/s"
+        new = 1 - self.before / max(1, self.frames)
+        speed = f"{self.n_bytes / 1e6:.3g} MB, {new * self.n_bytes / 1e6 / self.seconds:.3g} MB/s"
+        if self.before:
+            speed += f", {self.before} frames written before"
         whose = f"{len(self.members):,} members, " * bool(self.members)
         lines = [f"{self.path}: {whose}{self.frames} frames of {self.atoms} atoms, {speed} (topology: {self.topology})"]
         return "\n".join([*lines, *["; ".join(self.done)] * bool(self.done)])
@@ -92,6 +107,11 @@ def cannot_write(path: Path, error: OSError) -> HimachError:
     return HimachError(f"{path} cannot be written ({error.strerror or error})")
 
 
+def new_name(path: Path) -> Path:
+    """Return a name for a file until it takes that of `path`."""
+    return path.with_name(f".himach-{secrets.token_hex(4)}.{path.name[-NAME:]}")
+
+
 def make_file(path: Path) -> Path:
     """Make an empty file beside the one that is to be written, and return its name.
 
@@ -103,7 +123,7 @@ def make_file(path: Path) -> Path:
         If the folder cannot be written to.
     """
     remove_left(path)
-    temporary = path.with_name(f".himach-{secrets.token_hex(4)}.{path.name[-NAME:]}")
+    temporary = new_name(path)
     try:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
     except OSError as error:
@@ -197,10 +217,10 @@ class Target:
         except OSError as error:
             raise cannot_write(self.path, error) from error
 
-    def take_name(self) -> None:
-        """Give the file its name; on one rank, after all have synced."""
+    def take_name(self, name: Path | None = None) -> None:
+        """Give the file its name, or another one; on one rank, after all have synced."""
         try:
-            os.replace(self.temporary, self.path)
+            os.replace(self.temporary, name or self.path)
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(folder)

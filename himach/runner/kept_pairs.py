@@ -135,11 +135,11 @@ def not_kept(kept: CheckpointRun | None, keeper: CheckpointWriter) -> list[str]:
     return [f"not all pairs of this run are kept{where}: {keeper.reason}"] if keeper.reason else []
 
 
-def mapping_ends(job: Job, started: float) -> float | None:
+def mapping_ends(max_time: float | str | None, started: float) -> float | None:
     """Return the time at which mapping ends, so that there is time to commit; None: not before the last frame."""
-    if job.max_time is None:
+    if max_time is None:
         return None
-    seconds = float(job.max_time)
+    seconds = float(max_time)
     return started + seconds - min(LEFT * seconds, MOST_LEFT)
 
 

@@ -409,8 +409,8 @@ def _map_and_reduce(
             comm, None if job.member is None else math.inf
         )  # other members follow, so nobody leaves alone
         keeper = None if kept is None else keeper_of(job, kept, comm, total, source, memory.limit, started)
-        requests = StopRequests(mapping_ends(job, started), source.hurry if keeper is None else keeper.hurry, comm=comm)
-
+        ends = mapping_ends(job.max_time, started)
+        requests = StopRequests(ends, source.hurry if keeper is None else keeper.hurry, comm=comm)
         if keeper is not None:
             meeting.meanwhile = keeper.look
 

@@ -12,7 +12,6 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-import MDAnalysis as mda
 import pytest
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 from support.commands import himach, processes_with, wait_until
@@ -21,20 +20,6 @@ from support.ranks import clean_environment
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 STEPS = ["--center", "protein", "--wrap", "residues", "--fit", "name CA"]
-
-
-@pytest.fixture(scope="module")
-def long(tmp_path_factory):
-    """A trajectory that takes seconds: the frames of AdK in water, thirty times."""
-    path = tmp_path_factory.mktemp("long") / "long.xtc"
-    universe = mda.Universe(GRO, XTC)
-    with mda.Writer(str(path), universe.atoms.n_atoms) as writer:
-        for number in range(30 * len(universe.trajectory)):
-            ts = universe.trajectory[number % len(universe.trajectory)]
-            ts.time, ts.frame = float(number), number
-            ts.data["step"] = number
-            writer.write(universe.atoms)
-    return path
 
 
 class Conversion:
