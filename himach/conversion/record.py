@@ -16,7 +16,7 @@ from himach.files import content_digest, whole_file
 from himach.io.remote.byte_file import local_path
 from himach.io.remote.url import absolute, named
 from himach.opening.dataset import Opened
-from himach.runner.run_record import dataset_of
+from himach.runner.outcome.run_record import dataset_of
 from himach.selection import frames_text
 
 __all__ = ["identity_of", "write_record"]

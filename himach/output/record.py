@@ -16,7 +16,7 @@ class AnalysisRecord(TypedDict):
 
     `source` is what the command line calls it (absolute path and class of a script, a built-in's name, or module and
     class); where it has no such name, that is None and `unrepeatable` says why. `methods`,
-    `references` and `caption` are words for a paper, as `himach.runner.methods_text` has them.
+    `references` and `caption` are words for a paper, as `himach.runner.outcome.methods_text` has them.
     """
 
     name: str

@@ -35,8 +35,8 @@ from himach.parallel.progress import Progress
 from himach.planning.observed import MembersSeen, observed
 from himach.rows.tables import tables_of
 from himach.runner.kept_pairs import files_of, keeper_of, kept_pairs, mapping_ends, not_kept
-from himach.runner.methods_text import with_intervals
-from himach.runner.outcome_place import OutcomePlace, located, outcome_place
+from himach.runner.outcome.methods_text import with_intervals
+from himach.runner.outcome.place import OutcomePlace, located, outcome_place
 from himach.selection import Selected
 
 if TYPE_CHECKING:
@@ -279,8 +279,8 @@ def _source(world: World, opened: Opened, needs: Needs) -> Source:
 
 def _asked(world: World, job: Job, opened: Opened, common: Common | None) -> dict[str, Any]:
     """Return what the record says of the request (collective)."""
-    from himach.runner.run_record import asked_for, dataset_of
-    from himach.runner.system import system_record
+    from himach.runner.outcome.run_record import asked_for, dataset_of
+    from himach.runner.outcome.system import system_record
 
     system = on_first_rank(world.comm, partial(system_record, opened), share=True)
     if common is not None and common.asked:
@@ -576,7 +576,7 @@ def units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str,
 
 
 def _estimates(labels: Sequence[str], outcomes: Sequence[Any], job: Job) -> dict[str, Uncertainty]:
-    from himach.runner.estimates import add_estimates
+    from himach.runner.outcome.estimates import add_estimates
 
     usual = LEVEL if job.confidence is None else job.confidence
     level = None if usual == "off" else float(usual)

@@ -12,7 +12,7 @@ from himach.errors import UsageError
 from himach.opening.member import Member
 from himach.opening.options import Job, RunOptions, absolute_cache
 from himach.output.claim import RECORD
-from himach.runner.run_record import restored_keywords
+from himach.runner.outcome.run_record import restored_keywords
 from himach.runner.scripts import find_analyses
 
 __all__ = ["read_record", "recorded_job", "recorded_ranks"]

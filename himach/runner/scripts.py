@@ -26,7 +26,7 @@ from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
 from himach.parallel.environment import is_interruption
 from himach.runner.assignments import set_parameters, written_stages
-from himach.runner.methods_text import due_references, named_references
+from himach.runner.outcome.methods_text import due_references, named_references
 from himach.user_code import SCRIPT_MODULE
 
 #: What scripts define, by their paths.

@@ -7,7 +7,7 @@ from himach import uncertainty
 from himach.output.certainty import certainty, mean_lines
 from himach.output.record import MeanRecord, Uncertainty
 from himach.output.table import Column, Table
-from himach.runner.estimates import add_estimates
+from himach.runner.outcome.estimates import add_estimates
 
 TIMES = np.arange(1000) * 2.0
 

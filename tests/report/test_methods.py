@@ -26,7 +26,7 @@ from himach.report.latex import latex
 from himach.report.methods import INTERVALS, methods_files, methods_of, write_files
 from himach.report.references import LIBRARY, Bibliography, found
 from himach.report.run_folder import read_folder
-from himach.runner.methods_text import due_references, words_of
+from himach.runner.outcome.methods_text import due_references, words_of
 from himach.runner.rank import stages
 
 ROOT = Path(__file__).parents[2]

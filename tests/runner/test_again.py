@@ -22,7 +22,7 @@ from support.ranks import mpiexec
 import himach as package
 from himach.errors import UsageError
 from himach.runner.rerun import read_record
-from himach.runner.run_record import source_of
+from himach.runner.outcome.run_record import source_of
 
 root = importlib.import_module("himach.cli").himach
 

@@ -16,7 +16,7 @@ from MDAnalysis.analysis.rms import RMSD
 import himach as package
 from himach.adapted import adapted
 from himach.examples import BUILTINS, load, sample
-from himach.runner.methods_text import due_references, with_groups, with_intervals, words_of
+from himach.runner.outcome.methods_text import due_references, with_groups, with_intervals, words_of
 from himach.runner.rank import stages
 from himach.runner.scripts import describe_analysis
 

@@ -11,7 +11,7 @@ import pytest
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC, LAMMPSdata2, LAMMPSdcd2
 
 import himach
-from himach.runner.system import MOST_KINDS, residue_kinds
+from himach.runner.outcome.system import MOST_KINDS, residue_kinds
 
 
 class Times(himach.Analysis):

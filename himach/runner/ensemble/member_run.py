@@ -22,7 +22,7 @@ from himach.parallel.communicator import World
 from himach.runner.ensemble.distribution import attempted
 from himach.runner.ensemble.features import write_features
 from himach.runner.kept_pairs import unasked_from
-from himach.runner.outcome_place import OutcomePlace
+from himach.runner.outcome.place import OutcomePlace
 from himach.runner.rank import Common, Done, perform
 
 if TYPE_CHECKING:

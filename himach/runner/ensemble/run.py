@@ -31,8 +31,8 @@ from himach.runner.ensemble.join import joined
 from himach.runner.ensemble.member_run import MemberRun, MemberRunner
 from himach.runner.ensemble.plot import EnsemblePlot
 from himach.runner.ensemble.record import PHASES, ensemble_record
-from himach.runner.methods_text import with_groups
-from himach.runner.outcome_place import OutcomePlace, outcome_place
+from himach.runner.outcome.methods_text import with_groups
+from himach.runner.outcome.place import OutcomePlace, outcome_place
 from himach.runner.rank import Common, Done, stages
 
 if TYPE_CHECKING:

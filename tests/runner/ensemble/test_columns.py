@@ -10,7 +10,7 @@ from himach import Column, Table
 from himach.examples import BUILTINS, load, sample
 from himach.output.parts import parts
 from himach.runner.ensemble.columns import Roles, roles_of
-from himach.runner.estimates import add_estimates
+from himach.runner.outcome.estimates import add_estimates
 from himach.uncertainty import mean
 
 CHANNEL = {"top": "index 110 246 382 518", "bottom": "index 59 195 331 467", "radius": 2.5}

@@ -27,7 +27,7 @@ from himach.io.remote.url import absolute, is_url, masked
 from himach.output.jsonable import to_json
 from himach.output.record import AnalysisRecord, DatasetRecord, Request, analysis_record
 from himach.runner.assignments import class_of, written_stages
-from himach.runner.methods_text import words_of
+from himach.runner.outcome.methods_text import words_of
 from himach.selection import chosen, frames_text
 from himach.user_code import SCRIPT_MODULE, file_of, is_installed, is_library, is_own
 from himach.value_digest import topology_digest
