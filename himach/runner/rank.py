@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -25,10 +24,7 @@ from himach.frame import POSITIONS, Needs
 from himach.launch.memory import default_memory, scratch_directory
 from himach.launch.stop_requests import StopRequests
 from himach.opening.options import Job
-from himach.output.names import unique_names
-from himach.output.parts import uneven_parts, units_of
-from himach.output.record import Bytes, FaultyFrames, Mpi, Record, Reused, Times, Uncertainty
-from himach.output.table import Table, default_outcome
+from himach.output.record import Mpi, Record
 from himach.parallel.collective import Meeting, is_everywhere, largest, on_every_rank, on_first_rank, warn_once
 from himach.parallel.communicator import Communicator, World
 from himach.parallel.progress import Progress
@@ -36,6 +32,7 @@ from himach.planning.observed import MembersSeen, observed
 from himach.rows.tables import tables_of
 from himach.runner.kept_pairs import files_of, keeper_of, kept_pairs, mapping_ends, not_kept
 from himach.runner.outcome.methods_text import with_intervals
+from himach.runner.outcome.outcomes import estimates_of, outcomes_of, record_of, units
 from himach.runner.outcome.place import OutcomePlace, located, outcome_place
 from himach.selection import Selected
 
@@ -46,7 +43,7 @@ if TYPE_CHECKING:
 
     from himach.checkpoint.checkpoint_run import CheckpointRun
     from himach.checkpoint.opened_files import OpenedFiles
-    from himach.engine import Passed, Results
+    from himach.engine import Passed
     from himach.io.dataset.source import Source
     from himach.io.dataset.writeback import Written
     from himach.io.server.served_store import ServedStore
@@ -63,8 +60,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Common", "Done", "assign_frames", "freed", "needed_atoms", "one_thread", "perform", "set_up", "stages"]
 
-#: Confidence of intervals, where none is asked for.
-LEVEL = 0.95
 #: Of a digest of a file; where it could not be read, another word stands there.
 DIGITS = 64
 #: Stages of a chain, at most: more are the work of a `then` that makes new ones for ever.
@@ -207,12 +202,12 @@ def _analyse(
         team, tables = tables_of(
             world, out.labels, passed.rows, out.path is not None and job.member is None, _memory(job)
         )
-        outcomes = team.lead(lambda: _finish(ends, passed.results or [], tables))
+        outcomes = team.lead(lambda: outcomes_of(ends, passed.results or [], tables))
         before = {"startup": ready - started, "zazen": assigned - ready}
         seconds = {**before, **passed.seconds, "finish": time.time() - reduced}
         seconds = largest(comm, {**seconds, "total": time.time() - started})
         seconds |= {"write": 0.0, "draw": 0.0, "whole": seconds["total"]}
-        record = _record(world, asked, share, kept, passed, read, seconds, (started, out.said))
+        record = record_of(world, asked, share, kept, passed, read, seconds, (started, out.said))
         record["faulty"]["missing"] = len(job.select(opened.origin.n_frames)) - record["frames"]
         if common is None:
             record["planning"] = observed(world, passed, share, read, {**before, "opening": opened.at - started})
@@ -220,7 +215,7 @@ def _analyse(
         else:
             common.seen.add(passed.own, read, opened.at - began)
         record["units"] = on_first_rank(comm, lambda: units(out.labels, outcomes)) or {}
-        told = team.lead(lambda: _estimates(out.labels, outcomes, job))
+        told = team.lead(lambda: estimates_of(out.labels, outcomes, job))
         if job.confidence != "off":
             record["uncertainty"] = told or {}
         record["analyses"] = with_intervals(record["analyses"], out.labels, told or {})
@@ -461,49 +456,6 @@ def _say_empty(chains: Sequence[Sequence[Analysis]], frames: Selected, mapped: S
             warnings.warn(f"{chain[0].label()}: map() yielded nothing in {of}, so there are no results", stacklevel=2)
 
 
-def _record(
-    world: World,
-    asked: Mapping[str, Any],
-    share: Share,
-    kept: CheckpointRun | None,
-    passed: Passed,
-    read: Mapping[str, int],
-    seconds: Mapping[str, float],
-    told: tuple[float, list[str]],
-) -> Record:
-    """Return what the run was and did; told are when it began and what this rank was warned of."""
-    import numpy as np
-
-    read_by_all = world.total(np.array([read[what] for what in ("cache", "origin", "damaged")], np.int64))
-    cache, origin, damaged = read_by_all.tolist()
-    started, said = told
-    said += [text for text in world.comm.allreduce(list(said), _texts) if text not in said]
-    times = [datetime.fromtimestamp(second).astimezone() for second in (started, time.time())]
-    done = {
-        "frames": sum(share.counts.values()) + (0 if kept is None else kept.found.reused),
-        "faulty": FaultyFrames(damaged=damaged, missing=0),  # which is set where the selection is known
-        "reused": Reused(frames=0, reason="") if kept is None else Reused(frames=kept.found.reused, reason=kept.reason),
-        "ranks": world.comm.size,
-        "nodes": len(world.nodes),
-        "assignment": share.counts,
-        "bytes": Bytes(cache=cache, origin=origin, shuffled=passed.shuffled),
-        "seconds": seconds,
-        "pairs": passed.pairs,
-        "errors": [],
-        "warnings": said,  # what is still warned of comes into it
-        "date": times[0].date().isoformat(),
-        "times": Times(
-            start=times[0].isoformat(timespec="milliseconds"), end=times[1].isoformat(timespec="milliseconds")
-        ),
-    }
-    return cast(Record, {**asked, **done})
-
-
-def _texts(some: list[str], more: list[str]) -> list[str]:
-    """Return texts, each once."""
-    return list(dict.fromkeys([*some, *more]))
-
-
 def needed_atoms(views: Sequence[View]) -> Atoms | None:
     """Return the atoms that any analysis needs, ascending; None for all."""
     import numpy as np
@@ -545,42 +497,3 @@ def _take(share: Share, source: Source) -> Steps | None:
 
 def _memory(job: Job) -> int:
     return int(job.memory or default_memory())
-
-
-def _finish(stages: Sequence[Analysis], results: Sequence[Results], tables: Sequence[Table | None]) -> list[Any]:
-    outcomes = []
-    for stage, given, table in zip(stages, results, tables, strict=True):
-        found: Any = given
-        if table is not None and stage.yields_rows():
-            found = table
-        elif table is not None:
-            given.rows = table
-        if stage.defines("finish"):
-            with located(stage, "finish", 0):
-                outcomes.append(stage.finish(found))
-            for text in uneven_parts(outcomes[-1], stage.label()):
-                warnings.warn(text, stacklevel=2)
-        else:
-            whole = found if isinstance(found, Table) else default_outcome(found, stage.key_names)
-            beside = [] if table is None or table is whole else unique_names(["rows"], taken=[stage.label()])
-            outcomes.append({stage.label(): whole, beside[0]: table} if beside else whole)
-    return outcomes
-
-
-def units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
-    """Return the units of columns by table, for the record; none where an outcome has no form in files."""
-    try:
-        return units_of(labels, outcomes)
-    except UsageError:  # a table that is none says so when it is shown or written
-        return {}
-
-
-def _estimates(labels: Sequence[str], outcomes: Sequence[Any], job: Job) -> dict[str, Uncertainty]:
-    from himach.runner.outcome.estimates import add_estimates
-
-    usual = LEVEL if job.confidence is None else job.confidence
-    level = None if usual == "off" else float(usual)
-    try:
-        return add_estimates(labels, outcomes, level, job.equilibration)
-    except UsageError:  # as of units
-        return {}

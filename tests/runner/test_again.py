@@ -21,8 +21,8 @@ from support.ranks import mpiexec
 
 import himach as package
 from himach.errors import UsageError
-from himach.runner.rerun import read_record
 from himach.runner.outcome.run_record import source_of
+from himach.runner.rerun import read_record
 
 root = importlib.import_module("himach.cli").himach
 

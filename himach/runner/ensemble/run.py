@@ -25,13 +25,13 @@ from himach.output.record import Planning
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
 from himach.planning.observed import observed_members
-from himach.runner import rank
 from himach.runner.ensemble.distribution import each_member
 from himach.runner.ensemble.join import joined
 from himach.runner.ensemble.member_run import MemberRun, MemberRunner
 from himach.runner.ensemble.plot import EnsemblePlot
 from himach.runner.ensemble.record import PHASES, ensemble_record
 from himach.runner.outcome.methods_text import with_groups
+from himach.runner.outcome.outcomes import LEVEL, units
 from himach.runner.outcome.place import OutcomePlace, outcome_place
 from himach.runner.rank import Common, Done, stages
 
@@ -124,14 +124,14 @@ def _conclude(
         raise failed[0]
     well = [(member, run.outcomes) for member, run in zip(members, ran, strict=True) if run.error is None]
     _warn(members, ran, job.earlier)
-    level = None if job.confidence == "off" else float(job.confidence or rank.LEVEL)
+    level = None if job.confidence == "off" else float(job.confidence or LEVEL)
     owners = [member for member, _ in well]
     outcomes = [joined(label, owners, [given[i] for _, given in well], level) for i, label in enumerate(place.labels)]
     phases = {name: max(seconds[name] for _, seconds in told) for name in PHASES}
     record = ensemble_record(world, job, members, ran, started, phases)
     record["warnings"] = list(place.said)
     record["analyses"] = with_groups(record["analyses"], map(stages, job.analyses), level)
-    record["units"] = rank.units(place.labels, outcomes)
+    record["units"] = units(place.labels, outcomes)
     record["planning"] = planning
     plots = [EnsemblePlot.of(owners, level) for _ in outcomes]
     if place.path is not None:
