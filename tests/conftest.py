@@ -65,8 +65,17 @@ def shared():
     return find
 
 
-def pytest_collection_modifyitems(items):
-    """Slow tests come first, so that processes that share the tests (pytest -n) end together."""
+def pytest_addoption(parser):
+    """Let tests be left out that have passed elsewhere."""
+    parser.addoption("--passed", metavar="FILE", help="Leave out the tests that this file names, each on a line.")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what has passed; slow tests come first, so that processes that share the tests (pytest -n) end together."""
+    if config.option.passed is not None:
+        passed = set(Path(config.option.passed).read_text().splitlines())
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
+        items[:] = [item for item in items if item.nodeid not in passed]
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

@@ -14,8 +14,8 @@ from .foreign import Foreign, differences, seen, trajectories
 
 #: In one process, which reads them all by MDAnalysis once.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-#: In which all of them are run: each takes a minute or two.
-PARTS = 5
+#: In which all of them are run: each takes half a minute, and several where others use the machine, too.
+PARTS = 15
 
 
 def orders(n_frames: int) -> list[range]:
