@@ -71,7 +71,7 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what has passed; slow tests come first, so that processes that share the tests (pytest -n) end together."""
+    """Leave out what has passed; slow tests come first, so that processes that share the tests end together."""
     if config.option.passed is not None:
         passed = set(Path(config.option.passed).read_text().splitlines())
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
