@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import resolve_name
 from pathlib import Path
@@ -273,13 +274,25 @@ def _imported(modules: set[str]) -> set[str]:
     return seen - modules - {"__main__"}
 
 
-def _names_imported(module: str) -> Iterator[str]:
-    """Give the names that a module's text imports, of modules or of what is in them, with those of their packages."""
-    package = getattr(sys.modules.get(module), "__package__", None)
+def _names_imported(module: str) -> Iterable[str]:
+    """Return the names that a module's text imports, of modules or of what is in them, with those of their packages."""
+    file = file_of(module)
     try:
-        nodes = list(ast.walk(ast.parse(Path(file_of(module)).read_bytes())))
+        status = os.stat(file)
+    except OSError:
+        return ()
+    package = getattr(sys.modules.get(module), "__package__", None)
+    return _names_in(file, package, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(1000)  # a notebook runs the same code again and again
+def _names_in(file: str, package: str | None, *stamp: int) -> tuple[str, ...]:
+    """Return the names that a file of a package imports; another stamp is that of another text."""
+    try:
+        nodes = list(ast.walk(ast.parse(Path(file).read_bytes())))
     except (OSError, SyntaxError, ValueError):  # a compiled module
-        return
+        return ()
+    found: dict[str, None] = {}
     for node in nodes:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom):
@@ -287,7 +300,8 @@ def _names_imported(module: str) -> Iterator[str]:
                 origin = resolve_name("." * node.level + (node.module or ""), package)
                 names = [origin, *(f"{origin}.{name}" for name in names)]
         for name in names:
-            yield from itertools.accumulate(name.split("."), "{}.{}".format)
+            found.update(dict.fromkeys(itertools.accumulate(name.split("."), "{}.{}".format)))
+    return tuple(found)
 
 
 def _import_folder(module: str) -> str | None:
