@@ -1,0 +1,351 @@
+"""Ways to change what code does: each is another map, whether a script's text or a cell made the change.
+
+Where a way says V, there is 1 in the first run and 2 in the second.
+"""
+
+from __future__ import annotations
+
+import pytest
+from checkpoint.fingerprint.changes import NEVER, cell, restored, script, text_of
+from checkpoint.fingerprint.ways import cases
+
+from himach.checkpoint.map_fingerprint import differences
+
+#: What code does: another text, of a script and of a cell.
+CODE = cases(r"""
+a class decorator
+  before: def more(cls):
+              cls.part = lambda self: V
+              return cls
+          @more
+          class Part: pass
+  map:    yield 0, Part().part()
+the class's own decorator
+  before: def more(cls):
+              cls.part = lambda self: V
+              return cls
+          class Base(himach.Analysis): pass
+          more(Base)
+          Part = Base
+  map:    yield 0, Part.part(self)
+a partial method
+  class:  def part(self, x): return x
+          two = functools.partialmethod(part, V)
+  map:    yield 0, self.two()
+a property's subclass
+  before: class mine(property): pass
+  class:  @mine
+          def part(self): return V
+  map:    yield 0, self.part
+a descriptor
+  before: class D:
+              def __get__(self, one, cls): return V
+  class:  part = D()
+  map:    yield 0, self.part
+a descriptor's value
+  before: class D:
+              def __init__(self, x): self.x = x
+              def __get__(self, one, cls): return self.x
+  class:  part = D(V)
+  map:    yield 0, self.part
+__getattribute__
+  class:  def __getattribute__(self, name): return V if name == "part" else super().__getattribute__(name)
+  map:    yield 0, self.part
+__set_name__
+  before: class D:
+              def __set_name__(self, cls, name): cls.other = V
+  class:  part = D()
+  map:    yield 0, self.other
+__init_subclass__
+  before: class Base:
+              def __init_subclass__(cls): cls.part = V
+          class Part(Base): pass
+  map:    yield 0, Part.part
+__class_getitem__
+  before: class Part:
+              def __class_getitem__(cls, x): return V
+  map:    yield 0, Part[0]
+a metaclass's call
+  before: class M(type):
+              def __call__(cls): return V
+          class Part(metaclass=M): pass
+  map:    yield 0, Part()
+a mixin
+  before: class Mixin:
+              def part(self): return V
+          class Both(Mixin, dict): pass
+  map:    yield 0, Both().part()
+an operator
+  before: class Part:
+              def __add__(self, x): return V
+  map:    yield 0, Part() + 1
+a length
+  before: class Part:
+              def __len__(self): return V
+  map:    yield 0, len(Part())
+a format
+  before: class Part:
+              def __format__(self, how): return "V"
+  map:    yield 0, f"{Part()}"
+an iterator
+  before: class Part:
+              def __iter__(self): return iter([V])
+  map:    yield 0, sum(Part())
+a context manager
+  before: class Part:
+              def __enter__(self): return V
+              def __exit__(self, *args): pass
+  map:    with Part() as n: yield 0, n
+a generator
+  before: def part(): yield V
+  map:    yield 0, next(part())
+map of another function
+  before: def own(self, frame): yield 0, V
+  class:  part = own
+  map:    yield from self.part(frame)
+frompyfunc
+  before: def f(x): return V
+          u = np.frompyfunc(f, 1, 1)
+  map:    yield 0, u(1)
+vectorize
+  before: f = np.vectorize(lambda x: V)
+  map:    yield 0, f(1)
+by sys.modules
+  before: def part(): return V
+  map:    yield 0, getattr(sys.modules[__name__], "pa" + "rt")()
+by format
+  before: class Part: n = V
+  map:    yield 0, "{0.n}".format(Part)
+by format of another name
+  before: class Part: n = V
+          HOW = "{0.%s}" % "n"
+  map:    yield 0, HOW.format(Part)
+by eval
+  before: def part(): return V
+  map:    yield 0, eval("pa" + "rt()")
+by globals
+  before: def part_1(): return V
+  map:    yield 0, globals()["part_%d" % 1]()
+by a function's globals
+  before: def part(): return V
+  map:    yield 0, Mine.map.__globals__["pa" + "rt"]()
+by exec
+  before: def part(): return V
+  map:    exec("n = pa" + "rt()", globals()); yield 0, n
+by methodcaller
+  class:  def part(self): return V
+  map:    yield 0, operator.methodcaller("pa" + "rt")(self)
+by attrgetter
+  class:  part = V
+  map:    yield 0, operator.attrgetter("pa" + "rt")(self)
+by vars
+  class:  part = V
+  map:    yield 0, vars(type(self))["pa" + "rt"]
+by dir
+  class:  def part_a(self): return V
+  map:    yield 0, [getattr(self, name)() for name in dir(self) if name.startswith("pa" + "rt")][0]
+by inspect
+  class:  def part_a(self): return V
+  map:    yield 0, [f(self) for name, f in inspect.getmembers(type(self)) if name.startswith("pa" + "rt")][0]
+by a dict of the class
+  class:  def a(self): return V
+          WAYS = {"a": a}
+  map:    yield 0, self.WAYS["a"](self)
+a function made by exec
+  before: space = {}
+          exec("def part():\n    return V", space)
+          part = space["part"]
+  map:    yield 0, part()
+a lambda made by eval
+  before: part = eval("lambda: V", {"x": 1})
+  map:    yield 0, part()
+a function made by types
+  before: def a(): return V
+          part = types.FunctionType(a.__code__, {})
+  map:    yield 0, part()
+a function whose code is replaced
+  before: def a(): return 0
+          def b(): return V
+          a.__code__ = b.__code__
+  map:    yield 0, a()
+a name set by setattr
+  before: class Part: pass
+          setattr(Part, "n", V)
+  map:    yield 0, Part.n
+a loop that sets methods
+  before: class Part: pass
+          for i in range(2): setattr(Part, f"n{i}", lambda self, i=i: V * i)
+  map:    yield 0, Part().n1()
+a class made by type
+  before: Part = type("Part", (), {"n": V})
+  map:    yield 0, Part.n
+single dispatch
+  before: @functools.singledispatch
+          def part(x): return 0
+          @part.register
+          def _(x: int): return V
+  map:    yield 0, part(1)
+a dispatching method
+  class:  @functools.singledispatchmethod
+          def part(self, x): return 0
+          @part.register
+          def _(self, x: int): return V
+  map:    yield 0, self.part(1)
+a cached static method
+  class:  @staticmethod
+          @functools.cache
+          def part(): return V
+  map:    yield 0, self.part()
+a method of a library's class
+  before: MDAnalysis.AtomGroup.part = lambda self: V
+  map:    yield 0, self.ca.part()
+a function of a library's module
+  before: MDAnalysis.lib.distances.part = lambda: V
+  map:    yield 0, MDAnalysis.lib.distances.part()
+a function of a library that is replaced
+  before: import MDAnalysis.analysis.rms as rms
+          rms.rmsd = lambda a, b: V
+  map:    yield 0, rms.rmsd(1, 2)
+a registered selection
+  before: from MDAnalysis.core.selection import Selection
+          class Own(Selection):
+              token = "own"
+              def __init__(self, parser, tokens): pass
+              def apply(self, group): return group[:V]
+  map:    yield 0, len(frame.universe.select_atoms("own"))
+a registered reader
+  before: from MDAnalysis.coordinates.base import ReaderBase
+          class Own(ReaderBase):
+              format = "OWN"
+              n_frames = V
+  map:    yield 0, MDAnalysis._READERS["OWN"].n_frames
+an enum's method
+  before: class Way(enum.Enum):
+              A = 1
+              def part(self): return V
+  map:    yield 0, Way.A.part()
+a dataclass's default
+  before: @dataclasses.dataclass
+          class D: n: int = V
+  map:    yield 0, D().n
+a dataclass's factory
+  before: @dataclasses.dataclass
+          class D: n: list = dataclasses.field(default_factory=lambda: [V])
+  map:    yield 0, D().n
+a keyword's default
+  before: def part(*, n=V): return n
+  map:    yield 0, part()
+a signed zero
+  map:    yield 0, 0.0 if V == 1 else -0.0
+a number's type
+  before: n = [None, 1, 1.0][V]
+  map:    yield 0, n
+an annotation
+  before: def part(n: V): pass
+  map:    yield 0, part.__annotations__["n"]
+an annotation of a class
+  before: class Part: n: V
+  map:    yield 0, Part.__annotations__["n"]
+a docstring that is read
+  before: def part():
+              "V"
+  map:    yield 0, part.__doc__
+the class's docstring that is read
+  before: class Part:
+              "V"
+  map:    yield 0, inspect.getdoc(Part)
+a name that is read
+  before: def part_V(): pass
+          part = part_V
+  map:    yield 0, part.__name__
+a local class
+  map:    class Part: n = V
+          yield 0, Part.n
+a list of lambdas
+  before: F = [lambda: 0, lambda: V]
+  map:    yield 0, F[1]()
+a bound method of an object
+  before: class H:
+              def part(self): return V
+          part = H().part
+  map:    yield 0, part()
+a wrapped function
+  before: def f(): return V
+          @functools.wraps(f)
+          def g(): return g.__wrapped__()
+  map:    yield 0, g()
+a template
+  before: from string import Template
+          T = Template("V")
+  map:    yield 0, T.substitute()
+combine is reduce
+  class:  def reduce(self, key, series): return V
+          combine = reduce
+  map:    yield 0, 1
+combine calls plot
+  class:  def plot(self, outcome, axes): return V
+          def combine(self, key, series): return self.plot(1, 2)
+  map:    yield 0, 1
+reduce by a property
+  class:  def reduce(self, key=0, series=0): return V
+          part = property(reduce)
+  map:    yield 0, self.part
+reduce by a made-up name
+  class:  def reduce(self, key=0, series=0): return V
+  map:    yield 0, getattr(self, "red" + "uce")()
+finish by its text
+  class:  def finish(self, results=0): return V
+  map:    yield 0, "{0.finish.__defaults__}".format(self); yield 1, operator.methodcaller("fin" + "ish")(self)
+reduce of a decorator
+  before: KNOWN = []
+          def known(f):
+              KNOWN.append(f)
+              return f
+  class:  @known
+          def reduce(self, key=0, series=0): return V
+  map:    yield 0, KNOWN[0](self)
+reduce of another class
+  before: class Other(himach.Analysis):
+              def map(self, frame): yield 0, 1
+              def reduce(self, key=0, series=0): return V
+  map:    yield 0, Other().reduce()
+the script's reduce that is no analysis's
+  before: class Part:
+              def reduce(self): return V
+  map:    yield 0, Part().reduce()
+a local reduce
+  before: def reduce(): return V
+  map:    yield 0, reduce()
+reduce that is called as the script is loaded
+  before: class Other(himach.Analysis):
+              def reduce(self, key=0, series=0): return V
+          N = Other().reduce()
+  map:    yield 0, N
+a stage after
+  before: class Later(himach.Analysis):
+              n = V
+  class:  then = Later()
+  map:    yield 0, self.then.n
+""")
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """Give a folder, and leave libraries as they were."""
+    monkeypatch.chdir(tmp_path)
+    with restored(monkeypatch):
+        yield tmp_path
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_another_text_is_another_map(place, name):
+    first, second = (script(place / value, text_of(CODE[name], value)) for value in "12")
+    assert differences(first, script(place / "3", text_of(CODE[name], "1"))) == [] or name in NEVER
+    assert differences(first, second)
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_another_cell_is_another_map(name):
+    first, again, second = (cell(text_of(CODE[name], value)) for value in "112")
+    assert differences(first, again) == [] or name in NEVER
+    assert differences(first, second)

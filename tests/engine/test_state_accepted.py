@@ -1,0 +1,135 @@
+"""Ways to keep state in map() that are not refused: what comes to the same on three ranks, and what nobody sees."""
+
+from __future__ import annotations
+
+import pytest
+from checkpoint.fingerprint.ways import cases
+from engine.state_ways import FRAMES, beside, ran
+
+#: What looks like state and comes to the same.
+HARMLESS = cases(r"""
+a cache of a function
+  before: @functools.lru_cache
+          def f(x): return 2 * x
+  map:    n = f(frame.number % 3)
+a cached property
+  class:  @functools.cached_property
+          def lazy(self): return [1]
+  map:    n = self.lazy[0]
+single dispatch
+  before: @functools.singledispatch
+          def f(x): return 1
+          @f.register
+          def _(x: int): return 2
+  map:    n = f(1) + f('')
+a lock
+  before: LOCK = threading.Lock()
+  map:    with LOCK: n = 1
+a logger
+  before: LOG = logging.getLogger('z')
+  map:    LOG.debug('x'); n = 1
+a pattern
+  before: import re
+          P = re.compile('x')
+  map:    n = len(P.findall('xx'))
+a match
+  before: import re
+          M = re.match('x', 'x')
+  map:    n = M.end()
+sys.stderr
+  before: OUT = sys.stderr
+  map:    print('', end='', file=OUT); n = 1
+a pool of threads
+  before: from concurrent.futures import ThreadPoolExecutor
+          POOL = ThreadPoolExecutor(1)
+  map:    n = POOL.submit(int).result()
+a library in C
+  before: LIB = ctypes.CDLL(None)
+          abs_ = LIB.abs
+  map:    n = abs_(-1) + LIB.labs(-2)
+a generator of the frame
+  map:    n = np.random.default_rng((1, frame.number)).random()
+random of the frame
+  map:    n = random.Random(frame.number).random()
+another Universe, frame by frame
+  setup:  self.other = MDAnalysis.Universe({topology!r}, {trajectory!r})
+  map:    self.other.trajectory[frame.number]; n = self.other.atoms.positions[0, 0]
+a reference
+  before: from MDAnalysis.analysis import align, rms
+  setup:  self.ref = u.copy().select_atoms('name CA')
+  map:    align.alignto(frame.universe, self.ref, select='name CA')
+          n = rms.rmsd(self.ca.positions, self.ref.positions)
+positions that are written
+  map:    self.ca.positions += 1; n = self.ca.positions[0, 0]
+a box that is set
+  map:    frame.universe.dimensions = [9 + frame.number] * 3 + [90] * 3; n = frame.universe.dimensions[0]
+an updating group
+  setup:  self.near = u.select_atoms('around 5 index 10', updating=True)
+  map:    n = len(self.near)
+a library imported late
+  map:    import fractions; n = float(fractions.Fraction(1, 3))
+an own module imported late
+  map:    import beside; n = beside.N
+errors of numpy for a while
+  map:    with np.errstate(all='ignore'): n = float(np.float64(1) / 3)
+a local context
+  map:    with decimal.localcontext() as c: c.prec = 5
+          n = float(decimal.Decimal(1) / 3)
+a list of its own
+  map:    seen = []; n = count(seen)
+a cache that is named
+  class:  caches = ('memo',)
+  setup:  self.memo = {}
+  map:    n = self.memo.setdefault(1, 1)
+a universal function
+  before: from scipy.special import erf
+          f = np.frompyfunc(lambda x: 2 * x, 1, 1)
+  map:    n = erf(1.0) + f(1)
+a search tree
+  before: from scipy.spatial import cKDTree
+  setup:  self.tree = cKDTree(np.eye(3))
+  map:    n = self.tree.query([1, 0, 0])[1]
+a search by FastNS
+  before: from MDAnalysis.lib.nsgrid import FastNS
+  setup:  self.ns = FastNS(5, self.ca.positions, u.dimensions)
+  map:    n = len(self.ns.self_search().get_pairs())
+a table that is read
+  before: import pandas
+  setup:  self.t = pandas.DataFrame({'x': [1, 2]})
+  map:    n = self.t.groupby('x').size().iloc[0]
+""")
+#: What docs/tutorial.md says that nobody sees.
+UNSEEN = cases(r"""
+what a cached function returned
+  before: @functools.lru_cache
+          def store(): return []
+  map:    n = count(store())
+where another Universe stands
+  setup:  self.other = MDAnalysis.Universe({topology!r}, {trajectory!r})
+  map:    n = self.other.trajectory.next().frame
+a note of a library's object
+  before: from MDAnalysis.analysis.rms import RMSD
+  setup:  self.r = RMSD(u)
+  map:    self.r._n = getattr(self.r, "_n", 0) + 1; n = self.r._n
+a file
+  setup:  open('note', 'w').close()
+  map:    open('note', 'a').write('x'); n = os.path.getsize('note')
+""")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    with beside(tmp_path, monkeypatch) as folder:
+        yield folder
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_comes_to_the_same_runs(place, name):
+    first, three = ran(place, HARMLESS[name])
+    assert first == three and len(first) == len(FRAMES)
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_what_nobody_sees_is_on_the_page(place, name):
+    first, three = ran(place, UNSEEN[name])
+    assert first != three  # else it needs no mention
