@@ -225,7 +225,7 @@ def _convert(world: World, options: ConvertOptions, opened: Opened, paths: tuple
 
         def make() -> tuple[list[Path], Unfinished | None]:
             made.append(new_name(paths[0]))
-            before = None if kind is None else take(paths[0], made[0], identity)
+            before = None if kind is None else take(paths[0], made[0], identity, stack)
             made[:] = [made[0] if before else make_file(paths[0]), make_file(paths[1])]
             return made, before
 

@@ -5,10 +5,11 @@ The file is renamed once to be kept and once to be taken up, so that one convers
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,24 +62,26 @@ def kept_name(path: Path) -> Path:
     return path.with_name(f".himach-unfinished.{path.name[-NAME:]}")
 
 
-def take(path: Path, temporary: Path, identity: Callable[[], str]) -> Unfinished | None:
+def take(path: Path, temporary: Path, identity: Callable[[], str], stack: ExitStack) -> Unfinished | None:
     """Return how far an earlier conversion of this identity is, whose file is now `temporary`; None if there is none.
 
-    What is kept of another conversion is deleted.
+    What is kept of another conversion is deleted. Until `stack` ends, others take the file for one that is in use.
     """
     try:
+        file = stack.enter_context(open(kept_name(path), "r+b"))  # noqa: SIM115 - the stack closes it
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         os.rename(kept_name(path), temporary)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise cannot_write(path, error) from error
     try:
-        with open(temporary, "r+b") as file:
-            state = _state(file)
-            if str(state["identity"]) == identity():
-                found = Unfinished(int(state["frames"]), int(state["n_bytes"]), state["moved"])
-                file.truncate(found.n_bytes)
-                return found
+        state = _state(file)
+        if str(state["identity"]) == identity():
+            found = Unfinished(int(state["frames"]), int(state["n_bytes"]), state["moved"])
+            file.truncate(found.n_bytes)
+            return found
     except (OSError, ValueError, KeyError, EOFError):
         pass  # of another version, or damaged
     with suppress(OSError):

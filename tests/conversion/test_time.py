@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import ExitStack
 
 import pytest
 from MDAnalysisTests.datafiles import GRO, XTC
@@ -78,19 +79,23 @@ def test_what_is_kept_and_damaged_is_not_taken(tmp_path, time_up, damage):
 
 
 def test_one_conversion_alone_goes_on(tmp_path, time_up):
+    from himach.conversion.target import make_file
     from himach.conversion.unfinished import take
 
     with pytest.raises(TimeUpError):
         written(tmp_path, "out.xtc", max_time=3600)
-    came = []
+    path, first, came = tmp_path / "out.xtc", tmp_path / ".himach-0123abcd.out.xtc", []
+    with ExitStack() as stack:
 
-    def identity():
-        came.append(take(tmp_path / "out.xtc", tmp_path / "second", identity))
-        return "another"
+        def identity():
+            came.append(take(path, tmp_path / "second", identity, stack))
+            assert make_file(path) != first
+            came.append(first.exists())  # what the other one begins anew leaves it
+            return "another"
 
-    assert take(tmp_path / "out.xtc", tmp_path / "first", identity) is None
-    assert came == [None]
-    assert os.listdir(tmp_path) == []
+        assert take(path, first, identity, stack) is None
+    assert came == [None, True]
+    assert not first.exists()
 
 
 def test_what_cannot_go_on_is_refused(tmp_path):
