@@ -42,6 +42,18 @@ class ConvertCommand:
             done = convert_here(world, options)
             return None if options.quiet or world.comm.rank else str(done)
 
+    def of_engine(self, ranks: int) -> str | None:
+        """Do it for a running engine, on so many ranks that are started, or on those of a launcher; return the same."""
+        from himach.conversion.convert import convert_here
+        from himach.conversion.engine import convert_engine
+        from himach.parallel.environment import promised_rank
+        from himach.parallel.quiet import quiet_ranks
+
+        rank, options = promised_rank(), self.options()
+        with quiet_ranks(rank, command=True):
+            done = convert_engine(options, ranks or None, convert_here)
+            return None if options.quiet or rank else str(done)
+
     def options(self) -> ConvertOptions:
         """Return them."""
         from himach.conversion.options import ConvertOptions

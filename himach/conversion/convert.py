@@ -30,6 +30,7 @@ from himach.conversion.target import (
     Target,
     cannot_write,
     check_target,
+    dataset_named,
     make_file,
     new_name,
     others_writing,
@@ -97,12 +98,14 @@ def convert(
     Parameters
     ----------
     trajectory, topology
-        As of `himach.run`.
+        As of `himach.run`. The frames of a running engine, ``imd://HOST:PORT``, are kept as a dataset, and are
+        converted when it has ended.
     ensemble
         In place of a trajectory many simulations, as of `himach.run`; ``{member}`` in the names of files stands for
         the name of each.
     out
-        The file to write. XTC, TRR, DCD and NetCDF are written by all ranks, what else MDAnalysis writes by one.
+        The file to write, or ``himach://NAME``, a dataset of this node's store. XTC, TRR, DCD and NetCDF are written
+        by all ranks, what else MDAnalysis writes, and datasets, by one.
     select
         Selection of the atoms to write.
     whole
@@ -168,6 +171,10 @@ def convert(
     check_ranks(ranks)
     held = 0 if under_launcher() or ranks is None else ranks
     with quiet_ranks(promised_rank() if not held else 0), others_writing(options.files if held else []):
+        if options.engine:
+            from himach.conversion.engine import convert_engine
+
+            return convert_engine(options, held or None, convert_here)
         return on_ranks(partial(convert_here, options=options), held)
 
 
@@ -179,19 +186,11 @@ def convert_here(world: World, options: ConvertOptions) -> Converted:
         return convert_members(world, options, convert_here)
     assert options.out is not None and options.topology_out is not None
     out, beside = options.out, options.topology_out
-    inputs = [*options.trajectories, *filter(None, [options.topology, options.reference])]
-
-    targets = [out, beside, *filter(None, [options.record])]
-
-    def check() -> None:
-        for path in targets:
-            check_target(path, inputs, options.force)
-
-    on_first_rank(world.comm, check)
+    on_first_rank(world.comm, options.check_files)
     opened = open_frames(world, options)
     try:
         read = [Path(path) for path in opened.origin.paths]  # those of a dataset that goes by its name, too
-        for path in targets:
+        for path in options.files:
             on_first_rank(world.comm, partial(check_target, path, read, True))
         done = _convert(world, options, opened, (out, beside))
         if options.record is not None:
@@ -205,12 +204,14 @@ def _convert(world: World, options: ConvertOptions, opened: Opened, paths: tuple
     """Write the files; return what was written."""
     comm, first, began, started = world.comm, opened.first, time.perf_counter(), time.time()
     steps = on_every_rank(comm, partial(Steps, opened, options))
+    dataset = dataset_named(paths[0])
+    files = paths[1:] if dataset else paths
     n_frames, n_atoms = len(opened.frames), len(steps.atoms)
     warn_once(comm, steps.warnings)
     content = Content(
         n_frames, n_atoms, first.velocities is not None, first.forces is not None, has_box=first.box is not None
     )
-    kind = on_every_rank(comm, partial(format_of, paths[0], content, opened))
+    kind = None if dataset else on_every_rank(comm, partial(format_of, paths[0], content, opened))
     if kind is None and options.max_time is not None:
         raise UsageError(f"{paths[0]} is written by one rank, as a whole: leave max_time out, or choose another format")
     identity = partial(identity_of, options, opened)
@@ -224,19 +225,20 @@ def _convert(world: World, options: ConvertOptions, opened: Opened, paths: tuple
         stack.callback(remove_files, made)
 
         def make() -> tuple[list[Path], Unfinished | None]:
-            made.append(new_name(paths[0]))
-            before = None if kind is None else take(paths[0], made[0], identity, stack)
-            made[:] = [made[0] if before else make_file(paths[0]), make_file(paths[1])]
+            made.append(new_name(files[0]))
+            before = None if kind is None else take(files[0], made[0], identity, stack)
+            made[:] = [made[0] if before else make_file(files[0]), *map(make_file, files[1:])]
             return made, before
 
         names, before = on_first_rank(comm, make, share=True)
-        targets = on_every_rank(comm, lambda: [Target(*both) for both in zip(paths, names, strict=True)])
+        targets = on_every_rank(comm, lambda: [Target(*both) for both in zip(files, names, strict=True)])
         for target in targets:
             stack.callback(target.close)
-        on_first_rank(comm, partial(_write_topology, steps, targets[1]))
+        on_first_rank(comm, partial(_write_topology, steps, targets[-1]))
         with Progress(comm, n_frames, sys.stderr, quiet=options.quiet) as display:
             if kind is None:
-                on_first_rank(comm, partial(_write_alone, steps, reader, targets[0], display))
+                opening = partial(_serial_writer, options, dataset, targets[0].temporary, n_atoms, identity)
+                on_first_rank(comm, partial(_write_alone, steps, reader, paths[0], opening, display))
                 way = None
             else:
                 way = _write_together(comm, steps, reader, targets[0], kind, display, before, requests)
@@ -246,7 +248,9 @@ def _convert(world: World, options: ConvertOptions, opened: Opened, paths: tuple
         for target in reversed(targets):
             on_first_rank(comm, target.take_name)
         on_every_rank(comm, reader.close)
-    n_bytes = os.stat(paths[0]).st_size if comm.rank == 0 else 0
+    n_bytes = 0
+    if comm.rank == 0:
+        n_bytes = content.n_bytes if dataset else os.stat(paths[0]).st_size
     seconds = time.perf_counter() - began
     done, written = tuple(_done(options)), 0 if before is None else before.frames
     return Converted(*paths, n_frames, n_atoms, n_bytes, seconds, done, tuple(steps.warnings), written)
@@ -416,15 +420,27 @@ def _finished(
         yield part
 
 
-def _write_alone(steps: Steps, reader: Reader, target: Target, display: Progress) -> None:
-    """Write all frames by MDAnalysis's writer."""
+def _serial_writer(
+    options: ConvertOptions, dataset: str, temporary: Path, n_atoms: int, identity: Callable[[], str]
+) -> Any:
+    """Return a writer of MDAnalysis's kind; of a dataset one that goes on where an equal conversion was killed."""
+    if not dataset:
+        return serial_writer(temporary, n_atoms)
+    from himach.mdanalysis.writer import HimachWriter
+
+    whose = f"himach convert, {identity()[:16]}"
+    return HimachWriter(f"himach://{dataset}", n_atoms, cache=options.cache, identity=whose)
+
+
+def _write_alone(steps: Steps, reader: Reader, path: Path, opening: Callable[[], Any], display: Progress) -> None:
+    """Write all frames on this rank."""
     moved = np.zeros((reader.followed, 3), np.int64)
     try:
-        with serial_writer(target.temporary, len(steps.atoms)) as writer:
+        with opening() as writer:
             for (mine,) in _parts(len(reader.frames), reader.n_atoms, 1):
                 frames, shifts = reader.read(mine)
                 for step, part in zip(mine, _finished(steps, frames, shifts, moved), strict=True):
                     writer.write(steps.show(part, step))
                 display(mine.stop)
     except OSError as error:
-        raise cannot_write(target.path, error) from error
+        raise cannot_write(path, error) from error

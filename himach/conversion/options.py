@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from himach.conversion.target import check_target, dataset_named
 from himach.errors import UsageError
 from himach.io.push.address import is_engine
 from himach.io.remote.url import refuse_urls
@@ -28,7 +28,10 @@ class ConvertOptions(FramesRequest):
     """Which frames and atoms are written where, and what is done to them before, in this order."""
 
     out: Path | None = option(
-        "The file to write: .xtc, .trr, .dcd, .nc by all ranks, others by one.", type=Path, metavar="FILE", short="-o"
+        "The file to write: .xtc, .trr, .dcd, .nc by all ranks, others by one; or a dataset, himach://NAME.",
+        type=Path,
+        metavar="FILE",
+        short="-o",
     )
     selection: str = option("Atoms to write.  [default: all]", default="all", metavar="SELECTION", short="--select")
     wrap: Literal["atoms", "residues", "molecules"] | None = option(
@@ -43,20 +46,20 @@ class ConvertOptions(FramesRequest):
         "End in time (55m, 1h30m, HH:MM:SS), keep what is written, exit with 75; the same command goes on.",
         metavar="TIME",
     )
-    quiet: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if is_engine(self.trajectories):
+        if self.engine and (self.frames is not None or self.max_time is not None):
             raise UsageError(
-                f"{os.fspath(self.trajectories[0]).replace(':/', '://', 1)} is a running engine, and a conversion is "
-                "of frames that are there: keep them by 'himach run --dataset NAME', and convert NAME"
+                "of a running engine, say with stop before which frame to end, not with frames or max_time; Ctrl-C "
+                "ends it, too"
             )
         if self.out is None:
             raise UsageError("no file to write; name it with --out (out=...)")
         refuse_urls([self.out], "a conversion writes local files; write one, and upload it")
         if self.topology_out is None:
-            self._become(topology_out=self.out.with_suffix(".pdb"))
+            dataset = dataset_named(self.out)
+            self._become(topology_out=Path(f"{dataset}.pdb") if dataset else self.out.with_suffix(".pdb"))
         if self.topology_out == self.out:
             raise UsageError(f"{self.out} cannot be both the trajectory and its topology; name another topology_out")
         if self.record in (self.out, self.topology_out):
@@ -69,6 +72,11 @@ class ConvertOptions(FramesRequest):
             if self.ensemble is not None and MEMBER not in str(path):
                 raise UsageError(f"{name} {path} is one file; each member of an ensemble has its own: put {MEMBER} in")
 
+    @property
+    def engine(self) -> bool:
+        """Whether frames are those of a running engine."""
+        return is_engine(self.trajectories)
+
     def _named(self) -> dict[str, Path]:
         """Return the files that are written, by the names of options."""
         named = {name: getattr(self, name) for name in ("out", "topology_out", "record")}
@@ -79,6 +87,12 @@ class ConvertOptions(FramesRequest):
         """The files that are written, those of all members; raises UsageError if there is no such ensemble."""
         every = [self] if self.ensemble is None else [own for _, own in self.of_members()]
         return [path for own in every for path in own._named().values()]
+
+    def check_files(self) -> None:
+        """Refuse to write over what is read, or, without `force`, over what is there; raises UsageError."""
+        inputs = [*self.trajectories, *filter(None, [self.topology, self.reference])]
+        for path in self.files:
+            check_target(path, inputs, self.force)
 
     def of_members(self) -> Iterator[tuple[Member, ConvertOptions]]:
         """Yield the members of the ensemble, and what the conversion of each is asked.

@@ -11,7 +11,7 @@ from typing import Any
 
 from himach.checkpoint.sources import versions
 from himach.conversion.options import ConvertOptions
-from himach.conversion.target import Converted, cannot_write
+from himach.conversion.target import Converted, cannot_write, dataset_named
 from himach.files import content_digest, whole_file
 from himach.io.remote.byte_file import local_path
 from himach.io.remote.url import absolute, named
@@ -46,7 +46,8 @@ def write_record(path: Path, options: ConvertOptions, opened: Opened, done: Conv
     HimachError
         If the file cannot be written.
     """
-    written = {**asdict(done), "path": str(done.path.absolute()), "topology": str(done.topology.absolute())}
+    trajectory = done.name if dataset_named(done.path) else str(done.path.absolute())
+    written = {**asdict(done), "path": trajectory, "topology": str(done.topology.absolute())}
     del written["members"]
     told = {
         **_asked(options, opened),

@@ -19,6 +19,7 @@ __all__ = [
     "Target",
     "cannot_write",
     "check_target",
+    "dataset_named",
     "make_file",
     "new_name",
     "others_writing",
@@ -27,6 +28,8 @@ __all__ = [
 
 #: Buffers that the system takes at once.
 AT_ONCE = 512
+#: A path has lost one of the slashes.
+DATASET = re.compile(r"himach:/{1,2}(?P<name>.*)")
 #: Characters of a file's name that its other name has: a name has 255 at most.
 NAME = 200
 
@@ -40,7 +43,7 @@ class Converted:
     Attributes
     ----------
     path, topology
-        The files.
+        The files; the first may be a dataset, ``himach://NAME``.
     frames, atoms
         How many.
     n_bytes
@@ -68,14 +71,26 @@ class Converted:
     before: int = 0
     members: Mapping[str, Converted] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """What the trajectory goes by: its path, or ``himach://NAME``."""
+        dataset = dataset_named(self.path)
+        return f"himach://{dataset}" if dataset else str(self.path)
+
     def __str__(self) -> str:
         new = 1 - self.before / max(1, self.frames)
         speed = f"{self.n_bytes / 1e6:.3g} MB, {new * self.n_bytes / 1e6 / self.seconds:.3g} MB/s"
         if self.before:
             speed += f", {self.before} frames written before"
         whose = f"{len(self.members):,} members, " * bool(self.members)
-        lines = [f"{self.path}: {whose}{self.frames} frames of {self.atoms} atoms, {speed} (topology: {self.topology})"]
+        lines = [f"{self.name}: {whose}{self.frames} frames of {self.atoms} atoms, {speed} (topology: {self.topology})"]
         return "\n".join([*lines, *["; ".join(self.done)] * bool(self.done)])
+
+
+def dataset_named(path: Path) -> str:
+    """Return the dataset that a path names by ``himach://NAME``; "" if it is a file's."""
+    found = DATASET.fullmatch(os.fspath(path))
+    return found["name"] if found else ""
 
 
 def check_target(path: Path, inputs: Sequence[Path], force: bool) -> None:
@@ -86,10 +101,8 @@ def check_target(path: Path, inputs: Sequence[Path], force: bool) -> None:
     UsageError
         If so, or if there is no such folder.
     """
-    if path.parts[:1] == ("himach:",):
-        raise UsageError(
-            f"a conversion writes a file, and himach://{path.name} is a dataset; write a file, and 'himach stage' it"
-        )
+    if dataset_named(path):
+        return  # which is never written over
     for one in inputs:
         with suppress(OSError):
             if os.path.samefile(one, path) or (one.is_dir() and os.path.samefile(one, path.parent)):

@@ -36,6 +36,12 @@ class Content:
     has_forces: bool = False
     has_box: bool = True
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the vectors and boxes of all frames."""
+        vectors = 1 + self.has_velocities + self.has_forces
+        return self.n_frames * (12 * self.n_atoms * vectors + 24 * self.has_box)
+
 
 class FileLayout(ABC):
     """Where the bytes of a file lie: a head, then frames that are equally long, so that any offset tells its frame.

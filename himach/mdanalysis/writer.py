@@ -41,6 +41,8 @@ class HimachWriter(WriterBase):  # type: ignore[misc]
         Frames are in MDAnalysis's units in any case.
     cache
         The store, as of `himach.run`.
+    identity
+        Who writes: nobody else can add to the dataset later. None for scripts in the working directory.
     **kwargs
         Keywords of other writers, which have no meaning here.
 
@@ -60,6 +62,7 @@ class HimachWriter(WriterBase):  # type: ignore[misc]
         n_atoms: int | None,
         convert_units: bool = True,
         cache: str = "auto",
+        identity: str | None = None,
         **kwargs: Any,
     ) -> None:
         self._dataset: Dataset | None = None
@@ -78,6 +81,7 @@ class HimachWriter(WriterBase):  # type: ignore[misc]
         self.frames_written = 0
         self._unflushed = 0
         self._name = name
+        self._identity = identity or f"MDAnalysis in {os.getcwd()}"
         self._store = _store(cache, self.filename)
 
     def _write_next_frame(self, obj: Any) -> None:
@@ -111,7 +115,7 @@ class HimachWriter(WriterBase):  # type: ignore[misc]
                         f"'himach cache evict {self._name}' first"
                     )
             dataset = self._store.dataset(self._name)
-            identity = f"MDAnalysis in {os.getcwd()}".encode(errors="surrogateescape")
+            identity = self._identity.encode(errors="surrogateescape")
             author = dataset.attachment(AUTHOR)
             if author and author != identity and dataset.native:
                 raise StoreConflictError(

@@ -147,6 +147,8 @@ class FramesRequest(DatasetRequest):
     ----------
     given
         The Universe that `trajectories`, `topology` and `keywords` are of, if one was given.
+    quiet
+        Whether to say nothing of how far it is, and what came of it.
     """
 
     given: UniverseInput | None = None
@@ -165,6 +167,7 @@ class FramesRequest(DatasetRequest):
     center: str | None = option("Move these atoms to the middle of the box.", metavar="SELECTION")
     fit: str | None = option("Superpose these atoms on the reference.", metavar="SELECTION")
     reference: Path | None = option("Structure file for --fit.  [default: the first frame]", type=Path, metavar="FILE")
+    quiet: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -280,7 +283,6 @@ class RunOptions(FramesRequest):
         "Of each member of --ensemble write columns in time as --out/features/TABLE/MEMBER.npz, for Markov models.",
         default=False, is_flag=True,
     )  # fmt: skip
-    quiet: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

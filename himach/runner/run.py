@@ -23,7 +23,7 @@ from himach.io.push.address import is_engine
 from himach.launch.rank_pool import spawn
 from himach.launch.ranks import RANK, Ranks, check_machine
 from himach.launch.stop_requests import sigusr1_ignored
-from himach.opening.options import Job, LiveOptions, RunOptions, this_command
+from himach.opening.options import FramesRequest, Job, LiveOptions, RunOptions, this_command
 from himach.parallel.collective import on_every_rank, on_first_rank
 from himach.parallel.environment import is_interruption, promised_rank, promised_ranks, under_launcher
 from himach.parallel.process_exit import working
@@ -270,11 +270,6 @@ def _run_live(
     """Run again and again while frames come; each run has the analyses as they were given."""
     from himach.runner.live.display import shown_to
 
-    if isinstance(ranks, Ranks) and ranks.elsewhere and is_engine(job.trajectories):
-        raise UsageError(
-            "frames of an engine come to this machine, whose store ranks in a job do not see: give ranks=n of this "
-            "machine, or call himach run in the job"
-        )
     show = shown_to(on_update)
 
     def update(world: World, held: Ranks | None, one: Update) -> tuple[Result, Record]:
@@ -289,7 +284,7 @@ def _run_live(
 
 
 def run_live(
-    asked: RunOptions,
+    asked: FramesRequest,
     live: LiveOptions,
     ranks: int | Ranks | None,
     update: Callable[[World, Ranks | None, Update], tuple[T, Record | None]],
@@ -311,6 +306,11 @@ def run_live(
     from himach.runner.live.updates import check_live, give_way, go_live, nothing
 
     check_live(asked, live)
+    if isinstance(ranks, Ranks) and ranks.elsewhere and is_engine(asked.trajectories):
+        raise UsageError(
+            "frames of an engine come to this machine, whose store ranks in a job do not see: give ranks=n of this "
+            "machine, or call himach run in the job"
+        )
     if ranks is None:
         return on_ranks(lambda world: go_live(world, asked, live, partial(update, world, None)))
     with nullcontext(ranks) if isinstance(ranks, Ranks) else Ranks(ranks, oversubscribe=True) as held:

@@ -303,7 +303,8 @@ def test_what_is_read_is_not_written(tmp_path):
         ({"frames": "0,5,98"}, "98"),
         ({"wrap": "everything"}, "wrap"),
         ({"topology_out": "out.xtc"}, "both"),
-        ({"out": "himach://adk"}, "himach://adk is a dataset"),
+        ({"out": "himach://adk"}, "himach://adk cannot be written"),
+        ({"out": "himach://adk", "max_time": 9}, "written by one rank"),
         ({"record": "out.pdb"}, "both the record and"),
         ({"out": "out.h5md"}, "himach reads H5MD and does not write it"),
     ],
@@ -313,13 +314,6 @@ def test_errors_name_what_is_wrong(tmp_path, given, words, monkeypatch):
     with pytest.raises(himach.UsageError, match=words):
         himach.convert(DCD, PSF, cache="off", **{"out": "out.xtc", **given})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_running_engine_is_no_source(tmp_path):
-    with pytest.raises(himach.UsageError, match=r"imd://localhost:8888 is a running engine.*--dataset NAME"):
-        himach.convert("imd://localhost:8888", PSF, out=tmp_path / "out.xtc")
-    done = himach_command("convert", "imd://localhost:8888", "-s", PSF, "--out", tmp_path / "out.xtc")
-    assert (done.returncode, "and convert NAME" in done.stderr) == (2, True), done.stderr
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from himach.io.push.address import EngineAddress
 from himach.io.remote.url import refuse_urls
 from himach.io.store.sizes import parse_size
 from himach.launch.preload import preload
-from himach.opening.options import LiveOptions, RunOptions
+from himach.opening.options import FramesRequest, LiveOptions, RunOptions
 from himach.parallel.collective import on_every_rank, on_first_rank
 from himach.parallel.communicator import World
 from himach.parallel.quiet import say
@@ -88,7 +88,7 @@ class Update:
         }
 
 
-def check_live(asked: RunOptions, live: LiveOptions) -> None:
+def check_live(asked: FramesRequest, live: LiveOptions) -> None:
     """Refuse what makes no sense; raises UsageError."""
     if asked.ensemble is not None:
         raise UsageError(
@@ -119,20 +119,20 @@ def check_live(asked: RunOptions, live: LiveOptions) -> None:
         raise UsageError(f"idle is {live.idle}; it is a number of seconds above 0")
 
 
-def _check_until(asked: RunOptions, live: LiveOptions) -> None:
+def _check_until(asked: FramesRequest, live: LiveOptions) -> None:
     until = HalfWidth.of(live.until or "")
     if live.every is None:
         raise UsageError(f"until {until} is looked at when there is an outcome: say every how many frames (every)")
-    if asked.confidence == "off":
+    if isinstance(asked, RunOptions) and asked.confidence == "off":
         raise UsageError(f"until {until} is about intervals, and confidence is 'off'")
 
 
-def _engine(asked: RunOptions) -> EngineAddress | None:
+def _engine(asked: FramesRequest) -> EngineAddress | None:
     """Return the engine whose frames come; None if it is none."""
     return EngineAddress.named(asked.trajectories[0])
 
 
-def _feed(world: World, asked: RunOptions, live: LiveOptions) -> LiveSource | None:
+def _feed(world: World, asked: FramesRequest, live: LiveOptions) -> LiveSource | None:
     """Return what to look at, on this rank; None where another one looks."""
     engine = _engine(asked)
     first = world.comm.rank == 0
@@ -149,7 +149,7 @@ def _feed(world: World, asked: RunOptions, live: LiveOptions) -> LiveSource | No
     return DatasetFeed(asked.trajectories[0], asked.cache, live.idle) if world.leaders is not None else None
 
 
-def _slices(world: World, asked: RunOptions) -> Assembling | None:
+def _slices(world: World, asked: FramesRequest) -> Assembling | None:
     """Return what puts together slices that come; None of an engine or of files (collective)."""
     files = _engine(asked) is not None or len(asked.trajectories) > 1 or asked.cache == "off"
     if files or world.comm.bcast(asked.trajectories[0].expanduser().exists()):
@@ -161,7 +161,7 @@ def _slices(world: World, asked: RunOptions) -> Assembling | None:
 
 def go_live(
     world: World,
-    asked: RunOptions,
+    asked: FramesRequest,
     live: LiveOptions,
     run: Callable[[Update], tuple[T, Record | None]],
     ready: Callable[[], object] = lambda: None,
@@ -184,7 +184,9 @@ def go_live(
     UsageError, TrajectoryError
         If no frame came.
     """
-    between = pairs_between(world, asked.pairs, asked.out, asked.quiet)
+    between: AbstractContextManager[Path | None] = nullcontext()
+    if isinstance(asked, RunOptions):
+        between = pairs_between(world, asked.pairs, asked.out, asked.quiet)
     with _interruptible(asked.quiet) as interrupted, _feeding(world, asked, live) as feed, between as pairs:
         preload()
         ready()
@@ -237,7 +239,12 @@ class _Watching:
     """Looks at what has come, on all ranks together."""
 
     def __init__(
-        self, world: World, asked: RunOptions, live: LiveOptions, feed: LiveSource | None, interrupted: threading.Event
+        self,
+        world: World,
+        asked: FramesRequest,
+        live: LiveOptions,
+        feed: LiveSource | None,
+        interrupted: threading.Event,
     ) -> None:
         self.told: dict[str, Any] = {}  # for the record, of `until`
         self._comm = world.comm
@@ -341,7 +348,7 @@ def _combined(told: Sequence[FramesSoFar]) -> FramesSoFar:
 
 
 @contextmanager
-def _feeding(world: World, asked: RunOptions, live: LiveOptions) -> Iterator[LiveSource | None]:
+def _feeding(world: World, asked: FramesRequest, live: LiveOptions) -> Iterator[LiveSource | None]:
     feed = on_every_rank(world.comm, lambda: _feed(world, asked, live))
     try:
         yield feed
