@@ -240,6 +240,22 @@ class Analysis:
         """
         raise AnalysisError(f"{self.label()} has no reduce_many()")
 
+    def reduce_blocks(self, key: Any, blocks: Any) -> Any:
+        """Return the result of one key, as `reduce` does, from its series in pieces: in place of reduce().
+
+        So no rank holds a series that is too long for its memory: of every key at most some pieces are here.
+
+        Parameters
+        ----------
+        key
+            The key.
+        blocks
+            Iterator over `Series` that follow one another in time; all values of a frame are in one of them. How many
+            there are, and where they end, depends on the memory and on the number of ranks. Each holds until the next
+            one is asked for.
+        """
+        raise AnalysisError(f"{self.label()} has no reduce_blocks()")
+
     def finish(self, results: Mapping[Any, Any]) -> Any:
         """Turn key -> result, in key order, into the outcome. On rank 0. Without it: a table of keys and results.
 
@@ -267,7 +283,7 @@ class Analysis:
     @classmethod
     def yields_rows(cls) -> bool:
         """Tell whether map() yields rows of a table by frame, as nothing takes pairs."""
-        return not any(map(cls.defines, ("reduce", "reduce_many", "combine")))
+        return not any(map(cls.defines, ("reduce", "reduce_many", "reduce_blocks", "combine")))
 
     @classmethod
     def parameters(cls) -> dict[str, Parameter]:

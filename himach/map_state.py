@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["BEFORE", "LATER", "Reached", "later_than", "own_classes", "reached", "skipped", "used"]
 
 #: What runs after map() and combine(): what is written in it does not count.
-LATER = frozenset({"reduce", "reduce_many", "finish", "plot"})
+LATER = frozenset({"reduce", "reduce_many", "reduce_blocks", "finish", "plot"})
 #: What runs before map().
 BEFORE = frozenset({"setup", "atoms", "__init__"})
 #: Attributes of an analysis that himach looks after.

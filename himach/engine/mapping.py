@@ -317,7 +317,8 @@ class Mapper:
         ratio, limit = len(self._frames) / seen, memory.table if self._emission.tabled else memory.limit
         largest = int(self.runs.sizes().sum())
         if largest * ratio > limit and not self._emission.tabled:
-            largest = self.runs.largest()
+            in_pieces = self._analysis.defines("reduce_blocks") and not self._analysis.defines("combine")
+            largest = 0 if in_pieces else self.runs.largest()
         if largest * ratio <= limit:
             return
         self._foreseen = True
@@ -331,7 +332,10 @@ class Mapper:
             text = (
                 "map() yields some {} for one key, {} in all frames, for one rank to hold at reduce(), where pairs may "
             )
-            text += "take {}: yield a himach.Row a frame, fold values in combine(), let pairs take more memory"
+            text += (
+                "take {}: yield a himach.Row a frame, fold values in combine(), take them in pieces (reduce_blocks()), "
+                "let pairs take more memory"
+            )
         memory.warn(f"{self._analysis.label()}: {text.format(*some)}, or select fewer frames")
 
     def bound(self, raw: RawFrame, step: int) -> Frame:

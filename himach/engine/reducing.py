@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -17,7 +18,7 @@ from himach.engine.results import Results, gathered
 from himach.engine.rows import RowStore
 from himach.engine.shuffle.exchange import Exchange
 from himach.engine.shuffle.runs import Memory, Runs
-from himach.engine.shuffle.waves import Shuffle
+from himach.engine.shuffle.waves import Move, Shuffle
 from himach.engine.stages import Chaining, Concluding, Stage
 from himach.engine.stamps.growing import Stamps
 from himach.parallel.communicator import World
@@ -93,18 +94,20 @@ class Reducer:
                 self._world, self._exchange, runs, stamps, self._frames, self._memory.limit, self._together
             )
             self.parts += shuffle.sizes.reshape(SHARD_GROUPS, -1).sum(axis=1)
-            self._together(partial(shuffle.prepare, 0))
-        for wave in range(shuffle.waves):
-            with self._clock("shuffle"):
-                merge = Merge(*shuffle.move(), self._frames)
-            self._together(partial(self._reduce_wave, stage, merge, shuffle, wave))
+            moves = shuffle.moves(in_pieces=stage.pieces is not None)
+            self._together(partial(shuffle.prepare, moves[0] if moves else None))
+        with closing(stage):
+            for move, following in zip(moves, [*moves, None][1:], strict=True):
+                with self._clock("shuffle"):
+                    merge = Merge(*shuffle.move(), self._frames)
+                self._together(partial(self._reduce_move, stage, merge, shuffle, move, following))
         self.keys += stage.keys
 
-    def _reduce_wave(self, stage: Stage, merge: Merge, shuffle: Shuffle, wave: int) -> None:
+    def _reduce_move(self, stage: Stage, merge: Merge, shuffle: Shuffle, move: Move, following: Move | None) -> None:
         with self._clock("reduce"):
-            stage.reduce(merge)
+            stage.reduce(merge, move.piece + 1 == move.pieces)
         with self._clock("shuffle"):
-            shuffle.prepare(wave + 1)
+            shuffle.prepare(following)
 
     def _gather(self, found: list[Block]) -> Results | None:
         received, _ = self._exchange.move([found, *[[] for _ in range(self._world.comm.size - 1)]])

@@ -301,7 +301,7 @@ def stages(analysis: Analysis) -> list[Analysis]:
     rows = len(chain) == 1 and analysis.yields_rows()
     needed = [(chain[0], "map"), *((stage, "reduce") for stage in chain if not rows)]
     for stage, method in needed:
-        if not stage.defines(method):
+        if not stage.defines(method) and not (method == "reduce" and stage.defines("reduce_blocks")):
             raise UsageError(f"{stage.label()} has no {method}(): every analysis needs one")
     return chain
 

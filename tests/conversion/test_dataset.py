@@ -46,7 +46,7 @@ def test_a_dataset_has_what_a_file_would(here, ranks):
 
 def test_a_dataset_is_written_once(here):
     himach.convert(DCD, PSF, out="himach://adk", stop=5)
-    with pytest.raises(StoreConflictError, match="'himach convert, [0-9a-f]{16}'; choose another name"):
+    with pytest.raises(StoreConflictError, match=r"'himach convert, [0-9a-f]{16}'; choose another name"):
         himach.convert(DCD, PSF, out="himach://adk", stop=6, force=True)
     assert not [path for path in here.iterdir() if path.name != "adk.pdb"]
     again = himach.convert(DCD, PSF, out="himach://adk", stop=5, force=True)

@@ -28,6 +28,8 @@ from himach.engine.pairs.values import restore
 SHARDS, MOST_SHARDS = 512, 1 << 16
 #: Shards for each rank, at least.
 OF_RANK = 4
+#: Rows of presence that are written out as pairs at a time.
+EXPANDED_ROWS = 1 << 14
 
 Array = npt.NDArray[Any]
 #: A column that need not be there.
@@ -153,6 +155,45 @@ def shards_for(ranks: int) -> int:
     while shards < min(OF_RANK * ranks, MOST_SHARDS):
         shards *= 2
     return shards
+
+
+def of_frames(block: Block, inside: npt.NDArray[np.bool_]) -> Block:
+    """Return the pairs of some frames, ``inside[at]`` tells which these are; presence as intervals of one frame.
+
+    Examples
+    --------
+    >>> at, lengths = np.array([0, 4], dtype=np.uint32), np.array([3, 2], dtype=np.uint32)
+    >>> block = Block(Form.INTERVAL, 0, np.array([0, 1, 2]), np.array([7, 8]), at, values=lengths)
+    >>> some = of_frames(block, np.array([0, 1, 1, 0, 1, 0], dtype=bool))
+    >>> some.bounds.tolist(), some.keys.tolist(), some.at.tolist()
+    ([0, 2, 3], [7, 7, 8], [1, 2, 4])
+    """
+    if block.form == Form.PAIR:
+        rows = np.flatnonzero(inside[block.at])
+        columns = {name: column[rows] for name, column in block.columns().items()}
+        return Block(block.form, block.width, np.searchsorted(rows, block.bounds), **columns)
+    assert block.values is not None
+    counts, found = np.zeros(len(block), np.int64), [np.empty(0, np.uint32)]
+    for start in range(0, len(block), EXPANDED_ROWS):
+        some = slice(start, start + EXPANDED_ROWS)
+        rows, at = _expanded(block.form, block.at[some], block.values[some])
+        kept = inside[at]
+        counts[some] = np.bincount(rows[kept], minlength=len(block.at[some]))
+        found.append(at[kept])
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    keys = np.repeat(block.keys, counts, axis=0)
+    frames = np.concatenate(found)
+    return Block(Form.INTERVAL, block.width, ends[block.bounds], keys, frames, values=np.ones(len(frames), np.uint32))
+
+
+def _expanded(form: Form, at: Array, values: Array) -> tuple[Array, Array]:
+    """Return of the pairs of rows of presence the row of each, and its frame."""
+    if form == Form.INTERVAL:
+        rows = np.repeat(np.arange(len(at)), values)
+        since = np.arange(len(rows)) - np.repeat(np.cumsum(values, dtype=np.int64) - values, values)
+    else:
+        rows, since = np.nonzero(np.unpackbits(np.ascontiguousarray(values).view(np.uint8), axis=1, bitorder="little"))
+    return rows, (at[rows] + since).astype(np.uint32)
 
 
 def divided(block: Block, shards: int) -> Block:

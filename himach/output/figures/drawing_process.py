@@ -30,6 +30,7 @@ LEFT_OUT = frozenset(
         "combine",
         "reduce",
         "reduce_many",
+        "reduce_blocks",
         "finish",
         "then",
         "methods",
