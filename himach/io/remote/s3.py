@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
+import time
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from himach.errors import UsageError
@@ -27,6 +30,7 @@ __all__ = ["S3Transport"]
 
 T = TypeVar("T")
 
+CLIENT_SECONDS = 60.0  # for which objects share a client, whose making takes 50 ms; then credentials may be others
 CONNECTIONS = 16  # of one file, for those that read ahead and those that wait
 _FORM = re.compile(r"s3a?://([^/]+)/(.+?)(?:\?versionId=([^&]+))?", re.DOTALL | re.IGNORECASE)
 
@@ -55,7 +59,8 @@ class S3Transport(Transport):
         self._object = {"Bucket": found[1], "Key": found[2]}
         if found[3] is not None:
             self._object["VersionId"] = found[3]
-        self._client = _client(name)
+        settings = tuple(one for one in os.environ.items() if one[0].startswith("AWS_"))
+        self._client = _client(f"s3://{found[1]}", os.getpid(), settings, int(time.monotonic() // CLIENT_SECONDS))
 
     def state(self) -> RemoteState:
         """Ask for the object's state."""
@@ -111,7 +116,8 @@ class S3Transport(Transport):
         return RemoteError(self.name, masked(said))
 
 
-def _client(name: str) -> Any:
+@lru_cache(maxsize=1)
+def _client(bucket: str, process: int, settings: tuple[tuple[str, str], ...], since: int) -> Any:
     """Return a client of S3, which signs with what AWS's tools find; where they find nothing, it does not sign."""
     import boto3
     from botocore import UNSIGNED
@@ -130,7 +136,7 @@ def _client(name: str) -> Any:
             options["signature_version"] = UNSIGNED
         return session.client("s3", config=Config(**options))
     except (BotoCoreError, ValueError) as error:
-        raise UsageError(masked(f"{name} cannot be read: {error}")) from None
+        raise UsageError(masked(f"{bucket} cannot be read: {error}")) from None
 
 
 def _state(answer: Mapping[str, Any], size: int) -> RemoteState:

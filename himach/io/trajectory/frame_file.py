@@ -114,8 +114,10 @@ def open_file(
     """
     options = keywords
     keywords = {name: value for name, value in options.items() if name not in TOPOLOGY_KEYWORDS}
+    if is_zarr(path):
+        return ZarrDirectory(path, **keywords)
     if os.path.isdir(path):
-        return ZarrDirectory(path, **keywords) if is_zarr(path) else FrameDirectory(path, keywords)
+        return FrameDirectory(path, keywords)
     if status_of(path).size == 0:
         raise NoFrameError(f"{path} is empty")
     found = reader_class(path, keywords.pop("format", None))
@@ -155,9 +157,9 @@ def _ranges(path: str, kind: str) -> tuple[Places, Records | None]:
 
 def stamps_of(path: str) -> tuple[str, ...]:
     """Return the `FrameFile.stamps` of a file or directory; raises OSError, and TrajectoryError or UsageError."""
-    if not os.path.isdir(path):
-        return (path,)
-    return ZarrFiles.of(path).ends if is_zarr(path) else FrameDirectory(path, {}).stamps
+    if is_zarr(path):
+        return ZarrFiles.of(path).ends
+    return FrameDirectory(path, {}).stamps if os.path.isdir(path) else (path,)
 
 
 def _is_own(reader_class: Any, module: str) -> bool:

@@ -157,7 +157,7 @@ def classes_for(
         If a file is of no format that MDAnalysis reads, or trajectory and topology are in each other's place.
     """
     paths = list(paths)
-    own = [path for path in paths if is_url(path) or os.path.isfile(path)]
+    own = [path for path in paths if (is_url(path) and not is_zarr(path)) or os.path.isfile(path)]
     if topology is not None and not keywords.get("format") and not keywords.get("topology_format"):
         _check_places(own, os.fspath(topology))
     readers = []
@@ -165,7 +165,7 @@ def classes_for(
         with contextlib.suppress(OSError):  # opening it says what there is to say
             found = reader_class(path, keywords.get("format"))
             readers += [found, *filter(None, [OWN_READERS.get(kind_of(found))])]
-    readers += [ZarrDirectory for path in paths if os.path.isdir(path) and is_zarr(path)]
+    readers += [ZarrDirectory for path in paths if is_zarr(path)]
     format_ = keywords.get("topology_format")
     if topology is not None:
         parsers = [parser_class(os.fspath(topology), format_)]

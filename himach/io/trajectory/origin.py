@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +27,7 @@ from himach.io.remote.byte_file import ByteFile, local_path, status_of
 from himach.io.remote.errors import RemoteError
 from himach.io.remote.url import absolute, is_url
 from himach.io.trajectory.frame_file import FrameFile, open_file, stamps_of
-from himach.io.trajectory.h5md.zarr_files import SUFFIXES
+from himach.io.trajectory.h5md.zarr_files import ZarrFiles, is_zarr
 from himach.io.trajectory.index.timeline import EvenTimeline, JoinedTimeline, Timeline, Times, gaps, tolerance
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.join import FilePart, join
@@ -403,12 +402,11 @@ def existing(path: str | os.PathLike[str], what: str) -> str:
 
 def _elsewhere(name: str, what: str) -> str:
     """Return the name of a file elsewhere that is there."""
-    if urlsplit(name).path.rstrip("/").endswith(SUFFIXES):
-        raise UsageError(
-            f"{name} is a directory of Zarr, by its suffix: himach reads those from a disk; copy all of it there"
-        )
     try:
-        status_of(name)
+        if is_zarr(name):
+            ZarrFiles.of(name)
+        else:
+            status_of(name)
     except RemoteError as error:
         raise UsageError(f"{what} {name} cannot be read: {error.strerror}") from None
     return name

@@ -80,6 +80,3 @@ def test_what_goes_wrong_is_told(web):
     (web.folder / "b.h5md").write_bytes(b"no HDF5 at all" * 100)
     with pytest.raises(TrajectoryError, match=r"b\.h5md cannot be read as H5MD: .*signature"):
         open_origin([web.url("b.h5md")])
-    for name in ("a.zarr", "a.zarrmd/"):
-        with pytest.raises(UsageError, match=r"a\.zarr(md/)? is a directory of Zarr, by its suffix"):
-            open_origin([web.url(name)])

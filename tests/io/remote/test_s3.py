@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,9 @@ from support.commands import himach as command
 from himach.errors import UsageError
 from himach.io.remote.errors import PassingError, RemoteChangedError, RemoteError
 from himach.io.remote.schemes import transport_of
+from himach.io.trajectory.origin import open_origin
 
+from ..trajectory.h5md.trees import frames, tree, write
 from .test_runs import outcome
 
 BUCKET = "simulations"
@@ -157,3 +160,12 @@ def test_settings_that_are_wrong_are_told(bucket, monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "nobody's")
     with pytest.raises(UsageError, match="nobody's"):
         transport_of(f"s3://{BUCKET}/md.xtc")
+
+
+def test_a_directory_of_zarr_gives_the_frames_of_the_local_one(bucket, tmp_path):
+    zarr = needs.module("zarr")
+    path = write(tmp_path / "a.3.zarr", tree())
+    zarr.consolidate_metadata(str(path))
+    for file in filter(Path.is_file, path.rglob("*")):
+        bucket.upload_file(str(file), BUCKET, f"run/{file.relative_to(tmp_path)}")
+    assert frames(open_origin([f"s3://{BUCKET}/run/a.3.zarr"])) == frames(open_origin([path]))

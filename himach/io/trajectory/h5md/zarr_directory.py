@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import TrajectoryError, UsageError
+from himach.io.remote.byte_file import is_there, leave, local_path, status_of
+from himach.io.remote.url import is_url
 from himach.io.trajectory.h5md.h5md_file import H5mdFile
 from himach.io.trajectory.h5md.rows import Rows
-from himach.io.trajectory.h5md.zarr_files import ZarrFiles
+from himach.io.trajectory.h5md.zarr_files import WHOLE, ZarrFiles
 from himach.io.trajectory.readahead import ask_for
 
 Numbers = npt.NDArray[np.int64]
-#: Arrays of which no chunk may be missing. Of others, zarr writes no chunk that is all zeros.
-_WHOLE = ("position/value", "edges/value")
 _TICKS = ("/time", "/step")
 
 
@@ -29,10 +30,12 @@ class ZarrDirectory(H5mdFile):
 
     def content(self, most: int) -> list[str]:
         """Return the files whose content is that of the trajectory; of more chunks than `most` some all over them."""
-        return ZarrFiles.of(self.path).some(most)
+        return list(self.stamps) if is_url(self.path) else ZarrFiles.of(self.path).some(most)
 
     def files_of(self, indices: Numbers) -> set[str]:
-        """Return the files that these frames lie in."""
+        """Return the files that these frames lie in; by URL, those by which the trajectory is known."""
+        if is_url(self.path):
+            return set(self.stamps)
         found: set[str] = set()
         elements = [one for one in (*self._layout.vectors.values(), self._layout.edges) if one is not None]
         for element in elements:
@@ -44,8 +47,8 @@ class ZarrDirectory(H5mdFile):
         return found
 
     def expect(self, indices: Sequence[int]) -> None:
-        """Ask for the chunks that hold these frames."""
-        for file in sorted(self.files_of(np.asarray(indices, dtype=np.int64))):
+        """Ask for the chunks that hold these frames; by URL they are asked for when they are read."""
+        for file in [] if is_url(self.path) else sorted(self.files_of(np.asarray(indices, dtype=np.int64))):
             ask_for(file, [(0, 0)])  # no length: to the end of the file
 
     def _stamps(self) -> tuple[str, ...]:
@@ -53,6 +56,9 @@ class ZarrDirectory(H5mdFile):
 
     def _size(self) -> int:
         files = ZarrFiles.of(self.path)
+        if is_url(self.path):  # by the first chunk of each array that has all
+            whole = (chunks for array, chunks in files.chunks.items() if array.endswith(WHOLE))
+            return sum(len(chunks) * status_of(chunks[0]).size for chunks in whole if chunks)
         return sum(os.path.getsize(file) for some in files.chunks.values() for file in some)
 
     def _open(self) -> Any:
@@ -61,6 +67,10 @@ class ZarrDirectory(H5mdFile):
         except ImportError:
             raise UsageError(f"{self.path}: Zarr directories need zarr: pip install 'himach[zarr]'") from None
         try:
+            if is_url(self.path):
+                from himach.io.trajectory.h5md.url_store import open_url
+
+                return open_url(self.path)
             return zarr.open_group(self.path, mode="r")
         except FileNotFoundError:
             raise TrajectoryError(
@@ -69,6 +79,14 @@ class ZarrDirectory(H5mdFile):
 
     def _close(self, root: Any) -> None:
         root.store.close()
+
+    def release(self) -> None:
+        """Close the files until the next read."""
+        for rows in self._rows.values():
+            if is_url(self.path) and rows.array.shards:
+                assert isinstance(rows, ChunkRows)
+                rows.leave()
+        super().release()
 
     def _rows_of(self, array: Any) -> Rows:
         return ChunkRows(array, self.path)
@@ -79,7 +97,7 @@ class ChunkRows(Rows):
 
     def __init__(self, array: Any, folder: str) -> None:
         super().__init__(array, array.chunks[0])
-        self.folder = os.path.join(folder, array.path)
+        self.folder = os.path.join(folder.rstrip("/"), array.path)
         sizes = array.shards or array.chunks  # a file holds a shard of several chunks
         self.file_rows = sizes[0]
         self._blosc = not array.shards and any("Blosc" in type(codec).__name__ for codec in array.compressors[-1:])
@@ -94,21 +112,31 @@ class ChunkRows(Rows):
 
     def read(self, first: int, stop: int, columns: int | None) -> npt.NDArray[Any]:
         """Read rows; raises FileNotFoundError for a chunk that is missing, and ValueError for one that is cut off."""
-        numbers = range(first // self.file_rows, -(-stop // self.file_rows))
+        files = list(self.files(range(first // self.file_rows, -(-stop // self.file_rows))))
         missing: dict[int, list[str]] = {}
-        for file, number in self.files(numbers):
-            if not os.path.exists(file):
+        if is_url(self.folder) and not self.array.shards:  # all at once; of a shard only what is needed
+            for file, _ in files:
+                ask_for(file, [(0, sys.maxsize)])
+        for file, number in files:
+            if not is_there(file):
                 missing.setdefault(number, []).append(file)
             elif self._blosc:
-                _check_blosc(file)
-        for number, files in missing.items():
-            if not self._may_be_zeros(number, len(files)):
-                raise FileNotFoundError(f"its chunk {files[0]} is missing")
-        return super().read(first, stop, columns)
+                _check_blosc(local_path(file))
+        for number, absent in missing.items():
+            if not self._may_be_zeros(number, len(absent)):
+                raise FileNotFoundError(f"its chunk {absent[0]} is missing")
+        found = super().read(first, stop, columns)
+        if not self.array.shards:
+            leave(file for file, _ in files)
+        return found
+
+    def leave(self) -> None:
+        """Close the shards elsewhere that are open."""
+        leave(file for file, _ in self.files(range(-(-len(self) // self.file_rows))))
 
     def _may_be_zeros(self, number: int, missing: int) -> bool:
         path = self.array.path
-        if path.endswith(_WHOLE):
+        if path.endswith(WHOLE):
             return False
         if path.startswith("observables/"):
             return True

@@ -5,19 +5,36 @@ It needs no zarr: what a dataset is called by and compared with is told where za
 
 from __future__ import annotations
 
+import errno
+import json
+import math
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from himach.errors import TrajectoryError
+from himach.io.remote.byte_file import leave, local_path, status_of
+from himach.io.remote.errors import RemoteError
+from himach.io.remote.url import is_url
 
 _NODES = (".zarray", "zarr.json")  # what says what an array is, in the second and the third version of the format
 _METADATA = frozenset({*_NODES, ".zgroup", ".zattrs", ".zmetadata"})
 _ROOTS = ("zarr.json", ".zgroup", ".zmetadata")
 SUFFIXES = (".zarr", ".zarrmd")
+#: Files of an array whose names are made up, at most.
+MOST_CHUNKS = 10**7
+#: Arrays of which no chunk may be missing. Of others, zarr writes no chunk that is all zeros.
+WHOLE = ("position/value", "edges/value")
 
 
 def is_zarr(path: str) -> bool:
-    """Tell a directory of Zarr from others, by what is in it, or by its suffix."""
-    return path.endswith(SUFFIXES) or any(os.path.exists(os.path.join(path, name)) for name in _ROOTS)
+    """Tell a directory of Zarr from others, by what is in it, or by its suffix; by URL, by this alone."""
+    if path.rstrip("/").endswith(SUFFIXES):
+        return is_url(path) or os.path.isdir(path)
+    return os.path.isdir(path) and any(os.path.exists(os.path.join(path, name)) for name in _ROOTS)
 
 
 @dataclass(frozen=True)
@@ -37,7 +54,9 @@ class ZarrFiles:
 
     @classmethod
     def of(cls, path: str) -> ZarrFiles:
-        """List them; raises OSError."""
+        """List them, or by URL what the metadata mean; raises OSError, and TrajectoryError where these tell nothing."""
+        if is_url(path):
+            return _meant(path)
         metadata: list[str] = []
         chunks: dict[str, list[str]] = {}
         owner = {path: path}  # of a folder's files: the array that it belongs to
@@ -54,8 +73,9 @@ class ZarrFiles:
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """The metadata, and the first and the last chunk of each array."""
-        return (*self.metadata, *dict.fromkeys(some[end] for some in self.chunks.values() for end in (0, -1)))
+        """The metadata, and the first and the last chunk of each array; by URL, of those that have all."""
+        there = [some for array, some in self.chunks.items() if not is_url(array) or array.endswith(WHOLE)]
+        return (*self.metadata, *dict.fromkeys(some[end] for some in there for end in (0, -1)))
 
     def some(self, most: int) -> list[str]:
         """Return the metadata, and all other files, or where there are more than `most`, as many all over them."""
@@ -70,3 +90,62 @@ def _numbers(name: str) -> tuple[list[int], str]:
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+def _meant(url: str) -> ZarrFiles:
+    """Return the files that there are below a URL if no chunk is missing."""
+    folder = url.rstrip("/")
+    for name, chunks_of in (("zarr.json", _chunks_of_3), (".zmetadata", _chunks_of_2)):
+        file = f"{folder}/{name}"
+        try:
+            status_of(file)
+        except RemoteError as error:
+            if error.errno == errno.ENOENT:
+                continue
+            raise
+        try:
+            with open(local_path(file), "rb") as metadata:
+                found = chunks_of(json.load(metadata))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise TrajectoryError(f"{file} is no metadata of Zarr: {error!r}") from None
+        finally:
+            leave([file])
+        if found:
+            arrays = {
+                f"{folder}/{array}": [f"{folder}/{array}/{key}" for key in found[array]] for array in sorted(found)
+            }
+            return ZarrFiles((file,), arrays)
+    raise TrajectoryError(
+        f"{url} tells nowhere which arrays it has, and a web server has no list of files: have zarr write that down "
+        "(zarr.consolidate_metadata) before it is uploaded"
+    )
+
+
+def _chunks_of_3(root: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the keys of the chunks of each array, by the metadata of a root group of the third version."""
+    found = {}
+    for path, node in ((root.get("consolidated_metadata") or {}).get("metadata") or {}).items():
+        if node.get("node_type") == "array":
+            plain = node["chunk_key_encoding"]["name"] == "default"
+            separator = node["chunk_key_encoding"].get("configuration", {}).get("separator", "/" if plain else ".")
+            numbers = _numbers_of(node["shape"], node["chunk_grid"]["configuration"]["chunk_shape"])
+            found[path] = [separator.join([*["c"] * plain, *number]) or "0" for number in numbers]
+    return found
+
+
+def _chunks_of_2(root: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the same by what is written down of a tree of the second version."""
+    found = {}
+    for path, node in root.get("metadata", {}).items():
+        folder, _, name = path.rpartition("/")
+        if name == ".zarray":
+            separator = node.get("dimension_separator", ".")
+            found[folder] = [separator.join(number) or "0" for number in _numbers_of(node["shape"], node["chunks"])]
+    return found
+
+
+def _numbers_of(shape: list[int], chunks: list[int]) -> list[list[str]]:
+    counts = [-(-length // size) for length, size in zip(shape, chunks, strict=True)]
+    if math.prod(counts) > MOST_CHUNKS:
+        raise ValueError(f"{math.prod(counts)} chunks of an array")
+    return [list(map(str, number)) for number in product(*map(range, counts))]

@@ -1,0 +1,94 @@
+"""Zarr by URL: `open_url()` opens a tree whose files zarr reads as the node's mirrors bring them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from zarr import open_group
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype
+
+from himach.io.remote.byte_file import ByteFile, is_there
+from himach.io.remote.errors import RemoteError
+
+__all__ = ["open_url"]
+
+
+def open_url(url: str) -> Any:
+    """Open a group of Zarr by its URL.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is none.
+    OSError
+        It cannot be read.
+    """
+    return open_group(_UrlStore(url), mode="r")
+
+
+class _UrlStore(Store):  # type: ignore[misc]
+    """The files below a URL, which cannot be listed."""
+
+    supports_writes = False
+    supports_deletes = False
+    supports_listing = False
+
+    def __init__(self, url: str) -> None:
+        super().__init__(read_only=True)
+        self._url = url.rstrip("/")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _UrlStore) and other._url == self._url
+
+    __hash__ = None  # type: ignore[assignment]
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        content = await asyncio.to_thread(_content, f"{self._url}/{key}", byte_range)
+        return None if content is None else prototype.buffer.from_bytes(content)
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        return list(await asyncio.gather(*(self.get(key, prototype, some) for key, some in key_ranges)))
+
+    async def exists(self, key: str) -> bool:
+        return await asyncio.to_thread(is_there, f"{self._url}/{key}")
+
+    async def set(self, key: str, value: Buffer) -> None:
+        raise NotImplementedError
+
+    async def delete(self, key: str) -> None:
+        raise NotImplementedError
+
+    def list(self) -> AsyncIterator[str]:
+        raise NotImplementedError
+
+    def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        raise NotImplementedError
+
+    def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        raise NotImplementedError
+
+
+def _content(url: str, some: ByteRequest | None) -> bytes | None:
+    """Return a file's bytes, or some of them; None if there is no such file."""
+    try:
+        with ByteFile(url) as file:
+            size = file.status.size
+            if some is None:
+                first, stop = 0, size
+            elif isinstance(some, RangeByteRequest):
+                first, stop = some.start, some.end
+            elif isinstance(some, OffsetByteRequest):
+                first, stop = some.offset, size
+            else:
+                first, stop = max(0, size - some.suffix), size
+            return file.pread(stop - first, first)
+    except RemoteError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
