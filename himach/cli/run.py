@@ -37,6 +37,13 @@ __all__ = ["run"]
 BEGAN = time.time()  # before the imports that a run needs, which are part of what the user waits for
 
 
+def _engines(ensemble: Path) -> bool:
+    """Tell whether members of an ensemble are running engines."""
+    from himach.opening.member_table import has_engines
+
+    return has_engines(ensemble)
+
+
 def _check_files(analyses: tuple[str, ...], ctx: click.Context) -> None:
     """Refuse files that stand where analyses do, before anything else is missed."""
     files = [word for word in analyses if ":" not in word and Path(word).suffix not in ("", ".py")]
@@ -138,7 +145,7 @@ def run(
 
     given["command"] = ("himach", *sys.argv[1:])
     command = RunCommand(analyses, parameters, keywords, given, again, BEGAN, dry=dry_run, helper=helper)
-    comes = follow or is_engine(given.get("trajectories", ()))
+    comes = follow or is_engine(given.get("trajectories", ())) or ("ensemble" in given and _engines(given["ensemble"]))
     if dry_run and comes:
         raise click.UsageError("--dry-run tells of frames that are there; leave --follow and imd:// out", ctx)
     if comes:

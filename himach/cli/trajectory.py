@@ -154,6 +154,6 @@ def convert(
     command = ConvertCommand(keywords, given)
     asked, started = command.options(), started_ranks(ranks, oversubscribe)
     with others_writing(asked.files if started else []):
-        told = command.of_engine(started) if asked.engine else on_ranks(command, started)
+        told = command.of_engine(started) if asked.engines else on_ranks(command, started)
     if told is not None:
         click.echo(told)

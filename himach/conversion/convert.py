@@ -171,7 +171,7 @@ def convert(
     check_ranks(ranks)
     held = 0 if under_launcher() or ranks is None else ranks
     with quiet_ranks(promised_rank() if not held else 0), others_writing(options.files if held else []):
-        if options.engine:
+        if options.engines:
             from himach.conversion.engine import convert_engine
 
             return convert_engine(options, held or None, convert_here)

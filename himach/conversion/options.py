@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from himach.conversion.target import check_target, dataset_named
 from himach.errors import UsageError
-from himach.io.push.address import is_engine
 from himach.io.remote.url import refuse_urls
 from himach.opening.options import FramesRequest, option
 from himach.parallel.duration import seconds_of
@@ -49,7 +48,9 @@ class ConvertOptions(FramesRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.engine and (self.frames is not None or self.max_time is not None):
+        if self.engines and self.ensemble is not None:
+            raise UsageError("members that are running engines are converted one by one, each by a command of its own")
+        if self.engines and (self.frames is not None or self.max_time is not None):
             raise UsageError(
                 "of a running engine, say with stop before which frame to end, not with frames or max_time; Ctrl-C "
                 "ends it, too"
@@ -71,11 +72,6 @@ class ConvertOptions(FramesRequest):
         for name, path in self._named().items():
             if self.ensemble is not None and MEMBER not in str(path):
                 raise UsageError(f"{name} {path} is one file; each member of an ensemble has its own: put {MEMBER} in")
-
-    @property
-    def engine(self) -> bool:
-        """Whether frames are those of a running engine."""
-        return is_engine(self.trajectories)
 
     def _named(self) -> dict[str, Path]:
         """Return the files that are written, by the names of options."""

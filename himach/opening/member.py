@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
-from himach.io.push.address import is_engine
 
 __all__ = ["MEMBER_COLUMNS", "Member", "checked_members", "some_of"]
 
@@ -30,7 +29,8 @@ class Member:
     name
         By which tables, errors and ``result.members`` call it.
     trajectory
-        A trajectory file, several that follow one another, a frame directory, or the name of a dataset.
+        A trajectory file, several that follow one another, a frame directory, the name of a dataset, or, of a run, a
+        running engine, ``imd://HOST:PORT``.
     topology
         Topology file; None: that of the run, else what the trajectory brings.
     group
@@ -62,11 +62,6 @@ class Member:
             raise UsageError(f"member {self.name}: a trajectory is a file or a list of files, not {self.trajectory!r}")
         if not self.trajectories:
             raise UsageError(f"member {self.name} has no trajectory")
-        if is_engine(self.trajectories):
-            raise UsageError(
-                f"member {self.name}: {self.trajectory} is a running engine, and members are of frames that are there; "
-                "follow it by a run of its own"
-            )
         if self.group is not None and not isinstance(self.group, str):
             raise UsageError(f"member {self.name}: a group is a text such as '300 K', not {self.group!r}")
         for name in TAKEN:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError, nearest
+from himach.io.push.address import is_engine
 from himach.io.remote.url import is_url
 from himach.opening.member import MEMBER_COLUMNS, Member, checked_members
 
-__all__ = ["members_of"]
+__all__ = ["has_engines", "members_of"]
 
 SEPARATOR = ";"  # of the files of a trajectory, in a cell
 WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
@@ -49,6 +50,18 @@ def members_of(
     else:
         members = [_with_topology(one, topology) for one in _rows(Path(os.path.expanduser(ensemble)))]
     return checked_members(members)
+
+
+def has_engines(ensemble: str | os.PathLike[str] | Sequence[Member]) -> bool:
+    """Tell whether some of the members are running engines."""
+    if isinstance(ensemble, str | os.PathLike):
+        try:
+            if b"imd:/" not in Path(os.path.expanduser(ensemble)).read_bytes():
+                return False
+        except OSError:  # a pattern, or what will be told
+            return False
+        return any(is_engine(member.trajectories) for member in members_of(ensemble))
+    return any(isinstance(one, Member) and is_engine(one.trajectories) for one in ensemble)
 
 
 def _with_topology(member: Member, topology: str | os.PathLike[str] | None) -> Member:

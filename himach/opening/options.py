@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import UsageError
+from himach.io.push.address import is_engine
 from himach.io.store.sizes import parse_size
 from himach.launch.memory import MIN_LIMIT_BYTES
 from himach.output.figures.formats import figure_formats
@@ -132,6 +133,15 @@ class DatasetRequest:
         if not self.cache or "\0" in self.cache:
             raise UsageError(f"cache {self.cache!r}: there is 'auto', 'off' or the directory of a frame store")
         self._become(cache=absolute_cache(self.cache))
+
+    @property
+    def engines(self) -> bool:
+        """Whether frames are those of a running engine, or of some that are members."""
+        if self.ensemble is None:
+            return is_engine(self.trajectories)
+        from himach.opening.member_table import has_engines
+
+        return has_engines(self.ensemble)
 
     def _become(self, **values: Any) -> None:
         """Hold these values in place of those that were given."""

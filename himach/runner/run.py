@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from himach.errors import HimachError, UsageError, as_himach, knowing_arguments
-from himach.io.push.address import is_engine
 from himach.launch.rank_pool import spawn
 from himach.launch.ranks import RANK, Ranks, check_machine
 from himach.launch.stop_requests import sigusr1_ignored
@@ -208,7 +207,7 @@ def run(
     # A mistake that all ranks make is told once.
     job, live = on_ranks(lambda world: on_every_rank(world.comm, asked)) if under_launcher() else asked()
     held = None if under_launcher() else ranks
-    if live or on_update is not None or is_engine(job.trajectories):
+    if live or on_update is not None or job.engines:
         return _run_live(job, live, held, on_update)
     if held is not None:
         return _told(_run_on_spawned_ranks(job, started, held))
@@ -306,7 +305,7 @@ def run_live(
     from himach.runner.live.updates import check_live, give_way, go_live, nothing
 
     check_live(asked, live)
-    if isinstance(ranks, Ranks) and ranks.elsewhere and is_engine(asked.trajectories):
+    if isinstance(ranks, Ranks) and ranks.elsewhere and asked.engines:
         raise UsageError(
             "frames of an engine come to this machine, whose store ranks in a job do not see: give ranks=n of this "
             "machine, or call himach run in the job"

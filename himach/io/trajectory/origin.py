@@ -373,6 +373,12 @@ def existing(path: str | os.PathLike[str], what: str) -> str:
         return _elsewhere(absolute(path), what)
     there = os.path.abspath(os.path.expanduser(path))
     url = re.match(r"himach:/+(.*)", os.fspath(path))
+    engine = re.match(r"imd:/+(.*)", os.fspath(path))
+    if engine:
+        raise UsageError(
+            f"imd://{engine[1]} is a running engine, whose frames come in a run or a conversion of it; they are kept "
+            "as a dataset, which goes by its name"
+        )
     if url:
         raise UsageError(f"himach://{url[1]} is what MDAnalysis calls it; here a dataset goes by its name: {url[1]}")
     try:

@@ -145,6 +145,8 @@ class MemberRunner:
         out = self.place.path
         between = out / FOLDER / PAIRS / folder if out is not None and self.job.pairs is None else None
         pairs = None if self.job.pairs is None else self.job.pairs / folder
+        if self.job.between is not None:
+            return replace(job_of(self.job, member), memory=memory, pairs=pairs, between=self.job.between / folder)
         own = replace(job_of(self.job, member), memory=memory, pairs=pairs, between=between)
         if between is None or time.time() >= unasked_from(own, self.started) or between.exists():
             return own

@@ -37,6 +37,8 @@ class FramesSoFar:
         For the record, and to be said.
     missing
         Why it is an error that nothing is here, unless another node has something; else "".
+    members
+        Of an ensemble the frames of each member that is an engine, of which `frames` is the sum.
     """
 
     frames: int = 0
@@ -45,6 +47,7 @@ class FramesSoFar:
     held: bytes | None = None
     told: Mapping[str, Any] = field(default_factory=dict)
     missing: str = ""
+    members: Mapping[str, int] | None = None
 
 
 class LiveSource(Protocol):

@@ -25,16 +25,19 @@ from himach.io.push.address import EngineAddress
 from himach.io.remote.url import refuse_urls
 from himach.io.store.sizes import parse_size
 from himach.launch.preload import preload
+from himach.opening.member import some_of
 from himach.opening.options import FramesRequest, LiveOptions, RunOptions
 from himach.parallel.collective import on_every_rank, on_first_rank
 from himach.parallel.communicator import World
 from himach.parallel.quiet import say
 from himach.planning.half_width import HalfWidth
+from himach.runner.live.ensemble_feed import EnsembleFeed, check_ensemble, members_so_far
 from himach.runner.live.frame_sources import DatasetFeed, EngineFeed, FileFeed, FramesSoFar, LiveSource
 from himach.runner.live.imd_client import ReceiverOptions, name_for, need_imdclient
 from himach.runner.live.scratch_pairs import pairs_between
 
 if TYPE_CHECKING:
+    from himach.opening.member import Member
     from himach.output.record import Record
     from himach.staging.assembly.api import Assembling
 
@@ -68,6 +71,8 @@ class Update:
         Whether there are more frames than in the one before.
     told
         For the record.
+    members
+        Of an ensemble the members, with the frames that there are of them.
     """
 
     trajectories: Sequence[Path]
@@ -76,12 +81,16 @@ class Update:
     last: bool
     new: bool
     told: Mapping[str, Any] = field(default_factory=dict)
+    members: Sequence[Member] | None = None
 
     def changes(self, quiet: bool) -> dict[str, Any]:
         """Return what of a `Job` is another than in the run as a whole, of which `quiet` is asked."""
         return {
-            "trajectories": self.trajectories,
-            "stop": self.stop,
+            **(
+                {"trajectories": self.trajectories, "stop": self.stop}
+                if self.members is None
+                else {"ensemble": self.members}
+            ),
             "between": self.pairs,
             "quiet": quiet or not self.last,
             "live": self.told,
@@ -91,12 +100,9 @@ class Update:
 def check_live(asked: FramesRequest, live: LiveOptions) -> None:
     """Refuse what makes no sense; raises UsageError."""
     if asked.ensemble is not None:
-        raise UsageError(
-            "an ensemble is of frames that are there: follow each simulation by a run of its own, and run the ensemble "
-            "over what they leave"
-        )
+        check_ensemble(asked, live)
     refuse_urls(asked.trajectories, "such files are not followed while they grow; run again when it is whole")
-    engine = _engine(asked)
+    engine = "these engines" if asked.ensemble is not None else _engine(asked)
     if engine is None:
         for name in ("dataset", "buffer", "stride_when_late"):
             if getattr(live, name) is not None:
@@ -104,7 +110,7 @@ def check_live(asked: FramesRequest, live: LiveOptions) -> None:
     else:
         if len(asked.trajectories) > 1:
             raise UsageError(f"{engine} is followed by no other trajectory")
-        if asked.topology is None:
+        if asked.topology is None and asked.ensemble is None:
             raise UsageError(f"{engine} tells positions alone: name a topology file, too (--topology)")
         if asked.cache == "off":
             raise UsageError("a live run keeps its frames in this node's store: cache 'off' makes no sense here")
@@ -128,14 +134,16 @@ def _check_until(asked: FramesRequest, live: LiveOptions) -> None:
 
 
 def _engine(asked: FramesRequest) -> EngineAddress | None:
-    """Return the engine whose frames come; None if it is none."""
-    return EngineAddress.named(asked.trajectories[0])
+    """Return the engine whose frames come; None if it is none, or there are several."""
+    return None if asked.ensemble is not None else EngineAddress.named(asked.trajectories[0])
 
 
 def _feed(world: World, asked: FramesRequest, live: LiveOptions) -> LiveSource | None:
     """Return what to look at, on this rank; None where another one looks."""
     engine = _engine(asked)
     first = world.comm.rank == 0
+    if asked.ensemble is not None:
+        return EnsembleFeed(asked, live, BUFFER) if first else None
     if engine is not None:
         size = parse_size(live.buffer) if isinstance(live.buffer, str) else live.buffer
         name = live.dataset or name_for(engine.host, engine.port)
@@ -151,6 +159,8 @@ def _feed(world: World, asked: FramesRequest, live: LiveOptions) -> LiveSource |
 
 def _slices(world: World, asked: FramesRequest) -> Assembling | None:
     """Return what puts together slices that come; None of an engine or of files (collective)."""
+    if asked.ensemble is not None:
+        return None
     files = _engine(asked) is not None or len(asked.trajectories) > 1 or asked.cache == "off"
     if files or world.comm.bcast(asked.trajectories[0].expanduser().exists()):
         return None
@@ -202,7 +212,8 @@ def go_live(
             count += 1
             with _telling_what_is_kept(world, seen):
                 told = {**seen.told, "updates": count, **watching.told}
-                outcome, record = run(Update(trajectories, stop, pairs, last, stop > done, told))
+                members = members_so_far(asked, seen)
+                outcome, record = run(Update(trajectories, stop, pairs, last, stop > done, told, members))
             if last:
                 if not asked.quiet and world.comm.rank == 0:
                     _say_end(seen)
@@ -218,9 +229,16 @@ def _telling_what_is_kept(world: World, seen: FramesSoFar) -> Iterator[None]:
     try:
         yield
     except HimachError:
-        if "dataset" in seen.told and world.comm.rank == 0:
-            say(f"himach: the frames that came are kept as dataset {seen.told['dataset']}", sys.stderr)
+        if (names := _datasets(seen)) and world.comm.rank == 0:
+            say(f"himach: the frames that came are kept as {names}", sys.stderr)
         raise
+
+
+def _datasets(seen: FramesSoFar) -> str:
+    """Return in words where frames of engines are kept; "" of others."""
+    each = seen.told["members"].values() if "members" in seen.told else [seen.told]
+    names = [one["dataset"] for one in each if "dataset" in one]
+    return f"dataset{'s' * (len(names) > 1)} {some_of(names)}" if names else ""
 
 
 def nothing(world: World) -> None:
@@ -265,7 +283,8 @@ class _Watching:
                 on_first_rank(self._comm, partial(self._check_some, seen, done))
                 return seen
             target = self.target(seen, done)
-            reached = self._asked.stop is not None and 0 <= self._asked.stop <= seen.frames
+            least = min((seen.members or {"": seen.frames}).values())
+            reached = self._asked.stop is not None and 0 <= self._asked.stop <= least
             reached = reached or self._narrow >= LOOKS
             if (reached or self._interrupted_anywhere()) and not self._stopped:
                 self._stopped = True
@@ -300,6 +319,9 @@ class _Watching:
     def target(self, seen: FramesSoFar, done: int) -> int:
         """Return before which frame the next run stops."""
         frames, every, stop = seen.frames, self._every, self._asked.stop
+        if seen.members is not None:
+            comes = seen.over or seen.late or (every is not None and frames // every > done // every)
+            return frames if comes else done
         if stop is not None and stop >= 0:
             frames = min(frames, stop)
         if seen.over:
@@ -312,7 +334,9 @@ class _Watching:
             raise TrajectoryError(f"there is no frame to analyse: {seen.over}")
 
     def _chosen(self, stop: int) -> int:
-        """Return how many frames are chosen of those before `stop`."""
+        """Return how many frames are chosen of those before `stop`; of an ensemble, how many came."""
+        if self._asked.ensemble is not None:
+            return stop
         return len(range(*slice(self._asked.start, stop, self._asked.step).indices(stop)))
 
     def _interrupted_anywhere(self) -> bool:
@@ -344,7 +368,8 @@ def _combined(told: Sequence[FramesSoFar]) -> FramesSoFar:
         # The first that is missing is the first that has fewer below it than it should.
         frames = bisect_left(range(len(union)), True, key=lambda number: union.rank(number) <= number)
     over = next((one.over for one in told if one.over), "") if all(one.over for one in told) else ""
-    return FramesSoFar(frames, any(one.late for one in told), over, told=told[0].told)
+    late = any(one.late for one in told)
+    return FramesSoFar(frames, late, over, told=told[0].told, members=told[0].members)
 
 
 @contextmanager
@@ -387,13 +412,18 @@ def _interruptible(quiet: bool) -> Iterator[threading.Event]:
 
 def _say_end(seen: FramesSoFar) -> None:
     """Say why it ended, where frames are, and what an engine or its frames had to suffer."""
-    told = seen.told
     lines = [f"himach: {seen.over}, after {seen.frames:,} frames"]
-    if "dataset" in told:
-        lines[0] += f", kept as dataset {told['dataset']}"
-    if told.get("pauses"):
-        lines.append(f"himach: warning: the engine was paused {told['pauses']} times, {told['paused']:.1f} s in all")
-    if told.get("left_out"):
-        lines.append(f"himach: warning: {told['left_out']:,} frames were left out while the analysis was late")
+    if names := _datasets(seen):
+        lines[0] += f", kept as {names}"
+    for name, told in seen.told.get("members", {"": seen.told}).items():
+        whose = f"member {name}: " if name else ""
+        if told.get("pauses"):
+            lines.append(
+                f"himach: warning: {whose}the engine was paused {told['pauses']} times, {told['paused']:.1f} s in all"
+            )
+        if told.get("left_out"):
+            lines.append(
+                f"himach: warning: {whose}{told['left_out']:,} frames were left out while the analysis was late"
+            )
     for line in lines:
         say(line, sys.stderr)

@@ -688,8 +688,3 @@ def test_a_member_counts_by_the_frames_that_are_chosen(folder, tmp_path, monkeyp
     assert distribution._sizes(general, members[:1]) == [whole]
     monkeypatch.setattr(distribution, "WORTH", 0)
     assert distribution._sizes(general, members[:1]) == pytest.approx([whole * 10 / 31])
-
-
-def test_engines_are_no_members():
-    with pytest.raises(package.UsageError, match="member r1: imd://localhost:1 is a running engine"):
-        package.Member("r1", "imd://localhost:1", "top.pdb")

@@ -1,0 +1,143 @@
+"""An ensemble of which members are running engines: `EnsembleFeed`, and `members_so_far()`, what is there of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from himach.errors import HimachError, UsageError
+from himach.io.push.address import EngineAddress, is_engine
+from himach.io.store.sizes import parse_size
+from himach.opening.member import Member
+from himach.opening.member_table import members_of
+from himach.opening.options import FramesRequest, LiveOptions
+from himach.output.names import lasting_name
+from himach.runner.live.frame_sources import EngineFeed, FramesSoFar
+from himach.runner.live.imd_client import ReceiverOptions, name_for
+
+__all__ = ["EnsembleFeed", "check_ensemble", "members_so_far"]
+
+
+def check_ensemble(asked: FramesRequest, live: LiveOptions) -> None:
+    """Refuse what makes no sense; raises UsageError."""
+    assert asked.ensemble is not None
+    members = members_of(asked.ensemble, asked.topology)
+    engines = [member for member in members if is_engine(member.trajectories)]
+    if not engines:
+        raise UsageError(
+            "members of an ensemble are followed where they are running engines, imd://HOST:PORT; follow each file by "
+            "a run of its own, and run the ensemble over what they leave"
+        )
+    if live.until is not None:
+        raise UsageError("until is about the intervals of one simulation: leave it out for an ensemble")
+    for member in engines:
+        engine = EngineAddress.named(member.trajectories[0])
+        if len(member.trajectories) > 1:
+            raise UsageError(f"member {member.name}: {engine} is followed by no other trajectory")
+        if member.topology is None:
+            raise UsageError(f"member {member.name}: {engine} tells positions alone: name a topology file, too")
+
+
+class EnsembleFeed:
+    """The engines among the members of an ensemble, each received by a program of its own.
+
+    Parameters
+    ----------
+    asked, live
+        What is asked of the run.
+    buffer
+        Bytes by which the analysis may be behind, of all engines together.
+    """
+
+    def __init__(self, asked: FramesRequest, live: LiveOptions, buffer: int) -> None:
+        assert asked.ensemble is not None
+        members = members_of(asked.ensemble, asked.topology)
+        engines = [member for member in members if is_engine(member.trajectories)]
+        size = parse_size(live.buffer) if isinstance(live.buffer, str) else live.buffer
+        self._feeds: dict[str, EngineFeed] = {}
+        for member in engines:
+            engine = EngineAddress.named(member.trajectories[0])
+            assert engine is not None
+            name = f"{live.dataset or name_for(engine.host, engine.port)}-{lasting_name(member.name)}"
+            given = {**vars(live), "dataset": name, "buffer": (size or buffer) // len(engines)}
+            self._feeds[member.name] = EngineFeed(
+                ReceiverOptions(
+                    **given, engine=str(engine), topology=str(member.topology), keywords=asked.keywords,
+                    cache=asked.cache,
+                )
+            )  # fmt: skip
+        self._errors: dict[str, HimachError] = {}
+        self._counts: dict[int, Mapping[str, int]] = {}  # by how many frames there were of all
+
+    def begin(self) -> None:
+        """Have frames come."""
+        for feed in self._feeds.values():
+            feed.begin()
+
+    def look(self) -> FramesSoFar:
+        """Return what there is by now, of all and of each; raises where nothing can come of any."""
+        seen = {name: self._look(name) for name in self._feeds}
+        if len(self._errors) == len(self._feeds):
+            raise next(iter(self._errors.values()))
+        counts = {name: one.frames for name, one in seen.items()}
+        total = sum(counts.values())
+        self._counts[total] = counts
+        over = [one.over for one in seen.values()]
+        return FramesSoFar(
+            total,
+            any(one.late for one in seen.values()),
+            "; ".join(dict.fromkeys(over)) if all(over) else "",
+            told={"members": {name: one.told for name, one in seen.items()}},
+            members=counts,
+        )
+
+    def _look(self, name: str) -> FramesSoFar:
+        """Look at one, whose error is its own."""
+        try:
+            return self._feeds[name].look()
+        except HimachError as error:
+            self._errors[name] = error
+            return FramesSoFar(over=str(error), told={"error": str(error)})
+
+    def analysed(self, frames: int) -> None:
+        """Tell each engine how many of its frames are in an outcome of so many."""
+        counts = self._counts.get(frames, {})
+        self._counts = {total: one for total, one in self._counts.items() if total > frames}
+        for name, count in counts.items():
+            self._feeds[name].analysed(count)
+
+    def stop(self) -> None:
+        """End them."""
+        for feed in self._feeds.values():
+            feed.stop()
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        for feed in self._feeds.values():
+            feed.close()
+
+
+def members_so_far(asked: FramesRequest, seen: FramesSoFar) -> list[Member] | None:
+    """Return the members with the frames that there are; None where there is no ensemble.
+
+    Engines of which no frame has come are left out until all have ended.
+    """
+    if asked.ensemble is None or seen.members is None:
+        return None
+    found: list[Member] = []
+    for member in members_of(asked.ensemble, asked.topology):
+        if (count := seen.members.get(member.name)) is None:
+            found.append(member)
+        elif count or seen.over:
+            told: Mapping[str, Any] = seen.told["members"][member.name]
+            stop = asked.stop if member.stop is None else member.stop
+            found.append(
+                replace(
+                    member,
+                    trajectory=Path(told["dataset"]) if count else member.trajectory,
+                    stop=count if stop is None or stop < 0 else min(count, stop),
+                )
+            )
+    return found

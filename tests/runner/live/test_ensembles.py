@@ -1,0 +1,137 @@
+"""Ensembles whose members are running engines."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+
+import pytest
+from runner.live.engines import MadeUpEngine, made_up, topology
+from support.cache_data import Emit
+from support.commands import himach, processes_with, same_files, start_himach, wait_until
+
+import himach as package
+from himach.errors import TrajectoryError, UsageError
+from himach.io.store.place import open_store
+
+SCRIPT = """
+import himach
+
+
+class Mean(himach.Analysis):
+    def map(self, frame):
+        yield "x", (frame.number, float(frame.positions[:, 0].mean()))
+
+    def reduce(self, key, series):
+        return {"frames": len(series), "mean": sum(value for _, value in series.values) / len(series)}
+"""
+
+
+@pytest.fixture
+def top(tmp_path):
+    return topology(tmp_path)
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "mean.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def members_of(engines, top, **more):
+    return [package.Member(name, engine.address, top, **more) for name, engine in engines.items()]
+
+
+def counts(outcome):
+    return dict(Counter(list(outcome["frames"]["member"])))
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_the_outcome_is_that_of_the_datasets_that_are_left(tmp_path, top, ranks):
+    seen = []
+    with MadeUpEngine(made_up(23), rate=40) as one, MadeUpEngine(made_up(31), rate=50) as other:
+        result = package.run(
+            Emit(), ensemble=members_of({"a": one, "b": other}, top), dataset="run7", every=10, ranks=ranks,
+            out=tmp_path / "out", on_update=lambda update: seen.append(counts(update.outcome)), progress=False,
+        )  # fmt: skip
+    assert counts(result.outcome) == seen[-1] == {"a": 23, "b": 31}
+    totals = [sum(update.values()) for update in seen]
+    assert totals == sorted(set(totals))
+    assert len(totals) > 1
+    assert set(open_store().names()) >= {"run7-a", "run7-b"}
+    there = [package.Member(name, f"run7-{name}", top) for name in "ab"]
+    again = package.run(Emit(), ensemble=there, out=tmp_path / "again", progress=False)
+    same_files(tmp_path / "out", tmp_path / "again")
+    assert counts(again.outcome) == {"a": 23, "b": 31}
+
+
+def test_by_a_table_beside_a_member_that_is_there(tmp_path, top, script):
+    with MadeUpEngine(made_up(6)) as engine:
+        package.convert(engine.address, top, out=tmp_path / "there.trr")
+    with MadeUpEngine(made_up(12)) as one, MadeUpEngine(made_up(15)) as other:
+        table = tmp_path / "members.csv"
+        table.write_text(f"name,trajectory,stop\na,{one.address},\nb,{other.address},4\nc,{tmp_path / 'there.trr'},\n")
+        done = himach("run", script, "--ensemble", table, "--topology", top, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "kept as datasets live-127.0.0.1-" in done.stderr
+    rows = (tmp_path / "out" / "Mean.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[:3] for row in rows] == [["a", "x", "12"], ["b", "x", "4"], ["c", "x", "6"]]
+
+
+def test_stop_ends_all_engines(top):
+    with MadeUpEngine(made_up(4000), rate=50) as one, MadeUpEngine(made_up(4000), rate=90) as other:
+        result = package.run(Emit(), ensemble=members_of({"a": one, "b": other}, top), stop=9, progress=False)
+    assert counts(result.outcome) == {"a": 9, "b": 9}
+    assert one.sent < 4000 > other.sent
+
+
+def test_ctrl_c_ends_all_and_their_outcome_follows(tmp_path, top, script):
+    with MadeUpEngine(made_up(4000), rate=50) as one, MadeUpEngine(made_up(4000), rate=50) as other:
+        table = tmp_path / "members.csv"
+        table.write_text(f"name,trajectory\na,{one.address}\nb,{other.address}\n")
+        running = start_himach("run", script, "--ensemble", table, "--topology", top, "-n", 2)
+        assert wait_until(lambda: min(one.sent, other.sent) > 20, 60)
+        running.send_signal(signal.SIGINT)
+        out, error = running.communicate(timeout=60)
+    assert running.returncode == 0, error
+    assert [line.split()[0] for line in out.splitlines()[3:5]] == ["a", "b"], out
+    assert wait_until(lambda: not processes_with("himach.runner.live.receiver"), 20)
+
+
+def test_one_that_fails_is_named_and_the_rest_go_on(tmp_path, top, script):
+    with MadeUpEngine(made_up(12)) as one, MadeUpEngine(made_up(9, 7)) as other:
+        table = tmp_path / "members.csv"
+        table.write_text(f"name,trajectory\na,{one.address}\nb,{other.address}\n")
+        done = himach("run", script, "--ensemble", table, "--topology", top, "--out", tmp_path / "out")
+    assert done.returncode == 1, done.stderr
+    assert "member b" in done.stderr
+    assert (tmp_path / "out" / "Mean.csv").read_text().splitlines()[1].startswith("a,x,12,")
+
+
+def test_if_all_fail_it_is_an_error(top):
+    with MadeUpEngine(made_up(3, 7)) as one, MadeUpEngine(made_up(3, 7)) as other, pytest.raises(TrajectoryError):
+        package.run(Emit(), ensemble=members_of({"a": one, "b": other}, top), progress=False)
+
+
+@pytest.mark.parametrize(
+    ("members", "options", "words"),
+    [
+        ([package.Member("a", ["imd://h:1", "b.xtc"], "t.gro")], {}, "member a: imd://h:1 is followed by no other"),
+        ([package.Member("a", "imd://h:1")], {}, "member a: imd://h:1 tells positions alone"),
+        ([package.Member("a", "imd://h:1", "t.gro")], {"cache": "off"}, "keeps its frames in this node's store"),
+        ([package.Member("a", "imd://h:1", "t.gro")], {"until": "x.y<1", "every": 2}, "one simulation"),
+        ([package.Member("a", "a.xtc", "t.gro")], {"every": 2}, "follow each file by a run of its own"),
+    ],
+)
+def test_what_cannot_be_is_refused(members, options, words):
+    with pytest.raises(UsageError, match=words):
+        package.run(Emit(), ensemble=members, progress=False, **options)
+
+
+def test_only_runs_take_engines_as_members(tmp_path, top):
+    table = tmp_path / "members.csv"
+    table.write_text("name,trajectory\na,imd://localhost:1\n")
+    for command, code in (["info"], 1), (["convert", "--out", tmp_path / "{member}.xtc"], 2):
+        done = himach(*command, "--ensemble", table, "--topology", top)
+        assert (done.returncode, "running engine" in done.stderr) == (code, True), done.stderr
