@@ -17,6 +17,9 @@ __all__ = ["SeriesPieces"]
 #: Bytes of a key's series that wait for its end; a longer one is taken as it comes.
 WAITING_BYTES = 1 << 20
 
+#: Seconds that a method may take to ask for more, after which nobody waits for it any longer.
+END_SECONDS = 1.0
+
 #: Takes a key and an iterator over its series.
 Method = Callable[[Any, Iterator[Series]], Any]
 
@@ -131,7 +134,7 @@ class _Reading:
     def close(self) -> None:
         if not self._done:
             self._given.put(_Abandoned)
-            self._thread.join()
+            self._thread.join(END_SECONDS)
 
     def _run(self) -> None:
         try:

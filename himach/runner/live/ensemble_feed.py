@@ -69,7 +69,7 @@ class EnsembleFeed:
                 )
             )  # fmt: skip
         self._errors: dict[str, HimachError] = {}
-        self._counts: dict[int, Mapping[str, int]] = {}  # by how many frames there were of all
+        self._counts: Mapping[str, int] = {}  # when they were looked at last
 
     def begin(self) -> None:
         """Have frames come."""
@@ -81,16 +81,14 @@ class EnsembleFeed:
         seen = {name: self._look(name) for name in self._feeds}
         if len(self._errors) == len(self._feeds):
             raise next(iter(self._errors.values()))
-        counts = {name: one.frames for name, one in seen.items()}
-        total = sum(counts.values())
-        self._counts[total] = counts
+        self._counts = {name: one.frames for name, one in seen.items()}
         over = [one.over for one in seen.values()]
         return FramesSoFar(
-            total,
+            sum(self._counts.values()),
             any(one.late for one in seen.values()),
             "; ".join(dict.fromkeys(over)) if all(over) else "",
             told={"members": {name: one.told for name, one in seen.items()}},
-            members=counts,
+            members=self._counts,
         )
 
     def _look(self, name: str) -> FramesSoFar:
@@ -102,10 +100,8 @@ class EnsembleFeed:
             return FramesSoFar(over=str(error), told={"error": str(error)})
 
     def analysed(self, frames: int) -> None:
-        """Tell each engine how many of its frames are in an outcome of so many."""
-        counts = self._counts.get(frames, {})
-        self._counts = {total: one for total, one in self._counts.items() if total > frames}
-        for name, count in counts.items():
+        """Tell each engine that all of its frames that were seen are in an outcome."""
+        for name, count in self._counts.items():
             self._feeds[name].analysed(count)
 
     def stop(self) -> None:
