@@ -6,7 +6,7 @@ import csv
 import glob
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,8 @@ def has_engines(ensemble: str | os.PathLike[str] | Sequence[Member]) -> bool:
         except OSError:  # a pattern, or what will be told
             return False
         return any(is_engine(member.trajectories) for member in members_of(ensemble))
-    return any(isinstance(one, Member) and is_engine(one.trajectories) for one in ensemble)
+    several = isinstance(ensemble, Iterable)  # else it is no ensemble, as will be told
+    return several and any(isinstance(one, Member) and is_engine(one.trajectories) for one in ensemble)
 
 
 def _with_topology(member: Member, topology: str | os.PathLike[str] | None) -> Member:
