@@ -48,7 +48,12 @@ def beside(name: str) -> Callable[[Any], Any]:
             from . import versions
 
             given = {key: value if isinstance(value, tuple) else (value,) for key, value in options.items()}
-            words = [f"--{key}={each}" for key, several in given.items() for each in several if each is not None]
+            words = [
+                f"--{key}" if each is True else f"--{key}={each}"
+                for key, several in given.items()
+                for each in several
+                if each is not None and each is not False
+            ]
             versions.beside(beside, [name, *words], TURNS)
 
         return BESIDE(run)
