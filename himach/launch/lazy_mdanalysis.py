@@ -26,6 +26,7 @@ LATER: dict[str, dict[str, str]] = {
     "asyncio": {},
     "filelock": {},
     "mmtf": {},
+    "numpy.f2py": {},  # of SciPy's special functions, which look at all that numpy has
     "numpy.testing": {},
     "scipy": {},
     "scipy.io": {"netcdf_file": "scipy.io._netcdf"},  # a base class
@@ -47,6 +48,7 @@ def import_mdanalysis() -> None:
     _Finder.waits = True
     try:
         import_module("MDAnalysis")
+        import_module("numpy.f2py")
     finally:
         _Finder.waits = False
 

@@ -33,6 +33,8 @@ USES = {
         "except AssertionError: pass\n"
         "else: raise SystemExit('1 is 2')"
     ),
+    "f2py": "import numpy; assert callable(numpy.f2py.run_main); import numpy.f2py.capi_maps",
+    "special": "from scipy.special import ndtri, stdtrit; assert ndtri(0.5) == 0 == stdtrit(3, 0.5)",
     "assert_equal": (
         "from MDAnalysis.lib.util import assert_equal\n"
         "try: assert_equal(1, 2)\n"
