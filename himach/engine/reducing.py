@@ -105,7 +105,7 @@ class Reducer:
 
     def _reduce_move(self, stage: Stage, merge: Merge, shuffle: Shuffle, move: Move, following: Move | None) -> None:
         with self._clock("reduce"):
-            stage.reduce(merge, move.piece + 1 == move.pieces)
+            stage.reduce(merge, whole=move.pieces == 1, last=move.piece + 1 == move.pieces)
         with self._clock("shuffle"):
             shuffle.prepare(following)
 

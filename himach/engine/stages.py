@@ -51,13 +51,13 @@ class Stage(ABC):
         """Begin some keys, all of one width."""
         self._width = width
 
-    def reduce(self, merge: Merge, last: bool = True) -> None:
-        """Reduce all keys of a merge; or of `pieces`, of which this is one, when it is the `last`."""
+    def reduce(self, merge: Merge, whole: bool = True, last: bool = True) -> None:
+        """Reduce all keys of a merge; unless it is `whole`, those of all pieces when it is the `last` of them."""
         for group in merge.many():
             if group.width == ROWS and self._rows is not None:
                 for key, series in zip(group.plain, group.series, strict=True):
                     self._rows.put(key, RowChunk.of(series.frames, series.times, series.values))
-            elif self.pieces is not None:
+            elif self.pieces is not None and not whole:
                 self.pieces.give(group)
             else:
                 self.begin(group.width)
@@ -66,7 +66,7 @@ class Stage(ABC):
                     self._reduce_many(group)
                 else:
                     self._reduce_each(group)
-        if self.pieces is not None and last:
+        if self.pieces is not None and last and not whole:
             self._reduce_pieces(self.pieces)
 
     def _reduce_each(self, group: Keyed) -> None:
@@ -147,9 +147,9 @@ class Chaining(Stage):
         self.stamps = Stamps()
         self._emission = Emission(self.stamps, runs.room)
 
-    def reduce(self, merge: Merge, last: bool = True) -> None:
+    def reduce(self, merge: Merge, whole: bool = True, last: bool = True) -> None:
         """Reduce all keys of a merge, or take a piece."""
-        super().reduce(merge, last)
+        super().reduce(merge, whole, last)
         self._close_chunk()
 
     def take(self, key: Any, series: Series, items: Any) -> None:
@@ -179,9 +179,9 @@ class Concluding(Stage):
             self._close_block()
         super().begin(width)
 
-    def reduce(self, merge: Merge, last: bool = True) -> None:
+    def reduce(self, merge: Merge, whole: bool = True, last: bool = True) -> None:
         """Reduce all keys of a merge, or take a piece."""
-        super().reduce(merge, last)
+        super().reduce(merge, whole, last)
         self._close_block()
 
     def take(self, key: Any, series: Series, items: Any) -> None:
