@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support import needs
 
+from himach.benchmarks.parts.urls import served
 from himach.io.remote import byte_file, patience
 
 
@@ -17,3 +18,12 @@ def _node(tmp_path, monkeypatch):
     monkeypatch.setattr(patience, "PAUSES", (0.01, 0.02, 0.05))
     monkeypatch.setattr(byte_file, "FAILED_SECONDS", 0.0)
     byte_file._known.clear()
+
+
+@pytest.fixture
+def web(tmp_path):
+    """Serve a folder by HTTP."""
+    folder = tmp_path / "web"
+    folder.mkdir()
+    with served(folder) as found:
+        yield found

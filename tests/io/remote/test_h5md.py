@@ -9,7 +9,6 @@ from support import needs
 from support.cache_data import Emit
 
 import himach
-from himach.benchmarks.parts.urls import served
 from himach.errors import TrajectoryError, UsageError
 from himach.io.trajectory.origin import open_origin
 
@@ -17,14 +16,6 @@ from ..trajectory.foreign import minimal_topology
 from ..trajectory.h5md.trees import frames, theirs, tree, write
 
 needs.module("h5py")
-
-
-@pytest.fixture
-def web(tmp_path):
-    folder = tmp_path / "web"
-    folder.mkdir()
-    with served(folder) as found:
-        yield found
 
 
 @pytest.mark.parametrize("how", [{}, {"compression": "gzip"}, {"chunks": None}], ids=["chunks", "gzip", "plain"])

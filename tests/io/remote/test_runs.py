@@ -43,14 +43,6 @@ class First(himach.Analysis):
         return {"positions": np.array([*results.values()])}
 
 
-@pytest.fixture
-def web(tmp_path):
-    folder = tmp_path / "web"
-    folder.mkdir()
-    with served(folder) as found:
-        yield found
-
-
 def outcome(trajectory, topology, cache="off", analysis=None, **options):
     result = himach.run(analysis or Emit(), trajectory, topology, cache=cache, progress=False, **options)
     found = result.outcome["positions"] if analysis else result.outcome["frames"]

@@ -11,7 +11,6 @@ from support import needs
 from support.cache_data import Emit
 
 import himach
-from himach.benchmarks.parts.urls import served
 from himach.errors import TrajectoryError
 from himach.io.remote.byte_file import ask_again
 from himach.io.trajectory.origin import open_origin
@@ -21,14 +20,6 @@ from ..trajectory.h5md.trees import BASE, frames, tree, write
 
 zarr = needs.module("zarr")
 KINDS = ["a.2.zarrmd", "a.3.zarr"]
-
-
-@pytest.fixture
-def web(tmp_path):
-    folder = tmp_path / "web"
-    folder.mkdir()
-    with served(folder) as found:
-        yield found
 
 
 def put(path, content=None, *sizes, **how):
