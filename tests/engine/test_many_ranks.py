@@ -16,7 +16,19 @@ from himach.engine.shuffle import waves
 from himach.engine.stamps import growing
 from himach.frame import RawFrame
 
-from .cases import Everything, First, Many, Middle, Present, Second, Third, make_small
+from .cases import (
+    Everything,
+    First,
+    Many,
+    Middle,
+    PiecesFirst,
+    PiecesSecond,
+    Present,
+    PresentInPieces,
+    Second,
+    Third,
+    make_small,
+)
 from .twin import bind, canonical, run_twin, tasks
 
 POSITIONS = np.zeros((1, 3), dtype=np.float32)
@@ -83,6 +95,8 @@ CHAINS = {
     "presence": lambda: [Present(seed=5)],
     "two stages": lambda: [First(seed=6), Second()],
     "three stages": lambda: [First(seed=7), Middle(), Third()],
+    "pieces": lambda: [PiecesFirst(seed=8), PiecesSecond()],
+    "presence in pieces": lambda: [PresentInPieces(seed=9)],
 }
 
 
@@ -99,7 +113,7 @@ def test_uneven_stamps(monkeypatch, chain, frames, known):
 def test_more_ranks_and_shards_than_usual(monkeypatch, chain, memory):
     make_small(monkeypatch)
     monkeypatch.setattr(block, "OF_RANK", 100)
-    frames = range(60)
+    frames = range(20 if chain()[0].defines("reduce_blocks") else 60)  # each frame is a piece
     passed = check(17, chain, frames, uneven(frames, 1), memory)
     assert (passed.spilled > 0) == (memory is not None)
 

@@ -40,6 +40,7 @@ WITH_STAMPS = 8
 LARGE_SHARD_WAVES = 4
 
 Sizes = npt.NDArray[np.int64]
+_NOTHING = np.empty(0, np.int64)
 
 
 class Span(NamedTuple):
@@ -214,20 +215,26 @@ class Shuffle:
 
     def moves(self, in_pieces: bool) -> list[Move]:
         """Return the exchanges in their order, the same on all ranks: waves, those that are too large `in_pieces`."""
+        if not in_pieces:
+            return [Move(wave) for wave in range(self.waves)]
         moves = []
         for wave in range(self.waves):
             spans = [span for waves in self._plan for span in (waves[wave] if wave < len(waves) else [])]
             largest = max((self._bytes(span, cut) for span in spans for cut in pairwise(span.cuts)), default=0)
-            pieces = max(1, min(self._steps, -(-largest // self._limit))) if in_pieces else 1
+            pieces = max(1, min(self._steps, -(-largest // self._limit)))
             moves += [Move(wave, piece, pieces) for piece in range(pieces)]
         return moves
 
     def _bytes(self, span: Span, cut: tuple[int, int]) -> int:
         """Return about how many bytes some shards of a span have over all ranks."""
-        parts = span.shards // len(self.sizes)
-        sizes = self.sizes if parts == 1 else self._finer[cut[0] // parts]
-        first = 0 if parts == 1 else cut[0] // parts * parts
-        return int(sizes[cut[0] - first : cut[1] - first].sum())
+        (first, stop), parts = cut, span.shards // len(self.sizes)
+        if parts == 1:
+            return int(self.sizes[first:stop].sum())
+        nbytes = 0
+        for shard in range(first // parts, -(-stop // parts)):
+            sizes = self._finer.get(shard, _NOTHING)  # between those that travel in parts there is nothing
+            nbytes += int(sizes[max(0, first - shard * parts) : max(0, stop - shard * parts)].sum())
+        return nbytes
 
     def prepare(self, move: Move | None) -> None:
         """Put together what this rank sends in a move; after the last one, None, its runs are cleared."""

@@ -118,11 +118,11 @@ class _Known:
         self.error: RemoteError | None = None
         self.until = 0.0
         self.mirror: Mirror | None = None
+        self.lock = threading.RLock()
 
 
 _names: dict[str, str] = {}  # of files elsewhere, by where they lie here
 _known: dict[tuple[int, str], _Known] = {}  # by process: others are forked
-_lock = threading.RLock()
 
 
 def status_of(path: str) -> Status:
@@ -148,9 +148,9 @@ def mirror_of(name: str) -> Mirror:
     """Return what this node has of a file elsewhere."""
     from himach.io.remote.mirror import Mirror
 
-    with _lock:
+    known = _of(name)
+    with known.lock:
         state = _state(name)
-        known = _known[os.getpid(), name]
         assert known.transport is not None
         if known.mirror is None or known.mirror.state != state:
             known.mirror = Mirror(known.transport, state)
@@ -183,20 +183,27 @@ def brought(name: str, places: Sequence[tuple[int, int]]) -> str:
 def ask_again(paths: Iterable[PathLike], most: bool = False) -> None:
     """Note the URLs among these paths, of which most may be read, with their secrets; have their servers asked anew."""
     for path in filter(is_url, paths):
-        known = _known.setdefault((os.getpid(), absolute(path)), _Known())
+        known = _of(absolute(path))
         known.until, known.most, known.transport = 0.0, most, None  # a signature may be another one
 
 
-def leave(paths: Iterable[str]) -> None:
-    """Close the mirrors of files, until one is read again."""
+def leave(paths: Iterable[str], forget: bool = False) -> None:
+    """Close the mirrors of files, until one is read again; and `forget` what is known of each, where there are many."""
     for path in filter(is_url, paths):
-        with _lock:
-            known = _known.get((os.getpid(), path))
-            mirror, known_mirror = (None, None) if known is None else (known.mirror, known)
-            if known_mirror is not None:
-                known_mirror.mirror = None
+        known = _known.pop((os.getpid(), path), None) if forget else _known.get((os.getpid(), path))
+        if known is None:
+            continue
+        with known.lock:
+            mirror, known.mirror = known.mirror, None
         if mirror is not None:
             mirror.close()
+            if forget:
+                _names.pop(mirror.path, None)
+
+
+def _of(name: str) -> _Known:
+    """Return what this process knows of a file elsewhere; made at once, so that two threads have the same."""
+    return _known.setdefault((os.getpid(), name), _Known())
 
 
 def _state(name: str) -> RemoteState:
@@ -205,8 +212,8 @@ def _state(name: str) -> RemoteState:
     from himach.io.remote.patience import patiently
     from himach.io.remote.schemes import transport_of
 
-    with _lock:
-        known = _known.setdefault((os.getpid(), name), _Known())
+    known = _of(name)
+    with known.lock:
         if time.monotonic() >= known.until:
             known.state = known.error = None
             known.transport = known.transport or transport_of(name)

@@ -131,7 +131,8 @@ class Mirror:
         with contextlib.suppress(OSError):
             fcntl.flock(self._marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._shrink()
-        fcntl.flock(self._marks, fcntl.LOCK_UN)  # the memory of the marks has a descriptor, too
+        fcntl.flock(self._marks, fcntl.LOCK_UN)
+        self._there = np.empty(0, np.uint8)  # the memory of the marks has a descriptor, too
         for descriptor in (self._data, self._marks):
             os.close(descriptor)
 

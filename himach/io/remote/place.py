@@ -18,7 +18,10 @@ __all__ = ["MARKS", "folder_of"]
 
 VERSION = 1
 MARKS = "blocks.here"  # which of a file's blocks are there; who has the file open has a shared lock on it
+PRUNE_SECONDS = 60.0  # between looks at all of them
 UNUSED_SECONDS = 7 * 24 * 3600.0  # after which a folder goes
+
+_pruned = -PRUNE_SECONDS  # when this process has looked last
 
 
 def folder_of(name: str, state: RemoteState) -> Path:
@@ -35,7 +38,9 @@ def folder_of(name: str, state: RemoteState) -> Path:
     root = _root()
     made_of = "\0".join([str(VERSION), name, *map(str, state), _boot()])
     folder = root / hashlib.sha256(made_of.encode()).hexdigest()[:32]
-    if not folder.exists():
+    global _pruned
+    if not folder.exists() and time.monotonic() > _pruned + PRUNE_SECONDS:
+        _pruned = time.monotonic()
         _prune(root)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 
@@ -12,6 +13,7 @@ from support.cache_data import Emit
 
 import himach
 from himach.errors import TrajectoryError
+from himach.io.remote import byte_file
 from himach.io.remote.byte_file import ask_again
 from himach.io.trajectory.origin import open_origin
 
@@ -38,6 +40,17 @@ def test_frames_are_those_of_the_local_directory(web, name):
     assert frames(origin) == expected
     assert frames(origin, [7, 2]) == [expected[7], expected[2]]
     assert frames(open_origin([web.url(f"{name}/")])) == expected
+
+
+def test_of_chunks_that_were_read_nothing_is_held(web):
+    put(web.folder / "a.3.zarr", tree(40, 20), 1, 20)
+    origin = open_origin([web.url("a.3.zarr")])
+    held = []
+    for frame in origin.read(range(40)):
+        assert frame.positions.any()
+        held.append((len(byte_file._known), len(os.listdir("/proc/self/fd"))))
+    for first, last in zip(held[5], held[-1], strict=True):
+        assert last < first + 10
 
 
 def test_shards(web):

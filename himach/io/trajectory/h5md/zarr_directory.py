@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from himach.io.trajectory.readahead import ask_for
 
 Numbers = npt.NDArray[np.int64]
 _TICKS = ("/time", "/step")
+#: Files elsewhere that are asked for at a time.
+AT_ONCE = 8
 
 
 class ZarrDirectory(H5mdFile):
@@ -115,8 +118,8 @@ class ChunkRows(Rows):
         files = list(self.files(range(first // self.file_rows, -(-stop // self.file_rows))))
         missing: dict[int, list[str]] = {}
         if is_url(self.folder) and not self.array.shards:  # all at once; of a shard only what is needed
-            for file, _ in files:
-                ask_for(file, [(0, sys.maxsize)])
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                list(pool.map(lambda file: ask_for(file[0], [(0, sys.maxsize)]), files))
         for file, number in files:
             if not is_there(file):
                 missing.setdefault(number, []).append(file)
@@ -127,7 +130,7 @@ class ChunkRows(Rows):
                 raise FileNotFoundError(f"its chunk {absent[0]} is missing")
         found = super().read(first, stop, columns)
         if not self.array.shards:
-            leave(file for file, _ in files)
+            leave((file for file, _ in files), forget=True)
         return found
 
     def leave(self) -> None:
