@@ -6,7 +6,7 @@ import pytest
 from support import needs
 
 from himach.benchmarks.parts.urls import served
-from himach.io.remote import byte_file, patience
+from himach.io.remote import byte_file, patience, place
 
 
 @pytest.fixture(autouse=True)
@@ -17,6 +17,7 @@ def _node(tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_TMPDIR", raising=False)
     monkeypatch.setattr(patience, "PAUSES", (0.01, 0.02, 0.05))
     monkeypatch.setattr(byte_file, "FAILED_SECONDS", 0.0)
+    monkeypatch.setattr(place, "PRUNE_SECONDS", 0.0)
     byte_file._known.clear()
 
 
