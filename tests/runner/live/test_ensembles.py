@@ -50,7 +50,7 @@ def counts(outcome):
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_the_outcome_is_that_of_the_datasets_that_are_left(tmp_path, top, ranks):
     seen = []
-    with MadeUpEngine(made_up(23), rate=40) as one, MadeUpEngine(made_up(31), rate=50) as other:
+    with MadeUpEngine(made_up(23), rate=12) as one, MadeUpEngine(made_up(31), rate=16) as other:
         result = package.run(
             Emit(), ensemble=members_of({"a": one, "b": other}, top), dataset="run7", every=10, ranks=ranks,
             out=tmp_path / "out", on_update=lambda update: seen.append(counts(update.outcome)), progress=False,
