@@ -347,7 +347,7 @@ def test_what_makes_no_ensemble_is_refused(folder):
 
 def test_what_ensembles_cannot_is_refused_by_name(folder, asked, whole, tmp_path):
     for words, reason in (
-        (["--follow"], "follow each simulation by a run of its own"),
+        (["--follow"], "follow each file by a run of its own"),
         (["--features"], "name a directory for them"),
         (["-t", folder / "r1.xtc"], "leave the other ones out"),
     ):
