@@ -35,6 +35,7 @@ from himach.conversion.target import (
     new_name,
     others_writing,
     remove_files,
+    shown,
 )
 from himach.conversion.unfinished import Unfinished, take
 from himach.errors import TimeUpError, UsageError, knowing_arguments
@@ -213,7 +214,9 @@ def _convert(world: World, options: ConvertOptions, opened: Opened, paths: tuple
     )
     kind = None if dataset else on_every_rank(comm, partial(format_of, paths[0], content, opened))
     if kind is None and options.max_time is not None:
-        raise UsageError(f"{paths[0]} is written by one rank, as a whole: leave max_time out, or choose another format")
+        raise UsageError(
+            f"{shown(paths[0])} is written by one rank, as a whole: leave max_time out, or choose another format"
+        )
     identity = partial(identity_of, options, opened)
     fields = FIELDS if kind is None else kind.fields
     reader = Reader(opened, steps, fields, options.nojump, kind is None or kind.with_data)
@@ -237,7 +240,9 @@ def _convert(world: World, options: ConvertOptions, opened: Opened, paths: tuple
         on_first_rank(comm, partial(_write_topology, steps, targets[-1]))
         with Progress(comm, n_frames, sys.stderr, quiet=options.quiet) as display:
             if kind is None:
-                opening = partial(_serial_writer, options, dataset, targets[0].temporary, n_atoms, identity)
+                opening = partial(serial_writer, paths[0], targets[0].temporary, n_atoms)
+                if dataset:
+                    opening = partial(_dataset_writer, options, dataset, n_atoms, identity)
                 on_first_rank(comm, partial(_write_alone, steps, reader, paths[0], opening, display))
                 way = None
             else:
@@ -420,12 +425,8 @@ def _finished(
         yield part
 
 
-def _serial_writer(
-    options: ConvertOptions, dataset: str, temporary: Path, n_atoms: int, identity: Callable[[], str]
-) -> Any:
-    """Return a writer of MDAnalysis's kind; of a dataset one that goes on where an equal conversion was killed."""
-    if not dataset:
-        return serial_writer(temporary, n_atoms)
+def _dataset_writer(options: ConvertOptions, dataset: str, n_atoms: int, identity: Callable[[], str]) -> Any:
+    """Return a writer of MDAnalysis's kind, which goes on where an equal conversion was killed."""
     from himach.mdanalysis.writer import HimachWriter
 
     whose = f"himach convert, {identity()[:16]}"

@@ -141,9 +141,9 @@ def _precision(opened: Opened) -> float:
     return 1000.0 if frame.coded is None else frame.coded.precision
 
 
-def serial_writer(path: Path, n_atoms: int) -> Any:
-    """Return MDAnalysis's writer of a file of many frames; raises UsageError where it has none by this suffix."""
+def serial_writer(path: Path, temporary: Path, n_atoms: int) -> Any:
+    """Return MDAnalysis's writer of many frames to a file that has a temporary name; raises UsageError without one."""
     try:
-        return MDAnalysis.Writer(str(path), n_atoms, multiframe=True)
+        return MDAnalysis.Writer(str(temporary), n_atoms, multiframe=True)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{path}: MDAnalysis writes no trajectory of this suffix ({error})") from error

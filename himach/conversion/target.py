@@ -24,12 +24,13 @@ __all__ = [
     "new_name",
     "others_writing",
     "remove_files",
+    "shown",
 ]
 
 #: Buffers that the system takes at once.
 AT_ONCE = 512
 #: A path has lost one of the slashes.
-DATASET = re.compile(r"himach:/{1,2}(?P<name>.*)")
+DATASET = re.compile(r"himach:(?:/{1,2}(?P<name>.*))?")
 #: Characters of a file's name that its other name has: a name has 255 at most.
 NAME = 200
 
@@ -74,8 +75,7 @@ class Converted:
     @property
     def name(self) -> str:
         """What the trajectory goes by: its path, or ``himach://NAME``."""
-        dataset = dataset_named(self.path)
-        return f"himach://{dataset}" if dataset else str(self.path)
+        return shown(self.path)
 
     def __str__(self) -> str:
         new = 1 - self.before / max(1, self.frames)
@@ -88,9 +88,26 @@ class Converted:
 
 
 def dataset_named(path: Path) -> str:
-    """Return the dataset that a path names by ``himach://NAME``; "" if it is a file's."""
+    """Return the dataset that a path names by ``himach://NAME``; "" if it is a file's.
+
+    Raises
+    ------
+    UsageError
+        If it names none, or what could be a path.
+    """
     found = DATASET.fullmatch(os.fspath(path))
-    return found["name"] if found else ""
+    if found is None:
+        return ""
+    name: str = found["name"] or ""
+    if "/" in name or name.strip(".") == "":
+        raise UsageError(f"himach://{name} names no dataset: a conversion makes himach://NAME, as in himach://run8")
+    return name
+
+
+def shown(path: Path) -> str:
+    """Return a file's path for people, or ``himach://NAME``."""
+    dataset = dataset_named(path)
+    return f"himach://{dataset}" if dataset else str(path)
 
 
 def check_target(path: Path, inputs: Sequence[Path], force: bool) -> None:
@@ -117,7 +134,7 @@ def check_target(path: Path, inputs: Sequence[Path], force: bool) -> None:
 
 def cannot_write(path: Path, error: OSError) -> HimachError:
     """Return an error that names the file."""
-    return HimachError(f"{path} cannot be written ({error.strerror or error})")
+    return HimachError(f"{shown(path)} cannot be written ({error.strerror or error})")
 
 
 def new_name(path: Path) -> Path:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
+from io import UnsupportedOperation
 from typing import Any
 
 from zarr import open_group
@@ -58,20 +59,11 @@ class _UrlStore(Store):  # type: ignore[misc]
     async def exists(self, key: str) -> bool:
         return await asyncio.to_thread(is_there, f"{self._url}/{key}")
 
-    async def set(self, key: str, value: Buffer) -> None:
-        raise NotImplementedError
+    def _refuse(self, *given: Any) -> Any:
+        """Refuse what zarr does not ask of a store that can be neither written nor listed, as this one says."""
+        raise UnsupportedOperation(f"{self._url} can be read by the names of its files alone")
 
-    async def delete(self, key: str) -> None:
-        raise NotImplementedError
-
-    def list(self) -> AsyncIterator[str]:
-        raise NotImplementedError
-
-    def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        raise NotImplementedError
-
-    def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        raise NotImplementedError
+    set = delete = list = list_prefix = list_dir = _refuse
 
 
 def _content(url: str, some: ByteRequest | None) -> bytes | None:
