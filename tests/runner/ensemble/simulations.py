@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -101,3 +102,12 @@ def members_in(folder: Path) -> list[himach.Member]:
         )
         for at, (name, group, n_atoms, _, _, kind) in enumerate(MEMBERS)
     ]
+
+
+NAMES = [name for name, *_ in MEMBERS]
+FRAMES = sum(n_frames for _, _, _, n_frames, *_ in MEMBERS)
+
+
+def record_in(out):
+    """Return the record of a run in its output directory."""
+    return json.loads((out / "run.json").read_text())

@@ -1,0 +1,34 @@
+"""The ensemble that these tests run over, and its outcome."""
+
+from __future__ import annotations
+
+import pytest
+from runner.ensemble.simulations import make_ensemble
+from support.commands import himach
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ensemble")
+    make_ensemble(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def asked(folder):
+    return [
+        "rmsd",
+        f"{folder}/analyses.py:Gyration",
+        f"{folder}/analyses.py:Ends",
+        "--ensemble",
+        folder / "ensemble.csv",
+    ]
+
+
+@pytest.fixture(scope="session")
+def whole(folder, asked, tmp_path_factory):
+    """The outcome of one process."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    done = himach("run", *asked, "--cache", "off", "-o", out)
+    assert done.returncode == 0, done.stderr
+    return out

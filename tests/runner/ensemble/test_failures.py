@@ -1,0 +1,166 @@
+"""Ensembles of which members fail, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from runner.ensemble.simulations import FRAMES, MEMBERS, NAMES, members_in, record_in
+from support.commands import himach, same_files
+from support.ranks import run_under_mpiexec
+
+import himach as package
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_member_that_fails_is_named_and_the_others_finish(folder, tmp_path, ranks):
+    table = tmp_path / "table.csv"
+    lines = [f"{name},{folder}/{name}.{kind},{folder}/top{n}.pdb,{group}" for name, group, n, _, _, kind in MEMBERS]
+    lines[1] = f"r2,{tmp_path}/none.trr,{folder}/top214.pdb,wild type"
+    lines[3] = f"m1,{folder}/m1.xtc,{folder}/top500.pdb,mutant"
+    table.write_text("\n".join(["name,trajectory,topology,group", *lines]))
+    words = ["run", f"{folder}/analyses.py:Gyration", "--ensemble", table, "--pairs", tmp_path / "pairs"]
+    done = himach(*words, "--cache", "off", "-o", tmp_path / "out", "-n", ranks)
+    assert done.returncode == 1
+    assert "member r2 failed" in done.stderr and "none.trr" in done.stderr
+    assert "member m1 failed" in done.stderr and "500 atoms" in done.stderr
+    record = record_in(tmp_path / "out")
+    assert [bool(one["error"]) for one in record["ensemble"]] == [False, True, False, True, False, False]
+    assert len(record["errors"]) == 2 and record["frames"] == FRAMES - 51
+    text = (tmp_path / "out" / "Gyration.csv").read_text()
+    assert "r10," in text and "r2," not in text
+    lines[1] = f"r2,{folder}/r2.trr,{folder}/top214.pdb,wild type"
+    lines[3] = f"m1,{folder}/m1.xtc,{folder}/top214.pdb,mutant"
+    table.write_text("\n".join(["name,trajectory,topology,group", *lines]))
+    done = himach(*words, "--cache", "off", "-o", tmp_path / "out", "-n", ranks)
+    assert done.returncode == 0, done.stderr
+    record = record_in(tmp_path / "out")
+    assert record["reused"]["frames"] == FRAMES - 51 and record["frames"] == FRAMES
+    alone = himach("run", *words[1:4], "--cache", "off", "-o", tmp_path / "alone")
+    assert alone.returncode == 0
+    same_files(tmp_path / "out", tmp_path / "alone")
+
+
+def test_what_all_members_lack_is_told_once(folder, tmp_path):
+    done = himach("run", "rmsd", "-p", "selection=name NOSUCH", "--ensemble", folder / "ensemble.csv", "-n", 2)
+    assert done.returncode == 2
+    assert done.stderr.count("NOSUCH") == 1 and "r1" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_selection_that_one_member_lacks_is_named_with_it(folder):
+    with pytest.warns(UserWarning, match="member (r1|r2|m1) failed: rmsd: .*index 300"):
+        result = package.run(
+            package.examples.load("rmsd")(selection="index 300"), ensemble=members_in(folder), cache="off"
+        )
+    assert list(result.members) == ["r10", "m2", "m3"]
+
+
+def test_what_makes_no_ensemble_is_refused(folder):
+    with pytest.raises(package.UsageError, match="leave the other ones out"):
+        package.run("rmsd", folder / "r1.xtc", ensemble=members_in(folder))
+    with pytest.raises(package.UsageError, match="no trajectory"):
+        package.run("rmsd")
+    with pytest.raises(package.UsageError, match="two members of the ensemble are called 'r1'"):
+        package.run("rmsd", ensemble=[*members_in(folder), *members_in(folder)[:1]])
+
+
+def test_what_ensembles_cannot_is_refused_by_name(folder, asked, whole, tmp_path):
+    for words, reason in (
+        (["--follow"], "follow each file by a run of its own"),
+        (["--features"], "name a directory for them"),
+        (["-t", folder / "r1.xtc"], "leave the other ones out"),
+    ):
+        done = himach("run", *asked, *words)
+        assert done.returncode == 2 and reason in done.stderr, words
+    done = himach(
+        "run", "rmsd", "-t", folder / "r1.xtc", "-s", folder / "top214.pdb", "--features", "-o", tmp_path / "out"
+    )
+    assert done.returncode == 2 and "of an ensemble" in done.stderr
+
+
+def test_a_map_that_keeps_something_is_found(folder):
+    class Keeps(package.Analysis):
+        def setup(self, universe):
+            self.seen = []
+
+        def map(self, frame):
+            self.seen.append(frame.number)
+            yield package.Row(seen=len(self.seen))
+
+    with pytest.raises(package.AnalysisError, match=r"Keeps.map.* changes self.seen"):  # a fault of the analysis
+        package.run(Keeps(), ensemble=members_in(folder), cache="off")
+
+
+def test_a_map_that_keeps_something_is_found_behind_members_that_fail(folder):
+    class Keeps(package.Analysis):
+        def setup(self, universe):
+            self.seen = []
+            assert self.member == "m2"
+
+        def map(self, frame):
+            self.seen.append(frame.number)
+            yield package.Row(seen=len(self.seen))
+
+    with pytest.raises(package.AnalysisError, match=r"Keeps.map.* changes self.seen"):
+        package.run(Keeps(), ensemble=members_in(folder), cache="off")
+
+
+def test_a_member_of_all_ranks_that_fails_while_one_is_busy(folder, tmp_path):
+    """The rank that failed waits for the other, however long its frame takes; members that follow are run."""
+    (tmp_path / "busy.py").write_text(
+        "import os, time, himach\n"
+        "class Busy(himach.Analysis):\n"
+        "    def map(self, frame):\n"
+        "        if self.member == 'm3' and not frame.number:\n"
+        f"            while not os.path.exists({str(tmp_path / 'failed')!r}): time.sleep(0.01)\n"
+        "            time.sleep(0.5)\n"  # far beyond the patience that is set below
+        "        if self.member == 'm3' and frame.number > 25:\n"
+        f"            open({str(tmp_path / 'failed')!r}, 'w').close()\n"
+        "            raise ValueError('no')\n"
+        "        yield himach.Row(number=frame.number)\n"
+    )
+    (tmp_path / "ranks_busy.py").write_text(f"""
+import himach
+from himach.parallel import collective
+from himach.runner.ensemble import distribution
+
+def test_busy(monkeypatch):
+    monkeypatch.setattr(distribution, "WORTH", 0)
+    monkeypatch.setattr(collective, "FAILURE_SECONDS", 0.05)
+    folder = {str(folder)!r}
+    result = himach.run({str(tmp_path / "busy.py")!r}, ensemble=folder + "/ensemble.csv", cache="off")
+    assert len(result.record["errors"]) == 1 and "member m3 failed" in result.record["errors"][0]
+    assert result.outcome is None or list(result.members) == {[name for name in NAMES if name != "m3"]!r}
+""")
+    run_under_mpiexec(tmp_path / "ranks_busy.py", 2)
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_the_first_members_may_fail_in_their_maps(folder, tmp_path, ranks):
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import threading, himach\n"
+        "class Fails(himach.Analysis):\n"
+        "    how: str = 'raises'\n"
+        "    def map(self, frame):\n"
+        "        if self.how == 'raises' and self.member != 'm2':\n"
+        "            raise ValueError('no')\n"
+        "        yield himach.Row(number=frame.number)\n"
+        "    def finish(self, table):\n"
+        "        return threading.Lock() if self.how == 'locks' and self.member != 'm2' else table\n"
+    )
+    with pytest.warns(UserWarning, match="member r1 failed"):
+        result = package.run(f"{script}:Fails", ensemble=folder / "ensemble.csv", cache="off", ranks=ranks)
+    assert list(result.members) == ["m2"]
+    done = himach(
+        "run",
+        f"{script}:Fails",
+        "-p",
+        "how=locks",
+        "--ensemble",
+        folder / "ensemble.csv",
+        "-n",
+        2,
+        "--memory",
+        "1.5MiB",
+    )
+    assert done.returncode == 1 and "not 786432" not in done.stderr
+    assert "member r1 failed: its outcome cannot be sent to the first rank" in done.stderr
