@@ -116,7 +116,7 @@ class S3Transport(Transport):
         return RemoteError(self.name, masked(said))
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=4)
 def _client(bucket: str, process: int, settings: tuple[tuple[str, str], ...], since: int) -> Any:
     """Return a client of S3, which signs with what AWS's tools find; where they find nothing, it does not sign."""
     import boto3

@@ -117,11 +117,15 @@ def test_what_cannot_be_read_is_named(web):
         open_origin([web.url("b.zarr")])
 
 
-def test_metadata_that_mean_too_much_are_refused(web):
+@pytest.mark.parametrize(
+    ("shape", "chunk", "words"),
+    [(10**15, 1, "chunks of an array"), (12, 0, "ZeroDivisionError"), (12, "5", "TypeError")],
+)
+def test_metadata_that_mean_nothing_are_refused(web, shape, chunk, words):
     path = put(web.folder / "a.3.zarr")
     told = json.loads((path / "zarr.json").read_text())
     array = told["consolidated_metadata"]["metadata"][f"{BASE}/position/value"]
-    array["shape"][0] = 10**15
+    array["shape"][0], array["chunk_grid"]["configuration"]["chunk_shape"][0] = shape, chunk
     (path / "zarr.json").write_text(json.dumps(told))
-    with pytest.raises(TrajectoryError, match="chunks of an array"):
+    with pytest.raises(TrajectoryError, match=rf"zarr\.json is no metadata of Zarr: .*{words}"):
         open_origin([web.url("a.3.zarr")])

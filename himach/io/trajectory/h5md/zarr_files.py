@@ -106,7 +106,7 @@ def _meant(url: str) -> ZarrFiles:
         try:
             with open(local_path(file), "rb") as metadata:
                 found = chunks_of(json.load(metadata))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
             raise TrajectoryError(f"{file} is no metadata of Zarr: {error!r}") from None
         finally:
             leave([file])
