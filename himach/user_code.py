@@ -32,8 +32,14 @@ def is_installed(file: str) -> bool:
     """Tell whether a file belongs to an installed package or to Python."""
     if not file:
         return False
-    path = os.path.realpath(file)
+    folder, name = os.path.split(file)
+    path = os.path.realpath(file) if os.path.islink(file) else os.path.join(_real(folder), name)
     return bool(re.search(r"/(site|dist)-packages/", path)) or path.startswith(_folders())
+
+
+@functools.lru_cache(4096)
+def _real(folder: str) -> str:
+    return os.path.realpath(folder)
 
 
 def is_user_code(file: str) -> bool:

@@ -7,6 +7,7 @@ failed, 2 wrong usage, 75 its time is over, 130 interrupted, 143 terminated.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -15,35 +16,42 @@ from typing import Any, NoReturn
 
 import click
 
-from himach.cli.analyses import analyses
-from himach.cli.bench import bench
-from himach.cli.cache import cache
-from himach.cli.command_group import CommandGroup
-from himach.cli.datasets import datasets
-from himach.cli.mount import mount
-from himach.cli.pairs import pairs
-from himach.cli.plan import plan
-from himach.cli.run import run
-from himach.cli.stage import stage
-from himach.cli.trajectory import convert, info, split
+from himach.cli.command_group import LateCommandGroup
 from himach.errors import UsageError, as_himach
 from himach.launch.stop_requests import Terminated, terminate
 from himach.parallel.environment import promised_rank, under_launcher
-from himach.report.commands import COMMANDS as REPORT_COMMANDS
 
 __all__ = ["main"]
 
+#: The module of each command.
+COMMANDS = {
+    "analyses": "himach.cli.analyses",
+    "bench": "himach.cli.bench",
+    "bundle": "himach.report.commands",
+    "cache": "himach.cli.cache",
+    "cite": "himach.report.commands",
+    "convert": "himach.cli.trajectory",
+    "datasets": "himach.cli.datasets",
+    "info": "himach.cli.trajectory",
+    "mount": "himach.cli.mount",
+    "pairs": "himach.cli.pairs",
+    "plan": "himach.cli.plan",
+    "report": "himach.report.commands",
+    "run": "himach.cli.run",
+    "split": "himach.cli.trajectory",
+    "stage": "himach.cli.stage",
+    "verify": "himach.report.commands",
+}
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+
+@click.group(
+    cls=LateCommandGroup,
+    modules=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(package_name="himach")
 def himach() -> None:
     """Analyse molecular-dynamics trajectories in parallel."""
-
-
-for command in (run, analyses, info, split, stage, convert, datasets, pairs, plan, cache, mount, bench):
-    himach.add_command(command)
-for function in REPORT_COMMANDS:
-    himach.command()(function)
 
 
 def main(interrupt: Any = None) -> NoReturn:
@@ -52,7 +60,6 @@ def main(interrupt: Any = None) -> NoReturn:
         himach.main(prog_name="himach")  # click answers the shell and exits
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__, all_threads=False)  # of ranks of ours, who starts them tells
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # but while a run maps, which it asks to keep what it has
     if under_launcher():
         # Within an MPI call Python's handlers wait for its end, which may never come: let signals end a rank at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -64,6 +71,7 @@ def main(interrupt: Any = None) -> NoReturn:
     except (KeyboardInterrupt, Terminated) as error:  # while another one was told, or behind the last word
         _end_by_signals()
         code = 143 if isinstance(error, Terminated) else 130
+    gc.freeze()  # what is there goes with the process: nobody need look for garbage in it
     sys.exit(code)
 
 

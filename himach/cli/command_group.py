@@ -1,6 +1,11 @@
-"""How commands read their words and are listed: `Command`, and `CommandGroup`, a group of them."""
+"""How commands read their words and are listed: `Command`, `CommandGroup`, and `LateCommandGroup`, imported when called."""
 
 from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
 
 import click
 
@@ -35,3 +40,35 @@ class CommandGroup(click.Group):
         ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+class LateCommandGroup(CommandGroup):
+    """A group each of whose commands is imported when it is asked for.
+
+    Parameters
+    ----------
+    modules
+        The module of each command, in the order of their list; ``module:function`` where it does not have its name. A
+        function becomes a command by its options and its docstring.
+    attributes
+        See click.Group.
+    """
+
+    def __init__(self, *, modules: Mapping[str, str], **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self._modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return their names."""
+        return list(self._modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command."""
+        if cmd_name in self._modules and cmd_name not in self.commands:  # click takes a function's options off it
+            module, _, name = self._modules[cmd_name].partition(":")
+            found = getattr(import_module(module), name or cmd_name)
+            if not isinstance(found, click.Command):
+                text = inspect.cleandoc(found.__doc__ or "").partition("\n\nParameters\n")[0]
+                found = click.command(cmd_name, cls=Command, help=text)(found)
+            self.commands[cmd_name] = found
+        return self.commands.get(cmd_name)

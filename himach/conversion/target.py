@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -139,7 +138,7 @@ def cannot_write(path: Path, error: OSError) -> HimachError:
 
 def new_name(path: Path) -> Path:
     """Return a name for a file until it takes that of `path`."""
-    return path.with_name(f".himach-{secrets.token_hex(4)}.{path.name[-NAME:]}")
+    return path.with_name(f".himach-{os.urandom(4).hex()}.{path.name[-NAME:]}")
 
 
 def make_file(path: Path) -> Path:

@@ -46,12 +46,17 @@ class Helper:
     ask: int
     answered: int
 
-    def answer(self, request: bytes) -> bytes | None:
-        """Have it answer; None where it cannot, or has answered before."""
-        try:
+    def begin(self, request: bytes) -> Callable[[], bytes | None]:
+        """Have it begin with an answer; return what waits for that, and gives None where it cannot, or did before."""
+        with contextlib.suppress(OSError):
             self._write(request)
             with open(self._path(self.ask), "wb", buffering=0) as ask:
                 ask.write(b"?")
+            return self._answer
+        return lambda: None
+
+    def _answer(self) -> bytes | None:
+        try:
             with open(self._path(self.answered), "rb", buffering=0) as answered:
                 if not answered.read(1):
                     return None

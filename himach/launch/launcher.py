@@ -63,7 +63,6 @@ def fork_ranks(
     """
     while True:
         began = time.time()
-        gc.collect()
         gc.freeze()  # what is there is looked through by no rank, so that its memory stays one for all
         ranks = _fork_each(size, starter)
         if ranks is None:

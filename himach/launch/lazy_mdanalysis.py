@@ -7,6 +7,7 @@ them, before or after, sees what they always had.
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Sequence
@@ -31,7 +32,12 @@ LATER: dict[str, dict[str, str]] = {
     "scipy": {},
     "scipy.io": {"netcdf_file": "scipy.io._netcdf"},  # a base class
     "scipy.io.netcdf": {},
+    "scipy.special": dict.fromkeys(("gammaincinv", "ndtri", "stdtr", "stdtrit"), "scipy.special._ufuncs"),
     "sqlite3": {},
+}
+#: What modules that another one has need of a package that waits.
+APART = {
+    f"scipy.special.{name}" for name in ("_ellip_harm_2", "_gufuncs", "_sf_error", "_special_ufuncs", "_ufuncs_cxx")
 }
 #: Functions that MDAnalysis imports from them by name, and calls later.
 FUNCTIONS = {("numpy.testing", "assert_equal")}
@@ -46,11 +52,16 @@ def import_mdanalysis() -> None:
         return
     sys.meta_path.insert(0, _Finder())
     _Finder.waits = True
+    collects = gc.isenabled()
+    gc.disable()  # what is imported is no garbage, and much to look through
     try:
         import_module("MDAnalysis")
         import_module("numpy.f2py")
+        import_module("scipy.special")
     finally:
         _Finder.waits = False
+        if collects:
+            gc.enable()
 
 
 class _Finder:
@@ -65,7 +76,7 @@ class _Finder:
             if spec is not None and spec.loader is not None:
                 spec.loader = _Waiting(spec.loader)  # type: ignore[assignment]
             return spec
-        if isinstance(parent, _Later) and name not in LATER[parent.__name__].values():
+        if isinstance(parent, _Later) and name not in APART and name not in LATER[parent.__name__].values():
             parent._run()
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 
 from himach.launch.lazy_mdanalysis import import_mdanalysis
@@ -37,12 +38,15 @@ AHEAD = (
     "himach.runner.outcome.system",
     "himach.staging.assembly.api",
     "himach.zazen",
-    "numpy.ma",
 )
 
 
 def preload() -> None:
     """Import it."""
-    import_mdanalysis()
-    for name in AHEAD:
-        import_module(name)
+    gc.disable()  # what is imported is no garbage, and much to look through
+    try:
+        import_mdanalysis()
+        for name in AHEAD:
+            import_module(name)
+    finally:
+        gc.enable()

@@ -47,7 +47,7 @@ def _fork(parent: ParentChannel, ranks: int) -> None:
     from himach.launch.launcher import fork_ranks, speaks_pmi
 
     if has_threads() or not speaks_pmi(library):
-        from himach.launch.ranks import RANK
+        from himach.launch.rank_pool import RANK
         from himach.launch.spawn import exec_mpiexec
 
         exec_mpiexec(RANK, ranks)

@@ -7,6 +7,7 @@ ranks are started by mpiexec for each piece.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -32,12 +33,17 @@ from himach.launch.spawn import (
 )
 from himach.launch.stop_requests import Terminated, relayed
 from himach.parallel import segments
+from himach.parallel.environment import under_launcher
 from himach.parallel.progress import NotebookBar
 
-__all__ = ["JobPool", "NotBegunError", "RankPool", "spawn"]
+__all__ = ["RANK", "JobPool", "NotBegunError", "RankPool", "spawn", "start_ahead"]
 
 LOOK_EVERY = 0.02  # seconds between looks whether mpiexec lives; ranks that were forked say so at once
+#: What every rank is that himach starts.
+RANK = (sys.executable, "-P", "-m", "himach.launch.rank_main")
 SUBMITTER = (sys.executable, "-P", "-m", "himach.slurm.submitter")
+
+_ahead: dict[int, RankPool] = {}  # ranks that were started for work which is not known yet, by their number
 
 
 class NotBegunError(RankError):
@@ -161,6 +167,12 @@ class RankPool:
         """End them, if they have not ended; those that have work do not finish it."""
         self._end()
 
+    def cancel(self) -> None:
+        """End them at once, if they have not ended, though they may not be there yet."""
+        if self._end.alive:
+            end(self._process)
+            self._end()
+
     def _bar(self) -> Bar:
         return NotebookBar(self._channel.last_words)
 
@@ -256,4 +268,14 @@ def _end(process: subprocess.Popen[bytes], channel: RankChannel, began: float) -
 
 def spawn(command: Sequence[str], ranks: int, work: bytes, keeps: bool = False, forks: bool = False) -> bytes:
     """Have new ranks do a piece of work; return what rank 0 left. For parameters and errors see `RankPool`."""
-    return RankPool(command, ranks, forks).do(work, keeps, last=True)
+    pool = _ahead.pop(ranks, None) if command == RANK else None
+    if pool is None or not (pool.alive and pool.current):
+        pool = RankPool(command, ranks, forks)
+    return pool.do(work, keeps, last=True)
+
+
+def start_ahead(ranks: int) -> None:
+    """Start ranks for the `spawn` that will ask for so many; they end with this process, if none does."""
+    if not under_launcher() and ranks <= len(os.sched_getaffinity(0)):
+        _ahead[ranks] = pool = RankPool(RANK, ranks, forks=True)
+        atexit.register(pool.cancel)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 import threading
 from collections.abc import Sequence
 from types import TracebackType
 
 from himach.errors import UsageError
 from himach.launch.memory import node_memory
-from himach.launch.rank_pool import JobPool, NotBegunError, RankPool
+from himach.launch.rank_pool import RANK, JobPool, NotBegunError, RankPool
 from himach.parallel.environment import promised_ranks, under_launcher
 
-__all__ = ["RANK", "Ranks", "check_machine"]
+__all__ = ["Ranks", "check_machine"]
 
-#: What every rank is that himach starts.
-RANK = (sys.executable, "-P", "-m", "himach.launch.rank_main")
 #: Ranks a processor, at most, unless more are asked for by name.
 OF_PROCESSOR = 4
 #: What a rank takes for itself, before it reads a frame.

@@ -23,7 +23,7 @@ from himach.errors import HimachError, UsageError
 from himach.files import write_bytes
 from himach.output.cells import LongCells
 from himach.output.claim import FOLDER, RECORD, Claim
-from himach.output.figures.drawing_process import drawn_by
+from himach.output.figures.drawing_process import begin_drawing
 from himach.output.figures.envelope import thinned
 from himach.output.figures.plots import drawn
 from himach.output.formats import content, suffix, table_content
@@ -157,7 +157,7 @@ def write_run(
     drawing
         A context for each plot(), in which the caller may say more of its errors.
     helper
-        A process that draws (`himach.output.figures.drawing_process.drawn_by`).
+        A process that draws (`himach.output.figures.drawing_process.begin_drawing`).
     units
         Whether the headers of tables say units.
     staged
@@ -195,16 +195,20 @@ def write_run(
             "directory, and run again",
         ]
         return []
+    drawn_outcomes = map(thinned, outcomes)
+    plots = [plot for plot in zip(labels, analyses, drawn_outcomes, strict=True) if plot[1].defines("plot")]
+    places = [folder for folder, analysis in zip(folders, analyses, strict=True) if analysis.defines("plot")]
+    finish_drawing = begin_drawing(helper, plots, figures)  # while tables are written
     for folder, label, outcome in zip(folders, labels, outcomes, strict=True):
         _make_folder(claim.staged / folder)
         written = write_outcome(outcome, label, claim.staged / folder, lost, units, tables)
         files += [str(PurePosixPath(folder, name)) for name in written]
+    needed = {"matplotlib": bool(plots), "pyarrow": "parquet" in tables}  # whose versions files show
+    told = {name: version(name) for name, needs in needed.items() if needs}
+    record["versions"] = {**record.get("versions", {}), **told}
     clock.lap("write")
-    drawn_outcomes = map(thinned, outcomes)
-    plots = [plot for plot in zip(labels, analyses, drawn_outcomes, strict=True) if plot[1].defines("plot")]
-    places = [folder for folder, analysis in zip(folders, analyses, strict=True) if analysis.defines("plot")]
     try:
-        for folder, plot, there in zip(places, plots, drawn_by(helper, plots, figures), strict=True):
+        for folder, plot, there in zip(places, plots, finish_drawing(), strict=True):
             label, analysis, _ = plot
             taken = [PurePosixPath(file).name for file in files if PurePosixPath(file).parent == PurePosixPath(folder)]
             ends = [f".{kind}" for kind in figures]
@@ -220,9 +224,6 @@ def write_run(
                 for name, picture in zip(names, pictures, strict=True)
                 if _kept(partial(write_bytes, claim.staged / name, picture), PurePosixPath(name).name, lost)
             ]
-        needed = {"matplotlib": bool(plots), "pyarrow": "parquet" in tables}  # whose versions files show
-        told = {name: version(name) for name, needs in needed.items() if needs}
-        record["versions"] = {**record.get("versions", {}), **told}
         clock.lap("draw")
     except BaseException as error:  # Ctrl-C, by which the outcome is not lost
         room.unlink()

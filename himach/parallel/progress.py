@@ -15,10 +15,12 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from himach.parallel import last_words
-from himach.parallel.communicator import Communicator
+
+if TYPE_CHECKING:
+    from himach.parallel.communicator import Communicator
 
 COUNT_TAG = 0x4D9  # of the counts' messages
 SEND_SECONDS = 0.1  # seconds, for up to MAX_PROMPT_SENDERS ranks; more ranks send more rarely, so that rank 0 keeps up

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["COMMANDS", "bundle", "cite", "report", "verify"]
+__all__ = ["bundle", "cite", "report", "verify"]
 
 PATH = click.Path(path_type=Path)
 
@@ -102,7 +102,3 @@ def verify(
 
     equal = verify_bundle(bundle, Given(trajectories, topologies, ensemble), names, ranks, cache, click.echo)
     return 0 if equal else 1
-
-
-#: Functions that become commands, each named by its own name.
-COMMANDS = (report, cite, bundle, verify)

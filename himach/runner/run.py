@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from himach.errors import HimachError, UsageError, as_himach, knowing_arguments
-from himach.launch.rank_pool import spawn
-from himach.launch.ranks import RANK, Ranks, check_machine
+from himach.launch.rank_pool import RANK, spawn
+from himach.launch.ranks import Ranks, check_machine
 from himach.launch.stop_requests import sigusr1_ignored
 from himach.opening.options import FramesRequest, Job, LiveOptions, RunOptions, this_command
-from himach.parallel.collective import on_every_rank, on_first_rank
 from himach.parallel.environment import is_interruption, promised_rank, promised_ranks, under_launcher
 from himach.parallel.process_exit import working
 from himach.parallel.progress import is_watched
@@ -205,7 +204,7 @@ def run(
     asked = partial(_asked, locals())
     started = time.time()
     # A mistake that all ranks make is told once.
-    job, live = on_ranks(lambda world: on_every_rank(world.comm, asked)) if under_launcher() else asked()
+    job, live = on_ranks(partial(_agreed, asked)) if under_launcher() else asked()
     held = None if under_launcher() else ranks
     if live or on_update is not None or job.engines:
         return _run_live(job, live, held, on_update)
@@ -213,6 +212,12 @@ def run(
         return _told(_run_on_spawned_ranks(job, started, held))
     with quiet_ranks(promised_rank()):
         return _told(on_ranks(lambda world: run_here(world, job, started)))
+
+
+def _agreed(asked: Callable[[], T], world: World) -> T:
+    from himach.parallel.collective import on_every_rank
+
+    return on_every_rank(world.comm, asked)
 
 
 def _asked(given: Mapping[str, Any]) -> tuple[Job, LiveOptions]:
@@ -267,6 +272,7 @@ def _run_live(
     job: Job, live: LiveOptions, ranks: int | Ranks | None, on_update: Callable[[Result], object] | None
 ) -> Result:
     """Run again and again while frames come; each run has the analyses as they were given."""
+    from himach.parallel.collective import on_first_rank
     from himach.runner.live.display import shown_to
 
     show = shown_to(on_update)

@@ -14,8 +14,8 @@ def commands(command, path=()):
     """Give every command with the words by which it is called."""
     yield path, command
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
-            yield from commands(inner, (*path, name))
+        for name in command.list_commands(click.Context(command)):
+            yield from commands(command.get_command(click.Context(command), name), (*path, name))
 
 
 def test_lists_of_commands_are_whole():

@@ -25,7 +25,8 @@ root = importlib.import_module("himach.cli").himach
 
 
 def every_command(group: click.Group):
-    for command in group.commands.values():
+    context = click.Context(group)
+    for command in (group.get_command(context, name) for name in group.list_commands(context)):
         yield from every_command(command) if isinstance(command, click.Group) else [command]
 
 

@@ -23,7 +23,8 @@ himach = importlib.import_module("himach.cli").himach
 def commands(group: click.Group, words: str) -> dict[str, click.Command]:
     """Return the commands of a group, and of groups in it, by the words by which they are called."""
     found: dict[str, click.Command] = {}
-    for name, inner in group.commands.items():
+    context = click.Context(group)
+    for name, inner in ((name, group.get_command(context, name)) for name in group.list_commands(context)):
         if isinstance(inner, click.Group):
             found |= commands(inner, f"{words} {name}")
         elif not inner.hidden:
@@ -31,9 +32,10 @@ def commands(group: click.Group, words: str) -> dict[str, click.Command]:
     return found
 
 
-EVERY = commands(himach, "himach")
+_ALL = commands(himach, "himach")
 #: What measures himach is told of in docs/benchmarks.md.
-BENCH = [f"himach bench {name}" for name in himach.commands["bench"].list_commands(click.Context(himach))]
+BENCH = [words for words in _ALL if words.startswith("himach bench ")]
+EVERY = {words: command for words, command in _ALL.items() if words not in BENCH}
 COMMANDS = sorted(EVERY)
 
 

@@ -97,10 +97,59 @@ def test_nothing_is_left_of_a_run_that_is_killed_while_it_starts(script, monkeyp
     assert wait_until(lambda: len(forked()) >= least, 30)
     os.kill(process.pid if who == "starter" else forked()[0], signal.SIGKILL)
     _, said = process.communicate(timeout=30)
-    if who == "launcher":
+    if who == "launcher" and (when == "with ranks" or process.returncode):  # else another one was started in its place
         assert process.returncode == 1
         assert "a rank was killed by signal 9 (SIGKILL), and the other ranks of 2 were ended" in said
     assert wait_until(lambda: not processes_with(mark), 5)
+
+
+AHEAD = """
+import json, os, sys
+from himach.launch import rank_pool
+made = []
+class Seen(rank_pool.RankPool):
+    def __init__(self, *words, **named):
+        super().__init__(*words, **named)
+        made.append("click" in sys.modules)
+rank_pool.RankPool = Seen
+from himach.__main__ import main
+try:
+    main()
+finally:
+    print(json.dumps(made))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "ahead"),
+    [
+        (["-n", "2"], [False]),
+        (["-n2"], [True]),  # in words of another form they are not seen ahead
+        (["-n", "1"], []),
+        (["-n", "2", "--help"], []),
+        (["-n", "2", "--stop", "nothing"], [False]),
+        (["-n", "2", "-p", "no=thing"], [False]),
+        (["-n", "two"], []),
+        (["-n"], []),
+    ],
+)
+def test_ranks_begin_while_the_command_line_is_read_and_end_with_it(words, ahead, monkeypatch):
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("HIMACH_TEST_MARK", mark)
+    words = [sys.executable, "-c", AHEAD, "run", "rmsd", *DATA, "--stop", "4", "--cache", "off", *words]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100, env=clean_environment())
+    assert json.loads(done.stdout.splitlines()[-1]) == ahead, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not processes_with(mark)
+
+
+def test_ranks_that_began_ahead_do_not_serve_in_another_environment():
+    changed = (
+        "from himach.launch.rank_pool import start_ahead\nstart_ahead(2)\nimport os; os.environ['X'] = '1'\n" + AHEAD
+    )
+    words = [sys.executable, "-c", changed, "run", "rmsd", *DATA, "--stop", "4", "--cache", "off", "-n2", "--quiet"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=100, env=clean_environment())
+    assert json.loads(done.stdout.splitlines()[-1]) == [True], done.stderr
 
 
 def test_ranks_that_are_forked_import_nothing_more_of_himach(tmp_path):

@@ -1,4 +1,4 @@
-"""Plots drawn by a process that has Matplotlib already, `drawn_by()`, where it does `draw_when_asked()`."""
+"""Plots drawn by a process that has Matplotlib already, `begin_drawing()`, where it does `draw_when_asked()`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import pickle
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from himach.output.figures.plots import drawn
 if TYPE_CHECKING:
     from himach.launch.helper import Helper
 
-__all__ = ["draw_when_asked", "drawn_by"]
+__all__ = ["begin_drawing", "draw_when_asked"]
 
 #: What plot() does not call, whose modules (MDAnalysis, SciPy) need not be imported where it is called.
 LEFT_OUT = frozenset(
@@ -42,24 +42,29 @@ LEFT_OUT = frozenset(
 MOST_SENT = 1 << 26
 
 
-def drawn_by(
+def begin_drawing(
     helper: Helper | None, plots: Sequence[tuple[str, Analysis, Any]], formats: Sequence[str] = ("png",)
-) -> list[list[bytes] | None]:
-    """Have a helper that does `draw_when_asked` draw each plot alone; return their files, None for what is left to do.
+) -> Callable[[], list[list[bytes] | None]]:
+    """Have a helper that does `draw_when_asked` draw each plot alone; return what waits for it and gives their files.
 
-    What does not travel is left, as is what raises, warns or prints, so that it does so here. So is all of it where
-    Matplotlib was imported here: the user's code may have set its style.
+    None stands for what is left to do: what does not travel, and what raises, warns or prints, so that it does so here.
+    So is all of it where Matplotlib was imported here: the user's code may have set its style.
     """
     nothing: list[list[bytes] | None] = [None] * len(plots)
     if helper is None or not plots or "matplotlib" in sys.modules:
-        return nothing
+        return lambda: nothing
     request = pickle.dumps((list(sys.path), list(formats), [_packed(*plot) for plot in plots]))
-    answer = helper.answer(request)
-    return nothing if answer is None else list(pickle.loads(answer))
+    wait = helper.begin(request)
+
+    def finish() -> list[list[bytes] | None]:
+        answer = wait()
+        return nothing if answer is None else list(pickle.loads(answer))
+
+    return finish
 
 
 def draw_when_asked(wait: Callable[[], bytes], formats: Sequence[str] = ("png",)) -> bytes:
-    """Import Matplotlib, ready for these formats, and wait for what `drawn_by` asks for."""
+    """Import Matplotlib, ready for these formats, and wait for what `begin_drawing` asks for."""
     gc.disable()  # a short life, of which most is imports
     import himach.launch.code_pickle  # noqa: F401 (what is packed needs it)
 
@@ -95,11 +100,39 @@ def _drawn(packed: bytes, formats: Sequence[str]) -> list[bytes] | None:
     try:
         with redirect_stdout(said), redirect_stderr(said), warnings.catch_warnings(record=True) as heard:
             label, drawer, state, outcome = pickle.loads(packed)
-            drawer.__dict__.update({name: pickle.loads(value) for name, value in state.items()})
+            drawer.__class__ = _with_state(type(drawer), state)
             files = drawn((label, drawer, outcome), formats)
     except Exception:
         return None
     return None if heard or said.getvalue() else files
+
+
+def _with_state(cls: type[Any], state: Mapping[str, bytes]) -> type[Any]:
+    """Return a class whose objects have these attributes, each unpickled when it is asked for: some import much."""
+
+    def everything(drawer: Any) -> dict[str, Any]:
+        for name in state:
+            getattr(drawer, name)
+        return _own(drawer)
+
+    attributes = {name: _Attribute(name, packed) for name, packed in state.items()}
+    return type(cls.__name__, (cls,), {**attributes, "__module__": cls.__module__, "__dict__": property(everything)})
+
+
+def _own(drawer: Any) -> dict[str, Any]:
+    own: dict[str, Any] = Analysis.__dict__["__dict__"].__get__(drawer)
+    return own
+
+
+class _Attribute:
+    """An attribute of an object that is unpickled when it is asked for."""
+
+    def __init__(self, name: str, packed: bytes) -> None:
+        self.name = name
+        self.packed = packed
+
+    def __get__(self, drawer: Any, owner: type[Any]) -> Any:
+        return _own(drawer).setdefault(self.name, pickle.loads(self.packed))
 
 
 class _Bounded(io.BytesIO):

@@ -1,5 +1,6 @@
 """Plots that a helper draws are those that are drawn where the outcome is; what it cannot draw is left."""
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 from support.commands import clean_environment, himach, wait_until
 
+from himach import Analysis
 from himach.examples import sample
+from himach.output.figures.drawing_process import _with_state
 
 DATA = ("--trajectory", sample("nanopore").trajectory, "--topology", sample("nanopore").topology)
 OWN = """
@@ -71,7 +74,7 @@ def draw(wait):
     return draw_when_asked(wait)
 
 with helping(draw) as helper:
-    from himach.output.figures.drawing_process import drawn_by
+    from himach.output.figures.drawing_process import begin_drawing
     from himach.output.figures.plots import drawn as drawn_here
     import himach
     from himach.examples import load, sample
@@ -84,8 +87,8 @@ with helping(draw) as helper:
     results = [himach.run(load(name)(**p), *sample(data), stop=20, cache="off") for name, (data, p) in given.items()]
     plots = [(result.labels[0], result.analyses[0], result.outcome) for result in results]
     assert not {"matplotlib"} & set(sys.modules)
-    drawn = drawn_by(helper, plots, FORMATS)
-    assert drawn_by(helper, plots, FORMATS) == [None] * len(plots), "it answers once"
+    drawn = begin_drawing(helper, plots, FORMATS)()
+    assert begin_drawing(helper, plots, FORMATS)() == [None] * len(plots), "it answers once"
 for plot, files in zip(plots, drawn, strict=True):
     assert [one[1:4] for one in files] == [b"?xm", b"PDF", b"PNG"], plot[0]
     assert files == drawn_here(plot, FORMATS), plot[0]
@@ -168,3 +171,28 @@ def test_a_format_that_there_is_not_ends_the_command_before_it_runs(tmp_path):
     done = himach("run", "rmsd", *DATA, "--figure", "svg,gif", "--out", "out", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (2, "himach: error: figure gif: plots are svg, pdf, png\n")
     assert not (tmp_path / "out").exists()
+
+
+class Plain(Analysis):
+    """An analysis whose class has a value of what setup() sets, too."""
+
+    width: float = 1.0
+    seen = "of the class"
+
+
+def test_what_setup_kept_is_unpickled_when_plot_asks_for_it():
+    drawer = object.__new__(Plain)
+    kept = {"width": 2.0, "seen": "of setup()", "rows": [1]}
+    state = {name: pickle.dumps(value) for name, value in kept.items()} | {"module": b"cimported_nowhere\nthing\n."}
+    drawer.__class__ = _with_state(Plain, state)
+    assert (drawer.width, drawer.seen, drawer.rows) == (2.0, "of setup()", [1])
+    drawer.rows.append(2)
+    assert drawer.rows == [1, 2]
+    with pytest.raises(ModuleNotFoundError):  # which draws it where the run is
+        _ = drawer.module
+    del state["module"]
+    other = object.__new__(Plain)
+    other.__class__ = _with_state(Plain, state)
+    assert vars(other) == other.__dict__ == kept
+    other.seen = "of plot()"
+    assert other.seen == "of plot()"
