@@ -19,7 +19,9 @@ __all__ = ["main"]
 BAR = 1.7
 
 
-@click.option("--frames", type=click.IntRange(min=2, max=250), default=50, show_default=True)
+@click.option(
+    "--frames", type=click.IntRange(min=2, max=250), default=50, show_default=True, help="Frames that each looks at."
+)
 @repeats(3)
 @RANKS
 def main(frames: int, repeats: int, ranks: int) -> None:

@@ -1,4 +1,4 @@
-"""How commands read their words and are listed: `Command`, `CommandGroup`, and `LateCommandGroup`, imported when called."""
+"""How commands read their words and are listed: `Command`, `CommandGroup`, and `LateCommandGroup`, imported later."""
 
 from __future__ import annotations
 
