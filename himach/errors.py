@@ -8,7 +8,6 @@ of data, `AnalysisError` of a method of the user's analysis, `RankError` of rank
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -133,7 +132,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def knowing_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Let a function refuse an argument that it has not by saying which may be meant; its interrupt is a line."""
-    known = inspect.signature(function).parameters
+    code = function.__code__
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
     @functools.wraps(function)
     def call(*arguments: P.args, **options: P.kwargs) -> R:

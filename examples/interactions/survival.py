@@ -41,6 +41,7 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+LEVEL = 0.95  # of most limits that are asked for: what is found of stays serves them, too
 #: Parts of the time by which it is told how correlated presence is, at most.
 MOST_PARTS = 4096
 
@@ -183,11 +184,12 @@ def lasting(
     """
     lasted, ended, _ = _begun([runs], n_frames, dt, intermittency)
     times, part, mean = np.zeros(1), np.ones(1), math.nan
-    if lasted.any():
-        found = uncertainty.stays(lasted, ended)
+    stays = _Stays(lasted, ended) if lasted.any() else None
+    if stays is not None:
+        found = stays(LEVEL)
         times, part, mean = found.times, found.survival, found.mean.value
-    curve = himach.Column(part, estimate=partial(_limits_of_curve, lasted, ended))
-    mean_column = himach.Column(np.array([mean]), "ps", estimate=partial(_limits_of_mean, lasted, ended))
+    curve = himach.Column(part, estimate=partial(_limits_of_curve, stays))
+    mean_column = himach.Column(np.array([mean]), "ps", estimate=partial(_limits_of_mean, stays))
     return (
         himach.Table({"time_ps": himach.Column(times, "ps"), "lasting": curve}),
         himach.Table({"stays": [len(ended)], "ended": [int(ended.sum())], "mean_ps": mean_column}),
@@ -298,17 +300,30 @@ def _limits_of_occupancy(
     return replace(least, value=part, low=low, high=high)
 
 
-def _limits_of_curve(lasted: Floats, ended: npt.NDArray[np.bool_], level: float) -> uncertainty.Estimate[Any]:
-    found = uncertainty.stays(lasted, ended, level) if lasted.any() else None
-    if found is None:
+class _Stays:
+    """How long stays last, with limits of a level: found once for each, whoever asks."""
+
+    def __init__(self, lasted: Floats, ended: npt.NDArray[np.bool_]) -> None:
+        self._stays = lasted, ended
+        self._found: dict[float, uncertainty.Stays] = {}
+
+    def __call__(self, level: float) -> uncertainty.Stays:
+        if level not in self._found:
+            self._found[level] = uncertainty.stays(*self._stays, level)
+        return self._found[level]
+
+
+def _limits_of_curve(stays: _Stays | None, level: float) -> uncertainty.Estimate[Any]:
+    if stays is None:
         return _unknown(1, level)
+    found = stays(level)
     return replace(
         found.mean, value=found.survival, low=found.low, high=found.high, method="Kaplan-Meier, log-log limits"
     )
 
 
-def _limits_of_mean(lasted: Floats, ended: npt.NDArray[np.bool_], level: float) -> uncertainty.Estimate[Any]:
-    return uncertainty.stays(lasted, ended, level).mean if lasted.any() else _unknown(math.nan, level)
+def _limits_of_mean(stays: _Stays | None, level: float) -> uncertainty.Estimate[Any]:
+    return _unknown(math.nan, level) if stays is None else stays(level).mean
 
 
 def _limits_of_none(nothing: Floats, level: float) -> uncertainty.Estimate[Any]:

@@ -99,7 +99,7 @@ class WaterResidence(himach.Analysis):
         return find_runs_of_many(series.steps, series.offsets, self.intermittency)
 
     def finish(self, results):
-        runs, n_frames = results.values(), len(self.frames)
+        runs, n_frames = [b"".join(results.values())], len(self.frames)
         probability = survival(runs, n_frames, len(self.tau_ps) - 1)
         stays, mean = lasting(runs, n_frames, abs(self.dt or 0), self.intermittency)
         taus = himach.Column(self.tau_ps, "ps")

@@ -12,7 +12,6 @@ import fcntl
 import linecache
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -112,6 +111,8 @@ def _beside() -> Path:
 
 def _mpiexec() -> list[str]:
     """Return the start of an mpiexec command line that runs ranks here."""
+    import shutil
+
     beside = _beside()
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
     if found is None:
@@ -152,7 +153,9 @@ def common_environment() -> dict[str, str]:
         environ.setdefault("HIMACH_PROGRESS", "notebook")
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
         environ.setdefault("HIMACH_PROGRESS", "tty")
-        environ.setdefault("COLUMNS", str(shutil.get_terminal_size().columns))
+        from shutil import get_terminal_size
+
+        environ.setdefault("COLUMNS", str(get_terminal_size().columns))
     return environ
 
 
