@@ -24,9 +24,9 @@ import numpy as np
 
 from himach.analysis import Analysis
 from himach.atoms import Atoms
+from himach.digests.values import ValueDigests
 from himach.errors import AnalysisError, UsageError
 from himach.parameters import Parameter, parameter_docs
-from himach.value_digest import ValueDigests
 
 __all__ = ["Adapted", "adapted", "is_foreign", "refusal", "takes_function"]
 

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from himach.analysis import GIVEN, MAPPING, Analysis
+from himach.digests.attributes import own_attributes
+from himach.digests.code_text import ANY, code_names
+from himach.digests.values import MADE, ValueDigests
 from himach.user_code import is_own
-from himach.value_digest import ANY, MADE, ValueDigests, code_names, own_attributes
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe

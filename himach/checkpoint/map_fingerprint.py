@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from himach.analysis import Analysis
 from himach.checkpoint.sources import source_digest, sources, versions
+from himach.digests.code_text import ANY, code_names
+from himach.digests.values import ValueDigests, topology_digest
 from himach.files import content_digest
 from himach.io.dataset.origin_content import digest
 from himach.io.dataset.origin_stamp import OriginStamp
@@ -26,7 +28,6 @@ from himach.map_state import BEFORE, LATER, later_than, own_classes, reached, sk
 from himach.parameters import recorded
 from himach.selection import Selected
 from himach.user_code import file_of, is_own
-from himach.value_digest import ANY, ValueDigests, code_names, topology_digest
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Iterator
 
 from himach.analysis import Analysis
+from himach.digests.code_text import ANY, REFLECTION
 from himach.files import content_digest
 from himach.user_code import file_of, is_installed, own_modules
-from himach.value_digest import ANY, REFLECTION
 
 __all__ = ["source_digest", "sources", "versions"]
 

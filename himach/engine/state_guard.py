@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Analysis
+from himach.digests.values import ValueDigests
 from himach.errors import StateError
 from himach.map_state import Reached, reached, skipped, used
 from himach.user_code import is_own
-from himach.value_digest import ValueDigests
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.analysis import GIVEN, Analysis
+from himach.digests.values import topology_digest
 from himach.io.remote.byte_file import local_path
 from himach.io.remote.url import absolute, is_url, masked
 from himach.output.jsonable import to_json
@@ -31,7 +32,6 @@ from himach.runner.assignments import class_of, written_stages
 from himach.runner.outcome.methods_text import words_of
 from himach.selection import chosen, frames_text
 from himach.user_code import SCRIPT_MODULE, file_of, is_installed, is_library, is_own
-from himach.value_digest import topology_digest
 
 if TYPE_CHECKING:
     from himach.opening.dataset import Opened

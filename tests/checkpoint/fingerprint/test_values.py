@@ -18,7 +18,7 @@ from scipy.spatial import cKDTree
 
 from himach import Analysis
 from himach.checkpoint.map_fingerprint import differences
-from himach.value_digest import ValueDigests, topology_digest
+from himach.digests.values import ValueDigests, topology_digest
 
 
 class Kept(Analysis):

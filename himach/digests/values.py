@@ -15,7 +15,6 @@ import enum
 import functools
 import hashlib
 import io
-import itertools
 import logging
 import os
 import pickle
@@ -24,27 +23,21 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from himach.digests.attributes import PlainMember, added, is_note, is_special, noted, own_attributes
+from himach.digests.code_text import code_names, code_text
+from himach.digests.file_text import file_text
+from himach.digests.texts import PLAIN, bytes_text, dtype_text, list_text, named_ufunc, refused
 from himach.errors import HimachError
-from himach.files import content_digest
 from himach.user_code import SCRIPT_MODULE, file_of, is_found, is_installed, is_library, is_own
 
-__all__ = [
-    "ANY",
-    "MADE",
-    "REFLECTION",
-    "UnstableError",
-    "ValueDigests",
-    "code_names",
-    "own_attributes",
-    "topology_digest",
-]
+__all__ = ["MADE", "UnstableError", "ValueDigests", "topology_digest"]
 
 #: What a class has beside what is written in it, and what looks like a method.
 MADE = frozenset({"__dict__", "__weakref__", "__annotate__", "__annotate_func__", "_abc_impl"})
@@ -54,33 +47,12 @@ _DERIVED = frozenset({"top", "_cache"})
 _INTERNED = frozenset({"nmidx", "name_lookup"})
 #: The classes of MDAnalysis that are groups of atoms, or single ones.
 _ATOMS = frozenset({"AtomGroup", "ResidueGroup", "SegmentGroup", "Atom", "Residue", "Segment"})
-#: Bytes of a file of which more than its time is read.
-LARGE = 1 << 30
-#: What every group has of its own.
-_OF_GROUP = frozenset(
-    {"_ix", "_u", "_cache", "_selections", "_selection_strings", "_base_group", "_lastupdate", "_derived_class"}
-    | {"convert_to"}  # which MDAnalysis leaves there when it is first asked for
-)
 #: What properties, methods and functions that were wrapped are made of.
 _WRAPPED = ("fget", "fset", "fdel", "__func__", "func", "__wrapped__", "py_func", "targetoptions")
 _WRAPPERS = (property, staticmethod, classmethod, functools.cached_property)
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
-#: How pickle takes objects apart whose class does not say how.
-_BY_DEFAULT = tuple((name, getattr(object, name)) for name in ("__reduce_ex__", "__reduce__", "__getstate__"))
 #: What counts as being there, and no more.
 _STREAMS = ("stdout", "stderr", "stdin", "__stdout__", "__stderr__", "__stdin__")
-#: Values whose repr() tells all of them.
-_PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None)})
-#: Numbers of numpy whose repr() tells type and value.
-_SCALARS = frozenset({np.int32, np.int64, np.float32, np.float64, np.bool_})
-#: What libraries change in place, so that it is more than a note for speed.
-_CONTAINERS = (list, dict, set, bytearray, np.ndarray)
-#: Stands for any name; names by which code gets at things whose names it makes up.
-ANY = "*"
-REFLECTION = re.compile(
-    r"globals|locals|eval|exec|vars|dir|__globals__|__dict__|getattr|attrgetter|methodcaller|__getattribute__|getmembers|modules"
-    r"|__import__|import_module|spec_from_file_location|run_path|format|format_map"
-)
 
 Handler = Callable[[Any], str | None]
 
@@ -143,7 +115,7 @@ class ValueDigests:
         self._home = home
         self._handlers: dict[type, Handler | None] = dict.fromkeys((int, float, bool, type(None)))
         self._handlers[str] = lambda text: f"'{text}"  # a new object, so that pickle does not know it again
-        self._handlers[bytes] = _bytes  # of which pickle writes whether two are one object, too
+        self._handlers[bytes] = bytes_text  # of which pickle writes whether two are one object, too
         self._importable: dict[str, bool] = {}
         self._open: dict[int, int] = {}
         self._things: dict[str, Any] = {}
@@ -193,20 +165,20 @@ class ValueDigests:
     def _handler(self, kind: type) -> Handler | None:
         """Return what makes the text of values of a type."""
         if kind in (list, tuple):
-            return _listed
+            return list_text
         if kind.__name__ == "_memoryviewslice":  # of Cython, somebody's own kind in each module
             return lambda view: self._parts("view", np.asarray(view))
         if kind is np.ndarray:
             return self._array
         if kind.__module__ == "itertools":  # some versions of Python pickle them, others do not
-            return _refused
+            return refused
         for types_, handler in (
             (type, self._class),
             (types.FunctionType, self._function),
             (types.ModuleType, self._module),
             (types.MethodType, lambda method: self._parts("method", method.__func__, method.__self__)),
             ((set, frozenset), self._set),
-            (np.dtype, lambda dtype: f"dtype {_dtype_text(dtype)}"),
+            (np.dtype, lambda dtype: f"dtype {dtype_text(dtype)}"),
             ((types.MemberDescriptorType, types.GetSetDescriptorType), lambda slot: f"slot {slot.__name__}"),
             ((*_LOCKS, Executor), lambda lock: f"lock {kind.__qualname__}"),
             (types.MappingProxyType, lambda proxy: self._parts("proxy", dict(proxy))),
@@ -214,10 +186,10 @@ class ValueDigests:
             (weakref.ref, lambda reference: self._parts("reference", reference())),
             (re.Match, lambda match: self._parts("match", match.re, match.string, match.regs)),
             (contextvars.ContextVar, lambda variable: self._parts("variable", variable.name, variable.get(None))),
-            (ctypes.CDLL, self._identity if self.here else _refused),
+            (ctypes.CDLL, self._identity if self.here else refused),
             (threading.local, lambda local: self._parts("local", kind, vars(local))),
-            (logging.Logger, lambda logger: self._parts("logger", logger.name, _added(logger, logging.root))),
-            (enum.Enum, lambda member: self._parts("member", kind, member.name, _added(member, _Plain.MEMBER))),
+            (logging.Logger, lambda logger: self._parts("logger", logger.name, added(logger, logging.root))),
+            (enum.Enum, lambda member: self._parts("member", kind, member.name, added(member, PlainMember.MEMBER))),
         ):
             if issubclass(kind, types_):
                 return handler
@@ -233,12 +205,12 @@ class ValueDigests:
         if "MDAnalysis.Universe" in names or _is_mdanalysis(kind):
             return self._atoms_handler(kind)
         wraps = hasattr(kind, "__call__") or hasattr(kind, "__get__")  # noqa: B004
-        if _is_special(kind) and self.owned(kind.__module__) and not is_library(kind.__module__):
+        if is_special(kind) and self.owned(kind.__module__) and not is_library(kind.__module__):
             return lambda value: (
                 self._wrapper(value) if wraps and hasattr(value, "__qualname__") else self._special(value)
             )
         if kind is np.ufunc:
-            return self._identity if self.here else _named_ufunc
+            return self._identity if self.here else named_ufunc
         return self._wrapper if wraps else None
 
     def _special(self, value: Any) -> str:
@@ -254,13 +226,13 @@ class ValueDigests:
                 value.__reduce_ex__(4)
             except Exception:  # whatever it raises that cannot be taken apart
                 return str, (self._identity(value),)
-        if not hasattr(value, "__dict__") or _is_special(kind):
+        if not hasattr(value, "__dict__") or is_special(kind):
             return NotImplemented
         drop = set(self._skipped(kind))
         if self.here or library:
             drop |= {name for name in vars(value) if isinstance(getattr(kind, name, None), functools.cached_property)}
         if library:
-            drop |= {name for name, each in vars(value).items() if _is_note(name, each)}
+            drop |= {name for name, each in vars(value).items() if is_note(name, each)}
         if drop.isdisjoint(vars(value)):
             return NotImplemented
         function, arguments, state, *more = value.__reduce_ex__(4)
@@ -279,7 +251,7 @@ class ValueDigests:
         return f"{name} {' '.join(hashlib.sha256(self._pickled(part)).hexdigest()[:40] for part in parts)}"
 
     def _set(self, values: Any) -> str:
-        if _PLAIN.issuperset(map(type, values)):
+        if PLAIN.issuperset(map(type, values)):
             members = [f"{type(value).__name__} {value!r}" for value in values]
         else:
             members = [self.digest(value) for value in values]
@@ -290,7 +262,7 @@ class ValueDigests:
         if array.dtype.hasobject:
             return None
         content = hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        return f"array {_dtype_text(array.dtype)} {array.shape} {content.hexdigest()}"
+        return f"array {dtype_text(array.dtype)} {array.shape} {content.hexdigest()}"
 
     # -- code ---------------------------------------------------------------------------------------------------------
 
@@ -371,7 +343,7 @@ class ValueDigests:
             home = sys.modules.get(function.__module__ or "")
             if home is None or not self.importable(home.__name__) or vars(home) is not function.__globals__:
                 self.functions[id(function)] = function
-            name = _code_text(code)
+            name = code_text(code)
         own = {name: value for name, value in vars(function).items() if name != "_clear_cache"}  # of singledispatch
         held = (function.__defaults__, function.__kwdefaults__, cells, own)
         return self._parts(f"function {name}", *held) if any(held) else f"function {name}"
@@ -394,11 +366,11 @@ class ValueDigests:
                 group._base_group,
                 group._selection_strings,
                 [vars(one) for one in group._selections],
-                _noted(group),
+                noted(group),
             )
         if names & _ATOMS:
             of_class = sorted(names & _ATOMS)
-            return lambda group: self._parts("atoms", of_class, np.asarray(group.ix), group.universe, _noted(group))
+            return lambda group: self._parts("atoms", of_class, np.asarray(group.ix), group.universe, noted(group))
         return self._universe if "Universe" in names else None
 
     def _universe(self, universe: Any) -> str:
@@ -410,7 +382,7 @@ class ValueDigests:
         trajectory = universe.trajectory
         seen = (len(trajectory), ts.frame, np.array(ts.positions), ts.dimensions, [*trajectory.transformations])
         files = [
-            _file_text(os.fspath(file))
+            file_text(os.fspath(file))
             for file in getattr(trajectory, "filenames", None) or [trajectory.filename]
             if file is not None
         ]
@@ -436,6 +408,14 @@ class _Unpickler(pickle.Unpickler):
         return text[1:] if text not in self.things else self.things[text]
 
 
+def _dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _is_mdanalysis(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "MDAnalysis"
+
+
 def topology_digest(topology: Any) -> str:
     """Return a digest (hex) of all that a topology of MDAnalysis says, guessed or not."""
     digests = ValueDigests()
@@ -452,129 +432,3 @@ def topology_digest(topology: Any) -> str:
             continue
         parts.append(f"{name} {digests.digest(value)}")
     return digests.digest(parts)
-
-
-def _file_text(file: str) -> str:
-    """Return the content of a file, of a large one when it was written last."""
-    try:
-        found = os.stat(file)
-    except OSError as error:
-        return type(error).__name__
-    return _content(file, found.st_size, found.st_mtime_ns)
-
-
-@functools.lru_cache(64)
-def _content(file: str, size: int, written: int) -> str:
-    return content_digest(file) if size <= LARGE else f"{size} {written}"
-
-
-def own_attributes(value: Any) -> dict[str, Any]:
-    """Return what an object has of its own, in slots too."""
-    slots = {
-        name: getattr(value, name)
-        for cls in type(value).__mro__
-        if vars(cls).get("__slots__")
-        for name, member in vars(cls).items()
-        if isinstance(member, types.MemberDescriptorType) and hasattr(value, name)
-    }
-    return {**slots, **getattr(value, "__dict__", {})}
-
-
-def _noted(group: Any) -> dict[str, Any]:
-    """Return what somebody put on a group of atoms."""
-    return {name: value for name, value in vars(group).items() if name not in _OF_GROUP}
-
-
-class _Plain(enum.Enum):
-    """What every member of an enumeration has."""
-
-    MEMBER = 0
-
-
-def _added(value: Any, usual: Any) -> dict[str, Any]:
-    """Return the attributes of an object that another one of its kind does not have."""
-    return {name: each for name, each in vars(value).items() if name not in vars(usual) and name != "manager"}
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from _codes(const)
-
-
-@functools.lru_cache(4096)
-def code_names(code: types.CodeType) -> frozenset[str]:
-    """Return the names in code, and in code within it; with ANY, where it makes names up."""
-    names: frozenset[str] = frozenset().union(*(part.co_names for part in _codes(code)))
-    return names | {ANY} if any(map(REFLECTION.fullmatch, names)) else names
-
-
-def _code_text(code: types.CodeType) -> str:
-    """Return what code does, without its docstring, file and lines; it holds for one version of Python."""
-    consts = list(code.co_consts)
-    if code.co_flags & 0x2 and consts and isinstance(consts[0], str):  # of a function
-        consts[0] = None
-    counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & 0xFF)
-    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-    return repr((code.co_name, counts, names, code.co_code, code.co_exceptiontable, list(map(_constant, consts))))
-
-
-def _constant(value: Any) -> str:
-    if isinstance(value, types.CodeType):
-        return _code_text(value)
-    if isinstance(value, frozenset):  # whose order is another in every process
-        return f"frozenset {sorted(map(_constant, value))}"
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_constant, value))})"
-    return f"{type(value).__name__} {value!r}"
-
-
-def _dunder(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
-
-
-def _is_note(name: str, value: Any) -> bool:
-    """Tell whether an attribute of a library's object is what that remembers for speed."""
-    return name.startswith("_") and (not isinstance(value, _CONTAINERS) or "cache" in name or "memo" in name)
-
-
-def _is_special(kind: type) -> bool:
-    """Tell whether a class says itself how pickle takes its objects apart."""
-    return any(getattr(kind, name) is not each for name, each in _BY_DEFAULT)
-
-
-def _named_ufunc(function: Any) -> str:
-    name: str = function.__name__
-    if any(getattr(sys.modules.get(home), name, None) is function for home in ("numpy", "scipy.special")):
-        return f"ufunc {name}"
-    raise TypeError("cannot tell what a universal function does")  # as that of frompyfunc: nobody can look into it
-
-
-def _refused(value: Any) -> str:
-    raise TypeError(f"cannot pickle {type(value).__qualname__!r} object")
-
-
-def _is_mdanalysis(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == "MDAnalysis"
-
-
-def _dtype_text(dtype: np.dtype[Any]) -> str:
-    return str(dtype.descr if dtype.names else dtype.str)
-
-
-def _bytes(value: bytes) -> str:
-    return f"bytes {value.hex() if len(value) < 32 else hashlib.sha256(value).hexdigest()}"
-
-
-def _listed(values: Any) -> str | None:
-    """Return the text of a long list of plain values or of tuples of some, which is a matter of repr() alone."""
-    if len(values) < 100:
-        return None
-    kinds = set(map(type, values))
-    if tuple in kinds:  # as of bonds
-        inner = itertools.chain.from_iterable(each for each in values if type(each) is tuple)
-        kinds = kinds - {tuple} | set(map(type, inner))
-    if not (_PLAIN | _SCALARS).issuperset(kinds):
-        return None
-    return f"{type(values).__name__} {hashlib.sha256(repr(values).encode('utf-8', 'surrogatepass')).hexdigest()}"
