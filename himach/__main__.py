@@ -9,7 +9,6 @@ def main() -> None:
     interrupt = signal.getsignal(signal.SIGINT)
     if interrupt is signal.default_int_handler:  # else it is ignored, as of what a shell runs in the background
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # but while a run maps, which it asks to keep what it has
     if (ranks := _ranks(sys.argv[1:])) > 1:
         from himach.launch.rank_pool import start_ahead
 

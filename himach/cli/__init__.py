@@ -60,6 +60,7 @@ def main(interrupt: Any = None) -> NoReturn:
         himach.main(prog_name="himach")  # click answers the shell and exits
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__, all_threads=False)  # of ranks of ours, who starts them tells
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # but while a run maps, which it asks to keep what it has
     if under_launcher():
         # Within an MPI call Python's handlers wait for its end, which may never come: let signals end a rank at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)

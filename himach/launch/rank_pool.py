@@ -280,5 +280,7 @@ def spawn(command: Sequence[str], ranks: int, work: bytes, keeps: bool = False, 
 def start_ahead(ranks: int) -> None:
     """Start ranks for the `spawn` that will ask for so many; they end with this process, if none does."""
     if not under_launcher() and ranks <= len(os.sched_getaffinity(0)):
+        before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # from the first, as the command will have it
         _ahead[ranks] = pool = RankPool(RANK, ranks, forks=True)
+        signal.signal(signal.SIGUSR1, before)
         atexit.register(pool.cancel)
