@@ -8,6 +8,7 @@ ranks are started by mpiexec for each piece.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from himach.errors import RankError
+from himach.errors import HimachError, RankError
 from himach.launch.parent_channel import RankChannel, umask_of
 from himach.launch.spawn import (
     ENDING,
@@ -281,6 +282,7 @@ def start_ahead(ranks: int) -> None:
     """Start ranks for the `spawn` that will ask for so many; they end with this process, if none does."""
     if not under_launcher() and ranks <= len(os.sched_getaffinity(0)):
         before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # from the first, as the command will have it
-        _ahead[ranks] = pool = RankPool(RANK, ranks, forks=True)
+        with contextlib.suppress(HimachError, OSError):  # which is told when they are needed
+            _ahead[ranks] = pool = RankPool(RANK, ranks, forks=True)
+            atexit.register(pool.cancel)
         signal.signal(signal.SIGUSR1, before)
-        atexit.register(pool.cancel)

@@ -152,6 +152,15 @@ def test_ranks_that_began_ahead_do_not_serve_in_another_environment():
     assert json.loads(done.stdout.splitlines()[-1]) == [True], done.stderr
 
 
+def test_ranks_that_cannot_begin_ahead_are_told_of_once():
+    none = "from himach.errors import RankError\nfrom himach.launch import spawn\n"
+    none += "def refuse(): raise RankError('there is no mpiexec')\nspawn._mpiexec = refuse\n"
+    words = [sys.executable, "-c", none + AHEAD, "run", "rmsd", *DATA, "--stop", "4", "--cache", "off", "-n", "2"]
+    environ = {**clean_environment(), "HIMACH_LAUNCHER": "mpiexec"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100, env=environ)
+    assert (done.returncode, done.stderr) == (1, "himach: error: there is no mpiexec\n")
+
+
 def test_ranks_that_are_forked_import_nothing_more_of_himach(tmp_path):
     """What a run imports is imported ahead, once for all runs over `himach.Ranks`."""
     ahead = "import himach.launch.rank_main, himach.parallel.mpi, himach.launch.helper, himach.launch.launcher\n"
