@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -64,11 +65,19 @@ class LateCommandGroup(CommandGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command."""
-        if cmd_name in self._modules and cmd_name not in self.commands:  # click takes a function's options off it
-            module, _, name = self._modules[cmd_name].partition(":")
-            found = getattr(import_module(module), name or cmd_name)
-            if not isinstance(found, click.Command):
-                text = inspect.cleandoc(found.__doc__ or "").partition("\n\nParameters\n")[0]
-                found = click.command(cmd_name, cls=Command, help=text)(found)
-            self.commands[cmd_name] = found
-        return self.commands.get(cmd_name)
+        if cmd_name not in self._modules:
+            return None
+        module, _, name = self._modules[cmd_name].partition(":")
+        found = getattr(import_module(module), name or cmd_name)
+        return found if isinstance(found, click.Command) else _command(cmd_name, found)
+
+
+def _command(name: str, function: Callable[..., Any]) -> click.Command:
+    """Return the command that a function is; the function keeps its options, which click would take off it."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        return function(*arguments, **options)
+
+    text = inspect.cleandoc(function.__doc__ or "").partition("\n\nParameters\n")[0]
+    return click.command(name, cls=Command, help=text, params=[])(call)
