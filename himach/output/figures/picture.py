@@ -39,6 +39,8 @@ def canvas(size: tuple[float, float] | None = None) -> Any:
             kind = words.get("format") or os.path.splitext(str(fname))[1][1:]
             if unsaid := {**UNSAID.get(kind, {}), **(metadata or {})}:
                 words["metadata"] = unsaid
+            if kind == "png":
+                words["pil_kwargs"] = {"compress_level": PACKED, **(words.get("pil_kwargs") or {})}
             with drawn_in_style():
                 super().savefig(fname, **words)
 
