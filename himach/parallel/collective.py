@@ -26,6 +26,7 @@ _Words = tuple[int, tuple[int, HimachError, str] | None]
 STOP_TAG = 7002  # tag of the message by which a rank that failed asks another to stop
 FAILURE_SECONDS = 5.0  # seconds that a rank that failed waits for the others, which may be in a long map()
 LOOK_EVERY = 0.1  # seconds between two looks for that message
+HEARD_SECONDS = 0.001  # between looks whether rank 0 says something, at most: it may say much
 
 
 def is_everywhere(error: BaseException) -> bool:
@@ -61,6 +62,13 @@ def from_first_rank(world: World, function: Callable[[], T]) -> T:
     finally:
         shared.close()
     return value
+
+
+def heard_from_first(comm: Communicator, value: Any = None) -> Any:
+    """Return the value of rank 0, for which the others wait without taking the processor from it."""
+    if comm.size > 1:
+        _await(comm.Ibarrier(), None, longest=HEARD_SECONDS)
+    return comm.bcast(value)
 
 
 def on_every_rank(comm: Communicator, function: Callable[[], T]) -> T:
@@ -206,13 +214,14 @@ def _await(
     meanwhile: Callable[[], object] = _nothing,
     pause: float = 1e-5,
     patience: float | None = None,
+    longest: float = 0.01,
 ) -> None:
     """Wait as `_meet` does for what all ranks have begun; `pause` is that between the first two looks."""
     deadline = time.monotonic() + (FAILURE_SECONDS if patience is None else patience)
     while not arrival.Test():
         meanwhile()
         time.sleep(pause)
-        pause = min(1.1 * pause, 0.01)  # short beside what was waited for so far
+        pause = min(1.1 * pause, longest)  # short beside what was waited for so far
         if error is not None and time.monotonic() > deadline:
             raise error
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from himach.output.cells import EDGE_CELLS
 from himach.output.figures.envelope import BINS
-from himach.parallel.collective import on_first_rank
+from himach.parallel.collective import heard_from_first, on_first_rank
 from himach.parallel.communicator import World
 from himach.rows.shared_file import write_array, write_table
 from himach.rows.spread import Counts, Spread, Summary
@@ -32,10 +32,8 @@ class Team:
 
     def lead(self, function: Callable[[], T]) -> T:
         """Call `function` on the first rank, which may `ask`; raise its error on all ranks (collective)."""
-        if not self._spreads:
-            return on_first_rank(self._comm, function)
         if self._comm.rank:
-            while (asked := self._comm.bcast(None)) is not None:
+            while (asked := heard_from_first(self._comm)) is not None:
                 number, method, arguments = asked
                 self._do(number, method, arguments)
             return on_first_rank(self._comm, function)
@@ -47,13 +45,13 @@ class Team:
             return function()
         finally:
             self._led = False
-            self._comm.bcast(None)
+            heard_from_first(self._comm)
 
     def ask(self, number: int, method: str, *arguments: Any) -> Any:
         """Have all ranks call a method of a table's `Spread`; return what it returns here."""
         if not self._led:
             raise AssertionError("ranks do other things")
-        self._comm.bcast((number, method, arguments))
+        heard_from_first(self._comm, (number, method, arguments))
         return self._do(number, method, arguments)
 
     def _do(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:

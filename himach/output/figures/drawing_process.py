@@ -71,6 +71,8 @@ def draw_when_asked(wait: Callable[[], bytes], formats: Sequence[str] = ("png",)
     artist = import_module("matplotlib.artist")
     vars(artist)["kwdoc"] = lambda artist: ""  # what Matplotlib's methods say of themselves: a quarter of its import
     canvas().subplots()
+    import_module("himach.examples.drawing")  # what plots of built-ins call
+    import_module("PIL.Image").preinit()  # what makes a PNG
     for kind in {*formats} - {"png"}:
         import_module(f"matplotlib.backends.backend_{kind}")
     sys.path[:], formats, packed = pickle.loads(wait())
