@@ -7,7 +7,6 @@ failed, 2 wrong usage, 75 its time is over, 130 interrupted, 143 terminated.
 from __future__ import annotations
 
 import faulthandler
-import gc
 import os
 import signal
 import sys
@@ -72,7 +71,6 @@ def main(interrupt: Any = None) -> NoReturn:
     except (KeyboardInterrupt, Terminated) as error:  # while another one was told, or behind the last word
         _end_by_signals()
         code = 143 if isinstance(error, Terminated) else 130
-    gc.freeze()  # what is there goes with the process: nobody need look for garbage in it
     sys.exit(code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -157,6 +158,9 @@ def run(
     elif live:
         raise click.UsageError("--every, --idle and their kin go with --follow, or with --trajectory imd://HOST:PORT")
     else:
-        summary = on_ranks(command, started_ranks(ranks, oversubscribe), keeps=command.keeps)
+        started = started_ranks(ranks, oversubscribe)
+        summary = on_ranks(command, started, keeps=command.keeps)
+        if started:  # nothing of the user's has run here, so that nobody need look for what is to be closed
+            gc.freeze()
     if summary is not None:
         print(summary, file=sys.stderr)
