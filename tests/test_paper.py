@@ -13,7 +13,10 @@ from support import needs
 ROOT = Path(__file__).parents[1]
 _, HEAD, BODY = (ROOT / "paper" / "paper.md").read_text(encoding="utf-8").split("---\n", 2)
 BIBLIOGRAPHY = (ROOT / "paper" / "paper.bib").read_text(encoding="utf-8")
-BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+#: The page, and the table that is included in it.
+BENCHMARKS = "".join(
+    (ROOT / page).read_text(encoding="utf-8") for page in ("docs/benchmarks.md", "benchmarks/results/peers.md")
+)
 #: What JOSS requires, in its order.
 SECTIONS = [
     "Summary",
