@@ -33,7 +33,8 @@ def is_installed(file: str) -> bool:
     if not file:
         return False
     folder, name = os.path.split(file)
-    path = os.path.realpath(file) if os.path.islink(file) else os.path.join(_real(folder), name)
+    plain = os.path.isabs(file) and not os.path.islink(file)  # then its folder is all that need be looked up, once
+    path = os.path.join(_real(folder), name) if plain else os.path.realpath(file)
     return bool(re.search(r"/(site|dist)-packages/", path)) or path.startswith(_folders())
 
 

@@ -124,8 +124,10 @@ class _Stored:
         np.bitwise_or.at(alien, self._alien // 64, np.uint64(1) << self._alien % 64)
 
     def holds(self, numbers: Numbers, native: bool = False) -> npt.NDArray[np.bool_]:
-        """Nobody asks: the frames of a benchmark are a range."""
-        raise NotImplementedError
+        """Return which frames are held, or held natively, bool (n,)."""
+        there = (numbers >= self._part.start) & (numbers < self._part.stop) & ~np.isin(numbers, self._lost)
+        there[there] = self._dataset.holds((numbers[there] - self._part.start) % self._period, native)
+        return there if native else there | np.isin(numbers, self._alien)
 
 
 def _cached(world: World, frames: int, cache: str, place: Path) -> _Stored:

@@ -41,7 +41,6 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-LEVEL = 0.95  # of most limits that are asked for: what is found of stays serves them, too
 #: Parts of the time by which it is told how correlated presence is, at most.
 MOST_PARTS = 4096
 
@@ -186,7 +185,7 @@ def lasting(
     times, part, mean = np.zeros(1), np.ones(1), math.nan
     stays = _Stays(lasted, ended) if lasted.any() else None
     if stays is not None:
-        found = stays(LEVEL)
+        found = stays()
         times, part, mean = found.times, found.survival, found.mean.value
     curve = himach.Column(part, estimate=partial(_limits_of_curve, stays))
     mean_column = himach.Column(np.array([mean]), "ps", estimate=partial(_limits_of_mean, stays))
@@ -307,7 +306,7 @@ class _Stays:
         self._stays = lasted, ended
         self._found: dict[float, uncertainty.Stays] = {}
 
-    def __call__(self, level: float) -> uncertainty.Stays:
+    def __call__(self, level: float = 0.95) -> uncertainty.Stays:
         if level not in self._found:
             self._found[level] = uncertainty.stays(*self._stays, level)
         return self._found[level]

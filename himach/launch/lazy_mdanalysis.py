@@ -10,7 +10,8 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from importlib.abc import Loader
 
-__all__ = ["import_mdanalysis"]
+__all__ = ["import_mdanalysis", "uncollected"]
 
 #: Modules that wait while MDAnalysis is imported. Of some one thing is needed at once, which another module has.
 LATER: dict[str, dict[str, str]] = {
@@ -35,7 +36,7 @@ LATER: dict[str, dict[str, str]] = {
     "scipy.special": dict.fromkeys(("gammaincinv", "ndtri", "stdtr", "stdtrit"), "scipy.special._ufuncs"),
     "sqlite3": {},
 }
-#: What modules that another one has need of a package that waits.
+#: Modules of a package that waits, which those others import, and which import nothing of it.
 APART = {
     f"scipy.special.{name}" for name in ("_ellip_harm_2", "_gufuncs", "_sf_error", "_special_ufuncs", "_ufuncs_cxx")
 }
@@ -52,14 +53,23 @@ def import_mdanalysis() -> None:
         return
     sys.meta_path.insert(0, _Finder())
     _Finder.waits = True
-    collects = gc.isenabled()
-    gc.disable()  # what is imported is no garbage, and much to look through
     try:
-        import_module("MDAnalysis")
-        import_module("numpy.f2py")
-        import_module("scipy.special")
+        with uncollected():
+            import_module("MDAnalysis")
+            import_module("numpy.f2py")
+            import_module("scipy.special")
     finally:
         _Finder.waits = False
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Have Python look for no garbage while modules are imported: they are none, and much to look through."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
         if collects:
             gc.enable()
 

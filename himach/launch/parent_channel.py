@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import select
 import signal
@@ -140,8 +141,6 @@ class RankChannel:
         self._lines = {}
 
     def _said(self) -> list[dict[str, str]]:
-        import json
-
         lines = _content(self._words).split(b"\n")[:-1]  # a line that a rank was killed in has no end
         return [json.loads(line) for line in lines]
 
@@ -313,8 +312,6 @@ class ParentChannel:
     def _say(self, kind: str, text: str) -> None:
         words = os.open(self._path(self._words), os.O_WRONLY | os.O_APPEND)
         try:
-            import json
-
             os.write(words, json.dumps({"kind": kind, "text": text}).encode() + b"\n")
         finally:
             os.close(words)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 from importlib import import_module
 
-from himach.launch.lazy_mdanalysis import import_mdanalysis
+from himach.launch.lazy_mdanalysis import import_mdanalysis, uncollected
 
 __all__ = ["preload"]
 
@@ -44,10 +43,7 @@ AHEAD = (
 
 def preload() -> None:
     """Import it."""
-    gc.disable()  # what is imported is no garbage, and much to look through
-    try:
+    with uncollected():
         import_mdanalysis()
         for name in AHEAD:
             import_module(name)
-    finally:
-        gc.enable()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -213,8 +214,6 @@ class JobPool(RankPool):
     """
 
     def __init__(self, options: Sequence[str]) -> None:
-        import json
-
         super().__init__([*SUBMITTER, *options], 1, environ=common_environment())
         try:
             submitted = json.loads(super().do(b""))
@@ -231,8 +230,6 @@ class JobPool(RankPool):
 
     def do(self, work: bytes, keeps: bool = False, last: bool = False) -> bytes:
         """Have all ranks do this work, once the job has begun: see `RankPool.do`."""
-        import json
-
         changes = _changes(self.environ, common_environment())
         head = {"environ": changes, "cwd": os.getcwd(), "umask": umask_of(os.getpid()), "keeps": keeps}
         return super().do(json.dumps(head).encode() + b"\n" + work, keeps, last)

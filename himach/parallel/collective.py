@@ -216,7 +216,7 @@ def _await(
     patience: float | None = None,
     longest: float = 0.01,
 ) -> None:
-    """Wait as `_meet` does for what all ranks have begun; `pause` is that between the first two looks."""
+    """Wait as `_meet` does for what all ranks have begun; `pause` is that between the first two looks, then longer."""
     deadline = time.monotonic() + (FAILURE_SECONDS if patience is None else patience)
     while not arrival.Test():
         meanwhile()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -101,6 +102,30 @@ def test_nothing_is_left_of_a_run_that_is_killed_while_it_starts(script, monkeyp
         assert process.returncode == 1
         assert "a rank was killed by signal 9 (SIGKILL), and the other ranks of 2 were ended" in said
     assert wait_until(lambda: not processes_with(mark), 5)
+
+
+def children(process: int) -> list[int]:
+    try:
+        return list(map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()))
+    except OSError:
+        return []
+
+
+def test_sigusr1_leaves_ranks_alone_from_their_first_moment(script):
+    """A batch system sends it to all processes of a job, whatever they are about."""
+    process = start_himach("run", script, *DATA, "-n", "2", "--cache", "off")
+    met: dict[int, set[int]] = {}  # of each launcher what it started: were one to end, another would take its place
+    while process.poll() is None:
+        for launcher in children(process.pid):
+            ranks = children(launcher)
+            met.setdefault(launcher, set()).update(ranks)
+            for one in (launcher, *ranks):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one, signal.SIGUSR1)
+    said = process.communicate()[1]
+    assert (process.returncode, "error" in said) == (0, False), said
+    (ranks,) = met.values()
+    assert len(ranks) >= 2  # and what a package asks of the machine while it is imported
 
 
 AHEAD = """

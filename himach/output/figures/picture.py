@@ -15,7 +15,7 @@ from himach.output.figures.style import drawn_in_style
 __all__ = ["canvas", "encoded", "png", "width_on_screen"]
 
 ON_SCREEN = 150  # pixels an inch
-PACKED = 3  # of a PNG, by which it is a twelfth larger than by zlib's usual 6, and written in half the time
+PNG_LEVEL = 3  # of zlib: files are a twelfth larger than by its usual 6, and written in half the time
 
 #: What Matplotlib would write of itself and of the time.
 UNSAID: dict[str, dict[str, None]] = {
@@ -40,7 +40,7 @@ def canvas(size: tuple[float, float] | None = None) -> Any:
             if unsaid := {**UNSAID.get(kind, {}), **(metadata or {})}:
                 words["metadata"] = unsaid
             if kind == "png":
-                words["pil_kwargs"] = {"compress_level": PACKED, **(words.get("pil_kwargs") or {})}
+                words["pil_kwargs"] = {"compress_level": PNG_LEVEL, **(words.get("pil_kwargs") or {})}
             with drawn_in_style():
                 super().savefig(fname, **words)
 
@@ -80,7 +80,7 @@ def _encoded(picture: Any, kind: str) -> bytes:
     buffer = io.BytesIO()
     if kind == "png" and hasattr(picture.canvas, "print_png"):
         # savefig() draws twice, to lay out again.
-        picture.canvas.print_png(buffer, metadata=UNSAID[kind], pil_kwargs={"compress_level": PACKED})
+        picture.canvas.print_png(buffer, metadata=UNSAID[kind], pil_kwargs={"compress_level": PNG_LEVEL})
     else:
         picture.savefig(buffer, format=kind)
     return buffer.getvalue()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from runner.ensemble.simulations import FRAMES, MEMBERS, NAMES, members_in, record_in
 from support.commands import himach, same_files
@@ -105,26 +107,41 @@ def test_a_map_that_keeps_something_is_found_behind_members_that_fail(folder):
 
 def test_a_member_of_all_ranks_that_fails_while_one_is_busy(folder, tmp_path):
     """The rank that failed waits for the other, however long its frame takes; members that follow are run."""
+    failed, released = tmp_path / "failed", tmp_path / "released"
+    os.mkfifo(released)
     (tmp_path / "busy.py").write_text(
-        "import os, time, himach\n"
+        "import himach\n"
         "class Busy(himach.Analysis):\n"
         "    def map(self, frame):\n"
         "        if self.member == 'm3' and not frame.number:\n"
-        f"            while not os.path.exists({str(tmp_path / 'failed')!r}): time.sleep(0.01)\n"
-        "            time.sleep(0.5)\n"  # far beyond the patience that is set below
+        f"            open({str(released)!r}).close()\n"  # until the other rank opens it, too
         "        if self.member == 'm3' and frame.number > 25:\n"
-        f"            open({str(tmp_path / 'failed')!r}, 'w').close()\n"
+        f"            open({str(failed)!r}, 'w').close()\n"
         "            raise ValueError('no')\n"
         "        yield himach.Row(number=frame.number)\n"
     )
     (tmp_path / "ranks_busy.py").write_text(f"""
+import os
+import time
+from types import SimpleNamespace
+
 import himach
 from himach.parallel import collective
 from himach.runner.ensemble import distribution
 
+looks = []
+
+def monotonic():
+    # To the rank that has failed each look at the clock is a second of waiting; after a hundred the other goes on.
+    if os.path.exists({str(failed)!r}):
+        looks.append(1)
+        if len(looks) == 100:
+            open({str(released)!r}, "w").close()
+    return time.monotonic() + len(looks)
+
 def test_busy(monkeypatch):
     monkeypatch.setattr(distribution, "WORTH", 0)
-    monkeypatch.setattr(collective, "FAILURE_SECONDS", 0.05)
+    monkeypatch.setattr(collective, "time", SimpleNamespace(sleep=time.sleep, monotonic=monotonic))
     folder = {str(folder)!r}
     result = himach.run({str(tmp_path / "busy.py")!r}, ensemble=folder + "/ensemble.csv", cache="off")
     assert len(result.record["errors"]) == 1 and "member m3 failed" in result.record["errors"][0]
