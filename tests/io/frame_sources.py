@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from MDAnalysis.lib.formats.libmdaxdr import XTCFile
 
+from himach.errors import UsageError
 from himach.frame import FIELDS, POSITIONS, VELOCITIES
 from himach.io.frame_source import ReadOptions
 
@@ -35,6 +37,17 @@ def fill(dataset, numbers=range(N_FRAMES)):
     with dataset:
         for number in numbers:
             dataset.write(*make_frame(number), native=number in NATIVES)
+
+
+def write_files(folder):
+    """Write the frames to two files, as exact as XTC is, and return their paths."""
+    paths = [folder / "a.xtc", folder / "b.xtc"]
+    for at, path in enumerate(paths):
+        with XTCFile(str(path), "w") as file:
+            for number in range(10 * at, 10 * at + 10):
+                box = np.diag(BOX[:3] / np.float32(10))
+                file.write(make_positions(number) / np.float32(10), box, number, number / 2, 1000)
+    return paths
 
 
 class FrameSourceTests:
@@ -118,6 +131,15 @@ class FrameSourceTests:
 
     def test_a_frame_that_is_not_there(self, source):
         self.check_absent(source)
+
+
+class OriginTests(FrameSourceTests):
+    """An origin says which frame is not there."""
+
+    def check_absent(self, source):
+        for number in (N_FRAMES, -1):
+            with pytest.raises(UsageError, match=f"there is no frame {number};"):
+                list(source.read([3, number]))
 
 
 class CachedFramesTests(FrameSourceTests):

@@ -7,7 +7,6 @@ import pytest
 from support import needs
 
 import himach
-from himach.errors import UsageError
 from himach.io.dataset.source import Source
 from himach.io.push.held_slices import find_slices
 from himach.io.store.store import Store
@@ -15,16 +14,28 @@ from himach.io.trajectory.join import FilePart
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.opening.memory_frames import MemoryFrames
 
-from .frame_sources import BOX, N_ATOMS, N_FRAMES, CachedFramesTests, FrameSourceTests, fill, make_positions
+from .frame_sources import (
+    BOX,
+    N_ATOMS,
+    N_FRAMES,
+    CachedFramesTests,
+    FrameSourceTests,
+    OriginTests,
+    fill,
+    make_positions,
+    write_files,
+)
 from .trajectory.h5md.trees import BASE, write
 
 
 class TestStore(CachedFramesTests):
-    @pytest.fixture
-    def source(self, tmp_path):
-        fill(Store(tmp_path).dataset("/sim1", b"g1"))
+    @pytest.fixture(params=[{}, {"segment_bytes": 500_000}], ids=["few segments", "many segments"])
+    def source(self, request, tmp_path):
+        for first in range(3):  # writers whose frames lie between one another
+            fill(Store(tmp_path).dataset("/sim1", b"g1", **request.param), range(first, N_FRAMES, 3))
         dataset = Store(tmp_path).dataset("/sim1", b"g1", create=False)
         dataset.attach("note", b"n" * 300_000)
+        assert (len(dataset.segments()) > 6) == bool(request.param)
         return dataset
 
 
@@ -41,26 +52,10 @@ class TestSlices(FrameSourceTests):
         return dataset
 
 
-class OriginTests(FrameSourceTests):
-    def check_absent(self, source):
-        for number in (N_FRAMES, -1):
-            with pytest.raises(UsageError, match=f"there is no frame {number};"):
-                list(source.read([3, number]))
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Frames in two files, as exact as XTC is."""
-    from MDAnalysis.lib.formats.libmdaxdr import XTCFile
-
-    folder = tmp_path_factory.mktemp("files")
-    paths = [folder / "a.xtc", folder / "b.xtc"]
-    for at, path in enumerate(paths):
-        with XTCFile(str(path), "w") as file:
-            for number in range(10 * at, 10 * at + 10):
-                box = np.diag(BOX[:3] / np.float32(10))
-                file.write(make_positions(number) / np.float32(10), box, number, number / 2, 1000)
-    return open_origin(paths)
+    return open_origin(write_files(tmp_path_factory.mktemp("files")))
 
 
 class TestFiles(OriginTests):

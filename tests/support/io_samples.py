@@ -8,7 +8,6 @@ import numpy as np
 from MDAnalysis.lib.formats.libmdaxdr import TRRFile, XTCFile
 from MDAnalysisTests import datafiles as data
 
-from himach.frame import RawFrame
 from himach.io.trajectory.index.walk import read_index
 
 #: name -> topology, trajectory: formats with an index, of fixed frame size, of text, of one frame, with and without box
@@ -53,16 +52,6 @@ def make(path: Path, times: list[float], n_atoms: int = N_ATOMS, velocities: boo
                 xyz = positions(time, n_atoms)
                 file.write(xyz, -xyz if velocities else None, None, box, i, time, 0.0, n_atoms)
     return path
-
-
-def same_frame(one: RawFrame, other: RawFrame) -> None:
-    """Both frames are the same, bit for bit, but for forces."""
-    assert one.time == other.time
-    for name in ("positions", "box", "velocities"):
-        mine, theirs = getattr(one, name), getattr(other, name)
-        assert (mine is None) == (theirs is None), name
-        if mine is not None:
-            assert mine.tobytes() == theirs.tobytes(), name
 
 
 def offsets_of(path: str | os.PathLike[str], kind: str) -> list[int]:

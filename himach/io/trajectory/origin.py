@@ -157,6 +157,8 @@ class Origin(FrameSource):
         last: _Stamp | None = None
         needed = options.first_atoms
         numbers = [int(number) for number in numbers]
+        if wrong := [number for number in numbers if not 0 <= number < self.n_frames]:
+            raise UsageError(f"there is no frame {wrong[0]}; {self.paths[0]} has {self.n_frames} frames, from 0")
         ahead = self._ahead_of(numbers)
         waits = is_url(self.paths[0])  # the first frame tells what is needed of all, and what is asked for is brought
         for place, number in enumerate(numbers):
@@ -233,7 +235,7 @@ class Origin(FrameSource):
 
     def _expect(self, numbers: Sequence[int]) -> None:
         if len(self._parts) == 1:
-            self._parts[0].file.expect([number for number in numbers if 0 <= number < self.n_frames])
+            self._parts[0].file.expect(list(numbers))
             return
         wanted = np.asarray(numbers, dtype=np.int64)
         of_part = np.searchsorted(self._starts, wanted, side="right") - 1
@@ -242,8 +244,6 @@ class Origin(FrameSource):
                 self._parts[index].file.expect((wanted[of_part == index] - self._starts[index]).tolist())
 
     def _read(self, number: int, needed: int | None = None) -> RawFrame:
-        if not 0 <= number < self.n_frames:
-            raise UsageError(f"there is no frame {number}; {self.paths[0]} has {self.n_frames} frames, from 0")
         index = int(np.searchsorted(self._starts, number, side="right")) - 1 if len(self._parts) > 1 else 0
         part = self._parts[index]
         if part is not self._open_part:

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import os
-import pickle
 
 import MDAnalysis as mda
-import numpy as np
 import pytest
 from MDAnalysisTests import datafiles as data
-from support.io_samples import FORMATS, copied, make, same_frame
+from support.io_samples import FORMATS, copied, make
 
 from himach.errors import UsageError
 from himach.io.dataset.split import split
 from himach.io.trajectory.origin import open_origin
 from himach.io.universe.topology import load_topology
 
+from ..trajectory.foreign import minimal_topology, read_frames
+
 
 @pytest.mark.parametrize("frames_per_file", [1, 4, 100])
-@pytest.mark.parametrize("name", ["XTC", "TRR"])
-def test_frames_are_those_of_the_original(name, frames_per_file, tmp_path):
-    topology, trajectory = copied(name, tmp_path)
-    n_frames = split([trajectory], tmp_path / "frames", topology, frames_per_file=frames_per_file)
-    original = open_origin([trajectory], topology)
-    again = pickle.loads(pickle.dumps(open_origin([tmp_path / "frames"])))
+@pytest.mark.parametrize("suffix", ["xtc", "trr"])
+def test_frames_are_those_of_the_original(suffix, frames_per_file, tmp_path):
+    trajectory = make(tmp_path / f"a.{suffix}", [0.5 * number for number in range(10)], velocities=True)
+    n_frames = split([trajectory], tmp_path / "frames", minimal_topology(tmp_path, 40), frames_per_file=frames_per_file)
+    original, again = open_origin([trajectory]), open_origin([tmp_path / "frames"])
     assert again.n_frames == original.n_frames == n_frames
-    assert again.has_velocities == original.has_velocities
-    for one, other in zip(original.read(range(original.n_frames)), again.read(range(original.n_frames)), strict=True):
-        same_frame(one, other)
-    np.testing.assert_array_equal(again.times(range(again.n_frames)), original.times(range(again.n_frames)))
-    assert load_topology(None, again).n_atoms == original.n_atoms
+    assert again.has_velocities == original.has_velocities == (suffix == "trr")
+    assert read_frames(again) == read_frames(original)
+    assert load_topology(None, again).n_atoms == 40
     assert not [entry for entry in os.listdir(tmp_path / "frames") if "new" in entry or "partial" in entry]
 
 

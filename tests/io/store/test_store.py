@@ -391,24 +391,6 @@ def test_a_read_only_store_is_not_written(place):
         read_only.write(**made_up(2, 3, 1, False))
 
 
-def test_frames_of_several_segments_come_in_the_order_asked_for(place):
-    writers = [Store(place).dataset("/s", segment_bytes=30000) for _ in range(3)]
-    for number in range(90):
-        writers[number // 5 % 3].write(**made_up(number, 200, 3, True))
-        if number % 7 == 0:
-            writers[number // 5 % 3].flush()
-    for writer in writers:
-        writer.close()
-    dataset = Store(place).dataset("/s")
-    assert len(dataset.segments()) > 6
-    for step in (1, -1, 7):
-        numbers = np.arange(90)[::step]
-        for number, frame in zip(
-            numbers.tolist(), dataset.read(numbers, ReadOptions(request_bytes=50000)), strict=True
-        ):
-            assert_is(frame, made_up(number, 200, 3, True))
-
-
 def test_checksums_can_be_turned_off(place):
     with Store(place).dataset("/s") as dataset:
         dataset.write(**made_up(1, 100, 1, False))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+import pickle
 import warnings
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from MDAnalysisTests import datafiles
 
 import himach
 from himach.frame import RawFrame
+from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.reader_file import construct
 
 MOST = 12  # frames of each that a run reads
@@ -58,21 +61,35 @@ class Foreign:
         reader_class = get_reader_for(self.path, format=keywords.pop("format", None))
         if self.topology is not None:
             keywords["n_atoms"] = mda.Universe(self.topology).atoms.n_atoms
-        found = []
-        with construct(reader_class, self.path, **keywords) as reader:
-            for ts in reader:
-                velocities = ts.velocities if ts.has_velocities else None
-                forces = ts.forces if ts.has_forces else None
-                data = {name: value for name, value in ts.data.items() if name not in _TIME}
-                time = ts.time if self.kind not in NUMBERED_MINUS_ONE else ts.time + ts.dt
-                frame = RawFrame(len(found), time, ts.positions, ts.dimensions, velocities, forces, data=data)
-                found.append(seen(frame))
-        return found
+        return read_by_mdanalysis(reader_class, self.path, **keywords)
 
     @functools.cached_property
     def n_atoms(self) -> int:
         """Number of its atoms."""
         return self.frames[0][2]
+
+
+def read_by_mdanalysis(reader_class: Any, path: str | Path, **keywords: Any) -> list[tuple[Any, ...]]:
+    """Return the frames of a file as a reader of MDAnalysis reads them in order: see `seen`."""
+    frames = []
+    with construct(reader_class, str(path), **keywords) as reader:
+        for ts in reader:
+            velocities = ts.velocities if ts.has_velocities else None
+            forces = ts.forces if ts.has_forces else None
+            data = {name: value for name, value in ts.data.items() if name not in _TIME}
+            time = ts.time if reader.format not in NUMBERED_MINUS_ONE else ts.time + ts.dt
+            frame = RawFrame(len(frames), time, ts.positions, ts.dimensions, velocities, forces, data=data)
+            frames.append(seen(frame))
+    return frames
+
+
+def read_frames(origin: Origin, numbers: Iterable[int] | None = None) -> list[tuple[Any, ...]]:
+    """Return frames as a rank reads them that got the opened trajectory as a pickle: see `seen`."""
+    there = pickle.loads(pickle.dumps(origin))
+    try:
+        return [seen(frame) for frame in there.read(range(origin.n_frames) if numbers is None else numbers)]
+    finally:
+        there.close()
 
 
 def seen(frame: Any) -> tuple[Any, ...]:

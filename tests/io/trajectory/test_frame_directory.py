@@ -16,6 +16,33 @@ from himach.io.dataset.split import split
 from himach.io.trajectory.manifest import Manifest
 from himach.io.trajectory.origin import open_origin
 
+from .trajectory_formats import Sample, TrajectoryFormatTests
+
+
+class TestFrameDirectory(TrajectoryFormatTests):
+    message = r"{path}/frames-000001\.xtc"
+
+    @pytest.fixture
+    def sample(self, tmp_path):
+        trajectory = make(tmp_path / "a.xtc", [0.5 * number for number in range(8)])
+        split([trajectory], tmp_path / "frames", frames_per_file=3)
+        return Sample(tmp_path / "frames", twin=trajectory)
+
+    def damages(self, sample, number):
+        file = sample.path / "frames-000001.xtc"
+        content = file.read_bytes()
+        other_atoms = make(file.with_name("b.xtc"), [3, 4, 5], n_atoms=41).read_bytes()
+        for wrong in (content[:-8], content + content, b"", other_atoms):
+            file.write_bytes(wrong)
+            yield range(3, 6)
+
+
+def test_a_last_file_that_is_missing_is_told_at_once(tmp_path):
+    split([make(tmp_path / "a.xtc", list(range(9)))], tmp_path / "frames", frames_per_file=3)
+    (tmp_path / "frames" / "frames-000002.xtc").unlink()
+    with pytest.raises(TrajectoryError, match=r"frames-000002\.xtc is missing"):
+        open_origin([tmp_path / "frames"])
+
 
 def test_opening_reads_no_frame_file_but_the_ends(tmp_path, monkeypatch):
     split([make(tmp_path / "a.xtc", list(range(50)))], tmp_path / "frames", frames_per_file=1)
@@ -25,19 +52,6 @@ def test_opening_reads_no_frame_file_but_the_ends(tmp_path, monkeypatch):
     assert origin.n_frames == 50
     with pytest.raises(TrajectoryError, match=r"frames-000007\.xtc is missing"):
         next(origin.read([7]))
-
-
-def test_short_and_foreign_files(tmp_path):
-    split([make(tmp_path / "a.xtc", list(range(9)))], tmp_path / "frames", frames_per_file=3)
-    middle = tmp_path / "frames" / "frames-000001.xtc"
-    content = middle.read_bytes()
-    for wrong in (content[:-8], content + content, b"", make(tmp_path / "b.xtc", [3, 4, 5], n_atoms=41).read_bytes()):
-        middle.write_bytes(wrong)
-        with pytest.raises(TrajectoryError, match=r"frames-000001\.xtc"):
-            list(open_origin([tmp_path / "frames"]).read([4]))
-    (tmp_path / "frames" / "frames-000002.xtc").unlink()
-    with pytest.raises(TrajectoryError, match=r"frames-000002\.xtc is missing"):
-        open_origin([tmp_path / "frames"])
 
 
 @pytest.mark.parametrize(

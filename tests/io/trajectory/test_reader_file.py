@@ -1,19 +1,25 @@
-"""Readers of MDAnalysis that seek wrongly, or only in order, and frames that show what earlier ones said."""
+"""Formats that MDAnalysis reads; readers that seek wrongly, or in order; frames that show what earlier ones said."""
 
 from __future__ import annotations
 
 import pickle
+import shutil
 from pathlib import Path
 
+import MDAnalysis as mda
 import numpy as np
 import pytest
 from MDAnalysis.coordinates.base import ProtoReader
 from MDAnalysis.coordinates.XYZ import XYZReader
 from MDAnalysisTests import datafiles as data
+from support.io_samples import copied
 
 from himach.errors import TrajectoryError
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.io.trajectory.reader_file import ReaderFile, in_order
+
+from .foreign import read_frames
+from .trajectory_formats import Sample, TrajectoryFileTests
 
 
 def pdb(path: Path, boxes: list[float | None]) -> Path:
@@ -27,6 +33,68 @@ def pdb(path: Path, boxes: list[float | None]) -> Path:
         lines.append("ENDMDL")
     path.write_text("\n".join(lines) + "\nEND\n")
     return path
+
+
+class TestText(TrajectoryFileTests):
+    @pytest.fixture(params=["PDB", "TRJ"])
+    def sample(self, request, tmp_path):
+        if request.param == "PDB":
+            return Sample(pdb(tmp_path / "a.pdb", [10, 11, 12, 13, 14, 15]))
+        topology, trajectory = copied("TRJ", tmp_path)
+        return Sample(trajectory, topology, reader_keywords={"n_atoms": 252})
+
+
+class TestXyz(TrajectoryFileTests):
+    lines = tuple(f"3\n\nC {number}.25 0 0\nN 0 {number}.5 0\nO 1 2 3\n" for number in range(9))
+
+    @pytest.fixture
+    def sample(self, tmp_path):
+        (tmp_path / "a.xyz").write_text("".join(self.lines))
+        return Sample(tmp_path / "a.xyz")
+
+    def damages(self, sample, number):
+        yield from super().damages(sample, number)
+        bad = self.lines[number].replace(".25", ".x5")  # as long as before
+        sample.path.write_text("".join([*self.lines[:number], bad, *self.lines[number + 1 :]]))
+        yield {number}
+
+
+class TestNetCdf(TrajectoryFileTests):
+    reads_to_the_cut = False
+
+    @pytest.fixture(params=[False, True], ids=["positions", "all"])
+    def sample(self, request, tmp_path):
+        path, more = tmp_path / "a.nc", request.param
+        universe = mda.Universe.empty(6, trajectory=True, velocities=more, forces=more)
+        with mda.Writer(str(path), 6, velocities=more, forces=more) as writer:
+            for number in range(9):
+                ts = universe.trajectory.ts
+                ts.positions = np.random.default_rng(number).normal(size=(6, 3))
+                if more:
+                    ts.velocities, ts.forces = ts.positions + 1, ts.positions + 2
+                ts.frame, ts.time, ts.dimensions = number, 0.5 * number, [40 + number, 41, 42, 90, 80, 70]
+                writer.write(universe)
+        return Sample(path)
+
+    def damages(self, sample, number):
+        """Of a file that has become shorter no frame can be read."""
+        for _ in super().damages(sample, number):
+            yield range(9)
+
+
+class TestGro(TrajectoryFileTests):
+    """Of one frame, which travels with what was opened."""
+
+    reads_to_the_cut = False
+
+    @pytest.fixture
+    def sample(self, tmp_path):
+        return Sample(Path(shutil.copy(data.GRO_velocity, tmp_path)))
+
+    def test_a_damaged_frame_is_named_and_the_others_come(self, sample):
+        expected, origin = sample.expect(), sample.open()
+        sample.path.write_bytes(b"")
+        assert read_frames(origin) == expected
 
 
 def boxes(origin: Origin, numbers: list[int]) -> list[float | None]:
@@ -111,14 +179,3 @@ def test_another_time_than_the_index_has_is_refused(tmp_path):
     times._times[5] += 0.5
     with pytest.raises(TrajectoryError, match=rf"frame 5 .*gives a frame at .* there was one at {times[5]:g} ps"):
         list(origin.read([4, 5]))
-
-
-def test_after_an_error_the_reader_finds_its_place_again(tmp_path):
-    path = tmp_path / "a.xyz"
-    lines = [f"1\n\nC {number}.0 0 0\n" for number in range(6)]
-    path.write_text("".join(lines))
-    origin = open_origin([path])
-    path.write_text("".join(lines[:3]) + "1\n\nC x.x 0 0\n" + "".join(lines[4:]))
-    with pytest.raises(TrajectoryError, match="frame 3"):
-        list(origin.read([2, 3]))
-    assert [frame.positions[0, 0] for frame in origin.read([4, 5, 2])] == [4, 5, 2]

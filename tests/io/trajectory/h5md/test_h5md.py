@@ -18,20 +18,79 @@ from himach.io.trajectory.h5md import rows
 from himach.io.trajectory.h5md.h5md_file import H5mdFile
 from himach.io.trajectory.origin import open_origin
 
-from .trees import BASE, KINDS, frames, theirs, tree, write
+from ..foreign import read_frames
+from ..trajectory_formats import Sample, TrajectoryFileTests, TrajectoryFormatTests
+from .trees import BASE, KINDS, theirs, tree, write
 
-for package in ("h5py", "zarr"):
-    needs.module(package)
+h5py = needs.module("h5py")
+needs.module("zarr")
 
 UNITS = H5MDReader._unit_translation
 
 
-@pytest.mark.parametrize(("dtype", "box"), [("f4", "triclinic"), ("f8", "lengths"), ("f8", "matrix"), ("f4", "none")])
+class H5mdTests(TrajectoryFormatTests):
+    name = "a.h5md"
+
+    @pytest.fixture
+    def sample(self, tmp_path):
+        return self.write(tmp_path)
+
+    def write(self, folder, **how):
+        return Sample(write(folder / self.name, tree(), **how), twin=write(folder / "twin.h5md", tree()))
+
+    def expect_times(self, sample, dt=None, time_offset=0.0):
+        """MDAnalysis's reader knows neither keyword."""
+        times = [time for _, time, *_ in sample.expect()]
+        return [time_offset + (time if dt is None else dt * number) for number, time in enumerate(times)]
+
+
+class TestH5md(H5mdTests, TrajectoryFileTests):
+    reads_to_the_cut = False
+
+    def write(self, folder, **how):
+        return super().write(folder, **(how or {"compression": "gzip"}))
+
+    def damages(self, sample, number):
+        with h5py.File(sample.path) as file:
+            place = file[f"{BASE}/position/value"].id.get_chunk_info_by_coord((number, 0, 0)).byte_offset
+        content = bytearray(sample.path.read_bytes())
+        content[place + 20 : place + 60] = bytes(40)
+        sample.path.write_bytes(content)
+        yield range(5, 10)
+
+    def test_a_damaged_frame_that_has_a_checksum_alone_is_named(self, tmp_path):
+        self.test_a_damaged_frame_is_named_and_the_others_come(self.write(tmp_path, fletcher32=True))
+
+
+class TestZarr2(H5mdTests):
+    """Chunks are Blosc's."""
+
+    name = "a.2.zarrmd"
+
+    def damages(self, sample, number):
+        (file, _) = sample.open().files()[0]
+        chunk = next(Path(path) for path in file.files_of(np.array([number])) if "position" in path)
+        whole = chunk.read_bytes()
+        for content in (whole[:-20], b"", bytes(len(whole))):
+            chunk.write_bytes(content)
+            yield range(5, 10)
+        chunk.unlink()
+        self.message = rf"frame {{number}} .*: its chunk {chunk} is missing"
+        yield range(5, 10)
+
+
+class TestZarr3(TestZarr2):
+    """Chunks are Zstandard's."""
+
+    name = "a.3.zarr"
+
+
+@pytest.mark.parametrize(("dtype", "box"), [("f4", "triclinic"), ("f8", "lengths"), ("f4", "none")])
 @pytest.mark.parametrize("name", KINDS)
 def test_frames_are_those_of_mdanalysis(name, dtype, box, tmp_path):
     content = tree(dtype=dtype, box=box)
     expected = theirs(write(tmp_path / "twin.h5md", content))
-    assert frames(open_origin([write(tmp_path / name, content)])) == expected
+    assert read_frames(open_origin([write(tmp_path / name, content)])) == expected
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -60,7 +119,7 @@ def test_whatever_the_units_and_the_chunks(tmp_path, units, n_rows, n_atoms, how
         return
     origin = open_origin([path], keywords={"convert_units": converted})
     times = np.array([time for _, time, *_ in expected])
-    assert frames(origin, numbers) == [expected[number] for number in numbers]
+    assert read_frames(origin, numbers) == [expected[number] for number in numbers]
     assert origin.times(range(12)).tolist() == times.tolist()
 
 
@@ -76,7 +135,7 @@ def test_what_mdanalysis_writes(tmp_path):
             universe.trajectory.ts.frame = number
             writer.write(universe)
     origin = open_origin([path])
-    assert frames(origin) == theirs(path)
+    assert read_frames(origin) == theirs(path)
     assert (origin.kinds, origin.n_atoms, origin.has_velocities, origin.has_forces) == (("H5MD",), 6, True, False)
     assert origin.warnings == ()
 
@@ -86,8 +145,8 @@ def test_chunks_of_zarr(how, tmp_path):
     content = tree(n_atoms=11)
     expected = theirs(write(tmp_path / "twin.h5md", content))
     origin = open_origin([write(tmp_path / "a.3.zarr", content, 5, 4, **how)])
-    assert frames(origin) == expected
-    assert frames(origin, [11, 3, 3, 4, 0]) == [expected[number] for number in (11, 3, 3, 4, 0)]
+    assert read_frames(origin) == expected
+    assert read_frames(origin, [11, 3, 3, 4, 0]) == [expected[number] for number in (11, 3, 3, 4, 0)]
     (file, _) = origin.files()[0]
     of_some = file.files_of(np.array([0, 4]))
     assert all(Path(path).is_file() for path in of_some)
@@ -120,7 +179,7 @@ def test_every_chunk_is_read_once(name, tmp_path, monkeypatch):
     origin = open_origin([path])
     monkeypatch.setattr(rows.Rows, "_load", noted)
     monkeypatch.setattr(rows, "BLOCK_BYTES", 1)
-    frames(origin)
+    read_frames(origin)
     assert read.count(f"{BASE}/position/value") == 3
 
 
@@ -134,7 +193,7 @@ def test_bytes_are_asked_for_where_they_lie(how, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr("himach.io.trajectory.h5md.h5md_file.ASKED_BYTES", 1)
     monkeypatch.setattr("himach.io.trajectory.h5md.h5md_file.ask_for", lambda path, places: asked.extend(places))
-    frames(origin, [2, 3, 7])
+    read_frames(origin, [2, 3, 7])
     held = b"".join(path.read_bytes()[begin:end] for begin, end in asked)
     for name in ("position", "velocity", "force"):
         for row in (2, 3, 7):
@@ -218,14 +277,14 @@ def test_positions_that_were_not_written_to_the_end(name, tmp_path):
     with pytest.warns(UserWarning, match=rf"{name}: positions of 12 frames, but steps and times of 8"):
         origin = open_origin([write(tmp_path / name, content)])
     assert origin.n_frames == 8
-    assert len(frames(origin)) == 8
+    assert len(read_frames(origin)) == 8
 
 
 def test_units_as_bytes(tmp_path):
     content = tree()
     expected = theirs(write(tmp_path / "twin.h5md", content))
     content[f"{BASE}/position/value"] = (content[f"{BASE}/position/value"][0], {"unit": np.bytes_(b"nm")})
-    assert frames(open_origin([write(tmp_path / "a.h5md", content)])) == expected
+    assert read_frames(open_origin([write(tmp_path / "a.h5md", content)])) == expected
 
 
 class Other(H5MDReader):

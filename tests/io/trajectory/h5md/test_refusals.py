@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,8 @@ from support import needs
 from himach.errors import NoFrameError, TrajectoryError, UsageError
 from himach.io.trajectory.origin import fingerprint_of, open_origin
 
-from .trees import BASE, KINDS, Tree, frames, theirs, tree, write
+from ..foreign import read_frames
+from .trees import BASE, KINDS, Tree, theirs, tree, write
 
 for package in ("h5py", "zarr"):
     needs.module(package)
@@ -85,41 +85,6 @@ def test_a_file_cut_off(tmp_path):
         open_origin([path])
 
 
-@pytest.mark.parametrize("how", [{"compression": "gzip"}, {"fletcher32": True}])
-def test_a_damaged_chunk_of_hdf5(how, tmp_path, monkeypatch):
-    import h5py
-
-    monkeypatch.setattr("himach.io.trajectory.retry.PAUSES", ())
-    path = write(tmp_path / "a.h5md", tree(), **how)
-    with h5py.File(path) as file:
-        place = file[f"{BASE}/position/value"].id.get_chunk_info_by_coord((5, 0, 0)).byte_offset
-    origin = open_origin([path])
-    content = bytearray(path.read_bytes())
-    content[place + 20 : place + 60] = bytes(40)
-    path.write_bytes(content)
-    assert len(frames(origin, range(5))) == 5
-    with pytest.raises(TrajectoryError, match=r"frame 6 .* cannot be read from .*a\.h5md: .*start 7 or stop 6"):
-        frames(origin, [6])
-    assert len(frames(origin, [10, 11])) == 2
-
-
-@pytest.mark.parametrize("name", KINDS[1:])
-def test_a_damaged_chunk_of_zarr(name, tmp_path):  # Blosc's in the second version, Zstandard's in the third
-    path = write(tmp_path / name, tree())
-    origin = open_origin([path])
-    (file, _) = origin.files()[0]
-    chunk = next(Path(one) for one in file.files_of(np.array([6])) if "position" in one)
-    whole = chunk.read_bytes()
-    for content in (whole[:-20], b"", bytes(len(whole))):
-        chunk.write_bytes(content)
-        with pytest.raises(TrajectoryError, match=rf"frame 6 .* cannot be read from .*{name}: .*start 7 or stop 6"):
-            frames(origin, [6])
-    chunk.unlink()
-    with pytest.raises(TrajectoryError, match=rf"frame 6 .*: its chunk {chunk} is missing"):
-        frames(origin, [6])
-    assert len(frames(origin, [*range(5), 10, 11])) == 7
-
-
 @pytest.mark.parametrize("name", KINDS[1:])
 def test_chunks_of_zeros_need_not_be_there(name, tmp_path):
     content = tree(4)
@@ -129,10 +94,10 @@ def test_chunks_of_zeros_need_not_be_there(name, tmp_path):
     assert all((frame.velocities == 0).all() for frame in open_origin([path]).read([0]))
     if name == "a.3.zarr":  # which writes none
         with pytest.raises(TrajectoryError, match=r"its chunk .*velocity/value/c/1/0/0 is missing"):
-            frames(open_origin([path]), [1])
+            read_frames(open_origin([path]), [1])
     content[f"{BASE}/velocity/value"][0][:, 6] = 1  # the others are frozen
     expected = theirs(write(tmp_path / "twin.h5md", content))
-    assert frames(open_origin([write(path, content, 1, 3)])) == expected
+    assert read_frames(open_origin([write(path, content, 1, 3)])) == expected
 
 
 @pytest.mark.parametrize("name", KINDS[1:])

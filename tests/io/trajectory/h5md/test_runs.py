@@ -14,8 +14,8 @@ import himach
 from himach.frame import RawFrame
 from himach.io.trajectory.origin import fingerprint_of, open_origin
 
-from ..foreign import Seen, minimal_topology, seen
-from .trees import KINDS, frames, theirs, tree, write
+from ..foreign import Seen, minimal_topology, read_frames, seen
+from .trees import KINDS, theirs, tree, write
 
 for package in ("h5py", "zarr"):
     needs.module(package)
@@ -68,7 +68,7 @@ def test_files_that_follow_one_another(tmp_path):
     paths = [write(tmp_path / "one.h5md", content), write(tmp_path / "two.zarr", later)]
     with pytest.warns(UserWarning, match=r"6 frames of .*one\.h5md, from .* dropped: .*two\.zarr has them again"):
         origin = open_origin(paths)
-    assert [frame[1:] for frame in frames(origin)] == [frame[1:] for frame in frames(open_origin(paths[:1]))]
+    assert [frame[1:] for frame in read_frames(origin)] == [frame[1:] for frame in read_frames(open_origin(paths[:1]))]
 
 
 @pytest.mark.slow

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from MDAnalysis.coordinates.H5MD import H5MDReader
 
-from himach.frame import RawFrame
-from himach.io.trajectory.origin import Origin
-
-from ..foreign import seen
+from ..foreign import read_by_mdanalysis
 
 BASE = "particles/all"
 #: Names of files of each kind.
@@ -101,19 +97,4 @@ def _fill(root: Any, content: Tree, create: Any, rows: int, atoms: int, how: Att
 
 def theirs(path: Path, **keywords: Any) -> list[tuple[Any, ...]]:
     """Return the frames of an HDF5 file as MDAnalysis reads them: see `seen`."""
-    found = []
-    with H5MDReader(str(path), **keywords) as reader:
-        for ts in reader:
-            velocities = ts.velocities if ts.has_velocities else None
-            forces = ts.forces if ts.has_forces else None
-            data = {name: value for name, value in ts.data.items() if name not in ("time", "dt", "time_offset")}
-            found.append(seen(RawFrame(ts.frame, ts.time, ts.positions, ts.dimensions, velocities, forces, data=data)))
-    return found
-
-
-def frames(origin: Origin, numbers: Iterable[int] | None = None) -> list[tuple[Any, ...]]:
-    """Return frames as a rank reads them that got the opened trajectory as a pickle: see `seen`."""
-    there = pickle.loads(pickle.dumps(origin))
-    found = [seen(frame) for frame in there.read(range(origin.n_frames) if numbers is None else numbers)]
-    there.close()
-    return found
+    return read_by_mdanalysis(H5MDReader, path, **keywords)
