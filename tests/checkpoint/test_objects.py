@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
+import importlib
+import re
 import sys
-from pathlib import Path
+import types
+import warnings
 
 import pytest
-from support.commands import himach
-from support.ranks import clean_environment
+
+import himach
+from himach.runner.scripts import find_class
 
 from .sample import write_topology, write_trajectory
 
 SCRIPT = """
-import sys
 import himach
 
 class Point:
@@ -26,62 +28,53 @@ class Points(himach.Analysis):
     def reduce(self, key, series):
         return sum(value.x for value in series.values if isinstance(value, Point))
 """
-CALL = """
-def main(stop):
-    result = himach.run(Points(), "run.xtc", "top.gro", cache="off", pairs="pairs", stop=stop)
-    print(result.record["reused"]["frames"], *result.text().split("[")[0].split()[-4:])
-"""
+NAMES = ("points", "himach_script_points", "__main__")
 
 
-@pytest.fixture
-def place(tmp_path):
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
     write_trajectory(tmp_path / "run.xtc", 6)
     write_topology(tmp_path / "top.gro")
-    return tmp_path
+    (tmp_path / "points.py").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in NAMES:
+        monkeypatch.setitem(sys.modules, name, sys.modules.get(name))  # which it is again after the test
 
 
-def called(place: Path, program: str) -> tuple[str, str]:
-    """Run a program; return its last line, and what it said of kept pairs."""
-    done = subprocess.run(
-        [sys.executable, *program.split()],
-        cwd=place,
-        env=clean_environment(PYTHONPATH=str(place)),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1], "\n".join(line for line in done.stderr.splitlines() if "kept" in line)
+def points(name):
+    """Return the analysis as a process has it that knows the script by this name alone."""
+    for known in NAMES[:2]:
+        sys.modules.pop(known, None)
+    if name == "points":
+        return importlib.import_module("points").Points()
+    if name == "himach_script_points":
+        return find_class("points.py")()
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(SCRIPT, "program.py", "exec"), vars(module))
+    return module.Points()
 
 
-def by_command(place: Path) -> None:
-    data = ["--trajectory", place / "run.xtc", "--topology", place / "top.gro", "--cache", "off", "--quiet"]
-    done = himach("run", place / "points.py:Points", *data, "--pairs", place / "pairs", "--stop", 4)
-    assert done.returncode == 0, done.stderr
+OTHER = "it has values of classes of {}, which this run has under another name"
+OWN = "values of type Point are not kept.*put it in a module"
 
 
-@pytest.mark.parametrize("first", ["command", "module"])
-def test_a_script_that_is_imported_under_another_name(place, first):
-    """Its classes are others; those of the other name may not even be there."""
-    (place / "points.py").write_text(SCRIPT)
-    (place / "call.py").write_text(f"import sys, himach\nfrom points import Points\n{CALL}\nmain(int(sys.argv[1]))\n")
-    if first == "command":
-        by_command(place)
-        line, said = called(place, "call.py 6")
-        assert "it has values of classes of himach_script_points, which this run has under another name" in said
-        assert line == "0 0 6 1 9"
-        assert called(place, "call.py 6")[0].startswith("6 ")
-    else:
-        assert called(place, "call.py 4")[0].startswith("0 ")
-        by_command(place)
-        assert called(place, "call.py 6")[0] == "4 0 6 1 9"
-
-
-def test_classes_of_a_program_itself_are_others_in_the_next_run(place):
-    (place / "program.py").write_text(SCRIPT + CALL + "if __name__ == '__main__':\n    main(int(sys.argv[1]))\n")
-    for stop, result in ((4, "0 0 2 1 4"), (6, "0 0 6 1 9")):
-        line, said = called(place, f"program.py {stop}")
-        assert line == result
-        assert "values of type Point are not kept" in said
-        assert "put it in a module" in said
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [("himach_script_points", 4, 0, ""), ("points", 6, 0, OTHER.format(NAMES[1])), ("points", 6, 6, "")],
+        [("points", 4, 0, ""), ("himach_script_points", 4, 0, OTHER.format("points")), ("points", 6, 4, "")],
+        [("__main__", 4, 0, OWN), ("__main__", 6, 0, OWN)],
+    ],
+    ids=["a script and a module", "a module and a script", "a program"],
+)
+def test_classes_under_another_name_are_others(runs):
+    for name, stop, reused, text in runs:
+        with warnings.catch_warnings(record=True) as messages:
+            warnings.simplefilter("always")
+            result = himach.run(
+                points(name), "run.xtc", "top.gro", cache="off", pairs="pairs", stop=stop, progress=False
+            )
+        assert result.record["reused"]["frames"] == reused
+        assert result["Points"]["result"].tolist() == {4: [2, 4], 6: [6, 9]}[stop]
+        assert re.search(text, " ".join(str(each.message) for each in messages))

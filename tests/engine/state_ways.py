@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import decimal
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
+from checkpoint.fingerprint.ways import text_of
 
 from himach.engine import Work, run_pass
 from himach.examples import sample
@@ -23,39 +25,12 @@ ORIGIN = open_origin([Path(TRAJECTORY)], Path(TOPOLOGY), {})
 PARSED = load_topology(TOPOLOGY, ORIGIN)
 RAWS = {raw.number: copy.deepcopy(raw) for raw in ORIGIN.read([*FRAMES])}
 
-SCRIPT = """
-import collections, contextvars, copy, csv, ctypes, dataclasses, decimal, enum, functools, io, itertools, logging, os
-import queue, random, sqlite3, sys, threading, types, weakref
-import numpy as np
-import MDAnalysis
-import himach
-{before}
-class Mine(himach.Analysis):
-    {inside}
-    def setup(self, u):
-        self.ca = u.select_atoms("name CA")
-        {setup}
-    def map(self, frame):
-        {map}
-        yield frame.number, n
-    def reduce(self, key, series):
-        return np.asarray(series.values).tolist()
-"""
-HELPERS = """
-def count(to):
-    to.append(1)
-    return len(to)
-"""
+#: What stands before the class, and in it.
+COUNT = ["def count(to):", "    to.append(1)", "    return len(to)"]
+REDUCE = ["def reduce(self, key, series): return np.asarray(series.values).tolist()"]
 
 
-def script_of(case):
-    setup, mapping = ("\n        ".join(case[part] or ["pass"]) for part in ("setup", "map"))
-    inside, before = "\n    ".join(case["class"] or ["pass"]), "\n".join([HELPERS, *case["before"]])
-    script = SCRIPT.format(before=before, inside=inside, setup=setup, map=mapping)
-    return script.replace("{topology!r}", repr(str(TOPOLOGY))).replace("{trajectory!r}", repr(str(TRAJECTORY)))
-
-
-def mapped(file, steps):
+def map_frames(file, steps):
     """Return what map() gives of some frames, in a process that just loaded the script."""
     for name in ("beside", f"himach_script_{file.stem}"):
         sys.modules.pop(name, None)
@@ -76,21 +51,18 @@ def mapped(file, steps):
     return dict(run_pass(alone(), [[analysis]], work).results[0].items())
 
 
-@contextlib.contextmanager
-def beside(folder, monkeypatch):
-    """Work in a folder that has a module beside the script."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("MINE", "0")  # one of the ways sets it
+def run(folder, way):
+    """Return what map() gives by frame: on one rank, and on three together."""
+    file = folder / "script.py"
+    more = {"before": [*COUNT, *way["before"]], "class": [*REDUCE, *way["class"]]}
+    file.write_text(text_of({**way, **more, "map": [*way["map"], "yield frame.number, n"]}))
     (folder / "beside.py").write_text("N = 0\nseen = []\ndef note(x):\n    seen.append(x)\n    return len(seen)\n")
-    yield folder
-
-
-def ran(place, case):
-    file = place / "script.py"
-    file.write_text(script_of(case))
-    alone_ = mapped(file, [*FRAMES])
-    three = {}
-    for rank in range(3):
-        three.update(mapped(file, [*FRAMES[rank::3]]))
-    return alone_, three
+    with pytest.MonkeyPatch.context() as patch, np.errstate(), decimal.localcontext():
+        patch.chdir(folder)
+        patch.setattr(sys, "path", [*sys.path])
+        patch.setenv("MINE", "0")  # one of the ways sets it
+        one_rank = map_frames(file, [*FRAMES])
+        three_ranks = {}
+        for rank in range(3):
+            three_ranks.update(map_frames(file, [*FRAMES[rank::3]]))
+    return one_rank, three_ranks

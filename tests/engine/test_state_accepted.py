@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from checkpoint.fingerprint.ways import cases
-from engine.state_ways import FRAMES, beside, ran
+from engine.state_ways import FRAMES, run
 
 #: What looks like state and comes to the same.
 HARMLESS = cases(r"""
@@ -77,10 +77,12 @@ a local context
           n = float(decimal.Decimal(1) / 3)
 a list of its own
   map:    seen = []; n = count(seen)
-a cache that is named
-  class:  caches = ('memo',)
-  setup:  self.memo = {}
-  map:    n = self.memo.setdefault(1, 1)
+caches that are named
+  class:  caches = ('memo', 'tree', 'buffer', 'known')
+          known = {}
+  setup:  self.memo, self.tree, self.buffer = {}, None, np.zeros(3)
+  map:    n = self.memo[frame.number % 3] = self.known[frame.number] = 1
+          self.tree = self.tree or [1]; self.buffer[:] = frame.number
 a universal function
   before: from scipy.special import erf
           f = np.frompyfunc(lambda x: 2 * x, 1, 1)
@@ -97,6 +99,38 @@ a table that is read
   before: import pandas
   setup:  self.t = pandas.DataFrame({'x': [1, 2]})
   map:    n = self.t.groupby('x').size().iloc[0]
+what cannot be compared, where map() does not read it
+  setup:  self.a, self.b, self.c = itertools.count(), itertools.cycle('abc'), (i for i in range(99))
+          self.d, self.e, self.f = open(__file__), csv.writer(io.StringIO()), queue.SimpleQueue()
+  map:    n = 1
+a generator, where map() does not draw
+  setup:  self.r = np.random.default_rng(1)
+  map:    n = 1
+the Universe, and what is of its frame
+  setup:  self.u, self.ts, self.box, self.first = u, u.trajectory.ts, u.dimensions, u.trajectory.ts.positions
+  map:    n = self.ts.frame + self.u.atoms.positions[0, 0] + self.box[0] + self.first[0, 0]
+groups of residues
+  setup:  self.residues = {residue.resid: [residue.atoms] for residue in u.residues[:20]}
+  map:    n = len(self.residues[3]) + frame.universe.residues[0].atoms.positions[0, 0]
+an inner analysis
+  before: from himach.examples import load
+  setup:  self.inner = load('rmsd')(selection='name CA'); self.inner.setup(u)
+  map:    n = len([*self.inner.map(frame)])
+a sparse matrix that is multiplied
+  before: import scipy.sparse
+  setup:  self.m = scipy.sparse.random(20, 20, 0.2, format='csr', rng=1)
+  map:    n = float((self.m @ np.ones(20)).sum()) + self.m.has_canonical_format
+what is not equal to itself
+  setup:  self.nothing = [float('nan'), np.array([np.nan]), None]
+  map:    n = len(self.nothing)
+itself, and a list in itself
+  class:  def helper(self): return 1
+  setup:  self.me, self.bound, self.round = self, self.helper, []
+          self.round.append(self.round)
+  map:    n = self.me.bound() + len(self.round)
+a cache of a function of setup
+  setup:  self.double = functools.lru_cache(lambda n: 2 * n)
+  map:    n = self.double(frame.number % 3)
 """)
 #: What docs/tutorial.md says that nobody sees.
 UNSEEN = cases(r"""
@@ -117,19 +151,13 @@ a file
 """)
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    with beside(tmp_path, monkeypatch) as folder:
-        yield folder
-
-
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_comes_to_the_same_runs(place, name):
-    first, three = ran(place, HARMLESS[name])
-    assert first == three and len(first) == len(FRAMES)
+def test_what_comes_to_the_same_runs(tmp_path, name):
+    one_rank, three_ranks = run(tmp_path, HARMLESS[name])
+    assert one_rank == three_ranks and len(one_rank) == len(FRAMES)
 
 
 @pytest.mark.parametrize("name", UNSEEN)
-def test_what_nobody_sees_is_on_the_page(place, name):
-    first, three = ran(place, UNSEEN[name])
-    assert first != three  # else it needs no mention
+def test_what_nobody_sees_is_on_the_page(tmp_path, name):
+    one_rank, three_ranks = run(tmp_path, UNSEEN[name])
+    assert one_rank != three_ranks  # else it needs no mention

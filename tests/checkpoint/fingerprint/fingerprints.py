@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
 import sys
+import types
 from pathlib import Path
 
+import pytest
+
+from himach import user_code
 from himach.checkpoint.map_fingerprint import MapFingerprint, map_fingerprint
 from himach.examples import sample
 from himach.io.dataset.origin_stamp import OriginStamp
@@ -15,7 +21,12 @@ from himach.io.universe.view import View
 from himach.runner.scripts import load_script
 
 TRAJECTORY, TOPOLOGY = sample("villin")
-_SAMPLE = []
+TESTS = str(Path(__file__).parents[2])
+
+
+def own_modules():
+    """Return the modules of a user's own without those of the tests, which take a while and change meanwhile."""
+    return {name: file for name, file in user_code.own_modules().items() if not file.startswith(TESTS)}
 
 
 def fingerprint_of(
@@ -23,39 +34,58 @@ def fingerprint_of(
 ):
     """Return the identity of an analysis's map, as the first rank of a run finds it."""
     keywords = keywords or {}
-    origin = open_origin([Path(path) for path in trajectories], Path(topology), keywords)
+    origin, parsed = _sample()
+    if keywords or (*trajectories, topology) != (TRAJECTORY, TOPOLOGY):
+        origin = open_origin([Path(path) for path in trajectories], Path(topology), keywords)
+    if keywords or topology != TOPOLOGY:
+        parsed = load_topology(Path(topology), origin, keywords)
     frames = range(origin.n_frames)[slice(start, stop, step)]
     first = next(origin.read([frames[0]]))
-    view = View(_parsed(topology, keywords, origin), origin, frames, first, name=analysis.label())
+    view = View(parsed, origin, frames, first, name=analysis.label())
     analysis.__dict__.update(frames=frames, dt=origin.dt(frames))
     analysis.setup(view.universe)
     if analysis.defines("atoms"):
         view.ask(analysis.atoms(view.universe))
     view.settle()
-    stamp = OriginStamp.of(origin, keywords)
-    found = map_fingerprint(analysis, view.universe, dataset=stamp, frames=frames)
-    return MapFingerprint.from_json(json.loads(json.dumps(found.to_json())))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("himach.checkpoint.sources.own_modules", own_modules)
+        stamp = OriginStamp.of(origin, keywords)
+        fingerprint = map_fingerprint(analysis, view.universe, dataset=stamp, frames=frames)
+    return MapFingerprint.from_json(json.loads(json.dumps(fingerprint.to_json())))
 
 
-def _parsed(topology, keywords, origin):
-    """Parse a topology, the sample's once."""
-    if keywords or topology != TOPOLOGY:
-        return load_topology(Path(topology), origin, keywords)
-    if not _SAMPLE:
-        _SAMPLE.append(load_topology(TOPOLOGY, origin))
-    return _SAMPLE[0]
+@functools.cache
+def _sample():
+    origin = open_origin([TRAJECTORY], TOPOLOGY, {})
+    return origin, load_topology(TOPOLOGY, origin)
 
 
-def fingerprint_of_script(folder, parameters=None, name="script.py", cls=None, **options):
-    """Return the identity of the analysis of a script, loaded as if for the first time."""
+def loaded(folder, name="script.py"):
+    """Return the analyses of a script, loaded as if for the first time."""
     for file in Path(folder).rglob("*.py"):
         module = ".".join(file.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
         for known in (module, f"himach_script_{module}"):
             sys.modules.pop(known, None)
+    importlib.invalidate_caches()
+    return load_script(Path(folder, name))
+
+
+def fingerprint_of_script(folder, text=None, name="script.py", **options):
+    """Return the identity of the analysis `Mine` of a script, which is written if there is a text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if text is not None:
+        (folder / name).write_bytes(text.encode())
     path = [*sys.path]
     try:
-        found = load_script(Path(folder, name))
-        analysis = found[cls] if cls else next(iter(found.values()))
-        return fingerprint_of(analysis(**(parameters or {})), **options)
+        return fingerprint_of(loaded(folder, name)["Mine"](), **options)
     finally:
         sys.path[:] = path
+
+
+def fingerprint_of_cell(text):
+    """Return the identity of an analysis `Mine` that no other process can import."""
+    module = types.ModuleType("nowhere")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "nowhere", module)
+        exec(compile(text, "<cell>", "exec"), vars(module))
+        return fingerprint_of(module.Mine())

@@ -1,92 +1,156 @@
-"""A run that died, or that changed, is not gone on with under another map: `himach run` on one, two and three ranks."""
+"""A run that died is not gone on with under another map, of which the files that an analysis opens are part."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 from checkpoint.sample import write_topology, write_trajectory
 from support.commands import himach
 
-N_FRAMES = 12
+from himach.checkpoint.opened_files import OpenedFiles
+from himach.errors import AnalysisError
+from himach.runner.commands import RunCommand
+from himach.runner.run import on_ranks
+
+N_FRAMES = 4
 SCRIPT = """
-import himach, numpy as np, pandas
-from MDAnalysis.lib.nsgrid import FastNS
+import himach, os
+import numpy as np
+from pathlib import Path
 from MDAnalysis.transformations import translate
-from scipy.spatial import cKDTree
+
+LOADED = open("loaded.dat").read()
+
 class Mine(himach.Analysis):
     def setup(self, u):
         u.trajectory.add_transformations(translate(np.load("shift.npy")))
-        self.table = pandas.DataFrame({"x": [1.0, 2.0], "y": ["a", None]})
-        self.search = FastNS(3, u.atoms.positions, np.array([50, 50, 50, 90, 90, 90], np.float32))
-        self.tree = cKDTree(np.arange(300.0).reshape(100, 3))
+        Path("setup.dat").read_text()
+        if Path("new.dat").exists():
+            Path("new.dat").read_text()
     def map(self, frame):
-        found = self.tree.query([3.0, 4, 5])[1] + len(self.search.self_search().get_pairs()) + self.table.x[0]
-        if frame.number == BAD:
+        if frame.number == int(os.environ.get("BAD", -1)):
             raise ValueError("not finished")
-        n = float(open("factor.dat").read())
-        yield frame.number, (float(frame.positions[0, 0]), float(n * found))
+        import lazy
+        exec(open("executed.py").read())
+        n = float(open("map.dat").read())
+        with open("written.log", "a") as file:
+            file.write("x")
+        yield frame.number, (float(frame.positions[0, 0]), n * 7)
     def reduce(self, key, series):
-        return str(series.values)
+        return open("reduce.dat").read() + str(series.values)
 """
+FILES = ("loaded.dat", "setup.dat", "map.dat", "reduce.dat", "lazy.py", "executed.py")
 
 
-@pytest.fixture
-def place(tmp_path):
-    import numpy as np
-
-    write_trajectory(tmp_path / "run.xtc", N_FRAMES)
-    write_topology(tmp_path / "top.gro")
-    np.save(tmp_path / "shift.npy", np.array([0.0, 0, 1]))
-    (tmp_path / "factor.dat").write_text("1")
-    (tmp_path / "script.py").write_text(SCRIPT.replace("BAD", "11"))
-    return tmp_path
-
-
-def run(place, ranks, *words):
-    command = ["run", "script.py", "-t", "run.xtc", "-s", "top.gro", "--cache", "off", "--quiet", "-n", str(ranks)]
-    return himach(*command, *words, cwd=place, HIMACH_KEEP_EVERY="0")
+@pytest.fixture(autouse=True)
+def place(place, monkeypatch):
+    write_trajectory(place / "run.xtc", N_FRAMES)
+    write_topology(place / "top.gro")
+    np.save("shift.npy", [0.0, 0, 1])
+    for name in FILES:
+        Path(name).write_text("1")
+    Path("script.py").write_text(SCRIPT)
+    monkeypatch.setenv("HIMACH_KEEP_EVERY", "0")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return place
 
 
-def outcome(place, out):
-    return (place / out / "Mine.csv").read_text(), json.loads((place / out / "run.json").read_text())["reused"]
+def run(**options):
+    """Run the script as the command does, in this process; return what the record says of reused frames."""
+    for name in ("lazy", "himach_script_script"):
+        sys.modules.pop(name, None)
+    options = {"trajectories": (Path("run.xtc"),), "topology": Path("top.gro"), "cache": "off", "quiet": True} | options
+    _, record = on_ranks(RunCommand(("script.py",), (), (), options, None, time.time()).recorded)
+    return record["reused"]
 
 
+def write(name, text):
+    return lambda: Path(name).write_text(text)
+
+
+#: What changes, and what is said of it.
 CHANGES = {
-    "nothing": lambda place: None,
-    "the code": lambda place: place.joinpath("script.py").write_text(
-        SCRIPT.replace("BAD", "-1").replace("n * f", "n + f")
-    ),
-    "what a file of map() says": lambda place: place.joinpath("factor.dat").write_text("3"),
-    "a transformation": lambda place: __import__("numpy").save(place / "shift.npy", [0.0, 5, 1]),
+    "nothing": (lambda: None, ""),
+    "times of files": (lambda: [os.utime(name, (1, 1)) for name in FILES], ""),
+    "a file of reduce()": (write("reduce.dat", "2"), ""),
+    "the code": (write("script.py", SCRIPT.replace("n * 7", "n + 7")), "the script was changed"),
+    **{
+        f"{name} that was opened": (write(name, "2"), f"{name}, which was opened, has another content")
+        for name in FILES
+        if name != "reduce.dat"
+    },
+    "a file that was not there": (write("new.dat", "1"), "new.dat is opened, and was not"),
+    "a transformation": (lambda: np.save("shift.npy", [0.0, 5, 1]), "shift.npy, which was opened, has another content"),
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("ranks", "kept"), [(1, ("--out", "out")), (2, ("--out", "out", "--pairs", "pairs")), (3, ("--out", "out"))]
-)
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_same_command_after_an_exception(place, ranks, kept, change):
-    died = run(place, ranks, *kept)
-    assert died.returncode == 1 and "not finished" in died.stderr
-    CHANGES[change](place)
-    if change != "the code":  # the frame at which it died is left out of both
-        kept = (*kept, "--stop", str(N_FRAMES - 1))
-    done = run(place, 4 - ranks, *kept)
-    assert done.returncode == 0, done.stderr
-    text, reused = outcome(place, "out")
-    fresh = run(place, 1, "--out", "fresh", *kept[kept.index("--stop") :] if "--stop" in kept else ())
-    assert fresh.returncode == 0 and text == outcome(place, "fresh")[0]
-    if change == "nothing":
-        assert reused["frames"] > 0
-        assert f"{reused['frames']} of 11 frames were mapped before" in done.stderr
+def test_a_run_that_died_goes_on_where_its_map_is_the_same(monkeypatch, capsys, change):
+    monkeypatch.setenv("BAD", str(N_FRAMES - 1))
+    with pytest.raises(AnalysisError, match="not finished"):
+        run(out=Path("out"))
+    monkeypatch.delenv("BAD")
+    capsys.readouterr()
+    make, reason = CHANGES[change]
+    make()
+    reused = run(out=Path("out"))
+    if reason:
+        assert reused["frames"] == 0 and reason in reused["reason"]
     else:
-        assert reused["frames"] == 0 and "mapped before" not in done.stderr
+        assert reused == {"frames": N_FRAMES - 1, "reason": ""}
+    lines = [line.partition(" frames")[0] for line in capsys.readouterr().err.splitlines()]  # though it is quiet
+    assert lines == ([] if reason else [f"himach: {N_FRAMES - 1} of {N_FRAMES}"])
+    assert run(out=Path("fresh"))["frames"] == 0
+    assert Path("out/Mine.csv").read_text() == Path("fresh/Mine.csv").read_text()
 
 
-def test_a_quiet_run_says_that_pairs_are_used(place):
-    for said in ("", f"{N_FRAMES - 1} of {N_FRAMES - 1} frames were mapped before"):
-        done = run(place, 1, "--stop", str(N_FRAMES - 1), "--pairs", "pairs", "--out", "out")
-        assert done.returncode == 0
-        assert said in done.stderr and done.stderr.count("\n") == bool(said)
+def test_a_run_on_two_ranks_goes_on_where_its_map_is_the_same():
+    def command(**environ):
+        words = ["-t", "run.xtc", "-s", "top.gro", "--cache", "off", "--quiet", "--out", "out", "--pairs", "pairs"]
+        return himach("run", "script.py", *words, "-n", 2, HIMACH_KEEP_EVERY="0", **environ)
+
+    write_trajectory(Path("run.xtc"), 12)
+    died = command(BAD="11")
+    assert died.returncode == 1 and "not finished" in died.stderr
+    again = command()
+    kept = json.loads(Path("out/run.json").read_text())["reused"]["frames"]
+    assert kept > 0 and again.stderr.startswith(f"himach: {kept} of 12 frames were mapped before (")
+    Path("map.dat").write_text("2")
+    assert command().stderr == ""
+    run(out=Path("fresh"))
+    assert Path("out/Mine.csv").read_text() == Path("fresh/Mine.csv").read_text()
+
+
+def test_what_is_noted(place):
+    for name in ("a.dat", "b.dat", "c.dat", "d.py"):
+        Path(name).write_text("1")
+    files, state = OpenedFiles([place / "run.xtc"]), {"_mapping": False}
+    files.mapping = [state]
+
+    def read(name, mode="r"):
+        with open(name, mode):
+            pass
+
+    def names():
+        return {os.path.basename(path) for path in files.digests}
+
+    read("a.dat")  # before
+    with files.looking():
+        for name in ("a.dat", "d.py", "run.xtc"):
+            read(name)
+        read("written.dat", "w")
+        os.close(os.open("b.dat", os.O_RDONLY))
+    with files.watching():
+        read("c.dat")  # map() does not run
+        assert names() == {"a.dat", "b.dat", "d.py"}
+        state["_mapping"] = True
+        read("c.dat")
+    state["_mapping"] = True
+    read("written.dat")  # nobody looks
+    assert names() == {"a.dat", "b.dat", "c.dat", "d.py"}

@@ -1,14 +1,18 @@
-"""Analyses of notebooks' cells: the same on ranks that get them by their code, and another when a cell is edited."""
+"""Another process finds the same map: in a script, and in a notebook's cells that it gets by their code."""
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from checkpoint.fingerprint.fingerprints import fingerprint_of, fingerprint_of_script
+
+from himach.checkpoint.map_fingerprint import MapFingerprint, differences
+from himach.launch.work_pickle import unpack_work
 
 CELLS = [
     """
@@ -43,51 +47,53 @@ class Mine(himach.Analysis):
 """,
 ]
 
-#: Runs cells in a real shell, edits some, and writes identities: here, and in another process that gets the code.
+HASHED = """
+import himach
+import pandas
+NAMES = {*"abcdefgh", ("e", 1)}
+TABLE = {name: i for i, name in enumerate("abc")}
+class Part:
+    def __init__(self): self.names = frozenset("xyz")
+class Mine(himach.Analysis):
+    def setup(self, universe):
+        self.part, self.ca, self.all = Part(), universe.select_atoms("name CA"), {*universe.residues}
+        self.near = universe.select_atoms("around 5 name CA", updating=True)
+        self.frame = pandas.DataFrame({"name": ["x", None], "value": [1.0, float("nan")]}, index=["u", "v"])
+        self.way = lambda x: x in {"p", "q", "r", "s", "t"}
+    def map(self, frame):
+        yield 1, len(NAMES) + len(TABLE) + len(self.part.names) + len(self.ca) + len(self.all) + len(self.near)
+        yield 2, self.way("p") and frame.number in {1, 2, 3} or "x" in {"a", "b", "c", "d", "e", "f"}
+"""
+#: Runs cells in a real shell, edits some, and writes the identity each time, and what ranks get; and that of a script.
 SHELL = """
-import json, subprocess, sys
+import json, sys
+from pathlib import Path
 from IPython.core.interactiveshell import InteractiveShell
-shell = InteractiveShell.instance()
 cells, edits, tests = json.loads(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
 sys.path.insert(0, tests)
-from checkpoint.fingerprint.fingerprints import fingerprint_of
-OTHER = '''
-import json, pickle, sys
-sys.path.insert(0, sys.argv[1])
-from himach.launch.work_pickle import unpack_work
-from checkpoint.fingerprint.fingerprints import fingerprint_of
-job, _ = pickle.loads(unpack_work(sys.stdin.buffer.read()).data)
-print(json.dumps(fingerprint_of(job.analyses[0]).to_json()))
-'''
-def ran(cell):
-    assert shell.run_cell(cell).success
-def here():
-    ran("mine = Mine()")
-    return fingerprint_of(shell.user_ns["mine"]).to_json()
-def there():
-    from himach.opening.options import Job
-    from himach.launch.work_pickle import pack_work
-    from himach.runner.job_pickle import PickledJob
-    from checkpoint.fingerprint.fingerprints import TOPOLOGY, TRAJECTORY
-    ran("mine = Mine()")
-    job = Job([TRAJECTORY], TOPOLOGY, analyses=[shell.user_ns["mine"]])
-    work = pack_work(PickledJob.of(job, 0.0))
-    done = subprocess.run([sys.executable, "-c", OTHER, tests], input=work, capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
-    return json.loads(done.stdout)
-for cell in cells:
-    ran(cell)
-found = [here(), there()]
+from checkpoint.fingerprint.fingerprints import TOPOLOGY, TRAJECTORY, fingerprint_of, fingerprint_of_script
+from himach.launch.work_pickle import pack_work
+from himach.opening.options import Job
+from himach.runner.job_pickle import PickledJob
+shell = InteractiveShell.instance()
+def run(*cells):
+    for cell in cells:
+        assert shell.run_cell(cell).success
+    return shell.user_ns
+def identity():
+    fingerprint = fingerprint_of(run("mine = Mine()")["mine"]).to_json()
+    job = Job([TRAJECTORY], TOPOLOGY, analyses=[run("mine = Mine()")["mine"]])
+    return fingerprint, pack_work(PickledJob.of(job, 0.0)).hex()
+run(*cells)
+identities = [identity()]
 for number, old, new in edits:
     assert old in cells[number]
-    ran(cells[number].replace(old, new))
-    if number == 0:
-        ran(cells[1])
-    found += [here(), there()]
-    for cell in cells:
-        ran(cell)
-with open(sys.argv[4], "w") as file:
-    json.dump(found, file)
+    run(cells[number].replace(old, new), *cells[1 : 2 - number])
+    identities.append(identity())
+    run(*cells)
+script = fingerprint_of_script(Path("script")).to_json()
+order = list(sys.modules["himach_script_script"].NAMES)
+Path("identities.json").write_text(json.dumps([identities, script, order]))
 """
 
 EDITS = [
@@ -105,21 +111,22 @@ EDITS = [
 ]
 
 
-@pytest.mark.slow
-def test_cells_are_the_same_map_until_one_is_edited(tmp_path):
-    from himach.checkpoint.map_fingerprint import MapFingerprint, differences
-
+def test_processes_agree_on_scripts_and_on_cells_until_one_is_edited(place, monkeypatch):
+    script = fingerprint_of_script(place / "script", HASHED)
+    order = list(sys.modules["himach_script_script"].NAMES)
+    seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"  # sets are in another order there
+    command = [sys.executable, "-c", SHELL, json.dumps(CELLS), json.dumps([edit[:3] for edit in EDITS])]
+    environment = {**os.environ, "IPYTHONDIR": str(place), "PYTHONHASHSEED": seed}
     tests = str(Path(__file__).parents[2])
-    edits = json.dumps([edit[:3] for edit in EDITS])
-    file = tmp_path / "found.json"
-    command = [sys.executable, "-c", SHELL, json.dumps(CELLS), edits, tests, str(file)]
-    environment = {**os.environ, "IPYTHONDIR": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    done = subprocess.run([*command, tests], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = [MapFingerprint.from_json(values) for values in json.loads(file.read_text())]
-    assert not found[0].unstable
-    assert differences(found[0], found[1]) == []
-    for number, (_, old, _, told) in enumerate(EDITS, 1):
-        here, there = found[2 * number : 2 * number + 2]
-        assert differences(here, there) == [], old
-        assert differences(found[0], here) == told, old
+    identities, script_there, order_there = json.loads(Path("identities.json").read_text())
+    assert differences(script, MapFingerprint.from_json(script_there)) == []
+    assert order != [tuple(name) if isinstance(name, list) else name for name in order_there]
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    first = MapFingerprint.from_json(identities[0][0])
+    for (values, work), (_, old, _, sentences) in zip(identities, [(0, "", "", []), *EDITS], strict=True):
+        job, _ = pickle.loads(unpack_work(bytes.fromhex(work)).data)
+        there = MapFingerprint.from_json(values)
+        assert differences(there, fingerprint_of(job.analyses[0])) == [], old
+        assert differences(first, there) == sentences, old

@@ -79,7 +79,7 @@ def test_pushed_frames_are_told_from_others_of_the_name(tmp_path):
     universe = MDAnalysis.Universe.empty(N_ATOMS, trajectory=True)
     universe.dimensions = [90, 90, 90, 90, 90, 90]
     universe.atoms.write(str(topology))
-    found = {}
+    identities = {}
     for name, numbers, other, author in (
         ("first", range(10), 0, None),
         ("again", range(10), 0, None),
@@ -89,9 +89,9 @@ def test_pushed_frames_are_told_from_others_of_the_name(tmp_path):
         ("renamed", range(10), 0, "/b"),
     ):
         pushed(tmp_path / name, numbers, other, author)
-        found[name] = identity("run7", topology, tmp_path / name)
+        identities[name] = identity("run7", topology, tmp_path / name)
     for name in ("again", "grown"):
-        assert differences(found["first"], found[name]) == []
+        assert differences(identities["first"], identities[name]) == []
     for name in ("other", "named"):
-        assert differences(found["first"], found[name]) == ["the trajectory is another"]
-    assert differences(found["named"], found["renamed"]) == ["the trajectory is another"]
+        assert differences(identities["first"], identities[name]) == ["the trajectory is another"]
+    assert differences(identities["named"], identities["renamed"]) == ["the trajectory is another"]
