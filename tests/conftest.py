@@ -1,4 +1,4 @@
-"""What all tests share: a frame store of each test's own, and where larger trajectories lie, if there are any."""
+"""What all tests share: a frame store of their own, larger trajectories where there are any, the order of tests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from support import needs
+from support.commands import Preloaded
+from support.durations import Durations
 
 # Ranks that wait poll, and here there may be more of them than cores: MPICH then lets them sleep in between. Where they
 # do not, four ranks on two cores take ten times as long.
@@ -47,6 +49,12 @@ def own_store(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("HIMACH_CACHE", str(tmp_path_factory.mktemp("cache") / "store-{node}"))
 
 
+@pytest.fixture(autouse=True)
+def interpreters(request, monkeypatch):
+    """Commands of tests marked ``fresh`` start an interpreter, as a user's do."""
+    monkeypatch.setattr(Preloaded, "fresh", request.node.get_closest_marker("fresh") is not None)
+
+
 @pytest.fixture
 def shared():
     """Return trajectory and topology by the name of a folder of the shared data, or skip the test."""
@@ -66,17 +74,41 @@ def shared():
 
 
 def pytest_addoption(parser):
-    """Let tests be left out that have passed elsewhere."""
+    """Let tests be left out that have passed elsewhere, long ones be run, and durations be written down."""
     parser.addoption("--passed", metavar="FILE", help="Leave out the tests that this file names, each on a line.")
+    parser.addoption("--nightly", action="store_true", help="Run what is marked nightly, too.")
+    parser.addoption("--record-durations", action="store_true", help="Write tests/durations.json.")
+
+
+def pytest_configure(config):
+    """Measure what each file takes, where the tests are shared out or run by one process."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Durations(config), "durations")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what has passed; slow tests come first, so that processes that share the tests end together."""
-    if config.option.passed is not None:
-        passed = set(Path(config.option.passed).read_text().splitlines())
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
-        items[:] = [item for item in items if item.nodeid not in passed]
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Leave out what has passed and what is for the night; what takes longest comes first."""
+    passed = set(Path(config.option.passed).read_text().splitlines()) if config.option.passed is not None else set()
+    left_out = [
+        item
+        for item in items
+        if item.nodeid in passed or (item.get_closest_marker("nightly") and not config.option.nightly)
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+    seconds = Durations.read()
+    items.sort(key=lambda item: (not item.nodeid.startswith(TOGETHER["slurm"]), -seconds.get(_file(item.nodeid), 0)))
+
+
+def _file(nodeid):
+    return nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """Start a process more than there are cores: many tests wait for processes of their own."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
-import sys
 
 import pytest
+from support.commands import run_python
 
 from himach.errors import HimachError
 from himach.files import whole_file, write_bytes
@@ -59,7 +58,7 @@ def test_what_cannot_be_written_is_named(tmp_path):
 
 def test_one_process_locks_a_directory(tmp_path):
     def other_gets_it():
-        done = subprocess.run([sys.executable, "-c", TRIES, tmp_path], capture_output=True, text=True, check=True)
+        done = run_python("-c", TRIES, tmp_path, check=True)
         return done.stdout.strip() == "True"
 
     with locked(tmp_path) as got:

@@ -21,6 +21,7 @@ from support.ranks import clean_environment
 ROOT = Path(__file__).parents[1]
 
 pytestmark = [
+    pytest.mark.fresh,
     pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not (ROOT / ".git").exists(), reason="an sdist is made of what git holds"),

@@ -48,13 +48,17 @@ class Ground:
         (folder / "script.py").write_text(SLOW)
         self.whole = self.right("whole")
 
+    def words(self, out: str) -> list[object]:
+        """Return the words of a run with ``--out``."""
+        analyses = [f"{self.folder / 'script.py'}:{name}" for name in ANALYSES]
+        data = ["--trajectory", self.trajectory, "--topology", self.folder / "top.gro", "--cache", "off"]
+        return ["run", *analyses, *data, "--quiet", "--out", self.folder / out]
+
     def start(
         self, out: str, *words: object, slow: float = 0.0, every: float = 0.05, ulimit: str = ""
     ) -> subprocess.Popen[str]:
         """Start a run with ``--out``."""
-        analyses = [f"{self.folder / 'script.py'}:{name}" for name in ANALYSES]
-        data = ["--trajectory", self.trajectory, "--topology", self.folder / "top.gro", "--cache", "off"]
-        command = [sys.executable, "-P", "-m", "himach", "run", *analyses, *data, "--quiet", "--out", self.folder / out]
+        command = [sys.executable, "-P", "-m", "himach", *self.words(out)]
         limited = ["sh", "-c", f'ulimit {ulimit}; exec "$@"', "sh"] if ulimit else []
         return subprocess.Popen(
             [*limited, *map(str, command), *map(str, words)],
@@ -67,7 +71,8 @@ class Ground:
 
     def right(self, out: str, *words: object) -> Path:
         """Make a run that ends well; return its output directory."""
-        self.ended(self.start(out, *words))
+        done = himach(*self.words(out), *words, HIMACH_KEEP_EVERY="0.05")
+        assert done.returncode == 0, done.stderr
         return self.folder / out
 
     def ended(self, run: subprocess.Popen[str]) -> str:

@@ -5,7 +5,10 @@ import subprocess
 import sys
 
 import click
+import pytest
 from click.testing import CliRunner
+from support.commands import run_python
+from support.ranks import clean_environment
 
 himach = importlib.import_module("himach.cli").himach
 
@@ -35,6 +38,14 @@ def test_every_command_and_option_says_what_it_does():
         assert set(unsaid) <= {"ready", "ranks", "repeats"}, path
 
 
+@pytest.mark.fresh
+def test_the_command_prints_its_help():
+    done = run_python("-P", "-m", "himach", "--help", environ=clean_environment(COLUMNS="80"))
+    shown = CliRunner().invoke(himach, ["--help"], prog_name="himach", terminal_width=78)
+    assert (done.returncode, done.stdout, done.stderr) == (0, shown.output, "")
+
+
+@pytest.mark.fresh
 def test_a_reader_that_has_gone_ends_a_command_without_a_word():
     words = [sys.executable, "-m", "himach", "analyses"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:

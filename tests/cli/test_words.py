@@ -45,12 +45,14 @@ def test_a_parameter_set_twice_is_refused_by_name():
     assert "-p rdf.bins=3" in told
 
 
+@pytest.mark.fresh
 def test_an_option_given_twice_is_refused_by_every_command():
     assert all(isinstance(command, Command) for command in every_command(root))
     assert "--topology/-s is given 2 times" in refused("run", "rmsd", *DATA, "-s", "other.psf")
     assert "--cache is given 2 times" in refused("cache", "list", "--cache", "a", "--cache", "b")
 
 
+@pytest.mark.fresh
 def test_more_ranks_than_a_machine_can_do_with_are_refused():
     most = 4 * len(os.sched_getaffinity(0))
     for words in (("run", "rmsd", *DATA), ("stage", DCD), ("run", "rmsd", "-t", "a.xtc", "--follow")):
@@ -123,6 +125,7 @@ def complete(*words: str, cwd: Path) -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
+@pytest.mark.fresh
 def test_a_shell_completes_analyses_and_parameters(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from typing import ClassVar\nraise SystemExit('this is not run')\nclass Mine(object):\n"
@@ -147,6 +150,7 @@ def locked(tmp_path):
     folder.chmod(0o700)
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize(
     "words",
     [
@@ -193,11 +197,13 @@ def test_messages_below_the_command_line_name_no_option_of_it():
     assert {(path, text) for path, text in named if text not in docstrings} == set()
 
 
+@pytest.mark.fresh
 def test_a_run_says_where_its_files_went(tmp_path):
     done = himach("run", "rmsd", *DATA, "--stop", 3, "-p", "selection=name CA", "--out", "out", cwd=tmp_path)
     assert done.stderr.rstrip().endswith("written to out: rmsd.csv, rmsd.png, run.json")
 
 
+@pytest.mark.fresh
 def test_an_interrupt_while_the_command_is_imported_shows_no_traceback():
     program = (
         "import os, signal, sys\nfrom himach.__main__ import main\n"
@@ -210,6 +216,7 @@ def test_an_interrupt_while_the_command_is_imported_shows_no_traceback():
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
+@pytest.mark.fresh
 def test_nothing_but_what_python_has_already_is_imported_before_the_command_sees_to_interrupts(tmp_path):
     for name in ("__init__.py", "__main__.py"):
         (tmp_path / "himach").mkdir(exist_ok=True)
@@ -222,6 +229,7 @@ def test_nothing_but_what_python_has_already_is_imported_before_the_command_sees
     assert done.stdout.split() == ["__future__", "himach", "himach.__main__"]
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize(("first", "second", "code"), [("SIGINT", "SIGTERM", 143), ("SIGTERM", "SIGINT", 130)])
 def test_signals_that_come_close_together_show_no_traceback(first, second, code):
     """The second one comes while the first one is told."""

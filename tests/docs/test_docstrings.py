@@ -10,12 +10,11 @@ import doctest
 import importlib
 import pkgutil
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support import commands
 from support.ranks import clean_environment
 
 import himach
@@ -41,10 +40,9 @@ def examples() -> list[doctest.DocTest]:
 def server(tmp_path, monkeypatch):
     """This node's server, for what pushes frames."""
     monkeypatch.setenv("HIMACH_CACHE", str(tmp_path / "store"))
-    command = [sys.executable, "-m", "himach", "cache"]
-    subprocess.run([*command, "start"], check=True, capture_output=True)
+    commands.himach("cache", "start", check=True)
     yield
-    subprocess.run([*command, "stop"], check=True, capture_output=True)
+    commands.himach("cache", "stop", check=True)
 
 
 def test_examples_in_docstrings_show_what_is_so(server, capsys):
@@ -77,12 +75,6 @@ def test_examples_of_compiled_modules_are_found():
 def test_python_blocks_of_pages_run(page, tmp_path):
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert blocks
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(blocks)],
-        cwd=tmp_path,
-        env=clean_environment(HIMACH_CACHE=str(tmp_path / "store")),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environ = clean_environment(HIMACH_CACHE=str(tmp_path / "store"))
+    done = commands.run_python("-c", "\n".join(blocks), cwd=tmp_path, environ=environ)
     assert done.returncode == 0, done.stderr

@@ -47,6 +47,14 @@ SELECTIONS = [range(40), range(50, 2, -7), range(0), range(39, -1, -1), range(3,
 KINDS = ["ab", "abcdefgh", "de", "a", "cf", "g"]
 if comm.size > 1:  # many ranks on few cores are slow to meet
     SELECTIONS, KINDS = SELECTIONS[:3], KINDS[:2]
+SIZES = ["large", "small", "spilled"]
+#: What is spilled takes long, and the order of frames is the same to it: two selections will do.
+each_selection = pytest.mark.parametrize(
+    ("sizes", "frames"),
+    [(size, frames) for size in SIZES for frames in SELECTIONS[: 2 if size == "spilled" else None]],
+    indirect=["sizes"],
+    ids=str,
+)
 same_everywhere = settings(
     derandomize=True,
     database=None,
@@ -56,7 +64,7 @@ same_everywhere = settings(
 )
 
 
-@pytest.fixture(autouse=True, params=["large", "small", "spilled"])
+@pytest.fixture(autouse=True, params=SIZES)
 def sizes(request):
     """Run each test with the real sizes; with many chunks, waves, rounds and spans; and with next to no memory."""
     with pytest.MonkeyPatch.context() as patch:
@@ -72,21 +80,21 @@ def test_all_ranks_are_here():
     assert comm.size == promised_ranks()
 
 
-@pytest.mark.parametrize("frames", SELECTIONS, ids=str)
+@each_selection
 @pytest.mark.parametrize("kinds", KINDS)
 def test_one_stage(frames, kinds):
     for seed, boxes in enumerate(["all", "none", "some"]):
         check(world, [Everything(kinds=kinds, seed=seed)], frames, boxes, seed)
 
 
-@pytest.mark.parametrize("frames", SELECTIONS, ids=str)
+@each_selection
 def test_chains_of_stages(frames):
     for seed in range(3):
         check(world, [First(seed=seed), Second()], frames, "some", seed)
         check(world, [First(seed=seed), Middle(), Third()], frames, "all", seed)
 
 
-@pytest.mark.parametrize("frames", SELECTIONS, ids=str)
+@each_selection
 @pytest.mark.parametrize("kinds", KINDS)
 def test_many_keys_at_once_are_reduced_as_one_by_one(frames, kinds):
     check(world, [Many(kinds=kinds)], frames, "some")
@@ -101,7 +109,7 @@ def test_presence(frames, sizes):
         check(world, [Present(seed=seed)], frames, boxes, seed, largest=100)
 
 
-@pytest.mark.parametrize("frames", SELECTIONS, ids=str)
+@each_selection
 @pytest.mark.parametrize("kinds", KINDS)
 def test_series_in_pieces(frames, kinds, sizes):
     if sizes == "spilled":
@@ -117,7 +125,7 @@ def test_presence_in_pieces(frames, sizes):
     check(world, [PresentInPieces()], frames, "some", 1, largest=100)
 
 
-@pytest.mark.parametrize("frames", SELECTIONS, ids=str)
+@each_selection
 def test_combine_changes_nothing_but_the_size(frames):
     raws = made_up(frames)
     for seed in range(3):

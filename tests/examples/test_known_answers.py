@@ -1,4 +1,4 @@
-"""Answers that were known before, through the command line on one and two ranks.
+"""Answers that were known before, through the command line.
 
 Those for villin and the channel are in the README of the shared data, those for AdK are what MDAnalysis and
 waterdynamics find.
@@ -19,13 +19,13 @@ from waterdynamics import SurvivalProbability
 
 from himach.examples import sample
 
-pytestmark = [pytest.mark.slow, pytest.mark.parametrize("ranks", [1, 2])]
+pytestmark = pytest.mark.slow
 
 CHANNEL = ["-p", "top=index 110 246 382 518", "-p", "bottom=index 59 195 331 467", "-p", "radius=2.5"]
 
 
 @pytest.fixture
-def tables(tmp_path, ranks):
+def tables(tmp_path):
     """Return a function that runs an analysis and gives the tables that it left: name -> column -> list of text."""
 
     def run(
@@ -33,7 +33,7 @@ def tables(tmp_path, ranks):
     ) -> dict[str, dict[str, list[str]]]:
         out = tmp_path / "out"
         data = ["--trajectory", trajectory, "--topology", topology]
-        done = himach("run", analysis, *data, *words, "-n", ranks, "--out", out, "--quiet", timeout=200)
+        done = himach("run", analysis, *data, *words, "--out", out, "--quiet", timeout=200)
         assert done.returncode == 0, done.stderr
         return {path.stem: read_columns(path) for path in out.glob("*.csv")}
 

@@ -42,6 +42,8 @@ class Dies(himach.Analysis):
         return len(series)
 '''
 
+pytestmark = pytest.mark.fresh
+
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:

@@ -35,6 +35,8 @@ class Probe(himach.Analysis):
 """
 FORKED = b"himach.launch.rank_main"
 
+pytestmark = pytest.mark.fresh
+
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import MDAnalysis as mda
 import numpy as np
@@ -15,7 +13,7 @@ from MDAnalysis.analysis.hydrogenbonds import HydrogenBondAnalysis
 from MDAnalysis.analysis.rdf import InterRDF, InterRDF_s
 from MDAnalysis.analysis.rms import RMSD
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
-from support import cache_data
+from support import cache_data, commands
 
 import himach
 from himach.adapted import GROUPS, adapted
@@ -220,27 +218,16 @@ def test_a_script_of_the_users_own(tmp_path):
 def test_the_command(tmp_path):
     (tmp_path / "gyration.py").write_text(SCRIPT)
     topology, trajectory = cache_data.make(tmp_path, 12)
-    command = [
-        sys.executable,
-        "-m",
-        "himach",
-        "run",
-        "gyration.py",
-        "MDAnalysis.analysis.rms:RMSD",
-        "-t",
-        str(trajectory),
-    ]
-    command += ["--topology", str(topology), "-n", "2", "--out", "out", "-p", "Gyration.atomgroup=all"]
-    command += ["-p", "RMSD.atomgroup=index 0 to 20"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    words = ["run", "gyration.py", "MDAnalysis.analysis.rms:RMSD", "-t", trajectory, "--topology", topology, "-n", 2]
+    words += ["--out", "out", "-p", "Gyration.atomgroup=all", "-p", "RMSD.atomgroup=index 0 to 20"]
+    done = commands.himach(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     universe = mda.Universe(topology, trajectory)
     expected = RMSD(universe.atoms[:21]).run().results.rmsd
     assert np.array_equal(np.load(tmp_path / "out" / "RMSD" / "rmsd.npy"), expected)
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert record["analyses"][1]["source"] == "MDAnalysis.analysis.rms:RMSD"
-    again = [sys.executable, "-m", "himach", "run", "--again", "out/run.json", "--out", "again"]
-    done = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = commands.himach("run", "--again", "out/run.json", "--out", "again", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "again" / "RMSD" / "rmsd.npy").read_bytes() == (
         tmp_path / "out" / "RMSD" / "rmsd.npy"

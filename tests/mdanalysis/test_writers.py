@@ -9,6 +9,7 @@ import sys
 import MDAnalysis as mda
 import numpy as np
 import pytest
+from support import commands
 
 import himach
 import himach.mdanalysis
@@ -40,10 +41,9 @@ def place(tmp_path, monkeypatch):
 @pytest.fixture
 def server(place):
     """This node's server."""
-    command = [sys.executable, "-m", "himach", "cache"]
-    subprocess.run([*command, "start"], check=True, capture_output=True)
+    commands.himach("cache", "start", check=True)
     yield
-    subprocess.run([*command, "stop"], check=True, capture_output=True)
+    commands.himach("cache", "stop", check=True)
 
 
 @pytest.fixture
@@ -155,10 +155,7 @@ def test_a_writer_beside_a_server(server):
     """Frames are read through the server, and may not be pushed to."""
     write(range(6))
     assert read() == list(range(6))
-    found = subprocess.run(
-        [sys.executable, "-m", "himach", "cache", "status"], capture_output=True, text=True, check=True
-    ).stdout
-    assert "server" in found
+    assert "server" in commands.himach("cache", "status", check=True).stdout
     with pytest.raises(StoreConflictError, match="frames of the simulation 'MDAnalysis in"):
         himach.Writer("run8", 20)
     write(range(8))  # goes on as if no server were there

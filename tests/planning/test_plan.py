@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import resource
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -14,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planning.made import record
+from support import commands
 
 import himach
 from himach.errors import UsageError
@@ -300,14 +299,7 @@ def test_the_command_prints_tables_and_leaves_them(tmp_path):
         (tmp_path / f"{i}" / "run.json").write_text(json.dumps(record(cached=cached)))
     MACHINE.write(tmp_path / "machine.toml")
     words = ["--nodes", "1,2e0,4", "--machine", "machine.toml", "--out", "plan", "0", "1/run.json"]
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "himach", "plan", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    done = commands.himach("plan", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "efficiency" in done.stdout
     assert "error" in done.stdout

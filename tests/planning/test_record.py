@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
+from support import commands
 
 import himach
 from himach.engine.clock import MAX_FRAME_TIMES, QUANTILES, Clock, FrameCosts, quantiles_of
@@ -34,17 +32,8 @@ class Sleeps(himach.Analysis):
 
 
 def himach_run(folder, *words, ranks=2, good=True):
-    command = [sys.executable, "-P", "-m", "himach", "run", "script.py", "-t", DCD, "--topology", PSF, "--quiet"]
-    environ = {**os.environ, "HIMACH_CACHE": str(folder / "cache")}
-    done = subprocess.run(
-        [*command, "-n", str(ranks), *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-        env=environ,
-    )
+    words = ("script.py", "-t", DCD, "--topology", PSF, "--quiet", "-n", ranks, *words)
+    done = commands.himach("run", *words, cwd=folder, timeout=250, HIMACH_CACHE=str(folder / "cache"))
     assert (done.returncode == 0) == good, done.stderr
     return done.stdout if good else done.stderr
 

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import pytest
 from markdown_it import MarkdownIt
-from support import needs
+from support import commands, needs
 
 import himach
 from himach.examples import BUILTINS, load, sample
@@ -351,12 +351,12 @@ def test_names_that_are_no_utf8_are_told_as_far_as_they_can_be(rmsd, tmp_path):
 
 
 def test_himach_cite_prints_and_writes(rmsd, tmp_path):
-    done = subprocess.run(["himach", "cite", rmsd], capture_output=True, text=True, check=True)
+    done = commands.himach("cite", rmsd, check=True)
     assert done.stdout.startswith("Methods\n\nTrajectories were analysed with himach")
     assert "https://doi.org/10.1107/S0108767305015266" in done.stdout
-    done = subprocess.run(["himach", "cite", rmsd, "--out", tmp_path], capture_output=True, text=True, check=True)
+    done = commands.himach("cite", rmsd, "--out", tmp_path, check=True)
     assert done.stdout == f"written to {tmp_path}: methods.md, methods.tex, references.bib, checklist.md\n"
-    wrong = subprocess.run(["himach", "cite", tmp_path], capture_output=True, text=True, check=False)
+    wrong = commands.himach("cite", tmp_path)
     assert (wrong.returncode, "there is no run.json in it" in wrong.stderr) == (2, True)
 
 

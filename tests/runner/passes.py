@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from MDAnalysisTests.datafiles import DCD, PSF
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 
 from himach.examples import sample
 
@@ -32,6 +32,12 @@ PASSES = {
         *("water-residence", "hydrogen-bonds", *WATER_BY_RESIDUE, *WATER_BONDS),
         *(*NANOPORE, "--start", "10", "--step", "9"),
     ],
+    "nanopore, residues": [
+        *("rdf", "msd", "density", "-p", "rdf.a=resname HOH", "-p", "rdf.b=name K CL or resname HOH"),
+        *("-p", "rdf.by=residue", "-p", "rdf.r_max=8", "-p", "msd.selection=resname HOH", "-p", "msd.molecules=true"),
+        *("-p", "msd.tau_max=17", "-p", "msd.viscosity=0.3", "-p", "msd.temperature=300", "-p", "msd.directions=xy"),
+        *("-p", "density.grid=1.5", *NANOPORE, "--stop", "40"),
+    ],
     "channel": ["ion-permeation", *FILTER, *KCSA],
     "channel, bulk to bulk": ["ion-permeation", *FILTER, "-p", "rule=bulk-to-bulk", *KCSA],
     "protein": [
@@ -44,11 +50,27 @@ PASSES = {
         *("-p", "geometry.dihedrals=phi:protein", "-p", "clusters.cutoff=0.9", "-p", "pca.components=3"),
         *(*VILLIN, "--step", "2"),
     ],
+    "protein, other ways": [
+        *("rmsd", "rmsf", "contacts", "secondary-structure", "geometry", "-p", "rmsd.groups=nmp=resid 30:59"),
+        *("-p", "rmsd.weights=mass", "-p", "rmsd.reference=3", "-p", "rmsf.selection=resid 1:40"),
+        *("-p", "rmsf.fit=name CA", "-p", "rmsf.by=residue", "-p", "rmsf.weights=mass", "-p", "contacts.cutoff=6"),
+        *("-p", "contacts.intermittency=1", "-p", "geometry.angles=index 1 2 3"),
+        *("-p", "geometry.minimum=resid 1:3; resid 30:35", "--trajectory", str(DCD), "--topology", str(PSF)),
+        *("--start", "90", "--stop", "10", "--step", "-3"),
+    ],
+    "bridges of water": [
+        *("hydrogen-bonds", "-p", "bridges=1", "-p", "by=residue", "-p", "tau_max=2"),
+        *("--trajectory", str(XTC), "--topology", str(GRO), "--stop", "4"),
+    ],
+    "ions": [
+        *("density", "-p", "selection=name K CL", "-p", "weights=charge", "-p", "charges=name K = 1, name CL = -1"),
+        *("-p", "axis=x", *NANOPORE, "--stop", "40"),
+    ],
     "water": [
         *("dielectric", "density", "-p", "dielectric.charges=name OW = -0.8476, name HW1 HW2 = 0.4238"),
         *("-p", "density.weights=mass", *WATER),
     ],
-    "argon": ["velocity-autocorrelation", "-p", "selection=all", "-p", "tau_max=60", *ARGON],
-    "membrane": ["lipid-order", "membrane", *MEMBRANE, "--stop", "40"],
+    "argon": ["velocity-autocorrelation", "-p", "selection=all", "-p", "weights=mass", "-p", "tau_max=60", *ARGON],
+    "membrane": ["lipid-order", "membrane", "-p", "lipid-order.leaflets=z", *MEMBRANE, "--stop", "40"],
     "adk": ["rmsd", "-p", "selection=name CA", "--trajectory", str(DCD), "--topology", str(PSF)],
 }

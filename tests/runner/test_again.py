@@ -8,7 +8,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import MDAnalysis
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
-from support.commands import DATA, himach, same_files
+from support.commands import DATA, himach, run_python, same_files
 from support.ranks import mpiexec
 
 import himach as package
@@ -303,7 +302,7 @@ def test_what_no_name_leads_to_is_refused_by_name(tmp_path):
     program = tmp_path / "program.py"
     call = f"himach.run(Count(), {DATA[1]!r}, {DATA[3]!r}, out={str(tmp_path / 'by')!r})"
     program.write_text(SCRIPT.replace("from helper import FACTOR", "FACTOR = 1") + f"\n{call}\n")
-    subprocess.run([sys.executable, program], check=True, capture_output=True)
+    run_python(program, check=True)
     told = record(tmp_path / "by")
     assert told["command"] == [str(program)]
     refused = himach("run", "--again", tmp_path / "by")

@@ -103,10 +103,12 @@ def test_whatever_map_raises_or_exits_by_is_a_failure_of_map(script, what, ranks
     fails(done, "Probe.map() failed at frame 40", f"on rank {0 if ranks == 1 else ''}")
 
 
+@pytest.mark.fresh
 def test_a_rank_that_raises_keyboard_interrupt_failed(script):
     fails(himach("run", script, *DATA, "-n", 2, "-p", "what=raise KeyboardInterrupt"), "map()", "KeyboardInterrupt")
 
 
+@pytest.mark.fresh
 def test_a_process_alone_is_interrupted_by_keyboard_interrupt(script):
     done = himach("run", script, *DATA, "-p", "what=raise KeyboardInterrupt")
     assert done.returncode == 130
@@ -160,6 +162,7 @@ def test_a_rank_that_leaves_between_two_runs_ends_all(tmp_path, what):
     assert done.stdout.strip() == ""
 
 
+@pytest.mark.fresh
 def test_two_runs_of_a_script_under_mpiexec_end_well(tmp_path):
     script = tmp_path / "two.py"
     script.write_text(TWO_RUNS)

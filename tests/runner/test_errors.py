@@ -118,8 +118,7 @@ def test_an_outcome_that_the_disk_has_no_room_for_is_printed(tmp_path, ranks):
         assert sorted(path.name for path in (disk / "out").iterdir()) == ["rmsd.csv", "run.json"]
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("method", ["setup", "map", "reduce", "finish"])
+@pytest.mark.parametrize(("method", "ranks"), [("setup", 2), ("map", 1), ("map", 2), ("reduce", 2), ("finish", 1)])
 def test_an_exception_in_a_method_names_the_place_and_the_line(script, tmp_path, method, ranks):
     done = himach("run", script, *DATA, "-n", ranks, "-p", f"what={method}", "--out", tmp_path / "out")
     refused(done, 1, f"Probe.{method}()", f"ValueError: {method} went wrong", f"line {line_of(f'{method} went wrong')}")
@@ -127,22 +126,19 @@ def test_an_exception_in_a_method_names_the_place_and_the_line(script, tmp_path,
         refused(done, 1, "frame 40", "time", "rank")
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_an_exception_without_a_text_names_the_place_and_the_line(script, ranks):
-    done = himach("run", script, *DATA, "-n", ranks, "-p", "what=mute")
+def test_an_exception_without_a_text_names_the_place_and_the_line(script):
+    done = himach("run", script, *DATA, "-p", "what=mute")
     refused(done, 1, "Probe.map()", "frame 40", "on rank", "Mute: its text cannot be shown", f"line {line_of('1 / 0')}")
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_an_exit_in_a_method_is_a_failure_of_that_method(script, ranks):
-    done = himach("run", script, *DATA, "-n", ranks, "-p", "what=exit")
+def test_an_exit_in_a_method_is_a_failure_of_that_method(script):
+    done = himach("run", script, *DATA, "-p", "what=exit")
     refused(done, 1, "Probe.map()", "frame 40", "SystemExit: 7")
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("what", ["transformation", "exit in a transformation"])
-def test_an_exception_in_a_transformation_names_the_frame(script, what, ranks):
-    done = himach("run", script, *DATA, "-n", ranks, "-p", f"what={what}")
+def test_an_exception_in_a_transformation_names_the_frame(script, what):
+    done = himach("run", script, *DATA, "-p", f"what={what}")
     refused(done, 1, "Probe.setup()'s transformations failed at frame 40", f"line {line_of('else SystemExit(7)')}")
 
 
@@ -150,7 +146,6 @@ def test_a_bad_selection_is_named(script):
     refused(himach("run", script, *DATA, "-p", "what=selection"), 1, "Probe.setup()", "nam")
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize(
     ("what", "words"),
     [
@@ -161,8 +156,8 @@ def test_a_bad_selection_is_named(script):
         ("pair", ["5"]),
     ],
 )
-def test_what_map_may_not_do_is_refused_by_name(script, what, words, ranks):
-    done = himach("run", script, *DATA, "-n", ranks, "-p", f"what={what}")
+def test_what_map_may_not_do_is_refused_by_name(script, what, words):
+    done = himach("run", script, *DATA, "-p", f"what={what}")
     refused(done, 1, "Probe.map()", "frame 40", *words)
 
 
@@ -273,10 +268,9 @@ def test_a_rank_that_ends_by_itself_ends_all(script):
     refused(himach("run", script, *DATA, "-n", 2, "-p", "what=leave"), 1, "Probe.map()", "frame 40", "os._exit(3)")
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_a_rank_killed_by_a_signal_ends_all(script, ranks):
+def test_a_rank_killed_by_a_signal_ends_all(script):
     mark = uuid.uuid4().hex
-    done = himach("run", script, *DATA, "-n", ranks, "-p", "what=kill", HIMACH_TEST_MARK=mark)
+    done = himach("run", script, *DATA, "-n", 3, "-p", "what=kill", HIMACH_TEST_MARK=mark)
     refused(done, 1, "SIGKILL")
     assert wait_until(lambda: not processes_with(mark))
 

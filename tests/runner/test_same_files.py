@@ -1,4 +1,4 @@
-"""Every built-in analysis leaves the same bytes for any number of ranks, with frames from the origin or the cache."""
+"""Every built-in analysis leaves the same bytes on one rank and on three, from the cache and from the origin."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ def test_every_built_in_takes_part():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PASSES)
-def test_built_ins_leave_the_same_bytes_on_any_number_of_ranks(name, tmp_path):
-    for ranks in (1, 2, 3, 4):
+def test_built_ins_leave_the_same_bytes_on_one_rank_and_on_three(name, tmp_path):
+    # Three ranks read the origin and keep what they read; one reads what was kept.
+    for ranks in (3, 1):
         out = tmp_path / str(ranks)
-        # One rank reads the origin; two keep what they read; three and four read what was kept.
-        cache = ["--cache", "off"] if ranks == 1 else []
-        done = himach("run", *PASSES[name], "-n", ranks, *cache, "--out", out, "--quiet")
+        done = himach("run", *PASSES[name], "-n", ranks, "--out", out, "--quiet")
         assert done.returncode == 0, done.stderr
         record = json.loads((out / "run.json").read_text())
         assert record["ranks"] == ranks
-        assert (record["assignment"]["residue"] == 0) == (ranks > 2), record["assignment"]
-        same_files(tmp_path / "1", out)
+        assert (record["assignment"]["residue"] == 0) == (ranks == 1), record["assignment"]
+    same_files(tmp_path / "1", tmp_path / "3")

@@ -1,4 +1,4 @@
-"""A small trajectory, an analysis that tells every bit it saw of every frame, and ways to look into stores."""
+"""A small trajectory, frames to push, an analysis that tells every bit of each frame, and ways to look into stores."""
 
 from __future__ import annotations
 
@@ -155,3 +155,14 @@ def stage_on_nodes(tmp_path: Path, nodes: list[str], *words: object):
     command = shlex.join([sys.executable, "-P", "-m", "himach", *map(str, words)])
     script = f"set -- {names}; shift $PMI_RANK; HIMACH_NODE=$1 exec {command}"
     return mpiexec(len(nodes), ["sh", "-c", script], environ={"HIMACH_CACHE": str(tmp_path / "{node}")})
+
+
+def frame_of(number, n_atoms=100):
+    return (np.arange(n_atoms * 3, dtype=np.float32) + number * 1000).reshape(n_atoms, 3)
+
+
+def push(running, numbers, n_atoms=100, **options):
+    with himach.Writer("run", n_atoms, servers=[running.path], **options) as writer:
+        for number in numbers:
+            writer.number = number
+            writer.push(frame_of(number, n_atoms), time=number / 2, box=[9, 9, 9, 90, 90, 90])

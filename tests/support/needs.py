@@ -73,3 +73,9 @@ def missing(reasons: Iterable[str]) -> list[str]:
     """Return what tests were skipped for want of, each with their number, of the reasons of all skips."""
     wanted = Counter(found[1] for reason in reasons if (found := re.search(f"{re.escape(_WANT)}(.*)", reason)))
     return [f"{what} - {count} test{'s' if count > 1 else ''}" for what, count in sorted(wanted.items())]
+
+
+def nightly_but(each_time: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
+    """Return the cases for `pytest.mark.parametrize`; those that are not run each time are marked nightly."""
+    kept = list(each_time)
+    return [case if case in kept else pytest.param(case, marks=pytest.mark.nightly) for case in cases]

@@ -34,7 +34,7 @@ def left() -> set[str]:
     return {space.split()[0] for space in spaces if space} | {path.name for path in GROUPS.glob("himach*")}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_hosts_have_networks_of_their_own_and_leave_nothing():
     if not can():
         needs.skip("virtual hosts (root, iproute2 and control groups of version 1)")

@@ -27,7 +27,7 @@ def test_what_is_told_is_read_back(capsys):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_versions_tell_the_same_figures(capsys):
     beside(sys.executable, ["shuffle", "--pairs=2e4", "--ranks=1", "--repeats=1"], 1)
     lines = capsys.readouterr().out.splitlines()
@@ -35,7 +35,7 @@ def test_two_versions_tell_the_same_figures(capsys):
     assert any(line.startswith("wall  ") for line in lines)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_has_a_twin_with_a_store_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     contest = Contest(tmp_path, {}, ranks=1, repeats=1, most=4, beside=sys.executable)

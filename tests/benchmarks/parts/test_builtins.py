@@ -13,7 +13,7 @@ from himach.benchmarks.parts import builtins
 COMMAND = click.command()(builtins.main)
 FEW = ["--frames", "12", "--ranks", "2"]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(autouse=True)

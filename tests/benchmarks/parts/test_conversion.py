@@ -19,7 +19,7 @@ def place(monkeypatch, tmp_path):
     monkeypatch.setattr(conversion.shutil, "which", lambda name: None)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("part", "rows"),
     [

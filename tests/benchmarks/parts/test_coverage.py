@@ -24,7 +24,7 @@ def test_what_is_exact_is_in_its_bounds(capsys):
     assert "0.95 to 1.00" in rows[0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_parts_have_their_rows(capsys):
     _, *rows = lines(capsys)
     counts = {

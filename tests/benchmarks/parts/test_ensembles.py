@@ -17,7 +17,7 @@ def place(monkeypatch, tmp_path):
     monkeypatch.setattr(ensembles, "TOPOLOGIES", 3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("part", "rows"),
     [

@@ -18,7 +18,7 @@ def test_the_file_is_one_that_mdanalysis_reads(tmp_path):
     assert np.isclose(universe.trajectory.dt, 1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("only", ["dcd", "computed", "many"])
 def test_runs_are_complete(tmp_path, only, capfd):
     main(20_000, (only,), 2, 2, tmp_path)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from himach.cli.bench import bench
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_trial(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     words = ["pairs", "--frames", "100", "--repeats", "1", "--ranks", "1", "--only", "start", "--only", "grown"]

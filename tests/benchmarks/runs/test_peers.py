@@ -22,7 +22,7 @@ def private_data(tmp_path_factory, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.getbasetemp()))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("names", [("residence",), ("rmsd", "rmsd-xtc", "start"), ("rdf-ions", "bonds", "nothing")])
 def test_a_trial_of_each_benchmark(tmp_path, names):
     words = ["peers", "--installed", "--frames", "4", "--repeats", "1", "--ranks", "1", "--out", str(tmp_path / "out")]
@@ -42,7 +42,7 @@ def test_a_trial_of_each_benchmark(tmp_path, names):
     assert not [path.name for path in tmp_path.iterdir() if path.name != "out"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_peer_with_another_answer_is_found_out(tmp_path, monkeypatch):
     peers = tmp_path / "peers"
     peers.mkdir()

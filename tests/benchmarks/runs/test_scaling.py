@@ -11,7 +11,7 @@ from himach.benchmarks.runs.scaling import Sweep, power
 from himach.cli.bench import bench
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_trial(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     words = ["scaling", "--frames", "4", "--repeats", "1", "--ranks", "1", "--only", "frames", "--out", str(tmp_path)]

@@ -8,7 +8,7 @@ from support.commands import himach
 pytest.importorskip("MDAnalysisTests")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_prints_its_figures(tmp_path):
     words = ["--frames", "30", "--repeats", "1", "--directory", tmp_path]
     done = himach("bench", "layout", *words, timeout=300, TMPDIR=str(tmp_path))

@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pandas as pd
 import pytest
+from support.commands import run_python
 
 import himach
 from himach.engine.pairs.values import pack, restore, snapshot, unpack
@@ -245,18 +246,14 @@ def test_large_buffers_travel_out_of_band():
 
 
 NOTEBOOK_CELL = """
-import sys
 from himach.engine.pairs.values import snapshot
 class Cell:
     def __init__(self, x): self.x = x
-sys.stdout.buffer.write(snapshot([Cell(3)]))
+print(snapshot([Cell(3)]).hex())
 """
 
 
-def test_classes_of_main_travel_by_value(tmp_path):
-    import subprocess
-    import sys
-
-    done = subprocess.run([sys.executable, "-c", NOTEBOOK_CELL], capture_output=True, check=True)
-    (cell,) = pickle.loads(done.stdout)  # this process has another __main__
+def test_classes_of_main_travel_by_value():
+    done = run_python("-c", NOTEBOOK_CELL, check=True)
+    (cell,) = pickle.loads(bytes.fromhex(done.stdout))  # this process has another __main__
     assert cell.x == 3

@@ -2,12 +2,11 @@
 
 import os
 import signal
-import subprocess
-import sys
 import tracemalloc
 
 import numpy as np
 import pytest
+from support.commands import run_python
 
 import himach
 from himach.engine import Memory, Work, mapping, run_pass
@@ -110,7 +109,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_nothing_is_left_of_a_killed_process(tmp_path):
-    done = subprocess.run([sys.executable, "-P", "-c", KILLED, str(tmp_path)], check=False, timeout=60)
+    done = run_python("-P", "-c", KILLED, tmp_path, timeout=60)
     assert done.returncode == -signal.SIGKILL
     assert list(tmp_path.iterdir()) == []
 

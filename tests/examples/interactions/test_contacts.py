@@ -187,19 +187,6 @@ def test_lasting_of_each_is_lasting_of_one_by_one(present, intermittency):
         np.testing.assert_allclose(limits.high, [float(one.high) for one in expected])
 
 
-@pytest.mark.slow
-def test_any_number_of_ranks_and_the_cache(tmp_path):
-    analysis = Contacts(a="protein", b="protein or name NA CL", cutoff=6, intermittency=1)
-    trajectory, topology = sample("villin")
-    outcomes = []
-    for i, ranks in enumerate((None, 1, 3)):
-        out = tmp_path / f"{i}"
-        himach.run(analysis, trajectory, topology, ranks=ranks, out=out, progress=False)
-        outcomes.append({path.name: path.read_bytes() for path in out.glob("*.csv")})
-    assert outcomes[0] == outcomes[1] == outcomes[2]
-    assert sorted(outcomes[0]) == ["counts.csv", "frequency.csv", "lifetimes.csv"]
-
-
 def test_backwards_and_unevenly(tmp_path):
     forwards, backwards = (
         plain.run(Contacts(), *sample("villin"), start=start, stop=stop, step=step)

@@ -213,14 +213,3 @@ def test_refusals_of_bridges(parameters, message):
     files = sample("nanopore") if "donors" in parameters else (XTC, GRO)
     with pytest.raises(himach.UsageError, match=re.escape(message)):
         plain.run(HydrogenBonds(**{"bridges": 1, "tau_max": 1, **parameters}), *files, stop=2)
-
-
-def test_bridges_are_the_same_on_two_ranks():
-    analysis = HydrogenBonds(bridges=1, by="residue", tau_max=2)
-    expected = plain.run(analysis, XTC, GRO, stop=4)
-    assert expected["bridges"].rows > 20
-    for ranks in (1, 2):
-        found = himach.run(analysis, XTC, GRO, stop=4, ranks=ranks, cache="off", confidence="off", progress=False)
-        for name, table in expected.items():
-            for column, cells in table.items():
-                np.testing.assert_array_equal(found[name][column], cells)

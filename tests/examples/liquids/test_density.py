@@ -188,23 +188,6 @@ def test_rare_atoms_have_limits_of_counts():
     assert {name: table.units[name] for name in ("position", "density")} == {"position": "Å", "density": "Å⁻³"}
 
 
-def test_the_same_on_three_ranks():
-    charges = ["name K = 1", "name CL = -1"]
-    analyses = [
-        Density(selection="all", weights="mass", center="resname GRA"),
-        Density(selection="name K CL", weights="charge", charges=charges, axis="x"),
-        Density(grid=1.5),
-    ]
-    one, three = (
-        himach.run(analyses, *sample("nanopore"), stop=40, ranks=ranks, cache="off", progress=False) for ranks in (1, 3)
-    )
-    for name in ("density", "density-2"):
-        for column, cells in one[f"{name}/profile"].items():
-            assert cells.tobytes() == three[f"{name}/profile"][column].tobytes()
-    assert one["grid"].tobytes() == three["grid"].tobytes()
-    assert one["grid"].any()
-
-
 def test_atoms_outside_of_the_grid_are_told_of(tmp_path):
     positions = np.array([[[1, 1, 1], [5, 5, 5]], [[1, 1, 1], [15, 5, 5.0]]])
     files = made(MDAnalysis.Universe, tmp_path, positions, [[20, 20, 20, 90, 90, 90]] * 2)

@@ -83,15 +83,9 @@ def test_the_interval_has_the_true_value():
 
 
 @pytest.mark.filterwarnings("ignore:.*the topology has no bonds")
-def test_the_same_on_three_ranks():
-    one, three = (
-        himach.run(Dielectric(charges=SPCE), *sample("water"), ranks=ranks, cache="off", progress=False)
-        for ranks in (1, 3)
-    )
-    for table in ("dielectric", "running"):
-        for column, cells in one[table].items():
-            assert cells.tobytes() == three[table][column].tobytes(), column
-    assert one["dielectric"]["epsilon_low"][0] < 70 < one["dielectric"]["epsilon_high"][0]
+def test_limits_contain_the_constant_of_the_model():
+    table = himach.run(Dielectric(charges=SPCE), *sample("water"), cache="off", progress=False)["dielectric"]
+    assert table["epsilon_low"][0] < 70 < table["epsilon_high"][0]
 
 
 @pytest.mark.parametrize(

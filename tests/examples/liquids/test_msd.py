@@ -398,12 +398,3 @@ def test_no_box_that_viscosity_is_for():
 def test_directions_that_there_are_not():
     with pytest.raises(himach.UsageError, match="parameter directions: 'zx'"):
         Msd(directions="zx")
-
-
-def test_the_same_on_three_ranks():
-    msd = Msd(selection="resname HOH", molecules=True, tau_max=17, viscosity=0.3, temperature=300, directions="xy")
-    run = functools.partial(himach.run, msd, *sample("nanopore"), stop=70, cache="off", progress=False)
-    one, three = run(), run(ranks=3)
-    for table in ("msd", "diffusion"):
-        for column in one[table]:
-            assert one[table][column].tobytes() == three[table][column].tobytes()

@@ -195,19 +195,6 @@ def test_residues_that_follow_one_another():
     assert atoms.tolist() == [[2, 3, 4, 5], [11, 12, 13, 14]]
 
 
-@pytest.mark.slow
-def test_any_number_of_ranks_and_the_cache(tmp_path):
-    analysis = Geometry(
-        distances=["resid 1:10; resid 30"], angles=["index 1 2 3"], dihedrals=["phi:protein"],
-        minimum=["resid 1:3; resid 30:35"],
-    )  # fmt: skip
-    outcomes = []
-    for i, ranks in enumerate((None, 1, 3)):
-        himach.run(analysis, *sample("villin"), ranks=ranks, out=tmp_path / f"{i}", progress=False)
-        outcomes.append((tmp_path / f"{i}" / "geometry.csv").read_bytes())
-    assert outcomes[0] == outcomes[1] == outcomes[2]
-
-
 @pytest.mark.parametrize(
     ("parameters", "error"),
     [

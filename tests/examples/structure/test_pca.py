@@ -118,22 +118,15 @@ def test_fit_of_other_atoms():
     assert itself["variance"]["variance"][0] < 0.5 * values[0]
 
 
-@pytest.mark.parametrize(("start", "stop", "step"), [(10, 90, 3), pytest.param(90, 10, -3, marks=pytest.mark.slow)])
-def test_any_ranks_and_order_have_the_same_bytes(tmp_path, start, stop, step):
-    selected = {"start": start, "stop": stop, "step": step, "cache": "off"}
-    one = himach.run(Small(selection="name CA"), DCD, PSF, **selected, out=tmp_path / "1")
-    three = himach.run(Small(selection="name CA"), DCD, PSF, **selected, out=tmp_path / "3", ranks=3)
-    assert three.record["ranks"] == 3
-    for name in one.record["files"]:
-        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "3" / name).read_bytes()
-    times = one["projections"]["time_ps"]
+@pytest.mark.parametrize(("start", "stop", "step"), [(10, 90, 3), (90, 10, -3)])
+def test_frames_in_any_order(start, stop, step):
+    result = himach.run(Small(selection="name CA"), DCD, PSF, start=start, stop=stop, step=step, cache="off")
+    times = result["projections"]["time_ps"]
     assert (np.diff(times) > 0).all()
-    numbers = sorted(range(98)[start:stop:step])
-    expected = PCA(MDAnalysis.Universe(PSF, DCD), "name CA", align=True)
+    assert len(times) == len(range(98)[start:stop:step])
     if step > 0:
-        expected = expected.run(start=start, stop=stop, step=step).results.variance[:10]
-        np.testing.assert_allclose(one["variance"]["variance"], expected.real, rtol=1e-5)
-    assert len(times) == len(numbers)
+        expected = PCA(MDAnalysis.Universe(PSF, DCD), "name CA", align=True).run(start=start, stop=stop, step=step)
+        np.testing.assert_allclose(result["variance"]["variance"], expected.results.variance[:10].real, rtol=1e-5)
 
 
 @settings(deadline=None)

@@ -16,7 +16,6 @@ from himach import uncertainty
 from himach.examples import sample
 from himach.examples.structure import rmsf
 from himach.examples.structure.fluctuations import block_sums, mean_deviation, mean_squares
-from himach.examples.structure.radius_of_gyration import RadiusOfGyration
 from himach.examples.structure.rmsd import Rmsd
 from himach.examples.structure.rmsf import Rmsf, packed, unpacked
 from himach.examples.superposition import Reference, Superposition
@@ -138,22 +137,6 @@ def test_the_same_of_shorter_blocks(monkeypatch, in_block):
     monkeypatch.setattr(rmsf, "IN_BLOCK", in_block)
     for name, cells in run()["rmsf"].items():
         np.testing.assert_array_equal(cells, expected[name], err_msg=name)
-
-
-def test_the_same_on_three_ranks(tmp_path):
-    analyses = [
-        Rmsf(),
-        Rmsf(selection="resid 1:40", fit="name CA", by="residue", weights="mass"),
-        Rmsf(reference="first"),
-        Rmsd(groups=["nmp=resid 30:59"], weights="mass", reference=3),
-        RadiusOfGyration(),
-    ]
-    for ranks in (None, 3):
-        himach.run(analyses, DCD, PSF, step=3, ranks=ranks, cache="off", out=tmp_path / str(ranks), progress=False)
-    files = {path.relative_to(tmp_path / "3"): path.read_bytes() for path in (tmp_path / "3").glob("*/*.csv")}
-    assert len(files) == len(analyses)
-    for name, text in files.items():
-        assert text == (tmp_path / "None" / name).read_bytes(), name
 
 
 @pytest.mark.parametrize(

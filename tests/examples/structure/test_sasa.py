@@ -93,17 +93,6 @@ def test_limits_of_residues():
     assert table.units == {"sasa": "Å²", "sasa_low": "Å²", "sasa_high": "Å²"}
 
 
-@pytest.mark.slow
-def test_any_number_of_ranks_and_the_cache(tmp_path):
-    for i, ranks in enumerate((None, 1, 3)):
-        himach.run(
-            Sasa(by="residue", points=100), *sample("villin"), ranks=ranks, out=tmp_path / str(i), progress=False
-        )
-    for i in (1, 2):
-        for table in ("sasa", "by", "radii"):
-            assert (tmp_path / "0" / f"{table}.csv").read_bytes() == (tmp_path / str(i) / f"{table}.csv").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("residue", "name", "radius"),
     [

@@ -54,13 +54,6 @@ def test_all_residues_of_either_naming(topology, trajectory):
     np.testing.assert_allclose(np.sum(shares, axis=0), 1)
 
 
-def test_the_same_on_three_ranks(tmp_path):
-    for ranks, out in ((1, tmp_path / "one"), (3, tmp_path / "three")):
-        himach.run(SecondaryStructure(), DCD, PSF, stop=24, ranks=ranks, cache="off", out=out, progress=False)
-    for name in ("content.csv", "residues.csv", "states.npy", "secondary-structure.png"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "three" / name).read_bytes()
-
-
 def write(path, atoms):
     with warnings.catch_warnings(action="ignore"), MDAnalysis.Writer(str(path)) as writer:
         writer.write(atoms)

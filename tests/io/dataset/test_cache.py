@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import commands
 from support.cache_data import N_FRAMES, Emit, analyse, bits, datasets, make, make_dump, numbers_of, only_dataset
 from support.disks import small_disk
 from support.ranks import clean_environment
@@ -324,7 +325,7 @@ def test_dataset_staged_under_a_name(tmp_path, place):
     topology, trajectory = make(tmp_path)
     without = analyse(trajectory, topology, cache="off")
     words = ["stage", trajectory, "--topology", topology, "--dataset", "protein", "--cache", place]
-    subprocess.run([sys.executable, "-P", "-m", "himach", *words], check=True, env=clean_environment())
+    commands.himach(*words, check=True)
     trajectory.rename(f"{trajectory}.away")
     result = analyse(Path("protein"), None, cache=place)
     assert bits(result.outcome) == bits(without.outcome)

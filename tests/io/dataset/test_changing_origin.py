@@ -17,7 +17,7 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
-from support import needs
+from support import commands, needs
 from support.cache_data import N_FRAMES, Emit, analyse, bits, make, numbers_of
 from support.ranks import clean_environment
 
@@ -143,9 +143,7 @@ def test_a_killed_run_leaves_no_frames_of_another_trajectory(tmp_path, place):
         f"himach.run(job, {str(trajectory)!r}, {str(topology)!r}, cache={str(place)!r}, progress=False)"
     )
     folders = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
-    ended = subprocess.run(
-        [sys.executable, "-P", "-c", program], env=clean_environment(PYTHONPATH=folders), timeout=200, check=False
-    )
+    ended = commands.run_python("-P", "-c", program, environ=clean_environment(PYTHONPATH=folders))
     assert ended.returncode == -signal.SIGKILL
     shutil.copy(before, trajectory)
     result = analyse(trajectory, topology, cache=place)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import commands
 
 import himach
 from himach.io.push.held_slices import find_slices
@@ -168,7 +166,7 @@ writer.close()
 
 
 def test_a_fork_leaves_the_writer_alone(tmp_path):
-    subprocess.run([sys.executable, "-P", "-c", FORKS, str(tmp_path)], check=True, timeout=60)
+    commands.run_python("-P", "-c", FORKS, tmp_path, check=True, timeout=60)
     assert list(only(tmp_path, n_atoms=10).native) == [0, 2]
 
 
@@ -209,9 +207,7 @@ def test_by_a_server_as_straight(tmp_path):
     """What a server takes is what a writer puts into the store itself, and both may go on with the other's."""
     place = tmp_path / "store"
     sets = {number: np.random.default_rng(number).permutation(N_ATOMS)[:700] for number in range(30)}
-    environ = os.environ | {"HIMACH_CACHE": str(place)}
-    words = [sys.executable, "-m", "himach", "cache"]
-    subprocess.run([*words, "start"], env=environ, check=True, capture_output=True)
+    commands.himach("cache", "start", check=True, HIMACH_CACHE=str(place))
     try:
         push(place, {number: sets[number] for number in range(10)}, servers=[str(place / "server" / "socket")])
         with himach.Writer("run", N_ATOMS, servers=[str(place / "server" / "socket")], rank=0) as writer:
@@ -221,7 +217,7 @@ def test_by_a_server_as_straight(tmp_path):
             writer.flush()
             assert writer.facts()["acknowledged"] == 10
     finally:
-        subprocess.run([*words, "stop"], env=environ, check=True, capture_output=True)
+        commands.himach("cache", "stop", check=True, HIMACH_CACHE=str(place))
     push(place, sets)
     dataset = only(place)
     for number, found in enumerate(dataset.read_slices(range(30))):
@@ -245,7 +241,7 @@ for number in range(100):
 os.kill(os.getpid(), 9)
 """
     shutil.rmtree(tmp_path / "store", ignore_errors=True)
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "store")], check=False)
+    done = commands.run_python("-c", script, tmp_path / "store")
     assert done.returncode == -9
     dataset = only(tmp_path / "store")
     assert set(range(61)) <= set(dataset.native)

@@ -12,8 +12,8 @@ import himach
 from himach.errors import TrajectoryError, UsageError
 from himach.io.trajectory.origin import open_origin
 
-from ..trajectory.foreign import minimal_topology
-from ..trajectory.h5md.trees import frames, theirs, tree, write
+from ..trajectory.foreign import minimal_topology, read_frames
+from ..trajectory.h5md.trees import theirs, tree, write
 
 needs.module("h5py")
 
@@ -23,8 +23,8 @@ def test_frames_are_those_of_the_local_file(web, how):
     path = write(web.folder / "a.h5md", tree(), **how)
     expected = theirs(path)
     origin = open_origin([web.url("a.h5md")])
-    assert frames(origin) == expected
-    assert frames(origin, [7, 2]) == [expected[7], expected[2]]
+    assert read_frames(origin) == expected
+    assert read_frames(origin, [7, 2]) == [expected[7], expected[2]]
     assert origin.fingerprint == open_origin([path]).fingerprint
 
 
@@ -37,7 +37,7 @@ def test_no_more_is_asked_for_than_frames_take(web):
     assert opened < path.stat().st_size / 5
     some = range(10, 20)
     there = pickle.loads(pickle.dumps(origin))
-    assert frames(there, some) == expected[10:20]
+    assert read_frames(there, some) == expected[10:20]
     assert web.sent["a.h5md"] - opened < path.stat().st_size / 2
 
 
@@ -46,7 +46,7 @@ def test_a_server_that_fails_is_named(web):
     origin = open_origin([web.url("a.h5md")])
     web.fault = lambda number, place: "404"
     with pytest.raises(TrajectoryError, match=r"frame 30 .*there is no such file \(the server says 404\)"):
-        frames(origin, [30])
+        read_frames(origin, [30])
 
 
 def test_runs(web, tmp_path):
@@ -67,7 +67,7 @@ def test_what_goes_wrong_is_told(web):
     origin = open_origin([web.url("a.h5md")])
     write(path, tree(41, 5000), 1, 5000)
     with pytest.raises((TrajectoryError, UsageError), match="has changed since it was opened"):
-        frames(origin)
+        read_frames(origin)
     (web.folder / "b.h5md").write_bytes(b"no HDF5 at all" * 100)
     with pytest.raises(TrajectoryError, match=r"b\.h5md cannot be read as H5MD: .*signature"):
         open_origin([web.url("b.h5md")])

@@ -15,7 +15,8 @@ from himach.io.remote.errors import PassingError, RemoteChangedError, RemoteErro
 from himach.io.remote.schemes import transport_of
 from himach.io.trajectory.origin import open_origin
 
-from ..trajectory.h5md.trees import frames, tree, write
+from ..trajectory.foreign import read_frames
+from ..trajectory.h5md.trees import tree, write
 from .test_runs import outcome
 
 BUCKET = "simulations"
@@ -168,4 +169,4 @@ def test_a_directory_of_zarr_gives_the_frames_of_the_local_one(bucket, tmp_path)
     zarr.consolidate_metadata(str(path))
     for file in filter(Path.is_file, path.rglob("*")):
         bucket.upload_file(str(file), BUCKET, f"run/{file.relative_to(tmp_path)}")
-    assert frames(open_origin([f"s3://{BUCKET}/run/a.3.zarr"])) == frames(open_origin([path]))
+    assert read_frames(open_origin([f"s3://{BUCKET}/run/a.3.zarr"])) == read_frames(open_origin([path]))

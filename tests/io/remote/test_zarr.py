@@ -17,8 +17,8 @@ from himach.io.remote import byte_file
 from himach.io.remote.byte_file import ask_again
 from himach.io.trajectory.origin import open_origin
 
-from ..trajectory.foreign import minimal_topology
-from ..trajectory.h5md.trees import BASE, frames, tree, write
+from ..trajectory.foreign import minimal_topology, read_frames
+from ..trajectory.h5md.trees import BASE, tree, write
 
 zarr = needs.module("zarr")
 KINDS = ["a.2.zarrmd", "a.3.zarr"]
@@ -34,12 +34,12 @@ def put(path, content=None, *sizes, **how):
 @pytest.mark.parametrize("name", KINDS)
 def test_frames_are_those_of_the_local_directory(web, name):
     path = put(web.folder / name)
-    expected = frames(open_origin([path]))
+    expected = read_frames(open_origin([path]))
     origin = open_origin([web.url(name)])
     assert (origin.n_frames, origin.n_atoms, origin.kinds) == (12, 7, ("ZARRMD",))
-    assert frames(origin) == expected
-    assert frames(origin, [7, 2]) == [expected[7], expected[2]]
-    assert frames(open_origin([web.url(f"{name}/")])) == expected
+    assert read_frames(origin) == expected
+    assert read_frames(origin, [7, 2]) == [expected[7], expected[2]]
+    assert read_frames(open_origin([web.url(f"{name}/")])) == expected
 
 
 def test_of_chunks_that_were_read_nothing_is_held(web):
@@ -55,19 +55,19 @@ def test_of_chunks_that_were_read_nothing_is_held(web):
 
 def test_shards(web):
     path = put(web.folder / "a.3.zarr", None, 2, 100, shards=(6, 7, 3))
-    assert frames(open_origin([web.url("a.3.zarr")])) == frames(open_origin([path]))
+    assert read_frames(open_origin([web.url("a.3.zarr")])) == read_frames(open_origin([path]))
 
 
 def test_no_more_is_asked_for_than_frames_lie_in(web):
     path = put(web.folder / "a.3.zarr", tree(40, 5000), 2, 5000)
-    expected = frames(open_origin([path]))
+    expected = read_frames(open_origin([path]))
     origin = open_origin([web.url("a.3.zarr")])
     opened = sum(web.sent.values())
-    assert frames(origin, [20, 21]) == expected[20:22]
+    assert read_frames(origin, [20, 21]) == expected[20:22]
     total = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     assert sum(web.sent.values()) - opened < total / 10
     once = sum(web.sent.values())
-    assert frames(pickle.loads(pickle.dumps(origin)), [20, 21]) == expected[20:22]
+    assert read_frames(pickle.loads(pickle.dumps(origin)), [20, 21]) == expected[20:22]
     assert sum(web.sent.values()) - once < 1000  # whether they are the same
 
 
@@ -95,7 +95,7 @@ def test_a_changed_directory_is_another_trajectory(web):
     ask_again(first.files()[0][0].stamps)
     second = open_origin([web.url("a.3.zarr")])
     assert second.fingerprint != first.fingerprint
-    assert frames(second) == frames(open_origin([path]))
+    assert read_frames(second) == read_frames(open_origin([path]))
 
 
 def test_what_cannot_be_read_is_named(web):
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_named(web):
     origin = open_origin([web.url("a.3.zarr")])
     shutil.rmtree(path / BASE / "position/value/c/1")
     with pytest.raises(TrajectoryError, match=r"position/value/c/1/0/0 is missing"):
-        frames(origin)
+        read_frames(origin)
     (path / "zarr.json").write_text("<html>")
     path.rename(path.with_name("b.zarr"))
     with pytest.raises(TrajectoryError, match=r"b\.zarr/zarr\.json is no metadata of Zarr"):

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
-from support.pushed import frame_of, push
+from support import commands
+from support.cache_data import frame_of, push
 
 import himach
 from himach.io.store.store import Store
 
 
 def evict(place, *options, check=True):
-    subprocess.run(
-        [sys.executable, "-m", "himach", "cache", "evict", *options, "--cache", str(place)],
-        check=check, timeout=60, capture_output=True,
-    )  # fmt: skip
+    commands.himach("cache", "evict", *options, "--cache", place, check=check, timeout=60)
 
 
 def assert_held(running, numbers):

@@ -13,7 +13,8 @@ import time
 
 import numpy as np
 import pytest
-from support.pushed import frame_of, push
+from support import commands
+from support.cache_data import frame_of, push
 
 import himach
 from himach.errors import UsageError
@@ -27,9 +28,7 @@ from himach.io.store.store import Store, StoreBusyError, StoreError
 
 
 def command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "himach", "cache", *arguments], check=False, capture_output=True, text=True, timeout=120
-    )
+    return commands.himach("cache", *arguments, timeout=120)
 
 
 def test_start_status_stop(tmp_path, key):

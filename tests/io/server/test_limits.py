@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.cache_data import frame_of, push
 from support.messages import COUNTERS, FRAME, LIST, OPEN, STATUS, connect, message, open_body
-from support.pushed import frame_of, push
 
 import himach
 from himach.io.server import control

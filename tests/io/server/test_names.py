@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
 import pytest
+from support import commands
 
 import himach
 from himach.cli.datasets import _row
@@ -252,10 +251,7 @@ def test_the_working_directory_is_who_pushes(run_server, tmp_path):
     def simulate(name, first):
         place = tmp_path / name
         place.mkdir(exist_ok=True)
-        return subprocess.run(
-            [sys.executable, "-c", PUSHED, running.path, str(first)],
-            cwd=place, capture_output=True, text=True, timeout=60, check=False, env=os.environ,
-        )  # fmt: skip
+        return commands.run_python("-c", PUSHED, running.path, first, cwd=place, timeout=60)
 
     assert simulate("one", 0).returncode == 0
     other = simulate("other", 1)
@@ -268,9 +264,7 @@ def test_the_working_directory_is_who_pushes(run_server, tmp_path):
 def test_evicting_the_dataset_frees_its_name(run_server):
     running = run_server()
     push([running.path], 0, range(5), identity="one")
-    subprocess.run(
-        [sys.executable, "-m", "himach", "cache", "evict", "run", "--cache", str(running.place)], check=True, timeout=60
-    )
+    commands.himach("cache", "evict", "run", "--cache", running.place, check=True, timeout=60)
     push([running.path], 1, range(3), identity="another")
     assert held(running.place) == dict.fromkeys(range(3), 1)
 

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from support.pushed import frame_of, push
+from support.cache_data import frame_of, push
 from support.ranks import clean_environment
 
 import himach

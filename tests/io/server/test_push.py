@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import needs
+from support import commands, needs
 from support.disks import small_disk
 from support.messages import HAVE, KINDS, OPEN, OPENED, message
 from support.shelves import fill
@@ -407,10 +407,7 @@ def test_from_openmm(run_server):
 
 def config(*options):
     """What `himach cache config` prints, as words."""
-    done = subprocess.run(
-        [sys.executable, "-m", "himach", "cache", "config", *options], check=True, capture_output=True, text=True
-    )
-    return done.stdout.split()
+    return commands.himach("cache", "config", *options, check=True).stdout.split()
 
 
 def test_from_c(run_server, key, tmp_path):
@@ -449,7 +446,5 @@ def test_from_fortran(run_server, key, tmp_path):
 
 
 def test_config_says_which():
-    done = subprocess.run(
-        [sys.executable, "-m", "himach", "cache", "config"], check=False, capture_output=True, text=True
-    )
+    done = commands.himach("cache", "config")
     assert done.returncode == 2 and "--cflags" in done.stderr

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from support.cache_data import frame_of
 from support.commands import wait_until
 from support.messages import (
     ANSWER,
@@ -29,7 +30,6 @@ from support.messages import (
     receive,
     tag,
 )
-from support.pushed import frame_of
 
 import himach
 from himach.io.server.address import Server

@@ -12,7 +12,7 @@ import MDAnalysis as mda
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
-from support.pushed import push
+from support.cache_data import push
 from support.ranks import mpiexec
 
 import himach

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.pushed import push
+from support import commands
+from support.cache_data import push
 
 import himach
 import himach.opening.offline_origin  # of files that a stranger may not read
@@ -244,10 +245,7 @@ def test_what_a_stranger_plants_is_refused(stranger, open_place, key):
     for name in ("store", "link"):
         with pytest.raises(ServerRefusedError):
             find(open_place / name)
-        result = subprocess.run(
-            [sys.executable, "-m", "himach", "cache", "start", "--cache", str(open_place / name)],
-            check=False, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+        result = commands.himach("cache", "start", "--cache", open_place / name, timeout=60)
         assert result.returncode == 1 and "belongs to user" in result.stderr
     with pytest.raises(ServerRefusedError, match="not user"), socket.socket(socket.AF_UNIX) as raw:
         path = open_place / "mine"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -13,10 +12,10 @@ import MDAnalysis as mda
 import numpy as np
 import pytest
 from pyroaring import BitMap64
-from support.cache_data import Emit, make
+from support import commands
+from support.cache_data import Emit, frame_of, make
 from support.commands import same_files, start_himach
-from support.pushed import frame_of
-from support.ranks import clean_environment, mpiexec
+from support.ranks import mpiexec
 
 import himach
 from himach.errors import TrajectoryError
@@ -82,10 +81,9 @@ def test_a_file_that_is_replaced(tmp_path):
 @pytest.fixture
 def server(monkeypatch):
     """A server of this test's store."""
-    himach_ = [sys.executable, "-P", "-m", "himach", "cache"]
-    subprocess.run([*himach_, "start"], check=True, env=clean_environment(), capture_output=True)
+    commands.himach("cache", "start", check=True)
     yield
-    subprocess.run([*himach_, "stop"], check=True, env=clean_environment(), capture_output=True)
+    commands.himach("cache", "stop", check=True)
 
 
 def test_a_dataset_that_is_being_pushed(tmp_path, server):

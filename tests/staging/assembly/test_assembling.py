@@ -242,7 +242,7 @@ def test_a_run_assembles_by_itself(tmp_path, monkeypatch):
     assert done.returncode == 2 and "no node has slices of a dataset run8" in done.stderr
 
 
-@pytest.mark.parametrize(("ranks", "nodes"), [(2, "n0,n1"), (4, "n0,n1,n2"), (3, "n0")])
+@pytest.mark.parametrize(("ranks", "nodes"), [(3, "n0,n1"), (3, "n0")])
 def test_on_several_nodes(tmp_path, monkeypatch, ranks, nodes):
     monkeypatch.setenv("HIMACH_NODES", nodes)
     monkeypatch.setenv("STORES", str(tmp_path / "{node}"))
