@@ -46,7 +46,7 @@ def pattern_of_pages() -> str:
     folders = {path.parent for path in changed if path.suffix == ".py"}
     every = "HIMACH_CHANGED" not in os.environ or examples in folders
     names = []
-    for page in sorted(docs.glob("gallery/*/plot_*.py")):
+    for page in sorted(docs.glob("gallery/**/plot_*.py")):
         analyses = re.findall(r'load\("([\w-]+)"\)', page.read_text(encoding="utf-8"))
         homes = {path.parent for name in analyses for path in examples.glob(f"*/{name.replace('-', '_')}.py")}
         if every or page in changed or folders & homes:

@@ -53,11 +53,16 @@ def source_digest(file: str, analyses: frozenset[str] = frozenset(), later: froz
         if not file.endswith(".py"):
             raise ValueError
         with open(file, "rb") as text:
-            tree = ast.parse(text.read())
-        _strip(tree, analyses, later)
-        return hashlib.sha256(ast.dump(tree).encode("utf-8", "surrogatepass")).hexdigest()[:40]
+            return _text_digest(text.read(), analyses, later)
     except (SyntaxError, ValueError, OSError, RecursionError):
         return content_digest(file)
+
+
+@functools.lru_cache(maxsize=1024)  # analyses of a run, and runs of a notebook, share their modules
+def _text_digest(text: bytes, analyses: frozenset[str], later: frozenset[str]) -> str:
+    tree = ast.parse(text)
+    _strip(tree, analyses, later)
+    return hashlib.sha256(ast.dump(tree).encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 
 def _analyses(module: str) -> frozenset[str]:

@@ -262,9 +262,10 @@ def _settle(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its children
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     tqdm = sys.modules.get("tqdm")
-    if tqdm is not None and tqdm.tqdm.monitor is not None:
-        tqdm.tqdm.set_lock(threading.RLock())
-        tqdm.tqdm.monitor_interval, tqdm.tqdm.monitor = 0, None
+    if tqdm is not None:
+        tqdm.tqdm.set_lock(threading.RLock())  # the one before is shared with processes, which may be killed with it
+        if tqdm.tqdm.monitor is not None:
+            tqdm.tqdm.monitor_interval, tqdm.tqdm.monitor = 0, None
     np.random.seed()  # noqa: NPY002 - all would draw the same; Python's own is seeded anew by fork()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.needs import nightly_but
 from support.ranks import run_under_mpiexec
 
 from himach.io.trajectory.origin import open_origin
@@ -42,6 +41,7 @@ def travelled(one: Foreign) -> list[str]:
     return wrong
 
 
+@pytest.mark.nightly
 def test_there_are_as_many_as_ever():
     found = trajectories()
     assert len(found) > 180
@@ -51,12 +51,14 @@ def test_there_are_as_many_as_ever():
     }
 
 
+@pytest.mark.nightly
 def test_every_first_frame_after_the_pickle():
     wrong = [text for one in trajectories() for text in travelled(one)]
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("part", nightly_but([0, 7], range(PARTS)))
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(PARTS))
 def test_runs_cached_or_not(tmp_path, part):
     several = [one for one in trajectories() if len(one.frames) > 1][part::PARTS]
     wrong = [text for one in several for text in differences(one, tmp_path)]
