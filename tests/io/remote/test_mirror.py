@@ -159,7 +159,8 @@ def test_a_server_without_ranges_gives_all_at_once(web):
     web.sent.clear()
     assert bytes_of(mirror, 1_000_000, 1_000_100) == content[1_000_000:1_000_100]
     assert bytes_of(mirror, 0, SIZE) == content
-    assert web.sent["file.xtc"] == SIZE
+    # Once; what the server still sends of the answer to the first look counts, too.
+    assert SIZE <= web.sent["file.xtc"] < 1.5 * SIZE
 
 
 @pytest.mark.parametrize("fault", ["cut", "reset", "500", "503", "slow"])

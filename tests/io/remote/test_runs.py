@@ -244,6 +244,6 @@ def test_drawn_faults_give_no_wrong_frame(web, tmp_path):
     check_faults(web, tmp_path, range(12))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_many_drawn_faults_give_no_wrong_frame(web, tmp_path):
     check_faults(web, tmp_path, range(12, 312))
