@@ -50,6 +50,7 @@ class Preloaded:
         )
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == b"ready\n"
+        self._process.wait()  # the process that forks is its child
 
     def serves(self, words: Sequence[str], environ: Mapping[str, str]) -> bool:
         """Whether ``python WORDS`` in this environment can be forked."""
