@@ -166,7 +166,11 @@ def test_paths_in_a_box_that_stays_are_those_of_mdanalysis(tmp_path, three):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("topology", "trajectory"), [(TPR, XTC), (PSF_TRICLINIC, DCD_TRICLINIC)], ids=["AdK", "triclinic"]
+    ("topology", "trajectory"),
+    [
+        pytest.param(TPR, XTC, marks=pytest.mark.nightly, id="AdK"),
+        pytest.param(PSF_TRICLINIC, DCD_TRICLINIC, id="triclinic"),
+    ],
 )
 def test_molecules_become_whole(tmp_path, topology, trajectory, three):
     peer = written(
@@ -255,8 +259,12 @@ def test_the_record_tells_what_was_done(tmp_path, three):
 
 
 def test_bonds_are_guessed_and_that_is_said(tmp_path):
+    trajectory, topology = tmp_path / "few.xtc", tmp_path / "few.gro"
+    few = mda.Universe(GRO, XTC).select_atoms("index 0:299")
+    few.write(str(topology))
+    few.write(str(trajectory), frames="all")
     with pytest.warns(UserWarning, match="no bonds: .* were guessed"):
-        done = himach.convert(XTC, GRO, out=tmp_path / "out.xtc", select="protein", whole=True, stop=1, cache="off")
+        done = himach.convert(trajectory, topology, out=tmp_path / "out.xtc", whole=True, stop=1, cache="off")
     assert done.frames == 1
 
 

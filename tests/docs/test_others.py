@@ -13,7 +13,7 @@ from support.ranks import clean_environment
 PAGES = Path(__file__).parents[2] / "docs" / "gallery" / "others"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("page", sorted(PAGES.glob("plot_*.py")), ids=lambda page: page.stem)
 def test_ranks_give_what_the_package_gives_alone(page, tmp_path):
     needs.module(page.stem.removeprefix("plot_"))

@@ -215,7 +215,7 @@ def write(folder: Path) -> tuple[Path, Path]:
 @settings(
     derandomize=True,
     database=None,
-    max_examples=int(os.environ.get("HIMACH_TEST_EXAMPLES", "12")),
+    max_examples=int(os.environ.get("HIMACH_TEST_EXAMPLES", "5")),
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )

@@ -15,7 +15,7 @@ from himach.benchmarks.runs.staying import Held
 BYTES_A_RUN = 16_000
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fifty_runs_leave_what_ten_leave():
     # In a process of its own: what other tests have left in this one may grow meanwhile.
     program = Path(__file__).with_name("growing.py")

@@ -78,4 +78,5 @@ def missing(reasons: Iterable[str]) -> list[str]:
 def nightly_but(each_time: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
     """Return the cases for `pytest.mark.parametrize`; those that are not run each time are marked nightly."""
     kept = list(each_time)
-    return [case if case in kept else pytest.param(case, marks=pytest.mark.nightly) for case in cases]
+    values = [(case, case if isinstance(case, tuple) else (case,)) for case in cases]
+    return [case if case in kept else pytest.param(*value, marks=pytest.mark.nightly) for case, value in values]

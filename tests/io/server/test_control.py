@@ -170,7 +170,7 @@ time.sleep(60)
 
 def test_a_server_ends_well_when_many_datasets_have_just_lost_their_pushers(run_server):
     running = run_server()
-    for delay in np.linspace(0.001, 0.008, 20):  # some of them while the last frames are being written
+    for delay in np.linspace(0.001, 0.008, 6):  # some of them while the last frames are being written
         with subprocess.Popen(
             [sys.executable, "-c", PUSHERS, running.path], stdout=subprocess.PIPE, text=True
         ) as pushers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.needs import nightly_but
 
 from himach.io.frame_source import ReadOptions
 from himach.io.store.store import Dataset, Store
@@ -93,9 +95,13 @@ def reopened(place: Path, expected: set[int], kind: str, n: int = 8) -> None:
     assert served(Store(place).dataset("/s"), n + 2, kind) == set(range(n + 2))
 
 
-@pytest.mark.parametrize("kind", ["raw", "packed"])
-@pytest.mark.parametrize("index", ["kept", "lost", "cut"])
-@pytest.mark.parametrize("tail", ["cut", "zeros", "garbage", "stale"])
+@pytest.mark.parametrize(
+    ("tail", "index", "kind"),
+    nightly_but(
+        [("cut", "kept", "raw"), ("zeros", "lost", "packed"), ("garbage", "cut", "raw"), ("stale", "kept", "packed")],
+        itertools.product(["cut", "zeros", "garbage", "stale"], ["kept", "lost", "cut"], ["raw", "packed"]),
+    ),
+)
 def test_a_segment_cut_at_every_byte_of_its_last_two_records(place, tail, index, kind):
     made = make(place, kind)
     whole = made.read_bytes()

@@ -21,6 +21,8 @@ import himach
 import MDAnalysis as mda
 import numpy as np
 
+pytestmark = pytest.mark.fresh  # a command that has Matplotlib already draws by itself
+
 SCALE = 2.0
 
 def scaled(values):
