@@ -14,14 +14,13 @@ from himach import Analysis
 from himach.examples import sample
 from himach.output.figures.drawing_process import _with_state
 
+pytestmark = pytest.mark.fresh  # a command that has Matplotlib already draws by itself
 DATA = ("--trajectory", sample("nanopore").trajectory, "--topology", sample("nanopore").topology)
 OWN = """
 import os, signal, sys, warnings
 import himach
 import MDAnalysis as mda
 import numpy as np
-
-pytestmark = pytest.mark.fresh  # a command that has Matplotlib already draws by itself
 
 SCALE = 2.0
 
