@@ -60,13 +60,12 @@ MODULES = (
 
 
 def receive_request(listener: socket.socket) -> tuple[socket.socket, dict, list[int]]:
-    """Wait for a client; return its connection, its request and its descriptors."""
+    """Wait for a client; return its connection, its request (none of a client that was killed) and its descriptors."""
     connection, _ = listener.accept()
     size, descriptors, _, _ = socket.recv_fds(connection, 8, 3)
-    length, text = int.from_bytes(size, "little"), b""
-    while len(text) < length:
-        text += connection.recv(length - len(text))
-    return connection, json.loads(text), descriptors
+    length = int.from_bytes(size, "little")
+    text = connection.recv(length, socket.MSG_WAITALL) if length else b""
+    return connection, json.loads(text) if text and len(text) == length else {}, descriptors
 
 
 def serve(path: str) -> dict:
@@ -79,7 +78,7 @@ def serve(path: str) -> dict:
             if sys.stdin in select.select([sys.stdin, listener], [], [])[0]:
                 os._exit(0)  # the test session has ended
             connection, request, descriptors = receive_request(listener)
-            if os.fork() == 0:
+            if request and os.fork() == 0:
                 break
             connection.close()
             for descriptor in descriptors:
