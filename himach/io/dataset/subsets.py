@@ -135,8 +135,8 @@ class Subsets:
     Attributes
     ----------
     choices
-        Subsets that have all these atoms together: each that has them by itself, those of fewest atoms first, or, if
-        there is none, several.
+        Subsets that have all these atoms: each that has them by itself, those of fewest atoms first, then several
+        together.
     """
 
     def __init__(self, dataset: Dataset, atoms: Numbers, n_atoms: int) -> None:
@@ -305,17 +305,18 @@ class SubsetReading(Iterator[RawFrame | None]):
         return sum(part.reading.nbytes for part in self._parts)
 
 
-def _choices(found: Sequence[Subset], atoms: Numbers) -> list[tuple[Subset, ...]]:
-    """Return which of the subsets have all these atoms, alone or else together."""
-    alone = [(one,) for one in found if len(np.intersect1d(one.atoms, atoms, assume_unique=True)) == len(atoms)]
-    if alone:
-        return sorted(alone, key=lambda choice: len(choice[0].atoms))
+def _choices(subsets: Sequence[Subset], atoms: Numbers) -> list[tuple[Subset, ...]]:
+    """Return which of the subsets have all these atoms: each that has them alone, then others together."""
+    common = [len(np.intersect1d(subset.atoms, atoms, assume_unique=True)) for subset in subsets]
+    alone = [subset for subset, n in zip(subsets, common, strict=True) if n == len(atoms)]
+    choices: list[tuple[Subset, ...]] = [(subset,) for subset in sorted(alone, key=lambda each: len(each.atoms))]
+    others = [subset for subset, n in zip(subsets, common, strict=True) if 0 < n < len(atoms)]
     together: list[Subset] = []
-    open_ = atoms
-    while len(open_):
-        shares = [len(np.intersect1d(one.atoms, open_, assume_unique=True)) for one in found]
+    missing = atoms
+    while len(missing):
+        shares = [len(np.intersect1d(subset.atoms, missing, assume_unique=True)) for subset in others]
         if not any(shares):
-            return []
-        together.append(found[int(np.argmax(shares))])
-        open_ = np.setdiff1d(open_, together[-1].atoms, assume_unique=True)
-    return [tuple(together)]
+            return choices
+        together.append(others[int(np.argmax(shares))])
+        missing = np.setdiff1d(missing, together[-1].atoms, assume_unique=True)
+    return [*choices, tuple(together)]

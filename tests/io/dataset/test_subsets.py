@@ -135,6 +135,15 @@ def test_several_subsets_together_serve_a_union(made, tmp_path):
     assert analysed(made, place, Rows(first=2, last=21))[1] > 0
 
 
+def test_frames_of_several_subsets_stay_where_others_are_kept_by_themselves(made, tmp_path):
+    place, both = tmp_path / "store", Rows(first=5, last=15)
+    for first, last in [(0, 10), (10, 20)]:
+        analysed(made, place, Rows(first=first, last=last), stop=N_FRAMES // 2)
+    text = analysed(made, "off", both)[0]
+    assert analysed(made, place, both)[0] == text
+    assert analysed(made, place, both)[:2] == (text, 0)
+
+
 def test_several_analyses_of_one_pass_keep_what_all_ask_for(made, tmp_path):
     place = tmp_path / "store"
     himach.run([Rows(), Rows(first=30, last=35)], *made, cache=place, progress=False)
