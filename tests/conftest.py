@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Measure what each file takes, where the tests are shared out or run by one process."""
+    if config.option.nightly:
+        os.environ["HIMACH_NIGHTLY"] = "1"
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Durations(config), "durations")
 
@@ -89,16 +93,28 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """Leave out what has passed and what is for the night; what takes longest comes first."""
     passed = set(Path(config.option.passed).read_text().splitlines()) if config.option.passed is not None else set()
-    left_out = [
-        item
-        for item in items
-        if item.nodeid in passed or (item.get_closest_marker("nightly") and not config.option.nightly)
-    ]
+    left_out = {item for item in items if item.nodeid in passed}
+    if not config.option.nightly:
+        tests = defaultdict(list)
+        for item in items:
+            tests[item.nodeid.partition("[")[0]].append(item)
+        left_out |= set().union(*map(_nightly, tests.values()))
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
     seconds = Durations.read()
     items.sort(key=lambda item: (not item.nodeid.startswith(TOGETHER["slurm"]), -seconds.get(_file(item.nodeid), 0)))
+
+
+def _nightly(cases):
+    """Return the cases of a test that run by night alone: all, or all but those named or so many drawn by its name."""
+    mark = cases[0].get_closest_marker("nightly")
+    if mark is None:
+        return {case for case in cases if case.get_closest_marker("nightly")}
+    each_time = mark.kwargs.get("but", 0)
+    if isinstance(each_time, int):
+        return set(random.Random(cases[0].originalname).sample(cases, max(len(cases) - each_time, 0)))
+    return {case for case in cases if case.callspec.id not in each_time}
 
 
 def _file(nodeid):

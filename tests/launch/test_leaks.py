@@ -9,7 +9,6 @@ import textwrap
 import pytest
 from launch.probes import forker, found
 from MDAnalysisTests.datafiles import DCD, PSF
-from support.needs import nightly_but
 
 import himach
 
@@ -91,10 +90,8 @@ def ranks():
         yield ranks
 
 
-@pytest.mark.parametrize(
-    "name",
-    nightly_but(["umask", "warnings", "signals", "path", "figures", "stdout", "closed descriptor", "packages"], LEFT),
-)
+@pytest.mark.nightly(but=["umask", "signals", "closed descriptor", "packages"])
+@pytest.mark.parametrize("name", LEFT)
 def test_what_a_run_sets_is_as_it_was_in_the_next(ranks, name):
     left, look = LEFT[name]
     before = found(ranks, look)

@@ -18,7 +18,6 @@ from MDAnalysisTests.datafiles import DCD, PSF
 from runner.ensemble.simulations import make_ensemble
 from runner.passes import PASSES
 from support.commands import himach, same_files, wait_until
-from support.needs import nightly_but
 from support.slurm import CLUSTER, cluster_up
 
 from himach.errors import UsageError
@@ -57,7 +56,8 @@ def srun(environ, *words: str, timeout: float = 240) -> subprocess.CompletedProc
     )
 
 
-@pytest.mark.parametrize("name", nightly_but(["shape of a protein"], PASSES))
+@pytest.mark.nightly(but=["shape of a protein"])
+@pytest.mark.parametrize("name", PASSES)
 def test_ranks_on_four_nodes_leave_the_bytes_of_one_process(slurm, tmp_path, name):
     alone = himach("run", *PASSES[name], "--quiet", "--out", tmp_path / "alone")
     assert alone.returncode == 0, alone.stderr

@@ -14,10 +14,11 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 
+T = TypeVar("T")
 _WANT = "for want of: "
 
 
@@ -75,8 +76,9 @@ def missing(reasons: Iterable[str]) -> list[str]:
     return [f"{what} - {count} test{'s' if count > 1 else ''}" for what, count in sorted(wanted.items())]
 
 
-def nightly_but(each_time: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
-    """Return the cases for `pytest.mark.parametrize`; those that are not run each time are marked nightly."""
-    kept = list(each_time)
-    values = [(case, case if isinstance(case, tuple) else (case,)) for case in cases]
-    return [case if case in kept else pytest.param(*value, marks=pytest.mark.nightly) for case, value in values]
+def sample(cases: Iterable[T], number: int) -> list[T]:
+    """Return so many of the cases, spread evenly from the first to the last; by night all of them."""
+    cases = list(cases)
+    if os.environ.get("HIMACH_NIGHTLY") or number >= len(cases):
+        return cases
+    return [cases[i * (len(cases) - 1) // max(number - 1, 1)] for i in range(number)]
