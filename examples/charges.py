@@ -59,7 +59,7 @@ def charges_of(atoms: AtomGroup, analysis: Any) -> Floats:
                 f"{analysis.label()}: charges: {entry!r} is not a selection and its charge, as in 'name OW = -0.834'"
             ) from None
         try:
-            of_all[Atoms.of(selection).select(atoms.universe, "charges").indices] = charge
+            of_all[Atoms.of(selection).select_fixed(atoms.universe, "charges").indices] = charge
         except himach.UsageError as error:
             raise himach.UsageError(f"{analysis.label()}: {error}") from error
     charges: Floats = of_all[atoms.indices]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def named_selections(universe: Universe, analysis: Any, parameter: str) -> dict[
         if name in groups:
             raise himach.UsageError(f"{analysis.label()}: two {parameter} are called {name!r}; name them, as in a=...")
         try:
-            groups[name] = Atoms.of(selection).select(universe, parameter)
+            groups[name] = Atoms.of(selection).select_fixed(universe, parameter)
         except himach.UsageError as error:
             raise himach.UsageError(f"{analysis.label()}: {error}") from error
     return groups
@@ -63,13 +64,25 @@ def heavy_atoms(atoms: AtomGroup) -> AtomGroup:
 
 
 def residue_labels(residues: ResidueGroup) -> list[str]:
-    """Return what residues are called: ``ALA12``, with the segment where there are several, ``A:ALA12``."""
-    segments = residues.segids if hasattr(residues, "segids") else np.full(len(residues), "")
+    """Return what residues are called: ``ALA12``, with the segment where there are several, ``A:ALA12``.
+
+    Residues of one label in the topology are told apart by their index, ``ALA12 (resindex 11)``.
+    """
+    several = len(set(residues.segids)) > 1 if hasattr(residues, "segids") else False
+    every = residues.universe.residues
+    alike = Counter(_labels(every[np.isin(every.resids, residues.resids)], several))
+    return [
+        label if alike[label] == 1 else f"{label} (resindex {index})"
+        for label, index in zip(_labels(residues, several), residues.resindices, strict=True)
+    ]
+
+
+def _labels(residues: ResidueGroup, by_segment: bool) -> list[str]:
+    segments = residues.segids if by_segment else np.full(len(residues), "")
     names = residues.resnames if hasattr(residues, "resnames") else np.full(len(residues), "")
     icodes = residues.icodes if hasattr(residues, "icodes") else np.full(len(residues), "")
-    several = len(set(segments)) > 1
     return [
-        f"{segment}:{name}{number}{icode}" if several else f"{name}{number}{icode}"
+        f"{segment}:{name}{number}{icode}" if by_segment else f"{name}{number}{icode}"
         for segment, name, number, icode in zip(segments, names, residues.resids, icodes, strict=True)
     ]
 

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from MDAnalysis.lib.mdamath import triclinic_vectors
 
 import himach
 from himach import kernels
 from himach.examples.groups import residue_labels
 from himach.examples.superposition import masses_of
-from himach.transformations import bonds_outwards, molecules
+from himach.transformations import bonds_outwards, known_bonds, molecules
 
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
 
     from himach.frame import Frame
 
-__all__ = ["Centers", "Singles", "numbers_by", "points_of"]
+__all__ = ["Centers", "Singles", "numbers_by", "points_of", "warn_of_cut_molecules"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -137,6 +138,29 @@ def numbers_by(
         of_residue[residues[some]] = np.flatnonzero(some)
     loose = np.flatnonzero(~bonded & ~several[residues])
     return molecules(np.concatenate([bonds, np.column_stack([loose, of_residue[residues[loose]]])]), len(residues))
+
+
+def warn_of_cut_molecules(analysis: himach.Analysis, atoms: AtomGroup) -> None:
+    """Warn if bonds of residues of these atoms are longer than half the box in the first frame."""
+    universe = atoms.universe
+    bonds = known_bonds(universe)
+    try:
+        box = universe.dimensions if len(bonds) else None
+    except himach.AnalysisError:  # the atoms were fitted
+        return
+    if box is None:
+        return
+    chosen = np.zeros(len(universe.residues), bool)
+    chosen[atoms.resindices] = True
+    bonds = bonds[chosen[universe.atoms.resindices[bonds]].any(axis=1)]
+    apart = np.abs(np.diff(universe.atoms.positions[bonds], axis=1)[:, 0])
+    long = (apart > np.diagonal(triclinic_vectors(box)) / 2).any(axis=1)
+    if long.any():
+        warnings.warn(
+            f"{analysis.label()}: the boundary of the box cuts molecules, {long.sum()} bonds of the first frame are "
+            "longer than half the box; make molecules whole (--whole, whole=True)",
+            stacklevel=3,
+        )
 
 
 def bonds_of(universe: Universe) -> Ints:

@@ -130,6 +130,15 @@ class Atoms:
         few = self.indices is None or len(self.indices) <= MOST_SHOWN
         return repr(self.value) if few else f"<{len(self.indices or ())} atoms>"
 
+    def select_fixed(self, universe: Any, parameter: str) -> Any:
+        """Return these atoms as `select` does; raise UsageError if they are others in each frame."""
+        if self.updating:
+            raise UsageError(
+                f"parameter {parameter}: {str(self)[:80]!r} selects other atoms in each frame, and here they must be "
+                "the same in all: leave out 'updating', or write an analysis with a himach.AtomGroup as parameter"
+            )
+        return self.select(universe, parameter)
+
     def select(self, universe: Any, parameter: str) -> Any:
         """Return these atoms of a Universe, an AtomGroup.
 

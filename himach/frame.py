@@ -154,3 +154,8 @@ class Frame:
     universe: Universe
     data: dict[str, Any] = field(default_factory=dict)
     member: str | None = None
+
+    @property
+    def pair_box(self) -> Vectors | None:
+        """The box that goes with pairs of the frame."""
+        return self.box

@@ -173,8 +173,9 @@ def _universe_state(universe: Universe) -> dict[str, Any]:
     """Return what setup() may have added to a Universe, by name: transformations, auxiliaries, attributes."""
     trajectory = universe.trajectory
     found = _public(universe, _OF_UNIVERSE)
-    added = [_public(trajectory, _OF_TRAJECTORY), _public(trajectory.ts)]
-    return {**found, "trajectory": [*trajectory.transformations, *trajectory._auxs.values(), *filter(None, added)]}
+    added = [_public(trajectory, _OF_TRAJECTORY), _public(trajectory.ts, ("aux",))]
+    auxiliaries = [each.get_description() for each in trajectory._auxs.values()]  # they are at the present frame
+    return {**found, "trajectory": [*trajectory.transformations, *auxiliaries, *filter(None, added)]}
 
 
 def _public(thing: Any, known: Collection[str] = ()) -> dict[str, Any]:

@@ -33,7 +33,14 @@ class FrameList(Sequence[int]):
     ----------
     numbers
         int64 (n,), ascending, each once; not copied.
+
+    Attributes
+    ----------
+    start, stop, step
+        None, as of an analysis of MDAnalysis that is run with ``frames=``.
     """
+
+    start = stop = step = None
 
     def __init__(self, numbers: Numbers) -> None:
         self.numbers = numbers

@@ -6,6 +6,7 @@ analysis, and of any Universe. Each works on the positions of the present frame 
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from copy import copy
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,6 +29,8 @@ Flags = npt.NDArray[np.bool_]
 
 class Transformation(ABC):
     """Changes a frame in place; can be made to work on frames of some atoms alone."""
+
+    turns = False  # whether atoms turn, and the box does not
 
     @abstractmethod
     def __call__(self, ts: Timestep) -> Timestep:
@@ -63,7 +66,7 @@ class Whole(Transformation):
 
     Notes
     -----
-    The first atom of each molecule stays. Bonds must be shorter than half the box's least width.
+    The first atom of each molecule stays. Bonds must be shorter than half the distance of two images.
     """
 
     def __init__(self, atoms: AtomGroup) -> None:
@@ -191,8 +194,11 @@ class Fit(Transformation):
 
     Notes
     -----
-    Velocities and forces turn with the atoms. The box stays as it is: periodic images no longer fit together.
+    Velocities and forces turn with the atoms. The box stays as it is: periodic images no longer fit together, so that
+    an analysis of a run which asks for the box is refused.
     """
+
+    turns = True
 
     def __init__(self, atoms: AtomGroup, reference: npt.ArrayLike | None = None) -> None:
         self.indices = atoms.indices
@@ -236,16 +242,31 @@ def _whole_groups(wanted: Flags, groups: Ints) -> Flags:
 def find_bonds(atoms: AtomGroup) -> Ints:
     """Return what holds molecules together: indices of two atoms each, int64 (m, 2).
 
-    The bonds of the topology; where it has none, those guessed of the atoms' residues. Atoms without a bond, such as
-    the fourth site of a water, are held by the first atom of their residue that has one.
+    The bonds of the topology; those of residues of several atoms that have none are guessed. Atoms without a bond, such
+    as the fourth site of a water, are held by the first atom of their residue that has one.
+
+    Warns
+    -----
+    UserWarning
+        If bonds of some residues are guessed, where others have some.
     """
     from MDAnalysis.guesser import tables
 
     universe: Any = atoms.universe
     bonds = known_bonds(universe)
-    if not len(bonds):
+    has_bonds = np.zeros(len(universe.residues), bool)
+    has_bonds[universe.atoms.resindices[bonds].ravel()] = True
+    few = np.bincount(universe.atoms.resindices, minlength=len(has_bonds)) < 2
+    residues = atoms.residues[~(has_bonds | few)[atoms.residues.resindices]]
+    if len(residues) and len(bonds):
+        warnings.warn(
+            f"the topology has no bonds of {len(residues)} residues, such as residue {residues[0].resid}: "
+            "they are guessed from distances in the first frame",
+            stacklevel=2,
+        )
+    if len(residues):
         try:
-            some = atoms.residues.atoms
+            some = residues.atoms
             pointlike = dict.fromkeys(set(some.types) - tables.vdwradii.keys(), 0.0)  # such as sites without mass
             some.guess_bonds(vdwradii=pointlike)
         except (ValueError, AttributeError) as error:

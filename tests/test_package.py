@@ -137,6 +137,7 @@ def test_the_wheel_runs_without_a_compiler(environment):
     assert (folder / "out" / "ion-permeation.png").stat().st_size > 5000
 
 
+@pytest.mark.nightly
 def test_the_tests_that_it_brings_pass_and_find_what_is_broken(environment):
     words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--pyargs")
     assert re.search(r"^\d\d passed", environment.run(*words, "himach"), re.MULTILINE)

@@ -88,7 +88,8 @@ class Density(himach.Analysis):
             raise himach.UsageError("density: the trajectory has no box, which layers and center need; set grid alone")
         if self.grid is not None:
             positions = universe.atoms.positions
-            self.voxels = Grid(self.placed(positions, universe.dimensions), self.grid, PADDING)
+            box = None if self.middle is None else universe.dimensions
+            self.voxels = Grid(self.placed(positions, box), self.grid, PADDING)
             if self.voxels.n_voxels > MOST_VOXELS:
                 raise himach.UsageError(
                     f"density: grid={self.grid:g} makes {self.voxels.n_voxels} voxels, and {MOST_VOXELS} are the most; "
@@ -99,15 +100,16 @@ class Density(himach.Analysis):
         return universe.atoms[self.indices], universe.atoms[[] if self.middle is None else self.middle]
 
     def map(self, frame):
-        if frame.box is None and (self.middle is not None or self.grid is None):
+        box = None if self.middle is None and self.grid is not None else frame.box
+        if box is None and (self.middle is not None or self.grid is None):
             raise himach.UsageError("the frame has no box, which layers and center need; select frames with a box")
         if self.grid is not None:
-            voxels = self.voxels.voxels(self.placed(frame.positions, frame.box))
+            voxels = self.voxels.voxels(self.placed(frame.positions, box))
             found = self.count(voxels, self.voxels.n_voxels + 1)
             yield himach.Pairs([VOXELS], found[np.newaxis, :-1])
             yield himach.Pairs([OUTSIDE], [np.count_nonzero(voxels == self.voxels.n_voxels)])
             return
-        vectors = box_vectors(frame.box[np.newaxis])[0]
+        vectors = box_vectors(box[np.newaxis])[0]
         at = self.fractions(frame.positions, vectors, self.along) + (0 if self.middle is None else 0.5)
         layers = ((at - np.floor(at)) * self.bins).astype(np.int64) % self.bins
         volume, height = np.prod(np.diagonal(vectors)), 1 / np.linalg.norm(np.linalg.inv(vectors)[:, self.along])

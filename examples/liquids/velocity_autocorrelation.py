@@ -78,7 +78,10 @@ class VelocityAutocorrelation(himach.Analysis):
     def map(self, frame):
         if frame.velocities is None:
             raise himach.UsageError("the frame has no velocities; select frames that have")
-        yield himach.Pairs(self.indices, frame.velocities[self.indices])
+        velocities = frame.velocities[self.indices]
+        if not np.isfinite(velocities).all():
+            raise himach.UsageError("the frame has velocities that are nan or infinite; leave it out (--frames)")
+        yield himach.Pairs(self.indices, velocities)
 
     def reduce(self, key, series):
         return windowed_products(series.values.astype(np.float64))[: len(self.tau_ps)].copy()

@@ -16,6 +16,7 @@ from himach import kernels
 from himach.examples.common import check_not_negative, check_positive, select
 from himach.examples.drawing import time_axis
 from himach.examples.interactions.survival import find_runs, occupancy
+from himach.examples.molecules import warn_of_cut_molecules
 from himach.examples.structure.blocks import block_length, joined, part_of, split
 from himach.examples.structure.gromos import assembled, check_memory, gromos
 from himach.examples.superposition import Reference, Superposition, superposed
@@ -164,7 +165,9 @@ class Clusters(himach.Analysis):
     def setup(self, universe):
         check_positive(self, "cutoff")
         check_not_negative(self, "centers")
-        self.selected = select(universe, self, "selection").indices
+        selected = select(universe, self, "selection")
+        warn_of_cut_molecules(self, selected)
+        self.selected = selected.indices
         # Each two frames are superposed later, if by the atoms that are compared.
         alone = self.fit == "selection"
         self.laid = Superposition(None) if alone else Superposition.of(universe, self, Reference(universe, self, None))

@@ -14,6 +14,7 @@ import himach
 from himach import uncertainty
 from himach.examples.common import check_positive, select
 from himach.examples.drawing import draw_series, time_axis
+from himach.examples.molecules import warn_of_cut_molecules
 from himach.examples.structure.blocks import block_length, joined, part_of, split
 from himach.examples.structure.modes import check_memory, free_energy, modes_of, moments
 from himach.examples.superposition import Reference, Superposition, superposed
@@ -195,6 +196,7 @@ class Pca(himach.Analysis):
         if n < 2:
             raise himach.UsageError(f"{self.label()}: one frame does not vary; select two or more")
         selected = select(universe, self, "selection")
+        warn_of_cut_molecules(self, selected)
         self.selected, self.first = selected.indices, selected.positions
         if self.components > (there := min(3 * len(selected), n - 1)):
             warnings.warn(

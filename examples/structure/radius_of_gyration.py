@@ -10,6 +10,7 @@ import himach
 from himach import kernels
 from himach.examples.common import select
 from himach.examples.drawing import draw_legend, draw_mean, draw_series, panels, time_axis
+from himach.examples.molecules import warn_of_cut_molecules
 from himach.examples.superposition import weights_of
 
 
@@ -44,6 +45,7 @@ class RadiusOfGyration(himach.Analysis):
 
     def setup(self, universe):
         atoms = select(universe, self, "selection")
+        warn_of_cut_molecules(self, atoms)
         self.indices, self.of_atoms = atoms.indices, weights_of(atoms, self)
 
     def atoms(self, universe):

@@ -12,6 +12,7 @@ from himach import kernels
 from himach.examples.common import select
 from himach.examples.drawing import draw_legend, draw_mean, draw_series, time_axis
 from himach.examples.groups import named_selections, split_name
+from himach.examples.molecules import warn_of_cut_molecules
 from himach.examples.superposition import Reference, Superposition, masses_of, superposed
 
 
@@ -64,6 +65,7 @@ class Rmsd(himach.Analysis):
         reference = Reference(universe, self, self.reference)
         self.superposition = Superposition.of(universe, self, reference)
         atoms = select(universe, self, "selection")
+        warn_of_cut_molecules(self, atoms)
         compared = {"rmsd": (atoms, reference.positions(atoms, "selection"))}
         selections = dict(map(split_name, self.groups))
         for name, group in named_selections(universe, self, "groups").items():

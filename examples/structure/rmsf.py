@@ -11,6 +11,7 @@ from himach import uncertainty
 from himach.examples.common import select
 from himach.examples.drawing import draw_band, draw_legend
 from himach.examples.groups import residue_labels, residue_numbers
+from himach.examples.molecules import warn_of_cut_molecules
 from himach.examples.structure.fluctuations import Mobile, block_sums, fluctuation, mean_deviation
 from himach.examples.superposition import Reference, Superposition, masses_of, superposed
 
@@ -123,6 +124,7 @@ class Rmsf(himach.Analysis):
         reference = Reference(universe, self, None if self.reference in ("mean", "first") else self.reference)
         superposition = Superposition.of(universe, self, reference)
         fit, atoms = universe.atoms[superposition.indices], select(universe, self, "selection")
+        warn_of_cut_molecules(self, atoms)
         moving = fit | atoms
         self.indices = moving.indices
         self.mobile = self.what_fluctuates(atoms)

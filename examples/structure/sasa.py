@@ -12,6 +12,7 @@ from himach import kernels, uncertainty
 from himach.examples.common import check_not_negative, check_positive, select
 from himach.examples.drawing import draw_band, draw_legend, draw_mean, draw_series, time_axis
 from himach.examples.groups import residue_labels, residue_numbers
+from himach.examples.molecules import warn_of_cut_molecules
 from himach.examples.structure.radii import radii_of
 
 #: Key of sums over frames by residue or atom.
@@ -83,6 +84,8 @@ class Sasa(himach.Analysis):
         check_not_negative(self, "probe")
         check_positive(self, "points")
         atoms = select(universe, self, "selection")
+        if not self.periodic:
+            warn_of_cut_molecules(self, atoms)
         part = atoms if self.part is None else select(universe, self, "part")
         if len(part - atoms):
             raise himach.UsageError(

@@ -128,8 +128,9 @@ def format_of(path: Path, content: Content, opened: Opened) -> Format | None:
     layout = LAYOUTS[suffix](content)
     if not layout.possible:
         raise UsageError(f"{path}: a {suffix} file cannot hold {content.n_frames} frames of {content.n_atoms} atoms")
-    if suffix == ".dcd" and opened.dt is None and content.n_frames > 1:
-        raise UsageError(f"{path}: a DCD file has frames at even times, and these are not; choose another format")
+    if suffix == ".dcd" and content.n_frames > 1 and (opened.dt is None or opened.dt < 0):
+        times = "are not" if opened.dt is None else "run backwards"
+        raise UsageError(f"{path}: a DCD file has frames at even times, and these {times}; choose another format")
     return Fixed(layout)
 
 

@@ -268,7 +268,9 @@ class ValueDigests:
 
     def _module(self, module: types.ModuleType) -> str:
         self.modules.add(module.__name__)
-        return f"module {module.__name__}"
+        if sys.modules.get(module.__name__) is module:
+            return f"module {module.__name__}"
+        return self._parts("file", module.__name__, file_text(module.__file__ or ""))  # which no import finds
 
     def imported(self, thing: Any) -> str | None:
         """Return the text of what every process imports by its name."""

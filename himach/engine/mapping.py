@@ -22,7 +22,7 @@ from himach.engine.stamps.growing import Stamps
 from himach.engine.stamps.joined import Frames
 from himach.engine.stamps.table import FrameTable
 from himach.engine.state_guard import Snapshot
-from himach.errors import AnalysisError
+from himach.errors import AnalysisError, HimachError, TrajectoryError
 from himach.frame import Frame, RawFrame
 from himach.parallel.last_words import frame_cell
 from himach.selection import Selected, forward, numbers_at
@@ -345,8 +345,10 @@ class Mapper:
         except RAISED as error:
             raise self.unbound(raw, step, error) from error
 
-    def unbound(self, raw: RawFrame, step: int, error: BaseException) -> AnalysisError:
+    def unbound(self, raw: RawFrame, step: int, error: BaseException) -> HimachError:
         """Return the error of a frame that could not be bound."""
+        if isinstance(error, TrajectoryError):
+            return TrajectoryError(str(error))
         frame = Frame(raw.number, step, raw.time, raw.positions, raw.box, raw.velocities, raw.forces, None)
         return failure(self._analysis, "setup", error, self._rank, frame, part="'s transformations")
 
@@ -354,7 +356,7 @@ class Mapper:
         """Map one frame."""
         analysis, emission, state = self._analysis, self._emission, self._state
         self._frame = frame
-        emission.begin(frame.step, frame.time, frame.box)
+        emission.begin(frame.step, frame.time, frame.pair_box)
         items = None
         state[MAPPING] = True
         try:

@@ -116,8 +116,8 @@ class Snapshot:
         return bool(self._frozen)
 
     def release(self) -> None:
-        """Let arrays be written to again."""
-        for array in self._frozen[::-1]:
+        """Let arrays be written to again: those first of which others are views."""
+        for array in sorted(self._frozen, key=_depth):
             array.flags.writeable = True
         self._frozen.clear()
 
@@ -186,3 +186,8 @@ def _shown(one: Reached) -> str:
     else:
         name = kind.__name__
     return f"{one.label}, {'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _depth(array: Any) -> int:
+    """Return how many arrays an array is a view of."""
+    return 1 + _depth(array.base) if isinstance(array.base, np.ndarray) else 0

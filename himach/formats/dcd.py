@@ -6,6 +6,7 @@ It has no time for each frame, but the first one's and the step between two.
 from __future__ import annotations
 
 import struct
+from fractions import Fraction
 
 from himach.formats.encode import columns
 from himach.formats.layout import Bytes, Content, FileLayout, box_or_none
@@ -38,13 +39,18 @@ class Dcd(FileLayout):
         return 4 * self.content.n_atoms <= _LARGEST and self.content.n_frames <= _LARGEST
 
     def head(self, first_time: float, timestep: float) -> bytes:
-        """Return the head of the file; the first time is a whole number of timesteps there."""
-        first = round(first_time / timestep) if timestep > 0 else 0
-        first = first if abs(first) <= _LARGEST else 0
+        """Return the head of the file, in which times are whole numbers of an integration step."""
+        if timestep <= 0:
+            timestep = first_time if first_time > 0 else 0.0  # of a single frame
+        ratio = Fraction(first_time / timestep if timestep else 0.0).limit_denominator(1000)
+        if max(abs(ratio.numerator), ratio.denominator) > _LARGEST:
+            ratio = Fraction(0)
+        first, every = ratio.numerator, ratio.denominator
+        timestep /= every
         n_frames, cell = self.content.n_frames, int(self.content.has_box)
-        last = min(first + n_frames, _LARGEST)
+        last = min(first + every * n_frames, _LARGEST)
         control = struct.pack(
-            "<4i5if10i", n_frames, first, 1, last, 0, 0, 0, 0, 0, timestep / _AKMA, cell, *[0] * 8, _CHARMM
+            "<4i5if10i", n_frames, first, every, last, 0, 0, 0, 0, 0, timestep / _AKMA, cell, *[0] * 8, _CHARMM
         )
         title = _RECORD.pack(1) + _TITLE
         return b"".join(

@@ -99,11 +99,11 @@ def frame_steps(
     if request.whole if whole is None else whole:
         yield Whole(universe.atoms)
     if request.center is not None:
-        yield Center(Atoms.of(request.center).select(universe, "center"))
+        yield Center(Atoms.of(request.center).select_fixed(universe, "center"))
     if wrap is not None:
         yield Wrap(universe.atoms, wrap)
     if request.fit is not None:
-        fitted = Atoms.of(request.fit).select(universe, "fit")
+        fitted = Atoms.of(request.fit).select_fixed(universe, "fit")
         yield Fit(fitted, None if request.reference is None else _reference(request, fitted))
 
 
@@ -131,7 +131,7 @@ def _reference(request: FramesRequest, fitted: AtomGroup) -> npt.NDArray[np.floa
 
     assert request.fit is not None
     try:
-        other = Atoms.of(request.fit).select(MDAnalysis.Universe(str(request.reference), to_guess=()), "fit")
+        other = Atoms.of(request.fit).select_fixed(MDAnalysis.Universe(str(request.reference), to_guess=()), "fit")
     except (ValueError, TypeError, OSError, AttributeError) as error:
         raise UsageError(f"reference {request.reference}: {error}") from error
     if len(other) != len(fitted):

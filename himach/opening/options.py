@@ -190,6 +190,8 @@ class FramesRequest(DatasetRequest):
         for name in ("start", "stop", "step"):
             value = getattr(self, name)
             try:
+                if isinstance(value, bool):
+                    raise TypeError(value)
                 self._become(**{name: None if value is None else operator.index(value)})
             except TypeError:
                 raise UsageError(f"{name} is {value!r}: it is a whole number") from None

@@ -174,6 +174,18 @@ class Paths:
         self._moved: Ints = np.empty((0, 3), np.int64)
         self._shift: Doubles = np.empty((0, 3))
 
+    def positions_at(self, opened: Opened, number: int) -> Vectors:
+        """Return the positions of any frame, float32 (n, 3), Å, on the path from the first selected frame to it."""
+        first = opened.first
+        turn = 1 if number > first.number else -1
+        before, moved = first.positions, np.zeros((self._n_atoms, 3), np.int64)
+        for raw in opened.origin.read(range(first.number + turn, number + turn, turn)):
+            part = self._taken(raw)
+            vectors = part.vectors_to_follow()
+            add(shift_of(jumps(before, part.positions, vectors, raw.number), vectors), moved)
+            before = part.positions.copy()
+        return (before - moved * UNIT).astype(np.float32)
+
     def follow(self, atoms: Ints | None) -> Ints | None:
         """Follow only what is needed for these atoms, ascending; return which that are, None for all."""
         if atoms is not None:

@@ -71,13 +71,14 @@ def working() -> Iterator[None]:
         before(status)
         raise AssertionError("os._exit() does not return")
 
-    before = os._exit
+    before, outer = os._exit, thread in _workers
     os._exit = refuse
     _workers.add(thread)
     try:
         yield
     finally:
-        _workers.discard(thread)
+        if not outer:
+            _workers.discard(thread)
         if os._exit is refuse:
             os._exit = before
 

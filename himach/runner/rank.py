@@ -178,7 +178,7 @@ def _analyse(
     asked = _asked(world, job, opened, common)
     paths = on_every_rank(comm, partial(_paths, job, opened))
     files = files_of(comm, job, opened)
-    views = on_every_rank(comm, partial(set_up, comm.rank, chains, opened, transform_of(job), files, job.member))
+    views = on_every_rank(comm, partial(set_up, comm.rank, chains, opened, transform_of(job), files, job.member, paths))
     if files is not None:  # what setup() opened
         seen = {path: told for path, told in files.digests.items() if len(told) == DIGITS}
         asked["digests"] = {**seen, **asked["digests"]}
@@ -313,6 +313,7 @@ def set_up(
     transform: Callable[[Universe], None] | None,
     files: OpenedFiles | None = None,
     member: str | None = None,
+    paths: Paths | None = None,
 ) -> list[View]:
     """Give every analysis its own Universe and call setup(); return what binds frames to each."""
     from himach.io.universe.view import View
@@ -329,6 +330,8 @@ def set_up(
             copy=i > 0,
             transform=transform,
             member=member,
+            finite=any(kind.__module__.startswith("himach.examples.") for kind in type(chain[0]).__mro__),
+            follow=None if paths is None else partial(paths.positions_at, opened),
         )
         for stage in chain:
             stage.__dict__.update(frames=opened.frames, dt=dt, **({} if member is None else {"member": member}))

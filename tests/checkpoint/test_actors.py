@@ -107,6 +107,7 @@ def parts(place: Path) -> list[Path]:
     return sorted(place.glob("*/*/*.pairs"))
 
 
+@pytest.mark.nightly
 def test_of_runs_that_start_in_the_same_instant_all_but_one_are_refused(ground):
     runs = [ground.start(f"out{i}", "--pairs", ground.folder / "pairs", slow=1.0) for i in range(3)]
     ends = [(run.communicate(timeout=90)[1], run.returncode) for run in runs]
@@ -121,6 +122,7 @@ def test_of_runs_that_start_in_the_same_instant_all_but_one_are_refused(ground):
     assert ground.same(again.name)["frames"] == N_FRAMES
 
 
+@pytest.mark.nightly
 def test_a_directory_that_is_cleaned_up_under_a_run(ground):
     place = ground.folder / "pairs"
     ground.right("first", "--pairs", place, "--stop", "20")
@@ -142,6 +144,7 @@ def test_a_directory_that_is_cleaned_up_under_a_run(ground):
     assert sorted(path.name for path in place.iterdir()) == sorted(ANALYSES)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("moment", ["before", "while it keeps"])
 def test_a_directory_that_is_removed_under_a_run(ground, moment):
     place = ground.folder / "pairs"
@@ -239,6 +242,7 @@ def test_a_script_that_is_edited_under_a_run(ground):
     assert ground.same("again")["frames"] == N_FRAMES
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("memory", ["1MiB", "1GiB"])
 def test_more_parts_than_files_can_be_open(ground, memory):
     """Also where they are too many for the memory, and stay on the disk."""

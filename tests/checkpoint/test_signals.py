@@ -92,6 +92,7 @@ def goes_on(ground: Ground, whole: Path, *more: str, twice: int = 0) -> None:
     ground.same_as(whole)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_sigterm_keeps_what_is_mapped_and_ends_with_143(ground, whole, launcher):
     run = Run(ground, launcher).until(30).send(signal.SIGTERM)
@@ -104,6 +105,7 @@ def test_sigterm_keeps_what_is_mapped_and_ends_with_143(ground, whole, launcher)
     goes_on(ground, whole, "-n", "2")
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_sigusr1_keeps_what_is_mapped_and_goes_on(ground, whole, launcher):
     run = Run(ground, launcher).until(15).send(signal.SIGUSR1)
@@ -119,6 +121,7 @@ def test_sigusr1_keeps_what_is_mapped_and_goes_on(ground, whole, launcher):
     goes_on(ground, whole, twice=sum(ground.mapped().values()) - 35 + ranks)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_time_that_is_up_ends_mapping_with_75(ground, whole, launcher):
     began = time.monotonic()
@@ -131,6 +134,7 @@ def test_time_that_is_up_ends_mapping_with_75(ground, whole, launcher):
     goes_on(ground, whole, "--max-time", "1h")
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("moment", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("signum", [signal.SIGUSR1, signal.SIGTERM])
 def test_signals_before_mapping_do_what_they_do_there(ground, whole, moment, signum):
@@ -144,6 +148,7 @@ def test_signals_before_mapping_do_what_they_do_there(ground, whole, moment, sig
     goes_on(ground, whole, twice=0)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_rank_that_hangs_holds_up_the_end_for_20_seconds_at_most(ground, whole):
     """The others have kept what they mapped, and it too but for the frames since it last did."""

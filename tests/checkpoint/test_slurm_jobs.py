@@ -203,6 +203,7 @@ def a_rank_that_is_killed(job: Job) -> None:
     job.submit({9, 10}, "--nodes=2", pace=0).ends().is_done(kept)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("play", STORIES, ids=lambda play: play.__name__)
 def test_the_script_survives(play, played):
     played[play].result()

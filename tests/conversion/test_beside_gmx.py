@@ -88,6 +88,7 @@ GMX = {
 }
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("given", GMX)
 def test_positions_are_those_of_gmx(tmp_path, given):
     keywords, expected = GMX[given]

@@ -43,6 +43,7 @@ def positions(path, topology):
     return np.array([ts.positions.copy() for ts in universe.trajectory])
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     ("topology", "trajectory", "select"), [(GRO, TRR, "protein"), (PSF, DCD, "name CA"), (GRO, XTC, "index 0:8")]
 )
@@ -56,6 +57,7 @@ def test_bytes_of_xtc_are_those_of_mdanalysis_for_any_ranks(tmp_path, topology, 
     assert (done.frames, done.atoms) == (len(pair.trajectory), pair.atoms.n_atoms)
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("suffix", ["trr", "dcd", "nc"])
 @pytest.mark.parametrize(
     ("topology", "trajectory", "select"), [(GRO, TRR, "protein"), (PSF, DCD, "name CA"), (GRO, XTC, "index 0:8")]
@@ -96,6 +98,16 @@ def test_the_topology_beside_it_is_that_of_mdanalysis(tmp_path, select):
 def test_a_single_frame_has_no_uneven_times(tmp_path):
     assert himach.convert(DCD, PSF, out=tmp_path / "out.dcd", start=7, stop=8, cache="off").frames == 1
     assert len(mda.Universe(PSF, str(tmp_path / "out.dcd")).trajectory) == 1
+
+
+def test_times_of_a_dcd_file_are_those_of_the_selected_frames(tmp_path):
+    times = [ts.time for ts in mda.Universe(PSF, DCD).trajectory]
+    for name, frames in (("odd", {"start": 1, "step": 2}), ("alone", {"start": 7, "stop": 8})):
+        done = himach.convert(DCD, PSF, out=tmp_path / f"{name}.dcd", cache="off", **frames)
+        found = [ts.time for ts in mda.Universe(PSF, str(done.path)).trajectory]
+        assert found == pytest.approx(times[slice(*(frames.get(word) for word in ("start", "stop", "step")))], rel=1e-6)
+    with pytest.raises(himach.UsageError, match="at even times, and these run backwards"):
+        himach.convert(DCD, PSF, out=tmp_path / "back.dcd", step=-1, cache="off")
 
 
 def test_atoms_that_are_not_written_are_not_needed(tmp_path):
@@ -373,6 +385,7 @@ def test_no_member_is_written_over_one_that_is_read(tmp_path, members):
     assert [path.name for path in tmp_path.iterdir()] == ["damaged.xtc"]
 
 
+@pytest.mark.nightly
 def test_the_command_converts_all_that_a_pattern_matches(tmp_path):
     for name in ("r1", "r2"):
         (tmp_path / name).mkdir()

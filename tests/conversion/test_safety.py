@@ -79,6 +79,7 @@ def peace(long, tmp_path_factory):
     return content(folder)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", ["command", "rank"])
 def test_kills_leave_no_half_file_and_inputs_as_they_were(long, peace, tmp_path, killed):
@@ -104,6 +105,7 @@ def test_kills_leave_no_half_file_and_inputs_as_they_were(long, peace, tmp_path,
     assert content(tmp_path) == peace  # and what killed ones have left is not there any more
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [[], ["-n", "2"]], ids=["alone", "two ranks"])
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -140,6 +142,7 @@ def test_what_another_conversion_writes_stays(tmp_path):
         target.close()
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(("suffix", "ranks"), [(".xtc", 1), (".xtc", 2), (".trr", 2), (".xyz", 1)])
 def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path, suffix, ranks):
     with small_disk(tmp_path / "small", "size=600k") as disk:

@@ -106,6 +106,7 @@ def test_what_cannot_go_on_is_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_commands_on_other_numbers_of_ranks_go_on(long, tmp_path):
     words = ["convert", long, "-s", GRO, "--cache", "off", "-q", "--nojump", "--wrap", "atoms"]

@@ -88,6 +88,7 @@ def test_python_blocks_run_and_print_what_the_page_shows(folder, page):
             same(block.text, last, page, block.line)
 
 
+@pytest.mark.nightly
 def test_commands_print_what_the_page_shows(folder, page):
     subprocess.run(
         [sys.executable, "-c", next(block.text for block in blocks(page) if block.language == "python")],

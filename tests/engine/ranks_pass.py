@@ -80,6 +80,7 @@ def test_all_ranks_are_here():
     assert comm.size == promised_ranks()
 
 
+@pytest.mark.nightly(but=24)
 @each_selection
 @pytest.mark.parametrize("kinds", KINDS)
 def test_one_stage(frames, kinds):
@@ -87,6 +88,7 @@ def test_one_stage(frames, kinds):
         check(world, [Everything(kinds=kinds, seed=seed)], frames, boxes, seed)
 
 
+@pytest.mark.nightly(but=5)
 @each_selection
 def test_chains_of_stages(frames):
     for seed in range(3):
@@ -94,6 +96,7 @@ def test_chains_of_stages(frames):
         check(world, [First(seed=seed), Middle(), Third()], frames, "all", seed)
 
 
+@pytest.mark.nightly(but=16)
 @each_selection
 @pytest.mark.parametrize("kinds", KINDS)
 def test_many_keys_at_once_are_reduced_as_one_by_one(frames, kinds):
@@ -101,6 +104,7 @@ def test_many_keys_at_once_are_reduced_as_one_by_one(frames, kinds):
     check(world, [ManyFirst(kinds=kinds), Second()], frames, "all", 1)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("frames", [range(1300), range(1200, 100, -2)], ids=str)
 def test_presence(frames, sizes):
     if sizes == "spilled":
@@ -109,6 +113,7 @@ def test_presence(frames, sizes):
         check(world, [Present(seed=seed)], frames, boxes, seed, largest=100)
 
 
+@pytest.mark.nightly(but=12)
 @each_selection
 @pytest.mark.parametrize("kinds", KINDS)
 def test_series_in_pieces(frames, kinds, sizes):
@@ -118,6 +123,7 @@ def test_series_in_pieces(frames, kinds, sizes):
     check(world, [PiecesFirst(kinds=kinds), PiecesSecond()], frames, "all", 1)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("frames", [range(1300), range(1200, 100, -2)], ids=str)
 def test_presence_in_pieces(frames, sizes):
     if sizes == "spilled":
@@ -125,6 +131,7 @@ def test_presence_in_pieces(frames, sizes):
     check(world, [PresentInPieces()], frames, "some", 1, largest=100)
 
 
+@pytest.mark.nightly(but=5)
 @each_selection
 def test_combine_changes_nothing_but_the_size(frames):
     raws = made_up(frames)
@@ -222,6 +229,7 @@ def test_any_emission(plan, seed, backwards):
     check(world, [Replay(plan)], frames, "some", seed, largest=3)
 
 
+@pytest.mark.nightly(but=1)
 def test_several_analyses_share_one_pass():
     frames, raws = range(20), made_up(range(20))
     chains = [[Everything(seed=1)], [Count()], chain_of(Tallied()), [Replay([[]] * 20)]]

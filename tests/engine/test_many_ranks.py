@@ -100,6 +100,7 @@ CHAINS = {
 }
 
 
+@pytest.mark.nightly(but=8)
 @pytest.mark.parametrize("frames", [range(90), range(85, 1, -3)], ids=str)
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
 @pytest.mark.parametrize("known", [0, 1 << 18], ids=["travelling", "known"])
@@ -108,6 +109,7 @@ def test_uneven_stamps(monkeypatch, chain, frames, known):
     check(5, chain, frames, uneven(frames))
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
 @pytest.mark.parametrize("memory", [None, 1 << 13], ids=["memory", "disk"])
 def test_more_ranks_and_shards_than_usual(monkeypatch, chain, memory):
@@ -128,6 +130,7 @@ class Sparse(himach.Analysis):
         return series.frames, series.times, series.boxes, series.values
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("frames", [range(20_000), range(39_999, -1, -2)], ids=str)
 @pytest.mark.parametrize("memory", [None, 1 << 15], ids=["memory", "disk"])
 def test_frames_of_few_pairs(monkeypatch, frames, memory):

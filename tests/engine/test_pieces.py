@@ -59,6 +59,7 @@ def test_pieces_may_be_left():
     assert [results[number] for number in FRAMES] == list(FRAMES)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("after", [0, 3])
 def test_an_error_names_method_key_and_line(after):
     class Failing(Long):

@@ -8,6 +8,10 @@ from engine.state_ways import FRAMES, run
 
 #: What looks like state and comes to the same.
 HARMLESS = cases(r"""
+an auxiliary
+  before: from MDAnalysisTests.datafiles import AUX_XVG
+  setup:  u.trajectory.add_auxiliary("force", AUX_XVG)
+  map:    n = len(frame.universe.trajectory.ts.aux.force)
 a cache of a function
   before: @functools.lru_cache
           def f(x): return 2 * x
@@ -151,6 +155,7 @@ a file
 """)
 
 
+@pytest.mark.nightly(but=12)
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_comes_to_the_same_runs(tmp_path, name):
     one_rank, three_ranks = run(tmp_path, HARMLESS[name])

@@ -599,6 +599,7 @@ a logger's handler: handler
 """)
 
 
+@pytest.mark.nightly(but=60)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_differs_by_rank_is_refused_by_name(tmp_path, name):
     with pytest.raises(himach.AnalysisError) as error:

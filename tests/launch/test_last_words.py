@@ -52,6 +52,7 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("launcher", ["", "mpiexec"])
 @pytest.mark.parametrize(
     ("ranks", "how", "name"), [(2, "read", "11 (SIGSEGV)"), (3, "bus", "7 (SIGBUS)"), (3, "abort", "6 (SIGABRT)")]

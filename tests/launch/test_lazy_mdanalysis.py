@@ -65,6 +65,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=clean_environment(), timeout=60, check=False)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["each", "all"])
 def test_what_waits_is_what_it_was(how):
     """Each in a process of its own, as what one use loads another finds loaded."""
@@ -84,6 +85,7 @@ def test_what_waits_is_what_it_was(how):
     assert (done.stdout, done.returncode) == ("", 0), done.stdout + done.stderr
 
 
+@pytest.mark.nightly
 def test_mdanalysis_knows_all_its_formats_and_reads():
     facts = (
         "import json, sys, numpy as np\n"

@@ -90,7 +90,7 @@ def ranks():
         yield ranks
 
 
-@pytest.mark.nightly(but=["umask", "signals", "closed descriptor", "packages"])
+@pytest.mark.nightly(but=["signals", "packages"])
 @pytest.mark.parametrize("name", LEFT)
 def test_what_a_run_sets_is_as_it_was_in_the_next(ranks, name):
     left, look = LEFT[name]
@@ -102,6 +102,7 @@ def test_what_a_run_sets_is_as_it_was_in_the_next(ranks, name):
     assert forker(ranks) == process
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("module", ["random", "numpy.random"])
 def test_random_numbers_are_not_those_of_the_run_before(ranks, module):
     draw = f"import {module} as r; found = r.random()"
@@ -155,6 +156,7 @@ def test_what_a_class_of_a_cell_counted_is_forgotten(ranks):
         assert himach.run(Counts, DCD, PSF, stop=2, cache="off", ranks=ranks).outcome == (1, 1)
 
 
+@pytest.mark.nightly
 def test_a_thread_ends_with_its_run(ranks):
     process = forker(ranks)
     code = "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nfound = 5"
@@ -163,6 +165,7 @@ def test_a_thread_ends_with_its_run(ranks):
     assert forker(ranks) == process
 
 
+@pytest.mark.nightly
 def test_a_child_that_lives_on_holds_up_no_run(ranks):
     process = forker(ranks)
     code = "import subprocess; universe.mine = child = subprocess.Popen(['sleep', '60'])\nfound = child.pid"

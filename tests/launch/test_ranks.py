@@ -92,6 +92,7 @@ def run(seconds):
 """
 
 
+@pytest.mark.nightly(but=4)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, None])
 @pytest.mark.parametrize("seconds", [0, 60])
 def test_nothing_is_left_when_the_process_ends(mark, number, seconds):
@@ -142,6 +143,7 @@ time.sleep(60)
             os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("victim", ["rank", "what forks them"])
 def test_ranks_that_were_killed_while_they_waited_are_replaced(mark, victim):
     with himach.Ranks(2) as ranks:
@@ -151,6 +153,7 @@ def test_ranks_that_were_killed_while_they_waited_are_replaced(mark, victim):
         assert wait_until(lambda: len(processes_with(mark)) < 8)
 
 
+@pytest.mark.nightly
 def test_ranks_that_were_killed_while_they_waited_are_seen(mark):
     with himach.Ranks(2) as ranks:
         os.kill(waiting(ranks)[0], signal.SIGKILL)
@@ -182,6 +185,7 @@ FATAL = {
 }
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("code", FATAL)
 def test_however_a_rank_ends_the_run_fails_as_with_new_ranks(shared, code):
     with pytest.raises(himach.HimachError) as new:
@@ -205,6 +209,7 @@ def test_after_an_error_that_all_ranks_have_the_next_are_forked(shared):
     assert forker(shared) == process
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("launcher", ["mpiexec"])
 def test_ranks_that_cannot_be_forked_are_started_for_each_run(mark, monkeypatch, launcher):
     monkeypatch.setenv("HIMACH_LAUNCHER", launcher)
@@ -216,6 +221,7 @@ def test_ranks_that_cannot_be_forked_are_started_for_each_run(mark, monkeypatch,
         assert found(ranks, "found = 1") == 1
 
 
+@pytest.mark.nightly
 def test_where_one_run_gives_way_those_after_it_do():
     with himach.Ranks(2) as ranks:
         look = "import os; found = os.nice(0)"

@@ -66,6 +66,7 @@ def test_a_short_run_of_a_built_in_imports_what_it_needs_to_its_end():
     assert not modules & {"numpy.ma", "scipy.special", "matplotlib", "pandas", "pyarrow", "xarray"}
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("environ", "parent"),
     [
@@ -147,6 +148,7 @@ finally:
 """
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize(
     ("words", "ahead"),
     [
@@ -188,6 +190,7 @@ def test_ranks_that_cannot_begin_ahead_are_told_of_once():
     assert (done.returncode, done.stderr) == (1, "himach: error: there is no mpiexec\n")
 
 
+@pytest.mark.nightly
 def test_ranks_that_are_forked_import_nothing_more_of_himach(tmp_path):
     """What a run imports is imported ahead, once for all runs over `himach.Ranks`."""
     ahead = "import himach.launch.rank_main, himach.parallel.mpi, himach.launch.helper, himach.launch.launcher\n"

@@ -71,6 +71,8 @@ def test_ramachandran():
     expected = Ramachandran(mda.Universe(PSF, DCD).select_atoms("protein")).run(step=9)
     found = outcome_of(Ramachandran, {"atomgroup": "protein"}, DCD, PSF, step=9)
     assert np.array_equal(found["angles"], expected.results.angles)
+    found = outcome_of(Ramachandran, {"atomgroup": "protein"}, DCD, PSF, frames=[0, 9, 27])
+    assert np.array_equal(found["angles"], expected.results.angles[[0, 1, 3]])
 
 
 def test_rdf():

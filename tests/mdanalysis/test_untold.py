@@ -118,6 +118,7 @@ class Rare(Untold):
             self.results.failed += 1
 
 
+@pytest.mark.nightly(but=4)
 @pytest.mark.parametrize("ranks", [None, 2])
 @pytest.mark.parametrize(
     ("cls", "by"),

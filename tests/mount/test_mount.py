@@ -59,6 +59,7 @@ def positions_in(path, n_atoms=50):
     return (np.ascontiguousarray(content[:, 120:124]).view(">f4")[:, 0] * 10).round().astype(int).tolist()
 
 
+@pytest.mark.nightly
 def test_every_format_has_the_frames_of_the_xtc(tmp_path):
     staged(XTC, "--topology", GRO, "--dataset", "adk")
     expected = frames_of(GRO, XTC)
@@ -280,6 +281,7 @@ def test_nobody_needs_root_and_nobody_else_looks_in(tmp_path):
             assert not is_mount(path)
 
 
+@pytest.mark.nightly
 def test_a_file_of_that_name_is_no_dataset(tmp_path, monkeypatch):
     store = tmp_path / "store"
     push(store, "run7", range(3))

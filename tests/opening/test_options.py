@@ -51,6 +51,7 @@ def test_a_record_holds_what_was_asked():
         ({"reuse": "maybe"}, "reuse 'maybe': there is 'auto', 'always', 'never'"),
         ({"cache": ""}, "cache ''"),
         ({"step": 0}, "step must not be 0"),
+        ({"start": True}, "start is True: it is a whole number"),
         ({"frames": "1,5", "stop": 3}, "frames cannot be given with stop"),
         ({"pairs": Path("a\0b")}, "it is a directory"),
     ],

@@ -74,6 +74,7 @@ def same(universe, ranks=None, **selection):
     return result
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize(
     "made",
     [
@@ -118,6 +119,7 @@ def test_a_reader_that_was_named_is_used(tmp_path):
     same(MDAnalysis.Universe(PSF, str(path), format="DCD"), step=30)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(("order", "ranks"), [("fac", None), ("afc", None), ("afc", 2)])
 def test_a_universe_in_memory(order, ranks):
     source = MDAnalysis.Universe(GRO, TRR)
@@ -175,6 +177,7 @@ def scaled(ts):
     return ts
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_transformations_work_for_the_universe_of_the_run(ranks):
     universe = MDAnalysis.Universe(PSF, DCD)

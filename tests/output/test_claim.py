@@ -80,6 +80,7 @@ def test_a_run_that_is_killed_at_any_moment_leaves_no_mixture_and_can_be_repeate
     assert at > 20
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_runs_that_are_killed_one_after_the_other_leave_nothing_behind(tmp_path):
     rng = random.Random(4)

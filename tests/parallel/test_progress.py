@@ -19,6 +19,7 @@ from himach.parallel.progress import Progress, clock
 HERE = Path(__file__).parent
 
 
+@pytest.mark.nightly
 def test_under_mpiexec():
     run_under_mpiexec(HERE / "ranks_progress.py", 3)
 

@@ -31,10 +31,12 @@ def test_one_rank_calls_nothing(tmp_path):
     assert traffic(tmp_path, 1) == {"collectives": 0, "messages": 0, "received": 0}
 
 
+@pytest.mark.nightly
 def test_what_ranks_count():
     run_under_mpiexec(Path(__file__).with_name("ranks_traffic.py"), 3)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_calls_and_bytes_of_a_rank_do_not_grow(tmp_path):
     found = {ranks: traffic(tmp_path, ranks) for ranks in (2, 4, 8, 16)}

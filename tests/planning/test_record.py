@@ -52,6 +52,7 @@ def runs(tmp_path_factory):
     return folder, records, dry
 
 
+@pytest.mark.nightly
 def test_a_record_tells_what_its_ranks_did(runs):
     _, (first, second), _ = runs
     told = first["planning"]
@@ -76,6 +77,7 @@ def test_a_record_tells_what_its_ranks_did(runs):
     assert told["totals"]["busy"]["most"] == max(ranks["busy"])
 
 
+@pytest.mark.nightly
 def test_a_plan_of_the_run_that_was_made_says_what_it_took(runs):
     folder, (first, second), _ = runs
     plan = himach.plan([folder / "first", folder / "second" / "run.json"], nodes=[1])
@@ -111,6 +113,7 @@ def test_a_dry_run_of_which_a_part_is_cached_says_so(tmp_path):
     assert "staging" not in said
 
 
+@pytest.mark.nightly
 def test_a_dry_run_of_other_parameters_does_not_take_the_record(runs):
     folder, _, _ = runs
     assert "other analyses or parameters" in himach_run(folder, "--dry-run", "--out", "second", "-p", "seconds=0.1")

@@ -289,6 +289,7 @@ def test_latex_and_bibtex_of_all_built_ins_compile_without_a_warning(every, tmp_
     assert "Output written on methods.pdf" in log
 
 
+@pytest.mark.nightly
 def test_a_record_with_anything_in_any_place_is_told_or_refused(rmsd, tmp_path):
     base = json.loads((rmsd / "run.json").read_text())
     system = base["system"]

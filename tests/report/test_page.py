@@ -237,6 +237,7 @@ def test_what_does_not_fit_is_told(changed):
     assert len(Page(text).attributes("src")) == 1  # the other one fits
 
 
+@pytest.mark.nightly
 def test_a_huge_table_is_summed_up(changed):
     folder = changed()
     rows = np.arange(50_000)
@@ -312,6 +313,7 @@ def test_analyses_of_users_are_reported_by_what_their_tables_say(tmp_path):
     assert "<i>" in words
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_every_builtin_in_one_report(tmp_path):
     """Complete, below 2 MB, in 3 s beyond the runs, twice the same."""

@@ -76,6 +76,15 @@ def test_a_short_table_has_a_line_for_each_row(tmp_path):
     ]
 
 
+def test_an_interval_does_not_have_the_method_of_the_least_sure_row(tmp_path):
+    table = Table({"row": ["a", "b"], "d": [0.8, 0.1], "d_low": [0.67, np.nan], "d_high": [0.89, np.nan]})
+    none = {**TOLD, "blocks": 0, "method": "none: fewer than 8 independent trials"}
+    assert lines(tmp_path, table, none) == [
+        "d, a: 0.80 [0.67, 0.89] (95 %)",
+        "d, b: 0.1 (no interval: fewer than 8 independent trials)",
+    ]
+
+
 def test_what_has_no_interval_says_why(tmp_path):
     table = with_limits("d", [2.5], np.nan)
     none = {**TOLD, "blocks": 0, "method": "none: fewer than 8 independent blocks of frames"}

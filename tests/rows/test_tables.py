@@ -100,6 +100,7 @@ def analyses(**options):
     return [Plain(**options), Uneven(**options), Finished(**options)]
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("options", [{}, {"step": -3}, {"frames": [4, 5, 60]}, {"start": 3, "stop": 4}])
 def test_files_are_those_of_a_table_in_memory(tmp_path, ranks, options):
     himach.run(analyses(long=False), DCD, PSF, out=tmp_path / "short", **options)
@@ -118,6 +119,7 @@ def test_cells_with_carriage_returns_quote_all_texts(tmp_path, ranks):
     assert files(tmp_path / "several") == files(tmp_path / "copy") == files(tmp_path / "short")
 
 
+@pytest.mark.nightly
 def test_files_of_kept_pairs_are_the_same(tmp_path, ranks):
     himach.run(analyses(long=False), DCD, PSF, out=tmp_path / "short")
     himach.run(analyses(), DCD, PSF, out=tmp_path / "first", pairs=tmp_path / "pairs", stop=41, ranks=ranks)

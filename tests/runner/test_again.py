@@ -161,6 +161,7 @@ def test_several_analyses_chains_files_and_ranks_are_repeated(project, tmp_path)
     assert (four["frames"], four["analyses"][1]["parameters"]) == (5, {"every": 2, "words": ["a,b", "c"]})
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_under_mpiexec(project, tmp_path):
     himach_command = [sys.executable, "-P", "-m", "himach", "run"]
@@ -173,6 +174,7 @@ def test_under_mpiexec(project, tmp_path):
     same_files(tmp_path / "one", tmp_path / "two")
 
 
+@pytest.mark.nightly
 def test_a_dataset_by_its_name_is_repeated(project, tmp_path):
     store = tmp_path / "store"
     done("stage", "a.xtc", "-s", "top.psf", "--dataset", "mine", "--cache", store, cwd=project)
@@ -188,6 +190,7 @@ def test_a_dataset_by_its_name_is_repeated(project, tmp_path):
     same_files(project / "b", tmp_path / "three")
 
 
+@pytest.mark.nightly
 def test_what_is_not_as_it_was_is_said(project, tmp_path):
     words = ["mine.py:Path", "-t", "a.xtc", "-s", "top.psf", "--out", "out", "--cache", "off"]
     done("run", *words, cwd=project, apart=True)
@@ -285,6 +288,7 @@ def test_a_run_from_python_is_repeated_where_a_name_leads_to_its_analysis(tmp_pa
     same_files(tmp_path / "one", tmp_path / "three")
 
 
+@pytest.mark.nightly
 def test_what_no_name_leads_to_is_refused_by_name(tmp_path):
     by_hand = Counted()
     by_hand.reach = 3
@@ -311,6 +315,7 @@ def test_what_no_name_leads_to_is_refused_by_name(tmp_path):
     assert record(tmp_path)["universe"] == {"guess_bonds": False, "dt": 2}
 
 
+@pytest.mark.nightly
 def test_frames_by_number_are_repeated_or_chosen_anew(project):
     words = ["run", "mine.py:Count", "-t", "a.xtc", "-s", "top.psf", "--cache", "off", "--frames", "0,2-3,5"]
     done(*words, "--out", "out", cwd=project)

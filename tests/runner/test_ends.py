@@ -93,6 +93,7 @@ def fails(done, *words: str, code: int = 1) -> None:
         assert word in done.stderr, done.stderr
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize(
     "what",
@@ -125,6 +126,12 @@ def test_children_of_user_code_exit_as_ever(script):
     assert himach("run", script, *DATA, "-p", f"what={what}").returncode == 0
 
 
+def test_os_exit_is_refused_behind_a_run_within_a_run(script):
+    inner = f"himach.run(himach.examples.load('rmsd'), {str(DATA[1])!r}, {str(DATA[3])!r}, cache='off', stop=2)"
+    what = f"{inner}; os._exit(0)"
+    fails(himach("run", script, *DATA, "-p", f"what={what}"), "os._exit(0)")
+
+
 def test_what_os_exit_does_after_a_run_is_what_it_was(tmp_path):
     import himach as library
 
@@ -134,6 +141,7 @@ def test_what_os_exit_does_after_a_run_is_what_it_was(tmp_path):
     assert os._exit is before
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(("at", "nodes"), [("_pass", 1), ("_pass", 2), ("_read", 2)])
 def test_a_rank_without_memory_in_the_exchange_ends_all(tmp_path, at, nodes):
     """Before others have what it sends, and after."""
@@ -152,6 +160,7 @@ def test_a_rank_that_is_killed_in_the_exchange_ends_all(tmp_path):
     fails(done, "killed", code=done.returncode or 1)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("what", ["raise ValueError('mine')", "sys.exit(0)", "sys.exit(3)", "os._exit(0)"])
 def test_a_rank_that_leaves_between_two_runs_ends_all(tmp_path, what):
     script = tmp_path / "two.py"
@@ -162,6 +171,7 @@ def test_a_rank_that_leaves_between_two_runs_ends_all(tmp_path, what):
     assert done.stdout.strip() == ""
 
 
+@pytest.mark.nightly
 @pytest.mark.fresh
 def test_two_runs_of_a_script_under_mpiexec_end_well(tmp_path):
     script = tmp_path / "two.py"
@@ -188,6 +198,7 @@ def test_a_script_is_run_as_it_is_whatever_was_compiled_before(tmp_path):
         assert key in done.stdout, done
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -210,6 +221,7 @@ def test_a_script_that_one_node_has_not_is_told_by_its_rank(script):
     fails(done, "there is no script /nowhere.py (on rank 1 of 2, node bare)", code=2)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_ranks_that_hang_in_setup_hold_up_no_failure_of_another(tmp_path):
     script = tmp_path / "probe.py"
@@ -257,7 +269,7 @@ def test_nothing_outlives_a_launcher_that_is_killed_at_any_moment(script, tmp_pa
     rng = random.Random(1)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    for _ in range(12):
+    for _ in range(12 if os.environ.get("HIMACH_NIGHTLY") else 4):
         mark = uuid.uuid4().hex
         monkeypatch.setenv("HIMACH_TEST_MARK", mark)
         monkeypatch.setenv("TMPDIR", str(temporary))
@@ -285,6 +297,7 @@ def test_a_killed_runs_directory_is_taken_by_the_next(script, tmp_path):
     assert json.loads((out / "run.json").read_text())["files"] == ["Probe.csv"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_random_faults():

@@ -109,6 +109,7 @@ def refused(done, code: int, *words: str) -> None:
     assert "MPI_Abort" not in done.stderr
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_an_outcome_that_the_disk_has_no_room_for_is_printed(tmp_path, ranks):
     with small_disk(tmp_path / "small", "size=40k") as disk:
@@ -118,6 +119,7 @@ def test_an_outcome_that_the_disk_has_no_room_for_is_printed(tmp_path, ranks):
         assert sorted(path.name for path in (disk / "out").iterdir()) == ["rmsd.csv", "run.json"]
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(("method", "ranks"), [("setup", 2), ("map", 1), ("map", 2), ("reduce", 2), ("finish", 1)])
 def test_an_exception_in_a_method_names_the_place_and_the_line(script, tmp_path, method, ranks):
     done = himach("run", script, *DATA, "-n", ranks, "-p", f"what={method}", "--out", tmp_path / "out")
@@ -161,6 +163,7 @@ def test_what_map_may_not_do_is_refused_by_name(script, what, words):
     refused(done, 1, "Probe.map()", "frame 40", *words)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_what_map_keeps_is_refused_by_name(script, ranks):
     done = himach("run", script, *DATA, "-n", ranks, "-p", "what=keep")
@@ -286,6 +289,7 @@ def sleeping(script: Path, ranks: int, monkeypatch) -> tuple[str, subprocess.Pop
     return mark, process
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_the_run_with_their_code_and_leave_no_rank(script, ranks, number, code, monkeypatch):

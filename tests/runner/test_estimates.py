@@ -173,6 +173,7 @@ def test_band_of_an_rdf_beside_blocks_by_hand():
     assert (table["g_low"][none] == 0).all()
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("equal", [False, True])
 def test_bands_of_an_rdf_are_the_same_bits(tmp_path, equal):
     """For any number of ranks, from the cache, and of pairs that were kept before the trajectory grew."""
@@ -252,6 +253,7 @@ class ByFunction(package.Analysis):
         return {"n": package.Table({"n": package.Column([results[0], 2], estimate=asked)})}
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("confidence", [0.9, "off"])
 def test_limits_by_a_function_of_the_level(tmp_path, ranks, confidence):

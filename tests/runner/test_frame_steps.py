@@ -99,6 +99,7 @@ class Oxygens(Places):
     selection: str = "name OW"
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("whole", [False, True])
 def test_atoms_are_followed_for_any_ranks(wrapped, tmp_path, whole):
     topology, trajectory, true = wrapped
@@ -127,6 +128,29 @@ def test_atoms_are_followed_for_any_ranks(wrapped, tmp_path, whole):
     centered = himach.run(Oxygens(), trajectory, topology, center="name OW", ranks=3, **given)["places"]
     moved = places[:, ::3] - places[:, ::3].mean(axis=1, keepdims=True)
     np.testing.assert_allclose(centered - centered.mean(axis=1, keepdims=True), moved, atol=2e-3)
+
+
+@pytest.mark.parametrize("steps", [{"nojump": True}, {"whole": True, "nojump": True, "fit": "name OW"}])
+@pytest.mark.parametrize("frame", [0, 7, -1])
+def test_a_frame_that_is_the_reference_is_as_the_run_sees_it(wrapped, tmp_path, steps, frame):
+    topology, trajectory, _ = wrapped
+    rmsd = himach.examples.load("rmsd")(selection="name OW", fit="none", reference=frame)
+    done = himach.convert(trajectory, topology, out=tmp_path / "out.trr", cache="off", **steps)
+    found = himach.run(rmsd, trajectory, topology, cache="off", **steps)["rmsd"]["rmsd"]
+    peer = himach.run(rmsd, done.path, topology, cache="off")["rmsd"]["rmsd"]
+    assert found[frame] == pytest.approx(0, abs=1e-3)
+    np.testing.assert_allclose(found, peer, atol=3e-3)
+    if frame == 7:  # before the first selected frame
+        later = himach.run(rmsd, trajectory, topology, cache="off", start=20, nojump=True)["rmsd"]["rmsd"]
+        assert "fit" in steps or later == pytest.approx(found[20:], abs=3e-3)
+
+
+def test_the_box_of_fitted_frames_is_refused_by_name():
+    for name, asks in (("rdf", "setup"), ("contacts", "map"), ("hydrogen-bonds", "setup")):
+        with pytest.raises(himach.AnalysisError, match=rf"{name}.{asks}\(\) .*asks for the box, and fit has turned"):
+            himach.run(himach.examples.load(name)(), XTC, TPR, fit="name CA", cache="off", stop=2)
+    grid = himach.examples.load("density")(selection="name CA", grid=2.0)
+    assert himach.run(grid, XTC, TPR, fit="name CA", cache="off", stop=2)["density"]
 
 
 @pytest.mark.parametrize("frames", [{"start": 3, "step": 2}, {"frames": [1, 2, 7, 20, 39]}, {"step": -1}])

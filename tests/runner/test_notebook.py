@@ -143,6 +143,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.nightly
 def test_ranks_that_are_ready_run_cells_as_they_are_now_and_print_below_them(tmp_path, monkeypatch):
     mark = uuid.uuid4().hex
     monkeypatch.setenv("HIMACH_TEST_MARK", mark)

@@ -213,6 +213,7 @@ def test_rows_and_pairs_are_not_mixed(analysis, message):
         himach.run(analysis, DCD, PSF, start=5 if isinstance(analysis, Combined) else 6)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("analysis", [Both(), BothFinished()])
 def test_rows_beside_pairs_are_a_table_beside_results(tmp_path, analysis):
     outcomes = [
@@ -285,6 +286,7 @@ if result.outcome is not None:
 """
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(("more", "n", "expected"), [("", 1, 1), (", ranks=2", 1, 2), ("", 3, 3)])
 def test_a_script_runs_its_own_class(tmp_path, more, n, expected):
     """Plainly, with ranks that it starts (the class is in __main__, with no guard), and under mpiexec."""
@@ -386,6 +388,7 @@ print("after", result.outcome is not None)
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_what_a_script_asks_for_on_its_first_rank_alone_holds_for_all(tmp_path):
     """Progress, output and a voice; after the run, all ranks speak again."""
@@ -407,6 +410,7 @@ for _ in range(3000):  # MPICH has 2048 communicators
 """
 
 
+@pytest.mark.nightly
 def test_a_process_may_run_as_often_as_it_likes():
     done = mpiexec(2, [sys.executable, "-c", MANY_RUNS])
     assert done.returncode == 0, done.stderr

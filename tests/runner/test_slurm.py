@@ -56,7 +56,7 @@ def srun(environ, *words: str, timeout: float = 240) -> subprocess.CompletedProc
     )
 
 
-@pytest.mark.nightly(but=["shape of a protein"])
+@pytest.mark.nightly(but=["channel"])
 @pytest.mark.parametrize("name", PASSES)
 def test_ranks_on_four_nodes_leave_the_bytes_of_one_process(slurm, tmp_path, name):
     alone = himach("run", *PASSES[name], "--quiet", "--out", tmp_path / "alone")
@@ -70,6 +70,7 @@ def test_ranks_on_four_nodes_leave_the_bytes_of_one_process(slurm, tmp_path, nam
     assert done.stdout == alone.stdout  # what is printed comes from the first rank alone
 
 
+@pytest.mark.nightly
 def test_an_ensemble_on_four_nodes(slurm, tmp_path):
     words = ["rmsd", "--ensemble", str(make_ensemble(tmp_path / "simulations")), "--quiet"]
     alone = himach("run", *words, "--out", tmp_path / "alone")
@@ -114,6 +115,7 @@ def test_an_error_on_one_rank_ends_all_within_seconds(slurm, tmp_path):
         assert time.monotonic() - begun < 60
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(("death", "status"), [("os.kill(os.getpid(), 9)", 137), ("ctypes.CDLL(None)._exit(0)", 137)])
 def test_a_rank_that_dies_without_a_word_ends_all(slurm, tmp_path, death, status):
     """SLURM alone would let the others wait for it as long as the job may take."""
@@ -133,6 +135,7 @@ def test_a_rank_that_dies_without_a_word_ends_all(slurm, tmp_path, death, status
     assert "died, by a signal or an exit of its own, before its work was done; all ranks are ended" in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_batch_job_runs_as_the_documentation_shows(slurm, tmp_path):
     batch = tmp_path / "job.sh"
     out = tmp_path / "out"
@@ -151,6 +154,7 @@ def test_a_batch_job_runs_as_the_documentation_shows(slurm, tmp_path):
     assert json.loads((out / "run.json").read_text())["ranks"] == 4
 
 
+@pytest.mark.nightly
 def test_ranks_can_be_started_within_a_batch_job(slurm, tmp_path):
     """An enclosing job's variables do not reach the ranks that -n starts."""
     done = srun(slurm, "-n1", *RMSD, "-n", "2", "--out", str(tmp_path / "out"))
@@ -158,6 +162,7 @@ def test_ranks_can_be_started_within_a_batch_job(slurm, tmp_path):
     assert json.loads((tmp_path / "out" / "run.json").read_text())["ranks"] == 2
 
 
+@pytest.mark.nightly
 def test_the_loss_of_a_node_ends_the_run_and_a_new_one_does_it(slurm, tmp_path):
     script = tmp_path / "slow.py"
     script.write_text(

@@ -90,6 +90,7 @@ def test_a_run_leaves_the_bytes_of_one_process(ranks, tmp_path):
     assert ranks.size == 3
 
 
+@pytest.mark.nightly
 def test_code_environment_and_directory_are_those_of_the_call(ranks, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HIMACH_TEST_WORD", "now")
@@ -114,6 +115,7 @@ def test_a_directory_that_the_nodes_do_not_have_is_named(ranks, tmp_path, monkey
         found(ranks, "found = 1")
 
 
+@pytest.mark.nightly
 def test_a_universe_in_memory_goes_to_the_nodes(ranks):
     universe = MDAnalysis.Universe(PSF, DCD)
     universe.transfer_to_memory(stop=10)
@@ -124,6 +126,7 @@ def test_a_universe_in_memory_goes_to_the_nodes(ranks):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.nightly
 def test_analyses_of_mdanalysis(ranks):
     universe = MDAnalysis.Universe(PSF, DCD)
     alone = RMSD(universe, select="name CA").run()
@@ -131,12 +134,14 @@ def test_analyses_of_mdanalysis(ranks):
     np.testing.assert_allclose(there.results.rmsd, alone.results.rmsd, atol=1e-9)
 
 
+@pytest.mark.nightly
 def test_progress_comes_while_the_ranks_work(ranks, monkeypatch, capfd):
     monkeypatch.setenv("HIMACH_PROGRESS", "notebook")  # as a notebook says
     himach.run(AtFrame(code="import time\ntime.sleep(0.5)"), DCD, PSF, cache="off", progress=True, ranks=ranks)
     assert "98/98" in capfd.readouterr().err
 
 
+@pytest.mark.nightly
 def test_an_error_is_that_of_the_analysis_and_the_job_stays(ranks):
     with pytest.raises(himach.AnalysisError, match=r"failed at frame 40 .*on rank \d: ZeroDivisionError"):
         at_frame(ranks, "1 / 0")
@@ -192,6 +197,7 @@ def full(jobs: Jobs):
         jobs.wait(job, "CANCELLED")
 
 
+@pytest.mark.nightly
 def test_a_job_waits_in_the_queue_and_an_interrupt_cancels_it(jobs, shared, tmp_path):
     shared.close()  # its job would be in the way
     code = (
@@ -246,6 +252,7 @@ def start(code: str, **environ: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("when", ["waits in the queue", "waits for a run", "runs"])
 @pytest.mark.parametrize("killed", ["the notebook", "all that is here"])
 def test_the_job_ends_with_the_notebook(jobs, tmp_path, when, killed):
@@ -277,6 +284,7 @@ def test_the_job_ends_with_the_notebook(jobs, tmp_path, when, killed):
     assert wait_until(lambda: not processes_with(mark), 15)
 
 
+@pytest.mark.nightly
 def test_no_job_is_left_whenever_the_notebook_is_killed(jobs):
     """Before, while and after the job is submitted, and when it is told to have been."""
     mark = uuid.uuid4().hex
@@ -297,6 +305,7 @@ def content_of_command(pid: int) -> bytes:
     return content_of(Path("/proc", str(pid), "cmdline"))
 
 
+@pytest.mark.nightly
 def test_when_the_time_is_up_a_new_job_goes_on(jobs, tmp_path, monkeypatch):
     """SLURM looks at times every 30 s. SIGUSR1 has all ranks keep pairs before."""
     monkeypatch.setenv("HIMACH_KEEP_EVERY", "1000")
@@ -343,6 +352,7 @@ class Paced(himach.Analysis):
         return len(series)
 
 
+@pytest.mark.nightly
 def test_a_job_that_is_cancelled_is_told_and_another_one_is_submitted(jobs, tmp_path):
     with himach.Ranks(slurm=OPTIONS) as ranks:
         first = job_of(ranks)
@@ -363,6 +373,7 @@ def test_a_job_that_is_cancelled_is_told_and_another_one_is_submitted(jobs, tmp_
         assert found(ranks, "found = 1") == 1
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_is_told(jobs, monkeypatch):
     with pytest.raises(
         himach.UsageError, match=r"sbatch takes no job with the options '--partition=none'.*invalid part"

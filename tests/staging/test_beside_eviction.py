@@ -53,6 +53,7 @@ def held(place):
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_repair_beside_eviction(tmp_path):
     words = (DCD, "--topology", PSF, "--dataset", "adk", "--copies", "2")

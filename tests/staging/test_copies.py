@@ -65,6 +65,7 @@ def test_a_lost_node_costs_no_read_of_the_origin_and_is_made_good(tmp_path):
     assert "copies made" not in on_nodes(tmp_path, left, "stage", "adk", "--repair").stdout
 
 
+@pytest.mark.nightly
 def test_a_node_that_returns_is_no_surprise(tmp_path):
     assert on_nodes(tmp_path, NODES[:3], "stage", *ADK, "--copies", "2").returncode == 0
     table, _ = rmsd(tmp_path, NODES[:3])
@@ -78,6 +79,7 @@ def test_a_node_that_returns_is_no_surprise(tmp_path):
     assert held(tmp_path, NODES[:3]) == before  # copies that are wanted are not shed
 
 
+@pytest.mark.nightly
 def test_an_empty_node_gets_the_description_and_its_part(tmp_path):
     assert on_nodes(tmp_path, NODES, "stage", *ADK, "--copies", "2").returncode == 0
     shutil.rmtree(tmp_path / "c")
@@ -95,6 +97,7 @@ def test_copies_need_nodes(tmp_path):
     assert "3 copies of each frame lie on as many nodes, and this runs on 2 (a, b)" in done.stderr
 
 
+@pytest.mark.nightly
 def test_repair_of_what_nobody_has(tmp_path):
     done = on_nodes(tmp_path, ["a", "b"], "stage", "adk", "--repair")
     assert done.returncode == 2
@@ -174,6 +177,7 @@ def whole(place):
     return [number for number, frame in zip(numbers, dataset.read(numbers), strict=True) if frame is not None]
 
 
+@pytest.mark.nightly
 def test_damaged_copies_are_replaced(tmp_path):
     """By another node's, else by the origin's; what neither gives is named."""
     assert on_nodes(tmp_path, NODES[:3], "stage", *ADK, "--copies", "2").returncode == 0
@@ -203,6 +207,7 @@ def test_copies_of_what_cannot_be_read_are_told(tmp_path):
     assert set(whole(tmp_path / "b")) == set(range(2, N_FRAMES))
 
 
+@pytest.mark.nightly
 def test_frames_that_are_damaged_everywhere_are_named(tmp_path):
     trajectory = tmp_path / "a.dcd"
     shutil.copy(DCD, trajectory)
@@ -238,6 +243,7 @@ def test_a_description_from_elsewhere_names_no_pickle():
     assert "topology-0123456789abcdef" in named and not any(name.startswith("parsed") for name in named)
 
 
+@pytest.mark.nightly
 def test_a_grown_origin_is_repaired_under_its_newest_stamp(tmp_path):
     """A node that saw the origin before it grew must not get frames of after under that stamp."""
     grown = tmp_path / "a.xtc"
@@ -255,6 +261,7 @@ def test_a_grown_origin_is_repaired_under_its_newest_stamp(tmp_path):
         assert set(dataset.native) == set(range(20))
 
 
+@pytest.mark.nightly
 def test_generations_of_several_nodes_are_told_apart(tmp_path):
     """What an origin was before it was made anew is neither copied nor mixed with what it is now, and is named."""
     trajectory = tmp_path / "a.xtc"

@@ -44,6 +44,7 @@ def frame_ends(path: Path) -> list[int]:
     return offsets_of(path, "XTC")[1:]
 
 
+@pytest.mark.nightly
 def test_a_growing_trajectory_is_followed_by_whole_frames(tmp_path):
     content = write_xtc(tmp_path / "whole.xtc", 12)
     ends = frame_ends(tmp_path / "whole.xtc")
@@ -149,6 +150,7 @@ def made_up(numbers: range) -> Iterator[MDAnalysis.AtomGroup]:
         yield universe.atoms
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("kind", [GrowingFile, GrowingNetCDF, GrowingDirectory])
 def test_whatever_grows_is_followed(tmp_path, kind):
     growing, place = kind(tmp_path), tmp_path / "store"
@@ -188,6 +190,7 @@ def test_following_ends_when_told_and_keeps_what_was_staged(tmp_path, number, co
     assert natives(tmp_path / "store") == [set(range(5))]
 
 
+@pytest.mark.nightly
 def test_following_on_two_nodes(tmp_path):
     content = write_xtc(tmp_path / "whole.xtc", 10)
     ends = frame_ends(tmp_path / "whole.xtc")
@@ -230,6 +233,7 @@ def test_what_grows_while_it_is_staged_or_analysed_is_no_other(tmp_path, monkeyp
     assert result.outcome == {"numbers": list(range(6))}
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("n_frames", "said"), [(3, "had 5 frames of 300 atoms and now has 3"), (9, "a.xtc has other content")]
 )

@@ -67,6 +67,7 @@ def dataset_in(place):
     return store.dataset(name, generation)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("nodes", NODES, ids=["one node", "three ranks on two"])
 @pytest.mark.parametrize("layout", ["both", "time"])
@@ -112,6 +113,7 @@ def test_a_run_of_all_atoms_reads_frames_again_that_were_dropped(tmp_path):
     assert table == outcome(himach(*words, "--cache", "off", "--out", tmp_path / "o"), tmp_path / "o", "All")[0]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_from_any_layout_to_any_other(tmp_path, script):
     place = tmp_path / "store"
@@ -272,6 +274,7 @@ def test_a_quota_without_room_says_so_and_costs_no_frame(tmp_path):
     assert himach(*words, "--layout", "both", "--quota", "1GB").returncode == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_killed_while_it_turns_it_goes_on(tmp_path):
     place = tmp_path / "store"

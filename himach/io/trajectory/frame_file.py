@@ -26,7 +26,7 @@ from himach.io.trajectory.index.walk import extended, read_index
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, kind_of, reader_class
 from himach.io.trajectory.messages import quietly, reason, warn_cut
-from himach.io.trajectory.reader_file import Places, ReaderFile, construct, in_order, whole_frames
+from himach.io.trajectory.reader_file import Places, ReaderFile, construct, in_order, refuse_misread, whole_frames
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.trajectory.xdr_header import sniff
 
@@ -131,6 +131,7 @@ def open_file(
     opening, records = _ranges(path, kind) if is_url(path) else ((), None)
     there = brought(path, opening) if is_url(path) else path
     reader = _open_reader(there, kind, found, keywords, path)
+    refuse_misread(there, kind, reader, "dt" in keywords)
     ordered = in_order(reader, kind)
     n_frames = whole_frames(there, kind, reader, ordered, path)
     if kind == "DCD" and not ordered and _is_own(type(reader), "DCD"):

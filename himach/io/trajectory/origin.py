@@ -207,7 +207,7 @@ class Origin(FrameSource):
             mean = float(between[0]) if equal else mean
         if not even:
             return None
-        return mean if equal else _round_time(mean, largest)
+        return mean if equal else _round_time(mean, 2 * tolerance(largest) / (len(frames) - 1))
 
     def locate(self, number: int) -> tuple[str, int]:
         """Return the file that holds a frame, and its number within that file."""
@@ -453,9 +453,7 @@ def _fingerprint(files: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _round_time(step: float, largest: float) -> float:
-    """Return a mean time step with the digits that float32 times of this size leave certain."""
-    error = max(tolerance(largest), 1e-12)
-    digits = max(0, int(-np.floor(np.log10(error))) - 1)
-    rounded = round(step, digits)
-    return rounded if abs(rounded - step) <= error else step
+def _round_time(step: float, error: float) -> float:
+    """Return the shortest decimal number within the error of a mean time step, and within 2 % of the step."""
+    error = min(error, 0.02 * abs(step))
+    return next((short for digits in range(13) if abs((short := round(step, digits)) - step) <= error), step)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import pickle
 import struct
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 from himach.io.remote.byte_file import brought, status_of
 from himach.io.remote.records import Records
@@ -25,6 +29,9 @@ Places = Sequence[tuple[int, int]]
 
 #: What of a timestep's data is the frame's time.
 _TIME = frozenset({"time", "dt", "time_offset"})
+#: Order of bytes of this machine, and what NAMD and others that write angles or cosines say of their version.
+NATIVE = "<" if sys.byteorder == "little" else ">"
+NAMD_VERSION = 24
 
 
 class ReaderFile:
@@ -231,6 +238,39 @@ def whole_frames(path: str, kind: str, reader: Any, ordered: bool = False, name:
     if cut:
         warn_cut(name or path, n_frames)
     return n_frames
+
+
+def refuse_misread(path: str, kind: str, reader: Any, has_dt: bool) -> None:
+    """Raise TrajectoryError where MDAnalysis is known to misread a file; warn of a box that it leaves out."""
+    with open(path, "rb") as file:
+        head = file.read(1 << 16)
+    if kind == "GRO" and not path.endswith((".gz", ".bz2")):
+        with open(path, "rb") as file:
+            rest = list(itertools.islice(file, int(reader.n_atoms) + 3, int(reader.n_atoms) + 5))
+        if len(rest) > 1:
+            raise TrajectoryError(
+                f"{path} has several frames, and of a GRO file the first is read alone; convert it, for example by "
+                "gmx trjconv -o traj.xtc"
+            )
+    elif kind == "XYZ" and b'Lattice="' in head.split(b"\n", 2)[1]:
+        warnings.warn(f"{path}: the box that Lattice= tells is not read; frames have none", stacklevel=2)
+    elif kind == "DCD":
+        order = "<" if head[:4] == struct.pack("<i", 84) else ">"
+        version, has_cell = struct.unpack(f"{order}i", head[84:88])[0], struct.unpack(f"{order}i", head[48:52])[0]
+        (title,) = struct.unpack(f"{order}i", head[92:96])
+        if order != NATIVE and not has_dt:
+            raise TrajectoryError(
+                f"{path} was written by a machine with another order of bytes, and its times are not read; convert "
+                "it, or give a Universe that was made with dt="
+            )
+        cell = head[116 + title :][:48] if has_cell else b""
+        if version > NAMD_VERSION and len(cell) == 48:
+            below = np.frombuffer(cell, f"{order}f8")[[1, 3, 4]]
+            if below.any() and (np.abs(below) <= 1).all():
+                raise TrajectoryError(
+                    f"{path} has boxes as CHARMM writes them, whose parts below 1 Å would be taken for cosines of "
+                    "angles; convert it, for example by CHARMM or catdcd"
+                )
 
 
 def _dcd_rest(path: str, n_atoms: int) -> bool:

@@ -3,6 +3,8 @@
 `rows()` and `mean_row()` are numpy's own answers to the last bit, sooner.
 """
 
+import numpy as np
+
 cimport numpy as cnp
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
@@ -105,6 +107,33 @@ def copy_rows(cnp.ndarray source not None, cnp.ndarray target not None, cnp.ndar
             written[3 * atom + 2] = read[3 * atom + 2]
     if missing:
         raise IndexError(f"there is no atom {wanted[i]} among {n_atoms}")
+
+
+def first_lost(cnp.ndarray vectors not None, indices):
+    """Return the first of some atoms, or of all, whose vector is nan or infinite; -1: there is none.
+
+    Parameters
+    ----------
+    vectors
+        float32 (n_atoms, 3), C-contiguous.
+    indices
+        int64 (n,), C-contiguous, from 0 to n_atoms - 1; None: all.
+    """
+    cdef Py_ssize_t n_atoms = vectors.shape[0]
+    cdef const float *read = floats(vectors, n_atoms)
+    cdef const int64_t *wanted = NULL if indices is None else integers(indices)
+    cdef Py_ssize_t i, n = n_atoms if indices is None else len(indices)
+    cdef const float *row
+    cdef float differences = 0
+    with nogil:
+        for i in range(n):
+            row = read + 3 * (i if wanted == NULL else wanted[i])
+            differences += (row[0] - row[0]) + (row[1] - row[1]) + (row[2] - row[2])
+    if differences == 0:
+        return -1
+    found = vectors if indices is None else vectors[indices]
+    place = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
+    return place if indices is None else int(indices[place])
 
 
 cdef bint follow(const int64_t *indices, Py_ssize_t n) noexcept nogil:

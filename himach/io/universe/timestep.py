@@ -44,6 +44,7 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
     _tell: Tell | None = None
     _asked: Mapping[str, AskedVectors] = MappingProxyType({})
     _shown = False
+    refuse_box: Callable[[], NoReturn] | None = None  # where it does not turn with the atoms
 
     def ask(self, asked: npt.NDArray[np.bool_], refuse: Callable[[int | None], NoReturn]) -> None:
         """Show these atoms only, from the next `show` on."""
@@ -117,6 +118,8 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
     @property
     def dimensions(self) -> npt.NDArray[np.float32] | None:
         """Lengths in Å and angles in degrees; None without a box."""
+        if self.refuse_box is not None:
+            self.refuse_box()
         box: npt.NDArray[np.float32] = self._unitcell
         return box if box[0] or box[1] or box[2] else None  # without the arrays that Timestep's own makes each time
 
@@ -181,7 +184,9 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
     def copy(self) -> BoundTimestep:
         """Return a copy, which shows the same atoms."""
         (shown, self._shown), (tell, self._tell) = (self._shown, False), (self._tell, None)
+        refuse, self.refuse_box = self.refuse_box, None
         new: BoundTimestep = super().copy()
+        self.refuse_box = new.refuse_box = refuse
         self._shown = new._shown = shown
         self._tell = new._tell = tell
         new._raw, new._late = self._raw, self._late  # for its data; the rest is copied

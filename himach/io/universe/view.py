@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from numbers import Integral
 from typing import Any, NoReturn
@@ -19,13 +20,13 @@ from MDAnalysis.coordinates.base import FrameIteratorAll, FrameIteratorBase, Pro
 from MDAnalysis.coordinates.timestep import Timestep
 from MDAnalysis.core.topology import Topology
 
-from himach.errors import AnalysisError, UsageError
+from himach.errors import AnalysisError, TrajectoryError, UsageError
 from himach.frame import DATA, Frame, RawFrame
 from himach.io.frame_source import ReadOptions
 from himach.io.trajectory.absent_file import out_of_reach
 from himach.io.trajectory.origin import PUSHED, Origin
 from himach.io.universe.asked import asked_atoms
-from himach.io.universe.gather import copy_rows
+from himach.io.universe.gather import copy_rows, first_lost
 from himach.io.universe.parsed_topology import copy_topology
 from himach.io.universe.timestep import BoundTimestep, FrameNumber, LateFields
 from himach.selection import Selected
@@ -53,6 +54,12 @@ class View:
         because positions are writable and analyses must not see each other's changes.
     transform
         Adds transformations to the Universe, before setup() sees it.
+    member
+        Name of the member of an ensemble.
+    finite
+        Whether frames are refused in which positions of needed atoms are nan or infinite.
+    follow
+        Returns the positions of a frame, float32 (n_atoms, 3), Å, on paths that do not jump.
 
     Attributes
     ----------
@@ -71,14 +78,17 @@ class View:
         copy: bool = False,
         transform: Callable[[Universe], None] | None = None,
         member: str | None = None,
+        finite: bool = False,
+        follow: Callable[[int], npt.NDArray[np.float32]] | None = None,
     ) -> None:
         self._copy = copy
         self._member = member
+        self._finite = finite
         self._frames = frames
         self._name = name or "the analysis"
         self._first = first
         self.universe = _Universe(copy_topology(topology), to_guess=())
-        self._reader = _BoundReader(origin, self._name)
+        self._reader = _BoundReader(origin, self._name, first, follow)
         self.universe.name = self._name
         self.universe.trajectory = self._reader
         self._reader.bind(first, copy=True)  # setup() may write to positions, the source's frame stays as read
@@ -127,8 +137,19 @@ class View:
         -------
         Frame
             Whose positions, velocities, forces and box are the Universe's own memory; holds until the next bind().
+
+        Raises
+        ------
+        TrajectoryError
+            If the position of an atom is nan or infinite, where that is refused.
         """
         assert self._frames[step] == raw.number, f"frame {raw.number} is not at step {step} of {self._frames}"
+        if self._finite and raw.coded is None and (atom := first_lost(raw.positions, self.needs)) >= 0:
+            named = f"atom {atom} ({_called(self.universe.atoms[atom])})"
+            raise TrajectoryError(
+                f"{self._name}: in frame {raw.number} the position of {named} "
+                "is nan or infinite; leave the frame out (--frames), or the atom"
+            )
         ts = self._reader.bind(raw, self._copy, late)
         return _BoundFrame(raw, step, ts, self.universe, self._reader, late, self._member)
 
@@ -153,12 +174,22 @@ class _BoundFrame(Frame):
         self.step = step
         self.time = raw.time
         self.positions = timestep.positions
-        self.box = timestep.dimensions
         self.universe = universe
         self._timestep = timestep
         self._raw = raw
         self._reader = reader
         self._late = late
+
+    @property
+    def box(self) -> Any:  # type: ignore[override]
+        """Lengths in Å and angles in degrees, or None; refused where fit turned the atoms and not the box."""
+        return self._timestep.dimensions
+
+    @property
+    def pair_box(self) -> Any:
+        """The box that goes with pairs of the frame; None where it is refused."""
+        refused = isinstance(self._timestep, BoundTimestep) and self._timestep.refuse_box is not None
+        return None if refused else self._timestep.dimensions
 
     @property
     def data(self) -> dict[str, Any]:  # type: ignore[override]
@@ -224,9 +255,13 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
 
     units = {"time": "ps", "length": "Angstrom", "velocity": "Angstrom/ps", "force": "kJ/(mol*Angstrom)"}  # noqa: RUF012
 
-    def __init__(self, origin: Origin, name: str) -> None:
+    def __init__(
+        self, origin: Origin, name: str, first: RawFrame, follow: Callable[[int], npt.NDArray[np.float32]] | None
+    ) -> None:
         super().__init__()
         self._name = name
+        self._first = first
+        self._follow = follow
         self.filename = origin.paths[0]
         self.n_frames = origin.n_frames
         self.n_atoms = origin.n_atoms
@@ -254,7 +289,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         self._settled = True
 
     def positions_at(self, number: int) -> npt.NDArray[np.float32]:
-        """Return the positions of any frame of the dataset, such as a reference, from its origin; in setup() alone.
+        """Return the positions of any frame of the dataset, such as a reference, as the run sees it; in setup() alone.
 
         Parameters
         ----------
@@ -263,7 +298,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
 
         Returns
         -------
-        float32 (n_atoms, 3), Å: as the file has them, without transformations.
+        float32 (n_atoms, 3), Å.
 
         Raises
         ------
@@ -279,7 +314,14 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             raise UsageError(f"{self._name}: there is no frame {number}, the trajectory has {self.n_frames}")
         if self._origin.kinds == (PUSHED,) or not self._origin.present:
             raise AnalysisError(f"{self._name} reads frame {number} in setup(), and {out_of_reach(self.filename)}")
-        return next(self._origin.read([at], ReadOptions())).positions.copy()
+        raw = next(self._origin.read([at], ReadOptions()))
+        positions = raw.positions if self._follow is None else self._follow(at)
+        if not self._auxs and not self._transformations:
+            return positions.copy()
+        try:
+            return np.array(self.bind(replace(raw, positions=positions), copy=True).positions)
+        finally:
+            self.bind(self._first, copy=True)
 
     @property
     def needs(self) -> npt.NDArray[np.int64] | None:
@@ -305,7 +347,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
     def bind(self, raw: RawFrame, copy: bool, late: LateFields | None = None) -> Timestep:
         """Show a frame, then apply auxiliaries and transformations as every reader of MDAnalysis does."""
         own = self._own
-        own.frame = raw.number
+        own.frame, own.refuse_box = raw.number, None
         self._number = FrameNumber(raw.number)
         _set_data(own, {"time": raw.time, "dt": self.dt})
         if not own.has_positions:  # a transformation took them; allow them again, which zeroes the present array
@@ -319,6 +361,8 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         if self._auxs or self._transformations:
             own.show(False)
             self._transform()
+            if any(getattr(each, "turns", False) for each in self._transformations):
+                own.refuse_box = self._refuse_box
         if isinstance(self.ts, BoundTimestep):  # a transformation may have put another in its place
             self.ts.show(True)
         return self.ts
@@ -393,6 +437,8 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         self._needs = None
         for transformation in transformations:
             self.ts = transformation(self.ts)
+            if getattr(transformation, "turns", False):
+                self._own.refuse_box = self._refuse_box
 
     def copy(self) -> _BoundReader:
         """Return a reader that stays at the present frame."""
@@ -411,6 +457,12 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         raise AnalysisError(
             f"{self._name}: universe.trajectory cannot be moved to other frames, because each rank sees some "
             "frames only; use the frame that map() gets, and reduce() for what needs several frames"
+        )
+
+    def _refuse_box(self) -> NoReturn:
+        raise AnalysisError(
+            f"{self._name} asks for the box, and fit has turned the atoms of the frame out of it: leave fit out of the "
+            "run (--fit), or analyse without the box"
         )
 
     def __getitem__(self, frames: Any) -> Any:

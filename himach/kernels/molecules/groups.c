@@ -59,14 +59,18 @@ void groups_wrap(const struct lattice *lattice, const float *positions, size_t n
 void groups_unwrap(const struct lattice *lattice, float *positions, const int64_t *bonds, size_t n_bonds) {
     const float(*v)[3] = lattice->vector;
     const double half[3] = {(double)v[0][0] / 2, (double)v[1][1] / 2, (double)v[2][2] / 2};
+    const int tilted = lattice->kind == LATTICE_TILTED;
     for (size_t bond = 0; bond < n_bonds; bond++) {
         const float *from = &positions[3 * (size_t)bonds[2 * bond]];
         float *to = &positions[3 * (size_t)bonds[2 * bond + 1]];
         double apart[3] = {(double)to[0] - from[0], (double)to[1] - from[1], (double)to[2] - from[2]};
-        if ((fabs(apart[0]) <= half[0]) & (fabs(apart[1]) <= half[1]) & (fabs(apart[2]) <= half[2])) {
+        if (tilted) {
+            lattice_shorten(lattice, apart);
+        } else if ((fabs(apart[0]) <= half[0]) & (fabs(apart[1]) <= half[1]) & (fabs(apart[2]) <= half[2])) {
             continue;
+        } else {
+            lattice_reduce(lattice, apart);
         }
-        lattice_reduce(lattice, apart);
         for (int axis = 0; axis < 3; axis++) {
             to[axis] = (float)(from[axis] + apart[axis]);
         }

@@ -142,7 +142,7 @@ def unwrap(positions, bonds, box, out=None):
         float32 (n, 3), Å.
     bonds
         int64 (m, 2): for each bond, taken one after another, the atom that stays and the one that is moved. Bonds must
-        be shorter than half the box's least width. Where a molecule's bonds follow one another from its first atom
+        be shorter than half the distance of two images. Where a molecule's bonds follow one another from its first atom
         outwards, that atom stays and the molecule is whole.
     box
         float32 (6,): lengths in Å and angles in degrees, of any triclinic box.

@@ -220,6 +220,8 @@ class _TableLines:
             return f" (no interval{f': {why}' if (why := method.removeprefix('none: ')) != method else ''})"
         if math.isnan(level):
             return ""
+        if method.startswith("none: "):  # of the least sure value, which this is not
+            return f" ({100 * level:g} %)"
         return f" ({100 * level:g} %, {f'{blocks} blocks' if blocks else method})"
 
 

@@ -93,7 +93,7 @@ def member_values(tables: Sequence[Table], roles: Roles) -> tuple[dict[str, list
     names, rows_of = _rows(tables, roles.keys)
     at = {row: i for i, row in enumerate(_all_rows(rows_of))}
     absent = {name: value for table in tables for name, value in table.absent.items()}
-    figures = {name: np.full((len(tables), len(at)), absent.get(name, np.nan)) for name in roles.values}
+    figures = {name: np.full((len(tables), len(at)), absent.get(name, np.nan), np.float64) for name in roles.values}
     for i, (table, rows) in enumerate(zip(tables, rows_of, strict=True)):
         places = [at[row] for row in rows]
         for name in roles.values:

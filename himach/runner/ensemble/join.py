@@ -75,12 +75,15 @@ def _below(members: Sequence[Member], tables: Sequence[Table], own: Sequence[str
         place = name if name == GROUP or name not in names else _free(f"{MEMBER}_{name}", {**names, **columns})
         columns[place] = _repeated(cells, rows)
     units: dict[str, str] = {}
+    absent: dict[str, float] = {}
     own_names = [*columns]
     for name in names:
         place = name if name not in own_names else _free(name, {**names, **columns})
         columns[place] = _column([table.get(name) for table in tables], rows)
         units[place] = next((table.units[name] for table in tables if name in table.units), "")
+        absent.update((place, table.absent[name]) for table in tables if name in table.absent)
     joint = Table(columns)
+    joint.absent = absent
     joint.units = {name: unit for name, unit in units.items() if unit}
     joint.level = next((table.level for table in tables if table.level is not None), None)
     return joint

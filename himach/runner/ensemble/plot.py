@@ -90,7 +90,7 @@ class EnsemblePlot(Analysis):
         for at, name in enumerate(table[MEMBER]):
             rows.setdefault(name, []).append(at)
         columns = dict([*table.items()][self.n_own :])
-        return {
+        tables = {
             member: Table(
                 {
                     name: cells[at] if isinstance(cells, np.ndarray) else [cells[i] for i in at]
@@ -99,6 +99,9 @@ class EnsemblePlot(Analysis):
             )
             for member, at in rows.items()
         }
+        for own in tables.values():
+            own.absent = table.absent
+        return tables
 
     @staticmethod
     def _axis(of: Mapping[str, Table], roles: Roles) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -188,6 +189,9 @@ def _mean(
         begin = float(equilibration)
         start = cut = int(np.searchsorted(times, begin - 1e-6 * abs(begin)))  # 50 ps are 49.99999 in many a file
     found = mean(values, level, start=cut)
+    if found.low == found.high:  # such as the share of a state that never occurred
+        method = "none: all values are equal"
+        found = replace(found, low=math.nan, high=math.nan, error=math.nan, blocks=0, method=method, converged=False)
     between = halves(values, level, start=cut)
     told = MeanRecord(
         mean=found.value,

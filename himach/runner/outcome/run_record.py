@@ -240,8 +240,9 @@ def _code_of(analyses: Sequence[Analysis]) -> tuple[list[str], list[str]]:
     folders = list(dict.fromkeys(filter(None, map(_import_folder, sorted(own)))))
     inside = tuple(os.path.join(os.path.dirname(file), "") for file in scripts if not is_installed(file))
     inside += tuple(os.path.join(_package_folder(module), "") for module in own if _package_folder(module))
-    loaded = {os.path.realpath(file_of(name)): name for name in list(sys.modules) if inside and file_of(name)}
-    below = {name: path for path, name in loaded.items() if path.startswith(inside) and not is_installed(path)}
+    files = {name: file_of(name) for name in list(sys.modules) if inside and file_of(name)}
+    loaded = {os.path.realpath(file): name for name, file in files.items() if not is_installed(file)}
+    below = {name: path for path, name in loaded.items() if path.startswith(inside)}
     elsewhere = _imported({*own, *below})
     paths = {*below.values(), *(os.path.realpath(file_of(name)) for name in elsewhere)}
     folders += filter(None, map(_import_folder, sorted(elsewhere)))

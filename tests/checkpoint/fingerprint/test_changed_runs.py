@@ -90,6 +90,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.nightly(but=4)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_run_that_died_goes_on_where_its_map_is_the_same(monkeypatch, capsys, change):
     monkeypatch.setenv("BAD", str(N_FRAMES - 1))
@@ -110,6 +111,7 @@ def test_a_run_that_died_goes_on_where_its_map_is_the_same(monkeypatch, capsys, 
     assert Path("out/Mine.csv").read_text() == Path("fresh/Mine.csv").read_text()
 
 
+@pytest.mark.nightly
 def test_a_run_on_two_ranks_goes_on_where_its_map_is_the_same():
     def command(**environ):
         words = ["-t", "run.xtc", "-s", "top.gro", "--cache", "off", "--quiet", "--out", "out", "--pairs", "pairs"]

@@ -40,6 +40,7 @@ def test_every_length(small):
     assert open_part(small, pickles=False).pairs == 2
 
 
+@pytest.mark.nightly
 def test_every_bit(small):
     data = bytearray(small.read_bytes())
     with small.open("r+b", buffering=0) as file:
@@ -112,6 +113,7 @@ def places(said, path=()):
         yield from places(inner, (*path, name))
 
 
+@pytest.mark.nightly
 def test_lies_of_a_description_are_refused_or_make_another_part(small):
     """Whatever stands in place of whatever, with right checksums: no other error, and no large allocation."""
     data = small.read_bytes()

@@ -127,6 +127,7 @@ def check_messages(nodes, counted):
         assert comm.most <= exchange.MAX_PARTNERS
 
 
+@pytest.mark.nightly
 def test_64_ranks_of_4_nodes_send_a_message_a_wave_for_each_two_nodes():
     nodes = [f"n{rank * 7 % 4}" for rank in range(64)]
     counted = run_ranks(nodes, lambda world: moved(world, 30))

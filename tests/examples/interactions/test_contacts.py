@@ -33,6 +33,7 @@ def by_mdtraj(trajectory, topology, selection, scheme, cutoff, stop):
     return [(labels[i], labels[j]) for i, j in pairs], distances * 10 <= cutoff
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize(
     ("trajectory", "topology", "selection", "stop"),
     [
@@ -88,6 +89,7 @@ def slow_counts(universe, a, b, cutoff, exclude):
     return found
 
 
+@pytest.mark.nightly(but=4)
 @pytest.mark.parametrize("exclude", [0, 1, 2, 5])
 @pytest.mark.parametrize(
     ("a", "b"),
@@ -111,6 +113,15 @@ def test_selections_that_overlap(a, b, exclude):
     labels = residue_labels(universe.select_atoms("protein").residues)
     assert {*by_pair(outcome["frequency"], "frequency")} == {(labels[r], labels[s]) for r, s in expected}
     assert outcome["counts"]["contacts"].tolist() == [len(expected)]
+
+
+def test_residues_of_one_name_and_number_have_labels_of_their_own():
+    universe = MDAnalysis.Universe.empty(4, 4, atom_resindex=range(4), trajectory=True)
+    universe.add_TopologyAttr("resnames", ["ALA", "GLY", "ALA", "GLY"])
+    universe.add_TopologyAttr("resids", [1, 2, 1, 3])
+    expected = ["ALA1 (resindex 0)", "GLY2", "ALA1 (resindex 2)", "GLY3"]
+    assert residue_labels(universe.residues) == expected
+    assert residue_labels(universe.residues[2:]) == expected[2:]
 
 
 def test_neighbours_are_those_of_one_chain():

@@ -24,6 +24,7 @@ BONDED = {"donors": None, "hydrogens": "name HN HT* HE* HH* HZ*", "acceptors": "
 WATER = {"donors": "name O", "hydrogens": "name H1 H2", "acceptors": "name O CL"}
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("intermittency", [0, 2])
 @pytest.mark.parametrize(
     ("topology", "trajectory", "selections", "n_frames"),
@@ -104,6 +105,7 @@ def test_empty_selections(parameter):
         plain.run(HydrogenBonds(**{**WATER, parameter: "name XYZ"}), *sample("nanopore"))
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("topology", "trajectory", "selections", "n_frames"),
     [(*reversed(sample("villin")), PROTEIN, 40), (PSF, DCD, BONDED, 30)],

@@ -271,6 +271,7 @@ def test_against_gromacs(parameters, msd, d):
     assert found["diffusion"]["d_cm2_s"][0] == pytest.approx(10 * d * 1e-5, abs=0.0005 * 1e-5)
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("directions", ["xy", "xz", "yz", "x", "y", "z"])
 def test_directions_against_mdanalysis(directions):
     trajectory, topology = sample("nanopore")

@@ -94,6 +94,7 @@ def test_janin_of_mdanalysis():
         check_angles(found[..., i], peer[..., i], torsion_atoms(some, torsion)[0])
 
 
+@pytest.mark.nightly(but=5)
 @pytest.mark.parametrize(("trajectory", "topology"), [(DCD, PSF), sample("villin")], ids=["AdK", "villin"])
 @pytest.mark.parametrize("torsion", [*TORSIONS][:7])  # MDTraj's chi5 has another end
 def test_torsions_of_mdtraj(torsion, trajectory, topology):

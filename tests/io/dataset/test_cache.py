@@ -43,6 +43,7 @@ def from_origin(result: himach.Result) -> int:
     return result.record["bytes"]["origin"]
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("name", ["md.trr", "md.xtc", "md.dcd", "md.ncdf", "md.xyz", "md.pdb"])
 def test_second_run_reads_the_cache_alone(tmp_path, place, name):
     topology, trajectory = make(tmp_path, name=name)
@@ -55,6 +56,7 @@ def test_second_run_reads_the_cache_alone(tmp_path, place, name):
     assert second.record["assignment"] == {"native": 0, "alien": N_FRAMES, "residue": 0}
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("name", ["md.trr", "md.xtc"])
 def test_headers_are_walked_over_once(tmp_path, place, name, monkeypatch):
     topology, trajectory = make(tmp_path, name=name)
@@ -217,6 +219,7 @@ def test_read_only_origin(tmp_path, place):
     folder.chmod(0o700)
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("quota", [None, "2MB"])
 @pytest.mark.parametrize("size", ["16k", "48k", "80k"])
 def test_full_disk(tmp_path, monkeypatch, size, quota):
@@ -231,6 +234,7 @@ def test_full_disk(tmp_path, monkeypatch, size, quota):
             both(trajectory, topology, small / "store")
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("named", ["cache", "HIMACH_CACHE"])
 @pytest.mark.parametrize("full", ["bytes", "inodes", "inodes but one"])
 def test_a_new_store_on_a_full_disk(tmp_path, monkeypatch, full, named):
@@ -272,6 +276,7 @@ class Deleting(Emit):
         yield from super().map(frame)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("how", "before"), [("all", "nothing"), ("all", "half"), ("moved", "nothing"), ("files", "half")]
 )

@@ -117,6 +117,7 @@ def changing(trajectory: Path, other: Path, change: str, **options: object) -> C
     return Changing(change=change, trajectory=str(trajectory), other=str(other), **options)
 
 
+@pytest.mark.nightly(but=4)
 @pytest.mark.parametrize("cache", ["kept", "off"])
 @pytest.mark.parametrize("change", ["overwrite", "replace", "disguise"])
 @pytest.mark.parametrize("name", NAMES)
@@ -150,6 +151,7 @@ def test_a_killed_run_leaves_no_frames_of_another_trajectory(tmp_path, place):
     assert bits(result.outcome) == bits(expected.outcome)
 
 
+@pytest.mark.nightly(but=4)
 @pytest.mark.parametrize("change", ["cut", "remove"])
 @pytest.mark.parametrize("name", NAMES)
 def test_shorter_or_gone(tmp_path, place, name, change):
@@ -168,6 +170,7 @@ def test_replaced_between_opening_and_the_first_frame(tmp_path, place, name, cac
         himach.run(job, trajectory, topology, cache=place if cache == "kept" else "off", progress=False)
 
 
+@pytest.mark.nightly(but=4)
 @pytest.mark.parametrize("cache", ["kept", "off"])
 @pytest.mark.parametrize("change", ["grow", "touch"])
 @pytest.mark.parametrize("name", ["md.trr", "md.xtc", "md.xyz"])
@@ -181,6 +184,7 @@ def test_growth_and_touches_are_no_change(tmp_path, place, name, change, cache):
         assert analyse(trajectory, topology, cache=place).record["bytes"]["origin"] == 0
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("name", ["md.trr", "md.xtc", "md.dcd", "md.ncdf"])
 def test_the_simulation_goes_on(tmp_path, place, name):
     """DCD and NetCDF count their frames at the beginning of the file."""
@@ -211,6 +215,7 @@ def test_what_is_read_from_the_cache_alone_needs_no_origin(tmp_path, place):
     assert bits(result.outcome) == bits(expected.outcome)
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("change", ["overwrite", "replace", "cut"])
 @pytest.mark.parametrize("name", ["md.trr", "md.dcd"])
 def test_staging_of_a_trajectory_that_changes(tmp_path, place, monkeypatch, name, change):
@@ -266,6 +271,7 @@ def outcome_or_none(*arguments, job=Emit, **options):
             return None
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(int(os.environ.get("HIMACH_TEST_EXAMPLES", "3"))))
 def test_a_change_at_a_random_moment_mixes_nothing(tmp_path, place, two_ranks, seed):
@@ -320,6 +326,7 @@ def on_two_nodes(tmp_path: Path, trajectory: Path, topology: Path, there: Path, 
     )
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     ("name", "there", "cache"),
     [

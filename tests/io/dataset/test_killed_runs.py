@@ -71,6 +71,7 @@ def kept(tmp_path: Path) -> set[int]:
     return set(dataset.alien).union(*(one.dataset.alien for one in subsets_beside(dataset)))
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Slow, SlowOfSome])
 def test_a_killed_run_loses_little_more_than_a_second(tmp_path, begun, kind):
@@ -83,6 +84,7 @@ def test_a_killed_run_loses_little_more_than_a_second(tmp_path, begun, kind):
     assert len(kept(tmp_path)) > 1.5 / SECONDS
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("kind", [Slow, SlowOfSome])
 def test_a_run_that_is_terminated_leaves_all_that_it_read(tmp_path, begun, kind):
     process = start(tmp_path, begun, flush=1000.0, kind=kind)
@@ -97,6 +99,7 @@ def test_a_run_that_is_terminated_leaves_all_that_it_read(tmp_path, begun, kind)
     assert len(read - kept(tmp_path)) <= 1  # the one that was begun
 
 
+@pytest.mark.nightly
 def test_ranks_that_are_terminated_leave_all_that_they_read(tmp_path, begun):
     mpiexec = str(Path(sys.executable).with_name("mpiexec"))
     process = start(tmp_path, begun, mpiexec, "-launcher", "fork", "-n", "2", flush=1000.0)

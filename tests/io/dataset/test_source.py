@@ -122,6 +122,7 @@ def outcomes(analysis, trajectory, topology, place):
     return every[0]
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("name", ["md.trr", "md.xtc", "md.dcd"])
 def test_the_answer_is_the_same_with_atoms(tmp_path, place, name):
     topology, trajectory = make(tmp_path, name=name)
@@ -164,6 +165,7 @@ def test_atoms_that_fail(tmp_path):
         run(Wrong(), trajectory, topology, cache="off")
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("through", ["frame", "universe"])
 @pytest.mark.parametrize("kind", [Fast, FastOfSome])
 @pytest.mark.parametrize("every", [1, 7])

@@ -79,6 +79,7 @@ def source_of(made, store, atoms, keep=True):
     return Source(origin, store.dataset("/sim", b"g"), keep, needs=Needs(np.array(atoms), POSITIONS), first=0)
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("name", ["md.trr", "md.xtc", "md.dcd"])
 @pytest.mark.parametrize("fast", [0, N_FRAMES])
 def test_the_next_run_reads_nothing_from_the_origin(tmp_path, name, fast):
@@ -255,6 +256,7 @@ def test_no_room_for_it_fails_no_run(made, tmp_path):
     assert analysed(made, place)[0] == analysed(made, "off")[0]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_runs_of_overlapping_atoms_that_are_killed_leave_nothing_wrong(tmp_path):
     """Two jobs at once, killed at any moment; the trajectory grows between. What is left is right, and is completed."""

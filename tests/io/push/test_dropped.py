@@ -77,6 +77,7 @@ def test_what_was_dropped_is_taken_again(tmp_path, way):
         assert there(place) == {0, 2}
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("way", ["straight slices", "served slices"])
 def test_slices_of_frames_that_were_evicted_are_taken_again(tmp_path, way):
     place = tmp_path / "store"

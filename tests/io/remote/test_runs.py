@@ -49,6 +49,7 @@ def outcome(trajectory, topology, cache="off", analysis=None, **options):
     return {name: found[name].tolist() for name in found} if isinstance(found, dict) else found.tolist()
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(("trajectory", "topology"), SAMPLES)
 def test_a_run_by_url_gives_the_bits_of_the_local_file(web, tmp_path, trajectory, topology):
     urls = [web.url(shutil.copy(path, web.folder).rpartition("/")[2]) for path in (trajectory, topology)]
@@ -66,6 +67,7 @@ def test_other_formats_are_brought_whole(web, tmp_path):
     assert found == outcome(trajectory, topology)
 
 
+@pytest.mark.nightly
 def test_ranks_of_a_node_ask_for_each_byte_once(web, tmp_path):
     topology, trajectory = make(web.folder, name="md.xtc", n_frames=400, n_atoms=30_000)
     size = trajectory.stat().st_size
@@ -87,6 +89,7 @@ def test_few_frames_take_few_bytes(web, tmp_path):
     assert web.sent[trajectory.name] < trajectory.stat().st_size * 0.1
 
 
+@pytest.mark.nightly
 def test_few_atoms_of_a_netcdf_file_take_few_bytes(web, tmp_path):
     topology, trajectory = make(web.folder, name="md.ncdf", n_frames=50, n_atoms=30_000)
     expected = outcome(trajectory, topology, analysis=First())

@@ -49,6 +49,7 @@ def bucket(tmp_path, monkeypatch):
     server.stop()
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("name", ["md.xtc", "md.ncdf"])
 def test_an_object_gives_the_bits_of_the_local_file(bucket, tmp_path, name):
     topology, trajectory = make(tmp_path, name=name)
@@ -62,6 +63,7 @@ def test_an_object_gives_the_bits_of_the_local_file(bucket, tmp_path, name):
     bucket.delete_object(Bucket=BUCKET, Key=f"run 1/{name}")
 
 
+@pytest.mark.nightly
 def test_ranks_find_credentials_by_themselves(bucket, tmp_path):
     topology, trajectory = make(tmp_path)
     bucket.upload_file(str(trajectory), BUCKET, "md.trr")
@@ -120,6 +122,7 @@ def test_a_version_of_an_object_is_read(bucket):
         assert b"".join(pieces) == expected
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     ("code", "status", "kind", "said"),
     [

@@ -31,6 +31,7 @@ def put(path, content=None, *sizes, **how):
     return path
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("name", KINDS)
 def test_frames_are_those_of_the_local_directory(web, name):
     path = put(web.folder / name)
@@ -42,6 +43,7 @@ def test_frames_are_those_of_the_local_directory(web, name):
     assert read_frames(open_origin([web.url(f"{name}/")])) == expected
 
 
+@pytest.mark.nightly
 def test_of_chunks_that_were_read_nothing_is_held(web):
     put(web.folder / "a.3.zarr", tree(40, 20), 1, 20)
     origin = open_origin([web.url("a.3.zarr")])
@@ -71,6 +73,7 @@ def test_no_more_is_asked_for_than_frames_lie_in(web):
     assert sum(web.sent.values()) - once < 1000  # whether they are the same
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", KINDS)
 def test_runs(web, tmp_path, name):
     path = put(web.folder / name)

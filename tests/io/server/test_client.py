@@ -51,6 +51,7 @@ def large(request, run_server):
     return running, frames
 
 
+@pytest.mark.nightly(but=6)
 @pytest.mark.parametrize("fields", [0, bodhi.POSITIONS, bodhi.VELOCITIES, bodhi.FORCES])
 @pytest.mark.parametrize("atoms", [None, [0], [59_999], [0, 30_000, 30_001, 59_999], range(8000, 9000), range(60_000)])
 def test_only_the_blocks_that_are_asked_for_are_read(large, atoms, fields):
@@ -76,6 +77,7 @@ def test_only_the_blocks_that_are_asked_for_are_read(large, atoms, fields):
             assert reading.nbytes < 0.2 * whole
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("block", [0, 7, 14])
 def test_damage_outside_of_what_is_asked_for_is_not_read(large, block):
     running, frames = large
@@ -247,6 +249,7 @@ def test_what_others_write_is_seen_by_have(run_server):
             assert client.have([2, number]).tolist() == [1, 2]
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 3 * PART])
 def test_attachments_come_in_parts(run_server, size):
     running = run_server()

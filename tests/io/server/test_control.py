@@ -53,6 +53,7 @@ def test_start_status_stop(tmp_path, key):
     assert json.loads(command("status", "--cache", place, "--json").stdout)["server"] == {"running": False}
 
 
+@pytest.mark.nightly
 def test_asking_for_the_status_refuses_no_start(tmp_path, key):
     place = tmp_path / "store"
     command("start", "--cache", place)
@@ -168,6 +169,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.nightly
 def test_a_server_ends_well_when_many_datasets_have_just_lost_their_pushers(run_server):
     running = run_server()
     for delay in np.linspace(0.001, 0.008, 6):  # some of them while the last frames are being written

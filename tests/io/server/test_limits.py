@@ -108,6 +108,7 @@ def test_answers_that_nobody_takes(run_server):
         assert resident(running.process, "VmHWM") - before < 80 * MEGA
 
 
+@pytest.mark.nightly
 def test_answers_beyond_all_memory_do_not_stop_the_others(run_limited):
     """Who takes no answers goes when memory is short, and others are answered."""
     process, path = run_limited(memory=32 * MEGA, max_per_caller=1000)
@@ -156,6 +157,7 @@ def test_bodies_beyond_all_memory_wait(run_limited):
         assert resident(process, "VmHWM") - before < 130 * MEGA
 
 
+@pytest.mark.nightly
 def test_begun_bodies_that_do_not_come_make_way(run_limited):
     _, path = run_limited(memory=64 * MEGA, max_per_caller=1000)
     with contextlib.ExitStack() as stack:
@@ -296,6 +298,7 @@ def longest_push(writer, count):
     return longest
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("how", ["stopped", "silent"])
 def test_a_dead_server_of_two_stalls_no_push(run_server, key, how):
     """One that is stopped while frames come to it, or takes connections and says nothing from the first on."""
@@ -343,6 +346,7 @@ def test_many_dead_servers_cost_no_time_of_those_that_live(run_server, key):
         writer.close()
 
 
+@pytest.mark.nightly
 def test_a_writer_waits_as_long_as_it_is_told(run_server):
     running = run_server()
     with socket.socket(socket.AF_UNIX) as deaf:

@@ -32,6 +32,7 @@ def talk(path, *parts, wait=10.0):
 OPENED = message(OPEN, open_body())
 
 
+@pytest.mark.nightly(but=6)
 @pytest.mark.parametrize(
     ("parts", "said"),
     [

@@ -52,6 +52,7 @@ def held(*places):
     return {number: one[0] for number, one in found.items()}
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("made", [frame_of, on_grid], ids=["raw", "packed"])
 @pytest.mark.parametrize("n_servers", [1, 2, 3])
 def test_a_name_used_twice_is_refused_and_nothing_is_mixed(run_server, key, n_servers, made):
@@ -120,6 +121,7 @@ def test_velocities_count(run_server):
         writer.push(frame_of(0, 0), time=0, velocities=frame_of(1, 0))
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("made", [frame_of, on_grid], ids=["raw", "packed"])
 def test_a_restart_repeats_frames_and_goes_on(run_server, key, made):
     running = [run_server() for _ in range(2)]
@@ -221,6 +223,7 @@ def test_the_first_frame_of_a_name_waits_for_who_stages(run_server):
         one.abandon()
 
 
+@pytest.mark.nightly
 def test_who_holds_the_lock_for_ever_keeps_no_server_from_ending(run_server):
     running = run_server()
     with Store(running.place).locked():

@@ -69,6 +69,7 @@ def command(tmp_path):
     return run
 
 
+@pytest.mark.nightly
 def test_numbers_far_apart_cost_by_their_frames(run_server, command, tmp_path, key):
     server, n_atoms = run_server(name="store"), 40
     push(server, FAR, n_atoms)

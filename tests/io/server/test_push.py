@@ -121,6 +121,7 @@ def test_frames_for_which_a_server_has_no_room_go_to_another_once(run_server, ke
     assert len(full) > 200
 
 
+@pytest.mark.nightly
 def test_pushes_leave_the_disk_its_reserve(run_server, key, tmp_path):
     with small_disk(tmp_path / "disk", "size=8M"):
         running = run_server("--quota", "1GB", name="disk/store")

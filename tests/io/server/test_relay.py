@@ -179,6 +179,7 @@ def test_the_tag_is_poly1305():
     assert message_tag(b"\xff" * 32, True, 7, extremes) == tag(b"\xff" * 32, b"c", 7, extremes)
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("way", [*WAYS, "moved"])
 def test_pushed_frames_that_are_touched_are_not_taken(run_server, key, way):
     """The writer pushes them again, over a new session, and what is stored in the end is what it pushed."""
@@ -219,6 +220,7 @@ def fill(running, key):
             writer.push(frame_of(frame, N_ATOMS), time=frame)
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("side", ["c", "s"])
 @pytest.mark.parametrize("way", [*WAYS, "moved"])
 def test_what_is_read_is_right_or_not_there(run_server, key, monkeypatch, side, way):

@@ -101,6 +101,7 @@ def test_the_store_that_saw_the_origin_last_describes_it(tmp_path, two_servers, 
     assert opened(two_servers[0], key).dataset("/sim1").attachment("origin.json") == stamped(2, 200)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("size", [100 << 10, (128 << 10) + 1, 3 << 20])
 def test_a_long_stamp_is_told_whole(tmp_path, two_servers, key, size):
     told = stamped(7, 100)[:-1] + b', "files": "' + b"x" * size + b'"}'

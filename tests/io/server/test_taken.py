@@ -35,6 +35,7 @@ def served(tmp_path, run_server, key):
     remote.close()
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("request_bytes", [0, 100_000])
 @pytest.mark.parametrize("first", [0, 9900, 15000])
 def test_blocks_that_lie_elsewhere_in_later_frames_are_found(served, first, request_bytes):

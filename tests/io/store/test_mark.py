@@ -87,6 +87,7 @@ def write(dataset, numbers, native):
     dataset.flush()
 
 
+@pytest.mark.nightly
 @settings(max_examples=150)
 @given(
     written=st.lists(st.tuples(batches(), st.booleans()), max_size=4),

@@ -359,6 +359,7 @@ turn(Store(sys.argv[2]).dataset("made up", b"1"), memory=3000)
 """
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_at_any_moment_and_made_by_two_at_once(tmp_path, tracks_preferred, seed):
     chance = random.Random(seed)

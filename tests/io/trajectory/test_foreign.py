@@ -65,5 +65,6 @@ def test_runs_cached_or_not(tmp_path, part):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.nightly
 def test_three_ranks_cached_or_not():
     run_under_mpiexec(Path(__file__).with_name("ranks_foreign.py"), 3, timeout=200)

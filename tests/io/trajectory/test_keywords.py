@@ -35,6 +35,7 @@ LEGAL_OF_PARSERS = {
 }
 
 
+@pytest.mark.nightly
 def test_what_readers_and_parsers_take_is_found():
     for name, reader in _READERS.items():
         if name != "MEMORY" and "MemoryReader" not in {one.__name__ for one in reader.__mro__}:

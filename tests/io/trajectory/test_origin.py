@@ -36,6 +36,13 @@ def test_times_and_dt(tmp_path):
     np.testing.assert_array_equal(uneven.times(np.array([3, 0])), [4, 0])
 
 
+@pytest.mark.parametrize("suffix", ["xtc", "trr"])
+@pytest.mark.parametrize(("begin", "step"), [(2e4, 0.004), (2e5, 0.06), (1e6, 1.2), (3e6, 4.4), (0, 0.1)])
+def test_dt_of_times_that_float32_rounds(tmp_path, suffix, begin, step):
+    origin = open_origin([make(tmp_path / f"late.{suffix}", [begin + step * i for i in range(400)])])
+    assert origin.dt(range(400)) == pytest.approx(step, rel=1e-2)
+
+
 def test_dt_keyword(tmp_path):
     paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [0.5, 1])]
     origin = open_origin(paths, keywords={"dt": 5.0})

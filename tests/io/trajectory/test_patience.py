@@ -52,6 +52,7 @@ def test_what_passes_ends_no_run(mounted, name, number, call):
     assert folder.failed() >= 2
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(("number", "cache"), [(errno.EIO, "kept"), (errno.ESTALE, "off")])
 @pytest.mark.parametrize("name", ["md.trr", "md.dcd"])
 def test_what_passes_while_a_run_opens(mounted, tmp_path, name, number, cache):

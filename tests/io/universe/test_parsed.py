@@ -112,6 +112,7 @@ def plain(topology: Topology) -> dict:
     return shown
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_every_sample_comes_back_equal():
     kept, kinds = 0, set()
@@ -132,6 +133,7 @@ def test_every_sample_comes_back_equal():
     assert {"Bonds", "Angles", "Dihedrals", "Impropers", "Charges", "AltLocs", "ICodes", "TypeIndices"} <= kinds
 
 
+@pytest.mark.nightly
 def test_groups_of_a_topology_that_came_back():
     topology = parsed(data.PSF)
     back, _ = decode(encode(topology, {}))

@@ -30,6 +30,23 @@ def new_view(opened, **options):
     return View(topology, origin, range(origin.n_frames), next(origin.read([0])), name="Shell", **options)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_built_in_refuses_positions_that_are_no_numbers(tmp_path, value):
+    universe = mda.Universe(data.PSF, data.DCD)
+    broken = tmp_path / "broken.dcd"
+    with mda.Writer(str(broken), universe.atoms.n_atoms) as writer:
+        for ts in universe.trajectory[:6]:
+            universe.atoms[50].position = [1, value if ts.frame == 3 else 2, 3]
+            writer.write(universe.atoms)
+    for name in ("rmsd", "clusters", "pca", "density", "radius-of-gyration"):
+        given = {"bins": 4, "grid": 3.0} if name == "density" else {}
+        analysis = himach.examples.load(name)(selection="protein", **given)
+        for cache in ("off", tmp_path / "cache", tmp_path / "cache"):
+            with pytest.raises(himach.TrajectoryError, match=r"in frame 3 the position of atom 50 \(.* is nan or inf"):
+                himach.run(analysis, broken, data.PSF, cache=cache)
+    assert himach.run(himach.examples.load("rmsd")(selection="index 0:9"), broken, data.PSF, cache="off")["rmsd"]
+
+
 SELECTIONS = [
     "name CA",
     "protein and around 3.5 resid 1",
@@ -71,6 +88,7 @@ def test_groups_are_those_of_mdanalysis_at_each_frame(opened, copy):
                     np.testing.assert_array_equal(quantity(mine), quantity(other), err_msg=name)
 
 
+@pytest.mark.nightly(but=1)
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     words=st.lists(

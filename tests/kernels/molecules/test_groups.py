@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels.situations import situations
 from MDAnalysis.analysis.align import rotation_matrix
-from MDAnalysis.lib.distances import apply_PBC
+from MDAnalysis.lib.distances import apply_PBC, minimize_vectors
 from MDAnalysis.lib.mdamath import triclinic_vectors
 from MDAnalysisTests.datafiles import TPR, XTC
 
@@ -143,6 +143,13 @@ def test_unwrap_of_a_protein(adk):
     assert np.abs(broken - whole).max() > 10
 
 
+def test_unwrap_takes_the_nearest_image_in_a_tilted_box():
+    box = np.array([60, 60, 60, 60, 60, 90], np.float32)
+    ends = np.random.default_rng(2).uniform(-60, 60, (300, 3)).astype(np.float32)
+    found = unwrap(np.concatenate([np.zeros((1, 3)), ends]), [(0, i) for i in range(1, 301)], box)
+    np.testing.assert_allclose(found[1:], minimize_vectors(ends, box), atol=1e-4)
+
+
 def least_width(box):
     """Return the least distance in Å of two opposite faces of a box."""
     return 1 / np.linalg.norm(np.linalg.inv(triclinic_vectors(box).astype(np.float64)), axis=0).max()
@@ -170,7 +177,7 @@ def test_unwrap_of_chains(situation, seed):
 @settings(max_examples=100)
 @given(situations())
 def test_unwrap_moves_by_whole_periods(situation):
-    """So it does with atoms too far apart for it; along each axis they then are within half the box of one another."""
+    """So it does with atoms too far apart for bonds; they then are as near as their nearest images."""
     if situation.box is None:
         return
     bonds = np.column_stack([np.arange(len(situation.a) - 1), np.arange(1, len(situation.a))])
@@ -178,7 +185,8 @@ def test_unwrap_moves_by_whole_periods(situation):
     vectors = triclinic_vectors(situation.box).astype(np.float64)
     periods = (found - situation.a) @ np.linalg.inv(vectors)
     np.testing.assert_allclose(periods, np.rint(periods), atol=2e-3)
-    assert np.all(np.abs(np.diff(found, axis=0)) <= np.diag(vectors) / 2 + 2e-3)
+    nearest = minimize_vectors(np.diff(situation.a.astype(np.float64), axis=0), situation.box)
+    assert np.all(np.linalg.norm(np.diff(found, axis=0), axis=1) <= np.linalg.norm(nearest, axis=1) + 2e-3)
 
 
 SOME, BOX = np.zeros((3, 3)), [9, 9, 9, 90, 90, 90]

@@ -98,6 +98,7 @@ for plot, files in zip(plots, drawn, strict=True):
 """
 
 
+@pytest.mark.nightly
 def test_pictures_of_a_helper_are_those_drawn_here():
     done = subprocess.run(
         [sys.executable, "-c", TWINS], check=False, env=clean_environment(), capture_output=True, text=True
@@ -105,6 +106,7 @@ def test_pictures_of_a_helper_are_those_drawn_here():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("way", ["", "group", "warning", "print", "exception", "exit", "killed", "style"])
 def test_what_a_helper_cannot_draw_is_drawn_by_the_run(tmp_path, way, ranks):
@@ -155,6 +157,7 @@ def test_too_much_is_not_sent(monkeypatch):
     assert drawing_process._packed("Drawn", Drawn(), {"x": np.arange(10_000.0)}) is None
 
 
+@pytest.mark.nightly
 def test_a_run_leaves_the_formats_that_it_is_asked_for_and_so_does_the_same_again(tmp_path):
     words = ("--figure", "pdf,svg", "-p", "selection=name K", "--stop", 5)
     done = himach("run", "rmsd", *DATA, *words, "--out", "one", cwd=tmp_path)

@@ -28,6 +28,7 @@ assert not [one for one in sys.meta_path if type(one).__module__ == "himach"] or
 """
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_users_matplotlib_knows_the_style(order):
     code = f"ORDER = {order!r}\n{ORDERS[order]}\n{USE}"

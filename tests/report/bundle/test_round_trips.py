@@ -137,6 +137,7 @@ def verified(words: list, cwd: Path, ranks: int = 0) -> tuple[int, list[str]]:
     return run.returncode, run.stdout.splitlines()
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [0, pytest.param(3, marks=pytest.mark.slow)])
 def test_all_comes_out_the_same_elsewhere(made, tmp_path, ranks):
     other = tmp_path / "other.psf"
@@ -164,6 +165,7 @@ def test_all_comes_out_the_same_elsewhere(made, tmp_path, ranks):
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_ranks_of_a_launcher_verify_together(made):
     words = [
@@ -183,6 +185,7 @@ def test_ranks_of_a_launcher_verify_together(made):
     assert run.stdout.count("all.zip: verified") == 1
 
 
+@pytest.mark.nightly
 def test_equal_folders_make_equal_bundles(made):
     (made / "twice").mkdir(exist_ok=True)
     (made / "gone" / "project").rename(made / "project")
@@ -308,6 +311,7 @@ def test_other_simulations_are_told_apart_and_not_run(made, plain, tmp_path):
     assert lines_of(bundle, Given([two, tmp_path / "renamed.xtc"], [changed, top]))[0]
 
 
+@pytest.mark.nightly
 def test_members_are_told_apart_by_their_names(made, tmp_path):
     data = made / "data"
     swapped = tmp_path / "swapped.csv"
@@ -331,6 +335,7 @@ def test_members_are_told_apart_by_their_names(made, tmp_path):
         lines_of(made / "all.zip", Given(), names=["other"])
 
 
+@pytest.mark.nightly
 def test_runs_with_code_of_the_same_names_keep_apart(made, tmp_path):
     """One process verifies both: each run imports its own."""
     text = (

@@ -137,6 +137,7 @@ def test_times_of_events_are_not_compared_where_there_is_one_of_each():
     assert not again.uncompared and Table(Table(times)).uncompared == {"entered_ps"}
 
 
+@pytest.mark.nightly(but=6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", BUILTINS)
 def test_without_confidence_all_can_be_drawn(outcomes, name):

@@ -12,6 +12,7 @@ from support.ranks import run_under_mpiexec
 import himach as package
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_member_that_fails_is_named_and_the_others_finish(folder, tmp_path, ranks):
     table = tmp_path / "table.csv"
@@ -105,6 +106,7 @@ def test_a_map_that_keeps_something_is_found_behind_members_that_fail(folder):
         package.run(Keeps(), ensemble=members_in(folder), cache="off")
 
 
+@pytest.mark.nightly
 def test_a_member_of_all_ranks_that_fails_while_one_is_busy(folder, tmp_path):
     """The rank that failed waits for the other, however long its frame takes; members that follow are run."""
     failed, released = tmp_path / "failed", tmp_path / "released"
@@ -150,6 +152,7 @@ def test_busy(monkeypatch):
     run_under_mpiexec(tmp_path / "ranks_busy.py", 2)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_the_first_members_may_fail_in_their_maps(folder, tmp_path, ranks):
     script = tmp_path / "fails.py"

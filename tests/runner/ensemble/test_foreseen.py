@@ -9,6 +9,7 @@ from support.commands import himach
 import himach as package
 
 
+@pytest.mark.nightly
 def test_a_dry_run_tells_of_all_members(folder, asked, tmp_path):
     (tmp_path / "more.csv").write_text((folder / "ensemble.csv").read_text().replace("\nr10,r10.dcd", "\nr10,none.dcd"))
     for name in ("r1.xtc", "r2.trr", "m1.xtc", "m2.xtc", "m3.nc", "top214.pdb", "top500.pdb"):
@@ -34,6 +35,7 @@ def test_a_dry_run_tells_of_all_members(folder, asked, tmp_path):
     assert done.returncode == 2 and "member r1 failed" in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_plan_of_an_ensemble(folder, asked, whole, tmp_path):
     out = tmp_path / "out"
     assert himach("run", *asked, "--cache", "off", "-n", 2, "-o", out).returncode == 0

@@ -35,6 +35,7 @@ def has_kept_more(run, place, before):
     return len(kept_parts(place)) > before or run.poll() is not None
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_killed_at_any_moment_it_goes_on(folder, tmp_path, ranks):
@@ -58,6 +59,7 @@ def test_killed_at_any_moment_it_goes_on(folder, tmp_path, ranks):
     assert killed >= 3 and record_in(tmp_path / "out")["reused"]["frames"] > 0
 
 
+@pytest.mark.nightly
 def test_time_that_is_up_loses_nothing(folder, tmp_path):
     words = ["run", f"{folder}/analyses.py:Gyration", "--ensemble", folder / "ensemble.csv", "--cache", "off"]
     slow = [*words, "-p", "pause=0.1", "-o", tmp_path / "out", "-n", 2]

@@ -64,6 +64,7 @@ def test_each_member_is_as_it_is_alone(folder):
     assert list(frame["n"]) == [3, 3, 6]
 
 
+@pytest.mark.nightly
 def test_three_ranks_leave_the_same_bytes(folder, asked, whole, tmp_path):
     for cache in ("off", tmp_path / "store", tmp_path / "store"):
         done = himach("run", *asked, "--cache", cache, "-o", tmp_path / "out", "-n", 3)
@@ -74,6 +75,7 @@ def test_three_ranks_leave_the_same_bytes(folder, asked, whole, tmp_path):
     assert [one["name"] for one in record["ensemble"]] == NAMES
 
 
+@pytest.mark.nightly
 def test_members_that_all_ranks_run_together_leave_the_same_bytes(folder, whole, tmp_path):
     (tmp_path / "ranks_ensemble.py").write_text(f"""
 import himach
@@ -142,6 +144,7 @@ def test_a_pattern_and_topologies_by_pattern(folder, tmp_path):
     assert [one["name"] for one in record_in(tmp_path / "out")["ensemble"]] == ["r1", "r2"]
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_features_of_each_member(folder, asked, whole, tmp_path, ranks):
     done = himach("run", *asked, "--cache", "off", "--features", "-o", tmp_path / "out", "-n", 3)
@@ -181,6 +184,7 @@ def test_ranks_that_stay(folder, whole):
     assert result.plot() is not None
 
 
+@pytest.mark.nightly
 def test_warnings_are_told_once_with_their_members(folder):
     with pytest.warns(UserWarning, match="r1, r2, r10, m1, m2 and 1 more: Nothing: map.. yielded nothing") as heard:
 
@@ -195,6 +199,7 @@ def test_warnings_are_told_once_with_their_members(folder):
     assert sum("Nothing" in str(one.message) for one in heard) == 1
 
 
+@pytest.mark.nightly
 def test_members_go_to_the_node_that_has_them(folder, asked, whole, tmp_path):
     """Three nodes, each with a store of its own; what the first run leaves where, the second one finds there."""
     seen = []
@@ -210,6 +215,7 @@ def test_members_go_to_the_node_that_has_them(folder, asked, whole, tmp_path):
     assert all(stores) and sum(map(len, stores)) == len(set.union(*stores))  # no member is on two nodes
 
 
+@pytest.mark.nightly
 def test_members_are_read_where_they_are_cached(folder, tmp_path):
     table = write_table(folder / "two.csv", [MEMBERS[5], MEMBERS[2]])
     words = ["run", "rmsd", "-p", "selection=all", "--ensemble"]

@@ -27,6 +27,7 @@ def folders(place):
     return sorted(place.glob("himach-live-*"))
 
 
+@pytest.mark.nightly
 def test_what_a_killed_run_left_goes_with_the_next_and_what_a_living_one_has_stays(scratch, tmp_path):
     killed, living = (start_himach(*RUN, "--idle", 600, "--out", tmp_path / name) for name in ("killed", "living"))
     try:

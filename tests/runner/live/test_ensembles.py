@@ -47,6 +47,7 @@ def counts(outcome):
     return dict(Counter(list(outcome["frames"]["member"])))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_the_outcome_is_that_of_the_datasets_that_are_left(tmp_path, top, ranks):
     seen = []
@@ -66,6 +67,7 @@ def test_the_outcome_is_that_of_the_datasets_that_are_left(tmp_path, top, ranks)
     assert counts(again.outcome) == {"a": 23, "b": 31}
 
 
+@pytest.mark.nightly
 def test_by_a_table_beside_a_member_that_is_there(tmp_path, top, script):
     with MadeUpEngine(made_up(6)) as engine:
         package.convert(engine.address, top, out=tmp_path / "there.trr")
@@ -86,6 +88,7 @@ def test_stop_ends_all_engines(top):
     assert one.sent < 4000 > other.sent
 
 
+@pytest.mark.nightly
 def test_ctrl_c_ends_all_and_their_outcome_follows(tmp_path, top, script):
     with MadeUpEngine(made_up(4000), rate=50) as one, MadeUpEngine(made_up(4000), rate=50) as other:
         table = tmp_path / "members.csv"

@@ -45,6 +45,7 @@ def ends_of(path):
     return [index.place(number)[1] for number in range(index.n_frames)]
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_a_growing_file(tmp_path, ranks):
     topology, whole = make(tmp_path, 12, "whole.trr")
@@ -108,6 +109,7 @@ def test_a_dataset_that_is_being_pushed(tmp_path, server):
     same_files(tmp_path / "out", tmp_path / "again")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_dataset_that_is_being_staged(tmp_path):
     topology, whole = make(tmp_path, 30, "whole.trr")

@@ -27,6 +27,7 @@ class Speeds(himach.Analysis):
 """
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(("engine_ranks", "ranks"), [(1, 1), (1, 2), (2, 1)])
 def test_lammps_is_analysed_while_it_runs(tmp_path, engine_ranks, ranks):
     (tmp_path / "speeds.py").write_text(SCRIPT)
@@ -51,6 +52,7 @@ def test_lammps_is_analysed_while_it_runs(tmp_path, engine_ranks, ranks):
     same_files(tmp_path / "out", tmp_path / "again")
 
 
+@pytest.mark.nightly
 def test_lammps_goes_on_when_a_run_ends(tmp_path):
     (tmp_path / "speeds.py").write_text(SCRIPT)
     words = ["run", tmp_path / "speeds.py", "-s", tmp_path / "argon.data", *ATOM_STYLE]

@@ -48,6 +48,7 @@ def srun(environ, *words):
     return done
 
 
+@pytest.mark.nightly
 def test_a_file_is_followed_by_several_nodes(cluster, tmp_path):
     words = ["run", "rmsd", "-p", "selection=name CA", "-t", DCD, "-s", PSF]
     done = srun(cluster, *words, "--follow", "--every", 20, "--idle", 1, "--out", tmp_path / "out")

@@ -40,6 +40,7 @@ def test_a_cell_redraws_itself(tmp_path):
     assert "by updates" in shown["data"]["text/html"]
 
 
+@pytest.mark.nightly
 def test_ranks_of_a_launcher(tmp_path):
     words = ["run", "rmsd", "-p", "selection=name CA", *DATA]
     command = [sys.executable, "-P", "-m", "himach", *words, "--follow", "--every", "20", "--idle", "0.5"]
@@ -50,6 +51,7 @@ def test_ranks_of_a_launcher(tmp_path):
     same_files(tmp_path / "out", tmp_path / "again")
 
 
+@pytest.mark.nightly
 def test_ranks_of_a_launcher_and_an_engine(tmp_path):
     (tmp_path / "count.py").write_text(CELL)
     words = ["run", tmp_path / "count.py", "-s", topology(tmp_path)]

@@ -52,6 +52,7 @@ def test_every_outcome_is_that_of_the_frames_so_far_and_the_last_that_of_the_dat
     assert "live" not in again.record
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("session", [{"velocities": False}, {"box": False}, {"time": False}, {"endianness": ">"}])
 def test_streams_without_this_or_that(tmp_path, session):
     universe = made_up(4, triclinic=False)
@@ -82,6 +83,7 @@ def test_an_engine_that_is_lost_in_the_middle_of_a_frame(tmp_path, capsys):
     assert list(result.outcome["frames"]["number"]) == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("session", "atoms", "said"),
     [
@@ -133,6 +135,7 @@ def test_a_name_is_taken_once(tmp_path):
     assert len(kept("run7")) == 2
 
 
+@pytest.mark.nightly
 def test_of_two_runs_at_once_one_has_the_name(tmp_path):
     """Whichever comes first; the other is refused, and neither loses or gains a frame."""
     (tmp_path / "count.py").write_text(SCRIPT)
@@ -172,6 +175,7 @@ class Slow(Emit):
         yield from super().map(frame)
 
 
+@pytest.mark.nightly
 def test_an_engine_is_paused_while_the_analysis_is_late(tmp_path):
     n_atoms = 20_000
     with MadeUpEngine(made_up(400, n_atoms, velocities=False)) as engine:
@@ -255,6 +259,7 @@ def test_the_first_interruption_ends_the_stream_and_gives_the_outcome(tmp_path, 
     same_files(tmp_path / "out", tmp_path / "again")
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("signals", "codes"),
     # By a signal or with its code, which a shell tells alike: where map() is long, a thread ends the process.

@@ -53,6 +53,7 @@ def growing(whole, tmp_path):
     return Growing(whole, tmp_path / "growing.trr")
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_a_run_ends_when_its_intervals_are_narrow_enough(tmp_path, growing, ranks):
     seen = []
@@ -80,6 +81,7 @@ def test_a_run_ends_when_its_intervals_are_narrow_enough(tmp_path, growing, rank
     same_files(tmp_path / "out", tmp_path / "again")
 
 
+@pytest.mark.nightly
 def test_by_the_command(tmp_path, growing):
     growing.grow(50)
     run = start_himach(
@@ -126,6 +128,7 @@ class Late(package.Analysis):
         }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("until", "least", "most"), [("c.n<0.2", 41, 450), ("late.k<9", 61, 99)], ids=["unchanged", "not there"]
 )

@@ -242,6 +242,7 @@ def test_a_run_assembles_by_itself(tmp_path, monkeypatch):
     assert done.returncode == 2 and "no node has slices of a dataset run8" in done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("ranks", "nodes"), [(3, "n0,n1"), (3, "n0")])
 def test_on_several_nodes(tmp_path, monkeypatch, ranks, nodes):
     monkeypatch.setenv("HIMACH_NODES", nodes)
@@ -249,6 +250,7 @@ def test_on_several_nodes(tmp_path, monkeypatch, ranks, nodes):
     run_under_mpiexec(Path(__file__).with_name("ranks_assembling.py"), ranks)
 
 
+@pytest.mark.nightly
 def test_lammps_pushes_what_it_dumps(tmp_path, monkeypatch):
     """The example, analysed while it runs, gives what LAMMPS's own dump has."""
     from support import needs

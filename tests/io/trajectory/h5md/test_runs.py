@@ -35,6 +35,7 @@ def outcome(path: Path, **options: object) -> list[tuple]:
     return [*result.outcome, result.record["bytes"]["origin"] > 0]
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("name", KINDS)
 def test_cached_in_parts_and_whole(name, tmp_path):
     content = tree()
@@ -49,6 +50,7 @@ def test_cached_in_parts_and_whole(name, tmp_path):
     assert outcome(path, cache=place) == [*expected, False]
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("name", ["a.h5md", "a.3.zarr"])
 def test_resumed(name, tmp_path):
     path = write(tmp_path / name, tree())
@@ -71,6 +73,7 @@ def test_files_that_follow_one_another(tmp_path):
     assert [frame[1:] for frame in read_frames(origin)] == [frame[1:] for frame in read_frames(open_origin(paths[:1]))]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_three_ranks(tmp_path):
     run_under_mpiexec(Path(__file__).with_name("ranks_h5md.py"), 3, timeout=200)
@@ -89,6 +92,7 @@ def chunk_of(path: Path, number: int) -> Path:
     return next(Path(one) for one in file.files_of(np.array([number])) if "position" in one)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(("name", "number"), [("a.2.zarrmd", 6), ("a.3.zarr", 11)])
 def test_a_chunk_that_changed_is_not_served_from_the_cache(name, number, tmp_path):
     path = write(tmp_path / name, tree(), compressors=None)
@@ -130,6 +134,7 @@ class Changing(Bits):
         yield from super().map(frame)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("name", "change", "cache"),
     [("a.2.zarrmd", "touch", "kept"), ("a.3.zarr", "touch", "off"), ("a.3.zarr", "unlink", "kept")],
