@@ -1,6 +1,7 @@
 """The command ``himach``, also as ``python -m himach``: what Ctrl-C ends without a word as long as it is imported."""
 
 import _signal as signal  # type: ignore[import-not-found]  # Python's own imports others before an interrupt is caught
+import os
 import sys
 
 
@@ -9,6 +10,7 @@ def main() -> None:
     interrupt = signal.getsignal(signal.SIGINT)
     if interrupt is signal.default_int_handler:  # else it is ignored, as of what a shell runs in the background
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _open_closed_streams()
     if (ranks := _ranks(sys.argv[1:])) > 1:
         from himach.launch.rank_pool import start_ahead
 
@@ -16,6 +18,17 @@ def main() -> None:
     from himach.cli import main as run
 
     run(interrupt)
+
+
+def _open_closed_streams() -> None:
+    """Open the null device for streams that were closed, as by 2>&-: no file takes their descriptors then."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
 
 
 def _ranks(words: list[str]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,14 @@ def _check_files(analyses: tuple[str, ...], ctx: click.Context) -> None:
         raise click.UsageError(
             f"{', '.join(files)} stands where analyses do: a trajectory is named by -t PATH, a topology by -s PATH", ctx
         )
+
+
+def _check_without_place(given: Mapping[str, Any], ctx: click.Context) -> None:
+    """Refuse options of files where none are written, which would change nothing."""
+    for place, names in {"out": ("table", "figure", "units", "force"), "pairs": ("reuse",)}.items():
+        options = [f"--{name}" for name in names if name in given]
+        if options and "out" not in given and place not in given:
+            raise click.UsageError(f"{options[0]} goes with --{place}, which says where files are written", ctx)
 
 
 def _draw(formats: Sequence[str], wait: Callable[[], bytes]) -> bytes:
@@ -134,6 +142,7 @@ def run(
         from himach.runner.rerun import read_record, recorded_ranks
 
         ranks = recorded_ranks(read_record(again))
+    _check_without_place(given, ctx)
 
     helper = None
     if "out" in given and not dry_run and promised_rank() == 0:

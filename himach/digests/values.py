@@ -176,7 +176,7 @@ class ValueDigests:
             (type, self._class),
             (types.FunctionType, self._function),
             (types.ModuleType, self._module),
-            (types.MethodType, lambda method: self._parts("method", method.__func__, method.__self__)),
+            (types.MethodType, self._method),
             ((set, frozenset), self._set),
             (np.dtype, lambda dtype: f"dtype {dtype_text(dtype)}"),
             ((types.MemberDescriptorType, types.GetSetDescriptorType), lambda slot: f"slot {slot.__name__}"),
@@ -246,6 +246,11 @@ class ValueDigests:
         return f"{type(value).__qualname__} at {id(value)}"
 
     # -- containers ---------------------------------------------------------------------------------------------------
+
+    def _method(self, method: types.MethodType) -> str:
+        if type(method.__self__).__module__ == "multiprocessing.context":  # which learns its start method by use
+            return f"method {method.__func__.__qualname__}"
+        return self._parts("method", method.__func__, method.__self__)
 
     def _parts(self, name: str, *parts: Any) -> str:
         return f"{name} {' '.join(hashlib.sha256(self._pickled(part)).hexdigest()[:40] for part in parts)}"

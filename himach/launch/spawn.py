@@ -161,9 +161,16 @@ def common_environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def relayed_output(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass on what ranks print while the context lasts, to where this thread's own goes now."""
+    """Pass on what ranks print while the context lasts, to where this thread's own goes now.
+
+    Raises
+    ------
+    OSError
+        At the end, if it cannot be written there, as on a full disk.
+    """
     ended, line = os.pipe()
-    threads = [relay(process.stdout, sys.stdout, ended), relay(process.stderr, sys.stderr, ended)]
+    failures: list[OSError] = []
+    threads = [relay(process.stdout, sys.stdout, ended, failures), relay(process.stderr, sys.stderr, ended, failures)]
     try:
         yield
     finally:
@@ -171,9 +178,11 @@ def relayed_output(process: subprocess.Popen[bytes]) -> Iterator[None]:
         for thread in threads:
             thread.join(timeout=5)
         os.close(ended)
+    if failures:
+        raise failures[0]
 
 
-def relay(source: IO[bytes] | None, sink: IO[str], stop: int) -> threading.Thread:
+def relay(source: IO[bytes] | None, sink: IO[str], stop: int, failures: list[OSError]) -> threading.Thread:
     """Pass bytes on as they come, but for the banner by which MPICH's mpiexec mourns a rank.
 
     To the end, or, when the descriptor `stop` is at its end, what is there by then: what a rank has left behind may
@@ -200,8 +209,13 @@ def relay(source: IO[bytes] | None, sink: IO[str], stop: int) -> threading.Threa
         _pass_on(decoder.decode(held, final=True), sink)
 
     def copy() -> None:
-        with contextlib.suppress(OSError, ValueError):  # nobody listens any more; ranks would wait for a reader
+        try:
             run()
+        except (BrokenPipeError, ValueError):  # nobody listens any more
+            pass
+        except OSError as error:
+            failures.append(error)
+        # Ranks would wait for a reader.
         for _ in chunks:
             pass
 

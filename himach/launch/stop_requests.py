@@ -280,13 +280,27 @@ class _Taken:
             self._woken = False
 
 
+def _hold() -> None:
+    """Let SIGTERM wait in a child until it has forgotten what is ours: else it would come to our pipe."""
+    global _mask
+    _mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _let_go() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _mask)
+
+
 def _forget() -> None:
     """Give signals back in a child that user's code forked: it has no thread that waits, and other ends."""
     if _current is not None:
         _current._taken.give_back()
+    if signal.getsignal(signal.SIGTERM) is terminate:  # a pool ends its workers by it
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _let_go()
 
 
-os.register_at_fork(after_in_child=_forget)
+_mask: set[int | signal.Signals] = set()
+os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_forget)
 
 
 def _die() -> NoReturn:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import copy
 import os
+import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -323,8 +325,24 @@ def run_live(
         return go_live(alone(), asked, live, partial(update, alone(), held), lambda: on_ranks(ready, held))
 
 
+def _import_mdanalysis() -> None:
+    """Import MDAnalysis, and let Ctrl-C wait for it: what was imported by half cannot be imported again."""
+    here = threading.current_thread() is threading.main_thread()
+    if "MDAnalysis" in sys.modules or not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return
+    interrupts: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, place: interrupts.append(number))
+    try:
+        import MDAnalysis  # noqa: F401
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if interrupts:
+        raise KeyboardInterrupt
+
+
 def run_here(world: World, job: Job, started: float) -> Result:
     """Run `job` as one of the ranks of `world`."""
+    _import_mdanalysis()
     from himach.result import Result
     from himach.runner.perform import perform
     from himach.staging.assembly.api import assemble_for_run

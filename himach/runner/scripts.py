@@ -132,6 +132,10 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
         entries = [e for e in traceback.extract_tb(error.__traceback__) if e.filename == str(path.resolve())]
         line = f", line {entries[-1].lineno}: {entries[-1].line}" if entries else ""
         raise AnalysisError(f"{path} could not be run: {type(error).__name__}: {error}\n  {path}{line}") from error
+    if "joblib" in sys.modules:  # whose workers cannot import the module by its name
+        import cloudpickle
+
+        cloudpickle.register_pickle_by_value(module)
     return {key: value for key, value in vars(module).items() if _is_analysis(value) and value.__module__ == name}
 
 

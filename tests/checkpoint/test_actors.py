@@ -166,6 +166,7 @@ def disk(tmp_path):
         yield path
 
 
+@pytest.mark.nightly
 def test_a_disk_that_gets_full_ends_the_keeping_and_not_the_run(ground, disk):
     said = ground.ended(ground.start("out", "--pairs", disk / "pairs", slow=0.5))
     assert said.count("No space left on device") == 1

@@ -110,7 +110,7 @@ def link_to_pickles(ground):
     path.symlink_to(ground.folder / "elsewhere")
 
 
-@pytest.mark.nightly(but=4)
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     ("damage", "said"),
     [

@@ -58,7 +58,7 @@ def test_a_second_run_maps_nothing(place):
     assert again.record["assignment"] == {"native": 0, "alien": 0, "residue": 0}
 
 
-@pytest.mark.nightly(but=3)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("kept", "selection"),
     [

@@ -59,6 +59,7 @@ OTHER = "it has values of classes of {}, which this run has under another name"
 OWN = "values of type Point are not kept.*put it in a module"
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "runs",
     [

@@ -61,6 +61,7 @@ def disk_that_keeps_up(monkeypatch):
     monkeypatch.setattr(keeper.CheckpointWriter, "relieve", after_all)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("disk_that_keeps_up")
 def test_what_is_kept_is_not_spilled(place, monkeypatch):
     whole = run(place)

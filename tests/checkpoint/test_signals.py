@@ -134,7 +134,7 @@ def test_time_that_is_up_ends_mapping_with_75(ground, whole, launcher):
     goes_on(ground, whole, "--max-time", "1h")
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("moment", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("signum", [signal.SIGUSR1, signal.SIGTERM])
 def test_signals_before_mapping_do_what_they_do_there(ground, whole, moment, signum):

@@ -45,6 +45,12 @@ def test_a_parameter_set_twice_is_refused_by_name():
     assert "-p rdf.bins=3" in told
 
 
+def test_options_of_files_are_refused_where_none_are_written():
+    for word in ("--units", "--force", "--table=nc", "--figure=svg"):
+        assert f"{word.partition('=')[0]} goes with --out" in refused("run", "rmsd", *DATA, word)
+    assert "--reuse goes with --pairs" in refused("run", "rmsd", *DATA, "--reuse", "never")
+
+
 @pytest.mark.fresh
 def test_an_option_given_twice_is_refused_by_every_command():
     assert all(isinstance(command, Command) for command in every_command(root))
@@ -150,6 +156,7 @@ def locked(tmp_path):
     folder.chmod(0o700)
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.fresh
 @pytest.mark.parametrize(
     "words",

@@ -43,7 +43,7 @@ def positions(path, topology):
     return np.array([ts.positions.copy() for ts in universe.trajectory])
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("topology", "trajectory", "select"), [(GRO, TRR, "protein"), (PSF, DCD, "name CA"), (GRO, XTC, "index 0:8")]
 )
@@ -57,7 +57,7 @@ def test_bytes_of_xtc_are_those_of_mdanalysis_for_any_ranks(tmp_path, topology, 
     assert (done.frames, done.atoms) == (len(pair.trajectory), pair.atoms.n_atoms)
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("suffix", ["trr", "dcd", "nc"])
 @pytest.mark.parametrize(
     ("topology", "trajectory", "select"), [(GRO, TRR, "protein"), (PSF, DCD, "name CA"), (GRO, XTC, "index 0:8")]

@@ -220,6 +220,7 @@ def test_byte_order_does_not_depend_on_ranks(combines):
         assert canonical(results["one"]) == canonical(np.array([[0, 1]] * n, dtype="i2"))
 
 
+@pytest.mark.nightly
 @same_everywhere
 @given(EMISSIONS, st.integers(0, 8), st.booleans())
 def test_any_emission(plan, seed, backwards):

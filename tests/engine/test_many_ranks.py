@@ -109,7 +109,7 @@ def test_uneven_stamps(monkeypatch, chain, frames, known):
     check(5, chain, frames, uneven(frames))
 
 
-@pytest.mark.nightly(but=3)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS.keys())
 @pytest.mark.parametrize("memory", [None, 1 << 13], ids=["memory", "disk"])
 def test_more_ranks_and_shards_than_usual(monkeypatch, chain, memory):

@@ -50,6 +50,7 @@ def numbers(column: list[str]) -> np.ndarray:
     return np.array(column, dtype=float)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("intermittency", "expected"),
     [(0, [1, 0.38664, 0.18483, 0.10417, 0.06476, 0.04714]), (2, [1, 0.56154, 0.38170, 0.26235, 0.17741, 0.12370])],
@@ -73,6 +74,7 @@ def test_water_residence_at_villin(tables, shared):
     np.testing.assert_allclose(numbers(survival["survival"]), expected, rtol=0, atol=5e-6)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("data", ["sample", "shared"])
 @pytest.mark.parametrize(
     ("rule", "events"),
@@ -94,6 +96,7 @@ def test_ions_through_the_channel(tables, shared, data, rule, events):
     assert (numbers(found["events"]["entered_ps"]) < numbers(found["events"]["left_ps"])).all()
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(("ions", "expected"), [("name K", ["5", "0"]), ("name CL", ["0", "4"])])
 def test_ions_through_the_nanopore(tables, shared, ions, expected):
     words = ["-p", f"ions={ions}", "-p", "top=resname GRA and prop z > 26", "-p", "bottom=resname GRA and prop z < 20"]

@@ -110,6 +110,7 @@ RUNS = {
 }
 
 
+@pytest.mark.nightly(but=6)
 @pytest.mark.parametrize("name", BUILTINS)
 def test_tables_and_plot(name):
     which, parameters, tables = RUNS[name]

@@ -184,6 +184,7 @@ def portable(tmp_path_factory):
     return Portable(ctypes.CDLL(str(library)))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @settings(max_examples=100)
 @given(situation=situations())

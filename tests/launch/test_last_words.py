@@ -68,6 +68,7 @@ def test_of_a_rank_that_crashes_frame_and_line_are_told(script, launcher, ranks,
     )
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_command_that_nobody_of_ours_has_started_tells_the_line_itself(script, ranks):
     command = [sys.executable, "-m", "himach", "run", str(script), *commands.DATA, "-p", "how=read", "--cache", "off"]
@@ -80,6 +81,7 @@ def test_a_command_that_nobody_of_ours_has_started_tells_the_line_itself(script,
     assert re.search(r"line \d+ in die\n", done.stderr)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("launcher", "told"),
     [

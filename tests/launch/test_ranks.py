@@ -92,7 +92,7 @@ def run(seconds):
 """
 
 
-@pytest.mark.nightly(but=4)
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, None])
 @pytest.mark.parametrize("seconds", [0, 60])
 def test_nothing_is_left_when_the_process_ends(mark, number, seconds):

@@ -118,7 +118,7 @@ def instance(spec, topology, trajectory):
     return cls.foreign(**dict.fromkeys(takes, universe), **values)
 
 
-@pytest.mark.nightly(but=["rna", "water"])
+@pytest.mark.nightly(but=["water"])
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")

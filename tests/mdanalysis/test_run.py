@@ -77,6 +77,7 @@ def same(one, other):
         assert np.array_equal(positions, other_positions)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("selection", [{}, {"start": 3, "stop": 17, "step": 2}, {"frames": [5, 1, 1, 9, 2]}])
 def test_ranks_see_the_frames_that_mdanalysis_sees(universe, ranks, selection):
     expected = Where(universe.atoms).run(**selection)

@@ -18,6 +18,7 @@ import pytest
 MODULES = ["test_atomicdistances"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_stock_tests_pass_with_our_ranks(tmp_path):
     names = [f"MDAnalysisTests.analysis.{name}" for name in MODULES]

@@ -161,6 +161,7 @@ def test_a_run_over_memory_writes_nothing_into_it():
     np.testing.assert_array_equal(universe.trajectory.coordinate_array, before)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(("memory", "ranks"), [(False, None), (True, None), (False, 2)])
 def test_the_topology_is_as_it_is_now(memory, ranks):
     universe = MDAnalysis.Universe(PSF, DCD, in_memory=memory)

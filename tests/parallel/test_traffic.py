@@ -27,6 +27,7 @@ def traffic(tmp_path, ranks):
     return json.loads((out / "run.json").read_text())["mpi"]
 
 
+@pytest.mark.nightly
 def test_one_rank_calls_nothing(tmp_path):
     assert traffic(tmp_path, 1) == {"collectives": 0, "messages": 0, "received": 0}
 

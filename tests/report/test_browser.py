@@ -73,6 +73,7 @@ def test_what_a_page_asks_for_is_seen(browse, tmp_path):
     ]
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 500])
 def test_a_screen_shows_it_without_a_network(browse, page, tmp_path, width):

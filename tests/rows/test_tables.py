@@ -198,6 +198,7 @@ class Infinite(Long):
         yield himach.Row(all=some, up=abs(some), none=some if some < 1 else 1.0, large=1e200 * (-1) ** frame.number)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("several", [False, True])
 def test_columns_of_infinite_and_large_numbers_have_the_moments_of_numpy(tmp_path, ranks, several):
     short = himach.run(Infinite(long=False), DCD, PSF, out=tmp_path / "short").outcome
@@ -242,6 +243,7 @@ class Beside(Plain):
         return himach.Table({"x": results["x"], "twice": 2 * np.asarray(results["x"])})
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("what", "message"),
     [("memory", "'twice' lies in memory, and 'x' is too long for it: yield"), ("raised", "no such thing")],

@@ -209,6 +209,7 @@ def test_what_is_not_as_it_was_is_said(project, tmp_path):
     assert (gone.returncode, "mine.py" in gone.stderr) == (2, True)
 
 
+@pytest.mark.nightly
 def test_a_cut_file_is_in_the_record_however_it_is_opened(project):
     with (project / "a.xtc").open("rb+") as file:
         file.truncate((project / "a.xtc").stat().st_size - 100)
@@ -331,6 +332,7 @@ def test_frames_by_number_are_repeated_or_chosen_anew(project):
         done(*words, "--start", 1, cwd=project)
 
 
+@pytest.mark.nightly
 def test_a_run_over_a_universe_is_repeated_from_its_files_and_a_change_of_its_topology_is_told(project):
     universe = MDAnalysis.Universe(str(project / "top.psf"), str(project / "a.xtc"))
     rmsd = package.examples.load("rmsd")

@@ -93,7 +93,7 @@ def fails(done, *words: str, code: int = 1) -> None:
         assert word in done.stderr, done.stderr
 
 
-@pytest.mark.nightly(but=3)
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize(
     "what",
@@ -264,6 +264,7 @@ def test_ranks_end_when_what_stands_between_them_and_mpiexec_is_killed(script, m
         assert wait_until(lambda: not processes_with(mark))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_nothing_outlives_a_launcher_that_is_killed_at_any_moment(script, tmp_path, monkeypatch):
     rng = random.Random(1)

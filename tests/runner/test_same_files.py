@@ -10,7 +10,6 @@ from support.commands import himach, same_files
 
 from himach.examples import BUILTINS
 
-
 #: Each built-in takes part in one of these.
 EACH_TIME = ["nanopore", "channel, bulk to bulk", "shape of a protein", "bridges of water"]
 EACH_TIME += ["water", "argon", "membrane", "adk"]

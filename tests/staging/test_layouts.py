@@ -67,7 +67,7 @@ def dataset_in(place):
     return store.dataset(name, generation)
 
 
-@pytest.mark.nightly(but=1)
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("nodes", NODES, ids=["one node", "three ranks on two"])
 @pytest.mark.parametrize("layout", ["both", "time"])

@@ -61,7 +61,7 @@ def test_staged_once_read_from_the_cache_ever_after(tmp_path):
     assert (tmp_path / "out" / "rmsd.csv").read_bytes() == (tmp_path / "plain" / "rmsd.csv").read_bytes()
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", ["spread", "runs"])
 @pytest.mark.parametrize("nodes", [["a", "b"], ["a", "a", "b"], ["a", "b", "c"]])

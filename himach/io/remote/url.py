@@ -1,11 +1,13 @@
 """URLs in the place of paths: `is_url()`, `absolute()`, the name of a file, and `masked()`, a text without secrets.
 
 A file's name is its URL without user, password and signature: names are what datasets, records, logs and messages have.
-The whole URL stays in the memory of the processes that were given it: `address_of()`.
+Parts of the query that may say which file is meant, and may be secret, are in the name by their digest. The whole URL
+stays in the memory of the processes that were given it: `address_of()`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable
@@ -20,8 +22,16 @@ PathLike = str | os.PathLike[str]
 #: A path has lost one of the slashes. Schemes of one letter are none.
 _FORM = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,2}([^/].*)", re.DOTALL)
 _OTHERS = frozenset({"file", "himach", "imd", "tcp"})
-#: Parts of a query that say which file is meant; others may be keys and signatures, of any name.
-_TELLING = frozenset({"download", "file", "filename", "id", "name", "path", "version", "versionid"})
+#: Parts of a query that say which file is meant and are no secret.
+_TELLING = frozenset(
+    {"download", "file", "filename", "files", "id", "name", "path", "persistentid", "version", "versionid"}
+)
+#: Parts that are credentials: of AWS, Google, Azure and others. They change from one run to the next.
+_CREDENTIALS = re.compile(
+    r"x-(amz|goog|oss|ms)-.*|(access_?|api_?|auth_?|security-?)?(key|token|auth|secret|signature|sig|password|pwd)|"
+    r"awsaccesskeyid|googleaccessid|key-pair-id|policy|expires?|hmac|user(name)?|s[eprtv]|sk(oid|tid|[tesv])|spr|sip"
+)
+_DIGEST = "sha256:"
 _SUFFIX = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 _addresses: dict[str, str] = {}
@@ -40,13 +50,15 @@ def absolute(path: PathLike) -> str:
         return os.path.abspath(os.path.expanduser(path))
     parts = urlsplit(url)
     user, _, place = parts.netloc.rpartition("@")
-    told = [one for one in parts.query.split("&") if one.partition("=")[0].lower() in _TELLING]
-    name = urlunsplit((parts.scheme, place, parts.path, "&".join(told), ""))
+    query = [word for word in parts.query.split("&") if word]
+    clear = [word for word in query if word.partition("=")[0].lower() in _TELLING or _DIGEST in word]
+    names = [word if word in clear else _digest(word) for word in query if not _is_credential(word)]
+    name = urlunsplit((parts.scheme, place, parts.path, "&".join(names), ""))
     if name == url:
         _addresses.setdefault(name, url)
         return name
     _addresses[name] = url
-    values = [one.partition("=")[2] for one in parts.query.split("&") if one not in told]
+    values = [one.partition("=")[2] for one in query if one not in clear]
     for secret in (user, user.partition(":")[2], *values):
         _secrets.update(word for word in (secret, unquote(secret)) if len(word) > 2)
     return name
@@ -79,6 +91,16 @@ def suffixed(name: str) -> str:
     """Return the last part of a URL's path as a name for a local file, by whose suffix its format is known."""
     found = _SUFFIX.findall(unquote(urlsplit(name).path).rpartition("/")[2])
     return ("".join(found)[-100:]).lstrip(".") or "file"
+
+
+def _is_credential(word: str) -> bool:
+    return _CREDENTIALS.fullmatch(word.partition("=")[0].lower()) is not None
+
+
+def _digest(word: str) -> str:
+    """Return a part of a query by the digest of its value, or of all where it has none."""
+    key, equals, value = word.rpartition("=")
+    return f"{key}{equals}{_DIGEST}{hashlib.sha256(value.encode()).hexdigest()[:16]}"
 
 
 def _whole(path: PathLike) -> str | None:

@@ -124,16 +124,23 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def _listen_remotely(address: str) -> socket.socket:
+    """Listen at the first of the addresses of a name that can be had."""
     host, port = parse_address(address)
+    failure: OSError | None = None
     try:
-        family, kind, _, _, name = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(name)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        raise UsageError(f"cannot listen at {address}: {error.strerror or error}") from None
-    return listener
+        for family, kind, _, _, name in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            listener = socket.socket(family, kind)
+            try:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(name)
+                listener.listen(BACKLOG)
+                return listener
+            except OSError as error:
+                listener.close()
+                failure = error
+    except OSError as error:  # the name is unknown, or no socket of the family can be made
+        failure = error
+    raise UsageError(f"cannot listen at {address}: {getattr(failure, 'strerror', None) or failure}")
 
 
 def _user_id(user: str) -> int:

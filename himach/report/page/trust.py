@@ -25,8 +25,8 @@ from himach.uncertainty.estimate import in_figures
 
 __all__ = ["LEGEND", "trust"]
 
-#: Columns that are looked at in a table, members of an ensemble, and columns whose widths are told.
-MOST_COLUMNS, MOST_MEMBERS, MOST_WIDTHS = 12, 24, 6
+#: Columns that are looked at in a table, means of members that are shown, and columns whose widths are told.
+MOST_COLUMNS, MOST_MEANS, MOST_WIDTHS = 12, 48, 6
 #: Rank of a piece: behind tables, before figures.
 DETAILS = 1
 #: Columns of times and numbers of frames, which are no results.
@@ -73,9 +73,13 @@ def trust(folder: RunFolder, pieces: Pieces) -> Html:
         for row in _means_of(folder, name, bool(folder.members) or ":" in str(analysis.entry.get("source")))
     ]
     others = [row for name in folder.tables for row in (*_curve_of(folder, name), *_groups_of(folder, name))]
-    counts = Counter(row.verdict for row in (*means, *others))
-    words = [f"{counts[verdict]} {verdict.value[0][2:]}" for verdict in Verdict if counts[verdict]]
-    parts = [element("p", ", ".join(words) or "No result of this run has an interval, nor values in time order.")]
+    words = _counts([*means, *others]) or "No result of this run has an interval, nor values in time order."
+    parts = [element("p", words)]
+    if folder.members:  # the worst first
+        means.sort(key=lambda row: list(Verdict).index(row.verdict), reverse=True)
+        means, hidden = means[:MOST_MEANS], means[MOST_MEANS:]
+        if hidden:
+            parts.append(element("p", f"{len(hidden)} more means of members are not shown: {_counts(hidden)}."))
     if means:
         titles = ["mean of", "verdict", "value [interval]", "N_eff", "equilibrated from", "running mean"]
         titles += ["second half less first", "error by length of block", "every second frame"]
@@ -86,6 +90,11 @@ def trust(folder: RunFolder, pieces: Pieces) -> Html:
         whole = _table("Curves, counts and groups", titles, others)
         parts.append(pieces.add(whole, element("p", f"The {len(others)} curves do not fit into the page."), DETAILS))
     return join([*parts, _frames(folder), _said(folder)])
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    counts = Counter(row.verdict for row in rows)
+    return ", ".join(f"{counts[verdict]} {verdict.value[0][2:]}" for verdict in Verdict if counts[verdict])
 
 
 def _means_of(folder: RunFolder, name: str, of_user: bool) -> Iterator[Row]:
@@ -132,7 +141,7 @@ def _numbers(table: Table) -> list[str]:
 
 
 def _series(table: Table, column: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Give the values of a column in time order with their times; of an ensemble, those of its first members."""
+    """Give the values of a column in time order with their times; of an ensemble, those of each member."""
     values, times = np.asarray(table[column]), np.asarray(table[TIME])
     members = table.get("member")
     if members is None:
@@ -140,7 +149,7 @@ def _series(table: Table, column: str) -> Iterator[tuple[str, np.ndarray, np.nda
         yield "", (values[::-1] if backwards else values), (times[::-1] if backwards else times)
         return
     names = np.asarray([str(member) for member in members])
-    for name in list(dict.fromkeys(names.tolist()))[:MOST_MEMBERS]:
+    for name in dict.fromkeys(names.tolist()):
         own = names == name
         yield name, values[own], times[own]
 

@@ -4,6 +4,7 @@ import pytest
 from support.commands import himach
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("more", [[], ["--uneven", "--memory", "4MB"]])
 def test_the_benchmark_runs_at_a_small_size(more):
     done = himach("bench", "stamps", "--frames", "3e5", *more, timeout=100)

@@ -9,6 +9,7 @@ from himach.benchmarks.parts import zazen
 from himach.parallel.communicator import alone
 
 
+@pytest.mark.nightly
 def test_the_table_tells_all_cases(capsys):
     zazen.main(frames=200_000, ranks=2, repeats=1)
     lines = capsys.readouterr().out.splitlines()

@@ -7,6 +7,7 @@ from support import needs
 from support.commands import himach
 
 
+@pytest.mark.nightly
 def test_speed_is_told_beside_its_bar(tmp_path):
     needs.fuse()
     words = ["--only", "speed", "--frames", "10", "--repeats", "1", "--directory", str(tmp_path)]

@@ -462,7 +462,7 @@ a stage after
 """)
 
 
-@pytest.mark.nightly(but=40)
+@pytest.mark.nightly(but=20)
 @pytest.mark.parametrize("name", CODE)
 def test_another_text_is_another_map(place, name):
     texts = [text_of(CODE[name], value) for value in "112"]

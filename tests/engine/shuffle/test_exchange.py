@@ -104,6 +104,7 @@ def moved(world, rows):
     return counting
 
 
+@pytest.mark.nightly(but=5)
 @pytest.mark.parametrize("nodes", ["a", "aa", "ab", "ababb", "abcdefg", "aaaaabbb", "abbccccccc"])
 @pytest.mark.parametrize("rows", [60, 1500])
 def test_blocks_and_tables_reach_their_ranks(monkeypatch, nodes, rows):

@@ -30,6 +30,7 @@ class Folded(One):
         return sum(series.values)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("options", [{}, {"step": -1}])
 def test_a_key_that_will_be_too_large_is_told(options):
     found = r"One: map\(\) yields some 3\d,\d+ bytes a frame for one key, 0.00\d+ GB in all frames, .*combine\(\), take"
@@ -39,6 +40,7 @@ def test_a_key_that_will_be_too_large_is_told(options):
     assert result.outcome.rows == 1
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("analysis", "memory"), [(One(keys=98), MEMORY), (Folded(), MEMORY), (One(), 1 << 24)], ids=str
 )

@@ -108,6 +108,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.nightly
 def test_nothing_is_left_of_a_killed_process(tmp_path):
     done = run_python("-P", "-c", KILLED, tmp_path, timeout=60)
     assert done.returncode == -signal.SIGKILL

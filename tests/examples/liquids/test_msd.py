@@ -271,7 +271,7 @@ def test_against_gromacs(parameters, msd, d):
     assert found["diffusion"]["d_cm2_s"][0] == pytest.approx(10 * d * 1e-5, abs=0.0005 * 1e-5)
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("directions", ["xy", "xz", "yz", "x", "y", "z"])
 def test_directions_against_mdanalysis(directions):
     trajectory, topology = sample("nanopore")
@@ -351,6 +351,7 @@ def test_along_one_axis_diffusion_and_its_interval_are_thrice_those_in_space(tmp
     assert across["d_cm2_s"][0] == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.nightly
 def test_diffusion_in_a_box_without_end():
     msd = Msd(selection="name O", tau_max=17, fit="1-3", viscosity=0.31, temperature=300)
     for directions, axes in (("xyz", slice(None)), ("xy", [0, 1]), ("z", [2])):

@@ -219,7 +219,7 @@ def test_read_only_origin(tmp_path, place):
     folder.chmod(0o700)
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("quota", [None, "2MB"])
 @pytest.mark.parametrize("size", ["16k", "48k", "80k"])
 def test_full_disk(tmp_path, monkeypatch, size, quota):
@@ -234,7 +234,7 @@ def test_full_disk(tmp_path, monkeypatch, size, quota):
             both(trajectory, topology, small / "store")
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("named", ["cache", "HIMACH_CACHE"])
 @pytest.mark.parametrize("full", ["bytes", "inodes", "inodes but one"])
 def test_a_new_store_on_a_full_disk(tmp_path, monkeypatch, full, named):

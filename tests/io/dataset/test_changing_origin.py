@@ -326,7 +326,7 @@ def on_two_nodes(tmp_path: Path, trajectory: Path, topology: Path, there: Path, 
     )
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     ("name", "there", "cache"),
     [

@@ -276,7 +276,7 @@ def test_runs_of_overlapping_atoms_that_are_killed_leave_nothing_wrong(tmp_path)
             "-s",
             str(topology),
         ]
-        words += ["-p", f"first={first}", "-p", f"last={first + 20}", "--cache", str(place), "--reuse", "never", "-n"]
+        words += ["-p", f"first={first}", "-p", f"last={first + 20}", "--cache", str(place), "-n"]
         jobs = [subprocess.Popen([*words, n], stdout=-3, stderr=-3, start_new_session=True) for n in ("1", "2")]
         time.sleep(random.uniform(1, 5))
         for job in jobs:

@@ -82,6 +82,7 @@ def test_ranks_of_a_node_ask_for_each_byte_once(web, tmp_path):
     assert size <= web.sent[trajectory.name] <= size + 16
 
 
+@pytest.mark.nightly
 def test_few_frames_take_few_bytes(web, tmp_path):
     topology, trajectory = make(web.folder, name="md.xtc", n_frames=300, n_atoms=30_000)
     expected = outcome(trajectory, topology, step=100)

@@ -166,6 +166,7 @@ def test_settings_that_are_wrong_are_told(bucket, monkeypatch):
         transport_of(f"s3://{BUCKET}/md.xtc")
 
 
+@pytest.mark.nightly
 def test_a_directory_of_zarr_gives_the_frames_of_the_local_one(bucket, tmp_path):
     zarr = needs.module("zarr")
     path = write(tmp_path / "a.3.zarr", tree())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -31,12 +32,22 @@ def test_other_paths_are_none(text):
 @given(WORDS, WORDS, WORDS, WORDS)
 def test_a_name_has_no_secret(user, password, key, signature):
     secrets = (f"u1{user}", f"p2{password}", f"s3{signature}")
-    text = f"https://{secrets[0]}:{secrets[1]}@host.example/md.xtc?x-{key}={secrets[2]}&versionId=7"
+    text = f"https://{secrets[0]}:{secrets[1]}@host.example/md.xtc?X-Amz-{key}={secrets[2]}&versionId=7&my{key}={secrets[2]}"
     name = absolute(text)
-    assert name == "https://host.example/md.xtc?versionId=7"
+    digest = hashlib.sha256(secrets[2].encode()).hexdigest()[:16]
+    assert name == absolute(name) == f"https://host.example/md.xtc?versionId=7&my{key}=sha256:{digest}"
     assert address_of(name) == text
     told = masked(f"cannot get {text}: no")
     assert not any(secret in told for secret in secrets)
+
+
+def test_urls_have_one_name_where_they_differ_in_credentials_alone():
+    path = "https://host/s/T/download?path=/"
+    names = {
+        absolute(f"{path}&files={file}&token={token}&Expires={token}") for file in "ab" for token in ("xyz", "uvw")
+    }
+    assert names == {f"{path}&files=a", f"{path}&files=b"}
+    assert absolute("https://host/get?part=a") != absolute("https://host/get?part=b") != absolute("https://host/get?b")
 
 
 def test_the_suffix_tells_the_format_whatever_the_query():

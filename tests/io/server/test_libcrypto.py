@@ -54,6 +54,7 @@ def test_what_is_local_works(without_libcrypto, tmp_path):
     assert (done.stdout, done.stderr) == ("read 9.0\n", "")
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
     "words",
     [

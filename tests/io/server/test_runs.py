@@ -136,6 +136,7 @@ def push_some(numbers, universe, **options):
             writer.write(universe)
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_frames_that_were_never_pushed_are_named_and_left_out(run_server, key, ranks):
     """Those at the beginning and the end, and some between."""
@@ -170,6 +171,7 @@ if rank == 0:
 """
 
 
+@pytest.mark.nightly
 def test_frames_of_several_nodes_some_of_which_are_on_their_way(run_server, tmp_path):
     """Three servers have frames in turn; of the last ones some were acknowledged before others."""
     running = [run_server() for _ in range(3)]
@@ -187,6 +189,7 @@ def test_frames_of_several_nodes_some_of_which_are_on_their_way(run_server, tmp_
     np.testing.assert_allclose(times, np.array([universe.trajectory[n].time for n in held]), rtol=1e-6)
 
 
+@pytest.mark.nightly
 def test_a_name_that_two_simulations_have_on_different_nodes_is_refused(run_server, tmp_path):
     """Their servers did not know of each other; a run meets both."""
     universe = mda.Universe(PSF, DCD)

@@ -182,6 +182,7 @@ def test_runs_read_another_users_store_by_its_server(run_server, stranger, open_
     assert said.startswith("(0, True, 0, ['no cache is used: "), said
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("name", ["../identity", "a/b", ".." * 40, "", "x\0y", "\xff"])
 def test_an_attachment_is_never_a_path(run_server, name):
     running = run_server()

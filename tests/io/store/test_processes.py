@@ -66,6 +66,7 @@ def test_writers_and_a_reader_at_once():
         assert set(dataset.alien) == set(range(1, n, 2))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_killed_writers_lose_nothing_acknowledged():
     done = subprocess.run(

@@ -200,6 +200,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 @pytest.mark.parametrize("keywords", [(), ("--universe", "dt=1")], ids=["times", "dt"])
 def test_commands_say_once_that_replicas_are_no_restart(tmp_path, words, keywords):

@@ -34,6 +34,7 @@ def bytes_of(path: Path, topology: Path) -> list[bytes]:
     return [frame.positions.tobytes() for frame in origin.read(range(origin.n_frames))]
 
 
+@pytest.mark.nightly(but=4)
 @pytest.mark.parametrize(("number", "call"), [(errno.EIO, "read"), (errno.ESTALE, "read"), (errno.ESTALE, "open")])
 @pytest.mark.parametrize("name", NAMES)
 def test_what_passes_ends_no_run(mounted, name, number, call):
@@ -52,7 +53,7 @@ def test_what_passes_ends_no_run(mounted, name, number, call):
     assert folder.failed() >= 2
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(("number", "cache"), [(errno.EIO, "kept"), (errno.ESTALE, "off")])
 @pytest.mark.parametrize("name", ["md.trr", "md.dcd"])
 def test_what_passes_while_a_run_opens(mounted, tmp_path, name, number, cache):

@@ -106,7 +106,7 @@ def test_pictures_of_a_helper_are_those_drawn_here():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.nightly(but=3)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("way", ["", "group", "warning", "print", "exception", "exit", "killed", "style"])
 def test_what_a_helper_cannot_draw_is_drawn_by_the_run(tmp_path, way, ranks):

@@ -109,6 +109,7 @@ def outcomes():
     return of
 
 
+@pytest.mark.nightly(but=6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", BUILTINS)
 def test_tables_of_built_ins(outcomes, name):

@@ -113,6 +113,7 @@ def test_kept_pairs_of_all_members_are_listed_and_evicted(folder, tmp_path):
     assert "no pairs are kept" in himach("pairs", "list", pairs).stdout
 
 
+@pytest.mark.nightly
 def test_two_runs_into_one_directory_of_pairs(folder, tmp_path):
     words = ["run", f"{folder}/analyses.py:Gyration", "--ensemble", folder / "ensemble.csv", "--cache", "off"]
     pairs = ["--pairs", tmp_path / "pairs"]

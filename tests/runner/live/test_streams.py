@@ -52,7 +52,7 @@ def test_every_outcome_is_that_of_the_frames_so_far_and_the_last_that_of_the_dat
     assert "live" not in again.record
 
 
-@pytest.mark.nightly(but=2)
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("session", [{"velocities": False}, {"box": False}, {"time": False}, {"endianness": ">"}])
 def test_streams_without_this_or_that(tmp_path, session):
     universe = made_up(4, triclinic=False)
@@ -160,6 +160,7 @@ def test_of_two_runs_at_once_one_has_the_name(tmp_path):
     same_files(tmp_path / f"out{first}", tmp_path / "again")
 
 
+@pytest.mark.nightly
 def test_a_stop_ends_it_and_a_start_waits(tmp_path):
     with MadeUpEngine(made_up(200), rate=100) as engine:
         result = run(engine, topology(tmp_path), dataset="run7", start=3, stop=9, step=2, every=2)
@@ -237,6 +238,7 @@ class Count(himach.Analysis):
 """
 
 
+@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_first_interruption_ends_the_stream_and_gives_the_outcome(tmp_path, ranks):
     (tmp_path / "count.py").write_text(SCRIPT)

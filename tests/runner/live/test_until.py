@@ -141,6 +141,7 @@ def test_what_has_not_changed_or_is_not_there_yet_is_waited_for(growing, until, 
     assert least <= result.record["frames"] <= most
 
 
+@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
     ("words", "told"),
     [

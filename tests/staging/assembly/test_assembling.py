@@ -213,6 +213,7 @@ def test_slices_and_frames_of_two_simulations_do_not_mix(tmp_path):
     assert held.until(0, 9) == (0, 4)
 
 
+@pytest.mark.nightly
 def test_a_run_assembles_by_itself(tmp_path, monkeypatch):
     place = tmp_path / "store"
     monkeypatch.setenv("HIMACH_CACHE", str(place))

@@ -27,6 +27,7 @@ assert not done.absent and not done.waiting, done
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_what_was_acknowledged_outlives_kills(tmp_path):
     """``himach bench slices --only kills`` does it 200 times."""
