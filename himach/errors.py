@@ -152,6 +152,16 @@ def knowing_arguments(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def printable(text: str) -> str:
+    """Return text that cannot upset a terminal: control characters are spelled out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """Return the same of text that has lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def text_of(error: BaseException) -> str:
     """Return an exception's text, whatever its class makes of that."""
     try:

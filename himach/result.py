@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import numpy as np
 
 from himach.analysis import Analysis
-from himach.output.cells import count, printable
+from himach.errors import printable
+from himach.output.cells import count
 from himach.output.certainty import certainty, mean_lines
 from himach.output.directory import prepare_out, write_run
 from himach.output.names import unique_labels

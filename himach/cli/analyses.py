@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from himach.cli.command_group import Command
+from himach.cli.text import echo
 
 
 @click.command(cls=Command)
@@ -16,11 +17,11 @@ def analyses(names: tuple[str, ...]) -> None:
 
     for i, name in enumerate(names or examples.BUILTINS):
         if i:
-            click.echo()
+            echo()
         if name not in examples.BUILTINS and ":" not in name and not name.endswith(".py"):
             for spec, summary in foreign_analyses(name).items():
-                click.echo(f"{spec}\n  {summary}")
+                echo(f"{spec}\n  {summary}")
         else:
-            click.echo(describe_analysis(find_class(name)))
+            echo(describe_analysis(find_class(name)))
     if not names:
-        click.echo("\nMDAnalysis's own: 'himach analyses MDAnalysis' lists them.")
+        echo("\nMDAnalysis's own: 'himach analyses MDAnalysis' lists them.")

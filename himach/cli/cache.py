@@ -10,7 +10,7 @@ import click
 from himach.cli.cache_server import config, start, stop
 from himach.cli.command_group import CommandGroup
 from himach.cli.options import cache_option, quota_option
-from himach.cli.text import columns, listed, minute, server_line
+from himach.cli.text import columns, echo, listed, minute, server_line
 
 if TYPE_CHECKING:
     from himach.io.dataset.listing import Entry
@@ -34,19 +34,19 @@ def list_(cache: str | None) -> None:
 
     store = open_existing(cache)
     if store is None:
-        click.echo(f"no frames are cached: there is no store at {store_place(cache)}")
+        echo(f"no frames are cached: there is no store at {store_place(cache)}")
         return
     found = entries(store)
     if not found:
-        click.echo(f"no frames are cached at {store.path}")
+        echo(f"no frames are cached at {store.path}")
         return
     rows: list[tuple[str, ...]] = [("dataset", "native", "alien", "layout", "size", "last used", "generation")]
     for one in found:
         rows += map(_row, (one, *(some for some in one.subsets if some.alien)))
-    click.echo(columns(rows, left=frozenset([0, 3, 5, 6])))
+    echo(columns(rows, left=frozenset([0, 3, 5, 6])))
     for one in found:
         if one.note:
-            click.echo(f"{one.name}: {one.note}")
+            echo(f"{one.name}: {one.note}")
 
 
 def _row(one: Entry) -> tuple[str, ...]:
@@ -70,14 +70,14 @@ def verify(cache: str | None, drop: bool) -> None:
 
     store = open_existing(cache, writing=drop)
     if store is None:
-        click.echo(f"nothing to verify: there is no store at {store_place(cache)}")
+        echo(f"nothing to verify: there is no store at {store_place(cache)}")
         return
     found = verifying.verify(store)
     for bad in found.bad:
-        click.echo(str(bad))
-    click.echo(f"{store.path}: {found.frames:,} frames are sound ({show_size(found.nbytes)}), {len(found.bad)} bad")
+        echo(str(bad))
+    echo(f"{store.path}: {found.frames:,} frames are sound ({show_size(found.nbytes)}), {len(found.bad)} bad")
     if found.bad and drop:
-        click.echo(f"dropped {verifying.drop(store, found.bad):,} frames")
+        echo(f"dropped {verifying.drop(store, found.bad):,} frames")
     if found.bad:
         raise click.exceptions.Exit(1)
 
@@ -106,12 +106,12 @@ def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, c
     size = None if to is None else parse_size(to)
     store = open_existing(cache, writing=True)
     if store is None:
-        click.echo(f"nothing to evict: there is no store at {store_place(cache)}")
+        echo(f"nothing to evict: there is no store at {store_place(cache)}")
         return
     freed = evict_chosen(store, dataset, aliens=aliens, to=size)
-    click.echo(f"freed {show_size(freed.nbytes)} in whole segments: {freed.segments}")
+    echo(f"freed {show_size(freed.nbytes)} in whole segments: {freed.segments}")
     for line in freed.busy:
-        click.echo(f"kept {line}")
+        echo(f"kept {line}")
     if freed.busy:
         raise click.exceptions.Exit(1)
 
@@ -127,9 +127,9 @@ def status(cache: str | None, quota: str | None, as_json: bool) -> None:
 
     facts = {**listing.status(cache, quota), "server": control.status(cache)}
     if as_json:
-        click.echo(json.dumps(facts, indent=2))
+        echo(json.dumps(facts, indent=2))
         return
     if facts["identity"] is None and facts["datasets"] is not None:
         facts["identity"] = "none: there is no store yet"
     facts["server"] = server_line(facts["server"])
-    click.echo(listed(facts))
+    echo(listed(facts))

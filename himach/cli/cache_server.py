@@ -8,6 +8,7 @@ import click
 
 from himach.cli.command_group import Command
 from himach.cli.options import PATH, cache_option, quota_option
+from himach.cli.text import echo
 
 
 @click.command(cls=Command)
@@ -42,10 +43,10 @@ def start(foreground: bool, ready: int | None, cache: str | None, **options: Any
         return
     facts = control.start(cache, **options)
     for note in facts["notes"]:
-        click.echo(note)
-    click.echo(f"server {facts['pid']} of {facts['store']} listens at {facts['socket']}")
+        echo(note)
+    echo(f"server {facts['pid']} of {facts['store']} listens at {facts['socket']}")
     if facts["listen"]:
-        click.echo(f"for other machines at {facts['listen']}, with the key {facts['key']}")
+        echo(f"for other machines at {facts['listen']}, with the key {facts['key']}")
 
 
 @click.command(cls=Command)
@@ -65,7 +66,7 @@ def config(cflags: bool, fortran: bool, libs: bool) -> None:
         words += [str(library.library()), "-lpthread", "-ldl"]
     if not words:
         raise click.UsageError("say which: --cflags, --fortran, --libs")
-    click.echo(" ".join(words))
+    echo(" ".join(words))
 
 
 @click.command(cls=Command)
@@ -74,4 +75,4 @@ def stop(cache: str | None) -> None:
     """Stop this node's server and wait for its end."""
     from himach.io.server import control
 
-    click.echo("stopped" if control.stop(cache) else "there is no server to stop")
+    echo("stopped" if control.stop(cache) else "there is no server to stop")

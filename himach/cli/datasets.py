@@ -10,7 +10,7 @@ import click
 
 from himach.cli.command_group import Command
 from himach.cli.options import cache_option, key_option
-from himach.cli.text import columns, minute
+from himach.cli.text import columns, echo, minute
 
 if TYPE_CHECKING:
     from himach.io.dataset.name_space import Listed, NameSpace
@@ -37,14 +37,14 @@ def datasets(server: str | None, key: Path | None, wait: float, as_json: bool, c
         raise click.UsageError("--key is for --server; give both")
     found = list_datasets(None if server is None else Server.of(server, key), cache, wait)
     if as_json:
-        click.echo(json.dumps(found.as_json(), indent=2))
+        echo(json.dumps(found.as_json(), indent=2))
         return
-    click.echo(_shown(found))
+    echo(_shown(found))
     for one in found.datasets:
         if one.oddity:
-            click.echo(f"odd: {one.name} ({one.oddity})")
+            echo(f"odd: {one.name} ({one.oddity})")
     for address, reason in found.silent.items():
-        click.echo(f"no answer: {address} ({reason.removeprefix(f'{address}: ')})")
+        echo(f"no answer: {address} ({reason.removeprefix(f'{address}: ')})")
 
 
 def _shown(found: NameSpace) -> str:

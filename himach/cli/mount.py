@@ -9,6 +9,7 @@ import click
 
 from himach.cli.command_group import Command
 from himach.cli.options import PATH, cache_option, chosen_cache, key_option, server_option
+from himach.cli.text import echo
 
 
 @click.command(cls=Command)
@@ -31,4 +32,4 @@ def mount(directory: Path, cache: str | None, server: str | None, key: Path | No
         datasets = StoreDatasets(chosen_cache(cache, server, key and key.absolute()) or "auto")
         place = directory.absolute()
         os.chdir("/")  # no file of the present folder is taken for a dataset
-        show(datasets, place, lambda: click.echo(f"{directory} is mounted; Ctrl-C unmounts it", err=True), allow_other)
+        show(datasets, place, lambda: echo(f"{directory} is mounted; Ctrl-C unmounts it", err=True), allow_other)

@@ -12,7 +12,7 @@ import click
 
 from himach.cli.command_group import CommandGroup
 from himach.cli.options import PATH
-from himach.cli.text import columns, minute, named_lines
+from himach.cli.text import columns, echo, minute, named_lines
 
 if TYPE_CHECKING:
     from himach.checkpoint.listing import Entry, KeptFrames
@@ -41,17 +41,17 @@ def list_(directory: Path, verify: bool, as_json: bool) -> None:
     found = [] if kept is None else entries(kept.path, verify)
     if as_json:
         listed = {"directory": str(directory), "in_use": kept.holder if kept else "", "kept": [*map(_plain, found)]}
-        click.echo(json.dumps(listed, indent=2))
+        echo(json.dumps(listed, indent=2))
     elif kept is None:
-        click.echo(f"no pairs are kept in {directory}")
+        echo(f"no pairs are kept in {directory}")
     else:
-        click.echo(_rows(found, bool(kept.members)))
+        echo(_rows(found, bool(kept.members)))
         for one in found:
             for reason in one.bad:
                 of = f"member {one.member}: " if one.member else ""
-                click.echo(f"{of}{one.analysis}, generation {one.generation}: bad: {reason}")
+                echo(f"{of}{one.analysis}, generation {one.generation}: bad: {reason}")
         if kept.holder:
-            click.echo(f"a run is under way: {kept.holder}")
+            echo(f"a run is under way: {kept.holder}")
     if verify and any(one.bad for one in found):
         raise click.exceptions.Exit(1)
 
@@ -78,10 +78,10 @@ def evict(directory: Path, analysis: str | None, generation: int | None, older: 
     if len(named) > 1 or (everything and analysis is not None):
         raise click.UsageError(f"either {' or '.join(named if analysis is None else [analysis, *named])}")
     if _existing(directory) is None:
-        click.echo(f"nothing to evict: no pairs are kept in {directory}")
+        echo(f"nothing to evict: no pairs are kept in {directory}")
         return
     freed = evict_chosen(directory, analysis, generation, older=older)
-    click.echo(f"freed {show_size(freed.nbytes)} in whole generations: {freed.generations}")
+    echo(f"freed {show_size(freed.nbytes)} in whole generations: {freed.generations}")
 
 
 def described(kept: KeptFrames) -> str:

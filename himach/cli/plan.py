@@ -9,6 +9,7 @@ import click
 
 from himach.cli.command_group import Command
 from himach.cli.options import PATH
+from himach.cli.text import echo
 
 __all__ = ["plan"]
 
@@ -58,6 +59,6 @@ def plan(records: tuple[Path, ...], nodes: tuple[int, ...] | None, out: Path | N
     from himach.planning.plan import plan as planned
 
     found = planned(list(records), nodes=nodes or NODES, **options)
-    click.echo(str(found))
+    echo(str(found))
     if out is not None:
-        click.echo(f"written to {out}: {', '.join(found.save(out))}", err=True)
+        echo(f"written to {out}: {', '.join(found.save(out))}", err=True)

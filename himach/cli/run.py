@@ -28,6 +28,7 @@ from himach.cli.options import (
     topology_option,
 )
 from himach.cli.run_words import RunWords, complete_analyses, complete_parameters
+from himach.errors import printable_lines
 from himach.io.push.address import is_engine
 from himach.opening.options import LiveOptions, RunOptions
 from himach.output.figures.formats import figure_formats
@@ -172,4 +173,4 @@ def run(
         if started:  # nothing of the user's has run here, so that nobody need look for what is to be closed
             gc.freeze()
     if summary is not None:
-        print(summary, file=sys.stderr)
+        print(printable_lines(summary), file=sys.stderr)

@@ -21,6 +21,7 @@ from himach.cli.options import (
     started_ranks,
     trajectories_argument,
 )
+from himach.cli.text import echo
 from himach.staging.options import StageOptions
 
 __all__ = ["stage"]
@@ -63,4 +64,4 @@ def stage(
     command = StageCommand(keywords, given, assemble)
     staged = on_ranks(command, started_ranks(ranks, oversubscribe))
     if staged is not None:
-        click.echo(staged)
+        echo(staged)

@@ -6,7 +6,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import click
+
+from himach.errors import printable_lines
+
 SIZES = frozenset(["size", "free", "reserve", "quota", "used"])
+
+
+def echo(text: object = "", err: bool = False, nl: bool = True) -> None:
+    """Print text of himach's own, in which names of files and members may be anything."""
+    click.echo(printable_lines(str(text)), err=err, nl=nl)
 
 
 def columns(rows: Sequence[Sequence[str]], left: frozenset[int]) -> str:

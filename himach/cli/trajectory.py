@@ -25,7 +25,7 @@ from himach.cli.options import (
     trajectories_argument,
 )
 from himach.cli.pairs import described
-from himach.cli.text import columns
+from himach.cli.text import columns, echo
 from himach.conversion.options import ConvertOptions
 
 
@@ -66,7 +66,7 @@ def info(
         from himach.checkpoint.listing import kept_in
 
         if (kept := kept_in(path)) is not None:
-            click.echo(described(kept))
+            echo(described(kept))
             return
 
     from himach.opening.description import as_text, describe
@@ -74,7 +74,7 @@ def info(
     from himach.parallel.quiet import quiet_ranks
 
     with quiet_ranks(0, command=True):
-        click.echo(as_text(describe([path], topology, parse_keywords(keywords), chosen_cache(cache, server, key))))
+        echo(as_text(describe([path], topology, parse_keywords(keywords), chosen_cache(cache, server, key))))
 
 
 def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...], cache: str | None) -> None:
@@ -90,7 +90,7 @@ def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...
         table = describe_members(members_of(ensemble, topology), parse_keywords(keywords), cache)
     bad = [(name, error) for name, error in zip(table["member"], table.pop("error"), strict=True) if error]
     shown = [["" if cell is None else str(cell) for cell in column] for column in table.values()]
-    click.echo(columns([list(table), *zip(*shown, strict=True)], frozenset(range(len(table)))))
+    echo(columns([list(table), *zip(*shown, strict=True)], frozenset(range(len(table)))))
     if bad:
         raise HimachError(some_of([f"member {name}: {error}" for name, error in bad], "; "))
 
@@ -124,7 +124,7 @@ def split(
         n_frames = make(
             trajectories, directory, topology, frames_per_file=frames_per_file, keywords=parse_keywords(keywords)
         )
-    click.echo(f"{directory}: {n_frames} frames")
+    echo(f"{directory}: {n_frames} frames")
 
 
 @click.command(cls=Command)
@@ -156,4 +156,4 @@ def convert(
     with others_writing(asked.files if started else []):
         told = command.of_engine(started) if asked.engines else on_ranks(command, started)
     if told is not None:
-        click.echo(told)
+        echo(told)

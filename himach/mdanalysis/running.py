@@ -73,9 +73,9 @@ def run(
         if not one._analysis_algorithm_is_parallelizable:
             name = type(one).__name__
             raise UsageError(
-                f"{name} cannot be divided among ranks, as MDAnalysis says of it. Where its frames do not depend on each "
-                f"other, himach.run(himach.mdanalysis.adapted({name})(...), universe) runs it, with the arguments of its "
-                "constructor; else call its own run(), whose Universe may read cached frames (himach://NAME)"
+                f"{name} cannot be divided among ranks, as MDAnalysis says of it. Where its frames do not depend on "
+                f"each other, himach.run(himach.mdanalysis.adapted({name})(...), universe) runs it, with the arguments "
+                "of its constructor; else call its own run(), whose Universe may read cached frames (himach://NAME)"
             )
     n_parts = parts_by_default(ranks)
     numbers = None if frames is None else list(frames)

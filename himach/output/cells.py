@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from himach.errors import printable
 from himach.output.plain import plain
 
 #: A column of a table: an array (n,) where the cells are numbers, a list where they are objects.
@@ -169,11 +170,6 @@ def value_text(value: Any) -> str:
     if len(lines) > MOST_LINES:
         lines = [*lines[:MOST_LINES], f"... and {count(len(lines) - MOST_LINES, 'line')}"]
     return "\n".join(lines)
-
-
-def printable(text: str) -> str:
-    """Return text that cannot upset a terminal: control characters are spelled out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
 def count(n: int, noun: str) -> str:

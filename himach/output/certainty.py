@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from himach.output.cells import printable
+from himach.errors import printable
 from himach.output.record import MeanRecord, Uncertainty
 from himach.output.table import Table
 from himach.uncertainty.estimate import Estimate, in_figures, n_eff_text

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from himach.output.cells import array_text, printable, value_text
+from himach.errors import printable
+from himach.output.cells import array_text, value_text
 from himach.output.table import as_table
 from himach.output.tabular import table_html, table_text
 

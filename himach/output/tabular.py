@@ -10,7 +10,8 @@ import shutil
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from himach.output.cells import EDGE_CELLS, Cells, LongCells, alignment, cells_text, count, ends_of, printable
+from himach.errors import printable
+from himach.output.cells import EDGE_CELLS, Cells, LongCells, alignment, cells_text, count, ends_of
 
 Columns: TypeAlias = Mapping[str, Cells | LongCells]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
+from himach.errors import printable_lines
 from himach.user_code import HIMACH
 
 #: Texts that are noted of the warnings of one line of code.
@@ -94,7 +95,7 @@ class _Once:
         self._shown.add(text)
         stream = file or sys.stderr
         encoding = getattr(stream, "encoding", None) or "utf-8"
-        say(f"himach: warning: {text}".encode(encoding, "backslashreplace").decode(encoding), stream)
+        say(printable_lines(f"himach: warning: {text}").encode(encoding, "backslashreplace").decode(encoding), stream)
 
 
 def say(text: str, stream: TextIO) -> None:

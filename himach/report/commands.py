@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from himach.errors import printable_lines
+
 __all__ = ["bundle", "cite", "report", "verify"]
 
 PATH = click.Path(path_type=Path)
@@ -24,7 +26,7 @@ def report(folders: tuple[Path, ...], out: Path) -> None:
     from himach.report.files import write_report
 
     for path in write_report(folders, out):
-        click.echo(f"written to {path}")
+        click.echo(printable_lines(f"written to {path}"))
 
 
 @click.argument("folders", nargs=-1, required=True, type=PATH, metavar="DIR...")
@@ -41,7 +43,7 @@ def cite(folders: tuple[Path, ...], out: Path | None) -> None:
         click.echo(methods_of(runs).plain(), nl=False)
         return
     written = write_files(out, methods_files(runs))
-    click.echo(f"written to {out}: {', '.join(path.name for path in written)}")
+    click.echo(printable_lines(f"written to {out}: {', '.join(path.name for path in written)}"))
 
 
 @click.argument("folders", nargs=-1, required=True, type=PATH, metavar="DIR...")
@@ -64,9 +66,12 @@ def bundle(folders: tuple[Path, ...], out: Path, title: str, author: str, licens
     check_out(out, [member.source for member in contents.members.values() if isinstance(member.source, Path)])
     members = {**contents.members, METADATA: Member.of(metadata(contents, title, license, author))}
     write_archive(out, members)
-    click.echo(f"{len(members)} files are in {out}")
+    click.echo(printable_lines(f"{len(members)} files are in {out}"))
     for path in contents.untold:
-        click.echo(f"{path} is in it as it is now: the run did not tell of it, as it was not imported yet", err=True)
+        click.echo(
+            printable_lines(f"{path} is in it as it is now: the run did not tell of it, as it was not imported yet"),
+            err=True,
+        )
 
 
 @click.argument("bundle", type=PATH, metavar="FILE.zip")

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
-from himach.errors import HimachError, UsageError, as_himach, knowing_arguments
+from himach.errors import HimachError, UsageError, as_himach, knowing_arguments, printable_lines
 from himach.launch.rank_pool import RANK, spawn
 from himach.launch.ranks import Ranks, check_machine
 from himach.launch.stop_requests import sigusr1_ignored
@@ -416,7 +416,7 @@ def report(error: BaseException) -> None:
         import traceback
 
         traceback.print_exception(error)
-    print(f"himach: error: {as_himach(error)}", file=sys.stderr, flush=True)
+    print(printable_lines(f"himach: error: {as_himach(error)}"), file=sys.stderr, flush=True)
 
 
 def _run_on_spawned_ranks(job: Job, started: float, ranks: int | Ranks) -> Result:
