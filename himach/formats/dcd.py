@@ -12,9 +12,9 @@ from himach.formats.encode import columns
 from himach.formats.layout import Bytes, Content, FileLayout, box_or_none
 from himach.frame import RawFrame
 
-__all__ = ["Dcd"]
+__all__ = ["AKMA", "Dcd"]
 
-_AKMA = 4.888821e-2  # ps: the unit of time
+AKMA = 4.888821e-2  # ps: the unit of time
 _CHARMM = 24  # version
 _TITLE = b"Written by himach".ljust(80)
 _RECORD = struct.Struct("<i")
@@ -50,7 +50,7 @@ class Dcd(FileLayout):
         n_frames, cell = self.content.n_frames, int(self.content.has_box)
         last = min(first + every * n_frames, _LARGEST)
         control = struct.pack(
-            "<4i5if10i", n_frames, first, every, last, 0, 0, 0, 0, 0, timestep / _AKMA, cell, *[0] * 8, _CHARMM
+            "<4i5if10i", n_frames, first, every, last, 0, 0, 0, 0, 0, timestep / AKMA, cell, *[0] * 8, _CHARMM
         )
         title = _RECORD.pack(1) + _TITLE
         return b"".join(

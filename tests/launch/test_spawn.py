@@ -22,7 +22,7 @@ def test_ranks_do_not_wait_for_a_reader_that_has_gone():
     reader, writer = os.pipe()
     ended, line = os.pipe()
     with os.fdopen(reader, "rb") as source:
-        thread = relay(source, Gone(), ended)
+        thread = relay(source, Gone(), ended, [])
         text = bytes(1 << 20)  # more than a pipe holds
         printing = threading.Thread(target=lambda: (os.write(writer, text), os.close(writer)), daemon=True)
         printing.start()
@@ -41,7 +41,7 @@ def test_what_ranks_leave_behind_holds_up_no_end():
     sink = io.StringIO()
     with os.fdopen(reader, "rb") as source:
         os.write(writer, b"before ")
-        thread = relay(source, sink, ended)
+        thread = relay(source, sink, ended, [])
         os.write(writer, b"the end")
         os.close(line)
         thread.join(5)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from himach.formats.dcd import AKMA
 from himach.frame import RawFrame, Vectors
 from himach.io.remote.byte_file import ByteFile
 from himach.io.trajectory.readahead import HOLE_BYTES, ask_for
@@ -46,6 +48,17 @@ def layout_of(path: str, n_atoms: int) -> DcdLayout | None:
         return None
     cell = 56 if charmm and control[10] else 0
     return DcdLayout(92 + 8 + title + 12, cell + 3 * (4 * n_atoms + 8), cell, order)
+
+
+def swapped_dt(path: str) -> dict[str, float]:
+    """Return dt in ps for MDAnalysis's reader, which misreads that of a machine with another order of bytes."""
+    with open(path, "rb") as file:
+        head = file.read(48)
+    order = ">" if sys.byteorder == "little" else "<"
+    if len(head) < 48 or head[:4] != struct.pack(f"{order}i", 84):
+        return {}
+    every, delta = struct.unpack(f"{order}i", head[16:20])[0], struct.unpack(f"{order}f", head[44:48])[0]
+    return {"dt": every * delta * AKMA} if every * delta > 0 else {}
 
 
 def opening_of(path: str) -> list[tuple[int, int]]:

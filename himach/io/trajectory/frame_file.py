@@ -16,7 +16,7 @@ from himach.errors import HimachError, NoFrameError, TrajectoryError
 from himach.frame import RawFrame
 from himach.io.remote.byte_file import ByteFile, brought, local_path, mirror_of, status_of
 from himach.io.remote.url import is_url
-from himach.io.trajectory.dcd_file import DcdFile, opening_of
+from himach.io.trajectory.dcd_file import DcdFile, opening_of, swapped_dt
 from himach.io.trajectory.frame_directory import FrameDirectory
 from himach.io.trajectory.h5md.h5md_file import H5mdFile
 from himach.io.trajectory.h5md.zarr_directory import ZarrDirectory
@@ -130,8 +130,10 @@ def open_file(
         keywords["n_atoms"] = _count_atoms(topology or local_path(path), options)
     opening, records = _ranges(path, kind) if is_url(path) else ((), None)
     there = brought(path, opening) if is_url(path) else path
+    if kind == "DCD" and "dt" not in keywords:
+        keywords |= swapped_dt(there)
     reader = _open_reader(there, kind, found, keywords, path)
-    refuse_misread(there, kind, reader, "dt" in keywords)
+    refuse_misread(there, kind, reader)
     ordered = in_order(reader, kind)
     n_frames = whole_frames(there, kind, reader, ordered, path)
     if kind == "DCD" and not ordered and _is_own(type(reader), "DCD"):

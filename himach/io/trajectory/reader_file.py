@@ -8,7 +8,6 @@ import math
 import os
 import pickle
 import struct
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,8 +28,7 @@ Places = Sequence[tuple[int, int]]
 
 #: What of a timestep's data is the frame's time.
 _TIME = frozenset({"time", "dt", "time_offset"})
-#: Order of bytes of this machine, and what NAMD and others that write angles or cosines say of their version.
-NATIVE = "<" if sys.byteorder == "little" else ">"
+#: What NAMD and others that write angles or cosines say of their version.
 NAMD_VERSION = 24
 
 
@@ -240,7 +238,7 @@ def whole_frames(path: str, kind: str, reader: Any, ordered: bool = False, name:
     return n_frames
 
 
-def refuse_misread(path: str, kind: str, reader: Any, has_dt: bool) -> None:
+def refuse_misread(path: str, kind: str, reader: Any) -> None:
     """Raise TrajectoryError where MDAnalysis is known to misread a file; warn of a box that it leaves out."""
     with open(path, "rb") as file:
         head = file.read(1 << 16)
@@ -258,11 +256,6 @@ def refuse_misread(path: str, kind: str, reader: Any, has_dt: bool) -> None:
         order = "<" if head[:4] == struct.pack("<i", 84) else ">"
         version, has_cell = struct.unpack(f"{order}i", head[84:88])[0], struct.unpack(f"{order}i", head[48:52])[0]
         (title,) = struct.unpack(f"{order}i", head[92:96])
-        if order != NATIVE and not has_dt:
-            raise TrajectoryError(
-                f"{path} was written by a machine with another order of bytes, and its times are not read; convert "
-                "it, or give a Universe that was made with dt="
-            )
         cell = head[116 + title :][:48] if has_cell else b""
         if version > NAMD_VERSION and len(cell) == 48:
             below = np.frombuffer(cell, f"{order}f8")[[1, 3, 4]]

@@ -104,7 +104,7 @@ USES = {
     "from a package": ("from inside import deep\n", "deep.f()"),
     "passed on by a package": ("from inside import f\n", "f()"),
     "loaded by its file": (
-        "import importlib.util as util\nspec = util.spec_from_file_location('apart', __file__[:-7] + 'beside.py')\n"
+        "import importlib.util as util\nspec = util.spec_from_file_location('apart', __file__[:-9] + 'beside.py')\n"
         "apart = util.module_from_spec(spec)\nspec.loader.exec_module(apart)\n",
         "apart.f()",
     ),

@@ -10,7 +10,7 @@ from MDAnalysis.coordinates.DCD import DCDReader
 from MDAnalysisTests import datafiles as data
 
 from himach.io.trajectory import dcd_file
-from himach.io.trajectory.dcd_file import DcdFile
+from himach.io.trajectory.dcd_file import DcdFile, swapped_dt
 from himach.io.trajectory.origin import open_origin
 
 from .foreign import read_by_mdanalysis, read_frames, seen
@@ -78,7 +78,9 @@ class TestDcd(TrajectoryFileTests):
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("cell", ["none", "cosines", "degrees", "vectors"])
 def test_variants(tmp_path, order, cell):
-    file = check(write(tmp_path / "a.dcd", order=order, cell=cell))
+    path = write(tmp_path / "a.dcd", order=order, cell=cell)
+    assert open_origin([path]).timestep == pytest.approx(0.5 * 5 * 4.888821e-2)  # also where MDAnalysis misreads it
+    file = check(path, **swapped_dt(str(path)))
     size = 56 * (cell != "none") + 3 * 20
     assert file.nbytes(np.arange(10)) == 10 * size
 
