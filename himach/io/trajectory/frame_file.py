@@ -191,7 +191,10 @@ def _open_reader(path: str, kind: str, reader_class: Any, keywords: Mapping[str,
     except HimachError:
         raise
     except Exception as error:
-        raise TrajectoryError(f"{name} cannot be read as {kind or reader_class.__name__}: {reason(error)}") from error
+        why = reason(error)
+        if kind == "PDB" and isinstance(error, IndexError):
+            why = "its frames have no MODEL and ENDMDL records, or differ in their atoms; write MODEL before each"
+        raise TrajectoryError(f"{name} cannot be read as {kind or reader_class.__name__}: {why}") from error
 
 
 def _count_atoms(topology: str, keywords: Mapping[str, Any]) -> int:
