@@ -1,3 +1,6 @@
+import warnings
+
+import MDAnalysis
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,8 +8,10 @@ from hypothesis import strategies as st
 from MDAnalysis.lib.mdamath import triclinic_vectors
 
 import himach
-from himach.examples.common import box_vectors, lag_times
+from himach.examples.common import box_vectors, lag_times, select
 from himach.examples.liquids.msd import Msd
+from himach.examples.molecules import warn_of_cut_molecules
+from himach.transformations import find_bonds
 
 length = st.floats(1, 200)
 angle = st.sampled_from([90.0, 60.0, 75.5, 109.4712206])
@@ -24,6 +29,40 @@ def test_box_vectors_are_mdanalysis(lengths, angles):
     expected = triclinic_vectors(box, dtype=np.float64)
     assert expected.any()
     np.testing.assert_allclose(box_vectors([box, box])[1], expected, rtol=1e-6, atol=1e-9 * max(lengths))
+
+
+def chain(box):
+    """Return a Universe of a chain of four atoms, the last of which lies behind the boundary, and a lone pair."""
+    universe = MDAnalysis.Universe.empty(6, 2, atom_resindex=[0, 0, 0, 0, 1, 1], trajectory=True)
+    for name, values in (("names", ["C"] * 6), ("types", ["C"] * 6), ("masses", [12.0] * 6), ("resids", [1, 2])):
+        universe.add_TopologyAttr(name, values)
+    universe.add_TopologyAttr("bonds", [(0, 1), (1, 2), (2, 3)])
+    universe.atoms.positions = [[17, 5, 5], [18, 5, 5], [19, 5, 5], [0.2, 5, 5], [9, 9, 9], [9, 9, 10.2]]
+    universe.dimensions = box
+    return universe
+
+
+def test_molecules_that_the_boundary_cuts_are_warned_of():
+    universe = chain([20, 20, 20, 90, 90, 90])
+    with pytest.warns(UserWarning, match=r"1 bonds of the first frame are longer than half the box; .*--whole"):
+        warn_of_cut_molecules(analysis(2, 1.0), universe.atoms[:1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_cut_molecules(analysis(2, 1.0), universe.atoms[4:])
+
+
+def test_bonds_of_residues_that_have_none_are_guessed_and_said():
+    universe = chain([20, 20, 20, 90, 90, 90])
+    with pytest.warns(UserWarning, match="no bonds of 1 residues, such as residue 2"):
+        bonds = find_bonds(universe.atoms)
+    assert {tuple(bond) for bond in bonds.tolist()} == {(0, 1), (1, 2), (2, 3), (4, 5)}
+
+
+def test_a_selection_of_other_atoms_in_each_frame_is_refused():
+    made = analysis(2, 1.0)
+    made.selection = "updating prop x > 5"
+    with pytest.raises(himach.UsageError, match="selects other atoms in each frame"):
+        select(chain([20, 20, 20, 90, 90, 90]), made, "selection")
 
 
 def test_lag_times():

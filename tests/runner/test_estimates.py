@@ -367,3 +367,20 @@ def test_what_has_no_estimate_is_told():
     assert math.isnan(result.record["uncertainty"]["Odd"]["n_eff"]) or not result.record["uncertainty"]["Odd"]["blocks"]
     with pytest.raises(package.UsageError, match="an estimate is of real numbers"):
         package.Column(["open", "shut"], estimate=True)
+
+
+class Never(package.Analysis):
+    """A state that never occurs."""
+
+    def map(self, frame):
+        yield package.Row(share=0.0)
+
+    def finish(self, table):
+        return {"state": {"time_ps": table["time_ps"], "share": package.Column(table["share"], estimate=True)}}
+
+
+def test_the_share_of_a_state_that_never_occurred_has_no_interval():
+    record = package.run(Never(), *sample("villin"), cache="off", progress=False).record
+    mean = record["uncertainty"]["state"]["means"]["share"]
+    assert mean["mean"] == 0 and math.isnan(mean["low"]) and math.isnan(mean["high"])
+    assert mean["method"] == "none: all values are equal"

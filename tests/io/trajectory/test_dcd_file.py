@@ -9,6 +9,7 @@ import pytest
 from MDAnalysis.coordinates.DCD import DCDReader
 from MDAnalysisTests import datafiles as data
 
+from himach.errors import TrajectoryError
 from himach.io.trajectory import dcd_file
 from himach.io.trajectory.dcd_file import DcdFile, swapped_dt
 from himach.io.trajectory.origin import open_origin
@@ -83,6 +84,14 @@ def test_variants(tmp_path, order, cell):
     file = check(path, **swapped_dt(str(path)))
     size = 56 * (cell != "none") + 3 * 20
     assert file.nbytes(np.arange(10)) == 10 * size
+
+
+def test_a_shape_of_charmm_that_would_be_taken_for_cosines_is_refused(tmp_path):
+    content = bytearray(write(tmp_path / "a.dcd", cell="cosines").read_bytes())
+    content[84:88] = struct.pack("<i", 41)  # the version of CHARMM
+    (tmp_path / "a.dcd").write_bytes(content)
+    with pytest.raises(TrajectoryError, match="taken for cosines of angles"):
+        open_origin([tmp_path / "a.dcd"])
 
 
 @pytest.mark.parametrize("n_atoms", [1, 1000])

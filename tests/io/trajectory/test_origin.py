@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.io_samples import copied, make
 
-from himach.errors import UsageError
+from himach.errors import TrajectoryError, UsageError
 from himach.io.dataset.source import Source
 from himach.io.trajectory.origin import open_origin
 
@@ -34,6 +34,20 @@ def test_times_and_dt(tmp_path):
     assert uneven.dt(range(2, 5)) == 2
     np.testing.assert_array_equal(uneven.times(range(5)), [0, 1, 2, 4, 6])
     np.testing.assert_array_equal(uneven.times(np.array([3, 0])), [4, 0])
+
+
+def test_files_that_readers_misread_are_refused_or_warned_of(tmp_path):
+    frame = "water\n    1\n    1SOL     OW    1   0.100   0.200   0.300\n   3.00000   3.00000   3.00000\n"
+    several, single = tmp_path / "several.gro", tmp_path / "single.gro"
+    several.write_text(2 * frame)
+    single.write_text(frame)
+    with pytest.raises(TrajectoryError, match=r"several\.gro has several frames"):
+        open_origin([several])
+    assert open_origin([single]).n_frames == 1
+    boxed = tmp_path / "boxed.xyz"
+    boxed.write_text('1\nLattice="9 0 0 0 9 0 0 0 9" Properties=species:S:1:pos:R:3\nAr 1 2 3\n')
+    with pytest.warns(UserWarning, match=r"the box that Lattice= tells is not read"):
+        open_origin([boxed])
 
 
 @pytest.mark.parametrize("suffix", ["xtc", "trr"])
