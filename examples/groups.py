@@ -66,7 +66,7 @@ def heavy_atoms(atoms: AtomGroup) -> AtomGroup:
 def residue_labels(residues: ResidueGroup) -> list[str]:
     """Return what residues are called: ``ALA12``, with the segment where there are several, ``A:ALA12``.
 
-    Residues of one label in the topology are told apart by their index, ``ALA12 (resindex 11)``.
+    Residues of one label in the topology have their index in it, ``ALA12 (resindex 11)``.
     """
     several = len(set(residues.segids)) > 1 if hasattr(residues, "segids") else False
     every = residues.universe.residues

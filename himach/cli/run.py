@@ -55,11 +55,12 @@ def _check_files(analyses: tuple[str, ...], ctx: click.Context) -> None:
         )
 
 
-def _check_without_place(given: Mapping[str, Any], ctx: click.Context) -> None:
+def _check_without_place(given: Mapping[str, Any], again: bool, ctx: click.Context) -> None:
     """Refuse options of files where none are written, which would change nothing."""
     for place, names in {"out": ("table", "figure", "units", "force"), "pairs": ("reuse",)}.items():
         options = [f"--{name}" for name in names if name in given]
-        if options and "out" not in given and place not in given:
+        recorded = place == "pairs" and again  # a record may name them
+        if options and not recorded and "out" not in given and place not in given:
             raise click.UsageError(f"{options[0]} goes with --{place}, which says where files are written", ctx)
 
 
@@ -143,7 +144,7 @@ def run(
         from himach.runner.rerun import read_record, recorded_ranks
 
         ranks = recorded_ranks(read_record(again))
-    _check_without_place(given, ctx)
+    _check_without_place(given, again is not None, ctx)
 
     helper = None
     if "out" in given and not dry_run and promised_rank() == 0:

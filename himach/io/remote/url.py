@@ -28,8 +28,9 @@ _TELLING = frozenset(
 )
 #: Parts that are credentials: of AWS, Google, Azure and others. They change from one run to the next.
 _CREDENTIALS = re.compile(
-    r"x-(amz|goog|oss|ms)-.*|(access_?|api_?|auth_?|security-?)?(key|token|auth|secret|signature|sig|password|pwd)|"
-    r"awsaccesskeyid|googleaccessid|key-pair-id|policy|expires?|hmac|user(name)?|s[eprtv]|sk(oid|tid|[tesv])|spr|sip"
+    r"x-(amz|goog|oss|ms)-.*|(access_?|api_?|auth_?|security-?)?(token|auth|secret|signature|sig|password|pwd)|"
+    r"(access_?|api_?|auth_?|security-?)key|awsaccesskeyid|googleaccessid|key-pair-id|policy|expires?|hmac|"
+    r"s[eprtv]|sk(oid|tid|[tesv])|spr|sip"
 )
 _DIGEST = "sha256:"
 _SUFFIX = re.compile(r"[A-Za-z0-9_.-]{1,100}")

@@ -250,7 +250,7 @@ def refuse_misread(path: str, kind: str, reader: Any) -> None:
                 f"{path} has several frames, and of a GRO file the first is read alone; convert it, for example by "
                 "gmx trjconv -o traj.xtc"
             )
-    elif kind == "XYZ" and b'Lattice="' in head.split(b"\n", 2)[1]:
+    elif kind == "XYZ" and b'Lattice="' in b"".join(head.split(b"\n", 2)[1:2]):  # compressed ones may have no line
         warnings.warn(f"{path}: the box that Lattice= tells is not read; frames have none", stacklevel=2)
     elif kind == "DCD":
         order = "<" if head[:4] == struct.pack("<i", 84) else ">"

@@ -25,7 +25,7 @@ from himach.uncertainty.estimate import in_figures
 
 __all__ = ["LEGEND", "trust"]
 
-#: Columns that are looked at in a table, means of members that are shown, and columns whose widths are told.
+#: Most columns of a table that are judged, means of members on the page, and columns whose widths are on it.
 MOST_COLUMNS, MOST_MEANS, MOST_WIDTHS = 12, 48, 6
 #: Rank of a piece: behind tables, before figures.
 DETAILS = 1

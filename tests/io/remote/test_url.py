@@ -47,6 +47,7 @@ def test_urls_have_one_name_where_they_differ_in_credentials_alone():
         absolute(f"{path}&files={file}&token={token}&Expires={token}") for file in "ab" for token in ("xyz", "uvw")
     }
     assert names == {f"{path}&files=a", f"{path}&files=b"}
+    assert absolute("https://host/get?key=a") != absolute("https://host/get?key=b")
     assert absolute("https://host/get?part=a") != absolute("https://host/get?part=b") != absolute("https://host/get?b")
 
 

@@ -137,13 +137,13 @@ def trajectories(names: tuple[str, ...] = ()) -> list[Foreign]:
 
 
 def _files() -> dict[str, str]:
-    """Return each file once, by the first of its names."""
+    """Return each file once, by the first of its names; but for a GRO file of several frames, which himach refuses."""
     names: dict[str, str] = {}
     for name in sorted(dir(datafiles)):
         value = getattr(datafiles, name)
         if not name.startswith("_") and isinstance(value, str | os.PathLike) and os.path.isfile(value):
             names.setdefault(os.path.realpath(value), name)
-    return {name: path for path, name in names.items()}
+    return {name: path for path, name in names.items() if name != "two_water_gro_multiframe"}
 
 
 def minimal_topology(folder: Path, n_atoms: int) -> Path:
