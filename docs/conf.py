@@ -4,17 +4,22 @@ import importlib.util
 import logging
 import os
 import re
+import subprocess
+import sys
 import tempfile
-from importlib.metadata import version as installed_version
 from pathlib import Path
 
+import matplotlib
+import matplotlib.style
 from docutils.nodes import SkipNode, container
 from latex2mathml.converter import convert as latex_to_mathml
 from sphinx.util.docutils import SphinxDirective
 
+import himach
+
 project = "himach"
 author = "The himach developers"
-release = version = installed_version("himach")
+release = version = himach.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 exclude_patterns = ["gallery"]  # of which sphinx-gallery makes the pages in gallery_pages
@@ -55,7 +60,15 @@ def pattern_of_pages() -> str:
     return f"/({'|'.join(names)})\\.py" if names else "/no page$"
 
 
+def use_style(_config, _page):
+    """Draw the figures of a page in himach's style, whatever the page before it set."""
+    matplotlib.rcdefaults()
+    matplotlib.style.use("himach")
+
+
+suppress_warnings = ["config.cache"]  # sphinx-gallery takes a function, which Sphinx does not keep
 sphinx_gallery_conf = {
+    "reset_modules": (use_style,),
     "filename_pattern": pattern_of_pages(),
     "examples_dirs": ["gallery"],
     "gallery_dirs": ["gallery_pages"],
@@ -81,6 +94,7 @@ def setup(app):
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("builder-inited", plan_example)
     app.add_directive("analyses", Analyses)
+    app.add_directive("files", Files)
 
 
 class Analyses(SphinxDirective):
@@ -97,6 +111,16 @@ class Analyses(SphinxDirective):
             text = f"[![{name}]({picture})](gallery_pages/builtins/{script}.rst)\n\n[`{name}`]({link})\n\n{what}"
             cards += container("", *self.parse_text_to_nodes(text), classes=["card"])
         return [cards]
+
+
+class Files(SphinxDirective):
+    """The list of files of the code, as their first lines are."""
+
+    def run(self):
+        """Return one section a room."""
+        command = [sys.executable, Path(__file__).parents[1] / ".ci" / "file-map"]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
 def plan_example(app):

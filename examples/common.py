@@ -15,16 +15,6 @@ from himach.atoms import Atoms
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
 
-__all__ = [
-    "WATER",
-    "box_vectors",
-    "check_not_negative",
-    "check_positive",
-    "lag_times",
-    "select",
-    "width",
-]
-
 #: The oxygens of water, by the names that common force fields and programs give them.
 WATER = "resname HOH SOL WAT H2O TIP3 TIP3P TIP4 TIP4P SPC SPCE and name O OW OH2"
 
@@ -49,6 +39,14 @@ def check_positive(analysis: himach.Analysis, *parameters: str) -> None:
         value = getattr(analysis, parameter)
         if not value > 0:
             raise himach.UsageError(f"{analysis.label()}: {parameter} must be greater than 0, not {value}")
+
+
+def warn_of_nm(analysis: himach.Analysis, parameter: str, found: bool) -> None:
+    """Warn where nothing was `found` within a length so small that nm may be meant."""
+    value = getattr(analysis, parameter)
+    if not found and value <= 1.5:
+        text = f"nothing is within {parameter} {value:g} Å: lengths are in Å, and {value:g} nm are {10 * value:g}"
+        warnings.warn(f"{analysis.label()}: {text}", stacklevel=3)
 
 
 def check_not_negative(analysis: himach.Analysis, *parameters: str) -> None:

@@ -1,7 +1,7 @@
 """Argon in LAMMPS, whose ranks push the atoms that they have: ``mpiexec -n 4 python lammps_slices.py [STEPS]``.
 
 Every tenth step is a frame of dataset ``argon``. To analyse it while this runs, or afterwards:
-``himach run rdf -p a='all' -p b='all' -t argon -s argon.data --universe atom_style='id type x y z' --follow --idle 10``
+``himach follow rdf -p a='all' -p b='all' -t argon -s argon.data --universe atom_style='id type x y z' --idle 10``
 """
 
 import sys

@@ -158,7 +158,7 @@ def warn_of_cut_molecules(analysis: himach.Analysis, atoms: AtomGroup) -> None:
     if long.any():
         warnings.warn(
             f"{analysis.label()}: the boundary of the box cuts molecules, {long.sum()} bonds of the first frame are "
-            "longer than half the box; make molecules whole (--whole, whole=True)",
+            "longer than half the box; make molecules whole (--whole, transform=[himach.transformations.Whole()])",
             stacklevel=3,
         )
 

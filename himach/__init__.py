@@ -17,16 +17,28 @@ if TYPE_CHECKING:
     from himach import examples, kernels, mdanalysis, transformations, uncertainty
     from himach.analysis import Analysis, Pairs, Row
     from himach.conversion.convert import convert
-    from himach.errors import AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError
+    from himach.errors import (
+        AnalysisError,
+        HimachError,
+        RankError,
+        ServerUnreachableError,
+        StoreConflictError,
+        StoreFullError,
+        TimeUpError,
+        TrajectoryError,
+        UsageError,
+    )
     from himach.io.push.openmm import OpenMMReporter
     from himach.io.push.writer import Writer
     from himach.launch.ranks import Ranks
     from himach.opening.member import Member
+    from himach.opening.options import Output
     from himach.output.formats import TextFile
     from himach.output.table import Column, Table
     from himach.planning.plan import Plan, plan
     from himach.report.files import write_report
     from himach.result import Result
+    from himach.runner.follow import follow
     from himach.runner.run import run
 
 __all__ = [
@@ -37,12 +49,16 @@ __all__ = [
     "HimachError",
     "Member",
     "OpenMMReporter",
+    "Output",
     "Pairs",
     "Plan",
     "RankError",
     "Ranks",
     "Result",
     "Row",
+    "ServerUnreachableError",
+    "StoreConflictError",
+    "StoreFullError",
     "Table",
     "TextFile",
     "TimeUpError",
@@ -52,6 +68,7 @@ __all__ = [
     "__version__",
     "convert",
     "examples",
+    "follow",
     "kernels",
     "mdanalysis",
     "plan",
@@ -69,12 +86,16 @@ _HOME = {
     "HimachError": "himach.errors",
     "Member": "himach.opening.member",
     "OpenMMReporter": "himach.io.push.openmm",
+    "Output": "himach.opening.options",
     "Pairs": "himach.analysis",
     "Plan": "himach.planning.plan",
     "RankError": "himach.errors",
     "Ranks": "himach.launch.ranks",
     "Result": "himach.result",
     "Row": "himach.analysis",
+    "ServerUnreachableError": "himach.errors",
+    "StoreConflictError": "himach.errors",
+    "StoreFullError": "himach.errors",
     "Table": "himach.output.table",
     "TextFile": "himach.output.formats",
     "TimeUpError": "himach.errors",
@@ -82,6 +103,7 @@ _HOME = {
     "UsageError": "himach.errors",
     "Writer": "himach.io.push.writer",
     "convert": "himach.conversion.convert",
+    "follow": "himach.runner.follow",
     "plan": "himach.planning.plan",
     "run": "himach.runner.run",
     "write_report": "himach.report.files",
@@ -130,14 +152,11 @@ def _find_compiled() -> None:
         __path__[:] = [installed]
 
 
-_STYLE = "himach.output.figures.style"
+_STYLE = "himach.output.figures.picture"
 
 
 class _StyleFinder:
-    """Has the style ``himach`` added to those of Matplotlib when these are imported, which importing himach does not.
-
-    ``plt.style.use("himach")`` finds it then, in whichever order the two are imported.
-    """
+    """Adds the style ``himach`` when Matplotlib's styles are imported."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         """Leave all modules but one to others."""

@@ -6,15 +6,16 @@ import sys
 
 
 def main() -> None:
-    """Import the command line and run it, while the ranks that it names begin."""
+    """Import the command line and run it."""
     interrupt = signal.getsignal(signal.SIGINT)
     if interrupt is signal.default_int_handler:  # else it is ignored, as of what a shell runs in the background
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_closed_streams()
-    if (ranks := _ranks(sys.argv[1:])) > 1:
-        from himach.launch.rank_pool import start_ahead
+    import resource
 
-        start_ahead(ranks)
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        sys.dont_write_bytecode = True  # Python 3.11 leaves modules that are cut off behind
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # for ranks
     from himach.cli import main as run
 
     run(interrupt)
@@ -29,15 +30,6 @@ def _open_closed_streams() -> None:
                 os.dup2(null, number)
                 os.close(null)
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
-
-
-def _ranks(words: list[str]) -> int:
-    """Return how many ranks a command will start for one run, as far as a glance at its words tells; else 0."""
-    last = {"--follow", "--help", "-h"}
-    if words[:1] != ["run"] or any(word in last or "://" in word for word in words):
-        return 0
-    number = words[words.index("-n") + 1 :][:1] if "-n" in words else []
-    return int(number[0]) if number and number[0].isdecimal() else 0
 
 
 if __name__ == "__main__":

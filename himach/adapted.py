@@ -24,11 +24,9 @@ import numpy as np
 
 from himach.analysis import Analysis
 from himach.atoms import Atoms
-from himach.digests.values import ValueDigests
 from himach.errors import AnalysisError, UsageError
 from himach.parameters import Parameter, parameter_docs
-
-__all__ = ["Adapted", "adapted", "is_foreign", "refusal", "takes_function"]
+from himach.state_hash import StateHasher
 
 BASE = "MDAnalysis.analysis.base"
 #: Arguments that are the Universe itself.
@@ -80,20 +78,10 @@ def _is_told(foreign: Any) -> bool:
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of an analysis of MDAnalysis, which is a parameter here.
+    """An argument of an analysis of MDAnalysis, which is a parameter here."""
 
-    Attributes
-    ----------
-    parameter
-        As which it is set. Its value lies under a name that no class of ours uses, so that any argument can be one.
-    kind
-        What its text is: "group", a selection; "residues", one of which the residues are meant; "groups", selections
-        apart by semicolons, or lists of them as Python writes these; "literal", a Python literal where it looks like
-        one, or an array by its file (.npy); else "plain".
-    """
-
-    parameter: Parameter
-    kind: str
+    parameter: Parameter  # as which it is set
+    kind: str  # what its text is: "group", a selection
 
     def value(self, given: Any, universe: Any) -> Any:
         """Return what the analysis is given for a parameter's value."""
@@ -123,20 +111,10 @@ class Argument:
 
 
 class Adapted(Analysis):
-    """An analysis of MDAnalysis; `adapted` makes a subclass for each.
+    """An analysis of MDAnalysis; `adapted` makes a subclass for each."""
 
-    Attributes
-    ----------
-    foreign
-        Its class.
-    arguments
-        What it is made with.
-    of_one_frame
-        Names of attributes that tell the selection in analyses of himach, and one frame in those of MDAnalysis here.
-    """
-
-    foreign: ClassVar[Any] = None
-    arguments: ClassVar[tuple[Argument, ...]] = ()
+    foreign: ClassVar[Any] = None  # its class
+    arguments: ClassVar[tuple[Argument, ...]] = ()  # what it is made with
     of_one_frame: ClassVar[frozenset[str]] = frozenset({"frames", "n_frames", "step"})
     caches = ("_running",)
 
@@ -238,7 +216,7 @@ class _Trial(_Running):
 
     def __init__(self, begin: Callable[[], Any], selected: Any) -> None:
         self._selected, self._n_frames, self._tried = selected, len(selected), 0
-        self._digests = ValueDigests(here=True)
+        self._digests = StateHasher(here=True)
         self._always: set[Place] = set()  # what every frame sets
         try:
             longer = _state(self._prepared(begin(), self._n_frames + 1))

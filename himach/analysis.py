@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import AnalysisError, UsageError, nearest
+from himach.frame import Frame
 from himach.parameters import Parameter, parameter_docs, selected, supported, type_name
 
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
-
-    from himach.frame import Frame
 
 
 #: The entry of an analysis's ``__dict__`` that is true while its map() runs: attributes cannot be assigned to.
@@ -96,8 +95,8 @@ class Row:
     pairs and results of these it is ``results.rows`` in finish(), and a part of the outcome without it. Its columns
     are ``time_ps``, then those of the rows, then ``frame``. A row that lacks a column has None there.
 
-    Rows never meet on one rank where they are many and the outcome is written: then columns of the table are read in
-    pieces (`himach.output.cells.LongCells`), and all ranks write the file, whose bytes are those of a run on one rank.
+    Rows are never together in memory where they are many and the outcome is written: then columns of the table are
+    read in pieces (`himach.output.cells.LongCells`).
 
     Parameters
     ----------
@@ -240,22 +239,6 @@ class Analysis:
         """
         raise AnalysisError(f"{self.label()} has no reduce_many()")
 
-    def reduce_blocks(self, key: Any, blocks: Any) -> Any:
-        """Return the result of one key, as `reduce` does, from its series in pieces: in place of reduce().
-
-        So no rank holds a series that is too long for its memory: of every key at most some pieces are here.
-
-        Parameters
-        ----------
-        key
-            The key.
-        blocks
-            Iterator over `Series` that follow one another in time; all values of a frame are in one of them. How many
-            there are, and where they end, depends on the memory and on the number of ranks. Each holds until the next
-            one is asked for.
-        """
-        raise AnalysisError(f"{self.label()} has no reduce_blocks()")
-
     def finish(self, results: Mapping[Any, Any]) -> Any:
         """Turn key -> result, in key order, into the outcome. On rank 0. Without it: a table of keys and results.
 
@@ -283,7 +266,7 @@ class Analysis:
     @classmethod
     def yields_rows(cls) -> bool:
         """Tell whether map() yields rows of a table by frame, as nothing takes pairs."""
-        return not any(map(cls.defines, ("reduce", "reduce_many", "reduce_blocks", "combine")))
+        return not any(map(cls.defines, ("reduce", "reduce_many", "combine")))
 
     @classmethod
     def parameters(cls) -> dict[str, Parameter]:
@@ -337,7 +320,7 @@ class Analysis:
 
     def select_groups(self, universe: Universe) -> None:
         """Let parameters that are groups of atoms be groups of this Universe."""
-        self.forget_groups()
+        self.drop_atom_groups()
         groups = {
             name: parameter.check(getattr(self, name))
             for name, parameter in self.parameters().items()
@@ -347,7 +330,7 @@ class Analysis:
             found = {name: selected(value, universe, name) for name, value in groups.items()}
             self.__dict__.update({**found, GIVEN: groups})
 
-    def forget_groups(self) -> None:
+    def drop_atom_groups(self) -> None:
         """Let them be as they were given."""
         self.__dict__.update(self.__dict__.pop(GIVEN, {}))
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from himach.errors import UsageError
 
-__all__ = ["AtomGroup", "Atoms", "is_atom_group"]
-
 #: Begins the text of a selection whose atoms are selected anew in every frame.
 UPDATING = "updating "
 #: Indices that are shown of a group, at most.
@@ -59,11 +57,11 @@ class Atoms:
         Of the Universe of a group that was given; 0 if none was.
     """
 
-    selections: tuple[str, ...] = ()
-    indices: tuple[int, ...] | None = None
-    updating: bool = False
-    base: Atoms | None = None
-    n_atoms: int = field(default=0, compare=False)
+    selections: tuple[str, ...] = ()  # as of MDAnalysis's ``select_atoms``; empty where there are indices
+    indices: tuple[int, ...] | None = None  # of atoms in an order of their own; None where there are selections
+    updating: bool = False  # whether the selections hold anew for every frame
+    base: Atoms | None = None  # the atoms among which is selected; None for all
+    n_atoms: int = field(default=0, compare=False)  # of the Universe of a group that was given; 0 if none was
 
     @classmethod
     def of(cls, value: Any) -> Atoms:

@@ -1,17 +1,12 @@
-"""The errors that himach raises, each with the exit code of a command that ends by it.
-
-`HimachError` is the root. `UsageError` is the caller's to mend (arguments, parameters, paths), `TrajectoryError` speaks
-of data, `AnalysisError` of a method of the user's analysis, `RankError` of ranks that could not start or died,
-`TimeUpError` of a run that goes on in another.
-"""
+"""The errors that himach raises, each with the exit code of a command that ends by it; `HimachError` is the root."""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from types import FrameType, TracebackType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType, MappingProxyType, TracebackType
 from typing import ParamSpec, TypeVar
 
 from himach.user_code import is_user_code
@@ -66,6 +61,22 @@ class TimeUpError(HimachError):
     """The time that was given is over before all frames are mapped; what is mapped is kept, and a new run goes on."""
 
     exit_code = 75  # of sysexits.h: try again
+
+
+class StoreError(HimachError):
+    """Root of what the frame store refuses or cannot do; a cached byte is never needed, so a run may go on without."""
+
+
+class StoreFullError(StoreError):
+    """No space or quota is left in a frame store; what was being written is undone."""
+
+
+class StoreConflictError(StoreError):
+    """What is there is of another simulation: a frame of the same number with other content, or the whole dataset."""
+
+
+class ServerUnreachableError(StoreError):
+    """No server of a frame store answers in time."""
 
 
 class AnalysisError(HimachError):
@@ -130,16 +141,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; there is {', '.join(names)}" if names else ""
 
 
-def knowing_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function refuse an argument that it has not by saying which may be meant; its interrupt is a line."""
+def knowing_arguments(function: Callable[P, R], instead: Mapping[str, str] = MappingProxyType({})) -> Callable[P, R]:
+    """Let a function refuse an argument that it has not by saying what there is instead; its interrupt is a line."""
     code = function.__code__
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    instead = {"n": "did you mean 'ranks'?", **instead}
 
     @functools.wraps(function)
     def call(*arguments: P.args, **options: P.kwargs) -> R:
         for name in options:
             if name not in known:
-                meant = nearest(name, known) if name != "n" else "; did you mean 'ranks'?"
+                meant = f"; {instead[name]}" if name in instead else nearest(name, known)
                 raise UsageError(f"{function.__name__}() has no argument {name!r}{meant}")
         try:
             return function(*arguments, **options)
@@ -171,15 +183,16 @@ def text_of(error: BaseException) -> str:
 
 
 def as_himach(error: BaseException) -> HimachError:
-    """Return `error` if it is himach's own; otherwise a HimachError that says what happened and where.
-
-    For errors that nobody foresaw: of a library below, or a mistake in himach. The system's refusal of a file tells by
-    itself what is wrong.
-    """
+    """Return `error` if it is himach's own; otherwise a HimachError that says what happened and where."""
     if isinstance(error, HimachError):
         return error
+    import errno
     import traceback
 
+    if isinstance(error, FileNotFoundError) and os.readlink("/proc/self/cwd").endswith(" (deleted)"):
+        return UsageError("the working directory was removed; change to one that is there")
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return HimachError("a file would be larger than this process may write; raise the limit (ulimit -f)")
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         kind = UsageError if isinstance(error, MISPLACED) else HimachError
         return kind(f"{error.filename}: {error.strerror}")

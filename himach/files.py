@@ -15,8 +15,6 @@ from himach.errors import HimachError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["content_digest", "whole_file", "write_all", "write_bytes"]
-
 
 @contextlib.contextmanager
 def whole_file(
@@ -27,21 +25,7 @@ def whole_file(
     replace: bool = True,
     prefix: str = ".himach-",
 ) -> Iterator[BinaryIO]:
-    """Open a file that takes its name when all is written; where that fails, nothing is left of it.
-
-    Parameters
-    ----------
-    path
-        Its name.
-    mode
-        Its permissions, but for those that the user's mask takes.
-    sync
-        Have it on the disk before it takes its name.
-    replace
-        Whether it takes the place of a file of this name; else there is a FileExistsError.
-    prefix
-        Of the name that it has until then, by which somebody may find what a killed process left.
-    """
+    """Open a file that takes its name when all is written; where that fails, nothing is left of it."""
     path = Path(path)
     temporary = path.with_name(f"{prefix}{os.getpid():x}-{secrets.token_hex(4)}.tmp")
     try:
@@ -73,6 +57,14 @@ def write_all(file: int, data: Buffer, at: int) -> None:
         written = os.pwrite(file, view, at)
         view = view[written:]
         at += written
+
+
+def write_through(apart: bool) -> int:
+    """Return flags of open() for a file that ranks write together: with those of several nodes it is written through.
+
+    A client of a network's file system else writes whole pages back, and loses what others wrote to them meanwhile.
+    """
+    return os.O_DSYNC if apart else 0
 
 
 def content_digest(file: str) -> str:

@@ -1,9 +1,10 @@
-"""Frames: `RawFrame` as it comes from a source, `Frame` as a map() sees it, and `Needs`, what of them is read."""
+"""Frames: `RawFrame` as it comes from a source, `Frame` as a map() sees it."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,99 +21,58 @@ POSITIONS, VELOCITIES, FORCES = 1, 2, 4
 FIELDS = POSITIONS | VELOCITIES | FORCES
 #: Beside these, what no cache keeps: see `RawFrame.data`.
 DATA = 8
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What of each frame the analyses of a pass need. A source reads no more where reading less is cheaper.
-
-    Attributes
-    ----------
-    atoms
-        Indices of the atoms, ascending int64 (n,); None for all.
-    fields
-        Which of `FIELDS`, or-ed, are sure to be needed; others may turn out to be on the way.
-    """
-
-    atoms: Indices | None = None
-    fields: int = FIELDS
+#: Their names in a frame.
+NAMES = {POSITIONS: "positions", VELOCITIES: "velocities", FORCES: "forces", DATA: "data"}
 
 
 @dataclass(slots=True)
 class Coded:
-    """All positions of a frame as XTC compresses them.
+    """All positions of a frame as XTC compresses them."""
 
-    Attributes
-    ----------
-    memory
-        Bytes (uint8), the reader's. Who keeps them leaves other memory in their place, of any size.
-    begin, n_bytes
-        Where the compressed part lies in them; what a decoder may read beyond lies behind it.
-    ends
-        The least and the greatest coordinate of each axis: six integers.
-    index
-        Number of the small sizes at the beginning.
-    precision
-        Steps per nm.
-    scale
-        What a position in nm is multiplied by.
-    n_atoms
-        Atoms of the frame.
-    left
-        Bytes of the frame that were left in the file, as all atoms that were needed lie before them.
-    complete
-        Reads those, too; raises OSError and ValueError. None: nothing was left.
-    """
-
-    memory: npt.NDArray[np.uint8]
-    begin: int = 0
+    memory: npt.NDArray[np.uint8]  # the reader's; who keeps it leaves other memory in its place, of any size
+    begin: int = 0  # where the compressed part lies in it; what a decoder may read beyond lies behind it
     n_bytes: int = 0
-    ends: tuple[int, ...] = ()
-    index: int = 0
-    precision: float = 0.0
-    scale: float = 0.0
+    ends: tuple[int, ...] = ()  # the least and the greatest coordinate of each axis
+    index: int = 0  # number of the small sizes at the beginning
+    precision: float = 0.0  # steps per nm
+    scale: float = 0.0  # what a position in nm is multiplied by
     n_atoms: int = 0
-    left: int = 0
-    complete: Callable[[], None] | None = None
+    left: int = 0  # bytes of the frame that were left in the file, as all atoms that were needed lie before them
+    complete: Callable[[], None] | None = None  # reads these; raises OSError and ValueError. None: nothing was left
 
 
 @dataclass(slots=True)
 class RawFrame:
-    """One frame as read: plain values, no molecules. Its arrays are the reader's and hold until the next frame is read.
+    """One frame as read: plain values, no molecules. Its arrays are the reader's, until the next frame is read."""
 
-    Attributes
-    ----------
-    number
-        Frame number in the dataset.
-    time
-        Time in ps.
-    positions
-        float32 (n_atoms, 3), Å, C-contiguous and writable.
-    box
-        float32 (6,): lengths in Å and angles in degrees; None without a box.
-    velocities, forces
-        float32 (n_atoms, 3) in Å/ps and kJ/(mol Å), or None.
-    unread
-        Which of `FIELDS` were not read and may be there, or-ed.
-    data
-        What the file says of the frame beside all this, by name, as MDAnalysis's ``ts.data`` has it: step, lambda, ...
-        None where it was not read, as in a frame from a cache.
-    coded
-        Where only some atoms' positions were decoded, all as they were read.
-    left
-        Bytes of the frame that were left where it lies, as nobody needed their atoms; their rows hold anything.
-    """
+    number: int  # in the dataset
+    time: float  # ps
+    positions: Vectors  # float32 (n_atoms, 3), Å, C-contiguous and writable
+    box: Vectors | None = None  # float32 (6,): lengths in Å and angles in degrees; None without a box
+    velocities: Vectors | None = None  # as positions, Å/ps
+    forces: Vectors | None = None  # kJ/(mol Å)
+    # Which of `FIELDS` and `DATA` were not read and may be there, or-ed.
+    unread: int = dataclasses.field(default=0, kw_only=True)
+    # Reads the frame of a number with one of these; None: they stay unread.
+    more: Callable[[int, int], RawFrame] | None = dataclasses.field(default=None, kw_only=True)
+    # What the file says of the frame beside all this, as MDAnalysis's ``ts.data`` has it; None where it was not read.
+    data: dict[str, Any] | None = dataclasses.field(default=None, kw_only=True)
+    # Where only some atoms' positions were decoded, all as they were read.
+    coded: Coded | None = dataclasses.field(default=None, kw_only=True)
+    # Bytes of the frame that were left where it lies, as nobody needed their atoms; their rows hold anything.
+    left: int = dataclasses.field(default=0, kw_only=True)
+    # Steps per nm of positions that an XTC file has compressed; else what XTC's writers take.
+    precision: float = dataclasses.field(default=1000.0, kw_only=True)
 
-    number: int
-    time: float
-    positions: Vectors
-    box: Vectors | None = None
-    velocities: Vectors | None = None
-    forces: Vectors | None = None
-    unread: int = field(default=0, kw_only=True)
-    data: dict[str, Any] | None = field(default=None, kw_only=True)
-    coded: Coded | None = field(default=None, kw_only=True)
-    left: int = field(default=0, kw_only=True)
+    def field(self, which: int) -> Any:
+        """Return one of `FIELDS`, or `DATA`, and read it if it is unread; vectors hold until the next frame is read."""
+        if self.more is not None and self.unread & which:
+            other = self.more(self.number, which)
+            for field, name in NAMES.items():
+                if self.unread & field & ~other.unread:
+                    setattr(self, name, getattr(other, name))
+            self.unread &= other.unread
+        return getattr(self, NAMES[which])
 
 
 @dataclass(slots=True)
@@ -152,7 +112,7 @@ class Frame:
     velocities: Vectors | None
     forces: Vectors | None
     universe: Universe
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)
     member: str | None = None
 
     @property

@@ -11,30 +11,40 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["HeldError", "Lock", "holder", "locked"]
+from himach.errors import HimachError
 
 #: What a file system answers that has no locks: then a run on this machine is known by its process.
 WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
-#: What a disk answers that is full: then a lock does not say who holds it.
-DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
+#: Seconds that `locked()` waits for others, whose work in a directory takes far less.
+PATIENCE = 60
+#: What a disk answers that is full, or a limit of the process (ulimit -f): then a lock does not say who holds it.
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @contextlib.contextmanager
-def locked(path: str | os.PathLike[str], *, wait: bool = True) -> Iterator[bool]:
-    """Be the only process of this machine that locks a directory; gives False if another does and `wait` is false."""
+def locked(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Be the only process of this machine that locks a directory; a stopped process is not waited for."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(directory, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        got = True
-    except BlockingIOError:
-        got = False
-    except BaseException:
-        os.close(directory)
-        raise
-    try:
-        yield got
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise HimachError(f"{path} is locked for {PATIENCE} s{_locker(directory)}") from None
+                time.sleep(0.01)
+        yield
     finally:
         os.close(directory)
+
+
+def _locker(file: int) -> str:
+    """Return which process locks an open file, where the kernel tells; else ""."""
+    pids = [line.split()[-4] for line in Path("/proc/locks").read_text().splitlines()
+            if "FLOCK" in line and line.split()[-3].endswith(f":{os.fstat(file).st_ino}")]  # fmt: skip
+    return f" by process {pids[0]}: let it go on, or end it" if pids else ""
 
 
 class HeldError(Exception):
@@ -42,20 +52,7 @@ class HeldError(Exception):
 
 
 class Lock:
-    """The lock on a directory, which the kernel gives up when this process ends in whatever way.
-
-    Parameters
-    ----------
-    path
-        Its file; the folder that it lies in is made if it is not there.
-
-    Raises
-    ------
-    HeldError
-        If another process has it.
-    OSError
-        If it cannot be written.
-    """
+    """The lock on a directory, which the kernel gives up when this process ends in whatever way."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

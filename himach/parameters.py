@@ -20,29 +20,15 @@ from himach.errors import UsageError
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of an analysis: an annotated class attribute.
-
-    Attributes
-    ----------
-    name
-        The attribute's name.
-    type
-        Its annotation: str, int, float, bool, AtomGroup, a Literal, a list of these, or one of these or None.
-    default
-        Its value in the class; `Parameter.REQUIRED` where there is none.
-    doc
-        Its entry in the Parameters section of the class's docstring, on one line.
-    attribute
-        The attribute of an instance that holds its value.
-    """
+    """One parameter of an analysis: an annotated class attribute."""
 
     REQUIRED: ClassVar[object] = inspect.Parameter.empty  # a class: the same one after a journey to another process
 
-    name: str
-    type: Any
-    default: Any
-    doc: str
-    attribute: str
+    name: str  # the attribute's name
+    type: Any  # its annotation: str, int, float, bool, AtomGroup, a Literal, a list of these, or one of these or None
+    default: Any  # its value in the class; `Parameter.REQUIRED` where there is none
+    doc: str  # its entry in the Parameters section of the class's docstring, on one line
+    attribute: str  # the attribute of an instance that holds its value
 
     @property
     def required(self) -> bool:

@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import numpy as np
 
 from himach.analysis import Analysis
-from himach.errors import printable
-from himach.output.cells import count
-from himach.output.certainty import certainty, mean_lines
-from himach.output.directory import prepare_out, write_run
-from himach.output.names import unique_labels
-from himach.output.parts import parts
-from himach.output.record import MemberRecord, Record, Uncertainty
-from himach.output.show import parts_html, parts_text
-from himach.output.summary import summary
+from himach.errors import UsageError, nearest, printable
+from himach.output.claim import prepare_out
+from himach.output.directory import write_run
+from himach.output.figures.picture import png, width_on_screen
+from himach.output.figures.plots import draw, drawable, figure
+from himach.output.formats import save
+from himach.output.names import figure_formats, table_formats, unique_labels
+from himach.output.parts import parts, parts_html, parts_text
+from himach.output.record import Record
+from himach.output.summary import certainty, mean_lines, summary
 from himach.output.table import Table
+from himach.output.text import count
 
 if TYPE_CHECKING:
     import pandas
@@ -37,13 +39,11 @@ MOST_SHOWN = 4  # parts that stand on the one line that a result is shown by
 class Members(dict[str, "Result"]):
     """Results of members of an ensemble by name; asking for another raises a KeyError that says why there is none."""
 
-    def __init__(self, results: Mapping[str, Result], told: Sequence[MemberRecord]) -> None:
+    def __init__(self, results: Mapping[str, Result], told: Sequence[Record]) -> None:
         super().__init__(results)
         self._errors = {one["name"]: one["error"] for one in told}
 
     def __missing__(self, name: str) -> Result:
-        from himach.errors import nearest
-
         raise KeyError(self._errors.get(name) or f"no member is called {name!r}{nearest(str(name), self)}")
 
 
@@ -156,9 +156,7 @@ class Result:
             If there is no such table, or there are several and none is named; on ranks other than 0; without pandas
             (the extra ``himach[pandas]``).
         """
-        from himach.output.table_files.data_frames import to_frame
-
-        return to_frame(self._table(name, "to_frame"))
+        return self._table(name, "to_frame").to_frame()
 
     def to_xarray(self, name: str | None = None) -> xarray.Dataset:
         """Return a table of the outcome as an xarray Dataset: a variable for each column, with its unit as ``units``.
@@ -180,9 +178,7 @@ class Result:
             If there is no such table, or there are several and none is named; on ranks other than 0; without xarray
             (the extra ``himach[xarray]``).
         """
-        from himach.output.table_files.data_arrays import to_xarray
-
-        return to_xarray(self._table(name, "to_xarray"))
+        return self._table(name, "to_xarray").to_xarray()
 
     def save(self, path: str | os.PathLike[str]) -> list[Path]:
         """Write the outcome into one file: ``.npz``, ``.json``; a table: ``.csv``, ``.parquet``, ``.nc``, ``.xvg``.
@@ -204,8 +200,6 @@ class Result:
         HimachError
             If the file cannot be written.
         """
-        from himach.output.outcome_file import save
-
         return save(self._every_part(), path)
 
     def plot(self, axes: Any = None) -> Any:
@@ -228,9 +222,6 @@ class Result:
             If no analysis has a plot() or a table of numbers, on ranks other than 0, or if there are more or fewer axes
             than plots.
         """
-        from himach.errors import UsageError
-        from himach.output.figures.plots import draw, drawable, figure
-
         triples = list(zip(self.labels, self.analyses, self._at_hand(), strict=True))
         plots = [triple for triple in triples if triple[1].defines("plot")]
         plots = plots or [triple for triple in triples if drawable(triple[2]) is not None]
@@ -267,9 +258,6 @@ class Result:
         UsageError
             If `out` is another directory or cannot be written, or a format is none, or lacks what it needs.
         """
-        from himach.output.figures.formats import figure_formats
-        from himach.output.table_files.formats import table_formats
-
         if self._outcomes is None:
             return []
         formats, figures = table_formats(table), figure_formats(figure)
@@ -355,9 +343,9 @@ class Result:
             texts.append(parts_text(named) if named else f"{label}: no outcome")
         for name, told in self._uncertain().items():
             texts.append("\n".join(mean_lines(self._every_part()[name], told)))
-        return "\n\n".join(texts)
+        return "\n\n".join(filter(None, texts))  # of some tables there is no mean to tell
 
-    def _uncertain(self) -> dict[str, Uncertainty]:
+    def _uncertain(self) -> dict[str, Record]:
         """Return what the record tells of how sure tables are, by their names in `keys()`."""
         told, several = self.record.get("uncertainty", {}), len(self.labels) > 1
         prefix = f"{self.labels[0]}/" if self.several and not several else ""
@@ -366,8 +354,6 @@ class Result:
     def _at_hand(self) -> list[Any]:
         """Return the outcomes; raises UsageError on ranks other than 0."""
         if self._outcomes is None:
-            from himach.errors import UsageError
-
             raise UsageError(f"the outcome of {', '.join(self.labels)} is on rank 0, and this is another rank")
         return self._outcomes
 
@@ -376,8 +362,6 @@ class Result:
         tables = {key: part for key, part in self._every_part().items() if isinstance(part, Table)}
         found = list(tables) if name is None else self._named(name)
         if len(found) != 1 or found[0] not in tables:
-            from himach.errors import UsageError
-
             why = "the outcome has no one table" if name is None else f"there is no table {name!r} in the outcome"
             raise UsageError(f"{what}: {why}; its tables are {', '.join(map(repr, tables)) or 'none'}")
         return tables[found[0]]
@@ -413,9 +397,6 @@ def print_outcome(result: Result, stream: TextIO) -> None:
 
 def _figure_html(label: str, caption: str, analysis: Analysis, outcome: Any) -> str:
     """Return the plot with its caption, which is what there is of it for who does not see it."""
-    from himach.output.figures.picture import png, width_on_screen
-    from himach.output.figures.plots import figure
-
     try:
         picture = figure([(label, analysis, outcome)])
         data, width = base64.b64encode(png(picture)).decode(), width_on_screen(picture)

@@ -10,35 +10,11 @@ import numpy.typing as npt
 
 from himach.errors import UsageError
 
-__all__ = [
-    "FrameList",
-    "Selected",
-    "chosen",
-    "forward",
-    "frames_text",
-    "is_sparse",
-    "numbers_at",
-    "parse_frames",
-    "span",
-    "steps_of",
-]
-
 Numbers = npt.NDArray[np.int64]
 
 
 class FrameList(Sequence[int]):
-    """Ascending frame numbers that no range has.
-
-    Parameters
-    ----------
-    numbers
-        int64 (n,), ascending, each once; not copied.
-
-    Attributes
-    ----------
-    start, stop, step
-        None, as of an analysis of MDAnalysis that is run with ``frames=``.
-    """
+    """Ascending frame numbers that no range has."""
 
     start = stop = step = None
 
@@ -78,18 +54,7 @@ Selected = range | FrameList
 
 
 def chosen(frames: Any, n_frames: int) -> Selected:
-    """Return a choice of frame numbers of a dataset of `n_frames`, as ``universe.trajectory[frames]`` has it.
-
-    Parameters
-    ----------
-    frames
-        Integers, negative ones from the end, or a boolean for every frame. They ascend, and come once.
-
-    Raises
-    ------
-    UsageError
-        If they are neither, are out of range, do not ascend, or are none.
-    """
+    """Return a choice of frame numbers of a dataset of `n_frames`, as ``universe.trajectory[frames]`` has it."""
     numbers = np.asarray(frames if isinstance(frames, np.ndarray | range) else list(frames))
     if numbers.ndim == 1 and numbers.dtype == np.bool_:
         if len(numbers) != n_frames:

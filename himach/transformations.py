@@ -1,7 +1,8 @@
-"""Transformations of one frame, by the kernels: `Whole`, `Center`, `Wrap` and `Fit`, for setup() and `himach.convert`.
+"""What is done to frames, by the kernels: `Whole`, `NoJump`, `Center`, `Wrap` and `Fit`.
 
-They are transformations as MDAnalysis has them, for ``universe.trajectory.add_transformations()``: in setup() of an
-analysis, and of any Universe. Each works on the positions of the present frame alone, in place.
+Made of a selection they are for `transform` of `himach.run`. Made of a group of atoms they are transformations as
+MDAnalysis has them, for ``universe.trajectory.add_transformations()`` of any Universe, and in setup() of an analysis:
+each but `NoJump` works on the positions of the present frame alone, in place.
 """
 
 from __future__ import annotations
@@ -9,19 +10,20 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import TYPE_CHECKING, Any, Literal
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from himach import kernels
+from himach.atoms import Atoms
 from himach.errors import UsageError
 
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
     from MDAnalysis.coordinates.timestep import Timestep
-
-__all__ = ["Center", "Fit", "Transformation", "Whole", "Wrap", "bonds_outwards", "find_bonds", "known_bonds"]
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -30,7 +32,23 @@ Flags = npt.NDArray[np.bool_]
 class Transformation(ABC):
     """Changes a frame in place; can be made to work on frames of some atoms alone."""
 
+    name: ClassVar[str]
     turns = False  # whether atoms turn, and the box does not
+
+    def __init__(self, atoms: AtomGroup | str = "all") -> None:
+        self.selection = atoms if isinstance(atoms, str) else None
+        if not isinstance(atoms, str):
+            self._bind(atoms)
+
+    def bind(self, universe: Universe) -> Transformation:
+        """Return the same for frames of a Universe, which is at one; raises UsageError if it cannot be had."""
+        bound = copy(self)
+        everything = self.selection == "all"
+        bound._bind(universe.atoms if everything else Atoms.of(self.selection).select_fixed(universe, self.name))
+        return bound
+
+    @abstractmethod
+    def _bind(self, atoms: AtomGroup) -> None: ...
 
     @abstractmethod
     def __call__(self, ts: Timestep) -> Timestep:
@@ -56,8 +74,8 @@ class Whole(Transformation):
     Parameters
     ----------
     atoms
-        Whose molecules are made whole. Their bonds are those of the topology; where it has none, they are guessed from
-        distances in the present frame (``atoms.guess_bonds()``).
+        Whose molecules are made whole, all by default. Their bonds are those of the topology; where it has none, they
+        are guessed from distances in the present frame (``atoms.guess_bonds()``).
 
     Raises
     ------
@@ -69,7 +87,9 @@ class Whole(Transformation):
     The first atom of each molecule stays. Bonds must be shorter than half the distance of two images.
     """
 
-    def __init__(self, atoms: AtomGroup) -> None:
+    name = "whole"
+
+    def _bind(self, atoms: AtomGroup) -> None:
         self.bonds = bonds_outwards(find_bonds(atoms), atoms.universe.atoms.n_atoms)
 
     def __call__(self, ts: Timestep) -> Timestep:
@@ -87,6 +107,18 @@ class Whole(Transformation):
         self.bonds = np.searchsorted(atoms, self.bonds[there])
 
 
+class NoJump:
+    """Follows atoms through the periodic boundary, from the first frame of a run on.
+
+    It needs other frames, so `transform` of a run has it, and setup() has not: all frames are read once more for it,
+    before the first map().
+    """
+
+    name = "nojump"
+    selection = "all"
+    parallelizable = False  # as MDAnalysis says of those that need other frames
+
+
 class Center(Transformation):
     """Moves all atoms so that the centre of some is in the middle of the box.
 
@@ -96,7 +128,9 @@ class Center(Transformation):
         Whose centre, with equal weights, comes to the middle. They have to be whole.
     """
 
-    def __init__(self, atoms: AtomGroup) -> None:
+    name = "center"
+
+    def _bind(self, atoms: AtomGroup) -> None:
         self.indices = atoms.indices
 
     def __call__(self, ts: Timestep) -> Timestep:
@@ -128,7 +162,7 @@ class Wrap(Transformation):
     Parameters
     ----------
     atoms
-        The atoms that are moved.
+        The atoms that are moved, all by default.
     by
         What moves as one, by its centre of mass: ``"atoms"`` (each by itself), ``"residues"`` or ``"molecules"``, by
         the bonds. What moves as one has to be whole.
@@ -139,17 +173,23 @@ class Wrap(Transformation):
         If molecules are asked for, and there are no bonds.
     """
 
-    def __init__(self, atoms: AtomGroup, by: Literal["atoms", "residues", "molecules"] = "atoms") -> None:
+    name = "wrap"
+
+    def __init__(self, atoms: AtomGroup | str = "all", by: Literal["atoms", "residues", "molecules"] = "atoms") -> None:
+        if by not in ("atoms", "residues", "molecules"):
+            raise UsageError(f"wrap {by!r}: there is 'atoms', 'residues', 'molecules'")
+        self.by = by
+        super().__init__(atoms)
+
+    def _bind(self, atoms: AtomGroup) -> None:
         self.indices = atoms.indices
         self.groups: Ints | None = None
         self.weights: npt.NDArray[np.float64] | None = None
-        if by == "residues":
+        if self.by == "residues":
             self.groups = np.unique(atoms.resindices, return_inverse=True)[1].astype(np.int64)
-        elif by == "molecules":
+        elif self.by == "molecules":
             of_all = molecules(find_bonds(atoms), atoms.universe.atoms.n_atoms)
             self.groups = np.unique(of_all[self.indices], return_inverse=True)[1].astype(np.int64)
-        elif by != "atoms":
-            raise UsageError(f"wrap {by!r}: there is 'atoms', 'residues', 'molecules'")
         if self.groups is not None:
             masses = np.asarray(getattr(atoms, "masses", np.zeros(len(atoms))), np.float64)
             heavy = np.bincount(self.groups, masses) > 0
@@ -190,7 +230,13 @@ class Fit(Transformation):
     atoms
         The atoms that are fitted, with equal weights.
     reference
-        float32 (n, 3), Å: where they are in the reference; None: where they are now.
+        float32 (n, 3), Å: where they are in the reference; or a structure file that has the same selection; None: where
+        they are now, in a run the first selected frame.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be read, or has another number of such atoms.
 
     Notes
     -----
@@ -200,9 +246,35 @@ class Fit(Transformation):
 
     turns = True
 
-    def __init__(self, atoms: AtomGroup, reference: npt.ArrayLike | None = None) -> None:
+    name = "fit"
+
+    def __init__(self, atoms: AtomGroup | str, reference: npt.ArrayLike | str | PathLike[str] | None = None) -> None:
+        self.reference: Any = Path(reference) if isinstance(reference, (str, PathLike)) else reference
+        super().__init__(atoms)
+
+    def _bind(self, atoms: AtomGroup) -> None:
         self.indices = atoms.indices
-        self.reference = np.array(atoms.positions if reference is None else reference, np.float32)
+        if self.reference is None:
+            self.reference = atoms.positions
+        elif isinstance(self.reference, Path):
+            self.reference = self._in_file(atoms.n_atoms)
+        self.reference = np.array(self.reference, np.float32)
+
+    def _in_file(self, n_atoms: int) -> npt.NDArray[np.float32]:
+        """Return where the atoms are in the reference file."""
+        import MDAnalysis
+
+        try:
+            universe = MDAnalysis.Universe(str(self.reference), to_guess=())
+            other = Atoms.of(self.selection).select_fixed(universe, self.name)
+        except (ValueError, TypeError, OSError, AttributeError) as error:
+            raise UsageError(f"reference {self.reference}: {error}") from error
+        if len(other) != n_atoms:
+            raise UsageError(
+                f"reference {self.reference} has {len(other)} atoms of fit {self.selection!r}, the trajectory has "
+                f"{n_atoms}"
+            )
+        return np.asarray(other.positions)
 
     def __call__(self, ts: Timestep) -> Timestep:
         """Move and turn all atoms."""
@@ -244,11 +316,6 @@ def find_bonds(atoms: AtomGroup) -> Ints:
 
     The bonds of the topology; those of residues of several atoms that have none are guessed. Atoms without a bond, such
     as the fourth site of a water, are held by the first atom of their residue that has one.
-
-    Warns
-    -----
-    UserWarning
-        If bonds of some residues are guessed, where others have some.
     """
     from MDAnalysis.guesser import tables
 

@@ -8,17 +8,6 @@ import re
 import sys
 import sysconfig
 
-__all__ = [
-    "SCRIPT_MODULE",
-    "file_of",
-    "is_found",
-    "is_installed",
-    "is_library",
-    "is_own",
-    "is_user_code",
-    "own_modules",
-]
-
 #: Beginning of the names of modules that scripts are, which every rank of a run loads.
 SCRIPT_MODULE = "himach_script_"
 #: Where himach's own files lie: in a checkout they are not installed.
@@ -72,11 +61,7 @@ def file_of(module: str) -> str:
 
 
 def is_found(module: str) -> bool:
-    """Tell whether another process that imports a module by its name gets this one.
-
-    It does not if nothing on the import path has that name, as with a plug-in or a test that pytest loaded from its
-    file, and if something else has: some packages install their tests as ``tests``.
-    """
+    """Tell whether another process that imports a module by its name gets this one, and not none or a namesake."""
     top = module.partition(".")[0]
     spec = next(filter(None, (finder.find_spec(top, None) for finder in sys.meta_path)), None)
     if spec is None or top not in sys.modules:

@@ -124,7 +124,6 @@ typedef struct bodhi_read_options {
     int32_t direct;        /* enum bodhi_direct: whether cold data bypasses the page cache; auto: if memory is too small
                               for the dataset */
     int32_t no_thread;     /* 1: never start threads that read ahead */
-    int32_t sparse;        /* 1: nothing is read between the parts that are asked for, not by the system either */
     int64_t request_bytes; /* size of a read request; 0: 512 KiB, or 2 MiB for direct reads */
     int64_t ring;          /* number of requests read ahead; 0: 6, or 3 for direct reads */
     const bodhi_range *atoms; /* which atoms are needed, ascending and apart; copied. NULL: all. Arrays keep their full
@@ -159,7 +158,6 @@ typedef struct bodhi_stored_segment {
     uint64_t id;
     int32_t kind;      /* enum bodhi_kind */
     int32_t pushed;    /* 1: its dataset has no origin from which it could be read again */
-    int32_t derived;   /* 1: of the time-major form of a dataset, which is made of the dataset's frames */
     int64_t bytes;     /* of segment and index */
     int64_t last_used; /* when its dataset was, ns since 1970 */
 } bodhi_stored_segment;

@@ -1,7 +1,5 @@
 """What all tests share: a frame store of their own, larger trajectories where there are any, the order of tests."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -13,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from support import needs
 from support.commands import Preloaded
 from support.durations import Durations
+from support.preload import stand_in
 
 # Ranks that wait poll, and here there may be more of them than cores: MPICH then lets them sleep in between. Where they
 # do not, four ranks on two cores take ten times as long.
@@ -45,15 +44,23 @@ TOGETHER = {
 SHARED = Path(os.environ.get("HIMACH_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
+# himach's processes are forked from one that has imported it.
+stand_in(Preloaded)
+
+
 @pytest.fixture(autouse=True)
 def own_store(tmp_path_factory, monkeypatch):
     """No test finds what another one, or the user, has cached."""
-    monkeypatch.setenv("HIMACH_CACHE", str(tmp_path_factory.mktemp("cache") / "store-{node}"))
+    folder = tmp_path_factory.mktemp("cache")
+    if "LAB" in os.environ:  # a SLURM is up, with disks of its own for nodes
+        folder = Path(os.environ["LAB"], "local", folder.name)
+    monkeypatch.setenv("HIMACH_CACHE", str(folder / "store-{node}"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
 
 
 @pytest.fixture(autouse=True)
 def interpreters(request, monkeypatch):
-    """Commands of tests marked ``fresh`` start an interpreter, as a user's do."""
+    """Commands and ranks of tests marked ``fresh`` start an interpreter, as a user's do."""
     monkeypatch.setattr(Preloaded, "fresh", request.node.get_closest_marker("fresh") is not None)
 
 

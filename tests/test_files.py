@@ -1,7 +1,5 @@
 """Files that appear whole or not at all; directories that one process works in."""
 
-from __future__ import annotations
-
 import os
 import stat
 
@@ -12,7 +10,14 @@ from himach.errors import HimachError
 from himach.files import whole_file, write_bytes
 from himach.locks import locked
 
-TRIES = "import sys; from himach.locks import locked\nwith locked(sys.argv[1], wait=False) as got: print(got)"
+TRIES = """
+import fcntl, os, sys
+try:
+    fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print(True)
+except BlockingIOError:
+    print(False)
+"""
 
 
 def test_a_file_has_its_name_when_all_is_written(tmp_path):
@@ -61,7 +66,16 @@ def test_one_process_locks_a_directory(tmp_path):
         done = run_python("-c", TRIES, tmp_path, check=True)
         return done.stdout.strip() == "True"
 
-    with locked(tmp_path) as got:
-        assert got
+    with locked(tmp_path):
         assert not other_gets_it()
     assert other_gets_it()
+
+
+def test_who_does_not_let_go_of_a_lock_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("himach.locks.PATIENCE", 0.05)
+    with locked(tmp_path):  # by another descriptor, as of another process
+        refused = pytest.raises(
+            HimachError, match=f"locked for 0.05 s by process {os.getpid()}: let it go on, or end it"
+        )
+        with refused, locked(tmp_path):
+            pass

@@ -1,7 +1,5 @@
 """What the registry of MDAnalysis's toolkits, and whoever cites himach, are told: complete, in form, and true."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -84,19 +82,6 @@ def test_the_citation_is_true():
     assert citation["license"] == PROJECT["license"]
     assert [author["name"] for author in citation["authors"]] == [author["name"] for author in PROJECT["authors"]]
     assert "version" not in citation  # meson.build alone has it
-
-
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_wheels_are_built_for_each_python_and_machine(machine, tmp_path):
-    needs.module("cibuildwheel")
-    command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers", "--platform", "linux"]
-    done = subprocess.run(
-        [*command, "--archs", machine, ROOT], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    built = done.stdout.split()
-    assert {f"cp311-manylinux_{machine}", f"cp313-manylinux_{machine}"} <= set(built)
-    assert all(name.endswith(f"manylinux_{machine}") for name in built)
 
 
 def test_archives_are_told_the_same():

@@ -3,8 +3,6 @@
 They run from a folder of their own, in an environment that has no compiler, and so do the tests that they bring.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -199,11 +199,6 @@ def test_a_terminal_without_unicode_gets_escapes():
     assert b"\\xe9" in raw.getvalue()
 
 
-def test_a_result_writes_itself(tmp_path):
-    result = Result([Drawn()], [OUTCOME], make_record(Drawn()))
-    assert result.write(tmp_path / "out") == ["survival.csv", "x.npy", "k.json", "Drawn.png"]
-
-
 def test_a_result_writes_into_no_other_directory(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(himach.UsageError, match="neither empty"):

@@ -16,7 +16,7 @@ from typing import Any
 
 from himach.launch.parent_channel import ParentChannel
 from himach.launch.rank_pool import spawn
-from himach.parallel.environment import promised_rank
+from himach.parallel.process_exit import promised_rank
 
 __all__ = ["on_ranks"]
 

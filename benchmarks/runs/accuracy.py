@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from himach.planning.predict import Accuracy
+from himach.planning.model import Accuracy
 
 __all__ = ["BAR", "accuracy", "error", "is_held"]
 
@@ -32,7 +32,7 @@ def is_held(row: Mapping[str, Any]) -> bool:
 def accuracy(path: Path) -> dict[str, Accuracy]:
     """Return what results say of each kind of prediction; a kind that was never looked at blind is not there.
 
-    Kinds are those of predictions (`himach.planning.predict.KINDS`), and parts of them: ``shuffle``, ``lost`` (a second
+    Kinds are those of predictions (`himach.planning.model.KINDS`), and parts of them: ``shuffle``, ``lost`` (a second
     run where a node has lost its cache), ``rounds`` (Zazen's).
     """
     found: dict[str, list[Mapping[str, Any]]] = {}

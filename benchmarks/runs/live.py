@@ -55,7 +55,7 @@ def _lammps(place: Path, steps: int, ranks: int, repeats: int) -> None:
         words = ["rmsd", "-s", engine.topology, "--universe", ATOM_STYLE, "-p", "selection=all"]
         out, again = place / f"out-{turn}", place / f"again-{turn}"
         stream = ["-t", engine.address, "--dataset", f"lammps-{turn}", "--every", EVERY, "-n", ranks]
-        _himach("run", *words, *stream, "--out", out).wait()
+        _himach("follow", *words, *stream, "--out", out).wait()
         live.append(engine.end())
         _himach("run", *words, "-t", f"lammps-{turn}", "--out", again).wait()
         same = filecmp.cmp(out / "rmsd.csv", again / "rmsd.csv", shallow=False)
@@ -74,7 +74,7 @@ def _stream(place: Path, frames: int, ranks: int) -> None:
     assert engine.stdout is not None
     port = engine.stdout.readline().strip()
     out = place / "out-stream"
-    words = ["run", "rmsd", "-t", f"imd://127.0.0.1:{port}", "-s", topology, "-p", "selection=index 0:999"]
+    words = ["follow", "rmsd", "-t", f"imd://127.0.0.1:{port}", "-s", topology, "-p", "selection=index 0:999"]
     run = _himach(*words, "--dataset", "stream", "--every", EVERY, "-n", ranks, "--out", out)
     table, most = 0.0, 0
     while run.poll() is None:

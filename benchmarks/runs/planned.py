@@ -18,10 +18,9 @@ from typing import Any
 import click
 
 from himach.planning import closed_forms as forms
-from himach.planning.fitting import Costs, fit
+from himach.planning.costs import PHASES, Costs, observe
 from himach.planning.machine import Machine
-from himach.planning.predict import KINDS, Prediction, PredictionInput, predict
-from himach.planning.records import observe
+from himach.planning.model import KINDS, Prediction, PredictionInput, predict
 
 from ..harness.figures import report
 from ..harness.options import DIRECTORY, PATH, only, repeats
@@ -94,7 +93,7 @@ def _fitted(name: str, lines: Lines, machine: Machine) -> Costs:
         (f"{name} {hosts}", record)
         for hosts in FITTED for kind in ("first", "second") for record in lines.found(name, hosts, kind)
     ]  # fmt: skip
-    return fit([observe(record, where) for where, record in records], machine)
+    return Costs([observe(record, where) for where, record in records], machine)
 
 
 def _compared(name: str, lines: Lines, machine: Machine) -> list[dict[str, Any]]:
@@ -108,14 +107,14 @@ def _compared(name: str, lines: Lines, machine: Machine) -> list[dict[str, Any]]
                 continue
             asked = PredictionInput(hosts, 1, FRAMES * hosts, lost=int(kind == "lost"))
             one = predict(costs, machine, asked, "second" if kind == "lost" else kind)  # type: ignore[arg-type]
-            assert isinstance(one, Prediction), one
+            assert not isinstance(one, str), one
             seconds = found if kind == "stage" else [record["seconds"]["total"] for record in found]
-            rows.append(_row(name, kind, hosts, one.total, seconds, one.limit, blind=hosts in BLIND))
+            rows.append(_row(name, kind, hosts, one["total"], seconds, one["limit"], blind=hosts in BLIND))
             if kind != "stage":
                 rows[-1]["phases"] = _phases(one, found)
             if kind == "second" and name == "LightMap" and hosts > 1:
                 shuffled = [record["seconds"]["shuffle"] for record in found]
-                row = _row(name, "shuffle", hosts, one.phases["shuffle"], shuffled, "network", blind=hosts in BLIND)
+                row = _row(name, "shuffle", hosts, one["shuffle"], shuffled, "network", blind=hosts in BLIND)
                 rows.append(row)
     return rows
 
@@ -135,8 +134,8 @@ def _row(
 def _phases(one: Prediction, found: Sequence[Any]) -> dict[str, list[float]]:
     """Return what was predicted and measured of each phase, the medians."""
     return {
-        phase: [round(one.phases[phase], 4), round(statistics.median(each["seconds"][phase] for each in found), 4)]
-        for phase in one.phases
+        phase: [round(one[phase], 4), round(statistics.median(each["seconds"][phase] for each in found), 4)]
+        for phase in PHASES
     }
 
 

@@ -213,12 +213,12 @@ def runs_of(world: World, names: Sequence[str], topology: str, trajectory: str) 
 
 def _to_scale() -> None:
     """Read fewer bytes ahead, at once and beforehand, as these hosts and trajectories are smaller than real ones."""
-    from himach.io.dataset import origin_content
+    from himach.io.dataset import origin_stamp
     from himach.io.trajectory import dcd_file, readahead
 
     for module, name, times in (
         (readahead, "BATCH_BYTES", SCALE), (dcd_file, "BLOCK_BYTES", SCALE),
-        (origin_content, "DIGEST_BYTES", SHORT), (origin_content, "SKETCH_BYTES", SHORT),
+        (origin_stamp, "DIGEST_BYTES", SHORT),
     ):  # fmt: skip
         setattr(module, name, getattr(module, name) // times)
 

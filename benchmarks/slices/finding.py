@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 
 from himach.io.push.held_slices import HeldSlices, RankSlices, find_slices
 from himach.io.push.writer import Writer
@@ -90,11 +91,12 @@ class _Again(HeldSlices):
         super().__init__([known])
         self._frames = frames
 
-    def until(self, low: int, most: int) -> tuple[int, int] | None:
-        return None if low >= self._frames else (low, min(low + most, self._frames))
+    @property
+    def frames(self) -> BitMap64:
+        return BitMap64(range(self._frames))
 
-    def count(self, frames: range, counts: npt.NDArray[Any]) -> None:
-        super().count(range(len(frames)), counts)
+    def count_of(self, numbers: Any, kind: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
+        return super().count_of(range(len(numbers)), kind)
 
 
 def _push(store: Path, node: int, nodes: int) -> None:

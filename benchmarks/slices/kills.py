@@ -178,7 +178,7 @@ def _write(place: Path, rank: int) -> None:
 
 
 def _assemble(place: Path, once: bool) -> None:
-    from himach.parallel.environment import promised_rank
+    from himach.parallel.process_exit import promised_rank
 
     os.environ["HIMACH_NODE"] = f"n{promised_rank() // 2}"
     from himach.io.store.store import Store

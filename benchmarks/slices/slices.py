@@ -36,25 +36,7 @@ PARTS = ("push", "small", "find", "assemble", "kills")
 @DIRECTORY
 def main(only: Sequence[str], ranks: Sequence[int], frames: int, found: int, kills: int, repeats: int,
          directory: Path | None) -> None:  # fmt: skip
-    """Time slices pushed by ranks, found and assembled, beside files; kill all of that at random, and count.
-
-    Parameters
-    ----------
-    only
-        Some of `PARTS`; empty for all.
-    ranks
-        Numbers of ranks that push.
-    frames
-        That are written to the shared file; each rank has pushed as many bytes alone.
-    found
-        Frames among which those that are whole are found.
-    kills
-        How often something is killed.
-    repeats
-        Turns.
-    directory
-        Scratch; None for ``/var/tmp``.
-    """
+    """Time slices pushed by ranks, found and assembled, beside files; kill all of that at random, and count."""
     with tempfile.TemporaryDirectory(prefix="himach-slices-", dir=directory or "/var/tmp") as scratch:
         place = Path(scratch)
         works: dict[str, Callable[[], None]] = {

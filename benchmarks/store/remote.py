@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.io.frame_source import ReadOptions
-from himach.io.server.address import Server
 from himach.io.server.admission import AdmissionListener, make_key, read_key
 from himach.io.server.client import Client
+from himach.io.server.survey import Server
 from himach.io.store import bodhi
 from himach.io.store.store import Dataset, Store
 from himach.io.trajectory.origin import open_origin

@@ -11,7 +11,7 @@ import numpy as np
 
 import himach
 from himach import kernels
-from himach.examples.common import check_not_negative, check_positive, select
+from himach.examples.common import check_not_negative, check_positive, select, warn_of_nm
 from himach.examples.drawing import draw_legend, draw_mean, draw_series, panels, time_axis
 from himach.examples.groups import heavy_atoms, residue_labels
 from himach.examples.interactions.survival import find_runs, find_runs_of_many, lasting_of_each, occupancy
@@ -51,10 +51,7 @@ class Contacts(himach.Analysis):
     """
 
     name: ClassVar[str] = "contacts"
-    references: ClassVar[tuple[str, ...]] = (
-        "10.1016/j.bpj.2015.08.015",
-        "10.1080/01621459.1958.10501452",
-    )
+    references: ClassVar[tuple[str, ...]] = ("10.1016/j.bpj.2015.08.015", "10.1080/01621459.1958.10501452")
     caption: ClassVar[str] = (
         "Number of residues in contact, within {cutoff} Å of each other, against time, and the part of the frames in "
         "which each pair of residues is in contact."
@@ -157,6 +154,7 @@ class Contacts(himach.Analysis):
     def finish(self, results):
         counts, n_frames = results.rows, len(self.frames)
         pairs = list(results)
+        warn_of_nm(self, "cutoff", bool(pairs))
         runs = [[results[pair]] for pair in pairs]
         names = {side: [self.labels[pair[i]] for pair in pairs] for i, side in enumerate("ab")}
         stays, mean = lasting_of_each(runs, n_frames, abs(self.dt or 0), self.intermittency)

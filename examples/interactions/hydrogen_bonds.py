@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 import himach
-from himach.examples.common import WATER, check_not_negative, check_positive, lag_times, select
+from himach.examples.common import WATER, check_not_negative, check_positive, lag_times, select, warn_of_nm
 from himach.examples.drawing import draw_legend, draw_mean, draw_series, panels, time_axis
 from himach.examples.groups import residue_labels
 from himach.examples.interactions.bonding import find_bonds, joined_sites, pair_hydrogens
@@ -38,10 +38,10 @@ class HydrogenBonds(himach.Analysis):
     ----------
     donors
         Selection of the donors; each is paired with the hydrogens within 1.2 Å of it at the first selected frame. None:
-        the atoms that the hydrogens are bonded to, for topologies with bonds.
+        the other atoms that the hydrogens are bonded to, for topologies with bonds.
     hydrogens
-        Selection of the hydrogens. Those that no donor is paired with, or that have no bond where `donors` is None, are
-        left out, so that all hydrogens will do.
+        Selection of the hydrogens. Those that no donor is paired with, or that have no such bond where `donors` is
+        None, are left out, so that all hydrogens will do.
     acceptors
         Selection of the acceptors.
     distance
@@ -139,13 +139,17 @@ class HydrogenBonds(himach.Analysis):
         if self.donors is None:
             if not hasattr(universe, "bonds"):
                 raise himach.UsageError(f"{self.label()}: the topology has no bonds; name the donors with donors=...")
-            bonded = [(hydrogen.bonded_atoms[0].index, hydrogen.index) for hydrogen in hydrogens if len(hydrogen.bonds)]
-            if not bonded:
+            bonds = universe.bonds.indices.reshape(-1, 2).astype(np.int64)
+            bonds = np.unique(np.concatenate([bonds, bonds[:, ::-1]]), axis=0)
+            bonds = bonds[~np.isin(bonds[:, 0], hydrogens.indices)]  # rigid water has bonds of hydrogens alone
+            paired, first = np.unique(bonds[:, 1], return_index=True)
+            donors, paired = (each[np.isin(paired, hydrogens.indices)] for each in (bonds[first, 0], paired))
+            if not len(paired):
                 raise himach.UsageError(
-                    f"{self.label()}: none of the {len(hydrogens)} hydrogens of {self.hydrogens!r} has a bond in the "
-                    "topology; name the donors with donors=..."
+                    f"{self.label()}: none of the {len(hydrogens)} hydrogens of {self.hydrogens!r} has a bond to "
+                    "another atom in the topology; name the donors with donors=..."
                 )
-            return np.array(bonded).T
+            return donors, paired
         donors, paired = pair_hydrogens(select(universe, self, "donors"), hydrogens)
         if not len(paired):
             raise himach.UsageError(
@@ -186,13 +190,14 @@ class HydrogenBonds(himach.Analysis):
 
     def finish(self, results):
         bonds = {key: runs for key, runs in results.items() if key[0] != BRIDGE}
+        warn_of_nm(self, "distance", bool(bonds))
         n_frames = len(self.frames)
         probability = survival(list(bonds.values()), n_frames, len(self.tau_ps) - 1)
         stays, mean = lasting(list(bonds.values()), n_frames, abs(self.dt or 0), self.intermittency)
         times = himach.Column(results.rows["time_ps"], "ps")
         counts = himach.Column(results.rows["bonds"], estimate=True)
         outcome = {
-            "lifetime": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps"), "survival": probability}),
+            "lifetime": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps", role="x"), "survival": probability}),
             "counts": himach.Table({"time_ps": times, "bonds": counts}),
             "stays": stays,
             "residence": mean,
@@ -219,7 +224,8 @@ class HydrogenBonds(himach.Analysis):
         ends = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         if self.by == "residue":
             ends = [[self.names[site] for site in end.tolist()] for end in ends]
-        return himach.Table({**dict(zip(columns, ends, strict=True)), "occupancy": part})
+        sites = {name: himach.Column(end, role="label") for name, end in zip(columns, ends, strict=True)}
+        return himach.Table({**sites, "occupancy": part})
 
     def plot(self, outcome, axes):
         counts = outcome["counts"]

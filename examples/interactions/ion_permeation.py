@@ -149,18 +149,16 @@ class IonPermeation(himach.Analysis):
         half = results[HALF_LENGTH]
         direction = np.where(up, "up", "down")
         events = {
-            "ion": np.repeat(self.ion_atoms, [len(path["up"]) for path in paths.values()]),
+            "ion": himach.Column(np.repeat(self.ion_atoms, [len(path["up"]) for path in paths.values()]), role="label"),
             "direction": direction,
             "entered_ps": himach.Column(
-                np.concatenate([path["entered_ps"] for path in paths.values()]), "ps", compared=False
+                np.concatenate([path["entered_ps"] for path in paths.values()]), "ps", role="label"
             ),
-            "left_ps": himach.Column(
-                np.concatenate([path["left_ps"] for path in paths.values()]), "ps", compared=False
-            ),
+            "left_ps": himach.Column(np.concatenate([path["left_ps"] for path in paths.values()]), "ps", role="label"),
         }
         z = {
             "time_ps": himach.Column(next(iter(paths.values()))["time_ps"], "ps"),
-            **{f"ion {ion}": himach.Column(path["z"], "Å", compared=False) for ion, path in paths.items()},
+            **{f"ion {ion}": himach.Column(path["z"], "Å", role="label") for ion, path in paths.items()},
         }
         left = events["left_ps"]
         watched = next(iter(paths.values()))["watched_ps"]

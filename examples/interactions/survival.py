@@ -136,7 +136,7 @@ def survival(runs: Iterable[bytes], n_frames: int, tau_max: int) -> himach.Colum
             probability[tau] = ratios.mean()
             sums[:, tau] = np.bincount(block[origins], ratios, len(sums))
             weights[:, tau] = np.bincount(block[origins], minlength=len(sums))
-    return himach.Column(probability, estimate=(sums, weights))
+    return himach.Column(probability, estimate=(sums, weights), within=(0, 1))
 
 
 def lasting(
@@ -187,10 +187,10 @@ def lasting(
     if stays is not None:
         found = stays()
         times, part, mean = found.times, found.survival, found.mean.value
-    curve = himach.Column(part, estimate=partial(_limits_of_curve, stays))
+    curve = himach.Column(part, estimate=partial(_limits_of_curve, stays), within=(0, 1))
     mean_column = himach.Column(np.array([mean]), "ps", estimate=partial(_limits_of_mean, stays))
     return (
-        himach.Table({"time_ps": himach.Column(times, "ps"), "lasting": curve}),
+        himach.Table({"time_ps": himach.Column(times, "ps", role="label"), "lasting": curve}),
         himach.Table({"stays": [len(ended)], "ended": [int(ended.sum())], "mean_ps": mean_column}),
     )
 
@@ -266,7 +266,7 @@ def occupancy(runs: Sequence[Iterable[bytes]], n_frames: int) -> himach.Column:
     """
     counts = np.array([_frames_before(np.array([n_frames]), one)[0] for one in runs], dtype=np.int64)
     part = counts / n_frames
-    return himach.Column(part, estimate=partial(_limits_of_occupancy, part, runs, n_frames), absent=0)
+    return himach.Column(part, estimate=partial(_limits_of_occupancy, part, runs, n_frames), absent=0, within=(0, 1))
 
 
 def _frames_before(edges: Ints, runs: Iterable[bytes]) -> Ints:

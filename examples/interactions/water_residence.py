@@ -9,7 +9,7 @@ import numpy as np
 
 import himach
 from himach import kernels
-from himach.examples.common import WATER, check_not_negative, check_positive, lag_times, select
+from himach.examples.common import WATER, check_not_negative, check_positive, lag_times, select, warn_of_nm
 from himach.examples.interactions.survival import (
     find_runs,
     find_runs_of_many,
@@ -45,10 +45,7 @@ class WaterResidence(himach.Analysis):
     """
 
     name: ClassVar[str] = "water-residence"
-    references: ClassVar[tuple[str, ...]] = (
-        "10.1021/jp0375057",
-        "10.1080/01621459.1958.10501452",
-    )
+    references: ClassVar[tuple[str, ...]] = ("10.1021/jp0375057", "10.1080/01621459.1958.10501452")
     caption: ClassVar[str] = (
         "Survival probability of {water} within {cutoff} Å of {solute} against the lag time, and that of stays that "
         "begin after the first frame, by the method of Kaplan and Meier."
@@ -99,10 +96,11 @@ class WaterResidence(himach.Analysis):
         return find_runs_of_many(series.steps, series.offsets, self.intermittency)
 
     def finish(self, results):
+        warn_of_nm(self, "cutoff", bool(results))
         runs, n_frames = [b"".join(results.values())], len(self.frames)
         probability = survival(runs, n_frames, len(self.tau_ps) - 1)
         stays, mean = lasting(runs, n_frames, abs(self.dt or 0), self.intermittency)
-        taus = himach.Column(self.tau_ps, "ps")
+        taus = himach.Column(self.tau_ps, "ps", role="x")
         return {"survival": himach.Table({"tau_ps": taus, "survival": probability}), "stays": stays, "residence": mean}
 
     def plot(self, outcome, axes):

@@ -171,7 +171,7 @@ class Density(himach.Analysis):
 
         position = ((np.arange(self.bins) + 0.5) / self.bins - (0 if self.middle is None else 0.5)) * height
         column = himach.Column(density, UNITS[self.weights], estimate=limits)
-        return {"profile": himach.Table({"position": himach.Column(position, "Å"), "density": column})}
+        return {"profile": himach.Table({"position": himach.Column(position, "Å", role="x"), "density": column})}
 
     def in_space(self, results, factor):
         share = results[OUTSIDE] / (len(self.indices) * len(self.frames))
@@ -186,9 +186,9 @@ class Density(himach.Analysis):
         edges = self.voxels.edges
         extent = {
             "axis": list("xyz"),
-            "from": himach.Column([edge[0] for edge in edges], "Å", compared=False),
-            "to": himach.Column([edge[-1] for edge in edges], "Å", compared=False),
-            "voxels": himach.Column(list(self.voxels.shape), compared=False),
+            "from": himach.Column([edge[0] for edge in edges], "Å", role="label"),
+            "to": himach.Column([edge[-1] for edge in edges], "Å", role="label"),
+            "voxels": himach.Column(list(self.voxels.shape), role="label"),
         }
         return {"extent": himach.Table(extent), "grid": density, "volume": open_dx(density, edges, self.grid)}
 

@@ -100,7 +100,7 @@ class Dielectric(himach.Analysis):
         times = himach.Column(times, "ps")
         return {
             "dielectric": himach.Table({"epsilon": epsilon}),
-            "running": himach.Table({"time_ps": times, "epsilon": himach.Column(running, compared=False)}),
+            "running": himach.Table({"time_ps": times, "epsilon": himach.Column(running, role="label")}),
         }
 
     def epsilon(self, means):

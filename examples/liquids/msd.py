@@ -79,11 +79,7 @@ class Msd(himach.Analysis):
     """
 
     name: ClassVar[str] = "msd"
-    references: ClassVar[tuple[str, ...]] = (
-        "10.1051/sfn/201112010",
-        "10.1063/5.0008316",
-        "10.1021/jp0477147",
-    )
+    references: ClassVar[tuple[str, ...]] = ("10.1051/sfn/201112010", "10.1063/5.0008316", "10.1021/jp0477147")
     caption: ClassVar[str] = (
         "Mean squared displacement of {selection} along {directions} against the lag time, and the line whose slope is "
         "the diffusion coefficient."
@@ -207,7 +203,7 @@ class Msd(himach.Analysis):
         whole = self.n_blocks and sum(path.n_paths for path in paths) == len(paths)
         of_block = sum(path.of_block for path in paths) * UNIT if whole else np.zeros((1, self.n_lags))
         mean = himach.Column(msd, "Å²", estimate=partial(limits_of_msd, msd, of_block))
-        outcome = {"msd": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps"), "msd": mean})}
+        outcome = {"msd": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps", role="x"), "msd": mean})}
         tau, d = self.tau_ps[self.fitted], np.nan
         if len(tau) > 1:
             d = diffusion(tau, msd[self.fitted], len(self.axes))
@@ -215,7 +211,7 @@ class Msd(himach.Analysis):
         of_block = of_block[:, self.fitted] if known else np.zeros((1, 2))
         limits = partial(limits_of_diffusion, d, tau if known else np.arange(2.0), of_block, n_axes=len(self.axes))
         columns = {
-            f"{name}_ps": himach.Column(tau[end] if len(tau) else [np.nan], "ps")
+            f"{name}_ps": himach.Column(tau[end] if len(tau) else [np.nan], "ps", role="x")
             for name, end in (("from", slice(1)), ("to", slice(-1, None)))
         }
         columns["d_cm2_s"] = himach.Column(np.array([d]), "cm²/s", estimate=limits)

@@ -12,7 +12,7 @@ from MDAnalysis.lib.mdamath import box_volume
 
 import himach
 from himach import kernels, uncertainty
-from himach.examples.common import WATER, check_positive, select, width
+from himach.examples.common import WATER, check_positive, select, warn_of_nm, width
 from himach.examples.drawing import draw_band, draw_legend, in_words
 from himach.examples.molecules import numbers_by, points_of
 
@@ -163,11 +163,14 @@ class Rdf(himach.Analysis):
         volume = (sums[:, -2] + sums[:, -1] / FINE) / in_block
         of_block = sums[:, :-2] * volume[:, np.newaxis] / (n_pairs * shells)
         pairs = np.array(pairs)
+        warn_of_nm(self, "r_max", pairs.any())
         g = estimated(pairs, n_frames * density * shells, of_block, in_block, each)
         within = np.cumsum(pairs), float(n_frames * n_a), np.cumsum(sums[:, :-2], axis=1) / n_a
         return {
-            "rdf": himach.Table({"r": himach.Column(middles, "Å"), "g": g}),
-            "coordination": himach.Table({"r": himach.Column(ends, "Å"), "n": estimated(*within, in_block, each)}),
+            "rdf": himach.Table({"r": himach.Column(middles, "Å", role="x"), "g": g}),
+            "coordination": himach.Table(
+                {"r": himach.Column(ends, "Å", role="x"), "n": estimated(*within, in_block, each)}
+            ),
         }
 
     def plot(self, outcome, axes):

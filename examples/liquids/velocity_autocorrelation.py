@@ -38,10 +38,7 @@ class VelocityAutocorrelation(himach.Analysis):
     """
 
     name: ClassVar[str] = "velocity-autocorrelation"
-    references: ClassVar[tuple[str, ...]] = (
-        "10.1103/PhysRev.136.A405",
-        "10.1051/sfn/201112010",
-    )
+    references: ClassVar[tuple[str, ...]] = ("10.1103/PhysRev.136.A405", "10.1051/sfn/201112010")
     caption: ClassVar[str] = "Velocity autocorrelation function of {selection} against the lag time, and its spectrum."
 
     selection: str = WATER
@@ -131,18 +128,18 @@ class VelocityAutocorrelation(himach.Analysis):
             return limits
 
         c = himach.Column(curve, estimate=limits_of(curve, lambda mean: mean / mean[0], needs_all=False))
-        outcome = {"vacf": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps"), "c": c})}
+        outcome = {"vacf": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps", role="x"), "c": c})}
         wavenumbers = density = np.empty(0)
         if len(curve) > 1:
             wavenumbers, density = spectral_density(curve, dt)
         estimate = limits_of(density, lambda mean: spectral_density(mean / mean[0], dt)[1])
         density = himach.Column(density, "cm", estimate=estimate)
-        wavenumbers = himach.Column(wavenumbers, "cm⁻¹")
+        wavenumbers = himach.Column(wavenumbers, "cm⁻¹", role="x")
         outcome["spectrum"] = himach.Table({"wavenumber": wavenumbers, "density": density})
         if self.weights == "none":
             d = np.array([CM2_S / 3 * integral(products, dt)])
             estimate = limits_of(d, lambda mean: [CM2_S / 3 * integral(mean, dt)])
-            to_ps, d = himach.Column(self.tau_ps[-1:], "ps"), himach.Column(d, "cm²/s", estimate=estimate)
+            to_ps, d = himach.Column(self.tau_ps[-1:], "ps", role="x"), himach.Column(d, "cm²/s", estimate=estimate)
             outcome["diffusion"] = himach.Table({"to_ps": to_ps, "d_cm2_s": d})
         return outcome
 

@@ -144,7 +144,8 @@ class LipidOrder(himach.Analysis):
         joined = [np.array([np.bincount(of, block) for block in part]) for part in (sums / ONE, weights)]
         lipid, carbon = (list(part) for part in zip(*names, strict=True))
         chain, place = np.array([self.chains.get(name, (0, 0)) for name in names]).T
-        columns = {"lipid": lipid, "chain": chain, "number": place, "carbon": carbon}
+        labels = {"lipid": lipid, "chain": chain, "number": place, "carbon": carbon}
+        columns = {name: himach.Column(cells, role="label") for name, cells in labels.items()}
         return himach.Table({**columns, "s_ch": mean_order(joined[0] * ONE, joined[1])})
 
     def plot(self, outcome, axes):

@@ -45,10 +45,7 @@ class Membrane(himach.Analysis):
     """
 
     name: ClassVar[str] = "membrane"
-    references: ClassVar[tuple[str, ...]] = (
-        "10.1021/ci400172g",
-        "10.1021/acs.jctc.1c00447",
-    )
+    references: ClassVar[tuple[str, ...]] = ("10.1021/ci400172g", "10.1021/acs.jctc.1c00447")
     caption: ClassVar[str] = "Area per lipid in each leaflet, and thickness of the membrane, against time."
 
     headgroups: str = HEADGROUPS
@@ -140,12 +137,12 @@ class Membrane(himach.Analysis):
         events = [event for *_, event in rows]
         return himach.Table(
             {
-                "lipid": np.array([index for index, *_ in rows], dtype=np.int64),
+                "lipid": himach.Column(np.array([index for index, *_ in rows], dtype=np.int64), role="label"),
                 "kind": [kind for _, kind, _ in rows],
                 "from": [NAMES[event.origin] for event in events],
                 "to": [NAMES[event.target] for event in events],
-                "left_ps": himach.Column(times[[event.left for event in events]], "ps", compared=False),
-                "arrived_ps": himach.Column(times[[event.arrived for event in events]], "ps", compared=False),
+                "left_ps": himach.Column(times[[event.left for event in events]], "ps", role="label"),
+                "arrived_ps": himach.Column(times[[event.arrived for event in events]], "ps", role="label"),
                 "outcome": [event.outcome for event in events],
             }
         )

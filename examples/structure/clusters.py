@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 import MDAnalysis
 import numpy as np
+from MDAnalysis.coordinates.PDB import PDBWriter
 from MDAnalysis.lib.util import NamedStream
 
 import himach
@@ -59,13 +60,13 @@ class Neighbours(himach.Analysis):
         outcome = {
             "clusters": himach.Table(
                 {
-                    "cluster": np.arange(1, len(size) + 1),
+                    "cluster": himach.Column(np.arange(1, len(size) + 1), role="label"),
                     "size": himach.Column(size, estimate=limits),
                     "center_frame": frames[centers],
                 }
             ),
             "membership": himach.Table(
-                {"time_ps": himach.Column(times, "ps"), "cluster": himach.Column(cluster, compared=False)}
+                {"time_ps": himach.Column(times, "ps"), "cluster": himach.Column(cluster, role="label")}
             ),
         }
         structures = [positions_of(blocks, begins, center) for center in centers[: self.centers]]
@@ -74,17 +75,16 @@ class Neighbours(himach.Analysis):
             rotation, shift = kernels.superposition(positions, structures[0])
             copy.atoms.positions = positions @ rotation.T + shift
             title = f"CENTER OF CLUSTER {number}: FRAME {frames[center]}, {times[center]:g} PS"
-            outcome[f"center_{number}"] = himach.TextFile(pdb(copy, title), ".pdb")
+            outcome[f"center_{number}"] = structure(copy, title)
         return outcome
 
     def plot(self, outcome, axes):
         clusters, table = outcome["clusters"], outcome["membership"]
         scale, label = time_axis(table["time_ps"], "time")
         shown = table["cluster"] <= SHOWN
-        colors = np.where(table["cluster"] % 2, "C0", "C1")
-        times = scale * table["time_ps"][shown]
-        axes.scatter(times, table["cluster"][shown], s=60, c=colors[shown], marker="|", linewidths=0.8)
+        times, cluster = scale * table["time_ps"][shown], table["cluster"][shown]
         rows = min(len(clusters["size"]), SHOWN)
+        axes.scatter(times, cluster, s=60, c=cluster, vmin=1, vmax=rows + 1, cmap="viridis", marker="|", linewidths=0.8)
         parts = 100 * clusters["size"] / clusters["size"].sum()
         axes.set_yticks(range(1, rows + 1), [f"{i + 1}: {parts[i]:.3g} %" for i in range(rows)])
         rest = f"; {len(parts) - rows} more have {parts[rows:].sum():.3g} %" if len(parts) > rows else ""
@@ -192,11 +192,13 @@ def positions_of(blocks, begins, frame):
     return blocks[block]["values"][frame - begins[block]]
 
 
-def pdb(universe: MDAnalysis.Universe, title: str) -> str:
-    """Return a PDB file of a Universe as text."""
-    text = StringIO()
+def structure(universe: MDAnalysis.Universe, title: str) -> himach.TextFile:
+    """Return a Universe as a PDB file, or as a GRO file where its coordinates are too large for that."""
+    text, limits, positions = StringIO(), PDBWriter.pdb_coor_limits, universe.atoms.positions
+    suffix = ".pdb" if limits["min"] < positions.min() and positions.max() < limits["max"] else ".gro"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a topology has no names for, the file has by default
-        with MDAnalysis.Writer(NamedStream(text, "center.pdb"), multiframe=False, bonds=None, remarks=title) as writer:
+        stream = NamedStream(text, f"center{suffix}")
+        with MDAnalysis.Writer(stream, multiframe=False, bonds=None, remarks=title) as writer:
             writer.write(universe.atoms)
-        return text.getvalue()
+        return himach.TextFile(text.getvalue(), suffix)

@@ -140,7 +140,7 @@ def fluctuation(mobile: Mobile, frames: Ints, sums: Ints) -> himach.Table:
     rmsf, b_factor = np.sqrt(squares), as_b_factor(squares)
     return himach.Table(
         {
-            mobile.column: mobile.labels,
+            mobile.column: himach.Column(mobile.labels, role="label"),
             "rmsf": himach.Column(rmsf, "Å", estimate=lambda level: limits(rmsf, np.sqrt, level)),
             "bfactor": himach.Column(b_factor, "Å²", estimate=lambda level: limits(b_factor, as_b_factor, level)),
         }

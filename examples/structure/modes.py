@@ -133,9 +133,9 @@ def free_energy(x: Floats, y: Floats, bins: int) -> himach.Table:
 
     return himach.Table(
         {
-            "pc1": himach.Column(edges[0][visited // bins], "Å"),
-            "pc2": himach.Column(edges[1][visited % bins], "Å"),
-            "free_energy": himach.Column(energy, "kT", estimate=interval, compared=False),
+            "pc1": himach.Column(edges[0][visited // bins], "Å", role="label"),
+            "pc2": himach.Column(edges[1][visited % bins], "Å", role="label"),
+            "free_energy": himach.Column(energy, "kT", estimate=interval, role="label"),
         }
     )
 

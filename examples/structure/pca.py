@@ -59,17 +59,17 @@ class Projections(himach.Analysis):
         outcome = {
             "variance": himach.Table(
                 {
-                    "component": np.arange(1, len(names) + 1),
+                    "component": himach.Column(np.arange(1, len(names) + 1), role="x"),
                     "variance": himach.Column(modes.variances, "Å²", estimate=limits),
-                    "share": modes.variances / modes.total,
-                    "cosine": np.array(cosine),
+                    "share": himach.Column(modes.variances / modes.total, within=(0, 1)),
+                    "cosine": himach.Column(np.array(cosine), within=(0, 1)),
                 }
             ),
             "projections": himach.Table(
                 {
                     "time_ps": himach.Column(times, "ps"),
                     **{
-                        name: himach.Column(along[:, i], "Å", estimate=True, compared=False)
+                        name: himach.Column(along[:, i], "Å", estimate=True, role="label")
                         for i, name in enumerate(names)
                     },
                 }

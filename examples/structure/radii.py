@@ -36,7 +36,7 @@ BONDI: dict[str, float] = {
 #: Radii in Å of proteins' atoms, their hydrogens included, by element, number of bonds and of hydrogens: Tsai et al.,
 #: J. Mol. Biol. 290, 253 (1999). There all C4, all N and all S are alike.
 PROTOR: dict[str, float] = {
-    **{"C3H0": 1.61, "C3H1": 1.76, "C4": 1.88, "N": 1.64, "O1H0": 1.42, "O2H1": 1.46, "S": 1.77},
+    **{"C3H0": 1.61, "C3H1": 1.76, "C4": 1.88, "N": 1.64, "O1H0": 1.42, "O2H1": 1.46, "S": 1.77}
 }
 #: Residues that ProtOr knows, each with the names that it has in other topologies.
 RESIDUES = """

@@ -134,13 +134,13 @@ class Sasa(himach.Analysis):
                 return replace(found, low=np.maximum(found.low, 0))  # no area is negative
 
             mean = himach.Column(sums.sum(axis=0) / in_block.sum(), "Å²", estimate=limits)
-            tables["by"] = himach.Table({self.by: self.labels, "sasa": mean})
+            tables["by"] = himach.Table({self.by: himach.Column(self.labels, role="label"), "sasa": mean})
         kinds = dict(sorted(zip(self.kinds, self.sphere_radii.tolist(), strict=True)))
         tables["radii"] = himach.Table(
             {
                 "kind": list(kinds),
-                "radius": himach.Column(list(kinds.values()), "Å", compared=False),
-                "atoms": himach.Column(list(map(self.kinds.count, kinds)), compared=False),
+                "radius": himach.Column(list(kinds.values()), "Å", role="label"),
+                "atoms": himach.Column(list(map(self.kinds.count, kinds)), role="label"),
             }
         )
         return tables

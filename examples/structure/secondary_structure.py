@@ -47,10 +47,7 @@ class SecondaryStructure(himach.Analysis):
         "[10.1002/bip.360221211], with polyproline helices [10.1371/journal.pone.0018401] where three residues in "
         "succession have φ within 29° of -75° and ψ within 29° of 145°."
     )
-    references: ClassVar[tuple[str, ...]] = (
-        "10.1002/bip.360221211",
-        "10.1371/journal.pone.0018401",
-    )
+    references: ClassVar[tuple[str, ...]] = ("10.1002/bip.360221211", "10.1371/journal.pone.0018401")
     caption: ClassVar[str] = (
         "Secondary structure of each residue of {selection} against time, and the share of residues in each state: "
         "H alpha helix, B bridge, E strand, G 3-10 helix, I pi helix, T turn, S bend, P polyproline helix."
@@ -98,7 +95,7 @@ class SecondaryStructure(himach.Analysis):
         residues = {"residue": self.labels}
         for column, letter in zip(COLUMNS, LETTERS, strict=True):
             found = states == letter
-            content[column] = himach.Column(found.mean(axis=1), estimate=True)
+            content[column] = himach.Column(found.mean(axis=1), estimate=True, within=(0, 1))
             residues[column] = share_of_frames(found)
         return {"content": himach.Table(content), "residues": himach.Table(residues), "states": states}
 
@@ -150,4 +147,4 @@ def share_of_frames(found):
         low, high = np.where(varies, [np.maximum(band.low, 0), np.minimum(band.high, 1)], np.nan)
         return replace(band, value=part, low=low, high=high)
 
-    return himach.Column(part, estimate=limits)
+    return himach.Column(part, estimate=limits, within=(0, 1))

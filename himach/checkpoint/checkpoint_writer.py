@@ -9,31 +9,28 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from himach.checkpoint.parts.part import BadPartError, NotPlainError, open_part, write_part
+from himach.checkpoint.parts.part import NotPlainError, write_part
 from himach.engine.mapping import Mapped, Mapper
-from himach.engine.pairs.block import SHARDS, Block, divided
+from himach.engine.pairs.block import SHARDS, divided
 from himach.errors import HimachError, TimeUpError, UsageError
-from himach.parallel.collective import on_every_rank
+from himach.parallel.collective import run_collectively
 from himach.parallel.communicator import Communicator
 from himach.selection import Selected, numbers_at
 
 if TYPE_CHECKING:
-    from himach.checkpoint.checkpoint_run import CheckpointRun
     from himach.checkpoint.directory import Place
-
-__all__ = ["CheckpointWriter", "PassRequests"]
+    from himach.checkpoint.reuse import CheckpointRun
+    from himach.launch.stop_requests import StopRequests
 
 #: Seconds between commits, at least, and the part of the time so far that they may lie apart.
 EVERY = 30.0
@@ -51,53 +48,8 @@ WAITING = 4
 PATIENCE = 60.0
 
 
-class PassRequests(Protocol):
-    """What is asked of the map phase from outside (see `himach.launch.stop_requests.StopRequests`)."""
-
-    heeded: bool  #: whether somebody looks at the rest
-    commit: bool  #: keep now what there is
-    ending: bool  #: keep it, and end
-
-    @property
-    def time_up(self) -> bool:
-        """Keep it, and leave the frames that remain to another run."""
-
-    def leave(self) -> NoReturn:
-        """End, now that all is kept."""
-
-
-class _Nothing:
-    """Nothing is asked."""
-
-    heeded = commit = ending = time_up = False
-
-    def leave(self) -> NoReturn:
-        raise AssertionError("nobody has asked for the end")
-
-
 class CheckpointWriter:
-    """Keeps what this rank maps (see `himach.engine.mapping.Keeper`).
-
-    Parameters
-    ----------
-    kept
-        Where the pairs go, and what this rank takes over from earlier runs.
-    comm
-        All ranks.
-    total
-        How many frames are to be mapped on all ranks.
-    confirm
-        Raises an error if what was read so far may not be kept.
-    hurry
-        Called before this process ends by a signal.
-    memory
-        Bytes that the pairs of this rank may take.
-    after
-        Seconds of mapping after which keeping begins, unless pairs get too many to wait in memory; 0: at once, and the
-        disk is waited for.
-    every
-        Seconds between two commits, at least; 0: one after each frame, whatever it costs.
-    """
+    """Keeps what this rank maps (see `himach.engine.mapping.Keeper`)."""
 
     def __init__(
         self,
@@ -117,14 +69,13 @@ class CheckpointWriter:
         self._mapped = 0
         self._confirm = confirm
         self._hurry = hurry
-        self._asked: PassRequests = _Nothing()
+        self._asked: StopRequests | None = None
         self._every = every
         self._began = time.monotonic()
         self._next = self._began + (after or every)
         self._begun = not after
         self._usual = max(LEAST, min(MOST, memory // SHARE))
         self._most = max(LEAST, memory // WAITS) if after else self._usual
-        self._mappers: list[Mapper] = []
         self._writer = _Writer(kept.places, kept.frames, kept.files.digests, 0.0 if after else PATIENCE)
         # Where values must be plain, that they are is seen at the first frame.
         self._looks = kept.lasting and not all(place.pickles for place in kept.places)
@@ -137,11 +88,15 @@ class CheckpointWriter:
     @property
     def going_on(self) -> bool:
         """Whether the frames that are left are to be mapped."""
-        return not self._asked.time_up
+        return self._asked is None or not self._asked.time_up
+
+    @property
+    def _requested(self) -> bool:
+        asked = self._asked
+        return asked is not None and (asked.commit or asked.ending or asked.time_up)
 
     def restore(self, index: int, mapper: Mapper) -> Collection[int]:
         """Give a mapper what was kept; return the steps that it has and another has not."""
-        self._mappers.append(mapper)
         loaded = self._kept.found.loaded[index]
         for part in loaded.parts:
             part.give(mapper, self._frames)
@@ -149,9 +104,7 @@ class CheckpointWriter:
 
     def due(self, nbytes: int) -> bool:
         """Tell whether what was mapped since the last time is to be kept now."""
-        asked = self._asked
-        told = asked.commit or asked.ending or asked.time_up or self._looks
-        if told or nbytes > self._most or time.monotonic() >= self._next:
+        if self._requested or self._looks or nbytes > self._most or time.monotonic() >= self._next:
             self._begun = True
             return True
         return False
@@ -159,9 +112,9 @@ class CheckpointWriter:
     def keep(self, mapped: Sequence[Mapped]) -> None:
         """Keep what was mapped; in this thread only where the process is about to end."""
         began = time.monotonic()
-        asked, looked = self._asked, self._looks
-        now = asked.commit or asked.ending or asked.time_up
-        asked.commit = self._looks = False
+        now, looked, self._looks = self._requested, self._looks, False
+        if self._asked is not None:
+            self._asked.commit = False
         some = [one for one in mapped if len(one)]
         self._mapped += len(some[0]) if len(some) == 1 else len(_all_steps(some))
         if self._begun:  # else the phase was short
@@ -179,17 +132,8 @@ class CheckpointWriter:
         pause = max(self._every, WORTH * cost * (not now), PART * so_far)
         self._next = time.monotonic() + (pause if self._every else 0.0)
 
-    def relieve(self) -> None:
-        """Have mappers refer to what is written, in place of holding it in memory."""
-        while self._writer.written:
-            index, one, path = self._writer.written.popleft()
-            place = self._kept.places[index]
-            with suppress(BadPartError):
-                part = open_part(path, identity=place.generation.key, pickles=place.pickles, hold=False, check=False)
-                self._mappers[index].runs.exchange(one.blocks, part.on_disk(one.first))
-
     @contextmanager
-    def heeding(self, asked: PassRequests) -> Iterator[None]:
+    def saving_on_stop(self, asked: StopRequests) -> Iterator[None]:
         """Heed what is asked, from when all ranks do to the end of the map phase (collective)."""
         self._asked = asked
         asked.heeded = True
@@ -203,7 +147,7 @@ class CheckpointWriter:
 
     def look(self) -> None:
         """End this process if that is asked, once all that was given to `keep` is written."""
-        if self._asked.ending:
+        if self._asked is not None and self._asked.ending:
             self.hurry()
             self._asked.leave()
 
@@ -213,20 +157,14 @@ class CheckpointWriter:
         self._hurry()
 
     def end(self) -> None:
-        """End the map phase (collective).
-
-        Raises
-        ------
-        TimeUpError
-            If frames are left, on all ranks, when everything is written.
-        """
+        """End the map phase (collective)."""
         self.look()
-        self._writer.forget()
         mapped = self._comm.allreduce(self._mapped)
-        self._asked.heeded = False
+        if self._asked is not None:
+            self._asked.heeded = False
         if mapped < self._total:
-            on_every_rank(self._comm, self._writer.close)
-            on_every_rank(self._comm, partial(self._tell, mapped))
+            run_collectively(self._comm, self._writer.close)
+            run_collectively(self._comm, partial(self._tell, mapped))
 
     def close(self, well: bool) -> None:
         """Wait until all is written; where the run went `well` and its pairs do not stay, write no more."""
@@ -241,20 +179,10 @@ class CheckpointWriter:
 
 
 class _Writer:
-    """Writes parts in a thread, one after another.
-
-    Attributes
-    ----------
-    error
-        What ended the writing, if it was ended.
-    written
-        What the mapper of which analysis made, and the part that it is in now.
-    """
+    """Writes parts in a thread, one after another."""
 
     def __init__(self, places: Sequence[Place], frames: Selected, files: Mapping[str, str], patience: float) -> None:
         self.error: Exception | None = None
-        self.written: deque[tuple[int, Mapped, Path]] = deque()
-        self._remembers = True
         self._drops = False
         self._places = places
         self._frames = frames
@@ -287,11 +215,6 @@ class _Writer:
         if self._thread is not None:
             self._queue.join()
 
-    def forget(self) -> None:
-        """Hold nothing any more that is written."""
-        self._remembers = False
-        self.written.clear()
-
     def close(self, drop: bool = False) -> None:
         self._drops = drop
         if self._thread is not None:
@@ -322,9 +245,9 @@ class _Writer:
                 self._made.add(index)
             place.generation.note(dict(self._files))
             table = one.table
-            path = write_part(
+            write_part(
                 place.generation.path,
-                [_moved(divided(block.part(0, len(block.bounds) - 1), SHARDS), -one.first) for block in one.blocks],
+                [divided(replace(block, at=block.at - np.uint32(one.first)), SHARDS) for block in one.blocks],
                 table,
                 numbers_at(self._frames, table.steps),
                 BitMap64(numbers_at(self._frames, one.steps).astype(np.uint64)),
@@ -334,18 +257,8 @@ class _Writer:
                 pickles=place.pickles,
                 home=place.home,
             )
-            self.written.append((index, one, path))
-            if not self._remembers:
-                self.written.clear()
 
 
 def _all_steps(mapped: Sequence[Mapped]) -> npt.NDArray[np.int64]:
     """Return the frames of any analysis, each once."""
     return np.unique(np.concatenate([np.empty(0, np.int64), *(one.steps for one in mapped)]))
-
-
-def _moved(block: Block, rows: int) -> Block:
-    """Return a block whose frames stand so many rows further on in the table."""
-    if rows == 0:
-        return block
-    return replace(block, at=block.at + np.int64(rows).astype(np.uint32))  # back, too: by going round

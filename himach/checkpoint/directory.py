@@ -22,8 +22,6 @@ from himach.errors import UsageError
 from himach.files import content_digest, write_bytes
 from himach.locks import HeldError, Lock
 
-__all__ = ["FingerprintVersion", "PairsDirectory", "Place", "is_private"]
-
 LOCK = ".lock"
 #: What names begin with that NFS gives to files which were removed while they were open.
 NFS_PREFIX = ".nfs"
@@ -38,27 +36,13 @@ OTHERS_WRITE = 0o022
 
 @dataclass(frozen=True)
 class FingerprintVersion:
-    """Parts of one map.
+    """Parts of one map."""
 
-    Attributes
-    ----------
-    path
-        Its folder, which may not be there yet.
-    number
-        1, 2, ...
-    key
-        What its parts say that they belong to, hex.
-    fingerprint
-        What made up the map when it was last used; None if that cannot be read.
-    damage
-        Why it cannot be, if there are parts; for people.
-    """
-
-    path: Path
-    number: int
-    key: str
-    fingerprint: MapFingerprint | None
-    damage: str = ""
+    path: Path  # its folder, which may not be there yet
+    number: int  # 1, 2,
+    key: str  # what its parts say that they belong to, hex
+    fingerprint: MapFingerprint | None  # what made up the map when it was last used; None if that cannot be read
+    damage: str = ""  # why it cannot be, if there are parts; for people
 
     def write(self) -> None:
         """Make the folder, and describe the map in it."""
@@ -103,31 +87,14 @@ class FingerprintVersion:
 
 
 class PairsDirectory:
-    """A directory in which runs keep pairs.
-
-    Attributes
-    ----------
-    path
-        Where it is; made when it is claimed.
-    """
+    """A directory in which runs keep pairs."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: Lock | None = None
 
     def claim(self, members: bool = False) -> None:
-        """Make the directory, hold it against other runs, and sweep what killed ones left.
-
-        Parameters
-        ----------
-        members
-            Whether members of an ensemble have folders in it.
-
-        Raises
-        ------
-        UsageError
-            If another run has it, if it is no directory of kept pairs, or if it cannot be written.
-        """
+        """Make the directory, hold it against other runs, and sweep what killed ones left."""
         try:
             if not self.path.exists():
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -243,21 +210,9 @@ def _digest(described: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the pairs of one analysis go.
+    """Where the pairs of one analysis go."""
 
-    Attributes
-    ----------
-    generation
-        Made at the first commit.
-    combined
-        Whether they are combine()'s.
-    pickles
-        Whether values may be kept as pickles: only where nobody but this user can write.
-    home
-        The module of the analysis.
-    """
-
-    generation: FingerprintVersion
-    combined: bool
-    pickles: bool
-    home: str
+    generation: FingerprintVersion  # made at the first commit
+    combined: bool  # whether they are combine()'s
+    pickles: bool  # whether values may be kept as pickles: only where nobody but this user can write
+    home: str  # the module of the analysis

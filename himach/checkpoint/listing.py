@@ -18,78 +18,38 @@ from himach.locks import holder
 from himach.output.claim import FOLDER, PAIRS, Claim
 from himach.output.claim import LOCK as CLAIM_LOCK
 
-__all__ = ["Entry", "Evicted", "KeptFrames", "entries", "evict_chosen", "kept_in", "shown_frames"]
-
 #: Stretches of frames that a text names, at most.
 MOST = 4
 
 
 @dataclass(frozen=True)
 class KeptFrames:
-    """Where pairs are kept.
+    """Where pairs are kept."""
 
-    Attributes
-    ----------
-    path
-        The directory of kept pairs.
-    out
-        The output directory that it lies in, if nobody asked for it: then a run there did not end.
-    holder
-        The process that works there, as far as that can be told; "" for none.
-    members
-        Folders of the members of an ensemble there.
-    """
-
-    path: Path
-    out: Path | None
-    holder: str
-    members: Sequence[Path] = ()
+    path: Path  # the directory of kept pairs
+    out: Path | None  # the output directory that it lies in, if nobody asked for it: then a run there did not end
+    holder: str  # the process that works there, as far as that can be told; "" for none
+    members: Sequence[Path] = ()  # folders of the members of an ensemble there
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The pairs of one map.
-
-    Attributes
-    ----------
-    analysis, generation
-        What they are kept under.
-    last
-        Whether it is the one of this analysis that was used last.
-    covered
-        Numbers of the frames whose pairs are there.
-    of
-        Frames that the trajectory had when it was last seen; None if that cannot be read.
-    pairs, parts, nbytes
-        How many pairs and sound parts, and the bytes of all files.
-    used
-        Seconds since 1970 at which a run last used it, or wrote to it.
-    parameters
-        What map() was given, as text.
-    trajectory
-        Its files.
-    differs
-        What is different in the one that was used last, a sentence each.
-    bad
-        Why parts cannot be used, a sentence each.
-    member
-        The folder of the member of an ensemble whose they are; "" where there is none.
-    """
+    """The pairs of one map."""
 
     analysis: str
     generation: int
-    last: bool
-    covered: BitMap64 = field(repr=False)
-    of: int | None
+    last: bool  # whether it is the one of this analysis that was used last
+    covered: BitMap64 = field(repr=False)  # numbers of the frames whose pairs are there
+    of: int | None  # frames that the trajectory had when it was last seen; None if that cannot be read
     pairs: int
     parts: int
     nbytes: int
-    used: float
-    parameters: dict[str, str]
-    trajectory: Sequence[str]
-    differs: list[str]
-    bad: list[str]
-    member: str = ""
+    used: float  # seconds since 1970 at which a run last used it, or wrote to it
+    parameters: dict[str, str]  # what map() was given, as text
+    trajectory: Sequence[str]  # its files
+    differs: list[str]  # what is different in the one that was used last, a sentence each
+    bad: list[str]  # why parts cannot be used, a sentence each
+    member: str = ""  # the folder of the member of an ensemble whose they are; "" where there is none
 
 
 @dataclass
@@ -130,15 +90,7 @@ def _labels(place: Path) -> list[str]:
 
 
 def entries(path: Path, verify: bool = False) -> list[Entry]:
-    """Return what is in a directory of kept pairs: by analysis, the generation used last first; then by member.
-
-    Parameters
-    ----------
-    path
-        The directory.
-    verify
-        Whether to read all of it, as a run does; else parts whose pairs are damaged pass for sound ones.
-    """
+    """Return what is in a directory of kept pairs: by analysis, the generation used last first; then by member."""
     directory = PairsDirectory(path)
     found = []
     for label in _labels(path):
@@ -151,24 +103,7 @@ def entries(path: Path, verify: bool = False) -> list[Entry]:
 
 
 def evict_chosen(path: Path, analysis: str | None, number: int | None = None, *, older: bool = False) -> Evicted:
-    """Delete generations, none of which a run is using.
-
-    Parameters
-    ----------
-    path
-        The directory of kept pairs, or an output directory.
-    analysis
-        Only this one's; None: all analyses'.
-    number
-        Only this generation.
-    older
-        All but the one of each analysis that was used last.
-
-    Raises
-    ------
-    UsageError
-        If there is no such analysis or generation, if a run has the directory, or it cannot be written.
-    """
+    """Delete generations, none of which a run is using."""
     kept = kept_in(path)
     if kept is None:
         return Evicted()
@@ -216,7 +151,7 @@ def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion,
                 raise BadPartError(f"{path.name}: it is of another map")
             if verify and generation.fingerprint is not None:
                 trusted = generation.private and is_private(path)
-                open_part(path, identity=generation.key, pickles=trusted, hold=False).close()
+                open_part(path, identity=generation.key, pickles=trusted)
         except (OSError, BadPartError) as error:
             if path.exists():  # else it was evicted meanwhile
                 bad.append(str(error))

@@ -14,25 +14,19 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from himach.analysis import Analysis
 from himach.checkpoint.sources import source_digest, sources, versions
-from himach.digests.code_text import ANY, code_names
-from himach.digests.values import ValueDigests, topology_digest
 from himach.files import content_digest
-from himach.io.dataset.origin_content import digest
-from himach.io.dataset.origin_stamp import OriginStamp
-from himach.map_state import BEFORE, LATER, later_than, own_classes, reached, skipped, used
+from himach.io.dataset.origin_stamp import OriginStamp, digest
+from himach.map_state import own_classes, reached
 from himach.parameters import recorded
 from himach.selection import Selected
-from himach.user_code import file_of, is_own
+from himach.state_hash import ANY, StateHasher, topology_digest
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe
-
-__all__ = ["MapFingerprint", "differences", "map_fingerprint"]
 
 #: Digest, and the text by which a difference is shown; "" for none. Of a module it is its file.
 Found = dict[str, tuple[str, str]]
@@ -43,8 +37,6 @@ UNSTABLE = "unstable "
 LONGEST = 60
 #: Longest text of a parameter that may name a file.
 LONGEST_PATH = 4096
-#: Names by which code reads what otherwise does not count.
-_TEXTS = frozenset({"__doc__", "getdoc", "__annotations__", "get_type_hints", "get_annotations", "signature"})
 #: Files in a folder that a parameter names, and their bytes, that are read.
 MOST_FILES, MOST_BYTES = 1000, 1 << 30
 #: Attributes that tell of the selection (or of the length of the trajectory), and what of it.
@@ -53,18 +45,10 @@ _SELECTION = frozenset({"step", "frames", "dt", "n_frames", "totaltime"})
 
 @dataclass(frozen=True)
 class MapFingerprint:
-    """What makes one map.
-
-    Attributes
-    ----------
-    parts
-        Of each kind (``code``, ``globals``, ``parameters``, ...) digest and text of each thing, by its name.
-    dataset
-        Stamp of the trajectory.
-    """
+    """What makes one map."""
 
     parts: Mapping[str, Found]
-    dataset: OriginStamp
+    dataset: OriginStamp  # stamp of the trajectory
 
     @property
     def unstable(self) -> dict[str, str]:
@@ -104,53 +88,18 @@ def map_fingerprint(
     frames: Selected,
     steps: Mapping[str, Any] | None = None,
 ) -> MapFingerprint:
-    """Return what makes the map of an analysis. On the first rank.
-
-    Parameters
-    ----------
-    analysis
-        After setup() and atoms(), before map(): the first stage of a chain.
-    universe
-        Its own, as setup() left it.
-    dataset
-        Stamp of the trajectory as it is.
-    frames
-        The selected frame numbers.
-    steps
-        What is done to each frame before, by name.
-    """
-    home = own_classes(analysis)[0].__module__
+    """Return what makes the map of an analysis. On the first rank."""
+    values = _Values(analysis, universe)
     parameters = {parameter.attribute for parameter in analysis.parameters().values()}
-    later, mentioned = LATER, LATER
-    while True:  # at most twice: again where map() may call what otherwise runs later
-        values = _Values(analysis, universe, home, later)
-        found = [
-            (one, values.text(one.value), values.digests.codes)
-            for one in reached(analysis, universe, values.digests)
-            if one.kind != "state" or one.name not in parameters
-        ]
-        names, come = used((one, codes) for one, _, codes in found)
-        mentioned = later_than(LATER, [names])
-        if later <= mentioned:
-            break
-        later = mentioned
     parts: dict[str, Found] = {kind: {} for kind in ("code", "globals", "state")}
-    counts = {id(one) for one, _ in come}
-    for one, (text, shown), _ in found:
-        if one.kind == "library" and text.startswith(UNSTABLE):
-            continue
-        if id(one) in counts or one.name in BEFORE:
-            kind = parts[one.kind if one.kind in parts else "globals" if one.kind == "library" else "state"]
-            others, _ = kind.get(one.label, ("", ""))  # things of one label may be several
-            kind[one.label] = (f"{others} {text}", "") if others else (text, shown)
-    if not _TEXTS.isdisjoint(names):
-        told: list[Any] = [*values.digests.functions.values(), *values.digests.classes.values()]
-        texts = sorted(f"{one.__qualname__} {one.__doc__} {getattr(one, '__annotations__', '')}" for one in told)
-        parts["code"]["what functions and classes say of themselves"] = _shown(texts)
+    for item in reached(analysis, universe, values.hasher):
+        text = values.text(item.value)
+        if item.kind not in ("state", "computed") or item.name not in parameters:
+            parts[item.kind if item.kind in parts else "state"][item.label] = text
+    names = values.hasher.names
     parts["code"]["what map() yields"] = ("rows" if analysis.yields_rows() else "pairs", "")
-    beside = [code for _, codes in come for code in codes if code.co_filename != file_of(home)]
     parts |= {
-        "modules": sources(values.digests.importable, home, later_than(LATER, map(code_names, beside))),
+        "modules": sources(own_classes(analysis)[0].__module__),
         "parameters": {name: values.text(recorded(value)) for name, value in analysis.settings().items()},
         "files": dict(_files(analysis)),
         "keywords": dict(_keywords(dataset)),
@@ -175,23 +124,19 @@ def differences(then: MapFingerprint, now: MapFingerprint) -> list[str]:
 class _Values:
     """Digests of what this process found, which a later run can find again."""
 
-    def __init__(self, analysis: Analysis, universe: Universe, home: str, later: frozenset[str]) -> None:
+    def __init__(self, analysis: Analysis, universe: Universe) -> None:
         trajectory = universe.trajectory
         known = [("self", analysis), ("universe", universe), ("trajectory", trajectory), ("ts", trajectory.ts)]
-        homes = {cls.__module__ for cls in own_classes(analysis)}
-        self.digests = ValueDigests(
-            known, partial(skipped, later=later), home, owned=lambda module: module in homes or is_own(module)
-        )
+        self.hasher = StateHasher(known, homes=[cls.__module__ for cls in own_classes(analysis)])
 
     def text(self, value: Any) -> tuple[str, str]:
-        """Return digest and text of a value; what no later run can find again gets one that is never the same."""
-        self.digests.codes = []
+        """Return hash and text of a value; what no later run can find again gets a hash that is never the same."""
         try:
-            found, text = self.digests.digest(value, stable=True), repr(value) if _shows(value) else ""
+            digest, text = self.hasher.digest(value), repr(value) if _shows(value) else ""
         except Exception:  # whatever somebody's class raises
             kind = type(value)
             return UNSTABLE + secrets.token_hex(8), f"{kind.__module__}.{kind.__qualname__}"
-        return found, text if len(text) <= LONGEST else ""
+        return digest, text if len(text) <= LONGEST else ""
 
 
 def _shows(value: Any) -> bool:
@@ -311,7 +256,7 @@ def _data(then: OriginStamp, now: OriginStamp) -> list[str]:
         return [f"the trajectory had {then.n_atoms} atoms, and has {now.n_atoms}"]
     now = replace(now, keywords=then.keywords)  # which are compared by their names
     if not then.files or not now.files:  # pushed
-        same = (then.kinds, then.content, then.sketch, then.files) == (now.kinds, now.content, now.sketch, now.files)
+        same = (then.kinds, then.content, then.first_frame) == (now.kinds, now.content, now.first_frame)
         return [] if same else ["the trajectory is another"]
     try:
         same = then.compare(now) != "changed" or _longer(then, now)

@@ -18,8 +18,6 @@ from himach.analysis import MAPPING
 from himach.files import content_digest
 from himach.user_code import is_installed, is_user_code
 
-__all__ = ["OpenedFiles"]
-
 #: Events of Python's that tell of a file, which is their first argument.
 _EVENTS = frozenset({"open", "sqlite3.connect", "ctypes.dlopen"})
 #: Ends of names of files that MDAnalysis writes beside trajectories.
@@ -29,13 +27,7 @@ _watching: list[OpenedFiles] = []
 
 
 class OpenedFiles:
-    """Files that are opened while somebody looks.
-
-    Attributes
-    ----------
-    digests
-        SHA-256 (hex) of each file as it was when it was opened first, by its path.
-    """
+    """Files that are opened while somebody looks."""
 
     def __init__(self, ignored: Iterable[str] = ()) -> None:
         self.digests: dict[str, str] = {}

@@ -1,95 +1,75 @@
-"""What earlier runs kept, for this one: which parts each rank takes over, and which frames are left to be mapped."""
+"""What earlier runs kept, for this one: which parts each rank takes over, and which frames are left to be mapped.
+
+A run that keeps its pairs: `open_kept()` finds what is kept already, and where what is mapped now will go.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import contextlib
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from himach.checkpoint.directory import FingerprintVersion, is_private
+from himach.checkpoint.directory import FingerprintVersion, PairsDirectory, Place, is_private
+from himach.checkpoint.map_fingerprint import MapFingerprint, differences
+from himach.checkpoint.opened_files import OpenedFiles
 from himach.checkpoint.parts.part import BadPartError, DamagedPartError, Part, count_pairs, open_part
 from himach.engine.mapping import Mapper
+from himach.engine.stamps import FrameTable
+from himach.errors import HimachError
+from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import Communicator
 from himach.selection import Selected, steps_of
-from himach.zazen.remaining import Remaining
-
-__all__ = ["Chosen", "Found", "Loaded", "find_parts", "numbers_of", "take_over"]
+from himach.zazen.node_frames import Remaining
 
 Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A part that a rank takes over.
+    """A part that a rank takes over."""
 
-    Attributes
-    ----------
-    part
-        Verified.
-    wanted
-        Numbers of its frames that the run takes from it; None for all.
-    """
-
-    part: Part
-    wanted: BitMap64 | None
+    part: Part  # verified
+    wanted: BitMap64 | None  # numbers of its frames that the run takes from it; None for all
 
     def give(self, mapper: Mapper, frames: Selected) -> None:
         """Give a mapper the pairs, of a selection of frames."""
         row = len(mapper.stamps)
-        if self.wanted is None and not self.part.held:
-            mapper.adopt(self.part.frames.table(frames), self.part.pairs, [], self.part.on_disk(row))
+        if self.wanted is None:
+            mapper.adopt(_steps_of(self.part.frames, frames), self.part.pairs, [], self.part.on_disk(row))
         else:
-            blocks, rows = self.part.chosen(self.wanted)
-            pairs = self.part.pairs if self.wanted is None else sum(map(count_pairs, blocks))
-            for block in blocks:  # in place: nobody else has them
-                np.add(block.at, np.uint32(row), out=block.at)
-            mapper.adopt(rows.table(frames), pairs, blocks)
+            blocks, table = self.part.chosen(self.wanted, row)
+            mapper.adopt(_steps_of(table, frames), sum(map(count_pairs, blocks)), blocks)
+
+
+def _steps_of(table: FrameTable, frames: Selected) -> FrameTable:
+    """Return a part's table of frames as a run has it that selects them, among others."""
+    return replace(table, steps=steps_of(frames, table.steps))
 
 
 @dataclass
 class Loaded:
-    """What a rank takes over for one analysis.
+    """What a rank takes over for one analysis."""
 
-    Attributes
-    ----------
-    parts
-        What it puts among its own pairs.
-    skip
-        Steps that need not be mapped for this analysis, though another one needs them.
-    """
-
-    parts: list[Chosen] = field(default_factory=list)
+    parts: list[Chosen] = field(default_factory=list)  # what it puts among its own pairs
     skip: Collection[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Found:
-    """What all ranks found.
+    """What all ranks found."""
 
-    Attributes
-    ----------
-    loaded
-        For each analysis.
-    remaining
-        Frames that at least one analysis has to map; None for all.
-    reused
-        How many frames need not be mapped.
-    lost
-        For each analysis how many selected frames are there, and combined with others that are not selected.
-    bad
-        Why parts cannot be used, a text for each.
-    """
-
-    loaded: list[Loaded]
-    remaining: Remaining | None
-    reused: int
+    loaded: list[Loaded]  # for each analysis
+    remaining: Remaining | None  # frames that at least one analysis has to map; None for all
+    reused: int  # how many frames need not be mapped
     lost: list[int]
-    bad: list[str]
+    bad: list[str]  # why parts cannot be used, a text for each
 
 
 @dataclass(frozen=True)
@@ -108,39 +88,22 @@ def find_parts(
     pickles: Sequence[bool],
     homes: Sequence[str],
     frames: Selected,
-    memory: int,
 ) -> Found:
     """Verify the parts of generations, and divide them among the ranks (collective).
 
     Those that are damaged are deleted.
-
-    Parameters
-    ----------
-    comm
-        All ranks.
-    generations
-        For each analysis where its pairs are kept, the same on every rank; None: nowhere.
-    pickles
-        For each whether values may be pickles.
-    homes
-        The modules that the analyses are from.
-    frames
-        The selected frame numbers.
-    memory
-        Bytes that parts may take on this rank; where they are more, they stay on the disk.
     """
     listed = comm.bcast([_by_size(generation) for generation in generations] if comm.rank == 0 else None)
     mine: list[dict[str, Part]] = []
     told: list[list[_RankParts]] = []
     bad: list[str] = []
-    hold = sum(size for names in listed for _, size in names[comm.rank :: comm.size]) <= memory
     for generation, names, pickled, home in zip(generations, listed, pickles, homes, strict=True):
         opened: dict[str, Part] = {}
         for path, _ in names[comm.rank :: comm.size]:
             assert generation is not None
             try:
                 trusted = pickled and is_private(path)
-                opened[path.name] = open_part(path, identity=generation.key, pickles=trusted, home=home, hold=hold)
+                opened[path.name] = open_part(path, identity=generation.key, pickles=trusted, home=home)
             except BadPartError as error:
                 bad.append(str(error))
                 if isinstance(error, DamagedPartError):
@@ -223,3 +186,89 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
+
+
+_WHOLE = "pairs of {:,} frames were combined with those of frames that are not selected"
+
+
+@dataclass
+class CheckpointRun:
+    """What a run has from earlier ones, and where it keeps its own."""
+
+    directory: PairsDirectory  # held by the first rank until `release`
+    frames: Selected  # the selected frame numbers
+    places: list[Place]  # for each analysis where its pairs go
+    found: Found  # what is there already
+    reason: str  # why pairs that are there are not used, or that they are although something differs; for people
+    lasting: bool  # whether pairs stay when the run has ended well
+    files: OpenedFiles  # what this rank opened
+    unstable: list[dict[str, str]]
+
+    def release(self, well: bool) -> None:
+        """Let other runs have the directory; on the first rank, and when all others write no more."""
+        self.directory.release()
+        if well and not self.lasting:
+            shutil.rmtree(self.directory.path, ignore_errors=True)
+
+
+def open_kept(
+    comm: Communicator,
+    path: Path,
+    labels: Sequence[str],
+    fingerprints: Callable[[], Sequence[MapFingerprint]],
+    combined: Sequence[bool],
+    homes: Sequence[str],
+    frames: Selected,
+    reuse: str,
+    lasting: bool,
+    files: OpenedFiles,
+) -> CheckpointRun:
+    """Find what is kept, and begin to keep (collective)."""
+    directory = PairsDirectory(path)
+
+    def begin() -> tuple[list[FingerprintVersion], list[tuple[str, str]], list[bool]]:
+        if lasting or path.exists():
+            directory.claim()
+        try:
+            named = zip(labels, fingerprints(), strict=True)
+            chosen = [_generation(directory, label, now, reuse, files.digests) for label, now in named]
+        except BaseException:
+            directory.release()
+            raise
+        told = [(label, reason) for label, (_, reason) in zip(labels, chosen, strict=True) if reason]
+        generations = [generation for generation, _ in chosen]
+        return generations, told, [generation.private for generation in generations]
+
+    try:
+        generations, told, private = on_first_rank(comm, begin, share=True)
+        found = find_parts(comm, generations, private, homes, frames)
+    except BaseException:
+        directory.release()
+        raise
+    places = [Place(*one) for one in zip(generations, combined, private, homes, strict=True)]
+    told += [(label, _WHOLE.format(lost)) for label, lost in zip(labels, found.lost, strict=True) if lost]
+    reason = "; ".join(text if len(labels) == 1 else f"for {label}, {text}" for label, text in told)
+    unstable = [{} if one.fingerprint is None else one.fingerprint.unstable for one in generations]
+    return CheckpointRun(directory, frames, places, found, reason, lasting, files, unstable)
+
+
+def _generation(
+    directory: PairsDirectory, label: str, now: MapFingerprint, reuse: str, files: Mapping[str, str]
+) -> tuple[FingerprintVersion, str]:
+    """Return the generation that a run uses, and why it is not the last one as it is."""
+    there = directory.generations(label)
+    known = [generation for generation in there if generation.fingerprint is not None]
+    if reuse == "never" or not known:
+        lost = "" if reuse == "never" else "; ".join(generation.damage for generation in there if generation.damage)
+        return directory.begin(label, now), "reuse is 'never'" if known else lost
+    told = [
+        [*differences(one.fingerprint, now), *one.changed_files(files)] for one in known if one.fingerprint is not None
+    ]
+    same = next((generation for generation, differs in zip(known[::-1], told[::-1], strict=True) if not differs), None)
+    if same is None and reuse == "auto":
+        return directory.begin(label, now), "; ".join(told[-1])
+    used = same or known[-1]
+    current = FingerprintVersion(used.path, used.number, used.key, now)
+    with contextlib.suppress(OSError, HimachError):
+        current.write()  # as the trajectory is now
+    return current, "" if same else f"used although {'; '.join(told[-1])}"

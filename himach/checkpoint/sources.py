@@ -7,44 +7,31 @@ import functools
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 
 from himach.analysis import Analysis
-from himach.digests.code_text import ANY, REFLECTION
 from himach.files import content_digest
+from himach.state_hash import ANY, LATER, REFLECTION, is_importable
 from himach.user_code import file_of, is_installed, own_modules
-
-__all__ = ["source_digest", "sources", "versions"]
 
 #: Of what kernels compute, and of what is kept: another one means another map.
 FORMAT = "6"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def sources(importable: Callable[[str], bool], home: str, later: frozenset[str]) -> dict[str, tuple[str, str]]:
-    """Return a digest of each module of one's own that is loaded, and its file, by its name.
-
-    Parameters
-    ----------
-    importable
-        Tells which modules other processes can import: no others count.
-    home
-        The module of the analysis.
-    later
-        Methods of analyses in it that run after map(), and that no other module names: they do not count.
-    """
-    found = {}
-    for name, file in own_modules().items():
-        if not importable(name):
-            continue
-        if name == home:
-            found["the script"] = (source_digest(file, _analyses(name), later), file)
-        else:
-            found[name] = (source_digest(file), file)
+def sources(home: str) -> dict[str, tuple[str, str]]:
+    """Return a digest of each module of the user's that is loaded, and its file, by its name."""
+    files = {name: file for name, file in own_modules().items() if is_importable(name)}
+    found = {name: (source_digest(file), file) for name, file in files.items() if name != home}
+    if home in files:
+        beside = (_mentions(file) for name, file in files.items() if name != home)
+        later = LATER.difference(*beside)
+        found["the script"] = (source_digest(files[home], _analyses(home), later), files[home])
     return found
 
 
-def source_digest(file: str, analyses: frozenset[str] = frozenset(), later: frozenset[str] = frozenset()) -> str:
+def source_digest(file: str, analyses: frozenset[str] = frozenset(), later: frozenset[str] = LATER) -> str:
     """Return a digest of a file: of its syntax tree without docstrings, or of its content if it is no Python text.
 
     Of the classes that are named as `analyses`, what the methods `later` do does not count, unless the file names them.
@@ -63,6 +50,18 @@ def _text_digest(text: bytes, analyses: frozenset[str], later: frozenset[str]) -
     tree = ast.parse(text)
     _strip(tree, analyses, later)
     return hashlib.sha256(ast.dump(tree).encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+def _mentions(file: str) -> frozenset[str]:
+    """Return which of the methods that run after map() a file of Python text mentions."""
+    try:
+        text = Path(file).read_bytes()
+        if not file.endswith(".py") or not any(name.encode() in text for name in LATER):
+            return frozenset()
+        nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute))
+        return LATER.intersection(node.attr for node in nodes if node.attr != "plot" and not _is_numpys(node))
+    except (SyntaxError, ValueError, OSError, RecursionError):
+        return frozenset()
 
 
 def _analyses(module: str) -> frozenset[str]:

@@ -1,8 +1,4 @@
-"""The command line: click commands, one file a group, no logic.
-
-`main()` is the command ``himach``. It turns errors into one message and an exit code: 0 done, 1 the analysis or the run
-failed, 2 wrong usage, 75 its time is over, 130 interrupted, 143 terminated.
-"""
+"""The command line: click commands, one file a group; `main()` turns errors into one message and an exit code."""
 
 from __future__ import annotations
 
@@ -11,46 +7,66 @@ import os
 import signal
 import sys
 import time
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import click
 
-from himach.cli.command_group import LateCommandGroup
+from himach.cli import analyses, bench, cache, datasets, mount, pairs, plan, run, stage, trajectory
+from himach.cli.command_group import CommandGroup, Sections
 from himach.errors import UsageError, as_himach
 from himach.launch.stop_requests import Terminated, terminate
-from himach.parallel.environment import promised_rank, under_launcher
+from himach.parallel.process_exit import promised_rank, under_launcher
+from himach.report import commands
 
 __all__ = ["main"]
 
-#: The module of each command.
-COMMANDS = {
-    "analyses": "himach.cli.analyses",
-    "bench": "himach.cli.bench",
-    "bundle": "himach.report.commands",
-    "cache": "himach.cli.cache",
-    "cite": "himach.report.commands",
-    "convert": "himach.cli.trajectory",
-    "datasets": "himach.cli.datasets",
-    "info": "himach.cli.trajectory",
-    "mount": "himach.cli.mount",
-    "pairs": "himach.cli.pairs",
-    "plan": "himach.cli.plan",
-    "report": "himach.report.commands",
-    "run": "himach.cli.run",
-    "split": "himach.cli.trajectory",
-    "stage": "himach.cli.stage",
-    "verify": "himach.report.commands",
-}
+
+class Himach(CommandGroup):
+    """The command ``himach``, of which some commands have another name than one would try."""
+
+    sections: ClassVar[Sections] = {
+        "Analyse": ("run", "follow", "analyses", "plan", "pairs", "bench"),
+        "Trajectories": ("info", "convert", "split", "mount"),
+        "Cache and cluster": ("stage", "cache", "datasets"),
+        "Papers": ("report", "cite", "bundle", "bundle verify"),
+    }
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        """Return the command that the first words name, and the words behind."""
+        if args[0] == "verify":
+            raise click.UsageError("'himach verify' is 'himach bundle verify'", ctx)
+        return super().resolve_command(ctx, args)
 
 
-@click.group(
-    cls=LateCommandGroup,
-    modules=COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+@click.group(cls=Himach, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="himach")
 def himach() -> None:
     """Analyse molecular-dynamics trajectories in parallel."""
+
+
+for command in (
+    analyses.analyses,
+    bench.bench,
+    cache.cache,
+    datasets.datasets,
+    mount.mount,
+    pairs.pairs,
+    plan.plan,
+    run.follow,
+    run.run,
+    stage.stage,
+    trajectory.convert,
+    trajectory.info,
+    trajectory.split,
+):
+    himach.add_command(command)
+for name, function in (
+    ("bundle", commands.bundle),
+    ("bundle verify", commands.verify),
+    ("cite", commands.cite),
+    ("report", commands.report),
+):
+    himach.command(name)(function)
 
 
 def main(interrupt: Any = None) -> NoReturn:
@@ -87,7 +103,7 @@ def _exit_code(interrupt: Any) -> int:
         if interrupt is not None and not under_launcher():
             signal.signal(signal.SIGINT, interrupt)
         # What a command ends with by click's Exit comes back as a number.
-        ended = himach.main(prog_name="himach", standalone_mode=False)
+        ended = himach.main(prog_name="himach", standalone_mode=False, obj=time.time())
     except (click.Abort, KeyboardInterrupt):
         print("himach: interrupted", file=sys.stderr)
         return 130

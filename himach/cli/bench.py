@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 
 import click
 
-from himach.cli.command_group import LateCommandGroup
-
-__all__ = ["bench"]
+from himach.cli.command_group import CommandGroup
 
 #: Module of each benchmark below `himach.benchmarks`, and its function.
 BENCHMARKS = {
@@ -38,7 +37,6 @@ BENCHMARKS = {
     "plan": "runs.planned:main",
     "cache": "store.cache:main",
     "packed": "store.packed:main",
-    "layout": "store.layout:main",
     "mdanalysis": "runs.mdanalysis:main",
     "others": "parts.others:main",
     "mount": "store.mounted:main",
@@ -46,7 +44,22 @@ BENCHMARKS = {
 }
 
 
-@click.group(cls=LateCommandGroup, modules={name: f"himach.benchmarks.{module}" for name, module in BENCHMARKS.items()})
+class BenchmarkGroup(CommandGroup):
+    """The benchmarks, each imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return their names."""
+        return list(BENCHMARKS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return one."""
+        if cmd_name in BENCHMARKS and cmd_name not in self.commands:
+            module, _, function = BENCHMARKS[cmd_name].partition(":")
+            self.command(cmd_name)(getattr(import_module(f"himach.benchmarks.{module}"), function))
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=BenchmarkGroup)
 def bench() -> None:
     """Measure himach on this machine, beside a peer or the machine's own limit."""
     # What is timed keeps the modules that Python compiles, as where it is installed for use.

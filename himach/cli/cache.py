@@ -1,19 +1,94 @@
-"""``himach cache``: looking after the frame store of this node."""
+"""``himach cache``: looking after the frame store of this node.
+
+``himach cache start``, ``stop`` and ``config``: this node's server, and what is needed to push frames to it.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from himach.cli.cache_server import config, start, stop
-from himach.cli.command_group import CommandGroup
-from himach.cli.options import cache_option, quota_option
+from himach.cli.command_group import Command, CommandGroup
+from himach.cli.options import PATH, cache_option, quota_option
 from himach.cli.text import columns, echo, listed, minute, server_line
+from himach.io.store.sizes import parse_size, show_size
 
 if TYPE_CHECKING:
     from himach.io.dataset.listing import Entry
+
+
+@click.command(cls=Command)
+@click.option("--listen", metavar="HOST:PORT", help="Also serve other machines: push and read; port 0 chooses one.")
+@click.option(
+    "--key", "key_file", type=PATH, metavar="FILE",
+    help="Their key; made if it is not there.  [default: ~/.config/himach/key]",
+)  # fmt: skip
+@click.option(
+    "--allow-user", "allow_users", multiple=True, metavar="USER", help="Another user who may read; may be repeated."
+)
+@click.option(
+    "--serialize-reads", is_flag=True, help="One read at a time, in the order of the disk: for rotating disks."
+)
+@quota_option
+@click.option(
+    "--peers", type=PATH, metavar="FILE",
+    help="Servers of other nodes, one HOST or HOST:PORT a line; default: the nodes of this job.",
+)  # fmt: skip
+@click.option(
+    "--connections", type=click.IntRange(1, 65536), default=4096, show_default=True, metavar="N",
+    help="Clients at once; half of them of one address.",
+)  # fmt: skip
+@click.option("--foreground", is_flag=True, help="Stay in this process until SIGTERM: for systemd and srun.")
+@click.option("--ready", type=int, hidden=True)
+@cache_option
+def start(foreground: bool, ready: int | None, cache: str | None, **options: Any) -> None:
+    """Start this node's server: for frames pushed from simulations, and for readers of other users.
+
+    Runs on the node need none.
+    """
+    from himach.io.server import control
+
+    if foreground:
+        control.serve(cache, **options, ready=ready)
+        return
+    facts = control.start(cache, **options)
+    for note in facts["notes"]:
+        echo(note)
+    echo(f"server {facts['pid']} of {facts['store']} listens at {facts['socket']}")
+    if facts["listen"]:
+        echo(f"for other machines at {facts['listen']}, with the key {facts['key']}")
+    echo(f"its log is {facts['log']}")
+
+
+@click.command(cls=Command)
+@click.option("--cflags", is_flag=True, help="What a C compiler needs to find bodhi.h.")
+@click.option("--fortran", is_flag=True, help="The source of the Fortran module bodhi, to be compiled along.")
+@click.option("--libs", is_flag=True, help="What the linker needs; behind your own files.")
+def config(cflags: bool, fortran: bool, libs: bool) -> None:
+    """Say how simulations in C or Fortran are built that push frames: cc $(himach cache config --cflags --libs)."""
+    from himach.io.store import library
+
+    words = []
+    if cflags:
+        words.append(f"-I{library.header().parent}")
+    if fortran:
+        words.append(str(library.fortran_module()))
+    if libs:
+        words += [str(library.library()), "-lpthread", "-ldl"]
+    if not words:
+        raise click.UsageError("say which: --cflags, --fortran, --libs")
+    echo(" ".join(words))
+
+
+@click.command(cls=Command)
+@cache_option
+def stop(cache: str | None) -> None:
+    """Stop this node's server and wait for its end."""
+    from himach.io.server import control
+
+    echo("stopped" if control.stop(cache) else "there is no server to stop")
 
 
 @click.group(cls=CommandGroup)
@@ -30,7 +105,7 @@ for command in (start, stop, config):
 def list_(cache: str | None) -> None:
     """List the datasets: frames, bytes, last use."""
     from himach.io.dataset.listing import entries, open_existing
-    from himach.io.store.place import store_place
+    from himach.io.store.quota import store_place
 
     store = open_existing(cache)
     if store is None:
@@ -40,22 +115,19 @@ def list_(cache: str | None) -> None:
     if not found:
         echo(f"no frames are cached at {store.path}")
         return
-    rows: list[tuple[str, ...]] = [("dataset", "native", "alien", "layout", "size", "last used", "generation")]
+    rows: list[tuple[str, ...]] = [("dataset", "native", "alien", "size", "last used", "generation")]
     for one in found:
         rows += map(_row, (one, *(some for some in one.subsets if some.alien)))
-    echo(columns(rows, left=frozenset([0, 3, 5, 6])))
+    echo(columns(rows, left=frozenset([0, 4, 5])))
     for one in found:
         if one.note:
             echo(f"{one.name}: {one.note}")
 
 
 def _row(one: Entry) -> tuple[str, ...]:
-    from himach.io.store.sizes import show_size
-
-    layout = f"{one.layout} ({show_size(one.time_major)})" if one.form else one.layout
     size, used = show_size(one.nbytes), minute(one.last_used)
-    name = f"  {one.atoms:,} of its atoms" if one.atoms else one.name
-    return name, f"{one.native:,}", f"{one.alien:,}", layout, size, used, one.generation[:8]
+    name = f"copy of {one.name}" if one.is_copy else f"  {one.atoms:,} of its atoms" if one.atoms else one.name
+    return name, f"{one.native:,}", f"{one.alien:,}", size, used, one.generation[:8]
 
 
 @cache.command()
@@ -65,8 +137,7 @@ def verify(cache: str | None, drop: bool) -> None:
     """Read everything again, check it, and name what is bad: exit code 1 if anything is."""
     from himach.io.dataset.listing import open_existing
     from himach.io.store import verify as verifying
-    from himach.io.store.place import store_place
-    from himach.io.store.sizes import show_size
+    from himach.io.store.quota import store_place
 
     store = open_existing(cache, writing=drop)
     if store is None:
@@ -96,8 +167,7 @@ def evict(dataset: str | None, aliens: bool, to: str | None, everything: bool, c
     What a run reads or writes just now stays and is named; the exit code is then 1.
     """
     from himach.io.dataset.listing import evict_chosen, open_existing
-    from himach.io.store.place import store_place
-    from himach.io.store.sizes import parse_size, show_size
+    from himach.io.store.quota import store_place
 
     if dataset is None and not (aliens or to or everything):
         raise click.UsageError("say what to evict: a DATASET ('himach cache list' shows them), --aliens, --to or --all")

@@ -1,18 +1,31 @@
-"""How commands read their words and are listed: `Command`, `CommandGroup`, and `LateCommandGroup`, imported later."""
+"""How commands read their words and are listed: `Command` and `CommandGroup`."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import click
 
+Sections = Mapping[str, Sequence[str]]
+
 
 class Command(click.Command):
-    """A command that refuses an option given twice where click would take the last value without a word."""
+    """A command that refuses an option given twice where click would take the last value without a word.
+
+    `sections` has names of options by the sections of the help in which they stand.
+    """
+
+    def __init__(self, *args: Any, sections: Sections = MappingProxyType({}), **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self._sections = sections
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options by sections, those of no section last."""
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        rows = {option.name: row for option in options if (row := option.get_help_record(ctx)) is not None}
+        write_sections(formatter, self._sections, rows, "Options")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Turn the words of a command line into parameters."""
@@ -26,58 +39,37 @@ class Command(click.Command):
         return super().parse_args(ctx, args)
 
 
+def write_sections(
+    formatter: click.HelpFormatter, sections: Sections, rows: dict[Any, tuple[str, str]], rest: str = ""
+) -> None:
+    """Write rows of names and texts, by sections; those of no section under the title `rest`."""
+    for title, names in [*sections.items(), (rest, [*rows])]:
+        some = [rows.pop(name) for name in names if name in rows]
+        if some:
+            with formatter.section(title):
+                formatter.write_dl(some)
+
+
 class CommandGroup(click.Group):
-    """A group of such commands, whose list tells the whole first sentence of each, on as many lines as it takes."""
+    """A group of such commands, whose list tells the whole first sentence of each, on as many lines as it takes.
 
-    command_class = Command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands and what they do."""
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [
-            (name, command.get_short_help_str(limit=1000))
-            for name, command in commands
-            if command is not None and not command.hidden
-        ]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-
-class LateCommandGroup(CommandGroup):
-    """A group each of whose commands is imported when it is asked for.
-
-    Parameters
-    ----------
-    modules
-        The module of each command, in the order of their list; ``module:function`` where it does not have its name. A
-        function becomes a command by its options and its docstring.
-    attributes
-        See click.Group.
+    `sections` has their names by the sections of the list.
     """
 
-    def __init__(self, *, modules: Mapping[str, str], **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self._modules = modules
+    command_class = Command
+    sections: ClassVar[Sections] = MappingProxyType({})
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return their names."""
-        return list(self._modules)
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        """Return the command that the first words name, and the words behind."""
+        n = 2 if " ".join(args[:2]) in self.commands else 1
+        return *super().resolve_command(ctx, [" ".join(args[:n])])[:2], args[n:]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command."""
-        if cmd_name not in self._modules:
-            return None
-        module, _, name = self._modules[cmd_name].partition(":")
-        found = getattr(import_module(module), name or cmd_name)
-        return found if isinstance(found, click.Command) else _command(cmd_name, found)
-
-
-def _command(name: str, function: Callable[..., Any]) -> click.Command:
-    """Return the command that a function is; the function keeps its options, which click would take off it."""
-
-    @functools.wraps(function)
-    def call(*arguments: Any, **options: Any) -> Any:
-        return function(*arguments, **options)
-
-    text = inspect.cleandoc(function.__doc__ or "").partition("\n\nParameters\n")[0]
-    return click.command(name, cls=Command, help=text, params=[])(call)
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands and what they do, by sections."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = {
+            name: (name, command.get_short_help_str(limit=1000))
+            for name, command in commands
+            if command is not None and not command.hidden
+        }
+        write_sections(formatter, self.sections, rows, "Commands")

@@ -11,6 +11,7 @@ import click
 from himach.cli.command_group import Command
 from himach.cli.options import cache_option, key_option
 from himach.cli.text import columns, echo, minute
+from himach.io.store.sizes import show_size
 
 if TYPE_CHECKING:
     from himach.io.dataset.name_space import Listed, NameSpace
@@ -31,7 +32,7 @@ def datasets(server: str | None, key: Path | None, wait: float, as_json: bool, c
     All are asked at once; those that do not answer are named, and what they hold is not counted.
     """
     from himach.io.dataset.name_space import list_datasets
-    from himach.io.server.address import Server
+    from himach.io.server.survey import Server
 
     if server is None and key is not None:
         raise click.UsageError("--key is for --server; give both")
@@ -49,7 +50,7 @@ def datasets(server: str | None, key: Path | None, wait: float, as_json: bool, c
 
 def _shown(found: NameSpace) -> str:
     """Return the list as text; the slices of all ranks of a simulation are one line, while there are some."""
-    from himach.io.push.slice_kinds import SUFFIX
+    from himach.io.push.held_slices import SUFFIX
 
     slices: dict[str, list[Listed]] = {}
     for one in found.datasets:
@@ -59,19 +60,17 @@ def _shown(found: NameSpace) -> str:
     rows += [_row_of_slices(name, of_ranks) for name, of_ranks in slices.items()]
     if not rows:
         return f"no datasets in {len(found.stores)} stores"
-    head = ("dataset", "frames", "there", "copies", "layout", "nodes", "size", "last used", "origin")
-    return columns([head, *rows], left=frozenset([0, 2, 4, 5, 7, 8]))
+    head = ("dataset", "frames", "there", "copies", "nodes", "size", "last used", "origin")
+    return columns([head, *rows], left=frozenset([0, 2, 4, 6, 7]))
 
 
 def _row_of_slices(name: str, of_ranks: list[Listed]) -> tuple[str, ...]:
-    from himach.io.store.sizes import show_size
-
     frames = max(one.frames for one in of_ranks)
     nodes = sorted({node for one in of_ranks for node in one.nodes})
     size = show_size(sum(one.nbytes for one in of_ranks))
     used = minute(max(one.last_used for one in of_ranks))
     there = f"slices of {len(of_ranks)} rank{'s' * (len(of_ranks) > 1)}"
-    return name, f"{frames:,}", there, "-", "-", _few(nodes), size, used, "pushed"
+    return name, f"{frames:,}", there, "-", _few(nodes), size, used, "pushed"
 
 
 def _few(nodes: list[str]) -> str:
@@ -79,8 +78,6 @@ def _few(nodes: list[str]) -> str:
 
 
 def _row(one: Listed) -> tuple[str, ...]:
-    from himach.io.store.sizes import show_size
-
     used = minute(one.last_used)
     missing = ", ".join(map(str, one.missing)) + (", ..." if one.frames - one.held > len(one.missing) else "")
     there = "whole" if one.whole else f"{one.held:,}, without {missing}" if missing else f"{one.held:,}"
@@ -96,4 +93,4 @@ def _row(one: Listed) -> tuple[str, ...]:
     )
     name = f"{one.name} (older)" if one.older else one.name
     size = show_size(one.nbytes)
-    return name, f"{one.frames:,}", there, f"{copies}{wanted}", one.layout, nodes, size, used, origin
+    return name, f"{one.frames:,}", there, f"{copies}{wanted}", nodes, size, used, origin

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from himach.parallel.environment import promised_ranks, under_launcher
+from himach.io.remote.url import local
+from himach.opening.options import TransformOptions
+from himach.parallel.process_exit import promised_ranks, under_launcher
 
 PATH = click.Path(path_type=Path)
 
+
+class _Source(click.Path):
+    """A path, a ``file://`` URL or ``himach://NAME``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(local(value), param, ctx)
+
+
+SOURCE = _Source(path_type=Path)
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-trajectories_argument = click.argument("trajectories", nargs=-1, required=True, type=PATH, metavar="TRAJ...")
+trajectories_argument = click.argument("trajectories", nargs=-1, required=True, type=SOURCE, metavar="TRAJ...")
 
-topology_option = click.option("--topology", "-s", type=PATH, metavar="PATH", help="Topology file.")
+topology_option = click.option("--topology", "-s", type=SOURCE, metavar="PATH", help="Topology file.")
 
 ensemble_option = click.option(
     "--ensemble", metavar="CSV|PATTERN",
@@ -29,11 +41,11 @@ keywords_option = click.option(
 )
 
 
-def options_of(asked: type) -> Callable[[Command], Command]:
+def options_of(asked: type, without: Collection[str] = ()) -> Callable[[Command], Command]:
     """Add the options that the fields of a dataclass tell of (see `himach.opening.options.option`)."""
 
     def add(command: Command) -> Command:
-        for each in reversed([each for each in fields(asked) if each.metadata]):
+        for each in reversed([each for each in fields(asked) if each.metadata and each.name not in without]):
             words = {
                 name: value for name, value in each.metadata.items() if name not in ("recorded", "short", "choices")
             }
@@ -46,6 +58,11 @@ def options_of(asked: type) -> Callable[[Command], Command]:
         return command
 
     return add
+
+
+def transform_of(options: dict[str, Any]) -> tuple[Any, ...]:
+    """Take the options of `TransformOptions` out of all; return what is done to frames."""
+    return TransformOptions(**{each.name: options.pop(each.name) for each in fields(TransformOptions)}).steps()
 
 
 def required(ctx: click.Context, **values: object) -> None:
@@ -66,13 +83,7 @@ def ranks_option(command: Command) -> Command:
 
 
 def started_ranks(ranks: int | None, oversubscribe: bool) -> int:
-    """Return how many ranks to start for the option -n: 0 where this process works alone or is one of several.
-
-    Raises
-    ------
-    UsageError
-        If a launcher has started another number, or this machine cannot be meant to have them.
-    """
+    """Return how many ranks to start for -n: 0 where this process works alone or is one of several; or refuse."""
     if ranks is not None and under_launcher() and ranks != promised_ranks():
         raise click.UsageError(f"-n {ranks}, but the launcher started {promised_ranks()} ranks; leave -n out")
     if ranks is None or ranks == 1 or under_launcher():
@@ -96,20 +107,14 @@ key_option = click.option("--key", type=PATH, metavar="FILE", help="Key for --se
 
 
 def chosen_cache(cache: str | None, server: str | None, key: Path | None) -> str | None:
-    """Return where frames are looked for: --server in place of --cache.
-
-    Raises
-    ------
-    click.UsageError
-        Both are given, or a key without a server.
-    """
+    """Return where frames are looked for: --server in place of --cache; refuse both, and a key without a server."""
     if server is None:
         if key is not None:
             raise click.UsageError("--key is for --server; give both")
         return cache
     if cache is not None:
         raise click.UsageError("either --cache or --server: frames of a server are not kept here ('himach stage' does)")
-    from himach.io.server.address import choice_of
+    from himach.io.server.survey import choice_of
 
     return choice_of(server, key)
 

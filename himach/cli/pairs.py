@@ -13,6 +13,7 @@ import click
 from himach.cli.command_group import CommandGroup
 from himach.cli.options import PATH
 from himach.cli.text import columns, echo, minute, named_lines
+from himach.io.store.sizes import show_size
 
 if TYPE_CHECKING:
     from himach.checkpoint.listing import Entry, KeptFrames
@@ -68,7 +69,6 @@ def evict(directory: Path, analysis: str | None, generation: int | None, older: 
     It is refused while a run has DIR.
     """
     from himach.checkpoint.listing import evict_chosen
-    from himach.io.store.sizes import show_size
 
     if analysis is None and generation is None and not (older or everything):
         raise click.UsageError(
@@ -87,7 +87,6 @@ def evict(directory: Path, analysis: str | None, generation: int | None, older: 
 def described(kept: KeptFrames) -> str:
     """Return what there is to say of kept pairs, as lines."""
     from himach.checkpoint.listing import entries, shown_frames
-    from himach.io.store.sizes import show_size
 
     lines = [("pairs", str(kept.path if kept.out is None else kept.out))]
     if kept.holder:
@@ -127,8 +126,6 @@ def _existing(directory: Path) -> KeptFrames | None:
 
 def _of_ensemble(analysis: str, found: Sequence[Entry]) -> list[tuple[str, str]]:
     """Return what there is to say of an analysis's pairs of all members: of the generations that were used last."""
-    from himach.io.store.sizes import show_size
-
     used = [one for one in found if one.analysis == analysis and one.last]
     of = [len(one.covered) if one.of is None else one.of for one in used]
     bad = [one.member for one in used if one.bad]
@@ -153,7 +150,6 @@ def _common(lists: Sequence[Sequence[str]]) -> list[str]:
 def _rows(found: Sequence[Entry], members: bool) -> str:
     """Return a line for each entry below the names of its columns."""
     from himach.checkpoint.listing import shown_frames
-    from himach.io.store.sizes import show_size
 
     names = ("analysis", "generation", "frames", "pairs", "size", "last used")
     rows = [

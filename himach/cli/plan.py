@@ -11,8 +11,6 @@ from himach.cli.command_group import Command
 from himach.cli.options import PATH
 from himach.cli.text import echo
 
-__all__ = ["plan"]
-
 
 class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """Whole numbers above 0 with commas between them, such as 1,64,2e6."""
@@ -47,7 +45,6 @@ class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     help="Tell how long a simulation must be for intervals within X, such as 'rdf.g<0.02'.",
 )
 @click.option("--machine", type=PATH, metavar="FILE", help="The machine, as 'himach bench machine' writes it.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Of what is drawn.")
 @click.option("--out", "-o", type=PATH, metavar="DIR", help="Write a CSV of each table and a picture here.")
 def plan(records: tuple[Path, ...], nodes: tuple[int, ...] | None, out: Path | None, **options: Any) -> None:
     """Tell what a run would take on other nodes, from the records of real ones.

@@ -1,20 +1,26 @@
-"""``himach run``."""
+"""``himach run`` and ``himach follow``.
+
+Words of ``himach run`` and ``follow``: files behind one -t, and completions, for which no script is run.
+"""
 
 from __future__ import annotations
 
-import gc
+import ast
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
+from himach.cli.command_group import Command
 from himach.cli.options import (
     PATH,
+    SOURCE,
     chosen_cache,
     ensemble_option,
     key_option,
@@ -26,24 +32,263 @@ from himach.cli.options import (
     server_option,
     started_ranks,
     topology_option,
+    transform_of,
 )
-from himach.cli.run_words import RunWords, complete_analyses, complete_parameters
 from himach.errors import printable_lines
-from himach.io.push.address import is_engine
-from himach.opening.options import LiveOptions, RunOptions
-from himach.output.figures.formats import figure_formats
-from himach.parallel.environment import promised_rank, under_launcher
+from himach.examples import BUILTINS
+from himach.opening.options import LiveOptions, RunOptions, TransformOptions
+from himach.output.figures.drawer import drawing
+from himach.parallel.process_exit import promised_rank, under_launcher
 
-__all__ = ["run"]
+if TYPE_CHECKING:
+    from himach.runner.commands import RunCommand
 
-BEGAN = time.time()  # before the imports that a run needs, which are part of what the user waits for
+
+TRAJECTORY = ("-t", "--trajectory")
 
 
-def _engines(ensemble: Path) -> bool:
-    """Tell whether members of an ensemble are running engines."""
-    from himach.opening.member_table import has_engines
+class RunWords(Command):
+    """A command in which files of one kind may follow one -t, as a shell's ``*.xtc`` leaves them.
 
-    return has_engines(ensemble)
+    `elsewhere` says of options that it has not what there is in their place.
+    """
+
+    def __init__(self, *args: Any, elsewhere: Mapping[str, str] = MappingProxyType({}), **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self._elsewhere = elsewhere
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Turn the words of a command line into parameters."""
+        try:
+            return super().parse_args(ctx, each_with_its_option(args))
+        except click.NoSuchOption as error:
+            if error.option_name not in self._elsewhere:
+                raise
+            raise click.UsageError(
+                f"There is no option {error.option_name}: {self._elsewhere[error.option_name]}", ctx
+            ) from None
+
+
+def each_with_its_option(words: Sequence[str]) -> list[str]:
+    """Return the words with a -t before each file that follows a -t's and has the same suffix.
+
+    Examples
+    --------
+    >>> each_with_its_option(["rmsd", "-t", "a.xtc", "b.xtc", "-s", "c.gro"])
+    ['rmsd', '-t', 'a.xtc', '-t', 'b.xtc', '-s', 'c.gro']
+    """
+    spread: list[str] = []
+    suffix = ""  # of the trajectory just before
+    behind = False  # whether the word before takes this one as its value
+    for word in words:
+        option, equals, value = word.partition("=")
+        if behind:
+            suffix, behind = _suffix(word), False
+        elif word in TRAJECTORY:
+            suffix, behind = "", True
+        elif equals and option in TRAJECTORY:
+            suffix = _suffix(value)
+        elif word.startswith("-t") and not equals:
+            suffix = _suffix(word[2:])
+        elif suffix and not word.startswith("-") and _suffix(word) == suffix:
+            spread.append(TRAJECTORY[0])
+        else:
+            suffix = ""
+        spread.append(word)
+    return spread
+
+
+def _suffix(word: str) -> str:
+    suffix = PurePath(word).suffix.lower()
+    return "" if suffix == ".py" else suffix
+
+
+def complete_analyses(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return built-ins, scripts, the classes of a script, and folders on the way to one."""
+    script, colon, begun = incomplete.partition(".py:")
+    if colon:
+        classes = _classes(Path(f"{script}.py"))
+        return [CompletionItem(f"{script}.py:{name}") for name in classes if name.startswith(begun)]
+    found = [CompletionItem(name) for name in BUILTINS if name.startswith(incomplete)]
+    for path in sorted(Path(incomplete).parent.glob("*") if "/" in incomplete else Path().glob("*")):
+        text = f"{incomplete[: incomplete.rfind('/') + 1]}{path.name}"
+        if text.startswith(incomplete) and (path.suffix == ".py" or path.is_dir()):
+            found.append(CompletionItem(f"{text}/" if path.is_dir() else text))
+    return found
+
+
+def complete_parameters(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the parameters of the analyses that were named so far, as ``NAME=``; of several, ``ANALYSIS.NAME=``."""
+    analyses: Sequence[str] = ctx.params.get("analyses") or ctx.args  # the latter behind an option without its value
+    found = []
+    for spec in analyses:
+        owner = f"{spec.rpartition(':')[2]}." if len(analyses) > 1 and not spec.endswith(".py") else ""
+        found += [f"{owner}{name}=" for name in _parameters(spec)]
+    return [CompletionItem(name) for name in dict.fromkeys(found) if name.startswith(incomplete)]
+
+
+def _parameters(spec: str) -> Iterator[str]:
+    """Give the annotated attributes of an analysis's class, and of all classes where a script is named alone."""
+    from himach import examples
+
+    path, _, chosen = spec.partition(":")
+    if spec in examples.BUILTINS:
+        module, _, chosen = examples.BUILTINS[spec].partition(":")
+        path = str(Path(examples.__file__).parent.joinpath(*module.split(".")[2:]).with_suffix(".py"))
+    for name, body in _classes(Path(path)).items():
+        if chosen in ("", name):
+            yield from body
+
+
+def _classes(script: Path) -> dict[str, list[str]]:
+    """Return the classes of a script, with their annotated attributes that are public and not ClassVars."""
+    try:
+        tree = ast.parse(script.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    return {
+        node.name: [
+            line.target.id
+            for line in node.body
+            if isinstance(line, ast.AnnAssign)
+            and isinstance(line.target, ast.Name)
+            and not line.target.id.startswith("_")
+            and "ClassVar" not in ast.unparse(line.annotation)
+        ]
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.bases
+    }
+
+
+LIVE = tuple(each.name for each in fields(LiveOptions))
+SECTIONS = {
+    "Input": ("trajectories", "topology", "ensemble", "keywords", "parameters"),
+    "Frames that come": LIVE,
+    "Frames": ("start", "stop", "step", "frames", *(each.name for each in fields(TransformOptions))),
+    "Ranks and memory": ("ranks", "oversubscribe", "memory"),
+    "Cache": ("cache", "server", "key"),
+    "Keeping and resuming": ("pairs", "reuse", "max_time", "rerun"),
+    "Output": ("out", "force", "table", "units", "figure", "features", "quiet", "dry_run"),
+    "Statistics": ("confidence", "equilibration"),
+}
+#: Options of 'himach follow' and older names, by what there is in their place.
+ELSEWHERE = {
+    "--again": "it is called --rerun",
+    **dict.fromkeys(
+        ("--follow", *(f"--{name.replace('_', '-')}" for name in LIVE)),
+        "'himach follow ANALYSIS... -t SOURCE' analyses frames that still come",
+    ),
+}
+
+
+def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """Add what ``himach run`` and ``himach follow`` take, but for some options of runs; `trajectory` is a help text."""
+    options = (
+        click.argument("analyses", nargs=-1, metavar="ANALYSIS...", shell_complete=complete_analyses),
+        click.option("--trajectory", "-t", "trajectories", multiple=True, type=SOURCE, metavar="PATH", help=trajectory),
+        topology_option,
+        ensemble_option,
+        keywords_option,
+        click.option(
+            "-p", "parameters", multiple=True, metavar="NAME=VALUE", shell_complete=complete_parameters,
+            help="Set a parameter; of several analyses ANALYSIS.NAME=VALUE.",
+        ),
+        ranks_option,
+        click.option(
+            "--cache", metavar="auto|off|DIR",
+            help="Where a node keeps the frames it reads: its own place, nowhere, or DIR ({node}: the node's name).  "
+            "[default: auto]",
+        ),
+        options_of(TransformOptions),
+        options_of(RunOptions, without),
+        quiet_option,
+    )  # fmt: skip
+
+    def add(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+@click.command(cls=RunWords, sections=SECTIONS, elsewhere=ELSEWHERE)
+@analysis_options("Trajectory file, frame directory or dataset; several files follow one another.")
+@server_option
+@key_option
+@click.option(
+    "--rerun", type=PATH, metavar="RUN.JSON",
+    help="Repeat the run of this record, in place of ANALYSIS and --trajectory; other options change what they say.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Tell what this run would read and take, and do nothing of it.")
+@click.pass_context
+def run(
+    ctx: click.Context,
+    /,
+    ranks: int | None,
+    oversubscribe: bool,
+    server: str | None,
+    key: Path | None,
+    rerun: Path | None,
+    dry_run: bool,
+    **options: Any,
+) -> None:
+    """Run analyses over a trajectory.
+
+    ANALYSIS is a built-in ('himach analyses' lists them), script.py, script.py:ClassName or module:ClassName. Several
+    share one pass.
+
+    Under srun or mpiexec each process is a rank; otherwise -n starts the ranks on this machine.
+    """
+    from himach.runner.run import on_ranks
+
+    options["cache"] = chosen_cache(options["cache"], server, key)
+    command = _command(ctx, options, rerun=rerun, dry=dry_run)
+    if rerun is not None and ranks is None and not under_launcher():
+        from himach.runner.rerun import read_record, recorded_ranks
+
+        ranks = recorded_ranks(read_record(rerun))
+    _show(on_ranks(command, started_ranks(ranks, oversubscribe), keeps=command.keeps))
+
+
+@click.command(cls=RunWords, sections=SECTIONS)
+@analysis_options(
+    "Running engine, imd://HOST:PORT; dataset that is being pushed or staged; or file that grows.",
+    without=("frames", "max_time"),
+)
+@options_of(LiveOptions)
+@click.pass_context
+def follow(ctx: click.Context, /, ranks: int | None, oversubscribe: bool, **options: Any) -> None:
+    """Run analyses over frames that still come.
+
+    There is an outcome every so many frames (--every), and the last one at the end: when an engine ends, no frame came
+    for a while (--idle), or by Ctrl-C. ANALYSIS is as of 'himach run'.
+    """
+    from himach.runner.commands import follow as follow_frames
+
+    live = LiveOptions(**{name: options.pop(name) for name in LIVE})
+    _show(follow_frames(_command(ctx, options), live, started_ranks(ranks, oversubscribe)))
+
+
+def _command(ctx: click.Context, options: dict[str, Any], rerun: Path | None = None, dry: bool = False) -> RunCommand:
+    """Return what each rank does, after what only a command line can get wrong was refused."""
+    analyses, parameters, keywords = (options.pop(name) for name in ("analyses", "parameters", "keywords"))
+    options["transform"] = transform_of(options)
+    given = {name: value for name, value in options.items() if value not in (None, ()) and value is not False}
+    if rerun is None:
+        _check_files(analyses, ctx)
+        required(ctx, analyses=analyses, trajectories=given.get("trajectories") or given.get("ensemble"))
+    elif analyses:
+        raise click.UsageError(f"--rerun repeats the analyses of {rerun}; leave {' '.join(analyses)} out", ctx)
+    _check_without_place(given, rerun is not None, ctx)
+    drawer = None
+    if "out" in given and not dry and promised_rank() == 0:
+        drawer = ctx.with_resource(drawing())
+    from himach.runner.commands import RunCommand
+
+    given["command"] = ("himach", *sys.argv[1:])
+    began = ctx.obj or time.time()
+    return RunCommand(analyses, parameters, keywords, given, rerun, began, dry=dry, drawer=drawer)
 
 
 def _check_files(analyses: tuple[str, ...], ctx: click.Context) -> None:
@@ -64,114 +309,6 @@ def _check_without_place(given: Mapping[str, Any], again: bool, ctx: click.Conte
             raise click.UsageError(f"{options[0]} goes with --{place}, which says where files are written", ctx)
 
 
-def _draw(formats: Sequence[str], wait: Callable[[], bytes]) -> bytes:
-    """Import Matplotlib while the ranks read, and draw what they found."""
-    from himach.output.figures.drawing_process import draw_when_asked
-
-    return draw_when_asked(wait, formats)
-
-
-@click.command(cls=RunWords)
-@click.argument("analyses", nargs=-1, metavar="ANALYSIS...", shell_complete=complete_analyses)
-@click.option(
-    "--trajectory", "-t", "trajectories", multiple=True, type=PATH, metavar="PATH",
-    help="Trajectory file, frame directory or dataset, or imd://HOST:PORT; several files follow one another.",
-)  # fmt: skip
-@topology_option
-@ensemble_option
-@keywords_option
-@click.option(
-    "-p",
-    "parameters",
-    multiple=True,
-    metavar="NAME=VALUE",
-    shell_complete=complete_parameters,
-    help="Set a parameter; of several analyses ANALYSIS.NAME=VALUE.",
-)
-@ranks_option
-@click.option(
-    "--cache", metavar="auto|off|DIR",
-    help="Where a node keeps the frames it reads: its own place, nowhere, or DIR ({node}: the node's name).  "
-    "[default: auto]",
-)  # fmt: skip
-@server_option
-@key_option
-@options_of(RunOptions)
-@click.option(
-    "--follow", is_flag=True,
-    help="Go on while frames come to a file that grows, or to a dataset that is being pushed or staged.",
-)  # fmt: skip
-@options_of(LiveOptions)
-@click.option(
-    "--again", type=PATH, metavar="RUN.JSON",
-    help="Repeat the run of this record, in place of ANALYSIS and --trajectory; other options change what they say.",
-)  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Tell what this run would read and take, and do nothing of it.")
-@quiet_option
-@click.pass_context
-def run(
-    ctx: click.Context,
-    /,
-    analyses: tuple[str, ...],
-    parameters: tuple[str, ...],
-    keywords: tuple[str, ...],
-    ranks: int | None,
-    oversubscribe: bool,
-    cache: str | None,
-    server: str | None,
-    key: Path | None,
-    follow: bool,
-    again: Path | None,
-    dry_run: bool,
-    **options: Any,
-) -> None:
-    """Run analyses over a trajectory.
-
-    ANALYSIS is a built-in ('himach analyses' lists them), script.py, script.py:ClassName or module:ClassName. Several
-    share one pass.
-
-    Under srun or mpiexec each process is a rank; otherwise -n starts the ranks on this machine.
-    """
-    live = LiveOptions(**{each.name: options.pop(each.name) for each in fields(LiveOptions)})
-    given = {"cache": chosen_cache(cache, server, key), **options}
-    given = {name: value for name, value in given.items() if value not in (None, ()) and value is not False}
-    if again is None:
-        _check_files(analyses, ctx)
-        required(ctx, analyses=analyses, trajectories=given.get("trajectories") or given.get("ensemble"))
-    elif analyses:
-        raise click.UsageError(f"--again repeats the analyses of {again}; leave {' '.join(analyses)} out", ctx)
-    elif ranks is None and not under_launcher():
-        from himach.runner.rerun import read_record, recorded_ranks
-
-        ranks = recorded_ranks(read_record(again))
-    _check_without_place(given, again is not None, ctx)
-
-    helper = None
-    if "out" in given and not dry_run and promised_rank() == 0:
-        from himach.launch.helper import helping
-
-        ready = partial(_draw, figure_formats(given.get("figure", "png")))
-        helper = ctx.with_resource(helping(ready))  # before imports that start threads
-    from himach.runner.commands import RunCommand
-    from himach.runner.run import on_ranks
-
-    given["command"] = ("himach", *sys.argv[1:])
-    command = RunCommand(analyses, parameters, keywords, given, again, BEGAN, dry=dry_run, helper=helper)
-    comes = follow or is_engine(given.get("trajectories", ())) or ("ensemble" in given and _engines(given["ensemble"]))
-    if dry_run and comes:
-        raise click.UsageError("--dry-run tells of frames that are there; leave --follow and imd:// out", ctx)
-    if comes:
-        if again is not None:
-            raise click.UsageError("--again repeats a run over frames that are there; leave --follow out", ctx)
-        from himach.runner.commands import follow as follow_frames
-
-        summary = follow_frames(command, live, started_ranks(ranks, oversubscribe))
-    elif live:
-        raise click.UsageError("--every, --idle and their kin go with --follow, or with --trajectory imd://HOST:PORT")
-    else:
-        started = started_ranks(ranks, oversubscribe)
-        summary = on_ranks(command, started, keeps=command.keeps)
-        if started:  # nothing of the user's has run here, so that nobody need look for what is to be closed
-            gc.freeze()
+def _show(summary: str | None) -> None:
     if summary is not None:
         print(printable_lines(summary), file=sys.stderr)

@@ -9,7 +9,7 @@ import click
 
 from himach.cli.command_group import Command
 from himach.cli.options import (
-    PATH,
+    SOURCE,
     cache_option,
     chosen_cache,
     key_option,
@@ -24,12 +24,10 @@ from himach.cli.options import (
 from himach.cli.text import echo
 from himach.staging.options import StageOptions
 
-__all__ = ["stage"]
-
 
 @click.command(cls=Command)
 @trajectories_argument
-@click.option("--topology", "-s", type=PATH, metavar="PATH", help="Topology file, kept with the frames.")
+@click.option("--topology", "-s", type=SOURCE, metavar="PATH", help="Topology file, kept with the frames.")
 @options_of(StageOptions)
 @click.option("--assemble", is_flag=True, help="Put together the slices that a simulation has pushed under the name.")
 @cache_option
@@ -51,8 +49,6 @@ def stage(
 
     Under srun or mpiexec every rank reads its part and stores it on its own node; alone, this fills the local store.
     Interrupted, it goes on where it was when it is started again. With --server, TRAJ is a dataset of other machines.
-
-    With --layout both, TRAJ may be the name of a dataset that the nodes hold.
 
     With --assemble, the trajectory is the name under which the ranks of a simulation have pushed slices.
     """

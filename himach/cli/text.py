@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from himach.errors import printable_lines
+from himach.io.store.sizes import show_size
 
-SIZES = frozenset(["size", "free", "reserve", "quota", "used"])
+SIZES = frozenset(["size", "free", "reserve", "quota", "used", "copies"])
 
 
 def echo(text: object = "", err: bool = False, nl: bool = True) -> None:
@@ -33,8 +34,6 @@ def columns(rows: Sequence[Sequence[str]], left: frozenset[int]) -> str:
 
 def listed(facts: Mapping[str, Any]) -> str:
     """Return facts of a store, one a line; sizes as people read them, what is None as unknown."""
-    from himach.io.store.sizes import show_size
-
     sizes = {name: show_size(value) for name, value in facts.items() if name in SIZES and value is not None}
     shown = {name: "unknown" if value is None else value for name, value in {**facts, **sizes}.items()}
     return named_lines([(name.replace("_", " "), value) for name, value in shown.items()])

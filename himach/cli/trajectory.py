@@ -10,6 +10,7 @@ import click
 from himach.cli.command_group import Command
 from himach.cli.options import (
     PATH,
+    SOURCE,
     cache_option,
     chosen_cache,
     ensemble_option,
@@ -23,14 +24,19 @@ from himach.cli.options import (
     started_ranks,
     topology_option,
     trajectories_argument,
+    transform_of,
 )
 from himach.cli.pairs import described
 from himach.cli.text import columns, echo
 from himach.conversion.options import ConvertOptions
+from himach.conversion.target import others_writing
+from himach.errors import HimachError
+from himach.opening.options import TransformOptions, parse_keywords
+from himach.parallel.quiet import quiet_ranks
 
 
 @click.command(cls=Command)
-@click.argument("path", type=PATH, required=False)
+@click.argument("path", type=SOURCE, required=False)
 @topology_option
 @ensemble_option
 @keywords_option
@@ -70,8 +76,6 @@ def info(
             return
 
     from himach.opening.description import as_text, describe
-    from himach.opening.options import parse_keywords
-    from himach.parallel.quiet import quiet_ranks
 
     with quiet_ranks(0, command=True):
         echo(as_text(describe([path], topology, parse_keywords(keywords), chosen_cache(cache, server, key))))
@@ -79,12 +83,9 @@ def info(
 
 def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...], cache: str | None) -> None:
     """Print what each member of an ensemble is; raises click.ClickException if one cannot be read."""
-    from himach.errors import HimachError
     from himach.opening.description import describe_members
     from himach.opening.member import some_of
     from himach.opening.member_table import members_of
-    from himach.opening.options import parse_keywords
-    from himach.parallel.quiet import quiet_ranks
 
     with quiet_ranks(0, command=True):
         table = describe_members(members_of(ensemble, topology), parse_keywords(keywords), cache)
@@ -117,8 +118,6 @@ def split(
     ``himach run ... --trajectory DIR`` then needs nothing else.
     """
     from himach.io.dataset.split import split as make
-    from himach.opening.options import parse_keywords
-    from himach.parallel.quiet import quiet_ranks
 
     with quiet_ranks(0, command=True):
         n_frames = make(
@@ -128,9 +127,10 @@ def split(
 
 
 @click.command(cls=Command)
-@click.argument("trajectories", nargs=-1, type=PATH, metavar="TRAJ...")
+@click.argument("trajectories", nargs=-1, type=SOURCE, metavar="TRAJ...")
 @topology_option
 @ensemble_option
+@options_of(TransformOptions)
 @options_of(ConvertOptions)
 @cache_option
 @ranks_option
@@ -146,13 +146,13 @@ def convert(
     With --ensemble in place of TRAJ, {member} in the names of files stands for the name of each of many simulations.
     """
     from himach.conversion.commands import ConvertCommand
-    from himach.conversion.target import others_writing
     from himach.runner.run import on_ranks
 
     required(ctx, trajectories=options["trajectories"] or options["ensemble"])
+    options["transform"] = transform_of(options)
     given = {name: value for name, value in options.items() if value is not None}
-    command = ConvertCommand(keywords, given)
-    asked, started = command.options(), started_ranks(ranks, oversubscribe)
+    asked, started = ConvertOptions(**given, keywords=parse_keywords(keywords)), started_ranks(ranks, oversubscribe)
+    command = ConvertCommand(asked)
     with others_writing(asked.files if started else []):
         told = command.of_engine(started) if asked.engines else on_ranks(command, started)
     if told is not None:

@@ -11,20 +11,19 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import fields
+from contextlib import ExitStack, suppress
+from dataclasses import fields, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.conversion.formats import Format, format_of, serial_writer
+from himach.conversion.frames import Reader, Steps
 from himach.conversion.options import ConvertOptions
-from himach.conversion.record import identity_of, write_record
-from himach.conversion.steps import Steps
+from himach.conversion.state import Unfinished, identity_of, take, write_record
 from himach.conversion.target import (
     Converted,
     Target,
@@ -37,34 +36,30 @@ from himach.conversion.target import (
     remove_files,
     shown,
 )
-from himach.conversion.unfinished import Unfinished, take
 from himach.errors import TimeUpError, UsageError, knowing_arguments
 from himach.formats.layout import Content
-from himach.frame import FIELDS, Needs
-from himach.io.frame_source import ReadOptions
-from himach.io.trajectory.origin import PUSHED
+from himach.frame import FIELDS
+from himach.io.remote.url import local
+from himach.launch.ranks import Ranks
 from himach.launch.stop_requests import StopRequests
-from himach.opening.dataset import Opened, open_frames
+from himach.opening.dataset import OpenFrames, open_frames
 from himach.opening.frame_steps import Part
-from himach.opening.paths import UNIT, Shift, add, jumps, shift_of, total
-from himach.parallel.collective import on_every_rank, on_first_rank, warn_once
+from himach.opening.member import Member
+from himach.opening.options import LiveOptions, TransformOptions
+from himach.opening.paths import UNIT, Shift, add, total
+from himach.parallel.collective import on_first_rank, run_collectively, warn_once
 from himach.parallel.communicator import Communicator, World
-from himach.parallel.environment import promised_rank, under_launcher
+from himach.parallel.process_exit import promised_rank, under_launcher
 from himach.parallel.progress import Progress, is_watched
 from himach.parallel.quiet import quiet_ranks
+from himach.runner.follow import run_live
 from himach.runner.kept_pairs import mapping_ends
+from himach.runner.live.updates import Update
 from himach.runner.run import check_ranks, on_ranks
-
-if TYPE_CHECKING:
-    from himach.launch.ranks import Ranks
-    from himach.opening.member import Member
-
-__all__ = ["convert", "convert_here"]
 
 PathLike = str | os.PathLike[str]
 #: Frames that a rank has at once: so many, or as many as fit into so many bytes.
 AT_ONCE, BYTES_AT_ONCE = 64, 16 << 20
-NO_ATOMS = ReadOptions(np.empty(0, np.int64))
 
 
 @knowing_arguments
@@ -126,7 +121,7 @@ def convert(
     ranks, cache, progress, universe
         As of `himach.run`.
     topology_out
-        Where the topology of the atoms goes; None: beside `out`, as PDB.
+        Where the topology of the atoms goes; None: beside `out`, as PDB, unless that is one.
     record
         A file for what was read and done, as JSON.
     force
@@ -160,11 +155,13 @@ def convert(
     given = dict(locals())
     paths = [trajectory] if isinstance(trajectory, str | os.PathLike) else trajectory or []
     asked: dict[str, Any] = {each.name: given[each.name] for each in fields(ConvertOptions) if each.name in given}
-    for name in ("out", "reference", "topology", "topology_out", "record"):
+    for name in ("out", "reference", "topology_out", "record"):
         asked[name] = None if given[name] is None else Path(given[name])
+    asked["topology"] = None if topology is None else Path(local(topology))
+    asked["transform"] = TransformOptions(whole, nojump, center, wrap, fit, asked.pop("reference")).steps()
     options = ConvertOptions(
         **{**asked, "cache": os.fspath(cache)},
-        trajectories=[Path(path) for path in paths],
+        trajectories=[Path(local(path)) for path in paths],
         keywords=dict(universe or {}),
         selection=select,
         quiet=not (is_watched() if progress is None else progress),
@@ -173,10 +170,26 @@ def convert(
     held = 0 if under_launcher() or ranks is None else ranks
     with quiet_ranks(promised_rank() if not held else 0), others_writing(options.files if held else []):
         if options.engines:
-            from himach.conversion.engine import convert_engine
-
-            return convert_engine(options, held or None, convert_here)
+            return convert_engine(options, held or None)
         return on_ranks(partial(convert_here, options=options), held)
+
+
+def convert_engine(options: ConvertOptions, ranks: int | Ranks | None) -> Converted:
+    """Convert the frames that an engine gives until it ends, Ctrl-C comes, or there are as many as were asked for.
+
+    They are kept as a dataset, which stays where converting it fails. `ranks` as of `himach.runner.follow.run_live`.
+    """
+    options.check_files()  # before the engine begins
+
+    def update(world: World, held: Ranks | None, one: Update) -> tuple[Converted | None, None]:
+        if not one.last:
+            return None, None  # the engine is paused no longer
+        do = partial(convert_here, options=replace(options, trajectories=[*one.trajectories], stop=one.stop))
+        return (do(world) if held is None else on_ranks(do, held)), None
+
+    done = run_live(options, LiveOptions(), ranks, update)
+    assert done is not None
+    return done
 
 
 def convert_here(world: World, options: ConvertOptions) -> Converted:
@@ -201,25 +214,25 @@ def convert_here(world: World, options: ConvertOptions) -> Converted:
         opened.close()
 
 
-def _convert(world: World, options: ConvertOptions, opened: Opened, paths: tuple[Path, Path]) -> Converted:
+def _convert(world: World, options: ConvertOptions, opened: OpenFrames, paths: tuple[Path, Path]) -> Converted:
     """Write the files; return what was written."""
     comm, first, began, started = world.comm, opened.first, time.perf_counter(), time.time()
-    steps = on_every_rank(comm, partial(Steps, opened, options))
+    steps = run_collectively(comm, partial(Steps, opened, options))
     dataset = dataset_named(paths[0])
-    files = paths[1:] if dataset else paths
+    files = paths[1:] if dataset else tuple(dict.fromkeys(paths))
     n_frames, n_atoms = len(opened.frames), len(steps.atoms)
-    warn_once(comm, steps.warnings)
     content = Content(
         n_frames, n_atoms, first.velocities is not None, first.forces is not None, has_box=first.box is not None
     )
-    kind = None if dataset else on_every_rank(comm, partial(format_of, paths[0], content, opened))
+    kind = None if dataset else run_collectively(comm, partial(format_of, paths[0], content, opened, steps.warnings))
+    warn_once(comm, steps.warnings)
     if kind is None and options.max_time is not None:
         raise UsageError(
             f"{shown(paths[0])} is written by one rank, as a whole: leave max_time out, or choose another format"
         )
     identity = partial(identity_of, options, opened)
     fields = FIELDS if kind is None else kind.fields
-    reader = Reader(opened, steps, fields, options.nojump, kind is None or kind.with_data)
+    reader = Reader(world, opened, steps, fields, options.transform_options.nojump, kind is None or kind.with_data)
     with ExitStack() as stack:
         made: list[Path] = []  # on the first rank
         requests = stack.enter_context(
@@ -234,31 +247,33 @@ def _convert(world: World, options: ConvertOptions, opened: Opened, paths: tuple
             return made, before
 
         names, before = on_first_rank(comm, make, share=True)
-        targets = on_every_rank(comm, lambda: [Target(*both) for both in zip(files, names, strict=True)])
+        apart = len(world.nodes) > 1
+        targets = run_collectively(comm, lambda: [Target(*both, apart) for both in zip(files, names, strict=True)])
         for target in targets:
             stack.callback(target.close)
-        on_first_rank(comm, partial(_write_topology, steps, targets[-1]))
+        if paths[0] != paths[1]:  # else a PDB file is its own topology
+            on_first_rank(comm, partial(_write_topology, steps, targets[-1]))
         with Progress(comm, n_frames, sys.stderr, quiet=options.quiet) as display:
             if kind is None:
-                opening = partial(serial_writer, paths[0], targets[0].temporary, n_atoms)
+                opening = partial(serial_writer, paths[0], targets[0].temporary, n_atoms, n_frames)
                 if dataset:
                     opening = partial(_dataset_writer, options, dataset, n_atoms, identity)
-                on_first_rank(comm, partial(_write_alone, steps, reader, paths[0], opening, display))
+                _write_alone(comm, steps, reader, paths[0], opening, display)
                 way = None
             else:
                 way = _write_together(comm, steps, reader, targets[0], kind, display, before, requests)
-        on_every_rank(comm, targets[0].sync)
+        run_collectively(comm, targets[0].sync)
         if way is not None and way.frames < n_frames:
             on_first_rank(comm, partial(_keep, way, targets[0], identity, made, n_frames))
         for target in reversed(targets):
             on_first_rank(comm, target.take_name)
-        on_every_rank(comm, reader.close)
+        run_collectively(comm, reader.close)
     n_bytes = 0
     if comm.rank == 0:
         n_bytes = content.n_bytes if dataset else os.stat(paths[0]).st_size
     seconds = time.perf_counter() - began
-    done, written = tuple(_done(options)), 0 if before is None else before.frames
-    return Converted(*paths, n_frames, n_atoms, n_bytes, seconds, done, tuple(steps.warnings), written)
+    written = 0 if before is None else before.frames
+    return Converted(*paths, n_frames, n_atoms, n_bytes, seconds, _done(options), tuple(steps.warnings), written)
 
 
 def _keep(way: Unfinished, target: Target, identity: Callable[[], str], made: list[Path], n_frames: int) -> NoReturn:
@@ -271,18 +286,17 @@ def _keep(way: Unfinished, target: Target, identity: Callable[[], str], made: li
     )
 
 
-def _done(options: ConvertOptions) -> Iterator[str]:
+def _done(options: ConvertOptions) -> tuple[str, ...]:
     """Tell what was done to frames."""
-    if options.whole:
-        yield "whole"
-    if options.nojump:
-        yield "without jumps, by the shortest step in each frame's box"
-    if options.center is not None:
-        yield f"centred on {options.center!r}"
-    if options.wrap is not None:
-        yield f"wrapped by {options.wrap}"
-    if options.fit is not None:
-        yield f"fitted by {options.fit!r} to {options.reference or 'the first frame'}"
+    asked = options.transform_options
+    steps = [
+        (asked.whole, "whole"),
+        (asked.nojump, "without jumps, by the shortest step in each frame's box"),
+        (asked.center, f"centred on {asked.center!r}"),
+        (asked.wrap, f"wrapped by {asked.wrap}"),
+        (asked.fit, f"fitted by {asked.fit!r} to {asked.reference or 'the first frame'}"),
+    ]
+    return tuple(text for done, text in steps if done)
 
 
 def _write_topology(steps: Steps, target: Target) -> None:
@@ -292,7 +306,7 @@ def _write_topology(steps: Steps, target: Target) -> None:
     except (ValueError, TypeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise cannot_write(target.path, error) from error
-        raise UsageError(f"{target.path} cannot be written: {error}") from error
+        raise UsageError(f"{target.path} cannot be written: {error}; name another file by topology_out") from error
     target.sync()
 
 
@@ -304,78 +318,10 @@ def _parts(n_frames: int, n_atoms: int, size: int, first: int = 0) -> Iterator[l
         yield [range(firsts[rank], firsts[rank + 1]) for rank in range(size)]
 
 
-class Reader:
-    """Reads frames as they are before atoms are followed through the boundary, and by how much these jump.
-
-    Parameters
-    ----------
-    opened
-        What is converted.
-    steps
-        What is done to frames.
-    fields
-        What is read of them.
-    nojump
-        Whether atoms are followed.
-    with_data
-        Whether the numbers of steps are written, which caches do not keep.
-    """
-
-    def __init__(self, opened: Opened, steps: Steps, fields: int, nojump: bool, with_data: bool) -> None:
-        from himach.io.dataset.lookup import server_of
-        from himach.io.dataset.source import Source
-
-        n_atoms, cached = opened.origin.n_atoms, opened.cached
-        needs = Needs(None if len(steps.needed) == n_atoms else steps.needed, fields)
-        self._source = Source(opened.origin, cached, False, server_of(cached), needs, opened.watch)
-        self._steps = steps
-        self._origin = opened.origin
-        self._with_data = with_data and opened.origin.present and PUSHED not in opened.origin.kinds
-        self.frames = opened.frames
-        self.first_time, self.timestep = opened.first.time, opened.dt or 0.0
-        self.n_atoms = len(steps.needed)
-        self.followed = self.n_atoms if nojump else 0
-
-    def read(self, mine: range) -> tuple[Iterable[Part], list[Shift]]:
-        """Return some frames, and by how much atoms jumped to each from the one before.
-
-        Where atoms are not followed, a frame is read when the one before is done with, in whose memory it may lie.
-        """
-        if not self.followed or not mine:
-            return self._read(mine, copy=False), []
-        begin = max(mine.start - 1, 0)
-        found = list(self._read(range(begin, mine.stop), copy=True))
-        nothing = np.empty(0, np.int64), np.empty((0, 3), np.int64)
-        shifts: list[Shift] = [] if begin < mine.start else [nothing]
-        for before, after in pairwise(found):
-            vectors = after.vectors_to_follow()
-            shifts.append(shift_of(jumps(before.positions, after.positions, vectors, after.number), vectors))
-        return found[mine.start - begin :], shifts
-
-    def _read(self, steps: range, copy: bool) -> Iterator[Part]:
-        numbers = np.array([self.frames[step] for step in steps], np.int64)
-        known: dict[int, dict[str, Any] | None] = {}
-        for raw in self._source.read(numbers) if len(numbers) else ():
-            if raw.data is None and self._with_data:
-                known = known or {one.number: one.data for one in self._origin.read(numbers, NO_ATOMS)}
-                raw.data = known[raw.number]
-            yield self._steps.read(raw, copy)
-
-    def close(self) -> None:
-        """Close what is open."""
-        self._source.close(False)
-
-
 def _write_together(
-    comm: Communicator,
-    steps: Steps,
-    reader: Reader,
-    target: Target,
-    kind: Format,
-    display: Progress,
-    before: Unfinished | None,
-    requests: StopRequests,
-) -> Unfinished:
+    comm: Communicator, steps: Steps, reader: Reader, target: Target, kind: Format, display: Progress,
+    before: Unfinished | None, requests: StopRequests,
+) -> Unfinished:  # fmt: skip
     """Write all frames that were not written `before`, each rank those of its parts; return how far it came in time."""
     if before is None:
         head = kind.head(reader.first_time, reader.timestep)
@@ -385,32 +331,23 @@ def _write_together(
     done = 0 if comm.rank else first
     for parts in _parts(len(reader.frames), reader.n_atoms, comm.size, first):
         mine = parts[comm.rank]
-        frames, shifts = on_every_rank(comm, partial(reader.read, mine))
+        reader.bring(parts)
+        frames, shifts = run_collectively(comm, partial(reader.read, mine))
         everyone = comm.allgather(total(shifts, len(moved))) if len(moved) else []
         for shift in everyone[: comm.rank]:
             add(shift, moved)
-        written = on_every_rank(comm, partial(_encode, steps, kind, frames, shifts, moved))
+        finished = _finished(steps, frames, shifts, moved)
+        written: list[Any] = run_collectively(comm, partial(list, map(kind.frame, finished)))
         for shift in everyone[comm.rank + 1 :]:
             add(shift, moved)
         sizes, late = zip(*comm.allgather((sum(map(len, written)), requests.time_up)), strict=True)
-        on_every_rank(comm, partial(target.write, at + sum(sizes[: comm.rank]), written))
+        run_collectively(comm, partial(target.write, at + sum(sizes[: comm.rank]), written))
         at, first = at + sum(sizes), parts[-1].stop
         done += len(mine)
         display(done)
         if any(late):
             break
     return Unfinished(first, at, moved)
-
-
-def _encode(
-    steps: Steps,
-    kind: Format,
-    frames: Iterable[Part],
-    shifts: Sequence[Shift],
-    moved: npt.NDArray[np.int64],
-) -> list[Any]:
-    """Return frames as buffers."""
-    return [kind.frame(part) for part in _finished(steps, frames, shifts, moved)]
 
 
 def _finished(
@@ -433,15 +370,38 @@ def _dataset_writer(options: ConvertOptions, dataset: str, n_atoms: int, identit
     return HimachWriter(f"himach://{dataset}", n_atoms, cache=options.cache, identity=whose)
 
 
-def _write_alone(steps: Steps, reader: Reader, path: Path, opening: Callable[[], Any], display: Progress) -> None:
-    """Write all frames on this rank."""
+def _write_alone(
+    comm: Communicator, steps: Steps, reader: Reader, path: Path, opening: Callable[[], Any], display: Progress
+) -> None:
+    """Write all frames on the first rank (collective)."""
     moved = np.zeros((reader.followed, 3), np.int64)
+    stack = ExitStack()
+
+    def write(mine: range) -> None:
+        frames, shifts = reader.read(mine)
+        for step, part in zip(mine, _finished(steps, frames, shifts, moved), strict=True):
+            atoms = steps.show(part, step)
+            try:
+                writer.write(atoms)
+            except ValueError as error:
+                raise UsageError(f"{path}: frame {part.number}: {error}; choose another format") from error
+        display(mine.stop)
+
+    def attempted(function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except OSError as error:
+            with suppress(OSError):
+                stack.close()
+            raise cannot_write(path, error) from error
+
     try:
-        with opening() as writer:
-            for (mine,) in _parts(len(reader.frames), reader.n_atoms, 1):
-                frames, shifts = reader.read(mine)
-                for step, part in zip(mine, _finished(steps, frames, shifts, moved), strict=True):
-                    writer.write(steps.show(part, step))
-                display(mine.stop)
-    except OSError as error:
-        raise cannot_write(path, error) from error
+        writer = on_first_rank(comm, partial(attempted, lambda: stack.enter_context(opening())))
+        for (mine,) in _parts(len(reader.frames), reader.n_atoms, 1):
+            reader.bring([mine] + [range(0)] * (comm.size - 1))
+            on_first_rank(comm, partial(attempted, partial(write, mine)))
+        on_first_rank(comm, partial(attempted, stack.close))
+    except BaseException:
+        with suppress(OSError):  # a full disk fails its end, too, and was told already
+            stack.close()
+        raise

@@ -14,9 +14,7 @@ from himach.errors import HimachError, UsageError
 from himach.opening.member import Member, some_of
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
-from himach.runner.ensemble.distribution import attempted, each_member
-
-__all__ = ["convert_members"]
+from himach.runner.ensemble.member_run import attempted, each_member
 
 Each = Sequence[tuple[Member, ConvertOptions]]
 
@@ -24,13 +22,7 @@ Each = Sequence[tuple[Member, ConvertOptions]]
 def convert_members(
     world: World, options: ConvertOptions, do: Callable[[World, ConvertOptions], Converted]
 ) -> Converted:
-    """Convert each member of an ensemble by `do`, a large one on all ranks of `world`, others on one (collective).
-
-    Raises
-    ------
-    HimachError
-        If members failed, with why; those that did not are written.
-    """
+    """Convert each member of an ensemble by `do`, a large one on all ranks of `world`, others on one (collective)."""
     began = time.perf_counter()
     every: Each = on_first_rank(world.comm, partial(_asked, options), share=True)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache, reduce
+from operator import and_, or_
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import MDAnalysis
 import numpy as np
@@ -15,56 +18,25 @@ from himach.formats.dcd import Dcd
 from himach.formats.layout import Content, FileLayout
 from himach.formats.netcdf import NetCdf
 from himach.formats.trr import Trr
-from himach.frame import FIELDS, POSITIONS, RawFrame
-from himach.io.frame_source import ReadOptions
+from himach.frame import FIELDS, FORCES, POSITIONS, VELOCITIES, RawFrame
+from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.trajectory.xtc import encode
-from himach.opening.dataset import Opened
-
-__all__ = ["Fixed", "Format", "Xtc", "format_of", "serial_writer"]
+from himach.opening.dataset import OpenFrames
 
 NO_BOX = np.zeros((3, 3), np.float32)
 NM = np.float32(0.1)
+_trr = lru_cache(4)(Trr)
 LAYOUTS: dict[str, Callable[[Content], FileLayout]] = {".trr": Trr, ".dcd": Dcd, ".nc": NetCdf, ".ncdf": NetCdf}
 
 
-class Format(Protocol):
-    """A format whose frames ranks write independently of each other.
+class Xtc:
+    """GROMACS's compressed positions: the bytes of MDAnalysis's writer, in the precision in which a frame was read."""
 
-    Attributes
-    ----------
-    fields
-        Which of `himach.frame.FIELDS` it has, or-ed.
-    with_data
-        Whether it has the number of a frame's step.
-    """
-
-    fields: int
-    with_data: bool
+    fields = POSITIONS  # which of `himach.frame.FIELDS` it has, or-ed
+    with_data = True  # whether it has the number of a frame's step
 
     def head(self, first_time: float, timestep: float) -> bytes:
         """Return what the file begins with, given the first frame's time and the time between two frames, ps."""
-
-    def frame(self, frame: RawFrame) -> Any:
-        """Return a frame as a buffer; raises UsageError if the format cannot hold it."""
-
-
-class Xtc:
-    """GROMACS's compressed positions: the bytes that MDAnalysis's writer gives.
-
-    Parameters
-    ----------
-    precision
-        Steps in a nm.
-    """
-
-    fields = POSITIONS
-    with_data = True
-
-    def __init__(self, precision: float = 1000.0) -> None:
-        self.precision = precision
-
-    def head(self, first_time: float, timestep: float) -> bytes:
-        """Return nothing."""
         return b""
 
     def frame(self, frame: RawFrame) -> Any:
@@ -76,18 +48,15 @@ class Xtc:
             vectors = triclinic_vectors(nm)
         step = int((frame.data or {}).get("step", frame.number))
         try:
-            return encode(np.ascontiguousarray(frame.positions), vectors, step, frame.time, self.precision)
+            return encode(np.ascontiguousarray(frame.positions), vectors, step, frame.time, frame.precision)
         except ValueError as error:
             raise UsageError(f"frame {frame.number}: {error}") from error
 
 
 class Fixed:
-    """A format whose frames are equally long.
+    """A format whose frames are as long as what they hold.
 
-    Parameters
-    ----------
-    layout
-        Where the bytes of a frame lie.
+    TRR frames have velocities and forces each for itself, those of NetCDF alike.
     """
 
     def __init__(self, layout: FileLayout) -> None:
@@ -101,30 +70,36 @@ class Fixed:
         return self.layout.head(first_time, timestep)
 
     def frame(self, frame: RawFrame) -> Any:
-        """Return a frame as a buffer."""
-        written = np.empty(self.layout.frame_bytes, np.uint8)
-        self.layout.put(frame, written, 0)
+        """Return a frame as a buffer; raises UsageError if it lacks what the head says of all frames."""
+        layout, has = self.layout, (frame.velocities is not None, frame.forces is not None)
+        content = layout.content
+        if isinstance(layout, Trr):
+            layout = _trr(replace(content, has_velocities=has[0], has_forces=has[1]))
+        elif self.fields == FIELDS and (content.has_velocities > has[0] or content.has_forces > has[1]):
+            raise UsageError(f"frame {frame.number} lacks velocities or forces, which frames before have; write .trr")
+        written = np.empty(layout.frame_bytes, np.uint8)
+        layout.put(frame, written, 0)
         return written
 
 
-def format_of(path: Path, content: Content, opened: Opened) -> Format | None:
+Format = Xtc | Fixed
+
+
+def format_of(path: Path, content: Content, opened: OpenFrames, warnings: list[str]) -> Format | None:
     """Return the format that ranks write together, by the file's suffix; None: MDAnalysis writes it, on one rank.
 
-    An XTC file has the precision of the one that is read.
-
-    Raises
-    ------
-    UsageError
-        If the format has evenly spaced frames, and these are not; if it cannot count so many frames or atoms; if it is
-        H5MD, whose library locks a file that is to be its own.
+    What it leaves out of frames is added to `warnings`.
     """
     suffix = path.suffix.lower()
     if suffix in (".h5md", ".zarrmd", ".zarr"):
         raise UsageError(f"{path}: himach reads H5MD and does not write it; choose another format, such as .nc or .trr")
     if suffix == ".xtc":
-        return Xtc(_precision(opened))
+        return Xtc()
     if suffix not in LAYOUTS:
         return None
+    if LAYOUTS[suffix] is NetCdf:
+        fields = _shared(opened, warnings)
+        content = replace(content, has_velocities=bool(fields & VELOCITIES), has_forces=bool(fields & FORCES))
     layout = LAYOUTS[suffix](content)
     if not layout.possible:
         raise UsageError(f"{path}: a {suffix} file cannot hold {content.n_frames} frames of {content.n_atoms} atoms")
@@ -134,17 +109,31 @@ def format_of(path: Path, content: Content, opened: Opened) -> Format | None:
     return Fixed(layout)
 
 
-def _precision(opened: Opened) -> float:
-    """Return the precision of the first frame, where it is of an XTC file that has one."""
-    if not opened.origin.present or opened.origin.kinds[0] != "XTC":
-        return 1000.0
-    frame = next(opened.origin.read([opened.frames[0]], ReadOptions(np.zeros(1, np.int64))))
-    return 1000.0 if frame.coded is None else frame.coded.precision
+def _shared(opened: OpenFrames, warnings: list[str]) -> int:
+    """Return which of `FIELDS` all frames have, or-ed, by the index, else by the first frame of each file."""
+    having, begin, frames = [_fields(opened.first)], 0, np.asarray(opened.frames)
+    for file, n_frames in opened.origin.files() if opened.origin.present else ():
+        mine = frames[(begin <= frames) & (frames < begin + n_frames)]
+        if isinstance(file, XdrFile):
+            having += map(file.index.fields, (mine - begin).tolist())
+        else:
+            having += map(_fields, opened.origin.read(mine[:1].tolist()))
+        begin += n_frames
+    every, some = reduce(and_, having), reduce(or_, having)
+    for name, bit in (("velocities", VELOCITIES), ("forces", FORCES)):
+        if some & ~every & bit:
+            warnings.append(f"{name} are left out: not all frames have them, and NetCDF needs that; .trr keeps them")
+    return every
 
 
-def serial_writer(path: Path, temporary: Path, n_atoms: int) -> Any:
-    """Return MDAnalysis's writer of many frames to a file that has a temporary name; raises UsageError without one."""
+def _fields(frame: RawFrame) -> int:
+    return VELOCITIES * (frame.velocities is not None) | FORCES * (frame.forces is not None)
+
+
+def serial_writer(path: Path, temporary: Path, n_atoms: int, n_frames: int) -> Any:
+    """Return MDAnalysis's writer to a file that has a temporary name; raises UsageError if there is none."""
     try:
-        return MDAnalysis.Writer(str(temporary), n_atoms, multiframe=True)
+        return MDAnalysis.Writer(str(temporary), n_atoms, multiframe=n_frames != 1)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{path}: MDAnalysis writes no trajectory of this suffix ({error})") from error
+        what = "file" if n_frames == 1 else "trajectory"
+        raise UsageError(f"{path}: MDAnalysis writes no {what} of this suffix ({error})") from error

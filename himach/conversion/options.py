@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from himach.conversion.target import check_target, dataset_named
 from himach.errors import UsageError
 from himach.io.remote.url import refuse_urls
+from himach.opening.member import Member
 from himach.opening.options import FramesRequest, option
+from himach.output.names import lasting_name
 from himach.parallel.duration import seconds_of
 
-if TYPE_CHECKING:
-    from himach.opening.member import Member
-
-__all__ = ["ConvertOptions"]
-
-#: What stands for a member's name in those of files.
-MEMBER = "{member}"
+MEMBER = "{member}"  # stands for a member's name in those of files
 
 
 @dataclass(frozen=True)
@@ -33,9 +29,6 @@ class ConvertOptions(FramesRequest):
         short="-o",
     )
     selection: str = option("Atoms to write.  [default: all]", default="all", metavar="SELECTION", short="--select")
-    wrap: Literal["atoms", "residues", "molecules"] | None = option(
-        "Move all into the box by whole periods.", choices=("atoms", "residues", "molecules")
-    )
     topology_out: Path | None = option(
         "Where the topology of the atoms goes.  [default: FILE with .pdb]", type=Path, metavar="FILE"
     )
@@ -48,6 +41,8 @@ class ConvertOptions(FramesRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.max_time is not None and self.ensemble is not None:
+            raise UsageError("members of an ensemble are converted without max_time; convert some of them at once")
         if self.engines and self.ensemble is not None:
             raise UsageError("members that are running engines are converted one by one, each by a command of its own")
         if self.engines and (self.frames is not None or self.max_time is not None):
@@ -61,14 +56,12 @@ class ConvertOptions(FramesRequest):
         if self.topology_out is None:
             dataset = dataset_named(self.out)
             self._become(topology_out=Path(f"{dataset}.pdb") if dataset else self.out.with_suffix(".pdb"))
-        if self.topology_out == self.out:
+        if self.topology_out == self.out and self.out.suffix.lower() != ".pdb":
             raise UsageError(f"{self.out} cannot be both the trajectory and its topology; name another topology_out")
         if self.record in (self.out, self.topology_out):
             raise UsageError(f"{self.record} cannot be both the record and what it tells of; name another record")
         if self.max_time is not None:
             self._become(max_time=seconds_of(self.max_time, "max_time"))
-            if self.ensemble is not None:
-                raise UsageError("members of an ensemble are converted without max_time; convert some of them at once")
         for name, path in self._named().items():
             if self.ensemble is not None and MEMBER not in str(path):
                 raise UsageError(f"{name} {path} is one file; each member of an ensemble has its own: put {MEMBER} in")
@@ -86,20 +79,13 @@ class ConvertOptions(FramesRequest):
 
     def check_files(self) -> None:
         """Refuse to write over what is read, or, without `force`, over what is there; raises UsageError."""
-        inputs = [*self.trajectories, *filter(None, [self.topology, self.reference])]
+        inputs = [*self.trajectories, *filter(None, [self.topology, self.transform_options.reference])]
         for path in self.files:
             check_target(path, inputs, self.force)
 
     def of_members(self) -> Iterator[tuple[Member, ConvertOptions]]:
-        """Yield the members of the ensemble, and what the conversion of each is asked.
-
-        Raises
-        ------
-        UsageError
-            If there is no such ensemble, or a member's choice of frames cannot be.
-        """
+        """Yield the members of the ensemble, and what the conversion of each is asked; raises UsageError."""
         from himach.opening.member_table import members_of
-        from himach.output.names import lasting_name
 
         assert self.ensemble is not None
         for member in members_of(self.ensemble, self.topology):

@@ -12,19 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import HimachError, UsageError
-
-__all__ = [
-    "Converted",
-    "Target",
-    "cannot_write",
-    "check_target",
-    "dataset_named",
-    "make_file",
-    "new_name",
-    "others_writing",
-    "remove_files",
-    "shown",
-]
+from himach.files import write_through
 
 #: Buffers that the system takes at once.
 AT_ONCE = 512
@@ -44,16 +32,10 @@ class Converted:
     ----------
     path, topology
         The files; the first may be a dataset, ``himach://NAME``.
-    frames, atoms
-        How many.
-    n_bytes
-        Of the trajectory.
-    seconds
-        That it took.
-    done
-        What was done to frames.
-    warnings
-        What was warned of.
+    frames, atoms, n_bytes, seconds
+        How many; bytes of the trajectory; seconds that it took.
+    done, warnings
+        What was done to frames, and what was warned of.
     before
         So many frames were written before, by a conversion whose time was over.
     members
@@ -87,13 +69,7 @@ class Converted:
 
 
 def dataset_named(path: Path) -> str:
-    """Return the dataset that a path names by ``himach://NAME``; "" if it is a file's.
-
-    Raises
-    ------
-    UsageError
-        If it names none, or what could be a path.
-    """
+    """Return the dataset that a path names by ``himach://NAME``, "" if a file's; raises UsageError if it names none."""
     found = DATASET.fullmatch(os.fspath(path))
     if found is None:
         return ""
@@ -110,13 +86,7 @@ def shown(path: Path) -> str:
 
 
 def check_target(path: Path, inputs: Sequence[Path], force: bool) -> None:
-    """Refuse to write over what is read, or over a file that is there, without `force`.
-
-    Raises
-    ------
-    UsageError
-        If so, or if there is no such folder.
-    """
+    """Refuse to write over what is read, or over a file that is there, without `force`; raises UsageError."""
     if dataset_named(path):
         return  # which is never written over
     for one in inputs:
@@ -142,15 +112,7 @@ def new_name(path: Path) -> Path:
 
 
 def make_file(path: Path) -> Path:
-    """Make an empty file beside the one that is to be written, and return its name.
-
-    What killed conversions to the same file have left there is deleted.
-
-    Raises
-    ------
-    HimachError
-        If the folder cannot be written to.
-    """
+    """Make an empty file beside one that is to be written; return its name, and delete what killed ones have left."""
     remove_left(path)
     temporary = new_name(path)
     try:
@@ -166,7 +128,9 @@ def remove_left(path: Path) -> None:
     with suppress(OSError):
         for left in path.parent.iterdir():
             if name.fullmatch(left.name):
-                _remove_unused(left)
+                with suppress(OSError), open(left, "r+b") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no conversion holds it
+                    left.unlink()
 
 
 @contextmanager
@@ -180,17 +144,6 @@ def others_writing(paths: Iterable[Path | None]) -> Iterator[None]:
         raise
 
 
-def _remove_unused(path: Path) -> None:
-    """Delete a file that no conversion holds."""
-    with suppress(OSError):
-        file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-        finally:
-            os.close(file)
-
-
 def remove_files(paths: Iterable[Path]) -> None:
     """Delete files that are there."""
     for path in paths:
@@ -199,34 +152,20 @@ def remove_files(paths: Iterable[Path]) -> None:
 
 
 class Target:
-    """A file that takes its name when all is written.
+    """A file that takes its name `path` when all is written; until then it is `temporary`, in the same folder."""
 
-    Parameters
-    ----------
-    path
-        Its name.
-    temporary
-        The name that it has until then, in the same folder.
-    """
-
-    def __init__(self, path: Path, temporary: Path) -> None:
+    def __init__(self, path: Path, temporary: Path, apart: bool = False) -> None:
         self.path = path
         self.temporary = temporary
         try:
-            self.file = os.open(temporary, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            self.file = os.open(temporary, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | write_through(apart))
         except OSError as error:
             raise cannot_write(path, error) from error
         with suppress(OSError):  # some file systems have no locks
             fcntl.flock(self.file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def write(self, at: int, buffers: Sequence[Any]) -> None:
-        """Write buffers one behind the other, from this byte on.
-
-        Raises
-        ------
-        HimachError
-            If the disk is full, or fails.
-        """
+        """Write buffers one behind the other, from this byte on."""
         rest = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
         try:
             while rest:

@@ -30,13 +30,7 @@ QUANTILES = 33
 
 
 class Clock:
-    """Adds up seconds by phase.
-
-    Attributes
-    ----------
-    seconds
-        Seconds by phase: "map", "shuffle" and "reduce".
-    """
+    """Adds up seconds by phase."""
 
     def __init__(self) -> None:
         self.seconds = {"map": 0.0, "shuffle": 0.0, "reduce": 0.0}
@@ -53,25 +47,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class RankTimes:
-    """What one rank did in a pass; seconds.
-
-    Attributes
-    ----------
-    frames, pairs, keys
-        Frames that it mapped, pairs that its map() yielded, keys that it reduced.
-    busy, cpu
-        From its first task to the end of its last, and its processor's part of that.
-    read, compute
-        A frame's mean time to be read, and in map(), of those that were timed.
-    drift
-        How many times as long as in the first third of these the last third's frames were in map(); 1 for few.
-    quantiles
-        Of the times in map(), from the least to the most; empty if no frame was timed.
-    shuffle, reduce
-        As `Clock` has them.
-    sent
-        Bytes that went to other ranks.
-    """
+    """What one rank did in a pass; seconds."""
 
     frames: int
     pairs: int
@@ -80,11 +56,11 @@ class RankTimes:
     cpu: float
     read: float
     compute: float
-    drift: float
-    quantiles: list[float]
+    drift: float  # how many times as long as in the first third of these the last third's frames were in map()
+    quantiles: list[float]  # of the times in map(), from the least to the most; empty if no frame was timed
     shuffle: float
     reduce: float
-    sent: int
+    sent: int  # bytes that went to other ranks
 
 
 class FrameCosts:

@@ -11,7 +11,7 @@ from typing import Any
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, HimachError, StateError, shown_place, text_of
 from himach.frame import Frame
-from himach.parallel.environment import is_interruption
+from himach.parallel.process_exit import is_interruption
 from himach.user_code import HIMACH
 
 #: What ends a run as a failure of the method that raised it: everything, for what passed would end this rank alone.
@@ -38,27 +38,6 @@ def failure(
     """Return the error that tells of an exception in a method of an analysis; raise it ``from error``.
 
     What a signal made of the process's end was not the method's doing: it is raised again as it is.
-
-    Parameters
-    ----------
-    analysis, method
-        Whose method it was.
-    error
-        What it raised, or himach refused.
-    rank
-        This rank.
-    frame
-        The frame at which map() was, if it was.
-    key
-        In a tuple of one, the key at which combine() or reduce() was, if it was.
-    items
-        What the method returned: a generator that still hangs at the yield that was refused tells the line.
-    part
-        What of the method failed, if it is not the method itself.
-    since
-        The number of the last frame before, if it is not sure that it was at `frame`.
-    place
-        Where it was; None: the error tells.
     """
     if is_interruption(error):
         raise error

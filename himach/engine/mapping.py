@@ -16,11 +16,9 @@ from himach.engine.failures import RAISED, failure, place_of
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import Block
 from himach.engine.pairs.emission import Emission, RowEmission, TableEmission
-from himach.engine.shuffle.packed import CompactBlock
-from himach.engine.shuffle.runs import OnDisk, Runs
-from himach.engine.stamps.growing import Stamps
-from himach.engine.stamps.joined import Frames
-from himach.engine.stamps.table import FrameTable
+from himach.engine.shuffle.runs import Runs
+from himach.engine.shuffle.spill import Spilled
+from himach.engine.stamps import Frames, FrameTable, Stamps
 from himach.engine.state_guard import Snapshot
 from himach.errors import AnalysisError, HimachError, TrajectoryError
 from himach.frame import Frame, RawFrame
@@ -41,53 +39,16 @@ Read = Callable[[npt.NDArray[np.int64]], Iterator[RawFrame]]
 Bind = Callable[[RawFrame, int], Frame]
 
 
-class StepRuns:
-    """Steps, most of which follow one another."""
-
-    def __init__(self) -> None:
-        self._starts, self._stops = array("q"), array("q")
-        self._next = -1
-
-    def add(self, step: int) -> None:
-        """Add a step."""
-        if step == self._next:
-            self._stops[-1] = self._next = step + 1
-        else:
-            self._starts.append(step)
-            self._stops.append(step + 1)
-            self._next = step + 1
-
-    def __len__(self) -> int:
-        return sum(self._stops) - sum(self._starts)
-
-    def column(self) -> Steps:
-        """Return them as int64 (n,)."""
-        starts, stops = np.array(self._starts, dtype=np.int64), np.array(self._stops, dtype=np.int64)
-        counts = stops - starts
-        column: Steps = np.arange(int(counts.sum())) + np.repeat(stops - np.cumsum(counts), counts)
-        return column
-
-
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """What a mapper made of some frames, all of it.
+    """What a mapper made of some frames, all of it."""
 
-    Attributes
-    ----------
-    blocks
-        Pairs, whose `at` counts rows from `first` on.
-    first, last
-        The rows of the frames that have pairs, from the first to the one that is no longer among them.
-    pairs
-        How many map() yielded.
-    """
-
-    blocks: Sequence[Block | CompactBlock]
+    blocks: Sequence[Block]  # pairs, whose `at` counts rows from `first` on
     first: int
     last: int
-    pairs: int
+    pairs: int  # how many map() yielded
     _stamps: Stamps
-    _steps: StepRuns
+    _steps: array[int]
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -100,17 +61,11 @@ class Mapped:
     @property
     def steps(self) -> Steps:
         """All the frames, int64 (n,): positions in the selection."""
-        return self._steps.column()
+        return np.array(self._steps, dtype=np.int64)
 
 
 class Keeper(Protocol):
-    """Keeps what map() gave, for later runs, and has some of it from earlier ones; there is one for a pass.
-
-    Attributes
-    ----------
-    going_on
-        Whether the frames that are left are to be mapped.
-    """
+    """Keeps what map() gave, for later runs, and has some of it from earlier ones; there is one for a pass."""
 
     @property
     def going_on(self) -> bool:
@@ -125,45 +80,22 @@ class Keeper(Protocol):
     def keep(self, mapped: Sequence[Mapped]) -> None:
         """Keep what the mappers of all analyses made of some frames; called where it is due, and after the last."""
 
-    def relieve(self) -> None:
-        """Have mappers refer to what is kept of theirs on a disk, in place of holding it in memory."""
-
     def end(self) -> None:
         """End the map phase (collective); raises an error where frames are left."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The frames of a rank: which they are, where they come from, and what is done beside mapping them.
+    """The frames of a rank: which they are, where they come from, and what is done beside mapping them."""
 
-    Attributes
-    ----------
-    frames
-        The selected frame numbers.
-    take
-        Gives the steps (positions in `frames`) of this rank's next task, int64 and ascending; None after the last.
-    read
-        Gives the frames of frame numbers, in their order.
-    bind
-        For each analysis what turns a raw frame and its step into the frame that its map() gets.
-    progress
-        Called with the number of frames that this rank has done, after each.
-    wait
-        Called when this rank has done all its frames; may wait until the other ranks have, too.
-    universes
-        For each analysis the Universe that its map() can reach.
-    guarded
-        Whether it is looked for what map() changes of what setup() left.
-    """
-
-    frames: Selected
-    take: Take
-    read: Read
-    bind: Sequence[Bind]
-    progress: Callable[[int], object]
-    wait: Callable[[], object] = lambda: None
-    universes: Sequence[Universe | None] = ()
-    guarded: bool = True
+    frames: Selected  # the selected frame numbers
+    take: Take  # gives the steps (positions in `frames`) of this rank's next task, int64 and ascending
+    read: Read  # gives the frames of frame numbers, in their order
+    bind: Sequence[Bind]  # for each analysis what turns a raw frame and its step into the frame that its map() gets
+    progress: Callable[[int], object]  # called with the number of frames that this rank has done, after each
+    wait: Callable[[], object] = lambda: None  # called when this rank has done all its frames
+    universes: Sequence[Universe | None] = ()  # for each analysis the Universe that its map() can reach
+    guarded: bool = True  # whether it is looked for what map() changes of what setup() left
 
 
 def map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, costs: FrameCosts) -> None:
@@ -230,21 +162,7 @@ def keep_now(mappers: Sequence[Mapper], keeper: Keeper) -> None:
 
 
 class Mapper:
-    """Calls map() of one analysis and puts what it yields into `runs`, in chunks of whole frames.
-
-    Attributes
-    ----------
-    runs
-        What map() yielded so far, or combine() made of it.
-    stamps
-        The frames that these blocks know by their rows.
-    pairs
-        How many pairs map() yielded.
-    has
-        Steps that need not be mapped, while other analyses of the pass have use for them.
-    fresh_bytes
-        What was put into `runs` since `taken`, if that is to be called at all.
-    """
+    """Calls map() of one analysis and puts what it yields into `runs`, in chunks of whole frames."""
 
     def __init__(
         self, analysis: Analysis, rank: int, frames: Selected, bind: Bind, runs: Runs, keeps: bool = False
@@ -255,8 +173,8 @@ class Mapper:
         self.has: Collection[int] = frozenset()
         self.fresh_bytes = 0
         self._keeps = keeps
-        self._fresh: list[Block | CompactBlock] = []
-        self._steps = StepRuns()  # that were mapped since they were taken
+        self._fresh: list[Block] = []
+        self._steps = array("q")  # that were mapped since they were taken
         self._first = 0  # row of the first frame that was put since then
         self._pairs_before = 0
         self._analysis = analysis
@@ -317,24 +235,23 @@ class Mapper:
         ratio, limit = len(self._frames) / seen, memory.table if self._emission.tabled else memory.limit
         largest = int(self.runs.sizes().sum())
         if largest * ratio > limit and not self._emission.tabled:
-            in_pieces = self._analysis.defines("reduce_blocks") and not self._analysis.defines("combine")
-            largest = 0 if in_pieces else self.runs.largest()
+            largest = self.runs.largest()
         if largest * ratio <= limit:
             return
         self._foreseen = True
         some = f"{largest / seen:,.0f} bytes a frame", f"{largest * ratio / 1e9:.2g} GB", f"{limit / 1e9:.2g} GB"
         if self._emission.tabled:
             text = (
-                "its table has some {}, {} in all frames, and {} may be taken: name a directory (out), into which all "
+                "its table has some {}, {} in all frames, and {} may be taken: name a directory (out), into which its "
+                "rows are written"
             )
-            text += "ranks write their part"
         else:
             text = (
                 "map() yields some {} for one key, {} in all frames, for one rank to hold at reduce(), where pairs may "
             )
             text += (
-                "take {}: yield a himach.Row a frame, fold values in combine(), take them in pieces (reduce_blocks()), "
-                "let pairs take more memory"
+                "take {}: yield a himach.Row a frame, fold values in combine(), divide the key into finer ones, let "
+                "pairs take more memory"
             )
         memory.warn(f"{self._analysis.label()}: {text.format(*some)}, or select fewer frames")
 
@@ -371,7 +288,7 @@ class Mapper:
         if self._change is not None:
             self._refuse()
         if self._keeps:
-            self._steps.add(frame.step)
+            self._steps.append(frame.step)
             self.fresh_bytes += FRAME_BYTES
         if emission.nbytes >= CHUNK_BYTES:
             self.flush(last=False)
@@ -385,7 +302,7 @@ class Mapper:
             self._fresh += held
             self.fresh_bytes += sum(one.nbytes for one in held)
 
-    def adopt(self, table: FrameTable, pairs: int, blocks: Sequence[Block], on_disk: Sequence[OnDisk] = ()) -> None:
+    def adopt(self, table: FrameTable, pairs: int, blocks: Sequence[Block], on_disk: Sequence[Spilled] = ()) -> None:
         """Put what was mapped earlier: `pairs` pairs, whose frames are `table`, to come behind `len(self.stamps)`."""
         self.stamps.append(table)
         self.runs.put(blocks)
@@ -399,7 +316,7 @@ class Mapper:
         self.stamps.seal()
         pairs = self.pairs - self._pairs_before
         mapped = Mapped(self._fresh, self._first, len(self.stamps), pairs, self.stamps, self._steps)
-        self._fresh, self._steps, self.fresh_bytes = [], StepRuns(), 0
+        self._fresh, self._steps, self.fresh_bytes = [], array("q"), 0
         self._first, self._pairs_before = len(self.stamps), self.pairs
         return mapped
 

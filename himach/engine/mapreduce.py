@@ -17,7 +17,7 @@ from himach.analysis import Analysis
 from himach.engine.clock import Clock, FrameCosts, RankTimes
 from himach.engine.mapping import Keeper, Mapper, Work, map_tasks
 from himach.engine.pairs.block import shards_for
-from himach.engine.reducing import Reducer, Together, unguarded
+from himach.engine.reducing import Reducer, SharedReduce, unguarded
 from himach.engine.results import Results
 from himach.engine.rows import RowStore
 from himach.engine.shuffle.exchange import Exchange
@@ -28,72 +28,28 @@ from himach.parallel.communicator import World
 
 @dataclass(frozen=True)
 class Passed:
-    """What one pass gave.
-
-    Attributes
-    ----------
-    results
-        For each analysis (for each chain, its last stage) its `Results`; None on all ranks but 0.
-    rows
-        For each analysis whose map() yielded rows, or can yield nothing else, those of this rank; else None.
-    pairs
-        Pairs that map() and, in chains, reduce() yielded on all ranks.
-    mapped
-        Of these, for each analysis, those that its map() yielded.
-    shuffled
-        Bytes that went from rank to rank.
-    spilled
-        Bytes that went to the disk for want of memory, on all ranks.
-    seconds
-        "map", "shuffle" and "reduce", each of the rank that took longest.
-    parts
-        About how many bytes of pairs there were, by parts of the key space (`himach.engine.reducing.PARTS`).
-    own
-        What this rank did.
-    """
+    """What one pass gave."""
 
     results: list[Results] | None
     rows: list[RowStore | None]
-    pairs: int
-    mapped: list[int]
-    shuffled: int
-    spilled: int
-    seconds: dict[str, float]
+    pairs: int  # pairs that map() and, in chains, reduce() yielded on all ranks
+    mapped: list[int]  # of these, for each analysis, those that its map() yielded
+    shuffled: int  # bytes that went from rank to rank
+    spilled: int  # bytes that went to the disk for want of memory, on all ranks
+    seconds: dict[str, float]  # "map", "shuffle" and "reduce", each of the rank that took longest
     parts: list[int]
-    own: RankTimes
+    own: RankTimes  # what this rank did
 
 
 def run_pass(
     world: World,
     analyses: Sequence[Sequence[Analysis]],
     work: Work,
-    together: Together = unguarded,
+    together: SharedReduce = unguarded,
     memory: Memory | None = None,
     keeper: Keeper | None = None,
 ) -> Passed:
-    """Run analyses over the frames in one pass (collective).
-
-    Parameters
-    ----------
-    world
-        All ranks.
-    analyses
-        For each analysis its chain: itself, then its `then`, and so on; setup() of all has been called.
-    work
-        The frames of this rank.
-    together
-        Runs this rank's part of a phase, after which all ranks meet, and raises an error of one of them on all.
-    memory
-        How much of it this rank's pairs may take, and where the rest goes; None: as much as they need.
-    keeper
-        Keeps what map() gives, and gives what was kept; then `work` need not give frames that all analyses have.
-
-    Raises
-    ------
-    AnalysisError
-        Where a method of an analysis raised, or asked for what himach refuses; on all ranks if `together` sees to
-        that.
-    """
+    """Run analyses over the frames in one pass (collective)."""
     comm, clock, costs = world.comm, Clock(), FrameCosts()
     memory = memory or Memory(sys.maxsize, Path(tempfile.gettempdir()))
     keeps = keeper is not None
@@ -104,7 +60,6 @@ def run_pass(
 
     def map_all() -> None:
         if keeper is not None:
-            memory.relieve = keeper.relieve
             for i, mapper in enumerate(mappers):
                 mapper.has = keeper.restore(i, mapper)
         map_tasks(mappers, work, keeper, costs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -18,9 +17,9 @@ from himach.engine.results import Results, gathered
 from himach.engine.rows import RowStore
 from himach.engine.shuffle.exchange import Exchange
 from himach.engine.shuffle.runs import Memory, Runs
-from himach.engine.shuffle.waves import Move, Shuffle
+from himach.engine.shuffle.waves import Shuffle
 from himach.engine.stages import Chaining, Concluding, Stage
-from himach.engine.stamps.growing import Stamps
+from himach.engine.stamps import Stamps
 from himach.parallel.communicator import World
 from himach.selection import Selected
 
@@ -30,7 +29,7 @@ T = TypeVar("T")
 SHARD_GROUPS = 64
 
 
-class Together(Protocol):
+class SharedReduce(Protocol):
     """Runs one rank's part of a phase, and lets all ranks know if another's part failed."""
 
     def __call__(self, part: Callable[[], T]) -> T:
@@ -43,23 +42,10 @@ def unguarded(part: Callable[[], T]) -> T:
 
 
 class Reducer:
-    """Takes one chain of analyses from its mapped pairs to its results.
-
-    Attributes
-    ----------
-    pairs
-        How many pairs the reduce() of a stage yielded for the next.
-    keys
-        How many keys this rank reduced, over all stages.
-    rows
-        Rows of a table by frame, those of this rank.
-    parts
-        int64 (SHARD_GROUPS,): about how many bytes of pairs shards have, over all ranks and stages; neighbours are one
-        part.
-    """
+    """Takes one chain of analyses from its mapped pairs to its results."""
 
     def __init__(
-        self, world: World, exchange: Exchange, frames: Selected, clock: Clock, memory: Memory, together: Together
+        self, world: World, exchange: Exchange, frames: Selected, clock: Clock, memory: Memory, together: SharedReduce
     ) -> None:
         self.pairs = 0
         self.keys = 0
@@ -94,18 +80,16 @@ class Reducer:
                 self._world, self._exchange, runs, stamps, self._frames, self._memory.limit, self._together
             )
             self.parts += shuffle.sizes.reshape(SHARD_GROUPS, -1).sum(axis=1)
-            moves = shuffle.moves(in_pieces=stage.pieces is not None)
-            self._together(partial(shuffle.prepare, moves[0] if moves else None))
-        with closing(stage):
-            for move, following in zip(moves, [*moves, None][1:], strict=True):
-                with self._clock("shuffle"):
-                    merge = Merge(*shuffle.move(), self._frames)
-                self._together(partial(self._reduce_move, stage, merge, shuffle, move, following))
+            self._together(partial(shuffle.prepare, 0))
+        for wave in range(shuffle.waves):
+            with self._clock("shuffle"):
+                merge = Merge(*shuffle.move(), self._frames)
+            self._together(partial(self._reduce_wave, stage, merge, shuffle, wave + 1))
         self.keys += stage.keys
 
-    def _reduce_move(self, stage: Stage, merge: Merge, shuffle: Shuffle, move: Move, following: Move | None) -> None:
+    def _reduce_wave(self, stage: Stage, merge: Merge, shuffle: Shuffle, following: int) -> None:
         with self._clock("reduce"):
-            stage.reduce(merge, whole=move.pieces == 1, last=move.piece + 1 == move.pieces)
+            stage.reduce(merge)
         with self._clock("shuffle"):
             shuffle.prepare(following)
 

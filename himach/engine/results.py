@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, Sequence, ValuesView
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -36,13 +36,7 @@ class Results(dict[Any, Any]):
 
 
 def gathered(blocks: Sequence[Block]) -> Results:
-    """Return the results of all ranks.
-
-    Parameters
-    ----------
-    blocks
-        Keys and results as pairs, in any order, each key once.
-    """
+    """Return the results of all ranks."""
     keys = [key for block in blocks for key in block.plain_keys()]
     values = [value for block in blocks for value in block.plain_values()]
     order = _order(blocks, keys)
@@ -75,46 +69,29 @@ class _Apart(Results):
     def __reversed__(self) -> Iterator[Any]:
         return iter(self._keys[::-1])
 
-    def __contains__(self, key: object) -> bool:
-        return self._find(key) is not None
-
     def __getitem__(self, key: Any) -> Any:
-        place = self._find(key)
+        try:
+            place = self._places.get(encode(key))
+        except AnalysisError:  # what cannot be a key is not in here
+            place = None
         if place is None:
             raise KeyError(key)
         return self._values[place]
+
+    __contains__: Any = Mapping.__contains__
+    get: Any = Mapping.get
+    keys: Any = Mapping.keys
+    items: Any = Mapping.items
+    values: Any = Mapping.values
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Apart) and self._places == other._places and self._values == other._values
 
     __hash__ = None  # type: ignore[assignment]
 
-    def get(self, key: Any, default: Any = None) -> Any:
-        """Return the result of a key, or `default`."""
-        place = self._find(key)
-        return default if place is None else self._values[place]
-
-    def keys(self) -> Any:
-        """Return the keys in their order."""
-        return KeysView(self)
-
-    def items(self) -> Any:
-        """Return (key, result) in the order of keys."""
-        return _Items(self)
-
-    def values(self) -> Any:
-        """Return the results in the order of keys."""
-        return _Values(self)
-
     def copy(self) -> dict[Any, Any]:
         """Return these results again."""
         return _Apart(self._keys, self._values)
-
-    def _find(self, key: Any) -> int | None:
-        try:
-            return self._places.get(encode(key))
-        except AnalysisError:  # what cannot be a key is not in here
-            return None
 
     def __reduce__(self) -> Any:
         return _Apart, (self._keys, self._values)
@@ -124,24 +101,6 @@ class _Apart(Results):
 
     __setitem__ = __delitem__ = __or__ = __ror__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
-
-
-class _Items(ItemsView[Any, Any]):
-    """Gives items without looking every key up."""
-
-    _mapping: _Apart
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        return zip(self._mapping._keys, self._mapping._values, strict=True)
-
-
-class _Values(ValuesView[Any]):
-    """Gives results without looking every key up."""
-
-    _mapping: _Apart
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._mapping._values)
 
 
 def _order(blocks: Sequence[Block], keys: Sequence[Any]) -> list[int]:

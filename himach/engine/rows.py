@@ -24,21 +24,10 @@ HELD_BYTES, HELD_PART = 1 << 26, 8
 
 @dataclass(frozen=True, slots=True)
 class RowChunk:
-    """Rows of some frames, in the order of frames.
+    """Rows of some frames, in the order of frames."""
 
-    Attributes
-    ----------
-    frames
-        int64 (m,), frame numbers.
-    times
-        float64 (m,), ps.
-    cells
-        A structured array (m,), if all rows have the same names and are numbers of the same types; else of each row
-        the names of its cells, and these.
-    """
-
-    frames: npt.NDArray[np.int64]
-    times: npt.NDArray[np.float64]
+    frames: npt.NDArray[np.int64]  # int64 (m,), frame numbers
+    times: npt.NDArray[np.float64]  # float64 (m,), ps
     cells: Array | list[tuple[tuple[str, ...], tuple[Any, ...]]]
 
     def __len__(self) -> int:
@@ -93,19 +82,7 @@ _PYTHON = {"f8", "i8", "b1", "c16"}
 
 
 class RowStore:
-    """The rows of one table that a rank has, by chunk; beyond `HELD_BYTES` they are on the node's disk.
-
-    Attributes
-    ----------
-    counts
-        How many rows each chunk has, by its key.
-    nbytes
-        Bytes that all of them take.
-    names
-        The names of cells that rows have together, and the first frame that has these.
-    kinds
-        Of each name the types of its cells, numpy's where they came as numbers, and the largest integer.
-    """
+    """The rows of one table that a rank has, by chunk; beyond `HELD_BYTES` they are on the node's disk."""
 
     def __init__(self, memory: Memory) -> None:
         self.counts: dict[int, int] = {}

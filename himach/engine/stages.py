@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from functools import partial
 from types import GeneratorType
 from typing import Any
 
@@ -19,18 +18,14 @@ from himach.engine.pairs.block import Block, Form, objects
 from himach.engine.pairs.emission import Emission
 from himach.engine.pairs.keys import ENCODED, ROWS, encode
 from himach.engine.pairs.values import IMMUTABLE, snapshot
-from himach.engine.pieces import SeriesPieces
 from himach.engine.rows import RowChunk, RowStore
 from himach.engine.shuffle.runs import Runs
-from himach.engine.stamps.growing import Stamps
+from himach.engine.stamps import Stamps
 from himach.errors import AnalysisError
 
 
 class Stage(ABC):
-    """What is done with the series of one stage of a chain; `later` tells that it is not the chain's first.
-
-    `keys` is how many were reduced so far. Rows of a table by frame, which nothing reduces, go to `rows`.
-    """
+    """What is done with the series of one stage of a chain; `later` tells that it is not the chain's first."""
 
     def __init__(self, analysis: Analysis, rank: int, later: bool, rows: RowStore | None = None) -> None:
         self._rows = rows
@@ -38,12 +33,7 @@ class Stage(ABC):
         self._rank = rank
         self._later = later
         self._combines = analysis.defines("combine")
-        in_blocks = analysis.defines("reduce_blocks")
-        self._many = analysis.defines("reduce_many") and not (self._combines or in_blocks)
-        self._reduce = partial(_of_one_block, analysis) if in_blocks else analysis.reduce
-        self._name = "reduce_blocks" if in_blocks else "reduce"
-        #: Series that come piece by piece, where the analysis takes them so.
-        self.pieces = SeriesPieces(analysis.reduce_blocks) if in_blocks and not self._combines else None
+        self._many = analysis.defines("reduce_many") and not self._combines
         self._width = 0
         self.keys = 0
 
@@ -51,14 +41,12 @@ class Stage(ABC):
         """Begin some keys, all of one width."""
         self._width = width
 
-    def reduce(self, merge: Merge, whole: bool = True, last: bool = True) -> None:
-        """Reduce all keys of a merge; unless it is `whole`, those of all pieces when it is the `last` of them."""
+    def reduce(self, merge: Merge) -> None:
+        """Reduce all keys of a merge."""
         for group in merge.many():
             if group.width == ROWS and self._rows is not None:
                 for key, series in zip(group.plain, group.series, strict=True):
                     self._rows.put(key, RowChunk.of(series.frames, series.times, series.values))
-            elif self.pieces is not None and not whole:
-                self.pieces.give(group)
             else:
                 self.begin(group.width)
                 self.keys += len(group.plain)
@@ -66,11 +54,9 @@ class Stage(ABC):
                     self._reduce_many(group)
                 else:
                     self._reduce_each(group)
-        if self.pieces is not None and last and not whole:
-            self._reduce_pieces(self.pieces)
 
     def _reduce_each(self, group: Keyed) -> None:
-        reduce, take = self._reduce, self.take
+        reduce, take = self._analysis.reduce, self.take
         pairs = self._combined(group) if self._combines else zip(group.plain, group.series, strict=True)
         for key, series in pairs:
             try:
@@ -78,24 +64,7 @@ class Stage(ABC):
                 items = reduce(key, series)
                 take(key, series, items)
             except RAISED as error:
-                raise failure(self._analysis, self._name, error, self._rank, key=(key,), items=items) from error
-
-    def _reduce_pieces(self, pieces: SeriesPieces) -> None:
-        """Reduce all keys whose pieces are here."""
-        for width, key, first, result in pieces.ended():
-            self.begin(width)
-            self.keys += 1
-            try:
-                items = None
-                items = result()
-                self.take(key, first, items)
-            except RAISED as error:
-                raise failure(self._analysis, self._name, error, self._rank, key=(key,), items=items) from error
-
-    def close(self) -> None:
-        """Wait for no more pieces."""
-        if self.pieces is not None:
-            self.pieces.close()
+                raise failure(self._analysis, "reduce", error, self._rank, key=(key,), items=items) from error
 
     @abstractmethod
     def take(self, key: Any, series: Series, items: Any) -> None:
@@ -132,11 +101,6 @@ class Stage(ABC):
             raise failure(self._analysis, "reduce_many", error, self._rank, key=(key,), items=results) from error
 
 
-def _of_one_block(analysis: Analysis, key: Any, series: Series) -> Any:
-    """Return what reduce_blocks() makes of a series that is all here."""
-    return analysis.reduce_blocks(key, iter([series]))
-
-
 class Chaining(Stage):
     """Reduces every key to pairs for the next stage."""
 
@@ -147,9 +111,9 @@ class Chaining(Stage):
         self.stamps = Stamps()
         self._emission = Emission(self.stamps, runs.room)
 
-    def reduce(self, merge: Merge, whole: bool = True, last: bool = True) -> None:
-        """Reduce all keys of a merge, or take a piece."""
-        super().reduce(merge, whole, last)
+    def reduce(self, merge: Merge) -> None:
+        """Reduce all keys of a merge."""
+        super().reduce(merge)
         self._close_chunk()
 
     def take(self, key: Any, series: Series, items: Any) -> None:
@@ -179,9 +143,9 @@ class Concluding(Stage):
             self._close_block()
         super().begin(width)
 
-    def reduce(self, merge: Merge, whole: bool = True, last: bool = True) -> None:
-        """Reduce all keys of a merge, or take a piece."""
-        super().reduce(merge, whole, last)
+    def reduce(self, merge: Merge) -> None:
+        """Reduce all keys of a merge."""
+        super().reduce(merge)
         self._close_block()
 
     def take(self, key: Any, series: Series, items: Any) -> None:

@@ -8,7 +8,6 @@ line that writes to them next.
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Iterable
 from time import perf_counter
 from types import ModuleType
@@ -18,15 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import Analysis
-from himach.digests.values import ValueDigests
 from himach.errors import StateError
-from himach.map_state import Reached, reached, skipped, used
-from himach.user_code import is_own
+from himach.map_state import Reached, own_classes, reached
+from himach.state_hash import StateHasher
 
 if TYPE_CHECKING:
     from MDAnalysis import Universe
-
-__all__ = ["Snapshot"]
 
 #: Comparing takes at most this part of the time.
 PART = 1 / 200
@@ -38,44 +34,24 @@ _RANDOM = (np.random.Generator, np.random.RandomState, random.Random)
 
 
 class Snapshot:
-    """Digests of all that map() can reach, which must leave it as it is.
-
-    Parameters
-    ----------
-    analysis
-        After setup().
-    universe
-        Its own, if it has one.
-
-    Raises
-    ------
-    StateError
-        If map() mentions something that cannot be compared, such as an open file.
-    """
+    """Digests of all that map() can reach, which must leave it as it is."""
 
     def __init__(self, analysis: Analysis, universe: Universe | None) -> None:
         self._analysis = analysis
         self._universe = universe
         self._frozen: list[npt.NDArray[Any]] = []
-        self._owned = is_own
-        begun = perf_counter()
-        values = self._values()
-        found = [
-            (one, self._digest(values, one), values.codes, values.arrays) for one in reached(analysis, universe, values)
-        ]
-        self._computed = {one.label for one, *_ in found if one.kind == "computed"}
-        self._digests: dict[str, set[str | None]] = {}  # things of one label may be several
-        for one, digest, _, _ in found:
-            self._digests.setdefault(one.label, set()).add(digest)
-        self._arrays = {one.label: arrays for one, _, _, arrays in found if arrays}
-        # What else is imported meanwhile is none of what was left.
-        known = {*values.modules}
-        self._owned = lambda module: is_own(module) and (module in known or module not in sys.modules)
-        _, come = used((one, codes) for one, _, codes, _ in found)
-        for one, _ in come:
-            if None in self._digests[one.label] and one.kind != "library":
-                raise _incomparable(one)
-        self._rest(begun)
+        self._digests: dict[str, str | None] = {}
+        self._arrays: dict[str, list[npt.NDArray[Any]]] = {}
+        self._computed: set[str] = set()
+        start, hasher = perf_counter(), self._hasher()
+        for item in reached(analysis, universe, hasher):
+            self._digests[item.label] = self._digest(hasher, item)
+            self._arrays[item.label] = hasher.arrays
+            if item.kind == "computed":
+                self._computed.add(item.label)
+            if self._digests[item.label] is None:
+                raise _incomparable(item)
+        self._rest(start)
 
     @property
     def due(self) -> bool:
@@ -87,27 +63,28 @@ class Snapshot:
 
         Arrays of what has changed are read-only from then on.
         """
-        begun = perf_counter()
-        values, seen = self._values(), set()
-        for one in reached(self._analysis, self._universe, values):
-            seen.add(one.label)
-            digest = self._digest(values, one)
-            before = self._digests.get(one.label)
-            if before is None and one.kind in ("computed", "process"):  # not before it was asked for
-                self._digests[one.label] = {digest}
-                if one.kind == "computed":
-                    self._computed.add(one.label)
+        start, hasher, labels = perf_counter(), self._hasher(), set()
+        for item in reached(self._analysis, self._universe, hasher):
+            labels.add(item.label)
+            digest = self._digest(hasher, item)
+            if item.label in self._digests:
+                if digest != self._digests[item.label]:
+                    self._freeze(self._arrays[item.label])
+                    return self._error(item) if self._digest(hasher, item) == digest else _incomparable(item)
+            elif item.kind in ("computed", "process"):  # not before it was read
+                self._digests[item.label], self._arrays[item.label] = digest, hasher.arrays
+                if item.kind == "computed":
+                    self._computed.add(item.label)
                     if digest is None:
-                        return _incomparable(one)
-                    if not values.identities:  # another frame computes it, too, and comes to the same
-                        vars(self._analysis).pop(one.name)
-            elif digest not in (before or ()) and (before or not isinstance(one.value, ModuleType)):
-                self._freeze(self._arrays.get(one.label, ()))
-                return self._error(one) if self._digest(values, one) == digest else _incomparable(one)
-        gone = {label for label in self._digests.keys() - seen if label.startswith(("self.", "universe."))}
+                        return _incomparable(item)
+                    if not hasher.identities:  # another frame computes it, too, and comes to the same
+                        vars(self._analysis).pop(item.name)
+            elif not isinstance(item.value, ModuleType):
+                return self._error(item)
+        gone = {label for label in self._digests.keys() - labels if label.startswith(("self.", "universe."))}
         for label in sorted(gone - self._computed):
             return StateError(f"it deletes {label}, which setup() left; map() keeps nothing")
-        self._rest(begun)
+        self._rest(start)
         return None
 
     @property
@@ -121,19 +98,20 @@ class Snapshot:
             array.flags.writeable = True
         self._frozen.clear()
 
-    def _values(self) -> ValueDigests:
+    def _hasher(self) -> StateHasher:
         known: list[tuple[str, Any]] = [("self", self._analysis)]
         if self._universe is not None:
             trajectory = self._universe.trajectory
             known += [("universe", self._universe), ("trajectory", trajectory), ("ts", trajectory.ts)]
-        return ValueDigests(known, skipped, owned=self._owned, here=True)
+        homes = [cls.__module__ for cls in own_classes(self._analysis)]
+        return StateHasher(known, homes=homes, here=True)
 
     @staticmethod
-    def _digest(values: ValueDigests, one: Reached) -> str | None:
-        """Return the digest of what can be reached; None if it has none."""
-        values.codes, values.arrays, values.identities = [], [], 0
+    def _digest(hasher: StateHasher, item: Reached) -> str | None:
+        """Return the hash of what can be reached; None if it has none."""
+        hasher.arrays, hasher.identities = [], 0
         try:
-            return values.digest(one.value)
+            return hasher.digest(item.value)
         except Exception:  # whatever somebody's class raises
             return None
 
@@ -146,46 +124,46 @@ class Snapshot:
                     self._frozen.append(each)
                 each = each.base
 
-    def _rest(self, begun: float) -> None:
+    def _rest(self, start: float) -> None:
         """Wait as long as what began then was worth."""
         now = perf_counter()
-        self._next = now + (now - begun) / PART
+        self._next = now + (now - start) / PART
 
-    def _error(self, one: Reached) -> StateError:
+    def _error(self, item: Reached) -> StateError:
         instead = YIELD
-        if isinstance(one.value, _RANDOM):
+        if isinstance(item.value, _RANDOM):
             instead = RANDOM
-        elif hasattr(type(one.value), "__next__"):
+        elif hasattr(type(item.value), "__next__"):
             instead = OF_FRAME
-        changed = f"it changes {_shown(one)} that setup() left"
-        if one.kind == "computed":
-            changed = f"{_shown(one)}, a cached property, comes to something else at another frame, or is changed"
+        changed = f"it changes {_shown(item)} that setup() left"
+        if item.kind == "computed":
+            changed = f"{_shown(item)}, a cached property, comes to something else at another frame, or is changed"
         return StateError(
             f"{changed}; map() keeps nothing, because each rank sees some frames "
             f"only: {instead}. A buffer or cache on which no result depends is named in the class: "
-            f"caches = ({one.name!r},)"
+            f"caches = ({item.name!r},)"
         )
 
 
-def _incomparable(one: Reached) -> StateError:
+def _incomparable(item: Reached) -> StateError:
     return StateError(
-        f"{_shown(one)}, cannot be compared with what it was, so that nobody could see what map() changes in it: make "
-        f"it in map(), or {OF_FRAME}. What no result depends on is named in the class: caches = ({one.name!r},)"
+        f"{_shown(item)}, cannot be compared with what it was, so that nobody could see what map() changes in it: make "
+        f"it in map(), or {OF_FRAME}. What no result depends on is named in the class: caches = ({item.name!r},)"
     )
 
 
-def _shown(one: Reached) -> str:
+def _shown(item: Reached) -> str:
     """Return a value's name, and what it is."""
-    kind = type(one.value)
-    if isinstance(one.value, np.ndarray):
+    kind = type(item.value)
+    if isinstance(item.value, np.ndarray):
         name = "array"
-    elif isinstance(one.value, _RANDOM):
+    elif isinstance(item.value, _RANDOM):
         name = "random generator"
     elif hasattr(kind, "__next__"):
         name = "iterator"
     else:
         name = kind.__name__
-    return f"{one.label}, {'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    return f"{item.label}, {'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _depth(array: Any) -> int:

@@ -8,11 +8,8 @@ from __future__ import annotations
 import struct
 from fractions import Fraction
 
-from himach.formats.encode import columns
 from himach.formats.layout import Bytes, Content, FileLayout, box_or_none
 from himach.frame import RawFrame
-
-__all__ = ["AKMA", "Dcd"]
 
 AKMA = 4.888821e-2  # ps: the unit of time
 _CHARMM = 24  # version
@@ -68,5 +65,5 @@ class Dcd(FileLayout):
         for axis in range(3):
             begin = place + axis * (n_bytes + 8)
             _RECORD.pack_into(into, begin, n_bytes)
+            into[begin + 4 : begin + 4 + n_bytes].view("<f4")[:] = frame.positions[:, axis]
             _RECORD.pack_into(into, begin + 4 + n_bytes, n_bytes)
-        columns(frame.positions, into, place + 4, n_bytes + 8)

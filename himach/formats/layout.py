@@ -11,30 +11,18 @@ import numpy.typing as npt
 
 from himach.frame import RawFrame, Vectors
 
-__all__ = ["Bytes", "Content", "FileLayout", "box_or_none", "box_vectors", "vectors_or_nan"]
-
 Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a trajectory file holds.
-
-    Attributes
-    ----------
-    n_frames, n_atoms
-        Frames of the file, atoms in each.
-    has_velocities, has_forces
-        Whether frames have them; those that have none all the same get NaN.
-    has_box
-        Whether frames have a box; those that have none all the same get one of lengths 0.
-    """
+    """What a trajectory file holds."""
 
     n_frames: int
     n_atoms: int
     has_velocities: bool = False
     has_forces: bool = False
-    has_box: bool = True
+    has_box: bool = True  # whether frames have a box; those that have none all the same get one of lengths 0
 
     @property
     def n_bytes(self) -> int:
@@ -44,20 +32,7 @@ class Content:
 
 
 class FileLayout(ABC):
-    """Where the bytes of a file lie: a head, then frames that are equally long, so that any offset tells its frame.
-
-    Parameters
-    ----------
-    content
-        What the file holds.
-
-    Attributes
-    ----------
-    suffix
-        Of the file's name.
-    head_bytes, frame_bytes
-        Length of the head, and of each frame.
-    """
+    """Where the bytes of a file lie: a head, then frames that are equally long, so that any offset tells its frame."""
 
     suffix = ""
     head_bytes = 0
@@ -83,6 +58,11 @@ class FileLayout(ABC):
     @abstractmethod
     def put(self, frame: RawFrame, into: Bytes, at: int) -> None:
         """Write a frame's bytes from `at` on."""
+
+
+def put_big_endian(vectors: Vectors, into: Bytes, at: int) -> None:
+    """Write vectors as big-endian floats."""
+    into[at : at + vectors.nbytes].view(">f4").reshape(vectors.shape)[:] = vectors
 
 
 def vectors_or_nan(vectors: Vectors | None, n_atoms: int) -> Vectors:

@@ -10,11 +10,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from himach.formats.encode import big_endian
-from himach.formats.layout import Bytes, Content, FileLayout, vectors_or_nan
+from himach.formats.layout import Bytes, Content, FileLayout, put_big_endian, vectors_or_nan
 from himach.frame import RawFrame
-
-__all__ = ["NetCdf"]
 
 _DIMENSION, _VARIABLE, _ATTRIBUTE = 10, 11, 12
 _CHAR, _FLOAT, _DOUBLE = 2, 5, 6
@@ -114,13 +111,13 @@ class NetCdf(FileLayout):
         if content.has_box:
             _CELL.pack_into(into, at + _TIME.size, *(_NO_BOX if frame.box is None else frame.box.tolist()))
         place = at + self._vectors_at
-        big_endian(frame.positions, into, place)
+        put_big_endian(frame.positions, into, place)
         if content.has_velocities:
             place += 12 * content.n_atoms
-            big_endian(vectors_or_nan(frame.velocities, content.n_atoms), into, place)
+            put_big_endian(vectors_or_nan(frame.velocities, content.n_atoms), into, place)
         if content.has_forces:
             place += 12 * content.n_atoms
-            big_endian(vectors_or_nan(frame.forces, content.n_atoms), into, place, _KCAL)
+            put_big_endian(vectors_or_nan(frame.forces, content.n_atoms) / _KCAL, into, place)
 
 
 def _padded(content: bytes) -> bytes:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from himach.formats.encode import big_endian
-from himach.formats.layout import Bytes, Content, FileLayout, box_vectors, vectors_or_nan
+from himach.formats.layout import Bytes, Content, FileLayout, box_vectors, put_big_endian, vectors_or_nan
 from himach.frame import RawFrame
-
-__all__ = ["Trr"]
 
 _BEGIN = struct.pack(">iii", 1993, 13, 12) + b"GMX_trn_file"
 _SIZES = struct.Struct(">11i")  # ir, e, box, vir, pres, top, sym, x, v, f, atoms
@@ -46,10 +43,10 @@ class Trr(FileLayout):
         step = int((frame.data or {}).get("step", frame.number))
         _STAMP.pack_into(into, at + _STAMP_AT, step, 0, frame.time, 0.0, *box)
         place = at + _VECTORS_AT
-        big_endian(frame.positions, into, place, _NM)
+        put_big_endian(frame.positions / _NM, into, place)
         if content.has_velocities:
             place += 12 * content.n_atoms
-            big_endian(vectors_or_nan(frame.velocities, content.n_atoms), into, place, _NM)
+            put_big_endian(vectors_or_nan(frame.velocities, content.n_atoms) / _NM, into, place)
         if content.has_forces:
             place += 12 * content.n_atoms
-            big_endian(vectors_or_nan(frame.forces, content.n_atoms), into, place, 1, _NM)
+            put_big_endian(vectors_or_nan(frame.forces, content.n_atoms) * _NM, into, place)

@@ -13,58 +13,28 @@ import numpy.typing as npt
 
 from himach.frame import RawFrame
 
-__all__ = ["WHOLE", "FrameSource", "ReadOptions", "atom_ranges"]
-
 Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class ReadOptions:
-    """What of frames is read, and how. A source may read more than that, and has its own way where it has one alone.
+    """What of frames is read, and how. A source may read more than that, and has its own way where it has one alone."""
 
-    Attributes
-    ----------
-    atoms
-        The atoms that are needed: int64 (n,), ascending; or runs of them, first and last + 1, int64 (n, 2), ascending
-        and apart; None for all. Arrays keep their shape (n_atoms, 3) and atoms their rows; rows of other atoms hold
-        anything. Of a cached frame only the blocks that hold the atoms are read and checked.
-    fields
-        What to read beside the stamps: those of `himach.frame.FIELDS`, or-ed; 0 for all there is.
-    verify
-        Check the payload's checksums. Headers are always checked.
-    direct
-        Whether cold data bypasses the page cache; "auto" where the dataset is larger than half of the memory.
-    request_bytes
-        Size of a read request; 0 for 512 KiB, or 2 MiB where the page cache is bypassed.
-    ring
-        Number of requests read ahead; 0 for 6, or 3 where the page cache is bypassed.
-    ahead
-        Read ahead in a thread, which few small frames are not worth.
-    sparse
-        Read nothing between the parts that are asked for, nor have the system do so.
-    unpack
-        Give the frames' arrays. Else frames are read and checked as they lie, and their arrays are None.
-    """
-
+    # The atoms that are needed: int64 (n,), ascending; or runs of them, first and last + 1, int64 (n, 2), ascending and
+    # apart; None for all. Arrays keep their shape (n_atoms, 3): rows of other atoms hold anything, and are not checked.
     atoms: Numbers | None = None
-    fields: int = 0
-    verify: bool = True
+    fields: int = 0  # of `himach.frame.FIELDS`, or-ed, what to read beside the stamps; 0 for all there is
+    verify: bool = True  # the payload's checksums; headers are always checked
+    # Whether cold data bypasses the page cache; "auto" where the dataset is larger than half of the memory.
     direct: Literal["auto", "on", "off"] = "auto"
-    request_bytes: int = 0
-    ring: int = 0
-    ahead: bool = True
-    sparse: bool = False
-    unpack: bool = True
+    request_bytes: int = 0  # of a read request; 0 for 512 KiB, or 2 MiB where the page cache is bypassed
+    ring: int = 0  # requests read ahead; 0 for 6, or 3 where the page cache is bypassed
+    ahead: bool = True  # read ahead in a thread, which few small frames are not worth
+    unpack: bool = True  # give the frames' arrays; else frames are read and checked as they lie, and these are None
 
     @cached_property
     def ranges(self) -> Numbers | None:
-        """The runs of neighbouring atoms: first and last + 1, int64 (n, 2); None for all atoms.
-
-        Raises
-        ------
-        ValueError
-            The atoms are not ascending, have negative numbers, or are no int64 array.
-        """
+        """The runs of neighbouring atoms as `atom_ranges` gives them; None for all atoms."""
         return self.atoms if self.atoms is None or self.atoms.ndim == 2 else atom_ranges(self.atoms)
 
     @property
@@ -81,25 +51,14 @@ class FrameSource(ABC):
     """Frames of one trajectory by number, for one thread at a time."""
 
     @abstractmethod
+    def holds(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
+        """Return which of the frames it has, bool (n,)."""
+
+    @abstractmethod
     def read(self, numbers: Sequence[int] | Numbers, options: ReadOptions = WHOLE) -> Iterator[RawFrame | None]:
-        """Read frames, in the order of `numbers`.
+        """Yield frames in the order of `numbers`, whose arrays hold until the next; None where a cache has none.
 
-        Parameters
-        ----------
-        numbers
-            Frame numbers; consecutive ones are read fastest.
-        options
-            What of them is read, and how.
-
-        Yields
-        ------
-        RawFrame or None
-            One for each number, whose arrays hold until the next; None where a cache does not have the frame.
-
-        Raises
-        ------
-        ValueError
-            Atoms are asked for that are not ascending, have negative numbers, or are no int64 array.
+        Consecutive ones are read fastest. Raises ValueError for atoms as `atom_ranges` does.
         """
 
 

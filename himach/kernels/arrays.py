@@ -72,12 +72,7 @@ def as_box(box: npt.ArrayLike | None) -> npt.NDArray[np.float32] | None:
 
 def as_weights(weights: npt.ArrayLike | None, n: int) -> npt.NDArray[np.float64] | None:
     """Return `weights` as contiguous float64 (n,), or None."""
-    if weights is None:
-        return None
-    array = np.ascontiguousarray(_real("weights", weights), dtype=np.float64)
-    if array.shape != (n,):
-        raise UsageError(f"weights must have the shape ({n},), one for each position, not {array.shape}")
-    return array
+    return None if weights is None else as_doubles("weights", weights, (n,))
 
 
 def as_doubles(name: str, numbers: npt.ArrayLike, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
@@ -90,21 +85,9 @@ def as_doubles(name: str, numbers: npt.ArrayLike, shape: tuple[int, ...]) -> npt
 
 def as_radii(radii: npt.ArrayLike, n: int) -> npt.NDArray[np.float64]:
     """Return `radii` as contiguous float64 (n,), finite and not negative."""
-    array = np.ascontiguousarray(_real("radii", radii), dtype=np.float64)
-    if array.shape != (n,):
-        raise UsageError(f"radii must have the shape ({n},), one for each position, not {array.shape}")
+    array = as_doubles("radii", radii, (n,))
     if n and not 0 <= array.min() <= array.max() < np.inf:
         raise UsageError(f"radii must be finite and not negative, not {array.min():g} to {array.max():g}")
-    return array
-
-
-def as_atoms(atoms: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
-    """Return `atoms` as contiguous int64 (m,) of places less than `n`."""
-    array = _integers("atoms", atoms)
-    if array.ndim != 1:
-        raise UsageError(f"atoms must be an array of shape (m,), not {array.shape}")
-    if len(array) and not 0 <= array.min() <= array.max() < n:
-        raise UsageError(f"atoms are places from 0 to {n - 1}, not {array.min()} to {array.max()}")
     return array
 
 
@@ -127,17 +110,7 @@ def as_places(name: str, places: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]
     array = _integers(name, places)
     if array.ndim != 1:
         raise UsageError(f"{name} must be an array of shape (k,), not {array.shape}")
-    if len(array) and not 0 <= array.min() <= array.max() < n:
-        raise UsageError(f"{name} are places from 0 to {n - 1}, not {array.min()} to {array.max()}")
-    return array
-
-
-def as_bonds(bonds: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
-    """Return `bonds` as contiguous int64 (m, 2) of places less than `n`."""
-    array = as_rows("bonds", bonds, 2)
-    if len(array) and not 0 <= array.min() <= array.max() < n:
-        raise UsageError(f"bonds are between atoms 0 to {n - 1}, not {array.min()} to {array.max()}")
-    return array
+    return _places(name, array, n)
 
 
 def as_numbers(name: str, numbers: npt.ArrayLike, n: int) -> npt.NDArray[np.int64]:
@@ -156,12 +129,12 @@ def as_flags(name: str, flags: npt.ArrayLike, n: int) -> npt.NDArray[np.uint8]:
     return array.view(np.uint8)
 
 
-def as_rows(name: str, numbers: npt.ArrayLike, width: int) -> npt.NDArray[np.int64]:
-    """Return `numbers` as contiguous int64 (m, width)."""
+def as_rows(name: str, numbers: npt.ArrayLike, width: int, n: int) -> npt.NDArray[np.int64]:
+    """Return `numbers` as contiguous int64 (m, width) of places less than `n`."""
     array = _integers(name, numbers)
     if array.ndim != 2 or array.shape[1] != width:
         raise UsageError(f"{name} must be an array of shape (m, {width}), not {array.shape}")
-    return array
+    return _places(name, array, n)
 
 
 def as_direction(name: str, vector: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -177,6 +150,12 @@ def _real(name: str, numbers: npt.ArrayLike) -> npt.NDArray[Any]:
     array = np.asarray(numbers)
     if array.size and array.dtype.kind not in "fiu":
         raise UsageError(f"{name} must be real numbers, not {array.dtype}")
+    return array
+
+
+def _places(name: str, array: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
+    if array.size and not 0 <= array.min() <= array.max() < n:
+        raise UsageError(f"{name} are places from 0 to {n - 1}, not {array.min()} to {array.max()}")
     return array
 
 

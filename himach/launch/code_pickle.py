@@ -1,7 +1,4 @@
-"""Pickling of code that another process cannot import: `CodePickler`, after which errors there name its file and lines.
-
-`by_value` has the code of modules travel, `unknown_elsewhere` tells of which that is needed.
-"""
+"""Pickling of code that another process cannot import: `CodePickler`; `by_value` has the code of modules travel."""
 
 from __future__ import annotations
 
@@ -16,8 +13,6 @@ from typing import Any, ClassVar
 import cloudpickle
 
 from himach.user_code import is_found
-
-__all__ = ["CodePickler", "by_value", "dumps", "unknown_elsewhere"]
 
 
 def dumps(value: Any) -> bytes:

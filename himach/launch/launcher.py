@@ -22,13 +22,16 @@ from himach.errors import RankError
 from himach.launch.pmi import FINALIZE, KeyValues
 from himach.parallel import process_exit, segments
 
-__all__ = ["fork_ranks", "speaks_pmi"]
-
 #: How MPICH begins to tell of itself, and words of its configuration by which it asks another launcher than its own.
 MPICH = "MPICH Version"
 ELSEWHERE = ("--with-pmi", "--with-slurm", "--with-pals", "--with-pm=")
 HYDRA = "--with-pm=hydra"
 LONGEST = 1 << 20  # bytes of a line of a rank; MPICH's are shorter than 2,000
+
+
+def has_threads() -> bool:
+    """Tell whether this process has other threads, which a forked one would miss."""
+    return len(os.listdir("/proc/self/task")) > 1
 
 
 def speaks_pmi(library: str) -> bool:
@@ -43,24 +46,7 @@ def fork_ranks(
     again: Callable[[], bool] = lambda: False,
     died: Callable[[int], object] = lambda rank: None,
 ) -> None:
-    """Become `size` ranks: return in each of them, and in this process never.
-
-    Parameters
-    ----------
-    size
-        Number of ranks.
-    starter
-        Descriptor that is at its end when the process that started this one has ended; then all ends.
-    again
-        Called when all ranks have ended and done their part: whether to fork as many others.
-    died
-        Called with the first rank that ends without having done its part.
-
-    Raises
-    ------
-    RankError
-        If they cannot all be started; in this process.
-    """
+    """Become `size` ranks: return in each of them, and in this process never."""
     while True:
         began = time.time()
         gc.freeze()  # what is there is looked through by no rank, so that its memory stays one for all
@@ -112,7 +98,7 @@ def _become(number: int, size: int, line: int) -> None:
         with contextlib.suppress(OSError):
             os.write(line, FINALIZE)
 
-    process_exit.at_exit_last(finalize)
+    process_exit.register_last(finalize)
 
 
 @dataclass

@@ -1,12 +1,8 @@
 """The channel between ranks and the process that starts them: work, its result or an error, and the word that it lives.
 
 All of it lies in memory and pipes of the starting process (`RankChannel`), which ranks (`ParentChannel`) reach through
-its folder in /proc. That only the same user can, so that unpickling what lies there is as safe as running the user's
-code; there is no file that somebody would have to remove; and the kernel itself kills the ranks when that process ends,
-by SIGKILL too, whatever they are doing.
-
-Each piece of work is done by ranks that have done none before. They may be started before there is any: a rank sleeps
-in a read of a pipe until it is called.
+its folder in /proc: only the same user can, no file has to be removed, and the kernel itself kills the ranks when that
+process ends, whatever they are doing. Ranks may wait for work, in a read of a pipe.
 """
 
 from __future__ import annotations
@@ -26,8 +22,6 @@ from typing import ClassVar, NamedTuple, NoReturn, Self
 from himach.errors import AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError
 from himach.parallel import last_words, process_exit
 
-__all__ = ["KINDS", "STARTED_BY", "ParentChannel", "RankChannel", "umask_of"]
-
 #: Environment variable: process and descriptors of the one that started this rank, and what tells its pipe.
 STARTED_BY = "HIMACH_STARTED_BY"
 KINDS = {
@@ -35,8 +29,8 @@ KINDS = {
 }
 RESULT, DIED = "result", "died"
 SIGNALS = (signal.SIGKILL, signal.SIGUSR1, signal.SIGTERM)
-#: What comes by the bell: all ranks have come to their work; all of them have ended well, and others can come.
-BEGUN, DONE = b"b", b"d"
+#: What comes by the bell: all ranks have ended well, and others can come.
+DONE = b"d"
 _open: weakref.WeakSet[RankChannel] = weakref.WeakSet()
 
 
@@ -48,15 +42,7 @@ class Pipe(NamedTuple):
 
 
 class RankChannel:
-    """The side of the process that starts ranks; to be closed.
-
-    Attributes
-    ----------
-    process
-        This process.
-    last_words
-        The file with those of ranks (`himach.parallel.last_words`).
-    """
+    """The side of the process that starts ranks; to be closed."""
 
     def __init__(self) -> None:
         self._work, self._result, self._words, self.last_words = (
@@ -94,11 +80,6 @@ class RankChannel:
         """Wait so long for a word of the ranks, and take it in."""
         if select.select([self._bell.read], [], [], seconds)[0]:
             self._heard += os.read(self._bell.read, 65536)
-
-    @property
-    def begun(self) -> bool:
-        """Whether all ranks have come to this work: from then on what happens is the work's doing."""
-        return BEGUN in self._heard
 
     @property
     def done(self) -> bool:
@@ -174,13 +155,7 @@ os.register_at_fork(after_in_child=_detach_all)
 
 
 class ParentChannel:
-    """The side of a rank.
-
-    Attributes
-    ----------
-    process
-        The process that started this rank.
-    """
+    """The side of a rank."""
 
     NUMBERS: ClassVar = 7 + 2 * len(SIGNALS)
 
@@ -197,11 +172,7 @@ class ParentChannel:
         return cls(*numbers) if len(numbers) == cls.NUMBERS else None
 
     def die_with_parent(self) -> None:
-        """Have the kernel kill this process as soon as the one that started it has gone, and send what that sends.
-
-        That needs no thread, which would wait for Python's lock while MPI initialises, and does not ask who the parent
-        is: mpiexec and its helpers stand in between.
-        """
+        """Have the kernel kill this process when the one that started it has gone, whoever stands in between."""
         self.hear(SIGNALS)
 
     def hear(self, signals: Sequence[signal.Signals]) -> None:
@@ -234,10 +205,6 @@ class ParentChannel:
         """Have this process, which is `rank`, leave its last words where the starting process finds them."""
         last_words.write_to(self._path(self._last_words), rank)
 
-    def begin(self) -> None:
-        """Say that all ranks have come; on rank 0."""
-        self._ring(BEGUN)
-
     def report_death(self, rank: int) -> None:
         """Say which rank was the first to die; for what forks them."""
         with contextlib.suppress(OSError):  # nobody is there any more to read it
@@ -245,7 +212,9 @@ class ParentChannel:
 
     def report_end(self) -> bool:
         """Say that all ranks have ended well, and return whether others may be called; for what forks them."""
-        self._ring(DONE)
+        bell = os.open(self._path(self._bell), os.O_WRONLY)
+        os.write(bell, DONE)
+        os.close(bell)
         calls = self._open(self._calls)
         poll = select.poll()
         poll.register(calls, select.POLLIN)
@@ -284,13 +253,6 @@ class ParentChannel:
         late = signum != signal.SIGUSR1 and select.select([line], [], [], 0)[0]
         if late or os.fstat(line).st_ino != inode:
             os._exit(1)
-
-    def _ring(self, word: bytes) -> None:
-        bell = os.open(self._path(self._bell), os.O_WRONLY)
-        try:
-            os.write(bell, word)
-        finally:
-            os.close(bell)
 
     def leave_result(self, result: bytes) -> None:
         """Leave the result for the starting process; on rank 0."""

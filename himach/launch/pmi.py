@@ -10,8 +10,6 @@ import os
 import secrets
 import socket
 
-__all__ = ["FINALIZE", "KeyValues"]
-
 #: A rank's word that it needs the others no more.
 FINALIZE = b"cmd=finalize\n"
 #: As MPICH's own launcher has them: bytes of names, keys and values.
@@ -19,20 +17,7 @@ NAME, KEY, VALUE = 256, 64, 1024
 
 
 class KeyValues:
-    """What the ranks of one world tell each other before they can talk.
-
-    Parameters
-    ----------
-    size
-        Number of ranks, all on this node.
-
-    Attributes
-    ----------
-    finalized
-        Ranks that need the others no more.
-    aborted
-        Exit code by which a rank asked to end all; None if none did.
-    """
+    """What the ranks of one world tell each other before they can talk."""
 
     def __init__(self, size: int) -> None:
         self.finalized: set[int] = set()

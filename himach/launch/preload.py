@@ -1,24 +1,30 @@
-"""What every run imports sooner or later, imported at once by a process that is forked afterwards: `preload()`."""
+"""What every run imports, imported by himach's own processes before they fork ranks or work: `preload()`.
+
+More than half of the time of ``import MDAnalysis`` goes to modules that few analyses use, above all SciPy's. While it
+is imported, empty modules stand in for these; who asks one for something gets it from the real one, imported then.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
-
-from himach.launch.lazy_mdanalysis import import_mdanalysis, uncollected
-
-__all__ = ["preload"]
+from importlib.machinery import PathFinder
+from types import ModuleType
+from typing import Any
 
 AHEAD = (
+    "MDAnalysis",
     "cloudpickle",
     "ctypes",
     "himach.examples",
     "himach.io.dataset.attachment",
     "himach.io.dataset.lookup",
-    "himach.io.dataset.origin_choice",
+    "himach.io.dataset.lookup",
     "himach.io.dataset.origin_watch",
     "himach.io.dataset.source",
     "himach.io.store.quota",
-    "himach.io.timemajor.holding",
     "himach.io.universe.topology",
     "himach.io.universe.view",
     "himach.kernels",
@@ -26,7 +32,6 @@ AHEAD = (
     "himach.launch.work_pickle",
     "himach.result",
     "himach.runner.commands",
-    "himach.runner.job_pickle",
     "himach.opening.dataset",
     "himach.opening.frame_steps",
     "himach.runner.perform",
@@ -37,13 +42,52 @@ AHEAD = (
     "himach.runner.outcome.system",
     "himach.staging.assembly.api",
     "himach.zazen",
-    "scipy.special._ufuncs",  # of intervals
 )
+#: Modules that few runs use; of some, names that are needed at once, and the module that has them.
+UNUSED: dict[str, dict[str, str]] = {
+    "MDAnalysis.lib.pkdtree": {},
+    "asyncio": {},
+    "filelock": {},
+    "mmtf": {},
+    "scipy.io": {"netcdf_file": "scipy.io._netcdf"},  # a base class
+    "scipy.io.netcdf": {},
+    "scipy.special": dict.fromkeys(("gammaincinv", "ndtri", "stdtr", "stdtrit"), "scipy.special._ufuncs"),
+}
 
 
 def preload() -> None:
     """Import it."""
-    with uncollected():
-        import_mdanalysis()
+    with stand_ins():
         for name in AHEAD:
             import_module(name)
+
+
+@contextmanager
+def stand_ins() -> Iterator[None]:
+    """Have modules stand in for those that few runs use, while others are imported that import these."""
+    for name, homes in UNUSED.items():
+        package, _, rest = name.partition(".")
+        spec = PathFinder.find_spec(package)
+        if name not in sys.modules and spec is not None:
+            module = sys.modules[name] = _StandIn(name)
+            if homes:
+                module.__path__ = [f"{folder}/{rest}" for folder in spec.submodule_search_locations or ()]
+    try:
+        yield
+    finally:
+        for name in UNUSED:
+            _drop(name)
+
+
+def _drop(name: str) -> None:
+    if isinstance(sys.modules.get(name), _StandIn):
+        del sys.modules[name]
+
+
+class _StandIn(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        home = UNUSED[self.__name__].get(name)
+        if home is None:
+            home = self.__name__
+            _drop(home)
+        return getattr(import_module(home), name)

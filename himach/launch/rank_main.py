@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 from himach.errors import as_himach
-from himach.launch.parent_channel import ParentChannel
-from himach.launch.spawn import FORKS
+from himach.launch.parent_channel import ParentChannel, umask_of
+from himach.launch.spawn import FORKS, exec_mpiexec, may_fork
 from himach.parallel import process_exit
+from himach.parallel.process_exit import promised_rank
 
 if TYPE_CHECKING:
     from himach.parallel.communicator import World
 
-__all__ = ["do_work"]
+#: Says that this is one of the tasks of a step of a job, of which the first one alone finds the process that asks.
+STEP = "step"
 
 
 def main() -> None:
@@ -23,64 +27,75 @@ def main() -> None:
     if parent is None:
         raise SystemExit("himach.launch.rank_main is how himach starts its ranks; it is not started by hand")
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # but while a run maps
-    ranks = int(os.environ.pop(FORKS, "0"))
+    ranks, step = int(os.environ.pop(FORKS, "0")), STEP in sys.argv
+    if step and promised_rank() != 0:  # another node may be its, which does not see that process
+        parent = None
     try:
         if ranks:
+            assert parent is not None
             _fork(parent, ranks)
-            process_exit.end_at_once()
-        parent.die_with_parent()
-        _work(parent)
+            process_exit.skip_teardown()
+        if parent is not None:
+            parent.die_with_parent()
+        _work(parent, step)
     except BaseException as error:
-        parent.fail(as_himach(error))
+        if parent is not None:
+            parent.fail(as_himach(error))
+        print(f"himach: error: {as_himach(error)}", file=sys.stderr, flush=True)
+        process_exit.leave(as_himach(error).exit_code, "told")
 
 
 def _fork(parent: ParentChannel, ranks: int) -> None:
     """Import what every run needs, once for all ranks, and return in each of them."""
     starter = parent.watch()
-    from himach.launch.preload import preload
+    if may_fork():
+        from himach.launch.preload import preload
 
-    preload()
-    from himach.parallel.mpi import load
+        preload()
+        from himach.launch.launcher import fork_ranks, has_threads, speaks_pmi
+        from himach.parallel.mpi import load
 
-    library = load()
-    from himach.launch.helper import has_threads
-    from himach.launch.launcher import fork_ranks, speaks_pmi
+        if speaks_pmi(load()) and not has_threads():
+            os.chdir("/")  # a directory of the user's can be unmounted before there is work
+            fork_ranks(ranks, starter, parent.report_end, parent.report_death)
+            return
+    from himach.launch.rank_pool import RANK
 
-    if has_threads() or not speaks_pmi(library):
-        from himach.launch.rank_pool import RANK
-        from himach.launch.spawn import exec_mpiexec
-
-        exec_mpiexec(RANK, ranks)
-    os.chdir("/")  # a directory of the user's can be unmounted before there is work
-    fork_ranks(ranks, starter, parent.report_end, parent.report_death)
+    exec_mpiexec(RANK, ranks)
 
 
-def _work(parent: ParentChannel) -> None:
+def _work(parent: ParentChannel | None, step: bool) -> None:
     """Be there before there is work; do this rank's part of it."""
+    if step:
+        from himach.launch.preload import preload
+
+        preload()
     from himach.parallel.mpi import connect
 
     connect()
-    if parent.wait():
-        world = connect()  # all ranks have come when it returns
-        do_work(world, parent.work(), parent)
+    called = parent is not None and parent.wait()
+    if not (called or step):
+        return
+    world = connect()  # all ranks have come when it returns; those of a step when the first one has been called
+    work = parent.work() if called and parent is not None else None
+    if step:
+        cwd, umask, work = world.comm.bcast((os.getcwd(), umask_of(os.getpid()), work))
+        if work is None:
+            return
+        os.chdir(cwd)
+        os.umask(umask)
+    assert work is not None
+    do_work(world, work, parent)
 
 
 def do_work(world: World, work: bytes, parent: ParentChannel | None) -> None:
-    """Do this rank's part of the work when all have come, and leave `parent`, which the first one has, what came of it.
-
-    Raises
-    ------
-    BaseException
-        If this rank alone failed.
-    """
-    from himach.launch.work_pickle import pack_value, unpack_work
+    """Do this rank's part of the work when all ranks are there; the first sends the result to `parent`."""
+    from himach.launch.work_pickle import unpack_work
     from himach.parallel.collective import is_everywhere
     from himach.parallel.mpi import end_together
 
     if parent is not None:
         parent.leave_last_words(world.comm.rank)
-        if world.comm.rank == 0:
-            parent.begin()
     try:
         with process_exit.working():
             value = unpack_work(work)(world)
@@ -91,7 +106,7 @@ def do_work(world: World, work: bytes, parent: ParentChannel | None) -> None:
             parent.leave_error(as_himach(error))
         end_together(0)
     if parent is not None and world.comm.rank == 0:
-        parent.leave_result(pack_value(value))
+        parent.leave_result(pickle.dumps(value))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,8 @@ from types import TracebackType
 
 from himach.errors import UsageError
 from himach.launch.memory import node_memory
-from himach.launch.rank_pool import RANK, JobPool, NotBegunError, RankPool
-from himach.parallel.environment import promised_ranks, under_launcher
-
-__all__ = ["Ranks", "check_machine"]
+from himach.launch.rank_pool import RANK, JobPool, RankPool
+from himach.parallel.process_exit import promised_ranks, under_launcher
 
 #: Ranks a processor, at most, unless more are asked for by name.
 OF_PROCESSOR = 4
@@ -118,24 +116,10 @@ class Ranks:
             self._busy.release()
 
     def do(self, work: bytes, keeps: bool = False) -> bytes:
-        """Have all ranks do packed work (`himach.launch.work_pickle`), which may keep pairs; return rank 0's result.
-
-        Raises
-        ------
-        UsageError
-            As the class says.
-        HimachError
-            As with ranks of its own.
-        """
+        """Have all ranks do packed work (`himach.launch.work_pickle`), which may keep pairs; return rank 0's result."""
         self._take()
         try:
-            for last in (False, True):
-                try:
-                    return self._started().do(work, keeps)
-                except NotBegunError:  # they were killed while they waited
-                    if last:
-                        raise
-            raise AssertionError("the last attempt returns or raises")
+            return self._started().do(work, keeps)
         finally:
             self._busy.release()
 

@@ -1,23 +1,16 @@
-"""Processes that start ranks on this machine: what they run, in which environment, what they print, how they end.
-
-A command that forks its ranks is started once, others by mpiexec. `himach.launch.rank_pool` has ranks do work.
-"""
+"""Processes that start ranks on this machine: what they run, in which environment, what they print, how they end."""
 
 from __future__ import annotations
 
-import array
 import codecs
 import contextlib
-import fcntl
 import linecache
 import os
 import select
 import signal
 import subprocess
 import sys
-import termios
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NoReturn
@@ -25,24 +18,9 @@ from typing import IO, NoReturn
 from himach.errors import RankError, shown_place
 from himach.launch.parent_channel import RankChannel
 from himach.launch.stop_requests import LIMIT, Terminated
-from himach.parallel import segments
-from himach.parallel.environment import FOREIGN
 from himach.parallel.last_words import frame_at, lines_at, signal_at
-from himach.parallel.progress import in_notebook
+from himach.parallel.process_exit import FOREIGN
 from himach.user_code import is_user_code
-
-__all__ = [
-    "FORKS",
-    "common_environment",
-    "died",
-    "end",
-    "end_orderly",
-    "exec_mpiexec",
-    "rank_environment",
-    "relay",
-    "relayed_output",
-    "start",
-]
 
 #: Environment variable: how many ranks a command shall fork.
 FORKS = "HIMACH_FORKS"
@@ -52,12 +30,6 @@ LAUNCHER = "HIMACH_LAUNCHER"
 #: Says where SLURM is, in or out of a job.
 SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS")
 
-#: Runs mpiexec and outlives this process, if need be, to remove what killed ranks leave. It hears SIGTERM and waits on,
-#: for mpiexec, which gets it too; SIGUSR1 it does not hear.
-KEEPER = (
-    "trap '' USR1; trap : TERM; python=$0 sweeper=$1 since=$2; shift 2; "
-    '"$@" || exec "$python" -I -S "$sweeper" "$since" $?'
-)
 #: Signals that a rank dies of, as a rule: an mpiexec that ends with one of these numbers means the signal.
 DEADLY = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM}
 SHOWN = 8  # ranks that a message shows, at most
@@ -68,18 +40,11 @@ ENDING = LIMIT + 2.0  # seconds that ranks which keep pairs may take to end afte
 def start(
     command: Sequence[str], ranks: int, environ: Mapping[str, str], forks: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start ``command`` as `ranks` MPI ranks of this machine; return the process whose end is theirs.
-
-    What they print is to be read from its pipes. A command that forks does so where it finds their number in ``$FORKS``
-    (see `himach.launch`), and calls `exec_mpiexec` where the MPI library is not made for that. One that starts ranks by
-    a way of its own is started as it is, for 0 ranks.
-    """
-    if not ranks:
-        pass
-    elif forks and _beside().exists() and environ.get(LAUNCHER) != "mpiexec":
+    """Start ``command`` as `ranks` MPI ranks of this machine; return the process whose end is theirs."""
+    if forks:
         environ = {**environ, FORKS: str(ranks)}
-    else:
-        command = _kept(command, ranks)
+    elif ranks:
+        command = _mpiexec(command, ranks)
     # Linux only, as what is handed over is; a session of its own keeps the terminal's Ctrl-C for this process.
     return subprocess.Popen(
         command,
@@ -91,17 +56,17 @@ def start(
     )
 
 
+def may_fork() -> bool:
+    """Tell whether ranks of this machine need no mpiexec, as far as is known without their MPI library."""
+    return _beside().exists() and os.environ.get(LAUNCHER) != "mpiexec"
+
+
 def exec_mpiexec(command: Sequence[str], ranks: int) -> NoReturn:
-    """Become the process that `start` starts for a command that does not fork."""
-    kept = _kept(command, ranks)
+    """Become an mpiexec that starts ranks."""
+    mpiexec = _mpiexec(command, ranks)
     for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
         signal.signal(signum, signal.SIG_DFL)
-    os.execv(kept[0], kept)
-
-
-def _kept(command: Sequence[str], ranks: int) -> list[str]:
-    mpiexec = [*_mpiexec(), "-n", str(ranks), *command]
-    return ["/bin/sh", "-c", KEEPER, sys.executable, segments.__file__, str(time.time()), *mpiexec]
+    os.execv(mpiexec[0], mpiexec)
 
 
 def _beside() -> Path:
@@ -109,8 +74,8 @@ def _beside() -> Path:
     return Path(sys.executable).with_name("mpiexec")
 
 
-def _mpiexec() -> list[str]:
-    """Return the start of an mpiexec command line that runs ranks here."""
+def _mpiexec(command: Sequence[str], ranks: int) -> list[str]:
+    """Return the command line of an mpiexec that runs ranks here."""
     import shutil
 
     beside = _beside()
@@ -121,9 +86,9 @@ def _mpiexec() -> list[str]:
             "cluster's MPI module"
         )
     version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
-    if "Open MPI" in version or "OpenRTE" in version or "PRRTE" in version:
-        return [found, "--oversubscribe", "--bind-to", "none"]
-    return [found, "-launcher", "fork"]
+    other = "Open MPI" in version or "OpenRTE" in version or "PRRTE" in version
+    options = ["--oversubscribe", "--bind-to", "none"] if other else ["-launcher", "fork"]
+    return [found, *options, "-n", str(ranks), *command]
 
 
 def rank_environment() -> dict[str, str]:
@@ -149,8 +114,6 @@ def common_environment() -> dict[str, str]:
     environ.setdefault("OMP_NUM_THREADS", "1")
     environ["PYTHONUNBUFFERED"] = "1"  # what rank 0 prints appears when it is printed, though through a pipe
     environ["PYTHONIOENCODING"] = "utf-8"  # between ranks and this process; it knows its terminal's own
-    if in_notebook():
-        environ.setdefault("HIMACH_PROGRESS", "notebook")
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
         environ.setdefault("HIMACH_PROGRESS", "tty")
         from shutil import get_terminal_size
@@ -161,13 +124,7 @@ def common_environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def relayed_output(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass on what ranks print while the context lasts, to where this thread's own goes now.
-
-    Raises
-    ------
-    OSError
-        At the end, if it cannot be written there, as on a full disk.
-    """
+    """Pass on what ranks print while the context lasts, to where this thread's own goes now."""
     ended, line = os.pipe()
     failures: list[OSError] = []
     threads = [relay(process.stdout, sys.stdout, ended, failures), relay(process.stderr, sys.stderr, ended, failures)]
@@ -183,34 +140,27 @@ def relayed_output(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def relay(source: IO[bytes] | None, sink: IO[str], stop: int, failures: list[OSError]) -> threading.Thread:
-    """Pass bytes on as they come, but for the banner by which MPICH's mpiexec mourns a rank.
-
-    To the end, or, when the descriptor `stop` is at its end, what is there by then: what a rank has left behind may
-    have the pipe, too.
-    """
+    """Pass bytes on to their end or that of `stop`, as others may have the pipe, too; not MPICH's banner of a death."""
     assert source is not None
     banner = b"=" * 83 + b"\n"
     chunks = _chunks(source.fileno(), stop)
 
-    def run() -> None:
+    def copy() -> None:
         held = b""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        for chunk in chunks:
-            held += chunk
-            start = held.find(banner)
-            if start >= 0:
-                held = held[:start]
-                break
-            # Keep back what may be the beginning of a banner.
-            keep = next((n for n in range(len(banner) - 1, 0, -1) if held.endswith(banner[:n])), 0)
-            ready = held[: len(held) - keep]
-            held = held[len(held) - keep :]
-            _pass_on(decoder.decode(ready), sink)
-        _pass_on(decoder.decode(held, final=True), sink)
-
-    def copy() -> None:
         try:
-            run()
+            for chunk in chunks:
+                held += chunk
+                start = held.find(banner)
+                if start >= 0:
+                    held = held[:start]
+                    break
+                # Keep back what may be the beginning of a banner.
+                keep = next((n for n in range(len(banner) - 1, 0, -1) if held.endswith(banner[:n])), 0)
+                ready = held[: len(held) - keep]
+                held = held[len(held) - keep :]
+                _pass_on(decoder.decode(ready), sink)
+            _pass_on(decoder.decode(held, final=True), sink)
         except (BrokenPipeError, ValueError):  # nobody listens any more
             pass
         except OSError as error:
@@ -234,14 +184,9 @@ def _chunks(pipe: int, stop: int) -> Iterator[bytes]:
         if not chunk:
             return
         yield chunk
-    yield _there(pipe)
-
-
-def _there(pipe: int) -> bytes:
-    """Return what is in a pipe."""
-    count = array.array("i", [0])
-    fcntl.ioctl(pipe, termios.FIONREAD, count)
-    return os.read(pipe, count[0]) if count[0] else b""
+    os.set_blocking(pipe, False)
+    with contextlib.suppress(BlockingIOError):
+        yield os.read(pipe, 1 << 20)  # as much as a pipe holds
 
 
 def _pass_on(text: str, sink: IO[str]) -> None:
@@ -275,19 +220,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def died(status: int, ranks: int, words: int, rank: int | None = None) -> str:
-    """Say how ranks ended where none left an error, nor a result.
-
-    Parameters
-    ----------
-    status
-        Exit status of the process that launched them, or of the rank.
-    ranks
-        Number of ranks.
-    words
-        File with their last words.
-    rank
-        The one that ended first, where that is known.
-    """
+    """Say how ranks ended where none left an error, nor a result."""
     if rank is None and (fallen := [one for one in range(ranks) if signal_at(words, one)]):
         rank = fallen[0]
         status = -signal_at(words, rank)  # mpiexec may tell the signal by which it ended the others

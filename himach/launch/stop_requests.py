@@ -20,12 +20,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from himach.errors import Interruption
 from himach.parallel import process_exit
-from himach.parallel.environment import promised_ranks
+from himach.parallel.process_exit import promised_ranks
 
 if TYPE_CHECKING:
     from himach.parallel.communicator import Communicator
-
-__all__ = ["LIMIT", "StopRequests", "Terminated", "relayed", "sigusr1_ignored", "terminate"]
 
 LIMIT = 18.0  # seconds from SIGTERM to the end of a rank that keeps pairs
 COMES = 10.0  # seconds of it that its main thread has to come: a frame may take long
@@ -80,29 +78,7 @@ def relayed(order: Callable[[int], object]) -> Iterator[None]:
 
 
 class StopRequests:
-    """What a rank is asked while it maps; a context manager, for its main thread.
-
-    Where this is no main thread, or somebody else has taken a signal, nothing is done about that.
-
-    Parameters
-    ----------
-    deadline
-        `time.time()` after which mapping ends; None: there is none.
-    last
-        Called in another thread before SIGTERM ends this process without the main thread.
-    comm
-        All ranks, which wait for each other in `leave`; None for one alone.
-
-    Attributes
-    ----------
-    heeded
-        Whether the main thread looks at `ending` after each frame. Where it does not (at first), SIGTERM has `last`
-        called at once, and then ends this process.
-    commit
-        Whether SIGUSR1 came since this was last set to False.
-    ending
-        Whether SIGTERM came: the main thread shall write what it must, and `leave`.
-    """
+    """What a rank is asked while it maps; a context manager for its main thread, of signals that nobody has taken."""
 
     def __init__(self, deadline: float | None, last: Callable[[], object], *, comm: Communicator | None = None) -> None:
         self.heeded = self.commit = self.ending = False
@@ -122,13 +98,7 @@ class StopRequests:
         return monotonic() > self._until
 
     def leave(self) -> NoReturn:
-        """End this process with exit code 143 when all ranks have come here, or 18 seconds after SIGTERM.
-
-        Raises
-        ------
-        Terminated
-            In a process alone that takes SIGTERM so.
-        """
+        """End this process with exit code 143 when all ranks have come here, or 18 seconds after SIGTERM."""
         self._leaves.set()
         self._writing.acquire()
         process_exit.flush()
@@ -236,20 +206,7 @@ class StopRequests:
 
 
 class _Taken:
-    """Signals that are ours for a while: those that nobody had, in the main thread.
-
-    Parameters
-    ----------
-    handlers
-        By signal.
-    writer
-        Of a pipe that gets the numbers of signals; where somebody else's gets them, SIGTERM is left to him.
-
-    Attributes
-    ----------
-    before
-        The handlers in whose place ours are, by signal.
-    """
+    """Signals that are ours for a while: those that nobody had, in the main thread."""
 
     def __init__(self, handlers: Mapping[int, Handler | signal.Handlers], writer: int | None = None) -> None:
         self.before: dict[int, Any] = {}

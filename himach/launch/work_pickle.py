@@ -1,7 +1,4 @@
-"""What travels between a process and the ranks that it starts: pickled work, and what came of it.
-
-Both lie in a private folder (mode 0700) of the user's, so that unpickling them is as safe as running the user's code.
-"""
+"""What travels between a process and the ranks that it starts, in a private place of the user's: pickled work."""
 
 from __future__ import annotations
 
@@ -17,8 +14,6 @@ from himach.errors import cell_name
 if TYPE_CHECKING:
     from himach.parallel.communicator import World
 
-__all__ = ["pack_value", "pack_work", "unpack_value", "unpack_work"]
-
 
 def pack_work(work: Callable[[World], Any]) -> bytes:
     """Return work to be done with the world on every rank, and what Python needs in order to find its code."""
@@ -32,16 +27,6 @@ def unpack_work(data: bytes) -> Callable[[World], Any]:
     linecache.cache.update(packed["sources"])
     work: Callable[[World], Any] = pickle.loads(packed["work"])
     return work
-
-
-def pack_value(value: Any) -> bytes:
-    """Return what work returned on rank 0."""
-    return pickle.dumps(value)
-
-
-def unpack_value(data: bytes) -> Any:
-    """Return what `pack_value` packed."""
-    return pickle.loads(data)
 
 
 def _cell_sources() -> dict[str, Any]:

@@ -6,10 +6,8 @@ Importing this registers a reader, a topology parser and a writer with MDAnalysi
 from __future__ import annotations
 
 from himach.adapted import adapted
-from himach.mdanalysis.backend import Backend
-from himach.mdanalysis.reader import HimachReader
-from himach.mdanalysis.running import run
-from himach.mdanalysis.topology import HimachParser
+from himach.mdanalysis.parts import Backend, run
+from himach.mdanalysis.reader import HimachParser, HimachReader
 from himach.mdanalysis.writer import HimachWriter, name_writers
 
 __all__ = ["Backend", "HimachParser", "HimachReader", "HimachWriter", "adapted", "run"]

@@ -1,4 +1,4 @@
-"""Positions and centers of MDAnalysis's groups of atoms, sooner: `quick_groups()`, for parts that himach computes.
+"""Positions and centers of MDAnalysis's groups of atoms, sooner: `cached_groups()`, for parts that himach computes.
 
 MDAnalysis gathers the rows of a group by numpy's indexing, and adds them up by numpy's mean over three columns; both
 take ten times as long as reading the frame. The loops here do the same, to the last bit.
@@ -13,8 +13,6 @@ from typing import Any
 from MDAnalysis.core.groups import AtomGroup, GroupBase
 
 from himach.io.universe.gather import mean_row, rows
-
-__all__ = ["quick_groups"]
 
 _positions = AtomGroup.positions
 _center = GroupBase.center
@@ -36,7 +34,7 @@ def _quick_center(
 
 
 @contextmanager
-def quick_groups() -> Iterator[None]:
+def cached_groups() -> Iterator[None]:
     """Let groups of atoms use himach's loops in this process while the context lasts."""
     if AtomGroup.positions is not _positions or GroupBase.center is not _center:  # somebody else's, or ours already
         yield

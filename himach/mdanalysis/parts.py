@@ -2,49 +2,44 @@
 
 MDAnalysis splits the frames of an analysis into parts (``np.array_split``), of which each has its results, and joins
 these. Which part a rank has makes no difference, so results are those of MDAnalysis's own backends with as many parts.
+
+MDAnalysis's analyses on ranks, over cached frames: `run()`, several in one pass; `Backend` of their own run().
 """
 
 from __future__ import annotations
 
-import contextlib
-import pickle
+import itertools
+import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import cloudpickle
 import numpy as np
 import numpy.typing as npt
+from MDAnalysis.analysis.backends import BackendBase
 from MDAnalysis.analysis.base import AnalysisBase
 from MDAnalysis.analysis.results import Results
+from MDAnalysis.coordinates.timestep import Timestep
 
-from himach.errors import HimachError, as_himach
-from himach.launch.children import cannot_fork, in_children
+from himach.errors import HimachError, UsageError, knowing_arguments
 from himach.launch.ranks import Ranks
-from himach.mdanalysis.groups import quick_groups
-from himach.mdanalysis.results import lean
-from himach.mdanalysis.sending import pack, unpack
+from himach.mdanalysis.groups import cached_groups
+from himach.mdanalysis.sending import pack, strip_results, unpack
 from himach.parallel.collective import Meeting, is_everywhere
-from himach.parallel.communicator import alone
-from himach.parallel.environment import promised_rank, promised_ranks, under_launcher
+from himach.parallel.communicator import World
 from himach.parallel.last_words import frame_cell
+from himach.parallel.process_exit import promised_rank, promised_ranks, under_launcher
 from himach.parallel.progress import Progress, is_watched
 from himach.parallel.quiet import quiet_ranks
 from himach.runner.run import check_ranks, on_ranks
 
-if TYPE_CHECKING:
-    from MDAnalysis.coordinates.timestep import Timestep
-
-    from himach.parallel.communicator import World
-
-__all__ = ["AnalysisPart", "compute", "parts_by_default"]
-
 #: Vectors of a time step of MDAnalysis.
 VECTORS = ("positions", "velocities", "forces")
-
-IndexedFrames = npt.NDArray[np.int64]
+#: Of a rank: the exception that its analysis raised, pickled, and its traceback; results by task and part.
+RankParts = tuple[tuple[bytes | None, str] | None, list[tuple[tuple[int, int], bytes]]]
 
 
 @dataclass
@@ -57,13 +52,7 @@ class AnalysisPart:
 
 
 def parts_by_default(ranks: int | Ranks | None) -> int:
-    """Return how many parts there are unless somebody says so: one for each rank.
-
-    Raises
-    ------
-    UsageError
-        That is not the number of ranks that a launcher started; or there are none.
-    """
+    """Return how many parts there are unless somebody says so: one for each rank."""
     check_ranks(ranks)
     if under_launcher():
         return promised_ranks()
@@ -71,55 +60,25 @@ def parts_by_default(ranks: int | Ranks | None) -> int:
 
 
 def compute(
-    tasks: Sequence[tuple[Any, Sequence[Any]]],
-    ranks: int | Ranks | None,
-    cache: str,
-    progress: bool | None = None,
+    tasks: Sequence[tuple[Any, Sequence[Any]]], ranks: int | Ranks | None, cache: str, progress: bool | None = None
 ) -> list[list[Any]]:
     """Compute parts of analyses on ranks (collective where a launcher started several).
 
-    Parameters
-    ----------
-    tasks
-        Each an analysis, or any function, and its parts: of an analysis (index, frame) as rows of an array; of a
-        function its arguments. Analyses of one Universe with equal parts are taken over the frames together.
-    ranks
-        Ranks of this machine to start, or `himach.Ranks`; None: this process, or those that a launcher started.
-    cache
-        As of `himach.run`.
-    progress
-        Whether to show it; None: in a terminal or notebook.
-
-    Returns
-    -------
-    list
-        For each task, what came of its parts; of an analysis each a `AnalysisPart`.
-
-    Raises
-    ------
-    Exception
-        What an analysis raised, with a note of where.
-    HimachError
-        Ranks could not be started, or one died.
+    `tasks`: Each an analysis, or any function, and its parts: of an analysis (index, frame) as rows of an array; of a
+    function its arguments. Analyses of one Universe with equal parts are taken over the frames together.
     """
     quiet = not (is_watched() if progress is None else progress)
     work = _Work(pack([task for task, _ in tasks], cache), [parts for _, parts in tasks], quiet)
     if ranks is None or under_launcher():
         with quiet_ranks(promised_rank()):
-            told = on_ranks(work)
-    elif isinstance(ranks, int) and not cannot_fork():
-        told = work.in_children(ranks)
+            outcomes = on_ranks(work)
     else:
-        told = on_ranks(work, ranks)
-    failed = next((failure for failure, _ in told if failure is not None), None)
-    if failed is not None:
-        _raise(*failed)
-    found = {place: content for _, parts in told for place, content in parts}
-    return [[unpack(found[index, number]) for number in range(len(parts))] for index, (_, parts) in enumerate(tasks)]
-
-
-#: Of a rank: the exception that its analysis raised, pickled, and its traceback; results by task and part.
-Told = list[tuple[tuple[bytes | None, str] | None, list[tuple[tuple[int, int], bytes]]]]
+        outcomes = on_ranks(work, ranks)
+    for failure, _ in outcomes:
+        if failure is not None:
+            _raise(*failure)
+    results = {place: content for _, parts in outcomes for place, content in parts}
+    return [[unpack(results[index, number]) for number in range(len(parts))] for index, (_, parts) in enumerate(tasks)]
 
 
 @dataclass(frozen=True)
@@ -130,24 +89,25 @@ class _Work:
     parts: Sequence[Sequence[Any]]
     quiet: bool
 
-    def __call__(self, world: World) -> Told:
-        comm = world.comm
-        meeting = Meeting(comm)
-        found: list[tuple[tuple[int, int], bytes]] = []
+    def __call__(self, world: World) -> list[RankParts]:
+        comm, meeting = world.comm, Meeting(world.comm)
+        results: list[tuple[tuple[int, int], bytes]] = []
         failure: tuple[bytes | None, str] | None = None
+        calls = sum(len(part) if isinstance(part, np.ndarray) else 1 for parts in self.parts for part in parts)
         # Under mpiexec they are quiet already.
-        with quiet_ranks(comm.rank), Progress(comm, self._total(), sys.stderr, comm.bcast(self.quiet)) as display:
-            done = _Count(meeting.watched(display))
+        with quiet_ranks(comm.rank), Progress(comm, calls, sys.stderr, comm.bcast(self.quiet)) as display:
+            show, count = meeting.watched(display), itertools.count(1)
 
             def all_parts() -> None:
                 nonlocal failure
                 try:
-                    for number in self._mine(comm.rank, comm.size):
-                        found.extend(self._part(number, done))
+                    for number in range(comm.rank, max(map(len, self.parts), default=0), comm.size):
+                        with cached_groups():
+                            results.extend(self._part(number, lambda: show(next(count))))
                     display.finish(meeting.look)
                 except Exception as error:
-                    if not isinstance(error, HimachError) and not _is_stop(error):
-                        failure = _told(error, f"on rank {comm.rank} of {comm.size}")
+                    if not isinstance(error, HimachError) and type(error).__name__ != "_Stopped":  # by other ranks
+                        failure = _portable(error, f"on rank {comm.rank} of {comm.size}")
                     raise
 
             try:
@@ -156,125 +116,47 @@ class _Work:
                 display.close()
                 if comm.size > 1 and not is_everywhere(error):
                     raise
-                told: Told = comm.allgather((failure, []))
-                if all(one is None for one, _ in told):
+                outcomes: list[RankParts] = comm.allgather((failure, []))
+                if all(failed is None for failed, _ in outcomes):
                     raise
-                return told
-        everything: Told = comm.allgather((None, found))
-        return everything
-
-    def in_children(self, size: int) -> Told:
-        """Do it in children of this process, which come from it as it is."""
-        told: Told = []
-
-        def one(rank: int, count: Callable[[int], None]) -> bytes:
-            done = _Count(count)
-            try:
-                with quiet_ranks(rank):
-                    found = [each for number in self._mine(rank, size) for each in self._part(number, done)]
-                return pickle.dumps((None, found))
-            except BaseException as error:
-                shown = error if isinstance(error, Exception) else as_himach(error)
-                return pickle.dumps((_told(shown, f"on rank {rank} of {size}"), []))
-
-        with (
-            Progress(alone().comm, self._total(), sys.stderr, self.quiet) as display,
-            contextlib.closing(in_children(size, one, display)) as children,
-        ):
-            for _, content in children:
-                told.append(pickle.loads(content))
-                if told[-1][0] is not None:  # the others need not end
-                    display.close()
-                    break
-        return told
-
-    def _total(self) -> int:
-        """Return how often an analysis or function is called."""
-        return sum(len(part) if isinstance(part, np.ndarray) else 1 for parts in self.parts for part in parts)
-
-    def _mine(self, rank: int, size: int) -> Iterator[int]:
-        """Give the numbers of the parts that a rank computes."""
-        return iter(range(rank, max(map(len, self.parts), default=0), size))
+                return outcomes
+        every: list[RankParts] = comm.allgather((None, results))
+        return every
 
     def _part(self, number: int, done: Callable[[], None]) -> Iterator[tuple[tuple[int, int], bytes]]:
-        """Compute one part of each task; what was computed of others before has left nothing."""
-        with quick_groups():
-            yield from self._computed(unpack(self.tasks), number, done)
-
-    def _computed(
-        self, tasks: Sequence[Any], number: int, done: Callable[[], None]
-    ) -> Iterator[tuple[tuple[int, int], bytes]]:
-        waiting = [index for index, parts in enumerate(self.parts) if number < len(parts)]
-        while waiting:
-            index = waiting[0]
-            part = self.parts[index][number]
-            if not isinstance(tasks[index], AnalysisBase) and _analysis_of(tasks[index]) is None:
-                yield (index, number), cloudpickle.dumps(tasks[index](part))
-                done()
-                waiting.remove(index)
-                continue
-            group = [other for other in waiting if other == index or self._fits(tasks, index, other, number)]
-            results = _take([tasks[other] for other in group], part, done)
-            for other, result in zip(group, results, strict=True):
-                yield (other, number), cloudpickle.dumps(result)
-                waiting.remove(other)
-        for task in tasks:
-            if isinstance(analysis := _analysis_of(task) or task, AnalysisBase):
+        """Compute one part of each task, unpacked anew: what was computed of others before has left nothing."""
+        tasks = unpack(self.tasks)
+        analyses = [_analysis_of(task) for task in tasks]
+        groups: dict[Any, list[int]] = {}  # of analyses that are taken over the frames together
+        for index, analysis in enumerate(analyses):
+            if number < len(self.parts[index]):
+                plain = type(analysis)._compute is AnalysisBase._compute if analysis is not None else False
+                part = self.parts[index][number]
+                key = (id(analysis._trajectory), part.tobytes()) if analysis is not None and plain else index
+                groups.setdefault(key, []).append(index)
+        for key, indices in groups.items():
+            part = self.parts[indices[0]][number]
+            if isinstance(key, tuple):
+                _take([analyses[index] for index in indices], part, done)
+            else:
+                task, analysis = tasks[indices[0]], analyses[indices[0]]
+                result = (task._compute if task is analysis else task)(part)
+                for _ in part if analysis is not None else (part,):
+                    done()
+            for index in indices:
+                analysis = analyses[index]
+                if analysis is not None:
+                    result = AnalysisPart(analysis.frames, analysis.times, strip_results(analysis.results))
+                yield (index, number), cloudpickle.dumps(result)
+        for analysis in analyses:
+            if analysis is not None:
                 analysis._trajectory.close()  # now, and not when memory is collected, frames that were read are kept
 
-    def _fits(self, tasks: Sequence[Any], one: int, other: int, number: int) -> bool:
-        """Tell whether two analyses can be taken over the frames together."""
-        first, second = tasks[one], tasks[other]
-        return (
-            all(
-                isinstance(task, AnalysisBase) and type(task)._compute is AnalysisBase._compute
-                for task in (first, second)
-            )
-            and first._trajectory is second._trajectory
-            and np.array_equal(self.parts[one][number], self.parts[other][number])
-        )
 
-
-class _Count:
-    """Counts the frames of this rank."""
-
-    def __init__(self, show: Callable[[int], None]) -> None:
-        self._done = 0
-        self._show = show
-
-    def __call__(self) -> None:
-        self._done += 1
-        self._show(self._done)
-
-
-def _analysis_of(task: Any) -> AnalysisBase | None:
-    """Return the analysis whose method a function of MDAnalysis's is, as it gives it to backends."""
-    analysis = getattr(getattr(task, "func", None), "__self__", None)
+def _analysis_of(task: Any) -> Any:
+    """Return a task that is an analysis, or the analysis whose method it is, as MDAnalysis gives it to backends."""
+    analysis = task if isinstance(task, AnalysisBase) else getattr(getattr(task, "func", None), "__self__", None)
     return analysis if isinstance(analysis, AnalysisBase) else None
-
-
-def _take(tasks: Sequence[Any], frames: IndexedFrames, done: Callable[[], None]) -> list[AnalysisPart]:
-    """Take analyses of one trajectory over some frames."""
-    analyses = [_analysis_of(task) or task for task in tasks]
-    if len(tasks) > 1:
-        _take_together(analyses, frames, done)
-    else:
-        (analysis,) = analyses
-        _count(analysis, done)
-        (analysis._compute if tasks[0] is analysis else tasks[0])(frames)
-    return [AnalysisPart(analysis.frames, analysis.times, lean(analysis.results)) for analysis in analyses]
-
-
-def _count(analysis: AnalysisBase, done: Callable[[], None]) -> None:
-    """Have an analysis call `done` after each frame."""
-    single_frame = analysis._single_frame
-
-    def counted() -> None:
-        frame_cell()[0] = analysis._ts.frame + 1
-        single_frame()
-        done()
-
-    analysis._single_frame = counted
 
 
 class _AsRead:
@@ -300,33 +182,24 @@ class _AsRead:
         ts.data.update(self._data)
 
 
-def _take_together(analyses: Sequence[AnalysisBase], frames: IndexedFrames, done: Callable[[], None]) -> None:
-    """Take several analyses over each frame, as AnalysisBase._compute takes one; each finds it as it was read."""
+def _take(analyses: Sequence[Any], frames: npt.NDArray[np.int64], done: Callable[[], None]) -> None:
+    """Take analyses over each frame, as AnalysisBase._compute takes one; each finds it as it was read."""
     for analysis in analyses:
         analysis._prepare_sliced_trajectory(slicer=frames[:, 1])
         analysis._prepare()
-    if not len(frames):
-        return
-    for index, ts in enumerate(analyses[0]._sliced_trajectory):
-        as_read = _AsRead(ts)
+    for index, ts in enumerate(analyses[0]._sliced_trajectory if len(frames) else ()):
+        as_read = _AsRead(ts) if len(analyses) > 1 else None
         frame_cell()[0] = ts.frame + 1
         for place, analysis in enumerate(analyses):
-            if place:
+            if as_read is not None and place:
                 as_read.restore()
-            analysis._frame_index = index
-            analysis._ts = ts
-            analysis.frames[index] = ts.frame
-            analysis.times[index] = ts.time
+            analysis._frame_index, analysis._ts = index, ts
+            analysis.frames[index], analysis.times[index] = ts.frame, ts.time
             analysis._single_frame()
             done()
 
 
-def _is_stop(error: Exception) -> bool:
-    """Tell whether another rank's failure stopped this one."""
-    return type(error).__name__ == "_Stopped"
-
-
-def _told(error: Exception, where: str) -> tuple[bytes | None, str]:
+def _portable(error: Exception, where: str) -> tuple[bytes | None, str]:
     """Return an exception as it travels, and what it says where it cannot."""
     text = f"{where}:\n{''.join(traceback.format_exception(error))}"
     try:
@@ -344,3 +217,126 @@ def _raise(content: bytes | None, text: str) -> None:
     error = unpack(content)
     error.add_note(text)
     raise error
+
+
+One = TypeVar("One", AnalysisBase, Sequence[AnalysisBase])
+
+
+@knowing_arguments
+def run(
+    analysis: One,
+    start: int | None = None,
+    stop: int | None = None,
+    step: int | None = None,
+    ranks: int | Ranks | None = None,
+    cache: str | os.PathLike[str] = "auto",
+    *,
+    frames: Iterable[int] | None = None,
+    progress: bool | None = None,
+) -> One:
+    """Run analyses of MDAnalysis on ranks; their results are those of ``analysis.run()`` with as many parts.
+
+    Parameters
+    ----------
+    analysis
+        An instance, or several, which then share one pass over the frames where they share a Universe.
+    start, stop, step
+        Choice of frames, as of ``analysis.run()``.
+    ranks
+        None: this process alone, or, where mpiexec or srun started several, this process as one of them. A number:
+        that many ranks are started on this machine. `himach.Ranks`: the run takes these, which are ready.
+    cache
+        As of `himach.run`: ``"auto"``, ``"off"`` or a directory.
+    frames
+        Frame numbers, in place of `start`, `stop` and `step`.
+    progress
+        Whether to show progress on standard error; None shows it in a terminal or notebook only.
+
+    Returns
+    -------
+    AnalysisBase or list of these
+        What was given, with its results.
+
+    Raises
+    ------
+    ValueError
+        MDAnalysis refuses a choice of frames.
+    UsageError
+        Something else was given, or an analysis that cannot be taken apart, or the wrong number of ranks.
+    """
+    if isinstance(analysis, type):
+        raise UsageError(f"{analysis.__name__} is a class; give an instance, as {analysis.__name__}(universe)")
+    analyses = [analysis] if isinstance(analysis, AnalysisBase) else list(analysis)
+    if not analyses:
+        raise UsageError("there is no analysis to run")
+    for one in analyses:
+        if not isinstance(one, AnalysisBase):
+            raise UsageError(f"{one!r} is no analysis of MDAnalysis; himach.run() takes himach's own")
+        if not one._analysis_algorithm_is_parallelizable:
+            name = type(one).__name__
+            raise UsageError(
+                f"{name} cannot be divided among ranks, as MDAnalysis says of it. Where its frames do not depend on "
+                f"each other, himach.run(himach.mdanalysis.adapted({name})(...), universe) runs it, with the arguments "
+                "of its constructor; else call its own run(), whose Universe may read cached frames (himach://NAME)"
+            )
+    n_parts = parts_by_default(ranks)
+    numbers = None if frames is None else list(frames)
+    chosen: dict[str, Any] = {"start": start, "stop": stop, "step": step, "frames": numbers}
+    backend = Backend(ranks)
+    for one in analyses:
+        one._configure_backend(backend, None, unsupported_backend=True)  # what MDAnalysis refuses
+    tasks = [(one, one._setup_computation_groups(n_parts, **chosen)) for one in analyses]
+    found = compute(tasks, ranks, os.fspath(cache), progress)
+    for (one, groups), parts in zip(tasks, found, strict=True):
+        if step is not None and step < 0:  # MDAnalysis counts no frames where their slice ends before the first
+            chosen = {"frames": np.concatenate(groups)[:, 1]}
+        one.run(**chosen, n_parts=len(parts), backend=_Computed(parts), unsupported_backend=True)
+    return analysis
+
+
+class _Computed(BackendBase):  # type: ignore[misc]
+    """Gives parts that were computed before."""
+
+    def __init__(self, parts: list[AnalysisPart]) -> None:
+        self._parts = parts
+        super().__init__(n_workers=len(parts))
+
+    def apply(self, func: Callable[[Any], Any], computations: Sequence[Any]) -> list[AnalysisPart]:
+        """Return the parts."""
+        assert len(computations) == len(self._parts)
+        return self._parts
+
+
+class Backend(BackendBase):  # type: ignore[misc]
+    """Computes the parts of an analysis on ranks, over cached frames.
+
+    Parameters
+    ----------
+    ranks
+        Ranks of this machine to start, or `himach.Ranks`. None: this process alone, or, where mpiexec or
+        srun started several, this process as one of them: each then calls the same ``run()``, and has all results.
+    cache
+        As of `himach.run`.
+    progress
+        Whether to show progress on standard error; None shows it in a terminal or notebook only.
+
+    Attributes
+    ----------
+    n_workers
+        Number of ranks.
+
+    Examples
+    --------
+    >>> RMSD(u).run(backend=himach.mdanalysis.Backend(8), unsupported_backend=True)  # doctest: +SKIP
+    """
+
+    def __init__(self, ranks: int | Ranks | None = None, cache: str = "auto", progress: bool | None = None) -> None:
+        self._ranks = ranks
+        self._cache = cache
+        self._progress = progress
+        super().__init__(n_workers=parts_by_default(ranks))
+
+    def apply(self, func: Callable[[Any], Any], computations: Sequence[Any]) -> list[Any]:
+        """Return what `func` gives for each of the computations; of an analysis, its frames, times and results."""
+        (found,) = compute([(func, list(computations))], self._ranks, self._cache, self._progress)
+        return found

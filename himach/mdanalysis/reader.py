@@ -1,4 +1,4 @@
-"""`HimachReader`: the frames of a dataset as a trajectory of MDAnalysis."""
+"""`HimachReader`: the frames of a dataset as a trajectory of MDAnalysis; `HimachParser`: its topology."""
 
 from __future__ import annotations
 
@@ -8,49 +8,22 @@ from copy import copy
 from typing import Any
 
 from MDAnalysis.coordinates.base import ReaderBase
+from MDAnalysis.core.topology import Topology
 from MDAnalysis.lib.util import store_init_arguments
+from MDAnalysis.topology.base import TopologyReaderBase
 
 from himach.frame import RawFrame
+from himach.io.universe.parsed_topology import copy_topology
 from himach.mdanalysis.names import is_url, open_url, url_of
 from himach.mdanalysis.writer import HimachWriter
-from himach.opening.dataset import OpenDataset
-from himach.opening.frames_ahead import FramesAhead
-
-__all__ = ["HimachReader"]
+from himach.opening.dataset import FramesAhead, OpenDataset
 
 #: Keywords of MDAnalysis.Universe on which frames depend.
 FRAME_KEYWORDS = ("dt", "time_offset")
 
 
 class HimachReader(ReaderBase):  # type: ignore[misc]
-    """Reads the frames of a dataset: from this node's store, else from its files, and then keeps them.
-
-    Parameters
-    ----------
-    filename
-        ``himach://NAME``, where NAME is what ``himach run --trajectory`` takes: the name of a staged or pushed dataset,
-        or the absolute path of a trajectory.
-    convert_units
-        Frames are in MDAnalysis's units (Å, ps, kJ/(mol Å)) in any case.
-    cache
-        The store, as of `himach.run`.
-    dataset
-        The dataset as it was opened before, maybe by another process, in place of what `filename` names.
-    **kwargs
-        ``dt`` and ``time_offset`` as MDAnalysis has them.
-
-    Attributes
-    ----------
-    dataset
-        What is open.
-
-    Raises
-    ------
-    UsageError
-        There is no such dataset.
-    TrajectoryError
-        It cannot be read.
-    """
+    """Reads the frames of a dataset: from this node's store, else from its files, and then keeps them."""
 
     format = "HIMACH"
     units = {"time": "ps", "length": "Angstrom", "velocity": "Angstrom/ps", "force": "kJ/(mol*Angstrom)"}  # noqa: RUF012
@@ -138,3 +111,19 @@ class HimachReader(ReaderBase):  # type: ignore[misc]
         """Close what is open; reading goes on to work."""
         if hasattr(self, "_ahead"):  # it is not where opening failed
             self._ahead.close()
+
+
+class HimachParser(TopologyReaderBase):  # type: ignore[misc]
+    """Gives the topology that a dataset brings, or that it was last staged or run with; else its number of atoms."""
+
+    format = "HIMACH"
+
+    @staticmethod
+    def _format_hint(thing: Any) -> bool:
+        return is_url(thing)
+
+    def parse(self, cache: str = "auto", **kwargs: Any) -> Topology:
+        """Return the topology."""
+        dataset = open_url(self.filename, cache)
+        found = dataset.find_topology({})
+        return Topology(dataset.origin.n_atoms, 1, 1) if found is None else copy_topology(found)

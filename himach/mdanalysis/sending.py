@@ -1,7 +1,9 @@
-"""Analyses of MDAnalysis on their way to ranks: `pack()`, `unpack()`.
+"""Send analyses of MDAnalysis to ranks, `pack()` and `unpack()`, and their results back, `strip_results()`.
 
 They travel as they are, but for readers of trajectories: in their place ranks find readers of the same frames that take
-them from the node's store. The bytes go to ranks that this process starts, and back; none come from anywhere else.
+them from the node's store. Some collect numpy's numbers one by one in lists of lists: pickled, each is an object of its
+own, which takes longer than reading the frame, so that they travel as an array, and arrive as the lists that they were.
+The bytes go to ranks that this process starts, and back; none come from anywhere else.
 """
 
 from __future__ import annotations
@@ -14,9 +16,13 @@ import warnings
 from collections.abc import Iterable, Mapping
 from copy import copy
 from functools import partial
+from itertools import chain
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from MDAnalysis.analysis.base import AnalysisBase
+from MDAnalysis.analysis.results import Results
 from MDAnalysis.coordinates.base import ReaderBase
 from MDAnalysis.core._get_readers import get_reader_for
 
@@ -25,24 +31,19 @@ from himach.launch.code_pickle import CodePickler
 from himach.mdanalysis.names import SCHEME, open_url
 from himach.mdanalysis.reader import HimachReader
 from himach.opening.dataset import OpenDataset
-from himach.runner.job_pickle import sent_by_value
-
-__all__ = ["pack", "unpack"]
+from himach.runner.perform import sent_by_value
 
 #: Formats of MDAnalysis of whose frames a store keeps all that analyses use.
 FORMATS = frozenset({"XTC", "TRR", "DCD", "NCDF", "HIMACH"})
 #: Arguments of readers that do not tell which frames they read.
 ASIDE = frozenset({"filename", "n_atoms", "refresh_offsets", "cache", "dataset"})
+#: Numbers whose bits an array keeps, and gives out as the same type.
+NUMBERS = (np.float64, np.float32, np.int64, np.int32, np.bool_)
+FEW_NUMBERS = 64  # numbers, or lists, that may well travel by themselves
 
 
 def pack(things: Any, cache: str) -> bytes:
-    """Return what ranks are to have, with readers of the store in place of readers of trajectories.
-
-    Raises
-    ------
-    AnalysisError
-        It cannot be pickled.
-    """
+    """Return what ranks are to have, with readers of the store for trajectories; raises AnalysisError if it cannot."""
     file = io.BytesIO()
     try:
         with sent_by_value(_coded(things)):
@@ -55,13 +56,7 @@ def pack(things: Any, cache: str) -> bytes:
 
 
 def unpack(content: bytes) -> Any:
-    """Return what was packed, anew at each call; on a rank that this process started, or in the process itself.
-
-    Raises
-    ------
-    AnalysisError
-        It cannot be rebuilt here.
-    """
+    """Return what was packed, anew at each call; raises AnalysisError if it cannot be rebuilt here."""
     try:
         return pickle.loads(content)
     except HimachError:
@@ -88,7 +83,10 @@ class _Pickler(CodePickler):
                     "_auxs": obj._auxs,
                     "_transformations": obj._transformations,
                 }
-                return HimachReader, (*_arguments(obj, self._cache), dataset), state, None, None, _settle
+                ours = isinstance(obj, HimachReader)
+                name = obj.filename if ours else f"{SCHEME}{os.path.abspath(obj.filename)}"
+                arguments = (name, obj.convert_units, obj.cache) if ours else (name, True, self._cache)
+                return HimachReader, (*arguments, dataset), state, None, None, _settle
         return super().reducer_override(obj)
 
     def _dataset_of(self, reader: ReaderBase) -> OpenDataset | None:
@@ -114,13 +112,6 @@ class _Pickler(CodePickler):
         found = self._opened[key].origin
         same = (found.n_frames, found.n_atoms) == (reader.n_frames, reader.n_atoms)
         return self._opened[key] if same else None
-
-
-def _arguments(reader: ReaderBase, cache: str) -> tuple[str, bool, str]:
-    """Return the arguments of the reader that stands for another."""
-    if isinstance(reader, HimachReader):
-        return reader.filename, reader.convert_units, reader.cache
-    return f"{SCHEME}{os.path.abspath(reader.filename)}", True, cache
 
 
 def _settle(reader: HimachReader, state: Mapping[str, Any]) -> None:
@@ -162,3 +153,51 @@ def _coded(things: Any) -> Iterable[object]:
 def _Code(function: Any) -> object:  # noqa: N802
     """Return an object whose class has the module of a function."""
     return type("Code", (), {"__module__": function.__module__})()
+
+
+def strip_results(results: Results) -> Results:
+    """Return results that unpickle as these would, in fewer pieces."""
+    if type(results) is not Results:
+        return results
+    packed = copy(results)
+    packed.update({name: _lean(value) for name, value in results.items()})
+    return packed
+
+
+def _lean(value: Any) -> Any:
+    """Return what unpickles as `value`: itself, or numbers of one type, in lists of one length at each depth."""
+    if type(value) is not list:
+        return value
+    kinds: list[tuple[type, int]] = []
+    items: list[Any] = value
+    while len(types := set(map(type, items))) == 1:
+        (kind,) = types
+        if kind in NUMBERS:
+            return value if len(items) < FEW_NUMBERS else _Numbers(np.array(items, dtype=kind), kinds)
+        if kind not in (list, tuple):
+            break
+        first, *others = set(map(len, items))
+        if others or not first:
+            break
+        kinds.append((kind, first))
+        items = list(chain.from_iterable(items))
+    return value if len(value) > FEW_NUMBERS else [_lean(one) for one in value]
+
+
+class _Numbers:
+    """In place of a list of numbers, or of lists or tuples of these; `kinds` has type and length of each inner one."""
+
+    def __init__(self, numbers: npt.NDArray[Any], kinds: list[tuple[type, int]]) -> None:
+        self._numbers, self._kinds = numbers, kinds
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _as_it_was, (self._numbers, self._kinds)
+
+
+def _as_it_was(numbers: npt.NDArray[Any], kinds: list[tuple[type, int]]) -> list[Any]:
+    """Return the list."""
+    items = list(numbers)
+    for kind, length in reversed(kinds):
+        rows = zip(*[iter(items)] * length, strict=True)
+        items = list(rows) if kind is tuple else [list(row) for row in rows]
+    return items

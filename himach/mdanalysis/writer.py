@@ -10,15 +10,11 @@ from typing import Any
 
 from MDAnalysis.coordinates.base import WriterBase
 
-from himach.errors import UsageError
+from himach.errors import StoreConflictError, UsageError
 from himach.io.dataset.attachment import AUTHOR, has_stamp
-from himach.io.store.bodhi import StoreConflictError
-from himach.io.store.place import open_chosen
-from himach.io.store.quota import check_quota, chosen_quota
+from himach.io.store.quota import check_quota, chosen_quota, open_chosen
 from himach.io.store.store import Dataset, Store
 from himach.mdanalysis.names import dataset_of, is_url
-
-__all__ = ["HimachWriter", "name_writers"]
 
 WRITING = "x-writing"  # beside a dataset's frames: locked by who writes them
 FLUSH_BYTES = 64 << 20  # after which frames become visible to others
@@ -30,26 +26,6 @@ class HimachWriter(WriterBase):  # type: ignore[misc]
     A dataset is never written over. A frame that is there already is taken if it is the same to the last bit, so that
     a script that is run again may write the same once more. While one writes, no other writer can, in this process or
     another; nor can one that pushes by a server, ever, nor the other way round.
-
-    Parameters
-    ----------
-    filename
-        ``himach://NAME``.
-    n_atoms
-        Number of atoms in every frame.
-    convert_units
-        Frames are in MDAnalysis's units in any case.
-    cache
-        The store, as of `himach.run`.
-    identity
-        Who writes: nobody else can add to the dataset later. None for scripts in the working directory.
-    **kwargs
-        Keywords of other writers, which have no meaning here.
-
-    Raises
-    ------
-    UsageError
-        There is no store, or the name is that of a file.
     """
 
     format = "HIMACH"

@@ -6,21 +6,24 @@ Frames are read, encoded and handed out at the same time: while one block is tak
 from __future__ import annotations
 
 import errno
+import queue
 import struct
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from himach.errors import HimachError
 from himach.formats.layout import Bytes, FileLayout
 from himach.frame import RawFrame
-from himach.mount.datasets import Frames
 
-__all__ = ["BlockCache"]
+if TYPE_CHECKING:
+    from himach.mount.stores import StoreFrames
 
 BLOCK_BYTES = 4 << 20  # of whole frames, one at least
 KEPT_BYTES = 24 << 20  # of blocks that were computed, and two blocks at least
@@ -36,6 +39,7 @@ class _Block:
 
     data: Bytes
     layout: FileLayout
+    whole: bool = False  # has as many frames as ever
     missing: Mapping[int, Exception] = field(default_factory=dict)
     failure: BaseException | None = None
     made: float = field(default_factory=time.monotonic)
@@ -48,31 +52,20 @@ class _Block:
 
 
 class BlockCache:
-    """The bytes of one open file.
+    """The bytes of one open file; `open_frames` opens its frames at the first read, and again after a failure."""
 
-    Parameters
-    ----------
-    layout
-        Of the file.
-    open_frames
-        Opens what frames are read from, at the first read; again after a failure.
-    """
-
-    def __init__(self, layout: FileLayout, open_frames: Callable[[], Frames]) -> None:
+    def __init__(self, layout: FileLayout, open_frames: Callable[[], StoreFrames]) -> None:
         self._layout = layout
         self._open_frames = open_frames
         self.per_block = max(1, BLOCK_BYTES // layout.frame_bytes)
-        block_bytes = self.per_block * layout.frame_bytes
-        self._most = max(2, KEPT_BYTES // block_bytes)
-        self._ahead = min(BLOCKS_AHEAD, self._most - 1)
-        self._changed = threading.Condition()
-        self._blocks: OrderedDict[int, _Block] = OrderedDict()
-        self._wanted: list[int] = []  # asked for and awaited
-        self._planned = range(0)  # to be computed ahead
-        self._last = -2
+        self._most = max(2, KEPT_BYTES // (self.per_block * layout.frame_bytes))
+        self._lock = threading.Lock()
+        self._blocks: OrderedDict[int, Future[_Block]] = OrderedDict()  # the last that were asked for are last
+        self._requests: queue.SimpleQueue[tuple[int, Future[_Block]] | None] = queue.SimpleQueue()
+        self._closed: Future[Any] = Future()
         self._working = False
-        self._closed = False
-        self._frames: Frames | None = None
+        self._last = -2
+        self._frames: StoreFrames | None = None
         self._of = layout
         self._opened = 0.0
         self._reading: tuple[int, Iterator[RawFrame]] = -1, iter(())
@@ -81,11 +74,6 @@ class BlockCache:
         """Return the bytes from `offset` on, in pieces; fewer than `size` at the end of the file.
 
         Of a file that grows meanwhile, there are as many frames as its head tells of, if that is among the bytes.
-
-        Raises
-        ------
-        HimachError, OSError
-            A frame among them cannot be had.
         """
         layout = self._layout
         stop = min(offset + size, layout.size)
@@ -107,36 +95,28 @@ class BlockCache:
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody waits for bytes."""
-        return bool(self._wanted)
+        """Whether a block is being computed."""
+        return not all(future.done() for future in list(self._blocks.values()))
 
     def grow(self, layout: FileLayout) -> None:
         """Take over the layout of the same file with more frames."""
-        with self._changed:
-            last = self._layout.content.n_frames // self.per_block
-            self._layout = layout
-            for number in (HEAD, last):
-                self._blocks.pop(number, None)
-            if self._wanted:
-                self._start()
+        self._layout = layout
 
     def close(self) -> None:
         """Forget all blocks, and close the files as soon as nothing is computed any more."""
-        with self._changed:
-            self._closed = True
-            self._planned = range(0)
-            self._blocks.clear()
-            self._changed.notify_all()
+        with self._lock:
+            if not self._closed.done():
+                self._closed.set_result(None)
+            self._requests.put(None)
 
     def _piece(self, number: int, begin: int, end: int) -> Bytes:
         """Return bytes of a block, and have those that come next computed if this one comes next."""
         block = self._await(number)
-        with self._changed:
-            if number in (self._last, self._last + 1):
-                n_blocks = -(-self._layout.content.n_frames // self.per_block)
-                self._planned = range(number + 1, min(number + 1 + self._ahead, n_blocks))
-                self._start()
-            self._last = number
+        if number in (self._last, self._last + 1):
+            n_blocks = -(-self._layout.content.n_frames // self.per_block)
+            for following in range(number + 1, min(number + 1 + min(BLOCKS_AHEAD, self._most - 1), n_blocks)):
+                self._request(following)
+        self._last = number
         frame_bytes = self._layout.frame_bytes
         for place, error in block.missing.items():
             if begin < (place + 1) * frame_bytes and place * frame_bytes < end:
@@ -144,69 +124,58 @@ class BlockCache:
         return block.data[begin:end]
 
     def _await(self, number: int) -> _Block:
-        with self._changed:
-            block = self._blocks.get(number)
-            if block is not None and block.stale and number not in self._wanted:
-                del self._blocks[number]
-            if number not in self._blocks:
-                self._wanted.append(number)
-                self._start()
-                try:
-                    self._changed.wait_for(lambda: number in self._blocks or self._closed)
-                finally:
-                    self._wanted.remove(number)
-            block = self._blocks.get(number)
-            if block is None:
+        while True:
+            future = self._request(number)
+            either: list[Future[Any]] = [future, self._closed]
+            wait(either, return_when=FIRST_COMPLETED)
+            if not future.done():
                 raise OSError("the file was closed")
+            block = future.result()
+            if block.failure is not None:
+                raise block.failure
+            if block.whole or block.layout is self._layout:
+                return block
+            with self._lock:  # it has grown since
+                self._blocks.pop(number, None)
+
+    def _request(self, number: int) -> Future[_Block]:
+        """Return a block that is there, or will be."""
+        with self._lock:
+            future = self._blocks.get(number)
+            if future is None or (future.done() and future.result().stale):
+                future = self._blocks[number] = Future()
+                self._requests.put((number, future))
+                if not self._working:
+                    self._working = True
+                    threading.Thread(target=self._work, name="himach-mount", daemon=True).start()
             self._blocks.move_to_end(number)
-        if block.failure is not None:
-            raise block.failure
-        return block
-
-    def _start(self) -> None:
-        """Have the thread look for work; it is started if there is none."""
-        if not self._working:
-            self._working = True
-            threading.Thread(target=self._work, name="himach-mount", daemon=True).start()
-        self._changed.notify_all()
-
-    def _next(self) -> int | None:
-        """Return what is to be computed next; None if there is nothing to do."""
-        missing = (number for number in (*self._wanted, *self._planned) if number not in self._blocks)
-        return next(missing, None)
+            while len(self._blocks) > self._most:
+                self._blocks.popitem(last=False)
+            return future
 
     def _work(self) -> None:
-        while (number := self._wait()) is not None:
+        """Compute blocks in the order of requests, until there are none for a while."""
+        while True:
+            try:
+                request = self._requests.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                request = None
+            if request is None or self._closed.done():
+                with self._lock:
+                    if self._requests.empty():
+                        self._shut()
+                        self._blocks.clear()  # the kernel keeps what was read
+                        self._working = False
+                        return
+                continue
+            number, future = request
             layout = self._layout
             try:
-                found = self._compute(number, layout)
+                block = self._compute(number, layout)
             except BaseException as error:  # whoever waits for it raises it
-                found = _Block(np.empty(0, np.uint8), layout, failure=error)
+                block = _Block(np.empty(0, np.uint8), layout, failure=error)
                 self._shut()
-            with self._changed:
-                if layout is self._layout:
-                    self._keep(number, found)
-                self._changed.notify_all()
-
-    def _wait(self) -> int | None:
-        """Wait for something to do; None ends the thread."""
-        with self._changed:
-            while (number := self._next()) is None:
-                if self._closed or (not self._changed.wait(IDLE_SECONDS) and self._next() is None):
-                    self._shut()
-                    if not self._wanted:
-                        self._blocks.clear()  # the kernel keeps what was read
-                    self._working = False
-                    return None
-            return number
-
-    def _keep(self, number: int, found: _Block) -> None:
-        self._blocks[number] = found
-        while len(self._blocks) > self._most:
-            oldest = next((one for one in self._blocks if one not in self._wanted and one != number), None)
-            if oldest is None:
-                break
-            del self._blocks[oldest]
+            future.set_result(block)
 
     def _compute(self, number: int, layout: FileLayout) -> _Block:
         n_frames = layout.content.n_frames
@@ -214,27 +183,26 @@ class BlockCache:
             self._shut()
         if self._frames is None:
             self._frames = self._open_frames()
-            self._of = layout
-            self._opened = time.monotonic()
+            self._of, self._opened = layout, time.monotonic()
         if number == HEAD:
             self._reading = -1, iter(())
             return _Block(np.frombuffer(bytearray(layout.head(*self._frames.stamps())), np.uint8), layout)
         start = number * self.per_block
         stop = min(start + self.per_block, n_frames)
-        block = np.empty((stop - start) * layout.frame_bytes, dtype=np.uint8)
+        data = np.empty((stop - start) * layout.frame_bytes, dtype=np.uint8)
         missing: dict[int, Exception] = {}
         for frame in range(start, stop):
             try:
-                layout.put(self._frame(self._frames, frame, n_frames), block, (frame - start) * layout.frame_bytes)
+                layout.put(self._frame(self._frames, frame, n_frames), data, (frame - start) * layout.frame_bytes)
             except (HimachError, OSError) as error:
                 missing[frame - start] = error
             except (ArithmeticError, ValueError, struct.error) as error:  # beyond what the format can hold
                 missing[frame - start] = OSError(errno.EIO, f"frame {frame} does not fit the format: {error}")
         if missing and time.monotonic() > self._opened + AGAIN_SECONDS:
             self._shut()  # a server that was away may be there again
-        return _Block(block, layout, missing)
+        return _Block(data, layout, stop - start == self.per_block, missing)
 
-    def _frame(self, frames: Frames, number: int, n_frames: int) -> RawFrame:
+    def _frame(self, frames: StoreFrames, number: int, n_frames: int) -> RawFrame:
         """Return a frame, which as a rule is the one behind the last."""
         at, reading = self._reading
         if at != number:

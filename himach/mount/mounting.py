@@ -14,50 +14,26 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
-from himach.mount.datasets import Datasets
 from himach.mount.operations import Operations
-
-__all__ = ["mount", "unmount"]
+from himach.mount.stores import StoreDatasets
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 IDLE_THREADS = 10
 UNMOUNT_SECONDS = 3.0  # seconds in which what is being read when a signal comes may be read to its end
 
 
-def mount(datasets: Datasets, folder: Path, ready: Callable[[], None], others: bool = False) -> int:
-    """Show datasets at a folder until somebody unmounts it, or this process gets SIGINT, SIGTERM or SIGHUP.
-
-    Parameters
-    ----------
-    datasets
-        What to show.
-    folder
-        Empty, or it does not exist yet and is made; then it is removed at the end.
-    ready
-        Called, by another thread, when it is mounted.
-    others
-        Let other users read, too.
-
-    Returns
-    -------
-    int
-        The signal that ended it; 0 if it was unmounted.
-
-    Raises
-    ------
-    UsageError
-        The folder cannot be mounted on, or FUSE is not installed here.
-    """
+def mount(datasets: StoreDatasets, folder: Path, ready: Callable[[], None], others: bool = False) -> int:
+    """Show datasets at a folder until somebody unmounts it, or this process gets SIGINT, SIGTERM or SIGHUP."""
     fuse = _mfusepy()
     place = folder.absolute()
     with _mountable(place), _log():
         operations = Operations(datasets, ready)
-        mounted = _Mounted(fuse, operations, place, others)
-        number = mounted.wait()
+        number = _serve(fuse, operations, place, others)
         operations.close()
     return number
 
@@ -72,53 +48,43 @@ def unmount(folder: Path, lazy: bool = False) -> bool:
     return False
 
 
-class _Mounted:
-    """The file system, served by threads of libfuse, one of which this process has begun.
+def _serve(fuse: Any, operations: Operations, place: Path, others: bool) -> int:
+    """Serve the file system by threads of libfuse, one of which this process begins; return the signal that ended it.
 
     Python's signal handlers run in the main thread alone, which therefore stays in Python.
     """
+    options: dict[str, Any] = {"foreground": True, "ro": True, "fsname": "himach", "subtype": "himach"}
+    options |= {"allow_other": True} if others else {}
+    if fuse.fuse_version_major == 3:
+        options["max_idle_threads"] = IDLE_THREADS  # libfuse 3.14 complains of its own default
+    ended: Future[None] = Future()
+    signals: list[tuple[int, float]] = []
 
-    def __init__(self, fuse: Any, operations: Operations, place: Path, others: bool) -> None:
-        self._operations = operations
-        self._place = place
-        self._until = 0.0
-        self._ended = threading.Event()
-        self._signal = 0
-        self._error: BaseException | None = None
-        options: dict[str, Any] = {"foreground": True, "ro": True, "fsname": "himach", "subtype": "himach"}
-        options |= {"allow_other": True} if others else {}
-        if fuse.fuse_version_major == 3:
-            options["max_idle_threads"] = IDLE_THREADS  # libfuse 3.14 complains of its own default
-
-        def serve() -> None:
-            try:
-                fuse.FUSE(operations, os.fspath(place), **options)
-            except BaseException as error:
-                self._error = error
-            finally:
-                self._ended.set()
-
-        self._thread = threading.Thread(target=serve, name="himach-fuse", daemon=True)
-
-    def wait(self) -> int:
-        """Serve until the end; return the signal that brought it."""
-        before = {number: signal.signal(number, self._stop) for number in SIGNALS}
+    def serve() -> None:
         try:
-            self._thread.start()
-            while not self._ended.wait(0.2):
-                if self._signal and not (self._operations.awaited and time.monotonic() < self._until):
-                    break  # somebody has a file open: reading it fails when this process ends
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        if isinstance(self._error, Exception) and not self._signal:
-            raise UsageError(f"{self._place} cannot be mounted: see above ({self._error})") from None
-        return self._signal
+            fuse.FUSE(operations, os.fspath(place), **options)
+            ended.set_result(None)
+        except BaseException as error:
+            ended.set_exception(error)
 
-    def _stop(self, number: int, _: object) -> None:
-        self._signal = self._signal or number
-        self._until = time.monotonic() + UNMOUNT_SECONDS
-        unmount(self._place, lazy=True)
+    def stop(number: int, _: object) -> None:
+        signals.append((number, time.monotonic() + UNMOUNT_SECONDS))
+        unmount(place, lazy=True)
+
+    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    try:
+        threading.Thread(target=serve, name="himach-fuse", daemon=True).start()
+        while not wait([ended], 0.2).done:
+            if signals and not (operations.awaited and time.monotonic() < signals[-1][1]):
+                break  # somebody has a file open: reading it fails when this process ends
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if signals:
+        return signals[0][0]
+    if isinstance(error := ended.exception(), Exception):
+        raise UsageError(f"{place} cannot be mounted: see above ({error})") from None
+    return 0
 
 
 def _mfusepy() -> Any:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-__all__ = ["path_of", "places_of"]
-
 MAX_NAME_BYTES = 255  # bytes of a part of a path
 #: What is made of files of a dataset's folder; no folder may be called so.
 TAKEN = ("trajectory.", "topology.")
@@ -27,7 +25,7 @@ def places_of(names: Iterable[str]) -> dict[tuple[str, ...], str]:
     slash.
     """
     places: dict[tuple[str, ...], str] = {}
-    for name in sorted(names, key=lambda one: (one.startswith("/"), one)):
+    for name in sorted(names, key=lambda name: (name.startswith("/"), name)):
         path = path_of(name)
         if path in places:
             path = ("%2F" + path[0], *path[1:])

@@ -1,4 +1,4 @@
-"""The datasets of a store for a mount, however it is reached: `StoreDatasets`."""
+"""The datasets of a store for a mount, however it is reached: `StoreDatasets`, `Facts` of one, `StoreFrames`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,44 +18,42 @@ from himach.io.dataset.attachment import suffix_of
 from himach.io.dataset.listing import open_existing
 from himach.io.dataset.lookup import Candidate, find, offline_candidate, open_cache
 from himach.io.frame_source import ReadOptions
-from himach.io.store.cached_frames import base_name
-from himach.io.store.place import owner_of, store_place
+from himach.io.server.survey import ServedStore
+from himach.io.store.cached_frames import CachedFrames, base_name
+from himach.io.store.quota import owner_of, store_place
 from himach.io.store.store import Dataset, Store, StoreNotFoundError
-from himach.mount.datasets import Facts
-from himach.opening.dataset import OpenRequest, open_dataset
-from himach.opening.frames_ahead import FramesAhead
+from himach.opening.dataset import FramesAhead, open_dataset
 from himach.opening.options import DatasetRequest
 from himach.parallel.communicator import alone
-
-if TYPE_CHECKING:
-    from himach.io.server.served_store import ServedStore
-    from himach.io.store.cached_frames import CachedFrames
-
-__all__ = ["StoreDatasets"]
 
 log = logging.getLogger("himach.mount")
 
 
+@dataclass(frozen=True)
+class Facts:
+    """A dataset as it is now, told without reading its frames."""
+
+    name: str  # of the dataset
+    version: bytes  # differs when the same name means other frames; it stays as it is when frames are added
+    n_frames: int
+    n_atoms: int
+    has_velocities: bool
+    has_forces: bool
+    has_box: bool  # whether the first frames have a box; True where that is not known
+    changed: int  # when it last changed, ns since 1970
+    topologies: Mapping[str, int] = field(default_factory=dict)
+
+
 class StoreDatasets:
-    """The datasets of a store, each as it last was.
+    """The datasets of a store, each as it last was; its methods may be called by several threads at once.
 
-    Parameters
-    ----------
-    cache
-        The store, as of ``himach run --cache``; a store of this node's need not be there yet.
-
-    Raises
-    ------
-    UsageError
-        It cannot be a store, or is another user's, who alone can list it.
-    StoreError
-        It cannot be reached.
+    Any of them may raise HimachError or OSError.
     """
 
     def __init__(self, cache: str = "auto") -> None:
         self._begun = time.time_ns()
         self._cache = cache
-        self._boxes: dict[str, tuple[bytes, bool]] = {}
+        self._boxes: dict[tuple[str, bytes], bool] = {}
         self._sizes: dict[str, int] = {}
         self._reason = ""
         self._remote: Store | ServedStore | None = None
@@ -67,10 +65,10 @@ class StoreDatasets:
             self.names()
 
     def _store(self) -> Store | ServedStore:
-        found = open_existing(self._cache) if self._is_here else self._remote
-        if found is None:
+        store = open_existing(self._cache) if self._is_here else self._remote
+        if store is None:
             raise StoreNotFoundError(f"there is no store at {self._cache}")
-        return found
+        return store
 
     def names(self) -> list[str]:
         """Return the names of all datasets, without opening them."""
@@ -98,35 +96,19 @@ class StoreDatasets:
         stamp = best.stamp
         dataset = store.dataset(name, best.generation, create=False)
         changed = max((file.modified for file in stamp.files), default=0) or _last_written(dataset) or self._begun
-        pushed = "" if stamp.files else stamp.sketch  # of its first frame: another simulation may come by this name
+        pushed = "" if stamp.files else stamp.first_frame  # another simulation may come by this name
         version = f"{stamp.n_atoms} {stamp.has_velocities:d} {stamp.has_forces:d} {pushed} ".encode() + best.generation
-        sizes = {suffix_of(path): self._size(dataset, attached) for path, attached in stamp.topologies.items()}
-        has = stamp.has_velocities, stamp.has_forces, self._has_box(name, version, dataset)
+        if (name, version) not in self._boxes:  # once, so that files stay as long as they are
+            ends, options = dataset.ends(), ReadOptions(np.zeros(1, np.int64), POSITIONS)
+            frames = [] if ends is None else list(dataset.read([ends[0]], options))
+            self._boxes[name, version] = not any(frame is not None and frame.box is None for frame in frames)
+        for attached in stamp.topologies.values():
+            if not self._sizes.get(attached):  # its name tells its content
+                self._sizes[attached] = len(dataset.attachment(attached) or b"")
+        sizes = {suffix_of(path): self._sizes[attached] for path, attached in stamp.topologies.items()}
+        has = stamp.has_velocities, stamp.has_forces, self._boxes[name, version]
         known = {suffix: size for suffix, size in sizes.items() if size}
         return Facts(name, version, stamp.n_frames, stamp.n_atoms, *has, changed, known)
-
-    def _size(self, dataset: CachedFrames, attached: str) -> int:
-        """Return the bytes of a topology, whose name tells its content; 0 if it was not kept."""
-        if isinstance(dataset, Dataset):
-            try:
-                return os.stat(dataset.path / f"x-{attached}").st_size
-            except OSError:
-                return 0
-        if attached not in self._sizes:
-            self._sizes[attached] = len(dataset.attachment(attached) or b"")
-        return self._sizes[attached]
-
-    def _has_box(self, name: str, version: bytes, dataset: CachedFrames) -> bool:
-        """Tell by the first frame in the store, once, so that files stay as long as they are."""
-        known = self._boxes.get(name)
-        if known is None or known[0] != version:
-            ends = dataset.ends()
-            frames = (
-                [] if ends is None else list(dataset.read([ends[0]], ReadOptions(np.zeros(1, np.int64), POSITIONS)))
-            )
-            known = version, not any(frame is not None and frame.box is None for frame in frames)
-            self._boxes[name] = known
-        return known[1]
 
     def topology(self, facts: Facts, suffix: str) -> bytes:
         """Return an attached topology."""
@@ -134,7 +116,7 @@ class StoreDatasets:
         best = _best(store, facts.name)
         if best is not None:
             dataset = store.dataset(facts.name, best.generation, create=False)
-            attached = [one for path, one in best.stamp.topologies.items() if suffix_of(path) == suffix]
+            attached = [name for path, name in best.stamp.topologies.items() if suffix_of(path) == suffix]
             content = dataset.attachment(attached[-1]) if attached else None
             if content is not None:
                 return content
@@ -149,28 +131,13 @@ class StoreDatasets:
 
 
 class StoreFrames:
-    """The frames of a dataset: from the store, else from its origin.
-
-    Parameters
-    ----------
-    facts
-        As of `StoreDatasets.facts`.
-    cache
-        The store.
-    best
-        What of it was found under its name.
-
-    Raises
-    ------
-    TrajectoryError
-        It cannot be read, or has changed since.
-    """
+    """The frames of a dataset, for one thread at a time: from the store, else from its origin."""
 
     def __init__(self, facts: Facts, cache: str, best: Candidate) -> None:
-        asked = DatasetRequest([Path(facts.name)], keywords=json.loads(best.stamp.keywords), cache=cache)
+        request = DatasetRequest([Path(facts.name)], keywords=json.loads(best.stamp.keywords), cache=cache)
         files = os.path.isabs(facts.name)  # its files are read, where they are there
         name, by_name = ("", None) if files else (facts.name, True)
-        self._dataset = open_dataset(alone(), OpenRequest(asked, name=name, by_name=by_name, reads_files=True))
+        self._dataset = open_dataset(alone(), request, name=name, by_name=by_name, reads_files=True)
         origin = self._dataset.origin
         if origin.n_atoms != facts.n_atoms or origin.n_frames < facts.n_frames:
             raise TrajectoryError(f"{facts.name} has changed: {origin.n_frames} frames of {origin.n_atoms} atoms now")
@@ -184,7 +151,7 @@ class StoreFrames:
         return float(first), origin.timestep or 0.0
 
     def read(self, start: int, stop: int) -> Iterator[RawFrame]:
-        """Read frames in order; the arrays of one hold until the next."""
+        """Read frames in order; the arrays of one hold until the next. They may be read ahead of that."""
         return map(self._ahead.frame, range(start, stop))
 
     def close(self) -> None:
@@ -194,21 +161,15 @@ class StoreFrames:
 
 def _best(store: Store | ServedStore, name: str) -> Candidate | None:
     """Return what stands for a dataset: the content that it had last, with the keywords with which it was kept."""
-    found = find(store, [name])
-    if not found:
+    candidates = find(store, [name])
+    if not candidates:
         return None
-    last = max(found, key=lambda one: one.stamp.sequence)
-    chosen = offline_candidate(found, json.loads(last.stamp.keywords))
+    last = max(candidates, key=lambda candidate: candidate.stamp.sequence)
+    chosen = offline_candidate(candidates, json.loads(last.stamp.keywords))
     return None if chosen is None else chosen[0]
 
 
 def _last_written(dataset: CachedFrames) -> int:
     """Return when frames were last written to a dataset of this node, ns since 1970."""
-    if not isinstance(dataset, Dataset):
-        return 0
-    latest = 0
-    with os.scandir(dataset.path) as entries:
-        for entry in entries:
-            if entry.name.endswith(".seg"):
-                latest = max(latest, entry.stat().st_mtime_ns)
-    return latest
+    segments = dataset.path.glob("*.seg") if isinstance(dataset, Dataset) else ()
+    return max((file.stat().st_mtime_ns for file in segments), default=0)

@@ -2,31 +2,68 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from himach.errors import HimachError
 from himach.formats.dcd import Dcd
 from himach.formats.layout import Content, FileLayout
 from himach.formats.netcdf import NetCdf
 from himach.formats.trr import Trr
-from himach.mount.datasets import Datasets, Facts
 from himach.mount.names import places_of
-from himach.mount.ttl_cache import TtlCache
 
-__all__ = ["FAILURES", "File", "Folder", "Tree", "layout_of"]
+if TYPE_CHECKING:
+    from himach.mount.stores import Facts, StoreDatasets
 
 log = logging.getLogger("himach.mount")
 
 #: What asking for datasets or frames may end with.
 FAILURES = (HimachError, OSError)
 FORMATS: dict[str, Callable[[Content], FileLayout]] = {f"trajectory{one.suffix}": one for one in (Trr, Dcd, NetCdf)}
+TTL_SECONDS = 2.0  # seconds for which an answer holds
+RENEWAL_SECONDS = 0.5  # for which a new one is waited for, where there is an old one
+FIRST_SECONDS = 10.0  # the first time
 
 Path = tuple[str, ...]
+T = TypeVar("T")
+
+
+class TtlCache(Generic[T]):
+    """What `ask` returns, `none` before that; asked for again, by a thread of its own, when it is old."""
+
+    def __init__(self, ask: Callable[[], T], none: T) -> None:
+        self._ask, self.answer = ask, none
+        self._lock = threading.Lock()
+        self._asking: Future[None] | None = None
+        self._known = False
+        self._until = float("-inf")
+
+    def get(self) -> T:
+        """Return the answer, an old one where a new one takes long."""
+        with self._lock:
+            if self._asking is None and time.monotonic() >= self._until:
+                self._asking = Future()
+                threading.Thread(target=self._renew, args=(self._asking,), name="himach-asks", daemon=True).start()
+            asking = self._asking
+        if asking is not None:
+            wait([asking], RENEWAL_SECONDS if self._known else FIRST_SECONDS)
+            self._known = True  # that there is none yet
+        return self.answer
+
+    def _renew(self, asking: Future[None]) -> None:
+        try:
+            self.answer = self._ask()
+        except Exception:  # else nobody would ever ask again
+            log.exception("what is to be shown cannot be told")
+        with self._lock:
+            self._asking, self._until = None, time.monotonic() + TTL_SECONDS
+        asking.set_result(None)
 
 
 @dataclass(frozen=True)
@@ -47,87 +84,69 @@ class File:
     changed: int
 
 
-class _Listing:
-    """Where datasets lie, and what lies in the folders that lead to them."""
-
-    def __init__(self, places: Mapping[Path, str]) -> None:
-        self.places = places
-        self.inner: dict[Path, dict[str, None]] = {(): {}}
-        for path in places:
-            for length, part in enumerate(path):
-                self.inner.setdefault(path[:length], {})[part] = None
-
-
 class Tree:
-    """All that a mount shows.
+    """All that a mount shows."""
 
-    Parameters
-    ----------
-    datasets
-        What there is.
-    """
-
-    def __init__(self, datasets: Datasets) -> None:
+    def __init__(self, datasets: StoreDatasets) -> None:
         self._datasets = datasets
         self._begun = time.time_ns()
-        self._lock = threading.Lock()
-        self._listed = TtlCache(self._list, _Listing(places_of([])))
+        #: Datasets by path, and what lies in the folders that lead to them.
+        self._listed: TtlCache[tuple[dict[Path, str], dict[Path, dict[str, None]]]] = TtlCache(
+            self._list, ({}, {(): {}})
+        )
         self._facts: dict[str, TtlCache[Facts | None]] = {}
-        self._last: dict[str, Facts] = {}
-        self._told: dict[str, str] = {}
+        self._messages: dict[str, str] = {}
 
     def find(self, path: Path) -> Folder | File | None:
         """Return what lies at a path; None if there is nothing."""
-        listing = self._listed.get()
-        inner, name = listing.inner.get(path), listing.places.get(path)
-        facts = None if name is None else self.look(name)
-        if inner is not None or name is not None:
+        places, folders = self._listed.get()
+        if path in folders or path in places:
+            facts = self.look(places[path]) if path in places else None
             files = () if facts is None else files_of(facts)
-            names = (*(file.name for file in files), *(inner or ()))
+            names = (*(file.name for file in files), *folders.get(path, ()))
             return Folder(names, self._begun if facts is None else facts.changed)
-        name = listing.places.get(path[:-1]) if path else None
+        name = places.get(path[:-1]) if path else None
         facts = None if name is None else self.look(name)
-        if facts is None:
-            return None
-        return next((file for file in files_of(facts) if file.name == path[-1]), None)
+        return None if facts is None else next((file for file in files_of(facts) if file.name == path[-1]), None)
 
-    def _list(self) -> _Listing:
+    def _list(self) -> tuple[dict[Path, str], dict[Path, dict[str, None]]]:
         """Learn which datasets there are."""
         try:
             names = self._datasets.names()
-            self._told.pop("", None)
+            self._messages.pop("", None)
         except FAILURES as error:
             self._tell("", f"the datasets cannot be listed: {error}")
-            with self._lock:
-                names = list(self._facts)
-        with self._lock:
-            self._facts = {name: self._facts.get(name) or TtlCache(partial(self._ask, name), None) for name in names}
-        return _Listing(places_of(names))
+            names = list(self._facts)
+        self._facts = {
+            name: self._facts.get(name) or TtlCache(functools.partial(self._ask, name), None) for name in names
+        }
+        places = places_of(names)
+        folders: dict[Path, dict[str, None]] = {(): {}}
+        for path in places:
+            for length, part in enumerate(path):
+                folders.setdefault(path[:length], {})[part] = None
+        return places, folders
 
     def look(self, name: str) -> Facts | None:
         """Return what is known of a dataset; None if there is none, or nothing is known."""
-        with self._lock:
-            facts = self._facts.get(name)
+        facts = self._facts.get(name)
         return None if facts is None else facts.get()
 
     def _ask(self, name: str) -> Facts | None:
         """Ask for what is known of a dataset; of one that cannot be opened, the log says why."""
         try:
             facts = self._datasets.facts(name)
-            self._told.pop(name, None)
         except FAILURES as error:
             self._tell(name, f"{name} cannot be looked at: {error}")
-            return self._last.get(name)  # it may be there again
-        if facts is None:
-            self._last.pop(name, None)
-        else:
-            self._last[name] = facts
+            last = self._facts.get(name)
+            return None if last is None else last.answer  # it may be there again
+        self._messages.pop(name, None)
         return facts
 
     def _tell(self, about: str, text: str) -> None:
         """Log once what stays so."""
-        if self._told.get(about) != text:
-            self._told[about] = text
+        if self._messages.get(about) != text:
+            self._messages[about] = text
             log.warning(text)
 
 

@@ -2,171 +2,91 @@
 
 The first rank opens the origin for all, because N ranks would parse and index N times. Where the origin is away, a
 node whose store has a stamp of it stands in. One process alone opens a dataset in the same way, in a world of its own.
+
+Frames of a dataset for a reader that is asked for one at a time: `FramesAhead` sees where calls go, and reads ahead.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from himach.errors import HimachError, UsageError
+from himach.frame import RawFrame
+from himach.io.dataset.attachment import OriginFiles, attach_origin, attached_indexes, attached_stamp, origin_files
+from himach.io.dataset.lookup import (
+    Candidate,
+    OriginChoice,
+    choose_origin,
+    find,
+    load_attached,
+    names_of,
+    own_generation,
+    read_some,
+    reopened,
+)
+from himach.io.dataset.origin_stamp import OriginStamp
+from himach.io.dataset.origin_watch import OriginNote, OriginWatch
+from himach.io.dataset.source import Source
+from himach.io.remote.byte_file import ask_again, is_there, leave
+from himach.io.remote.copies import keep_in
+from himach.io.server.survey import ServedStore
+from himach.io.store.cached_frames import CachedFrames
+from himach.io.store.store import Store, StoreError
+from himach.io.trajectory.index.xdr_index import XdrIndex
+from himach.io.trajectory.join import FilePart
+from himach.io.trajectory.origin import Origin, open_origin
+from himach.io.universe.topology import load_topology
+from himach.opening.memory_frames import MemoryFrames
 from himach.opening.node_store import open_generation, open_store, own_dataset
+from himach.opening.offline_origin import offline_origin
 from himach.opening.options import DatasetRequest, FramesRequest
-from himach.opening.parallel_scan import NodeBytes, walk_together
-from himach.opening.shared_index import free, leave_behind, settle
-from himach.parallel.collective import from_first_rank, on_every_rank, on_first_rank, warn_once
+from himach.opening.shared_index import NodeBytes, free, publish, settle, walk_together
+from himach.opening.universe_input import UniverseInput
+from himach.parallel.collective import on_first_rank, run_collectively, warn_once
 from himach.parallel.communicator import World, alone
 from himach.selection import Selected
 
 if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
 
-    from himach.frame import RawFrame
-    from himach.io.dataset.attachment import OriginFiles
-    from himach.io.dataset.lookup import Candidate
-    from himach.io.dataset.origin_choice import OriginChoice
-    from himach.io.dataset.origin_stamp import OriginStamp
-    from himach.io.dataset.origin_watch import OriginNote, OriginWatch
-    from himach.io.dataset.source import Source
-    from himach.io.server.served_store import ServedStore
-    from himach.io.store.cached_frames import CachedFrames
-    from himach.io.store.store import Dataset, Store
-    from himach.io.trajectory.index.xdr_index import XdrIndex
-    from himach.io.trajectory.origin import Origin
-    from himach.opening.universe_input import UniverseInput
-
-__all__ = [
-    "Assemble",
-    "OpenDataset",
-    "OpenRequest",
-    "Opened",
-    "open_dataset",
-    "open_frames",
-    "open_store",
-    "watch_origin",
-]
 
 #: One of so many frames is wanted, at least, where a file elsewhere is brought as a whole.
 MOST = 4
-#: Puts together what was pushed as slices of a dataset, and returns what is to be said (collective).
-Assemble = Callable[["World", "Store | ServedStore | None", DatasetRequest], Sequence[str]]
-
-
-@dataclass(frozen=True)
-class OpenRequest:
-    """What is to be opened, and how.
-
-    Attributes
-    ----------
-    dataset
-        Trajectories, topology, keywords and cache.
-    select
-        Returns the frames that are wanted, given how many there are; None: all that are there may be.
-    assemble
-        Makes frames of slices before others are looked for; None: nothing does.
-    name
-        Of the dataset in stores, where its path does not tell it.
-    by_name
-        True: it goes by its name, whatever files are called so; False: there have to be files; None: files, if all are
-        there.
-    reads_files
-        Whether files of a dataset that goes by its name are read, where they are there, and as they were.
-    open_files
-        Opens the files, given indexes that are known, in place of `open_origin`.
-    open_cached
-        Opens, on each rank, the dataset of the store in which frames are to stay, or raises; None: where there is no
-        such dataset, frames come from the origin.
-    store
-        Open already; None: that which the dataset's cache names.
-    quota
-        Bytes that a store which is open already may hold; 0: nothing is kept there.
-    """
-
-    dataset: DatasetRequest
-    select: Callable[[int], Selected] | None = None
-    assemble: Assemble | None = None
-    name: str = ""
-    by_name: bool | None = None
-    reads_files: bool = False
-    open_files: Callable[[Mapping[str, XdrIndex]], Origin] | None = None
-    open_cached: Callable[[OriginChoice, Sequence[Candidate]], Dataset] | None = None
-    store: Store | ServedStore | None = None
-    quota: int = 0
-
-    @property
-    def names(self) -> list[str]:
-        """Names that the dataset may have in stores; the first is that of its files."""
-        from himach.io.dataset.lookup import names_of
-
-        return [self.name] if self.name else names_of(self.dataset.trajectories)
-
-    def selected(self, n_frames: int) -> Selected:
-        """Return the frames that are wanted of so many."""
-        return range(n_frames) if self.select is None else self.select(n_frames)
-
-    def opened(self, known: Mapping[str, XdrIndex]) -> Origin:
-        """Open the files."""
-        if self.open_files is not None:
-            return self.open_files(known)
-        from himach.io.trajectory.origin import open_origin
-
-        return open_origin(self.dataset.trajectories, self.dataset.topology, self.dataset.keywords, known)
+#: A store, if there is one, and the bytes that it may hold; 0 if it keeps nothing.
+OpenStore = tuple[Store | ServedStore | None, int]
+#: Opens the files of a dataset, or finds what stands in for them: given what each rank's store holds (None where it has
+#: none), and what gives the indexes that are known.
+Choose = Callable[[Sequence[Sequence[Candidate] | None], Callable[[], dict[str, XdrIndex]]], OriginChoice]
 
 
 @dataclass
 class OpenDataset:
-    """A dataset, open on this rank; in another process, where it comes as a pickle, its store is opened anew.
+    """A dataset, open on this rank; in another process, where it comes as a pickle, its store is opened anew."""
 
-    Attributes
-    ----------
-    origin
-        Where the dataset is stored for good, or what a store knows of it (`origin.present` is false).
-    frames
-        The selected frame numbers.
-    cached
-        What this node's store holds, and where missed frames are kept; None without a cache.
-    quota
-        Bytes that the store may hold; 0: nothing is kept.
-    watch
-        Looks to it that the origin stays what it was; None if it is away, or in another process.
-    pushed
-        Whether a simulation pushed the dataset: then frames that are nowhere are left out.
-    store
-        Of this node, if there is one.
-    cache, name, generation
-        The choice of the store, and the dataset in it.
-    note
-        Of the origin as it was found; None where it is away.
-    files
-        What a store has of an origin that is away.
-    held
-        What the node has in memory for all its ranks.
-    noted
-        Stamp of the origin, on the first rank; None where no cache asked for one.
-    at
-        `time.time()` at which frames could be read; topology and first frame came after that.
-    """
-
-    origin: Origin
-    frames: Selected
-    cached: CachedFrames | None = None
-    quota: int = 0
-    watch: OriginWatch | None = None
-    pushed: bool = False
-    store: Store | ServedStore | None = None
+    origin: Origin  # where the dataset is stored for good, or what a store knows of it (`origin.present` is false)
+    frames: Selected  # the selected frame numbers
+    cached: CachedFrames | None = None  # what this node's store holds, and where missed frames are kept
+    quota: int = 0  # bytes that the store may hold; 0: nothing is kept
+    watch: OriginWatch | None = None  # looks to it that the origin stays what it was
+    pushed: bool = False  # whether a simulation pushed the dataset: then frames that are nowhere are left out
+    store: Store | ServedStore | None = None  # of this node, if there is one
     cache: str = "off"
     name: str = ""
     generation: bytes = b""
-    note: OriginNote | None = None
-    files: OriginFiles | None = None
-    held: Sequence[NodeBytes] = ()
-    noted: OriginStamp | None = None
-    at: float = field(default_factory=time.time)
+    note: OriginNote | None = None  # of the origin as it was found; None where it is away
+    files: OriginFiles | None = None  # what a store has of an origin that is away
+    held: Sequence[NodeBytes] = ()  # what the node has in memory for all its ranks
+    noted: OriginStamp | None = None  # stamp of the origin, on the first rank; None where no cache asked for one
+    at: float = field(default_factory=time.time)  # `time.time()` at which frames could be read
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "cached": None, "watch": None, "store": None, "files": None, "held": ()}
@@ -181,31 +101,22 @@ class OpenDataset:
     def close(self) -> None:
         """Free what the node holds of the origin, from which no frame can be read any more (collective)."""
         free(self.origin, self.held)
+        leave(self.origin.paths)
 
     def stamp(self, keywords: Mapping[str, Any]) -> OriginStamp:
         """Return the stamp of the origin as it is (as it was last, where it is away). On the first rank."""
-        from himach.io.dataset.origin_stamp import OriginStamp
-
         if self.noted is None:
             self.noted = OriginStamp.of(self.origin, keywords)
         return self.noted
 
     def source(self) -> Source:
         """Return where one process reads frames: the store, else the origin; what is read there is kept."""
-        from himach.io.dataset.lookup import server_of
-        from himach.io.dataset.origin_watch import OriginWatch
-        from himach.io.dataset.source import Source
-
         watch = None if self.note is None else OriginWatch(self.note, self.origin, "this process", leads=True)
         keep = self.quota > 0 and self.cached is not None and self.note is not None
-        return Source(self.origin, self.cached, keep, server_of(self.cached), watch=watch)
+        return Source(self.origin, self.cached, keep, watch=watch)
 
     def find_topology(self, keywords: Mapping[str, Any]) -> Topology | None:
         """Return the topology that the dataset brings, or that was used with it last; None if it is not known."""
-        from himach.io.dataset.origin_choice import load_attached
-        from himach.io.remote.byte_file import is_there
-        from himach.io.universe.topology import load_topology
-
         attached = self.topologies()
         used, own = next(reversed([*attached]), None), own_dataset(self.cached)
         if used is not None and not is_there(used):
@@ -219,8 +130,6 @@ class OpenDataset:
 
     def topologies(self) -> Mapping[str, tuple[str, bytes]]:
         """Return the topologies that lie beside the frames."""
-        from himach.io.dataset.attachment import attached_stamp, origin_files
-
         if self.files is not None:
             return self.files.topologies
         stamp = None if self.cached is None else attached_stamp(self.cached)
@@ -230,54 +139,29 @@ class OpenDataset:
 
 
 @dataclass
-class Opened(OpenDataset):
-    """What a run works on.
+class OpenFrames(OpenDataset):
+    """What a run works on."""
 
-    Attributes
-    ----------
-    topology
-        With guessed attributes.
-    first
-        The first of the selected frames.
-    dt
-        Time between selected frames, ps; see `Origin.dt`.
-    """
-
-    topology: Topology = field(kw_only=True)
-    first: RawFrame = field(kw_only=True)
-    dt: float | None = None
+    topology: Topology = field(kw_only=True)  # with guessed attributes
+    first: RawFrame = field(kw_only=True)  # the first of the selected frames
+    dt: float | None = None  # time between selected frames, ps; see `Origin.dt`
 
 
-def open_frames(
-    world: World,
-    job: FramesRequest,
-    assemble: Assemble | None = None,
-    store: tuple[Store | ServedStore | None, int] = (None, 0),
-) -> Opened:
-    """Open what the job works on: files and caches, or frames in the memory of a Universe (collective).
-
-    `store` is the cache, with the bytes that it may hold, where it is open already.
-
-    Raises
-    ------
-    UsageError, TrajectoryError
-        On every rank, as `open_dataset` and `load_topology` do.
-    """
+def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None) -> OpenFrames:
+    """Open what the job works on: files and caches, or frames in the memory of a Universe (collective)."""
     given = job.given
     if given is not None and given.frames is not None:
         return _open_memory(world, job, given)
-    dataset = open_dataset(world, OpenRequest(job, job.select, assemble, store=store[0], quota=store[1]))
+    dataset = open_dataset(world, job, store=store)
     origin, cached = dataset.origin, dataset.cached
 
     def looked() -> tuple[Topology, RawFrame, float | None]:
-        from himach.io.dataset.lookup import read_some
-
         topology = _topology(job, dataset)
         first = read_some(cached, [dataset.frames[0]]) if origin.present else []
         first = first or [next(origin.read([dataset.frames[0]]))]
         return topology, deepcopy(first[0]), origin.dt(dataset.frames)  # its arrays are the reader's
 
-    topology, first, dt = from_first_rank(world, looked)
+    topology, first, dt = on_first_rank(world.comm, looked, share=True)
     if given is not None and given.n_frames != origin.n_frames:
         counts = f"the Universe has {given.n_frames} frames, and a run sees {origin.n_frames}"
         if given.n_frames > origin.n_frames:
@@ -286,7 +170,7 @@ def open_frames(
                 "anew, with continuous=True where its files overlap in time, or give the files themselves"
             )
         warn_once(world.comm, [f"{counts}: the files have grown"])
-    return Opened(**dataset.__dict__, topology=topology, first=first, dt=dt)
+    return OpenFrames(**dataset.__dict__, topology=topology, first=first, dt=dt)
 
 
 def _topology(job: FramesRequest, dataset: OpenDataset) -> Topology:
@@ -298,20 +182,12 @@ def _topology(job: FramesRequest, dataset: OpenDataset) -> Topology:
             raise UsageError(f"the Universe has {topology.n_atoms} atoms, {origin.paths[0]} has {origin.n_atoms}")
         return topology
     if origin.present:
-        from himach.io.universe.topology import load_topology
-
         return load_topology(job.topology, origin, job.keywords, own, dataset.quota > 0)
-    from himach.io.dataset.origin_choice import load_attached
-
     return load_attached(job.topology, origin, job.keywords, dataset.topologies(), own)
 
 
-def _open_memory(world: World, job: FramesRequest, given: UniverseInput) -> Opened:
+def _open_memory(world: World, job: FramesRequest, given: UniverseInput) -> OpenFrames:
     """Open a job whose frames lie in the memory of a Universe; it has no cache (collective)."""
-    from himach.io.trajectory.join import FilePart
-    from himach.io.trajectory.origin import Origin
-    from himach.opening.memory_frames import MemoryFrames
-
     frames = given.frames
     assert isinstance(frames, MemoryFrames)
     facts = frames.facts()
@@ -325,137 +201,130 @@ def _open_memory(world: World, job: FramesRequest, given: UniverseInput) -> Open
         if facts.fingerprint != first_facts.fingerprint:
             raise UsageError("the trajectory in memory is another one here than on the first rank; give all the same")
 
-    selected, topology, first, dt = from_first_rank(world, looked)
+    selected, topology, first, dt = on_first_rank(world.comm, looked, share=True)
     first_facts = world.comm.bcast(facts)
-    on_every_rank(world.comm, compared)
-    return Opened(origin, selected, topology=topology, first=first, dt=dt)
+    run_collectively(world.comm, compared)
+    return OpenFrames(origin, selected, topology=topology, first=first, dt=dt)
 
 
-def open_dataset(world: World, request: OpenRequest) -> OpenDataset:
-    """Open a dataset (collective over the world).
-
-    Raises
-    ------
-    UsageError, TrajectoryError
-        On every rank, as `open_origin`, `open_cache`, `deputy` and `select` do.
-    """
-    comm, asked = world.comm, request.dataset
-    _look_elsewhere(request)
-    store, quota = request.store, request.quota
-    if store is None:
-        store, quota = open_store(comm, asked.cache)
-    if request.assemble is not None:
-        warn_once(comm, request.assemble(world, store, asked))
-    speaks, held, reason = on_every_rank(comm, partial(_find, world, store, request))
-    warn_once(comm, [reason] if reason else [])
-    found = comm.gather((speaks, held))
-    own = cache(partial(_own_indexes, store, held))
-    left: dict[str, XdrIndex] = {}
-    walked, memory = walk_together(world, asked.trajectories, own)
-    choose = partial(_choose, request, found, own, walked, left)
-    choice, holder = from_first_rank(world, choose)
+def open_dataset(
+    world: World,
+    request: DatasetRequest,
+    *,
+    name: str = "",
+    by_name: bool | None = None,
+    reads_files: bool = False,
+    store: OpenStore | None = None,
+) -> OpenDataset:
+    """Open a dataset (collective over the world)."""
+    comm = world.comm
+    place, quota = store or open_store(comm, request.cache)
+    note_elsewhere(request, place, quota)
+    names = [name] if name else names_of(request.trajectories)
+    held = find_together(world, place, names)
+    choose = partial(_choose, request, names[0], by_name, reads_files)
+    choice, holder, memory = choose_together(world, place, held, request.trajectories, choose)
     origin, files = choice.origin, None
-    if origin is not None:
-        memory = [*memory, *settle(world, origin, walked, own, left)]
-    else:
-        from himach.opening.offline_origin import offline_origin, share_files
-
-        files = share_files(comm, store, choice.found, holder)
     watch = None if origin is None or choice.note is None else watch_origin(world, origin, choice.note)
-    if request.open_cached is not None:
-        cached: CachedFrames | None = request.open_cached(choice, held)
-    else:
-        cached = _open_cached(world, store, choice, held, quota, asked.topology)
+    cached = _open_cached(world, place, choice, held or [], quota, request.topology)
     at = time.time()
     if origin is not None:
-        frames = on_first_rank(comm, partial(request.selected, origin.n_frames), share=True)
+        frames = on_first_rank(comm, partial(_selected, request, origin.n_frames), share=True)
     else:
-        assert files is not None
-        origin, frames = offline_origin(world, asked, request.select, choice, files, cached)
-    opened = OpenDataset(origin, frames, cached, quota, watch, choice.is_pushed, store, asked.cache, at=at)
+        origin, frames, files = offline_origin(world, request, place, choice, holder, cached)
+    opened = OpenDataset(origin, frames, cached, quota, watch, choice.is_pushed, place, request.cache, at=at)
     opened.note, opened.files, opened.held, opened.noted = choice.note, files, memory, choice.stamp
     if cached is not None:
         opened.name, opened.generation = cached.name, cached.generation
     return opened
 
 
-def _look_elsewhere(request: OpenRequest) -> None:
-    """Note what of the dataset is elsewhere, and whether most of it is wanted."""
-    from himach.io.remote.byte_file import ask_again
+def _selected(request: DatasetRequest, n_frames: int) -> Selected:
+    return request.select(n_frames) if isinstance(request, FramesRequest) else range(n_frames)
 
-    asked, many = request.dataset, 1 << 20
+
+def note_elsewhere(request: DatasetRequest, store: Store | ServedStore | None = None, quota: int = 0) -> None:
+    """Note what of the dataset is elsewhere, whether most of it is needed, and the store that keeps it."""
+    keep_in(store.path if store is not None and quota else None, quota)
+    many = 1 << 20
     try:
-        most = request.select is not None and MOST * len(request.select(many)) > many
+        most = isinstance(request, FramesRequest) and MOST * len(request.select(many)) > many
     except HimachError:
         most = False
-    ask_again([*asked.trajectories, *([] if asked.topology is None else [asked.topology])], most)
+    ask_again([*request.trajectories, *([] if request.topology is None else [request.topology])], most)
 
 
-def _find(
-    world: World, store: Store | ServedStore | None, request: OpenRequest
-) -> tuple[bool, list[Candidate], str]:  # fmt: skip
-    """Return whether this rank speaks for a store, what that holds of the trajectory, or why it cannot be told."""
-    if store is None or world.leaders is None:
-        return False, [], ""
-    from himach.io.dataset.lookup import find
-    from himach.io.store.store import StoreError
+def find_together(world: World, store: Store | ServedStore | None, names: Sequence[str]) -> list[Candidate] | None:
+    """Return what this rank's store holds under these names; None where it speaks for no store (collective)."""
 
-    try:
-        return True, find(store, request.names), ""
-    except StoreError as error:  # another user's server has ended
-        return False, [], f"no frames are cached on node {world.name}: {error}"
+    def find_here() -> tuple[list[Candidate] | None, str]:
+        if store is None or world.leaders is None:
+            return None, ""
+        try:
+            return find(store, names), ""
+        except StoreError as error:  # another user's server has ended
+            return None, f"no frames are cached on node {world.name}: {error}"
+
+    held, reason = run_collectively(world.comm, find_here)
+    warn_once(world.comm, [reason] if reason else [])
+    return held
 
 
-def _own_indexes(store: Store | ServedStore | None, held: Sequence[Candidate]) -> Mapping[str, XdrIndex]:
-    """Return the indexes of the trajectory's files that this rank's store has."""
-    from himach.io.dataset.attachment import attached_indexes
+def choose_together(
+    world: World,
+    store: Store | ServedStore | None,
+    held: Sequence[Candidate] | None,
+    paths: Sequence[os.PathLike[str]],
+    choose: Choose,
+) -> tuple[OriginChoice, int, Sequence[NodeBytes]]:
+    """Have the first rank choose the origin, and give it to all (collective)."""
 
-    return {} if store is None else attached_indexes(store, [(one.name, one.generation) for one in held])
+    @cache
+    def own() -> Mapping[str, XdrIndex]:
+        return {} if store is None else attached_indexes(store, [(each.name, each.generation) for each in held or ()])
+
+    every = world.comm.gather(held)
+    walked, memory = walk_together(world, paths, own)
+
+    def first() -> tuple[OriginChoice, int]:
+        choice = choose(every, lambda: {**own(), **walked})
+        if choice.origin is not None and len(every) > 1:  # else it goes nowhere
+            publish(choice.origin)
+        holders = (rank for rank, some in enumerate(every) for each in some or () if each is choice.found)
+        return choice, next(holders, 0)
+
+    choice, holder = on_first_rank(world.comm, first, share=True)
+    shared = [] if choice.origin is None else settle(world, choice.origin, walked)
+    return choice, holder, [*memory, *shared]
 
 
 def _choose(
-    request: OpenRequest,
-    told: Sequence[tuple[bool, list[Candidate]]],
-    own: Callable[[], Mapping[str, XdrIndex]],
-    walked: Mapping[str, XdrIndex],
-    left: dict[str, XdrIndex],
-) -> tuple[OriginChoice, int]:
-    """Open the origin, or find out what stands in for it; return also the rank whose store does. On the first rank.
-
-    Of the known indexes all ranks have those that they `walked` over together, each its `own` too. `left` gets those
-    that do not travel with the origin.
-    """
-    from himach.io.dataset.origin_choice import choose_origin, reopened
-
-    asked, found = request.dataset, [one for _, datasets in told for one in datasets]
-
-    def known() -> dict[str, XdrIndex]:
-        return {**own(), **walked}
-
+    request: DatasetRequest,
+    name: str,
+    by_name: bool | None,
+    reads_files: bool,
+    every: Sequence[Sequence[Candidate] | None],
+    known: Callable[[], dict[str, XdrIndex]],
+) -> OriginChoice:
+    """Open the files, or find what stands in for them; see `Choose`."""
+    found = [each for some in every for each in some or ()]
     choice = choose_origin(
-        request.names[0],
-        asked.trajectories,
-        asked.keywords,
+        name,
+        request.trajectories,
+        request.keywords,
         found,
-        lambda: request.opened(known()),
-        by_name=request.by_name,
-        stamped=any(has_store for has_store, _ in told),
+        lambda: open_origin(request.trajectories, request.topology, request.keywords, known()),
+        by_name=by_name,
+        stamped=any(some is not None for some in every),
     )
-    if request.reads_files:
-        choice = reopened(choice, asked.keywords, found, known)
-    if choice.origin is not None and len(told) > 1:  # else it goes nowhere
-        left.update(leave_behind(choice.origin, walked))
-    holders = (rank for rank, (_, datasets) in enumerate(told) for one in datasets if one is choice.found)
-    return choice, next(holders, 0)
+    return reopened(choice, request.keywords, found, known) if reads_files else choice
 
 
 def watch_origin(world: World, origin: Origin, note: OriginNote) -> OriginWatch:
     """Compare what each rank sees of the origin with what the first one found (collective)."""
-    from himach.io.dataset.origin_watch import OriginWatch
-
     who = f"rank {world.comm.rank} on node {world.name}"
     watch = OriginWatch(note, origin, who, leads=world.leaders is not None)
-    on_every_rank(world.comm, watch.meet)
+    run_collectively(world.comm, watch.meet)
     return watch
 
 
@@ -468,10 +337,6 @@ def _open_cached(
     topology: os.PathLike[str] | None,
 ) -> CachedFrames | None:
     """Open the dataset in this node's store; the first rank of a node first, as it attaches the origin."""
-    from himach.io.dataset.attachment import attach_origin
-    from himach.io.dataset.lookup import own_generation
-    from himach.io.store.store import StoreError
-
     generation: bytes | None = None
     cached: CachedFrames | None = None
     reason = ""
@@ -493,3 +358,61 @@ def _open_cached(
         reason = f"no frames are cached by a rank of node {world.name}: {reason}" if reason else ""
     warn_once(world.comm, [reason] if reason else [])
     return cached
+
+
+TASK = 512  # frames that are read ahead, at most; the bytes ahead are bounded by the library
+
+
+class FramesAhead:
+    """The frames of a dataset by number; the files that are open close with it."""
+
+    def __init__(self, dataset: OpenDataset) -> None:
+        self._dataset = dataset
+        self._frames = range(dataset.origin.n_frames)
+        self._source: Source | None = None
+        self._closing: weakref.finalize[[], FramesAhead] | None = None
+        self._reading: Iterator[RawFrame] = iter(())
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Expect the first frame next, and its neighbours after it."""
+        self._planned = range(0)
+        self._last, self._step = -1, 1
+
+    def frame(self, number: int) -> RawFrame:
+        """Return a frame, whose arrays hold until the next call; raises TrajectoryError."""
+        if not self._planned or self._planned[0] != number:
+            self._plan(number)
+        try:
+            raw = next(self._reading)
+        except BaseException:
+            self.rewind()
+            raise
+        self._last, self._planned = number, self._planned[1:]
+        return raw
+
+    def _plan(self, number: int) -> None:
+        """Begin a task at this frame."""
+        step = number - self._last
+        if step and (step in (1, self._step)):
+            end = self._frames.stop if step > 0 else -1
+            self._planned = range(number, end, step)[:TASK]
+        else:
+            self._planned = range(number, number + 1)
+        self._step = step
+        self._reading = self._open().read(np.arange(self._planned.start, self._planned.stop, self._planned.step))
+
+    def _open(self) -> Source:
+        if self._source is None:
+            self._source = self._dataset.source()
+            # Also at the end of the process: what was read is kept.
+            self._closing = weakref.finalize(self, self._source.close)
+        return self._source
+
+    def close(self) -> None:
+        """Close what is open, when frames that were read are kept; a later call opens it again."""
+        self._reading = iter(())
+        self.rewind()
+        if self._closing is not None:
+            self._closing()
+        self._source = self._closing = None

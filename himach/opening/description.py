@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from himach.errors import HimachError, TrajectoryError, UsageError, as_himach
 from himach.io.dataset.lookup import open_cache
 from himach.io.dataset.subsets import subsets_beside
-from himach.io.remote.url import absolute
-from himach.io.server.served_store import ServedStore
+from himach.io.remote.url import absolute, local
+from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
-from himach.io.store.place import open_store, store_place
+from himach.io.store.quota import open_store, store_place
 from himach.io.store.sizes import show_size
 from himach.io.store.store import Dataset, Store, StoreError, StoreNotFoundError
-from himach.io.timemajor.holding import frames_held
 from himach.io.trajectory.origin import Origin
 from himach.io.universe.topology import load_topology, own_topology
-from himach.opening.dataset import OpenRequest, open_dataset
+from himach.opening.dataset import open_dataset
 from himach.opening.member import Member
-from himach.opening.options import DatasetRequest
+from himach.opening.options import FramesRequest
 from himach.parallel.communicator import alone
 from himach.selection import Selected
 
@@ -38,34 +38,14 @@ def describe(
 ) -> dict[str, Any]:
     """Describe a dataset, or what this node's store knows of one whose origin is away.
 
-    Parameters
-    ----------
-    trajectories
-        Files that follow one another, a frame directory, or the name of a staged or pushed dataset.
-    topology
-        A topology file, which is checked to fit.
-    keywords
-        Keywords of MDAnalysis.Universe.
-    cache
-        Directory of this node's store, ``{node}`` standing for the node's name; None: its default place.
-
-    Returns
-    -------
-    dict
-        ``format`` (one name, or one for each file where they differ), ``files``, ``origin`` (what there is to say of an
-        origin that is away, or None), ``frames``, ``atoms``, ``first_time``, ``last_time`` (ps; None if only frames
-        tell that are not there) and ``dt`` (ps; None where uneven), ``box`` (of the first frame: Å and degrees, or
-        None), ``velocities``, ``forces``, ``topology`` (the file that was given or that the dataset brings, or None),
-        ``fingerprint``, ``warnings`` (what there is to say about the files), ``cached`` (what the store has of it) and
-        ``n_cached`` (frames).
-
-    Raises
-    ------
-    UsageError, TrajectoryError
-        As `open_origin` and `load_topology` do.
+    `dict`: ``format`` (one name, or one for each file where they differ), ``files``, ``origin`` (what there is to say
+    of an origin that is away, or None), ``frames``, ``atoms``, ``first_time``, ``last_time`` (ps; None if only frames
+    tell that are not there) and ``dt`` (ps; None where uneven), ``box`` (of the first frame: Å and degrees, or None),
+    ``velocities``, ``forces``, ``topology`` (the file that was given or that the dataset brings, or None),
+    ``fingerprint``, ``warnings`` (what there is to say about the files), ``cached`` (what the store has of it) and
+    ``n_cached`` (frames).
     """
-    place = cache.partition("?")[0] if _is_served(cache) else store_place(cache)
-    return _described(trajectories, topology, keywords, place, *_open_store(cache, place))
+    return _described(trajectories, topology, keywords, *_open_store(cache))
 
 
 def describe_members(
@@ -73,26 +53,15 @@ def describe_members(
 ) -> dict[str, list[Any]]:
     """Describe the members of an ensemble.
 
-    Parameters
-    ----------
-    members
-        Each with the topology that is checked to fit.
-    keywords, cache
-        As of `describe`.
-
-    Returns
-    -------
-    dict of list
-        Columns with a cell for each: ``member``, ``group`` (where there are groups), ``format``, ``frames`` (of the
-        dataset), ``atoms``, ``first_ps``, ``last_ps``, ``dt_ps``, ``cached`` (frames), ``topology``, and ``error``: why
-        it cannot be read.
+    `dict of list`: Columns with a cell for each: ``member``, ``group`` (where there are groups), ``format``, ``frames``
+    (of the dataset), ``atoms``, ``first_ps``, ``last_ps``, ``dt_ps``, ``cached`` (frames), ``topology``, and ``error``:
+    why it cannot be read.
     """
-    place = cache.partition("?")[0] if _is_served(cache) else store_place(cache)
-    opened = _open_store(cache, place)
+    opened = _open_store(cache)
     facts: list[Mapping[str, Any]] = []
     for member in members:
         try:
-            facts.append(_described(member.trajectories, member.topology, keywords, place, *opened))
+            facts.append(_described(member.trajectories, member.topology, keywords, *opened))
         except (HimachError, OSError) as error:
             facts.append({"error": str(as_himach(error))})
     groups = {"group": [member.group for member in members]} if any(member.group for member in members) else {}
@@ -123,14 +92,15 @@ def _described(
     nothing: str,
 ) -> dict[str, Any]:
     """Describe a dataset of which a store may hold something; `nothing` is what to say where it does not."""
-    fits = None if topology is None else Path(topology)
-    asked = DatasetRequest([*map(Path, trajectories)], fits, keywords or {}, cache="off")
+    fits = None if topology is None else Path(local(topology))
+    request = FramesRequest([Path(local(path)) for path in trajectories], fits, keywords or {}, cache="off")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # they are told in the answer
-        opened = open_dataset(alone(), OpenRequest(asked, range, store=store))
-        origin, away = opened.origin, None
+        opened = open_dataset(alone(), request, store=(store, 0))
+        origin, away, shown = opened.origin, None, None
         if opened.files is None:
-            shown = _own_topology(origin)
+            with contextlib.suppress(UsageError):
+                shown = own_topology(origin)
         else:
             assert opened.noted is not None
             shown, seen = next(reversed(opened.files.topologies), None), opened.noted.seen
@@ -180,23 +150,21 @@ def as_text(facts: Mapping[str, Any]) -> str:
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines)
 
 
-def _is_served(cache: str | None) -> TypeGuard[str]:
-    return cache is not None and cache.startswith("tcp://")
-
-
-def _open_store(cache: str | None, place: Path | str) -> tuple[Store | ServedStore | None, str]:
-    """Open the store to look into it; return also what to say where it has nothing of the dataset."""
+def _open_store(cache: str | None) -> tuple[Path | str, Store | ServedStore | None, str]:
+    """Open the store to look into it; return also its place, and what to say where it has nothing of the dataset."""
+    served = cache if cache is not None and cache.startswith("tcp://") else None
+    place = store_place(cache) if served is None else served.partition("?")[0]
     try:
-        if not _is_served(cache):
-            return open_store(cache, create=False, read_only=True), f"nothing in {place}"
-        store, reason = open_cache(cache)
+        if served is None:
+            return place, open_store(cache, create=False, read_only=True), f"nothing in {place}"
+        store, reason = open_cache(served)
         if reason:
             warnings.warn(reason, stacklevel=3)
-        return store, f"nothing in {place}"
+        return place, store, f"nothing in {place}"
     except StoreNotFoundError:
-        return None, f"nothing: there is no store at {place}"
+        return place, None, f"nothing: there is no store at {place}"
     except StoreError as error:
-        return None, f"nothing: {error}"
+        return place, None, f"nothing: {error}"
 
 
 def _held(cached: CachedFrames | None, n_frames: int, place: Path | str, nothing: str) -> dict[str, Any]:
@@ -204,8 +172,7 @@ def _held(cached: CachedFrames | None, n_frames: int, place: Path | str, nothing
     if cached is None:
         return {"cached": nothing, "n_cached": 0}
     try:
-        native = frames_held(cached) if isinstance(cached, Dataset) else cached.native
-        alien, nbytes = cached.alien, cached.facts()["bytes"]
+        native, alien, nbytes = cached.native, cached.alien, cached.facts()["bytes"]
     except StoreError as error:
         return {"cached": f"nothing: {error}", "n_cached": 0}
     count = len(native | alien)
@@ -239,10 +206,3 @@ def _times(origin: Origin, frames: Selected) -> dict[str, Any]:
 def _shown(picoseconds: float | None) -> str:
     """Return a time to a tenth of a femtosecond, so that what went through float32 reads as it was meant."""
     return "unknown" if picoseconds is None else f"{round(picoseconds, 4):.10g}"
-
-
-def _own_topology(origin: Origin) -> str | None:
-    try:
-        return own_topology(origin)
-    except UsageError:
-        return None

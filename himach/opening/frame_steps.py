@@ -1,26 +1,23 @@
-"""What is done to each frame before anybody sees it: `frame_steps()`, by the options whole, center, wrap and fit."""
+"""What is done to each frame before map() sees it: `frame_steps()`, the transformations of a request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.atoms import Atoms
 from himach.errors import UsageError
 from himach.frame import RawFrame, Vectors
 from himach.opening.options import FramesRequest
 
 if TYPE_CHECKING:
-    from MDAnalysis import AtomGroup, Universe
+    from MDAnalysis import Universe
 
-    from himach.transformations import Transformation
-
-__all__ = ["Part", "frame_steps", "rows", "transform_of"]
+    from himach.transformations import NoJump, Transformation
 
 Rows = slice | npt.NDArray[np.int64]
 
@@ -70,73 +67,27 @@ def rows(indices: npt.NDArray[np.int64]) -> Rows:
     return slice(begin, begin + n) if np.array_equal(indices, np.arange(begin, begin + n)) else indices
 
 
-def frame_steps(
-    request: FramesRequest,
-    universe: Universe,
-    wrap: Literal["atoms", "residues", "molecules"] | None = None,
-    whole: bool | None = None,
-) -> Iterator[Transformation]:
-    """Yield what is done to a frame, in this order; each is made of the present frame as those before leave it.
+def frame_steps(steps: Iterable[Transformation | NoJump], universe: Universe) -> Iterator[Transformation]:
+    """Yield what is done to a frame, bound to the first frame as each leaves it, without `NoJump`."""
+    from himach.transformations import Transformation
 
-    Parameters
-    ----------
-    request
-        What is asked.
-    universe
-        At the first frame.
-    wrap
-        What is moved into the box.
-    whole
-        Whether molecules are made whole; None: as is asked.
-
-    Raises
-    ------
-    UsageError
-        If atoms cannot be selected, there are no bonds, or the reference has others.
-    """
-    from himach.transformations import Center, Fit, Whole, Wrap
-
-    if request.whole if whole is None else whole:
-        yield Whole(universe.atoms)
-    if request.center is not None:
-        yield Center(Atoms.of(request.center).select_fixed(universe, "center"))
-    if wrap is not None:
-        yield Wrap(universe.atoms, wrap)
-    if request.fit is not None:
-        fitted = Atoms.of(request.fit).select_fixed(universe, "fit")
-        yield Fit(fitted, None if request.reference is None else _reference(request, fitted))
+    for step in steps:
+        if isinstance(step, Transformation):
+            yield step.bind(universe)
 
 
 def transform_of(request: FramesRequest) -> Callable[[Universe], None] | None:
-    """Return what adds transformations to a Universe of a run: those of the Universe it was given, and the steps.
-
-    Where atoms are followed, molecules are whole before, and not by these.
-    """
+    """Return what adds the transformations of a given Universe, and the steps, to a Universe of a run."""
     given = None if request.given is None else request.given.transform
-    whole = request.whole and not request.nojump
-    asked = whole or request.center is not None or request.fit is not None
-    return partial(_add, request, given, whole) if asked else given
+    done_before = ("whole", "nojump") if request.transform_options.nojump else ()
+    steps = [step for step in request.transform if step.name not in done_before]
+    return partial(_add, given, steps) if steps else given
 
 
-def _add(request: FramesRequest, given: Callable[[Universe], None] | None, whole: bool, universe: Universe) -> None:
+def _add(
+    given: Callable[[Universe], None] | None, steps: Sequence[Transformation | NoJump], universe: Universe
+) -> None:
     if given is not None:
         given(universe)
-    for step in frame_steps(request, universe, whole=whole):
+    for step in frame_steps(steps, universe):
         universe.trajectory.add_transformations(step)
-
-
-def _reference(request: FramesRequest, fitted: AtomGroup) -> npt.NDArray[np.float32]:
-    """Return where the atoms that are fitted are in the reference file."""
-    import MDAnalysis
-
-    assert request.fit is not None
-    try:
-        other = Atoms.of(request.fit).select_fixed(MDAnalysis.Universe(str(request.reference), to_guess=()), "fit")
-    except (ValueError, TypeError, OSError, AttributeError) as error:
-        raise UsageError(f"reference {request.reference}: {error}") from error
-    if len(other) != len(fitted):
-        raise UsageError(
-            f"reference {request.reference} has {len(other)} atoms of fit {request.fit!r}, the trajectory has "
-            f"{len(fitted)}"
-        )
-    return np.asarray(other.positions)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
-
-__all__ = ["MEMBER_COLUMNS", "Member", "checked_members", "some_of"]
+from himach.io.remote.url import local
 
 #: What a table of members says of each that is no metadata.
 MEMBER_COLUMNS = ("name", "trajectory", "topology", "group", "start", "stop", "step")
@@ -62,6 +61,8 @@ class Member:
             raise UsageError(f"member {self.name}: a trajectory is a file or a list of files, not {self.trajectory!r}")
         if not self.trajectories:
             raise UsageError(f"member {self.name} has no trajectory")
+        if self.topology is not None:
+            object.__setattr__(self, "topology", local(self.topology))
         if self.group is not None and not isinstance(self.group, str):
             raise UsageError(f"member {self.name}: a group is a text such as '300 K', not {self.group!r}")
         for name in TAKEN:
@@ -73,7 +74,7 @@ class Member:
         """The files of the trajectory, in order."""
         one = isinstance(self.trajectory, str | os.PathLike)
         given = [self.trajectory] if one else self.trajectory
-        return [Path(path) for path in given if os.fspath(path)]  # type: ignore[arg-type, union-attr]
+        return [Path(local(path)) for path in given if os.fspath(path)]  # type: ignore[arg-type, union-attr]
 
     @property
     def choice(self) -> dict[str, Any]:
@@ -89,13 +90,7 @@ def some_of(texts: Sequence[str], between: str = ", ") -> str:
 
 
 def checked_members(members: Sequence[Member]) -> list[Member]:
-    """Return members, each of a name of its own.
-
-    Raises
-    ------
-    UsageError
-        If there is none, one is no `Member`, or two have one name.
-    """
+    """Return members, each of a name of its own."""
     if isinstance(members, Member) or not isinstance(members, Iterable):
         raise UsageError(
             f"an ensemble is a list of himach.Member, the path of a CSV file or a pattern, not {type(members).__name__}"

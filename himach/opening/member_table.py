@@ -6,17 +6,14 @@ import csv
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError, nearest
-from himach.io.push.address import is_engine
-from himach.io.remote.url import is_url
+from himach.io.remote.url import is_url, local
 from himach.opening.member import MEMBER_COLUMNS, Member, checked_members
-
-__all__ = ["has_engines", "members_of"]
 
 SEPARATOR = ";"  # of the files of a trajectory, in a cell
 WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
@@ -27,22 +24,7 @@ WILD = re.compile(r"\[[^\]/]+\]|\*+|\?")
 def members_of(
     ensemble: str | os.PathLike[str] | Sequence[Member], topology: str | os.PathLike[str] | None = None
 ) -> list[Member]:
-    """Return the members that are meant, each with a topology if one is given.
-
-    Parameters
-    ----------
-    ensemble
-        Members; or the path of a CSV file with the columns ``name``, ``trajectory`` (files separated by ``;``) and, if
-        wanted, ``topology``, ``group``, ``start``, ``stop``, ``step``, others being metadata; or a pattern of
-        trajectory files such as ``sims/*/traj.xtc``, whose ``*`` is the name.
-    topology
-        Of members that have none of their own; for a pattern it may be a pattern with as many ``*``.
-
-    Raises
-    ------
-    UsageError
-        If there is no such file, no match, or what a table says is no ensemble.
-    """
+    """Return the members that are meant, each with a topology if one is given."""
     if not isinstance(ensemble, str | os.PathLike):
         members = [_with_topology(one, topology) for one in checked_members(ensemble)]
     elif WILD.search(os.fspath(ensemble)) and not os.path.exists(ensemble):
@@ -50,19 +32,6 @@ def members_of(
     else:
         members = [_with_topology(one, topology) for one in _rows(Path(os.path.expanduser(ensemble)))]
     return checked_members(members)
-
-
-def has_engines(ensemble: str | os.PathLike[str] | Sequence[Member]) -> bool:
-    """Tell whether some of the members are running engines."""
-    if isinstance(ensemble, str | os.PathLike):
-        try:
-            if b"imd:/" not in Path(os.path.expanduser(ensemble)).read_bytes():
-                return False
-        except OSError:  # a pattern, or what will be told
-            return False
-        return any(is_engine(member.trajectories) for member in members_of(ensemble))
-    several = isinstance(ensemble, Iterable)  # else it is no ensemble, as will be told
-    return several and any(isinstance(one, Member) and is_engine(one.trajectories) for one in ensemble)
 
 
 def _with_topology(member: Member, topology: str | os.PathLike[str] | None) -> Member:
@@ -145,7 +114,7 @@ def _found(table: Path, file: str) -> str:
     """Return a file of a table as a path from here, if it lies there as seen from the table; else as it is written."""
     if is_url(file):
         return file
-    file = os.path.expanduser(file)
+    file = os.path.expanduser(local(file))
     beside = table.parent / file
     return str(beside) if beside.exists() else file
 

@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from himach.frame import RawFrame
-from himach.io.trajectory.index.timeline import EvenTimeline, Timeline
+from himach.io.trajectory.index.timeline import EvenTimeline
 from himach.io.trajectory.origin import OriginFacts
+from himach.io.trajectory.xdr_file import FrameFile
 from himach.opening.shared_arrays import SharedArrays
-
-__all__ = ["MemoryFrames"]
 
 #: How a trajectory in memory is called where others have a file's path.
 NAME = "memory"
 FIELDS = ("positions", "velocities", "forces")
 
 
-class MemoryFrames:
-    """Frames of a MemoryReader, as of a `himach.io.trajectory.frame_file.FrameFile`.
+class MemoryFrames(FrameFile):
+    """Frames of a MemoryReader."""
 
-    Parameters
-    ----------
-    reader
-        A MemoryReader. Its arrays are not copied: they are to stay as they are until the run has ended.
-    """
-
-    present = True
     kind = "MEMORY"
-    timed = True
-    topology: str | None = None
-    stamps: tuple[str, ...] = ()
-    keywords: Mapping[str, Any] = {}
 
     def __init__(self, reader: Any) -> None:
-        self.path = NAME
+        super().__init__(NAME)
+        self.stamps = ()
         self.n_frames, self.n_atoms = int(reader.n_frames), int(reader.n_atoms)
+        self._bytes_per_frame = 12.0 * self.n_atoms  # of the positions
         order = reader.stored_order
         axes = [order.find(axis) for axis in "fac"]
         found = zip(FIELDS, (reader.coordinate_array, reader.velocity_array, reader.force_array), strict=True)
         arrays = {name: np.transpose(array, axes) for name, array in found if array is not None}
         self._shared = SharedArrays({**arrays, "boxes": np.asarray(reader.dimensions_array, dtype=np.float32)})
         start = float(reader.ts.data.get("time_offset", 0.0))
-        self.times: Timeline | None = EvenTimeline(self.n_frames, float(reader.dt), 0.0, start)
+        self.times = EvenTimeline(self.n_frames, float(reader.dt), 0.0, start)
 
     def facts(self) -> OriginFacts:
         """Return what opening files finds out; the fingerprint is of the shape, and of the first and the last frame."""
@@ -72,13 +60,3 @@ class MemoryFrames:
     def _time(self, index: int) -> float:
         assert self.times is not None
         return self.times[index]
-
-    def expect(self, indices: Sequence[int]) -> None:
-        """Do nothing: it is all there."""
-
-    def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
-        """Return the bytes of the positions of as many frames."""
-        return len(indices) * self.n_atoms * 12
-
-    def release(self) -> None:
-        """Do nothing: nothing is open."""

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from himach.parallel.collective import on_every_rank, warn_once
-from himach.parallel.communicator import Communicator
-
-if TYPE_CHECKING:
-    from himach.io.server.served_store import ServedStore
-    from himach.io.store.cached_frames import CachedFrames
-    from himach.io.store.store import Dataset, Store
-
-__all__ = ["open_generation", "open_store", "own_dataset"]
+from himach.io.dataset.lookup import open_cache
+from himach.io.server.survey import ServedStore
+from himach.io.store.cached_frames import CachedFrames
+from himach.io.store.quota import set_chosen_quota
+from himach.io.store.store import Dataset, Store, StoreError, StoreNotFoundError
+from himach.parallel.collective import run_collectively, warn_once
+from himach.parallel.communicator import Communicator, node_name
 
 
 def open_store(comm: Communicator, choice: str) -> tuple[Store | ServedStore | None, int]:
     """Open the chosen store; return also how many bytes it may hold, 0 if it keeps nothing (collective)."""
     if choice == "off":
         return None, 0
-    from himach.io.dataset.lookup import open_cache
-    from himach.io.store.quota import set_chosen_quota
-    from himach.io.store.store import Store
-
-    store, reason = on_every_rank(comm, partial(open_cache, choice))
-    warn_once(comm, [reason] if reason else [])
+    where = f" (node {node_name()})" if comm.size > 1 else ""
+    store, reason = run_collectively(comm, partial(open_cache, choice))
+    warn_once(comm, [reason + where] if reason else [])
     # There may be none, or another user's; and the disk may have no room for a segment.
-    quota, reason = on_every_rank(comm, lambda: set_chosen_quota(store) if isinstance(store, Store) else (0, ""))
-    warn_once(comm, [reason] if reason else [])
+    quota, reason = run_collectively(comm, lambda: set_chosen_quota(store) if isinstance(store, Store) else (0, ""))
+    warn_once(comm, [reason + where] if reason else [])
     return store, quota
 
 
@@ -36,8 +30,6 @@ def open_generation(
     store: Store | ServedStore | None, name: str, generation: bytes, create: bool
 ) -> tuple[CachedFrames | None, str]:
     """Open a dataset of a store; return also why it cannot be opened, unless there is no room to make it."""
-    from himach.io.store.store import StoreError, StoreNotFoundError
-
     try:
         return None if store is None else store.dataset(name, generation, create=create), ""
     except StoreNotFoundError:
@@ -48,6 +40,4 @@ def open_generation(
 
 def own_dataset(cached: CachedFrames | None) -> Dataset | None:
     """Return what may have parsed topologies attached: this user's own dataset; none is taken from another user."""
-    from himach.io.store.store import Dataset
-
     return cached if isinstance(cached, Dataset) else None

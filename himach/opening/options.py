@@ -1,7 +1,7 @@
 """What is asked for: `DatasetRequest`, of any command; `RunOptions`, of a run; `LiveOptions`, of one whose frames come.
 
 `FramesRequest` is what runs and conversions have in common, `Job` a run with its analyses. The command line's options
-are made of the fields that have a help text (`himach.cli.options`), a run's record holds them, and ``--again`` reads
+are made of the fields that have a help text (`himach.cli.options`), a run's record holds them, and ``--rerun`` reads
 them there. `himach.run` says at length what each means.
 """
 
@@ -17,45 +17,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import UsageError
+from himach.files import content_digest
 from himach.io.push.address import is_engine
 from himach.io.store.sizes import parse_size
 from himach.launch.memory import MIN_LIMIT_BYTES
-from himach.output.figures.formats import figure_formats
-from himach.output.table_files.formats import table_formats
+from himach.opening.member import Member
+from himach.output.names import figure_formats, table_formats
 from himach.parallel.duration import seconds_of
 
 if TYPE_CHECKING:
     from himach.analysis import Analysis
-    from himach.launch.helper import Helper
-    from himach.opening.member import Member
     from himach.opening.universe_input import UniverseInput
+    from himach.output.figures.drawer import Drawer
     from himach.selection import Selected
-
-__all__ = [
-    "DatasetRequest",
-    "FramesRequest",
-    "Job",
-    "LiveOptions",
-    "RunOptions",
-    "absolute_cache",
-    "check_choices",
-    "option",
-    "parse_keywords",
-    "this_command",
-]
+    from himach.transformations import NoJump, Transformation
 
 
 def option(text: str, **words: Any) -> Any:
-    """Return a field, None by default, that is an option of the command line too.
-
-    Parameters
-    ----------
-    text
-        What the command line says of it.
-    **words
-        ``default``; ``choices``, the texts that it may be; ``recorded``, its name in a run's record ("" for none) where
-        that is another; ``short``, another option's name; the rest is click's.
-    """
+    """Return a field, None by default, that is an option of the command line too, with this help text."""
     return field(default=words.pop("default", None), metadata={"help": text, **words})
 
 
@@ -67,30 +46,17 @@ def check_choices(asked: DatasetRequest) -> None:
             raise UsageError(f"{each.name} {value!r}: there is {', '.join(map(repr, choices))}")
 
 
-def _level(confidence: float | str | None) -> float | str | None:
-    """Return a level of confidence as a number, ``"off"`` or None as they are."""
-    if confidence is None or confidence == "off":
-        return confidence
+def _number(value: Any, word: str, refusal: str, low: float = -math.inf, high: float = math.inf) -> float | str | None:
+    """Return a number between these as one, a word or None as they are; raises UsageError."""
+    if value is None or value == word:
+        return None if value is None else word
     try:
-        level = math.nan if isinstance(confidence, bool) else float(confidence)
+        number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
-        level = math.nan
-    if not 0 < level < 1:
-        raise UsageError(f"confidence {confidence!r}: it is a level between 0 and 1, such as 0.95, or 'off'")
-    return level
-
-
-def _equilibration(start: float | str | None) -> float | str | None:
-    """Return a time in ps as a number, ``"auto"`` or None as they are."""
-    if start is None or start == "auto":
-        return start
-    try:
-        time = math.nan if isinstance(start, bool) else float(start)
-    except (TypeError, ValueError):
-        time = math.nan
-    if not math.isfinite(time):
-        raise UsageError(f"equilibration {start!r}: it is a time in ps, such as 500, or 'auto'")
-    return time
+        number = math.nan
+    if not low < number < high:
+        raise UsageError(refusal)
+    return number
 
 
 def absolute_cache(cache: str) -> str:
@@ -102,28 +68,15 @@ def absolute_cache(cache: str) -> str:
 
 @dataclass(frozen=True)
 class DatasetRequest:
-    """The dataset that a command works on.
+    """The dataset that a command works on."""
 
-    Attributes
-    ----------
-    trajectories
-        Files that follow one another, one frame directory, or the name of a dataset.
-    topology
-        Topology file, None if the trajectory carries it.
-    keywords
-        Keywords for MDAnalysis (dt, atom_style, ...).
-    cache
-        ``"auto"``: the node's store at its default place; ``"off"``: there is no cache; or the directory of a store, in
-        which ``{node}`` stands for the node's name (made absolute); or a server's ``tcp://HOST:PORT``.
-    ensemble
-        In place of trajectories many simulations: as `himach.opening.member_table.members_of` takes them.
-    """
-
-    trajectories: Sequence[Path]
-    topology: Path | None = None
-    keywords: Mapping[str, Any] = field(default_factory=dict)
+    trajectories: Sequence[Path]  # files that follow one another, one frame directory, or the name of a dataset
+    topology: Path | None = None  # None if the trajectory carries it
+    keywords: Mapping[str, Any] = field(default_factory=dict)  # for MDAnalysis (dt, atom_style, ...)
+    # "auto": the node's store at its default place; "off": none; a store's directory, in which {node} stands for the
+    # node's name (made absolute); or a server's tcp://HOST:PORT.
     cache: str = "auto"
-    ensemble: str | os.PathLike[str] | Sequence[Member] | None = None
+    ensemble: str | os.PathLike[str] | Sequence[Member] | None = None  # as of `himach.opening.member_table.members_of`
 
     def __post_init__(self) -> None:
         if self.ensemble is not None and self.trajectories:
@@ -137,11 +90,10 @@ class DatasetRequest:
     @property
     def engines(self) -> bool:
         """Whether frames are those of a running engine, or of some that are members."""
-        if self.ensemble is None:
-            return is_engine(self.trajectories)
-        from himach.opening.member_table import has_engines
+        from himach.opening.member_table import members_of
 
-        return has_engines(self.ensemble)
+        members = members_of(self.ensemble) if self.ensemble is not None else ()
+        return any(is_engine(each.trajectories) for each in (self, *members))
 
     def _become(self, **values: Any) -> None:
         """Hold these values in place of those that were given."""
@@ -150,24 +102,9 @@ class DatasetRequest:
 
 
 @dataclass(frozen=True)
-class FramesRequest(DatasetRequest):
-    """Some frames of a dataset.
+class TransformOptions:
+    """What is done to frames, by the options of commands and the names in records."""
 
-    Attributes
-    ----------
-    given
-        The Universe that `trajectories`, `topology` and `keywords` are of, if one was given.
-    quiet
-        Whether to say nothing of how far it is, and what came of it.
-    """
-
-    given: UniverseInput | None = None
-    start: int | None = option("First frame; negative counts from the end.", type=int, metavar="N")
-    stop: int | None = option("Frame before which to stop.", type=int, metavar="N")
-    step: int | None = option("Every Nth frame.", type=int, metavar="N")
-    frames: Any = option(
-        "In place of these, frame numbers such as 0,5,10-20 or 0-1000:10.", metavar="LIST", recorded=""
-    )
     whole: bool = option("Make molecules whole, by their bonds.", default=False, is_flag=True)
     nojump: bool = option(
         "Follow atoms through the periodic boundary, by the shortest step in each frame's box.",
@@ -175,16 +112,96 @@ class FramesRequest(DatasetRequest):
         is_flag=True,
     )
     center: str | None = option("Move these atoms to the middle of the box.", metavar="SELECTION")
+    wrap: Any = option("Move all into the box by whole periods.", choices=("atoms", "residues", "molecules"))
     fit: str | None = option("Superpose these atoms on the reference.", metavar="SELECTION")
     reference: Path | None = option("Structure file for --fit.  [default: the first frame]", type=Path, metavar="FILE")
-    quiet: bool = False
+
+    @classmethod
+    def of(cls, steps: Sequence[Transformation | NoJump]) -> TransformOptions:
+        """Return the options that ask for these steps."""
+        if not steps:
+            return cls()
+        from himach.transformations import Fit, NoJump, Whole, Wrap
+
+        values: dict[str, Any] = {}
+        for step in steps:
+            values[step.name] = True if isinstance(step, (Whole, NoJump)) else step.selection
+            if isinstance(step, Wrap):
+                values["wrap"] = step.by
+            if isinstance(step, Fit):
+                values["reference"] = step.reference
+        return cls(**values)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> TransformOptions:
+        """Return the options that a run's record tells of."""
+        values = {each.name: record.get(each.name, each.default) for each in fields(cls)}
+        return cls(**{**values, "reference": None if values["reference"] is None else Path(values["reference"])})
+
+    def steps(self) -> tuple[Transformation | NoJump, ...]:
+        """Return the steps that are asked for, in their order; raises UsageError."""
+        if self.reference is not None and self.fit is None:
+            raise UsageError("a reference is what atoms are superposed on; say which with --fit (fit=...)")
+        if not any(vars(self).values()):
+            return ()
+        from himach.transformations import Center, Fit, NoJump, Whole, Wrap
+
+        steps = (
+            self.whole and Whole(),
+            self.nojump and NoJump(),
+            self.center is not None and Center(self.center),
+            self.wrap is not None and Wrap(by=self.wrap),
+            self.fit is not None and Fit(self.fit, self.reference),
+        )
+        return tuple(step for step in steps if not isinstance(step, bool))
+
+
+def check_transform(steps: Any) -> tuple[Transformation | NoJump, ...]:
+    """Return the steps of a transform; raises UsageError for what is none, is of a Universe, or not in order."""
+    from himach.transformations import Center, Fit, NoJump, Whole, Wrap
+
+    kinds = (Whole, NoJump, Center, Wrap, Fit)
+    names = ", ".join(kind.__name__ for kind in kinds)
+    several: tuple[Any, ...] = tuple(steps) if isinstance(steps, (list, tuple)) else (steps,)
+    for step in several:
+        if not isinstance(step, kinds):
+            raise UsageError(f"transform: {step!r:.80} is none of himach.transformations: {names}")
+        if not (isinstance(step.selection, str) if isinstance(step, (Center, Fit)) else step.selection == "all"):
+            takes = "a selection, not a group of atoms" if isinstance(step, (Center, Fit)) else "all atoms"
+            raise UsageError(f"transform: {type(step).__name__} takes {takes}")
+        if isinstance(step, Fit) and not isinstance(step.reference, (Path, type(None))):
+            raise UsageError("transform: the reference of Fit is a structure file, or None: the first selected frame")
+    order = [kinds.index(type(step)) for step in several]
+    if order != sorted(set(order)):
+        raise UsageError(f"transform: each step stands there once, in the order {names}")
+    return several
+
+
+@dataclass(frozen=True)
+class FramesRequest(DatasetRequest):
+    """Some frames of a dataset."""
+
+    given: UniverseInput | None = None  # the Universe that trajectories, topology and keywords are of
+    start: int | None = option("First frame; negative counts from the end.", type=int, metavar="N")
+    stop: int | None = option("Frame before which to stop.", type=int, metavar="N")
+    step: int | None = option("Every Nth frame.", type=int, metavar="N")
+    frames: Any = option(
+        "In place of these, frame numbers such as 0,5,10-20 or 0-1000:10.", metavar="LIST", recorded=""
+    )
+    transform: Sequence[Transformation | NoJump] = ()
+    quiet: bool = False  # whether to show no progress and no summary
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choices(self)
         self._check_frames()
-        if self.reference is not None and self.fit is None:
-            raise UsageError("a reference is what atoms are superposed on; say which with --fit (fit=...)")
+        if self.transform:
+            self._become(transform=check_transform(self.transform))
+
+    @property
+    def transform_options(self) -> TransformOptions:
+        """What is done to frames, by the names of options."""
+        return TransformOptions.of(self.transform)
 
     def _check_frames(self) -> None:
         for name in ("start", "stop", "step"):
@@ -211,25 +228,21 @@ class FramesRequest(DatasetRequest):
 
         Where atoms are followed, what becomes of a frame depends on those before.
         """
-        from himach.files import content_digest
         from himach.selection import frames_text
 
-        asked = {name: getattr(self, name) for name in ("whole", "center", "fit") if getattr(self, name)}
-        if self.nojump:
+        options = {name: value for name, value in vars(self.transform_options).items() if value}
+        asked = {name: value for name, value in options.items() if name not in ("nojump", "reference")}
+        if "nojump" in options:
             if isinstance(frames, range):  # that may grow
                 asked["nojump"] = f"from frame {frames[0]} on by {frames.step}"
             else:
                 asked["nojump"] = f"over {frames_text(frames)}"
-        return asked if self.reference is None else {**asked, "reference": content_digest(str(self.reference))}
+        if "reference" in options:
+            asked["reference"] = content_digest(os.fspath(options["reference"]))
+        return asked
 
     def select(self, n_frames: int) -> Selected:
-        """Return the chosen frame numbers of a dataset with `n_frames`, by MDAnalysis's (and Python's) rules of slices.
-
-        Raises
-        ------
-        UsageError
-            If no frame is chosen, or the numbers asked for are none that can be.
-        """
+        """Return the chosen frame numbers of `n_frames`, by Python's rules of slices; raises UsageError for none."""
         if self.frames is not None:
             from himach.selection import chosen
 
@@ -245,11 +258,47 @@ class FramesRequest(DatasetRequest):
 
 
 @dataclass(frozen=True)
-class RunOptions(FramesRequest):
-    """What a run is asked, beside its analyses.
+class Output:
+    """What a run leaves in its output directory: `out` of `himach.run`, where a directory alone does not say it all.
 
-    Sizes (``"2GB"``) may be texts, which become bytes, and so may lengths of time (``"1h30m"``), which become seconds.
+    Parameters
+    ----------
+    directory
+        Where tables, arrays, plots and the record of the run go.
+    tables
+        Formats of tables beside CSV: ``"parquet"``, ``"nc"`` (NetCDF), ``"xvg"``; several as a list, or as a text with
+        commas between.
+    figures
+        Formats of plots: ``"png"``, ``"svg"``, ``"pdf"``, or several of them, such as ``"svg,pdf"``.
+    units
+        Whether the headers of CSV files name the units of columns: ``r (Å)``, where it is ``r`` without.
+    features
+        Whether to write, of each member of an ensemble, the columns of tables in time as ``features/TABLE/MEMBER.npz``:
+        ``X`` (frames, columns), ``time_ps`` and ``columns``.
+    force
+        Whether to replace what a run of other analyses left there.
     """
+
+    directory: str | os.PathLike[str]
+    tables: str | Sequence[str] = "csv"
+    figures: str | Sequence[str] = "png"
+    units: bool = False
+    features: bool = False
+    force: bool = False
+
+    @staticmethod
+    def options(out: str | os.PathLike[str] | Output | None) -> dict[str, Any]:
+        """Return what an `out` says, as fields of `RunOptions`."""
+        if out is None:
+            return {}
+        out = out if isinstance(out, Output) else Output(out)
+        chosen = {"table": out.tables, "figure": out.figures}
+        return {"out": Path(out.directory), **chosen, "units": out.units, "features": out.features, "force": out.force}
+
+
+@dataclass(frozen=True)
+class RunOptions(FramesRequest):
+    """What a run is asked, beside its analyses; texts of sizes (``"2GB"``) become bytes, of times seconds."""
 
     memory: int | str | None = option(
         "What pairs may take on a node, for example 2GB; the rest goes to its disk.  [default: a quarter of it]",
@@ -288,7 +337,8 @@ class RunOptions(FramesRequest):
         "Confidence of intervals, or off: none.  [default: 0.95]", metavar="LEVEL|off"
     )
     equilibration: float | str | None = option(
-        "Means of what comes in time: from where it is equilibrated (auto), or from a TIME in ps; else told, not cut.",
+        "Discard the start of time series before averaging: auto detects equilibration, TIME (ps) fixes it.  "
+        "[default: report it only]",
         metavar="auto|TIME",
     )  # fmt: skip
     features: bool = option(
@@ -300,7 +350,11 @@ class RunOptions(FramesRequest):
         super().__post_init__()
         if self.features and self.ensemble is None:
             raise UsageError("features are of the members of an ensemble; of one trajectory, tables in out have them")
-        self._become(confidence=_level(self.confidence), equilibration=_equilibration(self.equilibration))
+        level, start = self.confidence, self.equilibration
+        refusal = f"confidence {level!r}: it is a level between 0 and 1, such as 0.95, or 'off'"
+        self._become(confidence=_number(level, "off", refusal, 0, 1))
+        refusal = f"equilibration {start!r}: it is a time in ps, such as 500, or 'auto'"
+        self._become(equilibration=_number(start, "auto", refusal))
         self._become(table=table_formats(self.table), figure=figure_formats(self.figure))
         if isinstance(self.memory, str):
             try:
@@ -318,11 +372,9 @@ class RunOptions(FramesRequest):
 
     def recorded(self) -> dict[str, Any]:
         """Return what a run's record says of its options."""
-        values = {name: getattr(self, own) for name, own in _in_records().items()}
-        return {
-            "cache": self.cache,
-            **{name: str(one) if isinstance(one, Path) else one for name, one in values.items()},
-        }
+        values = {name: getattr(self, own) for name, own in _in_records().items()} | vars(self.transform_options)
+        shown = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+        return {"cache": self.cache, **shown}
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -363,40 +415,19 @@ class LiveOptions:
 
 @dataclass(frozen=True)
 class Job(RunOptions):
-    """One run, as its ranks all know it.
+    """One run, as its ranks all know it."""
 
-    Attributes
-    ----------
-    analyses
-        Instances of one or more analyses; they share one pass over the frames.
-    several
-        Whether the result is a dict of outcomes, even if it is one.
-    command
-        The words by which the user asked for it, for the record.
-    earlier
-        The record of the run that this one repeats, to tell what is different.
-    between
-        Directory in which pairs are kept from one run to the next of a live run, or of an ensemble under `out` while
-        others of its members are not done; nobody else knows it.
-    live
-        For the record of a live run's runs: where frames come from, and what came of that so far.
-    loaded
-        Digests of files that were opened while the modules of the analyses were loaded, by path.
-    member
-        Name of the member of an ensemble whose run this is.
-    helper
-        A process that draws, if there is one.
-    """
-
-    analyses: Sequence[Analysis] = ()
-    several: bool = False
-    command: Sequence[str] = ()
-    earlier: Mapping[str, Any] | None = None
+    analyses: Sequence[Analysis] = ()  # they share one pass over the frames
+    several: bool = False  # whether the result is a dict of outcomes, even if it is one
+    command: Sequence[str] = ()  # the words by which the user asked for it, for the record
+    earlier: Mapping[str, Any] | None = None  # the record of the run that this one repeats
+    # Where pairs are kept from one run of `himach.follow` to the next, or of an ensemble under `out` while others of
+    # its members are not done; nobody else knows it.
     between: Path | None = None
-    live: Mapping[str, Any] | None = None
-    loaded: Mapping[str, str] = field(default_factory=dict)
-    member: str | None = None
-    helper: Helper | None = None
+    live: Mapping[str, Any] | None = None  # for the record of runs over frames that come: from where, and how
+    loaded: Mapping[str, str] = field(default_factory=dict)  # digests of files that modules opened when loaded, by path
+    member: str | None = None  # name of the member of an ensemble
+    drawer: Drawer | None = None  # a process that draws, if there is one
 
     @property
     def labels(self) -> list[str]:
@@ -417,7 +448,7 @@ class Job(RunOptions):
         if not self.analyses:
             raise UsageError("no analysis to run")
         super().__post_init__()
-        if self.nojump and self.given is not None and self.given.transformations:
+        if self.given is not None and self.given.transformations and self.transform_options.nojump:
             raise UsageError(
                 "nojump: the Universe has transformations, and atoms are followed before these; leave one of both out"
             )
@@ -426,10 +457,7 @@ class Job(RunOptions):
                 raise UsageError(f"{name} cannot be had for this Universe: {self.unkept}")
 
     def check_place(self) -> None:
-        """Refuse a limit of time where there is no place for what is mapped by then; on the first rank.
-
-        Others may not know `out`.
-        """
+        """Refuse a limit of time without a place for what is mapped by then; on the first rank, which knows `out`."""
         if self.max_time is not None and not self.keeps:
             raise UsageError("max_time needs a place for what is mapped by then: a directory for pairs, or for out")
 
@@ -442,13 +470,7 @@ def this_command() -> tuple[str, ...]:
 
 
 def parse_keywords(assignments: Sequence[str]) -> dict[str, Any]:
-    """Turn ``NAME=VALUE`` words into keywords for MDAnalysis; numbers and Python literals become values, the rest text.
-
-    Raises
-    ------
-    UsageError
-        If one is not of that form.
-    """
+    """Turn ``NAME=VALUE`` words into keywords for MDAnalysis; Python literals become values; raises UsageError."""
     import ast
 
     keywords: dict[str, Any] = {}

@@ -14,25 +14,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
+from himach.frame import RawFrame
+from himach.io.dataset.source import Source
+from himach.opening.dataset import OpenFrames
 from himach.opening.frame_steps import Part, rows
-from himach.opening.parallel_scan import NodeBytes
-from himach.parallel.collective import on_every_rank
+from himach.opening.options import Job
+from himach.opening.shared_index import NodeBytes
+from himach.parallel.collective import run_collectively
+from himach.parallel.communicator import World
 from himach.selection import Selected, numbers_at, steps_of
-
-if TYPE_CHECKING:
-    from himach.frame import RawFrame
-    from himach.io.dataset.source import Source
-    from himach.opening.dataset import Opened
-    from himach.opening.options import Job
-    from himach.parallel.communicator import World
-
-__all__ = ["UNIT", "Counts", "Paths", "Shift", "add", "jumps", "shift_of", "total"]
 
 Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
@@ -52,19 +47,7 @@ MOST_PERIODS = np.iinfo(np.int16).max
 def jumps(before: Vectors, after: Vectors, vectors: npt.NDArray[np.float64], frame: int) -> Counts:
     """Return by how many periods atoms jumped from one frame to the next, beyond the shortest step.
 
-    Parameters
-    ----------
-    before, after
-        float32 (n, 3), Å.
-    vectors
-        float64 (3, 3), Å: of the later frame's box, lower triangular.
-    frame
-        The later frame's number, for errors.
-
-    Raises
-    ------
-    UsageError
-        If there is no box, or an atom is at no place, such as nan, or too far away.
+    `vectors`: float64 (3, 3), Å: of the later frame's box, lower triangular.
     """
     if not np.all(np.diagonal(vectors) > 0):
         raise UsageError(f"frame {frame} has no box by which its atoms could be followed; leave nojump out")
@@ -136,22 +119,9 @@ def total(shifts: Sequence[Shift], n_atoms: int) -> Shift:
 
 
 class Paths:
-    """Takes the jumps out of frames, from the first selected one on; what is made whole is so before.
+    """Takes the jumps out of frames, from the first selected one on; what is made whole is so before."""
 
-    Parameters
-    ----------
-    job
-        What is asked.
-    opened
-        The frames; the first one becomes what setup() is to see.
-
-    Raises
-    ------
-    UsageError
-        If the first frame has no box, or there are no bonds by which molecules could be made whole.
-    """
-
-    def __init__(self, job: Job, opened: Opened) -> None:
+    def __init__(self, job: Job, opened: OpenFrames) -> None:
         from himach.io.universe.view import View
         from himach.transformations import Whole
 
@@ -161,7 +131,7 @@ class Paths:
         if first.box is None:
             raise UsageError("nojump: the frames have no box by whose periods atoms jump; leave it out")
         self._whole: Whole | None = None
-        if job.whole:
+        if job.transform_options.whole:
             view = View(opened.topology, opened.origin, opened.frames, first, name="nojump")
             self._whole = Whole(view.universe.atoms)
             first.positions = np.array(first.positions)
@@ -174,7 +144,7 @@ class Paths:
         self._moved: Ints = np.empty((0, 3), np.int64)
         self._shift: Doubles = np.empty((0, 3))
 
-    def positions_at(self, opened: Opened, number: int) -> Vectors:
+    def positions_at(self, opened: OpenFrames, number: int) -> Vectors:
         """Return the positions of any frame, float32 (n, 3), Å, on the path from the first selected frame to it."""
         first = opened.first
         turn = 1 if number > first.number else -1
@@ -207,7 +177,7 @@ class Paths:
         turn = turns.index(comm.rank)
         nodes = [node for node, ranks in enumerate(world.ranks_of) for _ in ranks]
         mine = range(n_steps * turn // comm.size, n_steps * (turn + 1) // comm.size)
-        found, vectors = on_every_rank(comm, partial(self._counted, source, mine))
+        found, vectors = run_collectively(comm, partial(self._counted, source, mine))
         told = dict(comm.allgather((turn, ([len(one) for one in found], vectors))))
         lengths = [np.array(told[place][0], np.int64) for place in range(comm.size)]
         self._vectors = np.concatenate([told[place][1] for place in range(comm.size)])

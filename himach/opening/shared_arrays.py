@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SharedArrays", "by_value"]
-
 Arrays = Mapping[str, npt.NDArray[Any]]
 ALIGNED = 64  # bytes
 
@@ -39,11 +37,6 @@ class SharedArrays:
 
     Other processes of the same user see it through that one's folder in /proc, read-only, and all the same memory; it
     goes with this object, or with the process, however that ends. What a process has mapped stays until it lets go.
-
-    Parameters
-    ----------
-    arrays
-        Of plain dtypes; not copied, and not written to.
     """
 
     def __init__(self, arrays: Arrays) -> None:

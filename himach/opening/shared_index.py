@@ -1,117 +1,187 @@
-"""What of an opened origin lies once on a node: `settle()` puts its indexes there, on all ranks.
+"""Indexes of long trajectory files: all ranks walk over a file together, and each node has its index once.
 
-An origin travels from the first rank to the others without the bytes of its long indexes. A node has them in its
-memory, where ranks have walked over the file together, or reads them from its own store, or gets them from the first
-rank.
+What `walk_together()` finds is what one walk over the whole file would have found; where that is not sure (a damaged
+file, coordinates that look like a frame), the first rank walks alone. An opened origin travels from the first rank
+without its long indexes, which `settle()` brings to each node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from himach.io.trajectory.index.xdr_index import Stored, XdrIndex
+from himach.io.remote.byte_file import ByteFile, status_of
+from himach.io.remote.url import absolute
+from himach.io.trajectory.index.walk import Walked, joined, walk_part
+from himach.io.trajectory.index.xdr_index import COLUMNS, NO_COLUMNS, Columns, XdrIndex
 from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.xdr_file import XdrFile
-from himach.opening.parallel_scan import NodeBytes, send
-from himach.parallel.communicator import World
+from himach.io.trajectory.xdr_header import sniff
+from himach.parallel.collective import on_first_rank, run_collectively
+from himach.parallel.communicator import SharedWords, World
 
-__all__ = ["free", "leave_behind", "settle"]
-
+#: Bytes of a file that are worth a rank's while.
+PART_BYTES = 16 << 20
+#: Sent from node to node at once.
+ROUND_BYTES = 32 << 20
 #: Bytes of an index that every rank may have for itself.
 SMALL_INDEX_BYTES = 1 << 20
 
 
-def leave_behind(origin: Origin, walked: Mapping[str, XdrIndex]) -> dict[str, XdrIndex]:
-    """Have an origin travel without its long indexes, and without those that all ranks have; return those."""
+class NodeBytes:
+    """Bytes in a node's memory that all its ranks see, the same on every node."""
+
+    def __init__(self, world: World, n_bytes: int) -> None:
+        self._world = world
+        self._shared: SharedWords | None = world.share_words(max(1, -(-n_bytes // 8)))
+        self.content: npt.NDArray[np.uint8] = self._shared.words.view(np.uint8)[:n_bytes]
+
+    def settle(self, places: Iterable[tuple[int, int, int]]) -> None:
+        """Bring to each node what ranks of others have put there (collective).
+
+        Places are the node that has some bytes, by its number, the first of them, and the one after the last.
+        """
+        self._world.node.barrier()
+        leaders = self._world.leaders
+        if leaders is not None and leaders.size > 1:
+            for node, first, last in places:
+                for begin in range(first, last, ROUND_BYTES):
+                    piece = self.content[begin : min(last, begin + ROUND_BYTES)]
+                    sent = leaders.bcast(piece.tobytes() if leaders.rank == node else None, root=node)
+                    piece[:] = np.frombuffer(sent, np.uint8)
+        self._world.node.barrier()
+
+    def close(self) -> None:
+        """Free them (collective over the node)."""
+        self.content = np.empty(0, np.uint8)
+        if self._shared is not None:
+            self._shared.close()
+        self._shared = None
+
+
+class _File(NamedTuple):
+    path: str
+    kind: str
+    size: int
+    changed: int
+
+
+def walk_together(
+    world: World, paths: Iterable[str | os.PathLike[str]], known: Callable[[], Mapping[str, XdrIndex]]
+) -> tuple[dict[str, XdrIndex], list[NodeBytes]]:
+    """Walk over the XTC and TRR files of a dataset (collective)."""
+    if world.comm.size == 1:
+        return {}, []
+    indexes: dict[str, XdrIndex] = {}
+    memory: list[NodeBytes] = []
+    for file in on_first_rank(world.comm, lambda: list(_long_files(paths, known())), share=True):
+        walked = _walk(world, file)
+        if walked is not None:
+            indexes[file.path], content = walked
+            memory.append(content)
+    return indexes, memory
+
+
+def _long_files(paths: Iterable[str | os.PathLike[str]], known: Mapping[str, XdrIndex]) -> Iterator[_File]:
+    for each in paths:
+        path = absolute(each)
+        with contextlib.suppress(OSError):  # whoever opens the file tells what is wrong with it
+            status = status_of(path)
+            new = status.size - (known[path].size if path in known else 0)
+            if os.path.isdir(path) or max(0, new) < 2 * PART_BYTES:
+                continue
+            with ByteFile(path) as file:
+                kind = sniff(file.pread(4, 0))
+            if kind is not None:
+                yield _File(path, kind, status.size, status.changed)
+
+
+def _walk(world: World, file: _File) -> tuple[XdrIndex, NodeBytes] | None:
+    """Walk over one file together; None where it has to be walked over by one."""
+    order = [(rank, node) for node, ranks in enumerate(world.ranks_of) for rank in ranks]  # neighbours on one node
+    turn = [rank for rank, _ in order].index(world.comm.rank)
+    n_parts = min(world.comm.size, file.size // PART_BYTES)
+    walked, columns = run_collectively(world.comm, partial(_part, file, turn, n_parts))
+    by_rank = world.comm.allgather(walked)
+    parts = [by_rank[rank] for rank, _ in order[:n_parts]]
+    last = max((place for place, part in enumerate(parts) if part is not None and part.n_frames), default=None)
+    if None in parts or last is None:
+        return None
+    rows = np.cumsum([0, *(part.n_frames for part in parts)])
+    rows[last + 1 :] += 1  # the end of the last frame
+    spans = list(itertools.pairwise((rows * COLUMNS.itemsize).tolist()))
+    memory = NodeBytes(world, spans[-1][1])
+    shared: Columns = memory.content.view(COLUMNS)
+    if walked is not None:
+        shared[rows[turn] : rows[turn + 1]] = columns[: rows[turn + 1] - rows[turn]]
+    memory.settle([(node, *span) for (_, node), span in zip(order, spans, strict=False) if span[0] < span[1]])
+    index = on_first_rank(world.comm, partial(_joined, file, parts, shared), share=True)
+    if index is None:
+        memory.close()
+        return None
+    index.columns = shared
+    return index, memory
+
+
+def _part(file: _File, turn: int, n_parts: int) -> tuple[Walked | None, Columns]:
+    if turn < n_parts:
+        with contextlib.suppress(OSError, ValueError):  # whoever walks over the whole file tells
+            return walk_part(file.path, file.kind, file.size, turn, n_parts)
+    return None, NO_COLUMNS
+
+
+def _joined(file: _File, parts: Sequence[Walked], columns: Columns) -> XdrIndex | None:
+    index = joined(*file, parts=parts, columns=columns)
+    if index is not None:
+        index.is_shared = True
+    return index
+
+
+def publish(origin: Origin) -> None:
+    """Have an origin travel without its long indexes, and without those that all ranks have."""
     for file in _files(origin):
         index = file.index
-        if index.content is not walked.get(file.path, index).content:
-            index.stays = len(index.content) > SMALL_INDEX_BYTES
-            if not index.stays and isinstance(index.content, Stored):
-                _bring(index, index.content)
-        else:
-            index.stays = file.path in walked or len(index.content) > SMALL_INDEX_BYTES
-    return {file.path: replace(file.index, _pieces={}) for file in _files(origin) if file.index.stays}
+        index.is_shared = index.is_shared or index.columns.nbytes > SMALL_INDEX_BYTES
 
 
-def _bring(index: XdrIndex, stored: Stored) -> None:
-    """Read an index whole; where that fails it is walked for."""
-    try:
-        index.content = np.frombuffer(stored.read(0, len(stored)), np.uint8)
-    except OSError:
-        index.renew()
-
-
-def settle(
-    world: World,
-    origin: Origin,
-    walked: Mapping[str, XdrIndex],
-    own: Callable[[], Mapping[str, XdrIndex]],
-    left: Mapping[str, XdrIndex],
-) -> Sequence[NodeBytes]:
-    """Give the indexes of an origin that has travelled their bytes (collective).
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    origin
-        From the first rank; on each rank its own.
-    walked
-        What all ranks have, as `walk_together` gave it.
-    own
-        Gives indexes that this node's store has, on the node's first rank.
-    left
-        What was left behind, on the first rank.
-
-    Returns
-    -------
-    list
-        What they lie in, to be closed together at the end.
-    """
-    held: list[NodeBytes] = []
+def settle(world: World, origin: Origin, walked: Mapping[str, XdrIndex]) -> list[NodeBytes]:
+    """Give the indexes of an origin that has travelled their columns (collective)."""
+    memory: list[NodeBytes] = []
     for file in _files(origin):
         index = file.index
-        if index.stays and world.comm.rank == 0:
-            index.become(left[file.path])
-        if not index.stays or world.comm.size == 1:
+        if not index.is_shared or world.comm.size == 1:
             continue
         if file.path in walked and walked[file.path].facts == index.facts:
-            index.become(walked[file.path])
-            continue
-        held += _brought(world, index, own().get(file.path) if world.leaders is not None else None)
-    return held
+            index.columns = walked[file.path].columns
+        else:
+            memory.append(_share(world, index))
+    return memory
 
 
-def free(origin: Origin, held: Sequence[NodeBytes]) -> None:
+def free(origin: Origin, memory: Sequence[NodeBytes]) -> None:
     """Free what indexes lie in; no frame of the origin can be read any more (collective)."""
     for file in _files(origin):
-        if held and file.index.stays:
-            file.index.become(replace(file.index, content=np.empty(0, np.uint8), again=None, _pieces={}))
-    for memory in held:
-        memory.close()
+        if memory and file.index.is_shared:
+            file.index.columns = NO_COLUMNS
+    for content in memory:
+        content.close()
 
 
-def _brought(world: World, index: XdrIndex, own: XdrIndex | None) -> list[NodeBytes]:
-    """Give an index its bytes: those that this node's store has, else the first rank's."""
-    mine = None
-    if own is not None and own.facts == index.facts and isinstance(own.content, Stored):
-        mine = replace(own, stays=False, _pieces={})
-    mine = world.node.bcast(mine)
-    root = world.comm.bcast(world.node_index)
-    memory = None if mine is not None else NodeBytes(world, index.n_bytes)
-    if world.leaders is not None and world.leaders.allreduce(memory is not None):
-        target = None if memory is None else memory.content
-        send(world.leaders, root, (0, index.n_bytes), index.bytes_at, target)
-    world.node.barrier()
-    if mine is not None:
-        index.become(mine)
-    elif memory is not None:
-        index.become(replace(index, content=memory.content, _pieces={}))
-    return [] if memory is None else [memory]
+def _share(world: World, index: XdrIndex) -> NodeBytes:
+    """Bring an index from the first rank to each node."""
+    memory = NodeBytes(world, (index.n_frames + 1) * COLUMNS.itemsize)
+    if world.comm.rank == 0:
+        memory.content[:] = np.ascontiguousarray(index.columns[: index.n_frames + 1]).view(np.uint8)
+    memory.settle([(world.comm.bcast(world.node_index), 0, len(memory.content))])
+    index.columns = memory.content.view(COLUMNS)
+    return memory
 
 
 def _files(origin: Origin) -> list[XdrFile]:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from MDAnalysis import Universe
     from MDAnalysis.core.topology import Topology
 
-__all__ = ["UniverseInput", "from_universe", "is_universe"]
-
 #: Keywords of readers that are no keywords of a dataset: what is read, or what himach finds by itself.
 OWN = frozenset({"filename", "filenames", "n_atoms", "skip", "continuous", "refresh_offsets", "format"})
 #: How the reader of himach's cached frames names them.
@@ -35,26 +33,14 @@ SCHEME = "himach://"
 
 @dataclass(frozen=True)
 class UniverseInput:
-    """A Universe that a run was given, as it travels to ranks.
-
-    Attributes
-    ----------
-    trajectories, topology_file, keywords
-        Where it came from.
-    frames
-        Its frames, if they lie in memory (`himach.opening.memory_frames.MemoryFrames`).
-    n_frames
-        How many frames it has.
-    transformations
-        Of its trajectory: pickled, with itself left out. Empty if there are none.
-    """
+    """A Universe that a run was given, as it travels to ranks."""
 
     trajectories: Sequence[Path]
     topology_file: Path | None
     keywords: dict[str, Any]
-    frames: Any
-    n_frames: int
-    transformations: bytes
+    frames: Any  # its frames, if they lie in memory (`himach.opening.memory_frames.MemoryFrames`)
+    n_frames: int  # how many frames it has
+    transformations: bytes  # of its trajectory: pickled, with itself left out. Empty if there are none
     _topology: SharedArrays
 
     def topology(self) -> Topology:
@@ -93,14 +79,7 @@ def is_universe(thing: Any) -> bool:
 
 
 def from_universe(universe: Universe) -> UniverseInput:
-    """Return what a run takes of a Universe.
-
-    Raises
-    ------
-    UsageError
-        If it has no trajectory, one that comes from a stream or of arrays behind one another, auxiliaries, or
-        transformations or attributes that cannot be sent to ranks.
-    """
+    """Return what a run takes of a Universe."""
     reader = getattr(universe, "_trajectory", None)
     if reader is None:
         raise UsageError("the Universe has no trajectory to analyse; load one by load_new()")

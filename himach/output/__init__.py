@@ -1,8 +1,7 @@
 """What a run shows and leaves behind: tables, plots, files and the record.
 
-From below: `plain` and `cells` turn single values into Python's own and into text, `tabular` draws columns side by
-side, `table` has `Table` and what counts as one, `parts` takes outcomes apart, and `show` draws those; `summary` sums
-up a run, `certainty` says how sure a table is. `jsonable` and `formats` give the bytes of files, `names` and `files`
-safe names and whole files, `table_files` tables in other formats, `figures` pictures, `record` the shape of run.json;
-`directory` writes ``--out`` with all of them.
+From below: `cells` has values and columns, `text` draws them side by side, `table` has `Table` and what counts as one,
+`parts` takes outcomes apart and shows them; `summary` sums up a run and tells how sure a table is. `names` has those of
+files, formats, `csv_text`, `table_files` and `formats` give the bytes of files, the `bridge` goes to pandas and xarray;
+`figures` are pictures, `record` the shape of run.json; `claim` has ``--out`` during a run, `directory` writes it.
 """

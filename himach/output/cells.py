@@ -1,22 +1,15 @@
-"""Single values and the cells of a column as text for people: what tables and outcomes are drawn from.
-
-`LongCells` are cells that are too many for one rank. All text is ASCII but for what the values themselves contain.
-"""
+"""Cells of columns: those in memory, `LongCells`, too many for one rank, and `plain()`, Python's own values."""
 
 from __future__ import annotations
 
 import math
-import pprint
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
-
-from himach.errors import printable
-from himach.output.plain import plain
 
 #: A column of a table: an array (n,) where the cells are numbers, a list where they are objects.
 Cells: TypeAlias = npt.NDArray[Any] | list[Any]
@@ -24,25 +17,19 @@ Cells: TypeAlias = npt.NDArray[Any] | list[Any]
 #: Cells that are read at a time, where one goes over all of a long column.
 PIECE_CELLS = 1 << 16
 
+BINS = 2000  # of the rows of a long table that is drawn: more than a picture has columns
+EXACT_INTEGERS = 2**53  # a float64 holds every integer up to it
 EDGE_CELLS = 6  # cells at either end of a long column that stand for it
-WIDEST_CELL = 40
-LARGE, SMALL = 1e7, 1e-4  # floats of a column are written out between these
-MOST_LINES = 20  # of a value
 
 
 class LongCells(ABC, Sequence[Any]):
-    """Cells of a column that are not in memory: they lie on all ranks, or in a file, and are read in pieces.
+    """Cells of a column that are not in memory: they are read in pieces.
 
     A slice is an array (or a list, of objects) of these cells. `numpy.asarray` and what needs it reads all of them, if
     they fit; ``mean()``, ``std()``, ``min()``, ``max()`` and ``bins()`` do without. Other arithmetic is by pieces.
-
-    Attributes
-    ----------
-    dtype
-        Of numbers; None: cells are objects.
     """
 
-    dtype: np.dtype[Any] | None
+    dtype: np.dtype[Any] | None  # of numbers; None: cells are objects
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Cells:
@@ -125,81 +112,31 @@ def ends_of(cells: Cells | LongCells) -> Cells:
     return _behind(cells[:EDGE_CELLS], cells[-EDGE_CELLS:])
 
 
-def cells_text(cells: Cells) -> list[str]:
-    """Return the cells of a column as text: floats of a column in one readable precision, anything else as it reads."""
-    if isinstance(cells, np.ndarray):
-        if cells.dtype.kind == "f":
-            return _floats(cells)
-        return [str(cell) for cell in (cells.tolist() if cells.dtype.kind in "biuc" else cells)]
-    return [_short(cell) for cell in cells]
+def plain(value: Any) -> Any:
+    """Return `value` with numpy's scalars and arrays turned into Python's, in containers too; sets are sorted."""
+    if isinstance(value, np.generic):
+        return shortest(np.asarray(value)).item()
+    if isinstance(value, np.ndarray):
+        return plain(shortest(value).tolist())
+    if isinstance(value, tuple):
+        return tuple(plain(item) for item in value)
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, Set):
+        return in_order(plain(item) for item in value)
+    if isinstance(value, Mapping):
+        return {plain(key): plain(item) for key, item in value.items()}
+    return value
 
 
-def alignment(cells: Cells | LongCells) -> str:
-    """Return the side to which the cells of a column are aligned: numbers to the right."""
-    if isinstance(cells, np.ndarray):
-        return "right" if cells.dtype.kind in "iufcm" else "left"
-    if isinstance(cells, LongCells):
-        return alignment(cells.ends())
-    numbers = [isinstance(cell, int | float) for cell in ends_of(cells) if cell is not None]
-    return "right" if numbers and all(numbers) else "left"
+def shortest(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return floats of another size as float64 with the same shortest digits: 0.1 in 32 bits stays 0.1."""
+    other = array.dtype.kind == "f" and array.dtype != np.float64
+    return array.astype(str).astype(np.float64) if other else array
 
 
-def array_text(array: npt.NDArray[Any]) -> str:
-    """Return what an array is: shape, type and range, or its elements where they are few."""
-    if array.ndim == 0:
-        return value_text(array[()])
-    what = f"array {array.shape} {array.dtype}"
-    if array.dtype.kind == "f" and array.size:
-        finite = array[np.isfinite(array)]
-        if finite.size < array.size:
-            what += f", {array.size - finite.size} not finite"
-        return what + (f", from {finite.min():.6g} to {finite.max():.6g}" if finite.size else "")
-    if array.dtype.kind in "iu" and array.size:
-        return f"{what}, from {array.min()} to {array.max()}"
-    return what
-
-
-def value_text(value: Any) -> str:
-    """Return any other value as text of some lines."""
-    if isinstance(value, str):
-        lines = [printable(line) for line in value.splitlines()] or [""]
-    elif isinstance(value, float | np.floating):
-        return f"{float(value):.8g}"
-    else:
-        lines = [printable(line) for line in pprint.pformat(plain(value), width=76, sort_dicts=False).splitlines()]
-    if len(lines) > MOST_LINES:
-        lines = [*lines[:MOST_LINES], f"... and {count(len(lines) - MOST_LINES, 'line')}"]
-    return "\n".join(lines)
-
-
-def count(n: int, noun: str) -> str:
-    """Return a number of things in words: 1 row, 2 rows."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-def _floats(cells: npt.NDArray[np.floating[Any]]) -> list[str]:
-    """Return floats in one precision: six significant digits at most, trailing zeros that all share cut.
-
-    A column of very large or very small numbers gets exponents; single small ones beside usual numbers have their own.
-    """
-    values = [float(cell) for cell in cells]
-    finite = [value for value in values if math.isfinite(value)]
-    largest = max(map(abs, finite), default=0.0)
-    if largest >= LARGE or 0 < largest < SMALL:
-        digits = max(_decimals(f"{value:.5e}".partition("e")[0]) for value in finite)
-        return [f"{value:.{digits}e}" for value in values]
-    digits = max((_decimals(f"{value:.6g}") for value in finite if abs(value) >= SMALL), default=1)
-    return [f"{value:.1e}" if 0 < abs(value) < SMALL else f"{value:.{min(digits, 6)}f}" for value in values]
-
-
-def _decimals(text: str) -> int:
-    return 1 if "e" in text else max(1, len(text.partition(".")[2].rstrip("0")))
-
-
-def _short(cell: Any) -> str:
-    if isinstance(cell, np.ndarray) and cell.ndim:
-        return array_text(cell)
-    if isinstance(cell, float | np.floating):
-        return f"{float(cell):.6g}"
-    text = printable("" if cell is None else str(plain(cell)))
-    return text if len(text) <= WIDEST_CELL else text[: WIDEST_CELL - 3] + "..."
+def in_order(items: Iterable[Any]) -> list[Any]:
+    """Return the plain items of a set in an order that is always the same."""
+    return sorted(
+        items, key=lambda item: (type(item).__name__, item if isinstance(item, int | float | str) else repr(item))
+    )

@@ -1,4 +1,4 @@
-"""A directory that one run writes to: `Claim`, held by a lock from before the run until its outcome is there.
+"""The directory of a run before its outcome is there: `prepare_out()` makes it, `Claim` is the right to write to it.
 
 In the directory lies a folder ``.himach`` as long as a run is under way: its lock, the files that it is about to leave,
 and which files of the directory are himach's to remove. A killed run leaves that folder, and no lock.
@@ -7,13 +7,19 @@ and which files of the directory are himach's to remove. A killed run leaves tha
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
+import stat
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from himach.errors import UsageError
 from himach.locks import HeldError, Lock
+from himach.output.names import unique_labels, unique_names
 
 FOLDER = ".himach"
 LOCK = "lock"
@@ -25,28 +31,7 @@ PAIRS = "pairs"
 
 
 class Claim:
-    """The right to write to a directory; to be released.
-
-    Attributes
-    ----------
-    out
-        The directory.
-    folder
-        ``.himach`` in it.
-    staged
-        A folder in that one for what is to appear in the directory.
-    note
-        A file in it for what an unfinished exchange of files may have left in the directory.
-    pairs
-        A folder in it for the pairs of a run that takes long; it stays when the claim is released.
-
-    Raises
-    ------
-    UsageError
-        If another run has it.
-    OSError
-        If it cannot be written.
-    """
+    """The right to write to a directory, held by a lock; to be released."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -92,3 +77,96 @@ class Claim:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.release()
+
+
+def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = (), force: bool = False) -> Claim:
+    """Make and claim the directory of a run, before the run, so that no run ends without a place for its outcome."""
+    out = Path(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        _check(out, labels)
+        claim = Claim(out)
+    except FileExistsError:
+        raise UsageError(f"output directory {out} is a file; name another directory") from None
+    except OSError as error:
+        raise UsageError(
+            f"output directory {out} cannot be written ({error.strerror}); name another directory"
+        ) from None
+    try:
+        _check(out, labels)  # as it is now that nobody else changes it
+        _check_earlier(out, labels, force)
+    except BaseException:
+        claim.release()
+        raise
+    return claim
+
+
+def _check(out: Path, labels: Sequence[str]) -> None:
+    """Raise UsageError if `out` holds what is not an earlier run's."""
+    inside = os.listdir(out)  # at one moment: a run has its folder there as long as its record is not
+    if inside and FOLDER not in inside and (RECORD not in inside or _is_foreign(out / RECORD)):
+        raise UsageError(
+            f"output directory {out} is neither empty nor an earlier run's (no {RECORD} of himach in it); "
+            "name another directory, or empty this one"
+        )
+    for folder in (*folders_of(labels), FOLDER):
+        if folder and not _may_be_folder(out / folder):
+            raise UsageError(f"output directory {out}: {folder!r} in it is no directory; remove it, or name another")
+
+
+def _check_earlier(out: Path, labels: Sequence[str], force: bool) -> None:
+    """Refuse to replace what an earlier run of other analyses left, or warn of it."""
+    record = record_in(out) or {}
+    try:
+        earlier = unique_labels([entry["name"] for entry in record["analyses"]])
+    except (KeyError, TypeError):  # a record that says nothing of it
+        return
+    files = record.get("files")
+    if not labels or earlier == list(labels) or not files or not isinstance(files, list):
+        return
+    there = f"what {', '.join(earlier)} left there ({', '.join(map(str, files))})"
+    if not force:
+        raise UsageError(
+            f"output directory {out}: {', '.join(labels)} would replace {there}; name another directory, or replace it "
+            "by --force (force=True)"
+        )
+    warnings.warn(f"output directory {out}: {', '.join(labels)} replaces {there}", stacklevel=2)
+
+
+def _may_be_folder(place: Path) -> bool:
+    """Whether a folder is there, and no link to one, or nothing is; by one look, as another run's comes and goes."""
+    try:
+        return stat.S_ISDIR(place.lstat().st_mode)
+    except FileNotFoundError:
+        return True
+
+
+def folders_of(labels: Sequence[str]) -> list[str]:
+    """Return the folder of each analysis below a run's directory: "" of one alone."""
+    return [""] * len(labels) if len(labels) < 2 else unique_names(labels, taken=[RECORD, FOLDER])
+
+
+def record_in(out: Path) -> dict[str, Any] | None:
+    """Return the record of an earlier run in `out`; None if no run.json of himach is there."""
+    try:
+        return _parse_record((out / RECORD).read_bytes())
+    except OSError:
+        return None
+
+
+def _is_foreign(record: Path) -> bool:
+    """Whether that run.json is not himach's; one that has gone is: another run has begun to replace it."""
+    try:
+        return _parse_record(record.read_bytes()) is None
+    except FileNotFoundError:
+        return record.is_symlink()
+    except OSError:
+        return True
+
+
+def _parse_record(content: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) and "himach" in record else None

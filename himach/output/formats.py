@@ -1,29 +1,41 @@
-"""The formats of files: a CSV per table, a .npy per array, a `TextFile` as it is, JSON for the rest.
-
-On request there are more files of a table, see `himach.output.table_files`. JSON is described in
-`himach.output.jsonable`.
-"""
+"""Files of an outcome: a CSV per table, a .npy per array, a `TextFile` as it is, JSON for the rest; and `save()`."""
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import enum
 import io
+import json
+import math
+import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.output.cells import LongCells, count
-from himach.output.jsonable import to_json
-from himach.output.table import Table
-from himach.output.table_files.csv_text import csv_text
+from himach.files import write_bytes
+from himach.output.cells import Cells, LongCells, plain, shortest
+from himach.output.names import TABLES, table_formats
+from himach.output.table import Column, Table, as_table
+from himach.output.table_files import csv_text, table_content
+from himach.output.text import count
 
 #: What a file's name may end in: ``.pdb``, ``.tar.gz``.
 SUFFIX = re.compile(r"(\.[A-Za-z0-9_-]+)+")
+#: What an outcome is saved as; a file of a format of tables holds one table.
+SAVED = (".npz", ".json", *(f".{kind}" for kind in TABLES))
+#: Name of the units within an .npz, a JSON text: unit by name of the array.
+UNITS = "units"
+#: Numbers that JSON has not.
+NOT_FINITE = {"nan": None, "inf": "Infinity", "-inf": "-Infinity"}
 
 
-@dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, repr=False)
 class TextFile:
     r"""A part of an outcome that is a text for another program, such as a structure or a grid: a file of its own.
 
@@ -73,10 +85,7 @@ def suffix(thing: Any) -> str:
 
 
 def content(thing: Any, units: bool = False) -> bytes:
-    """Return the bytes of the file for a part of an outcome; raises TypeError if it has no form in JSON.
-
-    With `units` the header of a table says those that its columns have and their names do not.
-    """
+    """Return the bytes of the file for a part of an outcome; raises TypeError if it has no form in JSON."""
     if isinstance(thing, TextFile):
         return thing.text.encode(errors="backslashreplace")
     if isinstance(thing, Table):
@@ -88,21 +97,160 @@ def content(thing: Any, units: bool = False) -> bytes:
     return buffer.getvalue()
 
 
-def table_content(table: Table, name: str, kind: str) -> bytes:
-    """Return the bytes of a table's file in another format than CSV; raises TypeError if it has no form in that."""
-    if table.long is not None:
+def to_json(value: Any) -> bytes:
+    """Return `value` as JSON in UTF-8 that ends with a line feed, the same for equal values.
+
+    Besides JSON's own types: numpy scalars and arrays, tables, tuples, sets (sorted), paths, dates, enumerations and
+    dataclasses.
+    """
+    try:
+        text = json.dumps(_jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
+    except RecursionError:
+        raise TypeError("it contains itself, or is nested too deeply") from None
+    return f"{text}\n".encode(errors="backslashreplace")  # half a surrogate pair has no UTF-8, but an escape in JSON
+
+
+def _jsonable(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, enum.Enum):
+        return _jsonable(value.value)
+    if isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else NOT_FINITE[str(float(value))]
+    if isinstance(value, np.datetime64 | np.timedelta64 | PurePath):
+        return str(value)
+    if isinstance(value, np.generic):
+        return _jsonable(plain(value))
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    return _container(value)
+
+
+def _container(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _object(value)
+    if isinstance(value, Column):
+        return _container(value.values)
+    table = as_table(value)
+    if table is not None:
+        return _object(table)
+    if isinstance(value, np.ndarray):
+        return _jsonable((value.astype(str) if value.dtype.kind in "mM" else shortest(value)).tolist())
+    if isinstance(value, Set):
+        return [_jsonable(item) for item in plain(value)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return [_jsonable(item) for item in value]
+    kind = type(value).__name__
+    raise TypeError(f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind} has no form in JSON")
+
+
+def _object(value: Mapping[Any, Any]) -> dict[str, Any]:
+    members: dict[str, Any] = {}
+    for key, item in value.items():
+        name = key if isinstance(key, str) else str(plain(key))
+        if name in members:
+            raise TypeError(f"two keys read {name!r}")
+        members[name] = _jsonable(item)
+    return members
+
+
+def save(parts: Mapping[str, Any], path: str | os.PathLike[str]) -> list[Path]:
+    """Write parts of outcomes into one file, whole or not at all.
+
+    Parameters
+    ----------
+    parts
+        Tables, arrays and other things by name.
+    path
+        ``X.npz``: an array ``PART`` for each array, ``TABLE/COLUMN`` for each column. ``X.json``: ``outcome`` and
+        ``units``, by part. ``X.csv``: the only table, and ``X.units.json`` beside it if its columns have units.
+        ``X.parquet``, ``X.nc``, ``X.xvg``: the only table, with its units.
+
+    Returns
+    -------
+    list of Path
+        What was written.
+
+    Raises
+    ------
+    UsageError
+        If there is no such format, it has no form for one of the parts, or what it needs is not installed.
+    HimachError
+        If a file cannot be written.
+    """
+    path = Path(path)
+    kind = path.suffix.lower()
+    if kind not in SAVED:
+        raise UsageError(f"{path}: an outcome is saved as {', '.join(SAVED)}, not as {kind or 'a file without suffix'}")
+    if kind.removeprefix(".") in TABLES:
+        return _save_table(parts, path, kind.removeprefix("."))
+    units = {name: part.units for name, part in parts.items() if isinstance(part, Table) and part.units}
+    try:
+        encoded = to_json({"outcome": parts, "units": units}) if kind == ".json" else _npz(parts)
+    except TypeError as error:
+        raise UsageError(f"{path}: {error}") from None
+    write_bytes(path, encoded)
+    return [path]
+
+
+def _save_table(parts: Mapping[str, Any], path: Path, kind: str) -> list[Path]:
+    table_formats(kind)
+    tables = [part for part in parts.values() if isinstance(part, Table)]
+    if len(parts) != 1 or not tables:
+        raise UsageError(
+            f"{path}: a .{kind} holds one table, and the outcome is {', '.join(parts) or 'nothing'}; save .npz or "
+            ".json, or all of it into a directory by write()"
+        )
+    ((name, table),) = parts.items()
+    if kind != "csv":
         try:
-            table = table.whole()
-        except UsageError as error:
-            raise TypeError(str(error)) from None
-    if kind == "parquet":
-        from himach.output.table_files.parquet import parquet
+            write_bytes(path, table_content(table, name, kind))
+        except TypeError as error:
+            raise UsageError(f"{path}: {error}; save .csv") from None
+        return [path]
+    companion = path.with_name(f"{path.stem}.units.json")
+    if table.units:
+        write_bytes(companion, to_json(table.units))
+    elif companion.exists():  # of another table, which lay there before
+        companion.unlink()
+    write_bytes(path, content(table))
+    return [path, companion] if table.units else [path]
 
-        return parquet(table)
-    if kind == "nc":
-        from himach.output.table_files.netcdf import netcdf
 
-        return netcdf(table)
-    from himach.output.table_files.xvg import xvg
+def _npz(parts: Mapping[str, Any]) -> bytes:
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    units: dict[str, str] = {}
+    for name, part in parts.items():
+        if not isinstance(part, Table):
+            arrays[name] = _as_array(part, name)
+            continue
+        for column, cells in part.items():
+            arrays[f"{name}/{column}"] = _as_array(cells[:], f"{name}/{column}")
+        units.update({f"{name}/{column}": unit for column, unit in part.units.items()})
+    if units:
+        if UNITS in arrays:
+            raise TypeError(
+                f"an .npz has the units under the name {UNITS!r}, which a part of the outcome has; save .json"
+            )
+        arrays[UNITS] = np.array(json.dumps(units, ensure_ascii=False))
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)  # type: ignore[arg-type, unused-ignore]
+    return buffer.getvalue()
 
-    return xvg(table, name)
+
+def _as_array(value: Cells | Any, name: str) -> npt.NDArray[Any]:
+    """Return a value as an array that is the same when it is read back; raises TypeError by name for objects."""
+    if isinstance(value, TextFile):
+        value = value.text
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, which .npz has no form for; save .json")
+    if isinstance(value, list) and not all(type(cell) is str and not cell.endswith("\0") for cell in value):
+        raise TypeError(f"{name} holds objects, which .npz has no form for; save .json")
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufcMmUS" and not array.dtype.fields:
+        raise TypeError(f"{name} ({type(value).__name__}) has no form in .npz; save .json")
+    return array

@@ -1,11 +1,17 @@
-"""Names for files and directories: safe on every file system, and each once."""
+"""Names: of files and directories, safe on every file system and each once; of the formats of tables and figures."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+
+from himach.errors import UsageError
 
 LONGEST_NAME = 180  # bytes; file systems allow 255 with the suffix
+TABLES, FIGURES = ("csv", "parquet", "nc", "xvg"), ("svg", "pdf", "png")
+#: Modules that formats need, and the extras that bring them.
+NEEDED = {"parquet": ("pyarrow", "himach[parquet]"), "nc": ("xarray", "himach[xarray]")}
 
 
 def unique_labels(labels: Iterable[str]) -> list[str]:
@@ -39,3 +45,32 @@ def _safe(name: str) -> str:
     text = "".join(c if c.isalnum() or c in " ._-+=,()[]@%" else "_" for c in name).strip(" ")
     text = text.encode(errors="replace")[:LONGEST_NAME].decode(errors="ignore")
     return f"_{text[1:]}" if text.startswith((".", "-")) else text or "_"
+
+
+def table_formats(requested: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the formats of tables, each once, of a list of them or of a text such as ``"parquet,nc"``.
+
+    CSV is always among them, and the first: it is what himach itself reads.
+    """
+    formats = tuple(dict.fromkeys(["csv", *_words(requested)]))
+    unknown = [repr(word) for word in formats if word not in TABLES]
+    if unknown:
+        raise UsageError(f"table {', '.join(unknown)}: tables are {', '.join(TABLES)}")
+    for name in formats:
+        module, extra = NEEDED.get(name, (None, ""))
+        if module is not None and find_spec(module) is None:
+            raise UsageError(f"table {name!r} needs {module}, which is not installed: pip install '{extra}'")
+    return formats
+
+
+def figure_formats(requested: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the formats of plots, each once, of a list of them or of a text such as ``"svg,pdf"``."""
+    formats = tuple(dict.fromkeys(_words(requested)))
+    unknown = [word for word in formats if word not in FIGURES]
+    if unknown or not formats:
+        raise UsageError(f"figure {', '.join(unknown) or 'of no format'}: plots are {', '.join(FIGURES)}")
+    return formats
+
+
+def _words(requested: str | Sequence[str]) -> list[str]:
+    return [str(word).strip().lower() for word in (requested.split(",") if isinstance(requested, str) else requested)]

@@ -1,17 +1,20 @@
-"""`parts()`: the outcome of an analysis as named parts, which are shown one by one and written a file each.
-
-`tables_of()` are those that are tables, of all outcomes; `units_of()` the units of their columns.
-"""
+"""Outcomes as named parts, `parts()`: shown by `parts_text()` and `parts_html()`, written a file each."""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
+from textwrap import indent
 from typing import Any
 
 import numpy as np
 
-from himach.output.plain import plain
+from himach.errors import printable
+from himach.output.cells import plain
 from himach.output.table import Column, Table, as_table, default_outcome, uneven
+from himach.output.text import array_text, table_html, table_text, value_text
+
+MOST_PARTS = 40  # of an outcome
 
 
 def parts(outcome: Any, label: str) -> list[tuple[str, Any]]:
@@ -64,3 +67,45 @@ def tabled(name: str, thing: Any) -> Any:
         return Table({name: thing})
     table = as_table(thing)
     return thing if table is None else table
+
+
+def parts_text(parts: list[tuple[str, Any]]) -> str:
+    """Return named parts of an outcome as text, each under its name."""
+    text = previous = ""
+    pieces = [_part_text(name, value) for name, value in parts[:MOST_PARTS]]
+    if len(parts) > MOST_PARTS:
+        pieces.append(f"... and {len(parts) - MOST_PARTS} more")
+    for piece in pieces:
+        gap = "\n\n" if "\n" in previous + piece else "\n"
+        text += gap + piece if text else piece
+        previous = piece
+    return text
+
+
+def parts_html(parts: list[tuple[str, Any]]) -> str:
+    """Return named parts of an outcome as HTML, each under its name."""
+    more = f"<div>... and {len(parts) - MOST_PARTS} more</div>" if len(parts) > MOST_PARTS else ""
+    return "".join(_part_html(name, value) for name, value in parts[:MOST_PARTS]) + more
+
+
+def _part_text(name: str, value: Any) -> str:
+    table = as_table(value)
+    if table is not None:
+        return f"{printable(name)}\n{table_text(table, indent='  ')}"
+    if isinstance(value, np.ndarray):
+        return f"{printable(name)}: {array_text(value)}"
+    text = value_text(value)
+    return f"{printable(name)}:{_below_name(text)}"
+
+
+def _below_name(text: str) -> str:
+    return "\n" + indent(text, "  ", lambda line: True) if "\n" in text else f" {text}"
+
+
+def _part_html(name: str, value: Any) -> str:
+    table = as_table(value)
+    if table is not None:
+        return table_html(table, name)
+    text = array_text(value) if isinstance(value, np.ndarray) else value_text(value)
+    tag = "pre" if "\n" in text else "span"
+    return f"<div><b>{html.escape(name)}</b>: <{tag}>{html.escape(text)}</{tag}></div>"

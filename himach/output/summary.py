@@ -1,14 +1,16 @@
-"""What sums up a run: `summary()`, some lines."""
+"""Lines that sum up a run, `summary()`, and that tell how sure its tables are, `certainty()`."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 
-from himach.output.cells import count
+from himach.errors import printable
 from himach.output.record import Record
-
-__all__ = ["summary"]
+from himach.output.table import Table
+from himach.output.text import count
+from himach.uncertainty.estimate import Estimate, in_figures, n_eff_text
 
 MOST_FILES = 8  # that a summary names
 
@@ -24,7 +26,7 @@ def summary(record: Record, out: str | os.PathLike[str] | None = None) -> str:
     cached = record["assignment"]["native"] + record["assignment"]["alien"]
     if cached:
         line += f", {cached} of them cached"
-    written = [] if out is None else [_written(os.fspath(out), [*record.get("files", []), "run.json"])]
+    written = [] if out is None else [_files_text(os.fspath(out), [*record.get("files", []), "run.json"])]
     return "\n".join([line, *_reused(record), *(f"error: {error}" for error in record["errors"]), *written])
 
 
@@ -42,7 +44,7 @@ def _reused(record: Record) -> list[str]:
     return [f"{reused:,} of {total:,} frames were {told}, {total - reused:,} now"]
 
 
-def _written(out: str, files: Sequence[str]) -> str:
+def _files_text(out: str, files: Sequence[str]) -> str:
     """Say where a run left its files, and which; in a folder of many, how many."""
     return f"written to {out}: {', '.join(files) if len(files) <= MOST_FILES else count(len(files), 'file')}"
 
@@ -57,3 +59,52 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def certainty(name: str, table: Table, told: Record) -> list[str]:
+    """Return what a record tells of how sure a table is, in lines: of each mean, and of the intervals in it."""
+    limits = [column for column in table if f"{column}_low" in table]
+    if not limits:
+        return mean_lines(table, told)
+    named = f"intervals of {', '.join(map(printable, limits))} in {printable(name)}"
+    if told["method"].startswith("none"):
+        return [*mean_lines(table, told), f"{named}: not converged ({n_eff_text(told['n_eff'])})"]
+    basis = f"{told['blocks']} blocks, {n_eff_text(told['n_eff'])}" if told["blocks"] else told["method"]
+    return [*mean_lines(table, told), f"{named}: {100 * told['level']:g} %, {basis}"]
+
+
+def mean_lines(table: Table, told: Record) -> list[str]:
+    """Return a line for each mean of a table.
+
+    It has the interval, what that is made of, from when the column is equilibrated, and whether its halves agree.
+    """
+    return [mean_line(table.label(column), mean, told["level"]) for column, mean in told["means"].items()]
+
+
+def mean_line(label: str, mean: Record, level: float) -> str:
+    """Return the line of one mean."""
+    estimate = Estimate(
+        value=mean["mean"],
+        low=mean["low"],
+        high=mean["high"],
+        level=level,
+        error=math.nan,
+        n_eff=mean["n_eff"],
+        blocks=mean["blocks"],
+        method=mean["method"],
+        converged=mean["blocks"] > 0,
+    )
+    line = f"mean of {printable(label)}: {estimate}"
+    if mean["start_ps"] is not None and mean["blocks"]:
+        since = f"from {mean['start_ps']:g} ps"
+        line += f", {since} on" if mean["cut"] else f", equilibrated {since}"
+    return line + _halves(mean.get("halves"))
+
+
+def _halves(between: list[float] | None) -> str:
+    if between is None:
+        return ""
+    value, low, high = between
+    if low <= 0 <= high:
+        return "; first and second half agree"
+    return f"; the second half differs from the first by {in_figures(value, low, high, True)}"

@@ -9,20 +9,22 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from himach.analysis import FRAME, TIME
 from himach.errors import UsageError
-from himach.output.cells import Cells, LongCells
-from himach.output.tabular import table_html, table_text
+from himach.output.bridge import to_xarray
+from himach.output.cells import EXACT_INTEGERS, Cells, LongCells
+from himach.output.text import table_html, table_text
 
 if TYPE_CHECKING:
-    from himach.uncertainty import Estimate
+    import pandas
+    import xarray
 
-# Beyond this a float64 column cannot hold every integer.
-EXACT_INTEGERS = 2**53
+    from himach.uncertainty import Estimate
 
 
 #: What may be told of how sure a column is: nothing, a mean, limits of counts, a band by blocks of frames, or what a
@@ -33,6 +35,16 @@ Estimated = (
     | tuple[npt.NDArray[Any], npt.NDArray[Any]]
     | Callable[[float], "Estimate[npt.NDArray[Any]]"]
 )
+
+Role = Literal["x", "value", "label"]
+
+
+class Note(NamedTuple):
+    """What a table keeps of a `Column` beside its cells and its unit."""
+
+    role: Role | None = None
+    absent: float | None = None
+    within: tuple[float, float] = (-np.inf, np.inf)
 
 
 class Column:
@@ -54,18 +66,22 @@ class Column:
         which the values are the ratio, each by blocks of frames: a band (`himach.uncertainty.of_blocks`). A function of
         the level: limits as of the `Estimate` that it returns, an array of as many values. Limits become columns beside
         this one, ``<column>_low`` and ``<column>_high``.
+    role
+        What the column is where members of an ensemble are compared. ``"x"``: the axis, which all members share.
+        ``"value"``: a figure. ``"label"``: neither, such as a residue, the number of a cluster, the time of an event;
+        labels before the first figure tell rows apart. None: ``time_ps`` is ``"x"``; ``frame``, and what is not
+        numbers, a label; anything else a value.
     absent
         Value of a row that is not there, for the members of an ensemble that lack it: 0 for how often something occurs
         that has a row only if it does. None: such members say nothing of the row.
-    compared
-        Whether groups of members of an ensemble are compared by the column, if it is one of numbers. False where a mean
-        over members says nothing: of numbers that are names, as of a cluster; of times of events; of settings.
+    within
+        The least and the greatest value that there can be, such as (0, 1) of a share: intervals stay within these.
 
     Raises
     ------
     UsageError
-        If the values are no sequence of cells, or the unit is no text on one line; if an estimate is asked for of what
-        are no real numbers.
+        If the values are no sequence of cells, the unit is no text on one line, or there is no such role; if an
+        estimate is requested of what are no real numbers.
 
     Examples
     --------
@@ -76,7 +92,7 @@ class Column:
     'time / ps'
     """
 
-    __slots__ = ("absent", "compared", "estimate", "unit", "values")
+    __slots__ = ("absent", "estimate", "role", "unit", "values", "within")
 
     def __init__(
         self,
@@ -84,20 +100,26 @@ class Column:
         unit: str = "",
         *,
         estimate: Estimated = False,
+        role: Role | None = None,
         absent: float | None = None,
-        compared: bool = True,
+        within: tuple[float, float] | None = None,
     ) -> None:
         if not isinstance(unit, str) or not (unit == "" or unit.isprintable()):
             raise UsageError(f"Column: a unit is a text such as 'ps', not {unit!r}")
+        if role not in (None, *get_args(Role)):
+            raise UsageError(f"Column: a role is 'x', 'value' or 'label', not {role!r}")
         if isinstance(values, Column):
             values = values.values
         if not _is_column(values):
             raise UsageError(f"Column: values must be a sequence (n,), not {_describe(values)}")
         self.values: Cells | LongCells = _column(values)
+        if role == "value" and len(self.values) and _usual_role("", self.values) != role:
+            raise UsageError("Column: the role 'value' is one of real numbers, and not all cells are some")
         self.unit = unit
         self.estimate = estimate
+        self.role = role
         self.absent = absent
-        self.compared = compared
+        self.within = within
         if estimate is not False and getattr(getattr(self.values, "dtype", None), "kind", "") not in tuple("biuf"):
             raise UsageError("Column: an estimate is of real numbers, and not all cells are some")
 
@@ -140,10 +162,8 @@ class Table(dict[str, Any]):
         Units by the names of columns; those that have none are not there.
     estimates
         What the run shall tell of columns, by their names, as `Column` has it.
-    absent
-        Values of rows that are not there, by the names of columns that have one.
-    uncompared
-        Names of columns by which groups of members of an ensemble are not compared.
+    notes
+        `Note` by the names of columns: role, value of a row that is not there, limits of values.
     level
         Confidence of the limits that the run put beside columns; None: it put none.
     means
@@ -166,18 +186,19 @@ class Table(dict[str, Any]):
 
     def __init__(self, columns: Mapping[Any, Any]) -> None:
         super().__init__()
-        self.units: dict[str, str] = dict(columns.units) if isinstance(columns, Table) else {}
-        with_unit = {name: cells for name, cells in columns.items() if isinstance(cells, Column)}
-        self.units.update({str(name): cells.unit for name, cells in with_unit.items() if cells.unit})
-        self.estimates: dict[str, Estimated] = dict(columns.estimates) if isinstance(columns, Table) else {}
-        self.estimates.update({str(name): cells.estimate for name, cells in with_unit.items() if cells.estimate})
-        self.absent: dict[str, float] = dict(columns.absent) if isinstance(columns, Table) else {}
-        self.absent.update({str(name): one.absent for name, one in with_unit.items() if one.absent is not None})
-        self.uncompared: set[str] = set(columns.uncompared) if isinstance(columns, Table) else set()
-        self.uncompared.update(str(name) for name, one in with_unit.items() if not one.compared)
-        self.level: float | None = columns.level if isinstance(columns, Table) else None
-        self.means: dict[str, Estimate[float]] = dict(columns.means) if isinstance(columns, Table) else {}
-        columns = _with_index({**columns, **{name: cells.values for name, cells in with_unit.items()}})
+        self.units: dict[str, str] = {}
+        self.estimates: dict[str, Estimated] = {}
+        self.notes: dict[str, Note] = {}
+        self.means: dict[str, Estimate[float]] = {}
+        self.level: float | None = None
+        if isinstance(columns, Table):
+            self.take_notes(columns)
+        own = {str(name): cells for name, cells in columns.items() if isinstance(cells, Column)}
+        self.units |= {name: column.unit for name, column in own.items() if column.unit}
+        self.estimates |= {name: column.estimate for name, column in own.items() if column.estimate}
+        self.notes |= {name: Note(c.role, c.absent, c.within or Note().within) for name, c in own.items()}
+        columns = {name: cells.values if isinstance(cells, Column) else cells for name, cells in columns.items()}
+        columns = _with_index(columns)
         for name, cells in columns.items():
             if not _is_column(cells):
                 raise UsageError(f"Table: column {name!r} must be a sequence (n,), not {_describe(cells)}")
@@ -201,9 +222,18 @@ class Table(dict[str, Any]):
 
     def whole(self) -> Table:
         """Return the table with all its cells in memory."""
-        table = Table({name: cells[:] for name, cells in self.items()})
-        table.units, table.level, table.means = dict(self.units), self.level, dict(self.means)
-        return table
+        return Table({name: cells[:] for name, cells in self.items()}).take_notes(self)
+
+    def take_notes(self, other: Table) -> Table:
+        """Take what another table has beside cells; return this one."""
+        self.units, self.estimates, self.notes = dict(other.units), dict(other.estimates), dict(other.notes)
+        self.means, self.level = dict(other.means), other.level
+        return self
+
+    def note(self, name: str) -> Note:
+        """Return what is noted of a column, with its role."""
+        note = self.notes.get(name, Note())
+        return note if note.role else note._replace(role=_usual_role(name, self.get(name, ())))
 
     @property
     def rows(self) -> int:
@@ -215,11 +245,37 @@ class Table(dict[str, Any]):
         unit = self.units.get(column)
         return f"{name or column} / {unit}" if unit else name or column
 
+    def to_frame(self) -> pandas.DataFrame:
+        """Return the table as a pandas DataFrame, with units of columns as ``attrs["units"]``."""
+        try:
+            import pandas
+        except ImportError:
+            raise UsageError("to_frame() needs pandas, which is not installed: pip install 'himach[pandas]'") from None
+        frame = pandas.DataFrame({name: cells[:] for name, cells in self.items()})
+        frame.attrs["units"] = dict(self.units)
+        return frame
+
+    def to_xarray(self) -> xarray.Dataset:
+        """Return the table as an xarray Dataset, as `Result.to_xarray` tells."""
+        return to_xarray(self, self.units, self.level)
+
     def __repr__(self) -> str:
         return table_text(self)
 
     def _repr_html_(self) -> str:
         return table_html(self)
+
+
+def _usual_role(name: str, cells: Any) -> Role:
+    """Return the role of a column that has none of its own."""
+    if name in (TIME, FRAME):
+        return "x" if name == TIME else "label"
+    if isinstance(cells, np.ndarray | LongCells):
+        return "value" if cells.dtype is not None and cells.dtype.kind in "biuf" else "label"
+    numbers = all(
+        isinstance(cell, int | float | np.number) and not isinstance(cell, bool) for cell in cells if cell is not None
+    )
+    return "value" if numbers and any(cell is not None for cell in cells) else "label"
 
 
 def as_table(value: Any) -> Table | None:
@@ -239,24 +295,9 @@ def as_table(value: Any) -> Table | None:
 
 
 def default_outcome(results: Mapping[Any, Any], key_names: Sequence[str] = ()) -> Table:
-    """Return the outcome of an analysis without finish(): a table of keys and results.
-
-    Parameters
-    ----------
-    results
-        Key -> what reduce() returned. Where all of these are dicts of names, or named tuples, their fields are the
-        columns; a row that lacks one has None there. Otherwise there is one column, ``result``.
-    key_names
-        Names for the columns of keys. Keys that are tuples of one length are as many columns, without names ``key_0``,
-        ``key_1``, ...; other keys are one, ``key``.
-
-    Warns
-    -----
-    UserWarning
-        If there are more or fewer names than columns of keys; then the columns have the names that they have without.
-    """
-    columns = [*_key_columns(list(results), key_names), *_result_columns(list(results.values()))]
-    return Table(_unique_names(columns))
+    """Return the outcome of an analysis without finish(): a table of keys and results."""
+    keys = [(name, Column(cells, role="label")) for name, cells in _key_columns(list(results), key_names)]
+    return Table(_unique_names([*keys, *_result_columns(list(results.values()))]))
 
 
 def _key_columns(keys: list[Any], names: Sequence[str]) -> list[tuple[str, list[Any]]]:

@@ -1,27 +1,19 @@
-"""Steps that all ranks take together and whose errors they raise together.
+"""Steps that all ranks take together and whose errors they raise together, short ones and phases (`Meeting`).
 
-`on_first_rank()` and `on_every_rank()` are for short steps; `Meeting` is for phases as long as the analysis: a rank
-that fails asks the others to stop, all meet, and all raise the same error, so that every rank ends by itself, with one
-message and himach's exit code. An error of which `is_everywhere()` is true was raised on all ranks; after any other,
-the ranks that it does not concern wait in vain and must be aborted.
+After an error of which `is_everywhere()` is not true the ranks that it does not concern wait in vain: they are aborted.
 """
 
 from __future__ import annotations
 
-import pickle
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
 from typing import Any, TypeVar, cast
 
-import numpy as np
-
 from himach.errors import HimachError, as_himach
-from himach.parallel.communicator import Communicator, World, node_name
+from himach.parallel.communicator import Communicator, node_name
 
 T = TypeVar("T")
-_Words = tuple[int, tuple[int, HimachError, str] | None]
 
 STOP_TAG = 7002  # tag of the message by which a rank that failed asks another to stop
 FAILURE_SECONDS = 5.0  # seconds that a rank that failed waits for the others, which may be in a long map()
@@ -35,72 +27,34 @@ def is_everywhere(error: BaseException) -> bool:
 
 
 def on_first_rank(comm: Communicator, function: Callable[[], T], share: bool = False) -> T:
-    """Call `function` on rank 0; share what it returns with all ranks if asked, and its error in any case."""
+    """Call `function` on rank 0; send what it returns to all others if asked, and its error in any case."""
     value, error = _attempt(comm, function) if comm.rank == 0 else (None, None)
     _raise_everywhere(error, comm.bcast(_portable(error)))
-    shared: T = comm.bcast(value) if share else cast(T, value)
-    return shared
+    shared = comm.bcast(value) if share else value
+    return cast(T, value if comm.rank == 0 else shared)
 
 
-def from_first_rank(world: World, function: Callable[[], T]) -> T:
-    """Call `function` on rank 0; give all ranks what it returns, which a node gets once, and its error in any case."""
-    value = on_first_rank(world.comm, function)
-    if world.comm.size == 1:
-        return value
-    data = pickle.dumps(value) if world.comm.rank == 0 else b""
-    root, size = world.comm.bcast((world.node_index, len(data)))
-    shared = world.share_words(-(-size // 8))
-    try:
-        place = shared.words.view(np.uint8)[:size]
-        if world.leaders is not None:
-            sent = data if world.leaders.size == 1 else world.leaders.bcast(data, root=root)
-            place[:] = np.frombuffer(sent, np.uint8)
-        world.node.barrier()
-        if world.comm.rank:
-            value = pickle.loads(place)
-        del place
-    finally:
-        shared.close()
-    return value
-
-
-def heard_from_first(comm: Communicator, value: Any = None) -> Any:
+def bcast_object(comm: Communicator, value: Any = None) -> Any:
     """Return the value of rank 0, for which the others wait without taking the processor from it."""
     if comm.size > 1:
         _await(comm.Ibarrier(), None, longest=HEARD_SECONDS)
     return comm.bcast(value)
 
 
-def on_every_rank(comm: Communicator, function: Callable[[], T]) -> T:
-    """Call `function` on every rank; if it failed on some, raise the first one's error on all, told by its rank.
-
-    If the others do not come within `FAILURE_SECONDS`, a rank that failed raises its own error alone.
-    """
+def run_collectively(comm: Communicator, function: Callable[[], T]) -> T:
+    """Call `function` on every rank; raise the first one's error on all, after `FAILURE_SECONDS` a rank's own alone."""
     value, error = _attempt(comm, function)
     _meet(comm, error)
-    _agree(comm, error, comm.allreduce(_words(comm.rank, _word(error)), _joined))
+    failures = comm.allreduce([] if error is None else [(comm.rank, _portable(error), node_name())])
+    if failures:
+        rank, first, node = min(failures, key=lambda failure: failure[0])
+        if len(failures) < comm.size and " on rank " not in str(first):
+            first = type(first)(f"{first} (on rank {rank} of {comm.size}, node {node})")
+            if error is not None:
+                first.__cause__ = error.__cause__ if isinstance(error, HimachError) else error
+                error = first
+        _raise_everywhere(error, first)
     return cast(T, value)
-
-
-def told_by_every_rank(comm: Communicator, function: Callable[[], T]) -> list[T]:
-    """Do the same, and return what `function` has returned on each rank.
-
-    It leaves the processor to others also while ranks tell each other.
-    """
-    value, error = _attempt(comm, function)
-    if comm.size == 1:
-        _agree(comm, error, _words(0, _word(error)))
-        return [cast(T, value)]
-    mine = np.frombuffer(pickle.dumps((value if error is None else None, _word(error))), np.uint8)
-    sizes = np.empty(comm.size, np.int64)
-    _await(comm.Iallgather(np.array([len(mine)], np.int64), sizes), error, pause=1e-4)
-    padded = np.zeros(int(sizes.max()), np.uint8)
-    padded[: len(mine)] = mine
-    both = np.empty((comm.size, len(padded)), np.uint8)
-    _await(comm.Iallgather(padded, both), error, pause=1e-4)
-    told = [pickle.loads(words[:size].tobytes()) for words, size in zip(both, sizes.tolist(), strict=True)]
-    _agree(comm, error, reduce(_joined, (_words(rank, word) for rank, (_, word) in enumerate(told))))
-    return [one for one, _ in told]
 
 
 def largest(comm: Communicator, numbers: Mapping[str, float]) -> dict[str, float]:
@@ -121,20 +75,7 @@ def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
 
 
 class Meeting:
-    """Where ranks meet after each phase, whether it went well or not.
-
-    Parameters
-    ----------
-    comm
-        All ranks.
-    patience
-        Seconds that a rank that failed waits for the others; None: `FAILURE_SECONDS`.
-
-    Attributes
-    ----------
-    meanwhile
-        Called again and again while this rank waits for the others.
-    """
+    """Where ranks meet after each phase, whether it went well or not."""
 
     def __init__(self, comm: Communicator, patience: float | None = None) -> None:
         self._patience = patience
@@ -160,13 +101,7 @@ class Meeting:
         return done
 
     def together(self, part: Callable[[], T]) -> T:
-        """Run this rank's part of a phase, then meet.
-
-        Raises
-        ------
-        HimachError
-            The first failed rank's, on all ranks. If the others do not come in time, this rank's own, on it alone.
-        """
+        """Run this rank's part of a phase, then meet."""
         if self._comm.size == 1:
             return part()
         value, error = _attempt(self._comm, part)
@@ -227,10 +162,7 @@ def _await(
 
 
 def _attempt(comm: Communicator, function: Callable[[], T]) -> tuple[T | None, BaseException | None]:
-    """Call `function`; return what it returned and what it raised.
-
-    Whatever that is, the other ranks wait for a word of it. A rank alone raises what a signal made.
-    """
+    """Call `function`; return what it returned and what it raised, but for a signal's error in a rank alone."""
     try:
         return function(), None
     except BaseException as error:
@@ -239,37 +171,9 @@ def _attempt(comm: Communicator, function: Callable[[], T]) -> tuple[T | None, B
         return None, error
 
 
-def _word(error: BaseException | None) -> tuple[HimachError | None, str] | None:
-    """Return what other ranks are told of an error: it and this node's name."""
-    return None if error is None else (_portable(error), node_name())
-
-
-def _words(rank: int, word: Any) -> _Words:
-    """Return how many of one rank failed, which one, and what it says."""
-    return (0, None) if word is None else (1, (rank, *word))
-
-
-def _joined(one: _Words, other: _Words) -> _Words:
-    """Return the same of the ranks of both, of which the other's come later."""
-    return one[0] + other[0], one[1] or other[1]
-
-
 def _either(one: T | None, other: T | None) -> T | None:
     """Return what the first has that has something."""
     return other if one is None else one
-
-
-def _agree(comm: Communicator, error: BaseException | None, words: _Words) -> None:
-    """Raise the first rank's error on all, if there is one."""
-    n_failed, said = words
-    if said is not None:
-        rank, first, node = said
-        if n_failed < comm.size and " on rank " not in str(first):
-            first = type(first)(f"{first} (on rank {rank} of {comm.size}, node {node})")
-            if error is not None:
-                first.__cause__ = error.__cause__ if isinstance(error, HimachError) else error
-                error = first
-        _raise_everywhere(error, first)
 
 
 def _portable(error: BaseException | None) -> HimachError | None:

@@ -1,23 +1,15 @@
-"""What the engine, the protocol and the sources need of message passing, and the stand-in for one process alone.
-
-`Communicator` is the part of mpi4py's communicator that himach uses; `World` bundles the communicators of all ranks, of
-one node and of the node leaders with what a node shares. `alone()` is a world of one rank without MPI; `connect()` of
-`himach.parallel.mpi` makes the real one. Nothing here imports mpi4py, so protocols take a world as an argument and are
-tested with either.
-"""
+"""What himach needs of message passing, `Communicator` and `World`, without mpi4py; `alone()`, a world of one rank."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-from himach.parallel.traffic import Traffic
 
 Words = npt.NDArray[np.uint64]
 
@@ -102,52 +94,21 @@ class SharedWords(Protocol):
 
 @dataclass(frozen=True)
 class World:
-    """All ranks of a run, as one rank sees them.
+    """All ranks of a run, as one rank sees them."""
 
-    Attributes
-    ----------
-    comm
-        All ranks.
-    node
-        The ranks of this rank's node.
-    leaders
-        The first rank of every node, in the order of `nodes`; None on the other ranks.
-    nodes
-        Names of the nodes, sorted.
-    name
-        Name of this rank's node.
-    ranks_of
-        The ranks of each of the `nodes`, ascending: those of `node` in their order.
-    bor, sum
-        Operations of the MPI library (None when alone).
-    make_op
-        Makes a commutative reduction from ``function(inbuf, inoutbuf, datatype)`` (see `mpi4py.MPI.Op.Create`).
-    share_words
-        ``share_words(n)``: n words in the node's memory, of any content, as `SharedWords` (collective over the node).
-    make_counter
-        Makes a `Counter` (collective over the node).
-    await_message
-        ``await_message(source, tag)``: waits until a message from that rank can be received; returns its 64-bit words.
-    library
-        Returns name and version of the MPI library; None when alone.
-    traffic
-        What this rank has done with `comm`, `node` and `leaders`.
-    """
-
-    comm: Communicator
-    node: Communicator
-    leaders: Communicator | None
-    nodes: tuple[str, ...]
-    name: str
-    ranks_of: tuple[tuple[int, ...], ...]
+    comm: Communicator  # all ranks
+    node: Communicator  # the ranks of this rank's node
+    leaders: Communicator | None  # the first rank of every node, in the order of `nodes`; None on the other ranks
+    nodes: tuple[str, ...]  # names of the nodes, sorted
+    name: str  # name of this rank's node
+    ranks_of: tuple[tuple[int, ...], ...]  # the ranks of each of the `nodes`, ascending: those of `node` in their order
     bor: Any
     sum: Any
     make_op: Callable[[Callable[[Any, Any, Any], None]], Any]
     share_words: Callable[[int], SharedWords]
-    make_counter: Callable[[], Counter]
+    make_counter: Callable[[], Counter]  # makes a `Counter` (collective over the node)
     await_message: Callable[[int, int], int]
-    library: Callable[[], str | None] = lambda: None
-    traffic: Traffic = field(default_factory=Traffic)
+    library: Callable[[], str | None] = lambda: None  # returns name and version of the MPI library; None when alone
 
     @property
     def node_index(self) -> int:

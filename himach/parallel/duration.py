@@ -7,8 +7,6 @@ import re
 
 from himach.errors import UsageError
 
-__all__ = ["parse_duration", "seconds_of"]
-
 UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 WORDS = ("d(?:ays?)?", "h(?:ours?)?", "m(?:in(?:utes?)?)?", "s(?:ec(?:onds?)?)?")
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
@@ -19,19 +17,7 @@ _CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+)")
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds that a text means.
-
-    Parameters
-    ----------
-    text
-        A number of seconds; numbers with units (``55m``, ``1h30m``, ``1.5h``, ``2d``); or with colons, as SLURM has it:
-        ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM``, ``D-HH:MM:SS``.
-
-    Raises
-    ------
-    UsageError
-        If it is no length of time.
-    """
+    """Return the seconds that a text means."""
     text = text.strip()
     if _SECONDS.fullmatch(text):
         return float(text)

@@ -1,8 +1,4 @@
-"""What a rank leaves in memory that outlives it: the frame that it was at, and the lines of Python where it died.
-
-A process that starts ranks has the memory, a file without a name, with a place for each. To be at a frame costs a store
-into it; the lines are written by Python's faulthandler, if a signal comes that it can write at.
-"""
+"""What a rank leaves in memory that outlives it: the frame that it was at, and faulthandler's lines of its death."""
 
 from __future__ import annotations
 
@@ -11,13 +7,10 @@ import mmap
 import os
 import re
 import signal
-import struct
 from collections.abc import Iterator
 
-__all__ = ["PLACE", "frame_at", "frame_cell", "lines_at", "progress_at", "say_progress", "signal_at", "write_to"]
-
 PLACE = 1 << 17  # bytes of a rank; faulthandler's hundred lines, of 500 characters at most, take less
-PAGE = mmap.ALLOCATIONGRANULARITY  # bytes of them, in which the frame is, and how far all ranks are
+PAGE = mmap.ALLOCATIONGRANULARITY  # bytes of them, in which the frame is
 TITLE = re.compile("^Fatal Python error: (.*)$", re.MULTILINE)
 LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 ESCAPED = re.compile(r"\\x(..)|\\u(....)|\\U(.{8})")  # what is not ASCII, in faulthandler's words
@@ -28,17 +21,6 @@ _page = memoryview(bytearray(PAGE)).cast("q")
 def frame_cell() -> memoryview[int]:
     """Return where this process says at which frame it is: the frame's number plus 1, or 0."""
     return _page
-
-
-def say_progress(progress: int, total: int, done: int) -> None:
-    """Say how far all ranks are, on rank 0: which progress it is, from 1 on, what there is to do, and what is done."""
-    _page[2], _page[3], _page[1] = total, done, progress
-
-
-def progress_at(file: int) -> tuple[int, int, int]:
-    """Return what rank 0 said last; zeros if nothing."""
-    progress, total, done = struct.unpack("3q", os.pread(file, 24, 8))
-    return progress, total, done
 
 
 def write_to(path: str, rank: int) -> None:

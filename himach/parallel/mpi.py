@@ -1,44 +1,41 @@
-"""The world of ranks that MPI knows: the one module that imports mpi4py.
-
-`connect()` initialises MPI, checks that its world is the one the launcher promised, and returns a `World`; `load()`
-loads it for processes that are forked afterwards.
-"""
+"""The world of ranks that MPI knows, `connect()`: the one module that imports mpi4py; `load()` for what forks ranks."""
 
 from __future__ import annotations
 
 import mmap
 import os
+import resource
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from operator import or_
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from himach.errors import RankError
 from himach.parallel import process_exit
-from himach.parallel.communicator import OwnWords, SharedWords, Words, World, node_name
-from himach.parallel.environment import promised_ranks
-from himach.parallel.segments import SHARED, forget_segments, free_bytes
-from himach.parallel.traffic import Traffic, counted
+from himach.parallel.communicator import OwnWords, Words, World, node_name
+from himach.parallel.process_exit import host_identity, promised_ranks, ranks_of_node
+from himach.parallel.segments import SHARED, forget_segments, shared_bytes
 
+#: Bytes of shared memory that MPICH's wheel (5.0.2) takes when it begins, for a node and for each rank: 11.31 MB of 2
+#: ranks, 22.09 of 4, 43.66 of 8, 86.78 of 16, which die by SIGBUS with less.
+NODE_BYTES, RANK_BYTES = 0.6e6, 5.4e6
+#: The largest of its files: one of each rank's, and one of a node's that has so much for each.
+FILE_BYTES, FILE_RANK_BYTES = 4.3e6, 1.1e6
 #: What is known already, by the nodes of all ranks, so that all ranks know the same.
 _worlds: dict[tuple[str, ...], World] = {}
 
 
 def connect() -> World:
-    """Initialise MPI and return the world of all ranks.
-
-    Raises
-    ------
-    RankError
-        If no MPI library can be loaded, if the launcher started several ranks that do not know of each other, or if
-        one node name stands for several hosts.
-    """
+    """Initialise MPI and return the world of all ranks."""
     process_exit.end_with_launcher()
     process_exit.guard_step()
+    refuse_misfit()
     with _told():
         _initialise()
         from mpi4py import MPI
@@ -63,6 +60,28 @@ def connect() -> World:
     return world
 
 
+def refuse_misfit() -> None:
+    """Say why the wheel of MPICH cannot begin here, where it would end by itself without a word that helps."""
+    text = ""
+    if "PMIX_NAMESPACE" in os.environ:
+        text = (
+            "the launcher speaks PMIx, which the wheel of MPICH here does not: use srun --mpi=pmi2, or outside "
+            f"of srun {Path(sys.executable).with_name('mpiexec')}; mpiexec of Open MPI takes the wheel of Open MPI"
+        )
+    ranks, size = ranks_of_node(), shared_bytes()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if ranks > 1 and 0 <= limit < max(FILE_BYTES, ranks * FILE_RANK_BYTES):
+        text = f"ranks share files in {SHARED} that are larger than this process may write: raise the limit (ulimit -f)"
+    if ranks > 1 and NODE_BYTES + ranks * RANK_BYTES > size:
+        text = (
+            f"{SHARED} on node {node_name()} has {size / 1e6:.0f} MB, and MPICH needs {RANK_BYTES / 1e6:.1f} MB for a "
+            f"rank, of which there are {ranks}: make it larger (docker run --shm-size=1g, mount -o "
+            f"remount,size=1g {SHARED}), or use at most {int((size - NODE_BYTES) // RANK_BYTES)} ranks on a node"
+        )
+    if text and "MPI4PY_LIBMPI" not in os.environ and _has_wheel("mpich"):
+        raise RankError(text)
+
+
 def _names(comm: Any) -> tuple[str, ...]:
     """Return the node of each rank; every name travels once, whatever ranks its node has."""
     own = node_name()
@@ -73,15 +92,7 @@ def _names(comm: Any) -> tuple[str, ...]:
 
 
 def load() -> str:
-    """Load MPI without initialising it, which `connect()` then does in a forked process; return what it says of itself.
-
-    Such a process ends without finalising it: see `himach.launch`.
-
-    Raises
-    ------
-    RankError
-        If no MPI library can be loaded.
-    """
+    """Load MPI, which `connect()` then initialises in forked processes; return what it says of itself."""
     with _told():
         import mpi4py
 
@@ -110,6 +121,12 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
     here = node.Split_type(mpi.COMM_TYPE_SHARED)
     apart = comm.allreduce(here.size < node.size, op=mpi.LOR)
     here.Free()
+    if apart and len(set(node.allgather(host_identity()))) == 1:
+        raise RankError(
+            f"MPI ({_library(mpi)}) gives ranks on one host, of node {name}, no memory in common, as the launcher does "
+            "not tell it where they are: use the mpiexec of this MPI library in place of srun, or one rank a node "
+            "(--ntasks-per-node=1)"
+        )
     if apart:
         raise RankError(
             "ranks on different hosts carry one node name; set HIMACH_NODE to a name of its own on every host, "
@@ -117,12 +134,10 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
         )
     # Ranks of a node sort leaders by node index, so that leader i speaks for nodes[i].
     leaders = comm.Split(0 if node.rank == 0 else mpi.UNDEFINED, nodes.index(name))
-    traffic = Traffic()
-    count = counted(mpi, traffic)
     return World(
-        comm=count(comm),
-        node=count(node),
-        leaders=count(leaders) if node.rank == 0 else None,
+        comm=comm,
+        node=node,
+        leaders=leaders if node.rank == 0 else None,
         nodes=nodes,
         name=name,
         ranks_of=_ranks_of(names, nodes),
@@ -130,11 +145,10 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
         sum=mpi.SUM,
         make_op=lambda function: mpi.Op.Create(function, commute=True),
         # Pages of shared memory cost several times as much to touch first as a rank's own.
-        share_words=OwnWords if node.size == 1 else lambda n: _share_words(n, node, mpi),
+        share_words=OwnWords if node.size == 1 else lambda n: _SharedWords(n, node),
         make_counter=lambda: _SharedCounter(node, mpi),
         await_message=lambda source, tag: _await_message(comm, mpi, source, tag),
         library=lambda: _library(mpi),
-        traffic=traffic,
     )
 
 
@@ -192,13 +206,7 @@ def _has_wheel(name: str) -> bool:
     return True
 
 
-def _share_words(n: int, node: Any, mpi: Any) -> SharedWords:
-    """Return words in memory of the node: MPI's, or where that has not enough left, a file without a name."""
-    small = node.rank == 0 and 8 * n > free_bytes()  # then the first touch would kill the rank
-    return _FileWords(n, node) if node.bcast(small) else _SharedWords(n, node, mpi)
-
-
-class _FileWords:
+class _SharedWords:
     """Words in a file in memory that the first rank of the node makes, and others see through its folder in /proc."""
 
     def __init__(self, n: int, node: Any) -> None:
@@ -210,9 +218,8 @@ class _FileWords:
             file = own if own >= 0 else os.open(f"/proc/{process}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise RankError(
-                f"{SHARED} on node {node_name()} has less than the {8 * n / 1e6:.0f} MB left that the node's ranks "
-                f"need together, and they do not see each other's files ({error.strerror}); make it larger (docker run "
-                f"--shm-size=..., mount -o remount,size=... {SHARED}), or use fewer ranks on a node"
+                f"ranks on node {node_name()} do not see each other in /proc ({error.strerror}); start them in one "
+                "container, or one rank a node (--ntasks-per-node=1)"
             ) from error
         memory = mmap.mmap(file, max(1, 8 * n))
         node.barrier()  # all have it
@@ -221,19 +228,6 @@ class _FileWords:
 
     def close(self) -> None:
         self.words = np.empty(0, dtype=np.uint64)  # the memory goes with the last view
-
-
-class _SharedWords:
-    """Words in the node's shared memory."""
-
-    def __init__(self, n: int, node: Any, mpi: Any) -> None:
-        self._window = mpi.Win.Allocate_shared(8 * n if node.rank == 0 else 0, 8, comm=node)
-        buffer, _ = self._window.Shared_query(0)
-        self.words: Words = np.frombuffer(buffer, dtype=np.uint64, count=n)
-
-    def close(self) -> None:
-        self.words = np.empty(0, dtype=np.uint64)
-        self._window.Free()
 
 
 class _SharedCounter:
@@ -261,11 +255,7 @@ class _SharedCounter:
 
 
 def end_together(code: int) -> NoReturn:
-    """End this rank with `code` when all ranks are here (collective).
-
-    They end at the same moment and say so, because a launcher may kill those that are left when one has ended, and then
-    report the signal instead of the code.
-    """
+    """End this rank with `code` when all ranks are here: a launcher kills those that are left when one has ended."""
     from mpi4py import MPI
 
     process_exit.flush()

@@ -3,6 +3,8 @@
 `working()` surrounds a run's work in this process: there `os._exit()` is an exception, as `sys.exit()` is. Ranks of a
 launcher also `enter_run()`, where they learn of one that has left; an exception that nobody caught ends them all; and
 under SLURM, which lets ranks wait for one that died, a `StepGuard` ends the step.
+
+What a launcher (srun, mpiexec) told this process of its world, read from the environment without MPI.
 """
 
 from __future__ import annotations
@@ -10,8 +12,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import select
 import signal
+import socket
 import sys
 import threading
 import time
@@ -20,26 +24,68 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from himach.errors import HimachError, RankError
-from himach.parallel.environment import promised_rank, promised_ranks
+from himach.errors import HimachError, Interruption, RankError
 
 if TYPE_CHECKING:
     from himach.parallel.communicator import Communicator
 
-__all__ = [
-    "StepGuard",
-    "at_exit_last",
-    "end_at_once",
-    "end_with_launcher",
-    "enter_run",
-    "guard_step",
-    "leave",
-    "pmi_finalize",
-    "say",
-    "set_parent_death_signal",
-    "watch_exit",
-    "working",
-]
+
+# The first variable that is set counts. A batch script is no step: its SLURM_NTASKS promises nothing until srun or
+# mpiexec starts the ranks.
+SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "SLURM_STEP_NUM_TASKS")
+NUMBERS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID")
+#: Beginnings of the variables by which ranks of an inner launcher would take themselves for ranks of an outer one.
+FOREIGN = (
+    "PMI_",
+    "PMIX_",
+    "PMI2_",
+    "OMPI_",
+    "PRTE_",
+    "SLURM_",
+    "SLURMD_",
+    "MPI_LOCAL",
+    "HYDRA_",
+    "HYDI_",
+    "PALS_",
+    "MV2_",
+)
+
+
+def promised_ranks(environ: Mapping[str, str] = os.environ) -> int:
+    """Return how many ranks the launcher says it started, 1 for a plain process."""
+    return next((int(environ[name]) for name in SIZES if environ.get(name, "").isdigit()), 1)
+
+
+def promised_rank(environ: Mapping[str, str] = os.environ) -> int:
+    """Return which rank the launcher says this process is, 0 for a plain process."""
+    if not under_launcher(environ):
+        return 0
+    return next((int(environ[name]) for name in NUMBERS if environ.get(name, "").isdigit()), 0)
+
+
+def ranks_of_node(environ: Mapping[str, str] = os.environ) -> int:
+    """Return how many ranks the launcher says it started on this node, or on the one that has most."""
+    for name in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE"):
+        if found := re.findall(r"\d+(?![\d)]*\))", environ.get(name, "")):  # such as 4(x2),3
+            return max(map(int, found))
+    return promised_ranks(environ)
+
+
+def host_identity() -> str:
+    """Return what tells this host from others, whatever its node is called."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return f"{socket.gethostname()} {file.read()}"
+
+
+def under_launcher(environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether this process is one of several ranks that a launcher started."""
+    return promised_ranks(environ) > 1
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Tell whether a signal raised `error`; a KeyboardInterrupt of one of several ranks is an exception like others."""
+    return isinstance(error, Interruption) or (isinstance(error, KeyboardInterrupt) and not under_launcher())
+
 
 FIRST_SAYS = 1.0  # seconds that other ranks leave to the first one, which as a rule has the same to say
 OTHERS_SAY = 10.0  # seconds that a rank that left leaves to those that run on, to say so and end all
@@ -48,7 +94,6 @@ PROXY = "hydra_pmi_proxy"
 PMI_FINALIZE = b"cmd=finalize\n"  # of PMI-1, which MPICH's ranks speak to it
 ANSWERS = 2.0  # seconds that it may take to answer
 SET_PARENT_DEATH_SIGNAL = 1  # of prctl()
-
 _workers: set[int] = set()  # threads that do a run's work
 _leave = os._exit
 _guard: StepGuard | None = None
@@ -58,11 +103,7 @@ _ends_at_once: int | None = None  # the process that does
 
 @contextlib.contextmanager
 def working() -> Iterator[None]:
-    """Make `os._exit()` an exception for this thread while the context lasts, told like any other of the user's code.
-
-    It would end the process with a number of the user's, which may be 0, and without a word. In another thread and in a
-    process that was forked from this one it is what it was.
-    """
+    """Make `os._exit()` an exception for this thread, told like any other of the user's code: its number may be 0."""
     thread, process = threading.get_ident(), os.getpid()
 
     def refuse(status: int) -> NoReturn:
@@ -84,10 +125,7 @@ def working() -> Iterator[None]:
 
 
 def set_parent_death_signal(parent: int) -> None:
-    """Have the kernel kill this process when `parent`, which started it, dies; so does this where it is dead already.
-
-    The signal comes when the parent's thread ends that started this process.
-    """
+    """Have the kernel kill this process when `parent`, or its thread that started this process, ends."""
     import ctypes  # known already to what forks ranks; commands that start none need not wait for it
 
     ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
@@ -96,20 +134,14 @@ def set_parent_death_signal(parent: int) -> None:
 
 
 def end_with_launcher() -> None:
-    """End this rank with the process of MPICH's mpiexec that started it.
-
-    Not with others: from which thread they start processes is not known.
-    """
+    """End this rank with the process of MPICH's mpiexec that started it; of others the threads are not known."""
     parent = os.getppid()
     if _is_proxy(parent):
         set_parent_death_signal(parent)
 
 
 def pmi_finalize() -> None:
-    """Tell MPICH's mpiexec, if it started this rank, that it ends by itself: all ranks leave, none waits for another.
-
-    Without a word it takes the first end for a crash and kills the rest, and then says 9 in place of their exit code.
-    """
+    """Tell MPICH's mpiexec, if it started this rank, that all ranks end by themselves."""
     line = os.environ.get("PMI_FD", "")
     if line.isdecimal() and _is_proxy(os.getppid()):
         with contextlib.suppress(OSError):
@@ -125,7 +157,7 @@ def _is_proxy(process: int) -> bool:
         return False
 
 
-def at_exit_last(last: Callable[[], object]) -> None:
+def register_last(last: Callable[[], object]) -> None:
     """Have this called when this process ends and has done its part, after all that others registered."""
     global _last
     process = os.getpid()
@@ -138,11 +170,8 @@ def at_exit_last(last: Callable[[], object]) -> None:
     atexit.register(done)
 
 
-def end_at_once() -> None:
-    """Have this process, which ends well if Python ends it, do so when all has been called that others registered.
-
-    Python would take each module and object apart first, for as long as a short run takes.
-    """
+def skip_teardown() -> None:
+    """End this process without Python taking each object apart first, which takes as long as a short run."""
     global _ends_at_once
     _ends_at_once = os.getpid()
 
@@ -203,13 +232,7 @@ def _end_with_error(comm: Communicator, error: HimachError) -> None:
 
 
 def enter_run(comm: Communicator) -> None:
-    """Begin a run together with all ranks.
-
-    Raises
-    ------
-    RankError
-        If one has left already.
-    """
+    """Begin a run together with all ranks."""
     words = _tell(comm, RUNNING)
     if LEAVING in words:
         gone = words.tolist().index(LEAVING)

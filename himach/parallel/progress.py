@@ -1,8 +1,4 @@
-"""One progress display over all ranks: `Progress`.
-
-Every rank counts its frames; the others send their counts to rank 0 now and then, in messages that nobody waits for,
-and rank 0 shows the sum: as a bar on a terminal or in a notebook, else as a line now and then, for logs.
-"""
+"""One progress display over all ranks, `Progress`: counts go to rank 0, in messages that nobody waits for."""
 
 from __future__ import annotations
 
@@ -13,11 +9,9 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
-
-from himach.parallel import last_words
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from himach.parallel.communicator import Communicator
@@ -46,34 +40,20 @@ class Progress:
     """Shows how far all ranks are; call it with this rank's count of frames after each, and finish() after the last.
 
     As a context it finishes at the end, or closes if an exception passes.
-
-    Parameters
-    ----------
-    comm
-        All ranks; messages carry a tag of their own, and with one rank there are none.
-    total
-        Frames of all ranks.
-    stream
-        Where rank 0 shows progress: standard error, as a rule.
-    quiet
-        Show nothing and send nothing; the same on all ranks.
-    unit
-        What is counted.
     """
 
     def __init__(
         self, comm: Communicator, total: int, stream: TextIO, quiet: bool = False, unit: str = "frame"
     ) -> None:
-        self._done = 0
-        number = next(_numbers)
-        self._over = quiet
-        self._sender: _Sender | None = None
-        self._gatherer: _Gatherer | None = None
-        if not quiet and comm.rank == 0:
-            self._gatherer = _Gatherer(comm, number, _display(total, stream, unit, number))
-        elif not quiet:
-            self._sender = _Sender(comm, number)
+        self._comm, self._number, self._over, self._done = comm, next(_numbers), quiet, 0
         self._next = float("inf") if quiet else 0.0
+        # Of the first rank: what it shows, the others' counts, and which of them still work.
+        self._display = _display(total, stream, unit) if comm.rank == 0 and not quiet else None
+        self._counts: dict[int, int] = {}
+        self._working = set(range(1, comm.size))
+        # Of the others.
+        self._requests: list[Any] = []  # kept until they are complete: MPI reads from their buffers
+        self._interval = LOOK_EVERY if comm.rank == 0 else SEND_SECONDS * max(1.0, comm.size / MAX_PROMPT_SENDERS)
 
     def __call__(self, done: int) -> None:
         """Take this rank's count of frames done so far; costs a look at the clock."""
@@ -81,38 +61,35 @@ class Progress:
         now = time.monotonic()
         if now < self._next:
             return
-        if self._sender is not None:
-            self._next = now + self._sender.interval
-            self._sender.send(done)
-        elif self._gatherer is not None:
-            self._next = now + LOOK_EVERY
-            self._gatherer.look(done)
+        self._next = now + self._interval
+        if self._display is None:
+            self._send()
+        else:
+            self._look()
 
     def finish(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """End this rank's part: send the last count, or show the others' until all have sent theirs.
-
-        Rank 0 thereby waits for the others: it belongs where a rank's last frame is done and the ranks meet next.
-        While it waits it calls `meanwhile` now and then, which may raise to end the wait.
-        """
+        """Send the last count, or show the others' until all have sent theirs and call `meanwhile`, which may raise."""
         if self._over:
             return
-        self._over = True
-        self._next = float("inf")
-        if self._sender is not None:
-            self._sender.finish(self._done)
-        elif self._gatherer is not None:
-            self._gatherer.finish(self._done, meanwhile)
+        try:
+            if self._display is not None:
+                self._look()
+                while self._working:
+                    time.sleep(FINAL_WAIT)
+                    self._look()
+                    meanwhile()
+        finally:
+            self.close()
 
     def close(self) -> None:
         """End without waiting for anybody: the run failed."""
         if self._over:
             return
-        self._over = True
-        self._next = float("inf")
-        if self._sender is not None:
-            self._sender.finish(self._done)  # rank 0 may be waiting, where a failure does not abort the run
-        elif self._gatherer is not None:
-            self._gatherer.display.close()
+        self._over, self._next = True, float("inf")
+        if self._display is None:
+            self._send(last=True)  # rank 0 may be waiting, where a failure does not abort the run
+        else:
+            self._display.close()
 
     def __enter__(self) -> Progress:
         return self
@@ -125,117 +102,32 @@ class Progress:
         else:
             self.close()
 
-
-class _Sender:
-    """Sends a rank's count to rank 0 and waits for nothing."""
-
-    def __init__(self, comm: Communicator, number: int) -> None:
-        self._comm = comm
-        self._number = number
-        self._requests: list[Any] = []  # kept until they are complete: MPI reads from their buffers
-        self.interval = SEND_SECONDS * max(1.0, comm.size / MAX_PROMPT_SENDERS)
-
-    def send(self, done: int, last: bool = False) -> None:
+    def _send(self, last: bool = False) -> None:
+        """Send this rank's count to the first, and wait for nothing."""
         self._requests = [request for request in self._requests if not request.test()[0]]
         # A count that is still under way makes the next one superfluous, unless it is the last.
         if last or not self._requests:
-            message = (self._number, self._comm.rank, done, last)
+            message = (self._number, self._comm.rank, self._done, last)
             self._requests.append(self._comm.isend(message, dest=0, tag=COUNT_TAG))
 
-    def finish(self, done: int) -> None:
-        self.send(done, last=True)
-
-
-class _Gatherer:
-    """Takes the other ranks' counts and shows the sum."""
-
-    def __init__(self, comm: Communicator, number: int, display: _Display) -> None:
-        self._comm = comm
-        self._number = number
-        self._counts: dict[int, int] = {}
-        self._working = set(range(1, comm.size))
-        self.display = display
-
-    def look(self, done: int) -> None:
+    def _look(self) -> None:
+        """Take the other ranks' counts and show the sum."""
+        assert self._display is not None
         while self._working and self._comm.iprobe(tag=COUNT_TAG):
             number, rank, count, last = self._comm.recv(tag=COUNT_TAG)
-            if number != self._number:
-                continue
-            self._counts[rank] = count
-            if last:
-                self._working.discard(rank)
-        self.display.show(done + sum(self._counts.values()))
-
-    def finish(self, done: int, meanwhile: Callable[[], object]) -> None:
-        self.look(done)
-        try:
-            while self._working:
-                time.sleep(FINAL_WAIT)
-                self.look(done)
-                meanwhile()
-        finally:
-            self.display.close()
+            if number == self._number:
+                self._counts[rank] = count
+                if last:
+                    self._working.discard(rank)
+        self._display.show(self._done + sum(self._counts.values()))
 
 
-class _Display(Protocol):
-    def show(self, done: int) -> None: ...
-    def close(self) -> None: ...
-
-
-def _display(total: int, stream: TextIO, unit: str, number: int, environ: Mapping[str, str] = os.environ) -> _Display:
+def _display(total: int, stream: TextIO, unit: str) -> _Bar | _Lines:
     if in_notebook() and stream is sys.stderr:
         return _Bar(total, stream, unit, notebook=True)
-    if environ.get("HIMACH_PROGRESS") == "notebook":
-        return _Said(total, number)
-    if stream.isatty() or environ.get("HIMACH_PROGRESS") == "tty":
+    if stream.isatty() or os.environ.get("HIMACH_PROGRESS") == "tty":
         return _Bar(total, stream, unit)
     return _Lines(total, stream, unit)
-
-
-class _Said:
-    """Says it to the notebook that started the ranks, whose bar is `NotebookBar`."""
-
-    def __init__(self, total: int, number: int) -> None:
-        self._total, self._number = total, number
-
-    def show(self, done: int) -> None:
-        last_words.say_progress(self._number + 1, self._total, done)
-
-    def close(self) -> None:
-        pass
-
-
-class NotebookBar:
-    """The bar of what ranks do that a notebook has started.
-
-    Parameters
-    ----------
-    words
-        The file with their last words.
-    """
-
-    def __init__(self, words: int) -> None:
-        self._words, self._number = words, 0
-        self._bar: _Bar | None = None
-
-    def look(self) -> None:
-        """Show how far they are."""
-        number, total, done = last_words.progress_at(self._words)
-        if number != self._number:
-            self._end()
-            self._number, self._bar = number, _Bar(total, sys.stderr, "frame", notebook=True)
-        if self._bar is not None:
-            self._bar.show(done)
-
-    def close(self) -> None:
-        """Leave the bar as it is then."""
-        self.look()
-        self._end()
-
-    def _end(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
 
 
 class _Bar:
@@ -249,13 +141,7 @@ class _Bar:
         unwatched = type("Bar", (module.tqdm,), {"monitor_interval": 0})
         width = {"dynamic_ncols": True} if notebook or _has_width(stream) else {"ncols": _columns(), "nrows": 2}
         self._bar = unwatched(
-            total=total,
-            file=stream,
-            unit=f" {unit}s",
-            mininterval=LOOK_EVERY,
-            miniters=0,
-            smoothing=SMOOTHING,
-            **width,
+            total=total, file=stream, unit=f" {unit}s", mininterval=LOOK_EVERY, miniters=0, smoothing=SMOOTHING, **width
         )
 
     def show(self, done: int) -> None:
@@ -319,8 +205,8 @@ def _has_width(stream: TextIO) -> bool:
         return False
 
 
-def _columns(environ: Mapping[str, str] = os.environ) -> int:
-    columns = environ.get("COLUMNS", "")
+def _columns() -> int:
+    columns = os.environ.get("COLUMNS", "")
     return int(columns) if columns.isdigit() and int(columns) > 0 else 80
 
 

@@ -19,16 +19,7 @@ MOST_TEXTS = 10
 
 @contextmanager
 def quiet_ranks(rank: int, command: bool = False) -> Iterator[None]:
-    """Let rank 0 alone speak, while the context lasts.
-
-    Parameters
-    ----------
-    rank
-        On another rank than 0, standard output goes nowhere (that of libraries in C too) and warnings are not shown;
-        standard error stays, for errors.
-    command
-        Whether this is the command line: on rank 0, each warning is then one line ``himach: warning: text``, once.
-    """
+    """Let rank 0 alone speak, while the context lasts."""
     if rank != 0:
         with warnings.catch_warnings(), _no_stdout():
             warnings.showwarning = lambda *arguments, **options: None
@@ -43,11 +34,7 @@ def quiet_ranks(rank: int, command: bool = False) -> Iterator[None]:
 
 @contextmanager
 def heard() -> Iterator[list[str]]:
-    """Give the texts of the warnings that this process shows while the context lasts, each once, as they come.
-
-    Of those that one line of somebody's code gives, with other texts each time, the first is shown, and in the end how
-    many came after it; `MOST_TEXTS` are given.
-    """
+    """Give the texts of warnings as they come; of those of one line of somebody's code show the first, and a count."""
     texts: list[str] = []
     kinds: dict[tuple[Any, ...], list[Any]] = {}  # the first of each kind, and how many there are
     with warnings.catch_warnings():
@@ -122,12 +109,6 @@ def _no_stdout() -> Iterator[None]:
             sys.stdout = stdout
             os.dup2(kept, 1)
             os.close(kept)
-
-
-def flush_all() -> None:
-    """Flush what was printed, by libraries in C too."""
-    for stream in (sys.stdout, sys.stderr):
-        _flush(stream)
 
 
 def _flush(stream: TextIO) -> None:

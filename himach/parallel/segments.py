@@ -1,9 +1,4 @@
-"""MPI's shared memory, which lies in /dev/shm under names and stays there when ranks are killed.
-
-`forget_segments()` takes the names away as soon as all ranks have the memory; `sweep()` those of ranks that were killed
-before; `free_bytes()` says what is left of it. ``python -I -S segments.py SINCE STATUS`` sweeps and exits with STATUS:
-this file imports no other of himach.
-"""
+"""MPI's shared memory, whose names in /dev/shm stay when ranks are killed: `forget_segments()`, `sweep()`."""
 
 import contextlib
 import os
@@ -26,21 +21,17 @@ def forget_segments() -> None:
                 os.unlink(path)
 
 
-def free_bytes() -> int:
-    """Return how many bytes this node's shared memory has left, as far as its file system says."""
+def shared_bytes() -> int:
+    """Return how many bytes of shared memory this node has, as far as its file system says."""
     try:
-        found = os.statvfs(SHARED)
+        status = os.statvfs(SHARED)
     except OSError:
         return sys.maxsize
-    return found.f_bavail * found.f_frsize
+    return int(status.f_blocks * status.f_frsize)
 
 
 def sweep(since: float, shared: Path = SHARED) -> None:
-    """Unlink this user's segments that came after the time `since` and that no process has.
-
-    A segment's maker has it open as long as it lives, so that one of a run that just begins is not taken for one that a
-    killed run left.
-    """
+    """Unlink this user's segments that came after the time `since` and that no process, such as their maker, has."""
     left = {os.fspath(path) for name in NAMES for path in shared.glob(name) if _is_ours(path, since)}
     if left:
         left.difference_update(_held())
@@ -78,8 +69,3 @@ def _open(folder: Path) -> Iterator[str]:
         for link in folder.iterdir():
             with contextlib.suppress(OSError):
                 yield os.readlink(link)
-
-
-if __name__ == "__main__":
-    sweep(float(sys.argv[1]))
-    sys.exit(int(sys.argv[2]))

@@ -4,74 +4,45 @@ A node: nothing is shared. Reductions over a tree of ranks are those of Thakur, 
 Perform. Comput. Appl. 19, 49 (2005), table 2: of MPICH, which takes recursive doubling for short messages and for
 operations that are a user's own, else a reduce-scatter and an allgather (Rabenseifner's). The shuffle: a key's shard is
 the high bits of its hash and a rank has neighbouring shards (docs/architecture.md), so the record's bytes by part of
-the key space say what each of few ranks gets, whatever ranks made the record; of many it is drawn. Failures: a rank
-that dies ends the run, which is started again, from the beginning or from the last commit of kept pairs; nodes fail
-independently of each other at a constant rate, so the machine does at their sum.
+the key space say what each of few ranks gets; of many it is drawn. Failures: a rank that dies ends the run, which
+begins anew, or goes on from the last commit of kept pairs; nodes fail independently at a constant rate.
 """
 
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri, pdtrik
 
 from himach.engine.shuffle.exchange import GROWTH, MAX_PARTNERS, messages_of
 from himach.engine.shuffle.waves import WAVE_BYTES
+from himach.zazen.node_frames import Tasks
 from himach.zazen.rounds import CHUNK_WORDS
-from himach.zazen.share import Tasks
-
-__all__ = [
-    "doubling_seconds",
-    "exchange_memory",
-    "exchange_seconds",
-    "held_memory",
-    "loads",
-    "most_loaded",
-    "most_of_normals",
-    "rank_rate",
-    "read_seconds",
-    "scattered_seconds",
-    "share",
-    "steps",
-    "stored_bytes",
-    "tail_seconds",
-    "with_pairs",
-    "without_pairs",
-    "zazen_bytes",
-    "zazen_memory",
-    "zazen_seconds",
-]
 
 Floats = npt.NDArray[np.float64]
 
-#: Bytes of a frame in a store beside its positions: head, box, checksums (docs/formats.md).
-FRAME_HEAD = 128
-
-
-def share(frames: int, nodes: int) -> int:
-    """Return the frames of the node that has most: water fills equal vessels to one level (docs/zazen.md)."""
-    return -(-frames // nodes)
+FRAME_HEAD = 128  # bytes of a frame in a store beside its positions: head, box, checksums (docs/formats.md)
+CHUNK = CHUNK_WORDS * 8  # bytes of a chunk's bitmap
+SHORT = 64  # bytes of messages beside bitmaps: sums, claims
 
 
 def rank_rate(seconds: float, cpu_part: float, ranks: int, cores: float) -> float:
     """Return the frames a second of a node whose ranks each take `seconds` a frame, of which a part is processor time.
 
-    Its cores bound it: ranks wait for each other's processor once they need more than there is (the utilisation law,
-    Denning and Buzen, ACM Computing Surveys 10, 225 (1978)).
+    Ranks wait for processors once they need more than there are: the utilisation law (Denning and Buzen, ACM Computing
+    Surveys 10, 225 (1978)).
     """
     if seconds <= 0:
-        return float("inf")
-    bound = cores / (seconds * cpu_part) if cpu_part > 0 else float("inf")
-    return min(ranks / seconds, bound)
+        return math.inf
+    return min(ranks / seconds, cores / (seconds * cpu_part) if cpu_part > 0 else math.inf)
 
 
 def tail_seconds(frames: int, ranks: int, seconds: float) -> float:
     """Return how much later than the mean the last rank of a node ends, at the median: half the bound.
 
-    The bound is (1 - 1/ranks) of the last task (Graham, SIAM J. Appl. Math. 17, 416 (1969)); tasks are those of
-    `himach.zazen.share.Tasks`.
+    The bound is (1 - 1/ranks) of the last task (Graham, SIAM J. Appl. Math. 17, 416 (1969)).
     """
     if ranks == 1 or not frames:
         return 0.0
@@ -80,55 +51,29 @@ def tail_seconds(frames: int, ranks: int, seconds: float) -> float:
     return 0.5 * (1 - 1 / ranks) * (end - first) * seconds
 
 
-def most_of_normals(count: int, uniform: Floats) -> Floats:
-    """Return draws of the largest of `count` standard normal deviates, one for each uniform deviate in (0, 1).
+def most_of_normals(count: int, level: float) -> float:
+    """Return the quantile of the largest of `count` standard normal deviates at a level in (0, 1).
 
-    The distribution of the largest is the count-th power of that of one (David and Nagaraja, Order Statistics, 2003,
-    2.1), so that no deviate has to be drawn but the uniform one.
+    The distribution of the largest is the count-th power of one's (David and Nagaraja, Order Statistics, 2003, 2.1);
+    by the upper tail, no digits are lost where `count` is large.
     """
-    inverse = NormalDist().inv_cdf
-    # 1 - u^(1/n) without loss of digits where n is large: the upper tail by its own probability.
-    tails = -np.expm1(np.log(uniform) / count)
-    return np.array([-inverse(min(max(tail, 1e-300), 1 - 1e-16)) for tail in tails.tolist()])
+    return float(-ndtri(max(-math.expm1(math.log(level) / count), 1e-300)))
 
 
 def stored_bytes(atoms: int, origin_bytes: float | None) -> float:
-    """Return the bytes of a frame in a store: what it has in its origin, whose integers are packed alike.
-
-    Where that is not known, they are those of its positions in single precision.
-    """
-    return origin_bytes if origin_bytes else 12.0 * atoms + FRAME_HEAD
+    """Return the bytes of a frame in a store: as in its origin, whose integers are packed alike, else by its atoms."""
+    return origin_bytes or 12.0 * atoms + FRAME_HEAD
 
 
 def read_seconds(ranks: int, frames: float, seconds: float, nbytes: float, capacity: float, link: float) -> float:
     """Return the seconds in which ranks read ahead and map `frames` frames each, of an origin that all share.
 
-    The most of what a rank computes behind its first read, and of what the origin or its own link needs before its last
-    frame: the asymptotic bound of a closed network (Denning and Buzen, ACM Computing Surveys 10, 225 (1978)), which
-    ranks that read ahead reach.
-
-    Parameters
-    ----------
-    ranks
-        That share the origin.
-    frames
-        Of each.
-    seconds
-        A frame's work.
-    nbytes
-        Bytes of a frame.
-    capacity
-        Bytes a second of the origin, for all.
-    link
-        Bytes a second that one rank can take alone.
+    The asymptotic bound of a closed network (Denning and Buzen, 1978), which ranks that read ahead reach: computing
+    behind the first read, or the origin or a rank's own `link` before the last frame. A frame has `nbytes` and takes
+    `seconds` of work; `capacity` are bytes a second of the origin for all.
     """
     alone = nbytes / min(link, capacity)
     return max(frames * seconds + alone, frames * alone + seconds, ranks * frames * nbytes / capacity + seconds)
-
-
-#: Bytes of a chunk's bitmap, and of messages beside bitmaps: sums, claims.
-CHUNK = CHUNK_WORDS * 8
-SHORT = 64
 
 
 def steps(nodes: int) -> int:
@@ -148,15 +93,12 @@ def scattered_seconds(nodes: int, nbytes: float, latency: float, network: float,
 
 
 def zazen_bytes(frames: int) -> tuple[float, float]:
-    """Return the bytes of the bitmaps that are reduced by the library's own operation, and by one of ours.
-
-    A bit a frame for natives, two more for open aliens (docs/zazen.md).
-    """
+    """Return the bytes of the bitmaps that the library reduces (natives), and an own operation (aliens, two bits)."""
     return frames / 8, frames / 4
 
 
 def zazen_seconds(nodes: int, frames: int, latency: float, network: float, combine: float) -> float:
-    """Return the seconds of all of Zazen's rounds: bitmaps of all frames are exchanged, chunk by chunk.
+    """Return the seconds of all of Zazen's rounds.
 
     A chunk costs an Allreduce of natives, one of counts of aliens, and two sums of few bytes.
     """
@@ -173,8 +115,7 @@ def zazen_seconds(nodes: int, frames: int, latency: float, network: float, combi
 def zazen_memory(frames: int, ranks: int) -> float:
     """Return the most bytes that Zazen takes of a node's first rank, with its part of what the node's `ranks` share.
 
-    A bit a frame for aliens, and then for the residue; another for the node's share, which stays. Beside these the
-    buffers of a chunk, of seven times its words.
+    A bit a frame for aliens, then for the residue; a bit for the node's share, which stays; a chunk's buffers.
     """
     return frames / 8 * (1 + 1 / ranks) + 7 * min(CHUNK, frames / 8)
 
@@ -190,26 +131,23 @@ def held_memory(frames: int, ranks: int, pairs: float) -> float:
 
 
 def loads(parts: Floats, ranks: int) -> Floats:
-    """Return the bytes of each rank, float64 (ranks,); where a part is cut in two, they are taken to be even in it."""
+    """Return the bytes of each rank, float64 (ranks,); a part that is cut in two is taken to be even."""
     edges = np.concatenate([[0.0], np.cumsum(parts)])
-    at = np.linspace(0, len(parts), ranks + 1)
-    return np.diff(np.interp(at, np.arange(len(parts) + 1), edges))
+    return np.diff(np.interp(np.linspace(0, len(parts), ranks + 1), np.arange(len(parts) + 1), edges))
 
 
-def most_loaded(parts: Floats, keys: float, ranks: int, rng: np.random.Generator) -> float:
-    """Return the bytes of the rank that has most.
+def most_loaded(parts: Floats, keys: float, ranks: int, level: float) -> float:
+    """Return the bytes of the rank that has most, at a level in (0, 1) of its distribution.
 
     Up to as many ranks as parts this is known. Beyond, a rank's keys are Poisson's (balls in bins, Raab and Steger,
-    1998); and a rank has one key at least or none, and of the heaviest part at least what it has where that is even.
+    1998), and it has of the heaviest part at least what it has where that is even.
     """
-    most = float(loads(parts, min(ranks, len(parts))).max(initial=0.0))
-    total = float(parts.sum())
+    most, total = float(loads(parts, min(ranks, len(parts))).max(initial=0.0)), float(parts.sum())
     if ranks <= len(parts) or not total or keys < 1:
         return most
-    mean = keys / ranks
     few = min(ranks, 1 << 16)  # the largest of many Poisson deviates grows by less than one as their number doubles
-    thrown = total / keys * float(max(1, rng.poisson(mean, few).max()))
-    return max(thrown, float(parts.max()) * len(parts) / ranks)
+    largest = np.fmax(1.0, np.ceil(pdtrik(level ** (1 / few), keys / ranks)))
+    return max(total / keys * float(largest), float(parts.max()) * len(parts) / ranks)
 
 
 def exchange_seconds(total: float, nodes: int, ranks: int, latency: float, network: float, most: float) -> float:
@@ -231,10 +169,9 @@ def without_pairs(seconds: float, rate: float) -> float:
 
     (exp(rate seconds) - 1) / rate: Daly, Future Gener. Comput. Syst. 22, 303 (2006), equation 13 with one segment.
     """
-    exponent = rate * seconds
-    if exponent > 700:
+    if rate * seconds > 700:
         return math.inf
-    return math.expm1(exponent) / rate if rate > 0 else seconds
+    return math.expm1(rate * seconds) / rate if rate > 0 else seconds
 
 
 def with_pairs(startup: float, mapping: float, rest: float, every: float, rate: float) -> float:
@@ -246,11 +183,8 @@ def with_pairs(startup: float, mapping: float, rest: float, every: float, rate: 
     if rate <= 0:
         return startup + mapping + rest
     every = min(every, mapping) or every
-    segments = mapping / every
     restart = rate * startup
-    last = rate * rest
-    if max(restart + rate * every, restart + last) > 700:
+    if max(restart + rate * every, restart + rate * rest) > 700:
         return math.inf
-    map_time = math.exp(restart) * math.expm1(rate * every) / rate * segments
-    rest_time = math.exp(restart) * math.expm1(last) / rate
-    return without_pairs(startup, rate) + map_time + rest_time
+    segments = math.expm1(rate * every) * mapping / every + math.expm1(rate * rest)
+    return without_pairs(startup, rate) + math.exp(restart) * segments / rate

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from himach.errors import UsageError
-
-__all__ = ["Machine", "read_machine"]
 
 
 @dataclass(frozen=True)
@@ -21,24 +19,16 @@ class Machine:
 
     Attributes
     ----------
-    cores
-        Of a node.
-    memory
-        Bytes of a node.
-    disk_read, disk_write
-        Bytes a second from and to a node's local disk.
-    disk
-        Bytes of it that a store may take.
-    network
-        Bytes a second that a node sends and, at the same time, receives.
-    latency
-        Seconds from node to node of a message of few bytes.
+    cores, memory
+        Cores and bytes of memory of a node.
+    disk_read, disk_write, disk
+        Of a node's local disk: bytes a second from and to it; bytes that a store may take.
+    network, latency
+        Bytes a second that a node sends and, at the same time, receives; seconds of a message of few bytes.
     combine
         Bytes a second at which a core combines two bitmaps.
-    origin
-        Bytes a second that the origin gives to all nodes together.
-    origin_at_once
-        Bytes that it gives at once when it was idle.
+    origin, origin_at_once
+        Bytes a second that the origin gives to all nodes together; bytes that it gives at once when it was idle.
     node_mtbf
         Mean seconds between two failures of one node.
     one_host
@@ -59,44 +49,34 @@ class Machine:
     one_host: bool = False
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "one_host":
-                if not isinstance(value, bool):
-                    raise UsageError(f"machine: one_host is true or false, not {value!r}")
-            elif value is not None and not _is_amount(value):
-                raise UsageError(f"machine: {field.name} is a number above 0, not {value!r}")
-            elif field.name == "cores" and value is not None and value != int(value):
-                raise UsageError(f"machine: cores is a whole number, not {value!r}")
+        for name, value in asdict(self).items():
+            if name == "one_host":
+                kind, fits = "true or false", isinstance(value, bool)
+            else:
+                number = not isinstance(value, bool) and isinstance(value, (int, float)) and 0 < value < math.inf
+                whole = name == "cores" and number
+                kind = "a whole number" if whole else "a number above 0"
+                fits = value is None or (number and (not whole or value == int(value)))
+            if not fits:
+                raise UsageError(f"machine: {name} is {kind}, not {value!r}")
 
     def write(self, path: Path) -> None:
         """Write it to a file."""
-        given = [(field.name, getattr(self, field.name)) for field in fields(self)]
-        lines = [f"{name} = {_toml(value)}" for name, value in given if value is not None]
+        lines = [f"{name} = {_toml(value)}" for name, value in asdict(self).items() if value is not None]
         path.write_text("\n".join(["# of one node, bytes and seconds; see docs/plan.md", *lines, ""]))
 
 
 def read_machine(path: Path) -> Machine:
-    """Read a file of `Machine.write`, or one written by hand.
-
-    Raises
-    ------
-    UsageError
-        If there is no such file, it is no TOML, or it says what no machine has.
-    """
+    """Read a file of `Machine.write`, or one written by hand."""
     try:
-        told = tomllib.loads(path.read_text())
+        settings = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{path}: no description of a machine ({why}); 'himach bench machine' writes one") from error
-    known = [field.name for field in fields(Machine)]
-    if strange := sorted(set(told) - set(known)):
-        raise UsageError(f"{path}: a machine has no {', '.join(strange)}; it has {', '.join(known)}")
-    return Machine(**told)
-
-
-def _is_amount(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    names = [field.name for field in fields(Machine)]
+    if strange := sorted(set(settings) - set(names)):
+        raise UsageError(f"{path}: a machine has no {', '.join(strange)}; it has {', '.join(names)}")
+    return Machine(**settings)
 
 
 def _toml(value: float | bool) -> str:

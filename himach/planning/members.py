@@ -5,8 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-__all__ = ["WORTH", "busiest", "together"]
-
 #: A member is large from this part of what a rank would have, if all had the same: smaller ones even each other out.
 LARGE = 4
 #: Bytes of a trajectory from which it is worth the ranks' meeting.
@@ -22,34 +20,23 @@ def together(sizes: Sequence[float], ranks: int, worth: float = WORTH) -> list[i
 
 
 def busiest(frames: Sequence[int], frame_bytes: float, ranks: int, total: int) -> float:
-    """Return the frames of the rank that has most.
+    """Return the frames of the rank that has most, where members of so many `frames` each have so many in `total`.
 
-    Ranks take members from a queue, the largest first: the list of Graham, SIAM J. Appl. Math. 17, 416 (1969).
-
-    Parameters
-    ----------
-    frames
-        Of each member.
-    frame_bytes
-        Bytes of a frame.
-    ranks
-        How many there are.
-    total
-        Frames of all: members come again, or the last ones do not, until there are as many.
+    Ranks take members from a queue, the largest first: the list of Graham, SIAM J. Appl. Math. 17, 416 (1969). Members
+    come again, or the last ones do not, until there are `total` frames.
     """
-    whole = sum(frames)
-    times, rest = divmod(total, whole)
+    times, rest = divmod(total, sum(frames))
     if times * len(frames) > COUNTED:
         return total / ranks + (1 - 1 / ranks) * min(max(frames), total / ranks / LARGE)  # the bound
     every = list(frames) * times
-    for one in frames:
+    for count in frames:
         if rest > 0:
-            every.append(min(one, rest))
-            rest -= one
-    large = together([one * frame_bytes for one in every], ranks)
-    shared = sum(every[at] for at in large)
-    own = sorted(set(range(len(every))) - set(large), key=lambda at: -every[at])
+            every.append(min(count, rest))
+            rest -= count
+    large = together([count * frame_bytes for count in every], ranks)
+    alone = set(range(len(every))).difference(large)
+    own = sorted((every[at] for at in alone), reverse=True)
     loads = [0] * min(ranks, len(own))
-    for at in own:
-        heapq.heapreplace(loads, loads[0] + every[at])
-    return shared / ranks + max(loads, default=0)
+    for count in own:
+        heapq.heapreplace(loads, loads[0] + count)
+    return sum(every[at] for at in large) / ranks + max(loads, default=0)

@@ -1,49 +1,76 @@
-"""`Model`: a run on so many nodes, phase by phase, from what runs cost and what the machine is.
+"""`predict()`: what a run would take on so many nodes, phase by phase, and what is not known.
 
-The phases are those of a record. What is random (frames' times, how ranks differ, skew of few keys) is drawn again and
-again from one seed.
+What is random (frames' times, how ranks differ, skew of few keys) is taken at its median for the total, and all at once
+at the 5th and the 95th percentile for ``low`` and ``high``, which are no closer than such predictions were off. What is
+not known lies between two bounds: the total is in their middle.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from himach.planning import closed_forms as forms
-from himach.planning.fitting import Costs, Reading, processors
+from himach.planning.costs import MIXED, PHASES, Costs, Reading, evaluate
 from himach.planning.machine import Machine
 from himach.planning.members import busiest
 
-__all__ = ["DRAWS", "NETWORK_BYTES_PER_SECOND", "PHASES", "Model", "PredictionInput", "again", "stored"]
+#: A run whose frames come from the origin, one whose come from caches, and `himach stage` of them.
+Kind = Literal["first", "second", "stage"]
+KINDS: tuple[Kind, ...] = ("first", "second", "stage")
+#: Seconds of each phase, and what each possible limit takes.
+Outcome = tuple[dict[str, float], dict[str, float]]
 
-Floats = npt.NDArray[np.float64]
-Seconds = float | Floats
-PHASES = ("startup", "zazen", "map", "shuffle", "reduce", "finish")
-
-#: Draws of what is random.
-DRAWS = 41
+LOW, MIDDLE, HIGH = 0.05, 0.5, 0.95
 #: Bytes that a stretch of a file takes more, on average, where it is read without its neighbours: pages are read whole.
 PAGE = 4096
 #: Seconds between two commits of kept pairs (`himach.checkpoint.checkpoint_writer`).
 COMMIT_SECONDS = 30.0
-#: What is taken for a network where none is known: bytes a second, seconds, and the rate of combining bitmaps.
-NETWORK_BYTES_PER_SECOND = 1e8
-NETWORK_SECONDS = 5e-5
-COMBINED_BYTES_PER_SECOND = 4e9
+#: What is taken for a network where none is known: bytes a second, least and most, seconds, the rate of combining
+#: bitmaps; where pairs travel for more than this part of map().
+NETWORK_RATES, NETWORK_SECONDS, COMBINED_BYTES_PER_SECOND = (1e8, 1e10), 5e-5, 4e9
+PAIR_FRACTION = 0.01
+#: The part of a node's memory that pairs take, at most (`himach.launch.memory.default_memory`).
+MEMORY_PART = 4
+#: How far predictions from one record, of other nodes than its own, were off at most, rounded: 16 to 58 % were seen.
+LOOSE = 0.6
+#: Numbers of nodes of which records are, at least, for what `ACCURACY` says.
+RECORDED_NODES = 3
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How far predictions were from what was measured, as parts of it: `middle` and `worst`, of so many `cases`."""
+
+    middle: float
+    worst: float
+    cases: int
+    nodes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.middle:.1%} at the median, {self.worst:.1%} at most, of {self.cases} cases up to {self.nodes} nodes"
+        )
+
+
+#: Of blind predictions on virtual hosts (docs/plan.md), from benchmarks/results/plan.json.
+ACCURACY: dict[Kind, Accuracy] = {
+    "first": Accuracy(0.0146, 0.0403, 6, 16),
+    "second": Accuracy(0.0069, 0.0500, 6, 16),
+    "stage": Accuracy(0.0318, 0.0575, 6, 16),
+}
 
 
 @dataclass(frozen=True)
 class PredictionInput:
-    """What a prediction is asked of: nodes, ranks of each, frames, which draws; nodes whose caches are lost."""
+    """What a prediction is asked of: nodes, ranks of each, frames; nodes whose caches are lost."""
 
     nodes: int
     ranks_per_node: int
     frames: int
-    seed: int = 0
-    every: float = COMMIT_SECONDS
     lost: int = 0
 
     @property
@@ -52,189 +79,226 @@ class PredictionInput:
         return self.nodes * self.ranks_per_node
 
 
-def stored(costs: Costs) -> float:
-    """Return the bytes of a frame in a store."""
-    told = forms.stored_bytes(costs.records[0].atoms, None) if not costs.from_origin else 0.0
-    return max(costs.first.nbytes, costs.again.nbytes, told)
+#: Cells of a plan's tables by column, and ``frames``; ``error``: how far such predictions were off, at most, as a part;
+#: ``unknown``: what is taken for what is not known, and what would tell; ``spills``: whether pairs go by way of disks.
+Prediction = dict[str, Any]
 
 
-def again(costs: Costs, machine: Machine) -> Reading:
-    """Return what reading from the cache costs: as it was seen, else as the disk gives it, else as runs read at all."""
-    if costs.from_cache or machine.disk_read is None:
-        return costs.again
-    nbytes = stored(costs)
-    return Reading(nbytes / machine.disk_read, nbytes, machine.disk_read)
+def predict(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind) -> Prediction | str:
+    """Return the prediction; or, in words, why there can be no such run."""
+    if kind != "first" and (full := _full(costs, machine, request)) is not None:
+        return full
+    machines, unknown = _bounds(costs, machine, request, kind)
+    models = [_Model(costs, bound, request) for bound in machines]
+    low, middle, high = ([model.outcome(kind, level) for model in models] for level in (LOW, MIDDLE, HIGH))
+    phases = {phase: float(np.median([seconds.get(phase, 0.0) for seconds, _ in middle])) for phase in PHASES}
+    total = float(np.median([*map(_sum, middle)]))
+    error = _error(costs, machine, request, kind, unknown)
+    limits, node_pairs = middle[0][1], 0.0 if kind == "stage" else models[0].pairs / request.nodes
+    prediction: Prediction = {
+        "run": kind, "nodes": request.nodes, "ranks": request.ranks, "frames": request.frames, **phases, "total": total,
+        "low": min(*map(_sum, low), total / (1 + error)), "high": max(*map(_sum, high), total * (1 + error)),
+        "limit": max(limits, key=lambda name: limits[name]), "error": error, "unknown": unknown,
+        "origin_gb": 0.0 if kind == "second" else request.frames * costs.first.nbytes / 1e9,
+        "node_memory_gb": models[0].memory() / 1e9,
+        "node_disk_gb": -(-request.frames // request.nodes) * costs.stored / 1e9,
+        "spills": machine.memory is not None and node_pairs > machine.memory / MEMORY_PART,
+    }  # fmt: skip
+    if machine.node_mtbf is not None and kind != "stage":
+        rate, startup = request.nodes / machine.node_mtbf, phases["startup"] + phases["zazen"]
+        rest = max(0.0, total - startup - phases["map"])
+        prediction["restarted"] = forms.without_pairs(total, rate) - total
+        prediction["kept_pairs"] = forms.with_pairs(startup, phases["map"], rest, COMMIT_SECONDS, rate) - total
+    return prediction
 
 
-class Model:
-    """One run: seconds of each phase, float64 (DRAWS,) where something is drawn, else a number."""
+def _sum(outcome: Outcome) -> float:
+    return sum(outcome[0].values())
 
-    def __init__(self, costs: Costs, machine: Machine, asked: PredictionInput, rng: np.random.Generator) -> None:
-        self.costs, self.machine, self.asked, self.rng = costs, machine, asked, rng
-        self.stored = stored(costs)
+
+def _full(costs: Costs, machine: Machine, request: PredictionInput) -> str | None:
+    """Tell where the disks of the nodes cannot hold the frames."""
+    nbytes = request.frames * costs.stored
+    cached = max((run.frames / run.nodes for run in costs.records if run.cached > 1 - MIXED), default=0.0)
+    if machine.disk is None or nbytes / request.nodes <= machine.disk or request.frames / request.nodes <= cached:
+        return None
+    return (
+        f"a node would hold {_size(nbytes / request.nodes)} of frames, and its disk has {_size(machine.disk)} for a "
+        f"store: {math.ceil(nbytes / machine.disk):,} nodes hold them all"
+    )
+
+
+def _bounds(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind) -> tuple[list[Machine], list[str]]:
+    """Return the machines between which this one may be, the slowest first; and what is taken for what is not known."""
+    name, machines, unknown = costs.records[0].name, [machine], []
+    if kind == "second" and not costs.from_cache and machine.disk_read is None:
+        unknown.append(
+            f"reading from caches is taken to cost what reading cost in {name}: the same command once more ('himach "
+            f"run --rerun {name}'), or 'himach bench machine', tells"
+        )
+    if kind != "second" and not costs.from_origin:
+        unknown.append(
+            f"reading from the origin is taken to cost what reading cost in {name}: 'himach run --rerun {name} --cache "
+            "off' tells"
+        )
+    if kind != "second" and machine.origin is None:
+        alone = costs.first.seconds + (costs.compute if kind == "first" else 0.0)
+        most = request.ranks * costs.first.nbytes / max(alone, 1e-9)
+        if most > 1.05 * costs.first.rate and request.ranks > costs.most_ranks:
+            machines = [replace(machine, origin=costs.first.rate), machine]
+            unknown.append(
+                f"the origin is taken to give at least the {_size(costs.first.rate)}/s that were read, and at most the "
+                f"{_size(most)}/s that {request.ranks} ranks would ask: 'himach bench machine --origin PATH', or a run "
+                "on more nodes, tells"
+            )
+    pairs, mapping = request.frames * costs.pair_bytes, request.frames * costs.compute / request.ranks
+    travels = pairs / request.nodes / NETWORK_RATES[0] > PAIR_FRACTION * mapping
+    if request.nodes > 1 and machine.network is None and kind != "stage" and travels:
+        machines = [replace(bound, network=rate) for bound in machines for rate in NETWORK_RATES]
+        least, greatest = map(_size, NETWORK_RATES)
+        unknown.append(
+            f"{_size(pairs)} of pairs are taken to travel at {least}/s to {greatest}/s a node: 'himach bench machine' "
+            "on two nodes tells"
+        )
+    return machines, unknown
+
+
+def _error(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind, unknown: list[str]) -> float:
+    """Return how far such predictions were off at most: where the machine is described, and records are of several."""
+    described = None not in (machine.origin, machine.network) and costs.from_origin and costs.from_cache
+    several = len({run.nodes for run in costs.records}) >= RECORDED_NODES
+    covered = described and several and request.nodes <= ACCURACY[kind].nodes and not unknown
+    return ACCURACY[kind].worst if covered else LOOSE
+
+
+def _size(nbytes: float) -> str:
+    value, unit = (nbytes / 1e9, "GB") if nbytes >= 1e9 else (nbytes / 1e6, "MB")
+    return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.2g} {unit}"
+
+
+class _Model:
+    """One run on a machine."""
+
+    def __init__(self, costs: Costs, machine: Machine, request: PredictionInput) -> None:
+        self.costs, self.machine, self.request = costs, machine, request
+        ranks, self.per_node, hosts = request.ranks, request.ranks_per_node, 1 if machine.one_host else request.nodes
         #: Frames of the node that has most, and ranks that have as many as its.
-        self.frames, self.ranks = float(forms.share(asked.frames, asked.nodes)), asked.ranks
+        self.frames, self.ranks = float(-(-request.frames // request.nodes)), ranks
         if costs.members:
-            most = busiest(costs.members, self.stored, asked.ranks, asked.frames)
-            self.frames, self.ranks = most * asked.ranks_per_node, max(1, round(asked.frames / most))
-        self.pairs = asked.frames * costs.pair_bytes
-        self.network = machine.network or NETWORK_BYTES_PER_SECOND
-        self.latency = machine.latency or NETWORK_SECONDS
-        self.one_host = machine.one_host
+            most = busiest(costs.members, costs.stored, ranks, request.frames)
+            self.frames, self.ranks = most * self.per_node, max(1, round(request.frames / most))
+        self.pairs = request.frames * costs.pair_bytes
+        self.network, self.latency = machine.network or NETWORK_RATES[0], machine.latency or NETWORK_SECONDS
         cores = machine.cores or costs.records[0].cores
-        #: Cores that a node's ranks have: its own, or its part of those that all nodes share.
-        self.cores = cores / asked.nodes if self.one_host else float(cores)
-        at_a_time = processors(asked.ranks, cores, 1 if self.one_host else asked.nodes)
+        self.cores = cores * hosts / request.nodes  # of a node
         self.quantities = {
-            "one": 1.0,
-            "steps": float(forms.steps(asked.ranks)),
-            "ranks": float(asked.ranks if self.one_host else asked.ranks_per_node),
-            "others": float(0 if self.one_host else asked.ranks - asked.ranks_per_node),
-            "bytes": self.pairs / at_a_time,
-            "keys": costs.keys.at(one=1.0, frames=float(asked.frames)),
-        }
+            "one": 1.0, "travel": 0.0, "frames": float(request.frames), "steps": float(forms.steps(ranks)),
+            "ranks": ranks / hosts, "others": ranks - ranks / hosts, "bytes": self.pairs / min(ranks, cores * hosts),
+        }  # fmt: skip
+        self.quantities["keys"] = evaluate(costs.keys, self.quantities)
 
     def memory(self) -> float:
         """Return the bytes that a node's ranks take: without pairs, and with what is held of them."""
-        asked = self.asked
-        held = forms.held_memory(asked.frames, asked.ranks_per_node, self.pairs / asked.ranks)
-        return asked.ranks_per_node * (self.costs.rank_memory + held) + self.pairs / asked.nodes
+        held = forms.held_memory(self.request.frames, self.per_node, self.pairs / self.request.ranks)
+        return self.per_node * (self.costs.rank_memory + held) + self.pairs / self.request.nodes
 
-    def run(self, first: bool) -> tuple[dict[str, Seconds], dict[str, float]]:
-        """Return the seconds of each phase, and what each possible limit takes."""
-        costs, asked = self.costs, self.asked
-        startup = costs.startup.at(**self.quantities, first=float(first))
-        alone = self.one_host or bool(costs.members)  # members' ranks agree with nobody
-        rounds = 0.0 if alone else self._zazen_rounds()
-        zazen = costs.zazen.at(**self.quantities)
-        mapping, limits = self._mapping(first)
-        most = np.array([forms.most_loaded(costs.parts * self.pairs, self.quantities["keys"], asked.ranks, self.rng)
-                         for _ in range(DRAWS)])  # fmt: skip
-        travel = np.zeros(DRAWS) if costs.members else self._travel(most)
-        shuffling = costs.shuffle.at(**self.quantities, travel=0.0) + travel
-        travelling = float(np.median(travel))
-        reducing = costs.reduce_byte * most + costs.reduce.at(**self.quantities)
-        finish = costs.finish.at(**self.quantities)
-        even = costs.reduce_byte * self.pairs / asked.ranks
+    def outcome(self, kind: Kind, level: float) -> Outcome:
+        """Return what a run or staging takes, where what is random is at so high a level of its distribution."""
+        costs, request, machine = self.costs, self.request, self.machine
+        quantities = self.quantities | {"first": float(kind != "second")}
+        beside = {phase: evaluate(terms, quantities) for phase, terms in costs.terms.items()}
+        if kind == "stage":  # reading and writing in place of reading and map()
+            write = costs.stored / machine.disk_write if machine.disk_write else 0.0
+            filling, limits = self._from_origin(costs.first, write, 0.0, self.ranks, level)
+            disk = self.frames * write  # of all ranks of a node
+            limits |= {"writing to disks": max(limits.pop("map()"), disk), "starting": beside["opening"]}
+            return {"startup": beside["opening"], "map": max(filling, disk) + beside["after_map"]}, limits
+        mapping, limits = self._mapping(kind, level)
+        mapping += beside["after_map"]
+        rounds = travel = 0.0
+        most = forms.most_loaded(costs.parts * self.pairs, quantities["keys"], request.ranks, level)
+        if not costs.members:  # members' ranks agree with nobody, and their pairs stay
+            combine = machine.combine or COMBINED_BYTES_PER_SECOND
+            if not machine.one_host:
+                rounds = forms.zazen_seconds(request.nodes, request.frames, self.latency, self.network, combine)
+            travel = forms.exchange_seconds(
+                self.pairs, request.nodes, request.ranks, self.latency, self.network, most
+            ) * (costs.terms["shuffle"]["travel"] or 1.0)  # fmt: skip
+        reducing, even = costs.reduce_byte * most + beside["reduce"], costs.reduce_byte * self.pairs / request.ranks
         limits |= {
-            "starting": startup,
-            "Zazen's rounds": zazen if self.one_host else rounds,
-            "network": travelling,
-            "sorting pairs": float(np.median(shuffling)) - travelling,
-            "reduce()": even,
-            "reduce(), skew": float(np.median(reducing)) - even,
-            "finish()": finish,
-        }
+            "starting": beside["startup"], "Zazen's rounds": beside["zazen"] if machine.one_host else rounds,
+            "network": travel, "sorting pairs": beside["shuffle"], "reduce()": even,
+            "reduce(), skew": reducing - even, "finish()": beside["finish"],
+        }  # fmt: skip
         if costs.members:  # ranks that wait for the busiest one
-            waiting = 1 - asked.frames / (self.frames * asked.nodes)
-            limits["map()"] *= 1 - waiting
-            limits["few members"] = float(np.median(mapping)) * waiting
-        seconds: tuple[Seconds, ...] = (startup, zazen + rounds, mapping, shuffling, reducing, finish)
-        draws = dict(zip(PHASES, seconds, strict=True))
-        return {**draws, "rest": costs.rest.at(**self.quantities)}, limits
+            waiting = 1 - request.frames / (self.frames * request.nodes)
+            limits |= {"map()": limits["map()"] * (1 - waiting), "few members": mapping * waiting}
+        return {
+            "startup": beside["startup"], "zazen": beside["zazen"] + rounds, "map": mapping, "reduce": reducing,
+            "shuffle": beside["shuffle"] + travel, "finish": beside["finish"], "rest": costs.rest,
+        }, limits  # fmt: skip
 
-    def staged(self) -> tuple[dict[str, Seconds], dict[str, float]]:
-        """Return the same of staging: reading and writing in place of reading and map()."""
-        first = self.costs.first
-        startup = self.costs.opening.at(**self.quantities, first=1.0)
-        write = self.stored / self.machine.disk_write if self.machine.disk_write else 0.0
-        filling, limits = self._from_origin(first, write, 0.0)
-        after = self.costs.after_map.at(**self.quantities)
-        disk = self.frames * write  # of all ranks of a node
-        limits["writing to disks"] = max(limits.pop("map()"), disk)
-        filling = np.maximum(filling, disk)
-        return {"startup": startup, "map": filling + after}, {**limits, "starting": startup}
-
-    def _zazen_rounds(self) -> float:
-        combine = self.machine.combine or COMBINED_BYTES_PER_SECOND
-        return forms.zazen_seconds(self.asked.nodes, self.asked.frames, self.latency, self.network, combine)
-
-    def _mapping(self, first: bool) -> tuple[Floats, dict[str, float]]:
+    def _mapping(self, kind: Kind, level: float) -> tuple[float, dict[str, float]]:
         costs = self.costs
-        if first:
-            mapping, limits = self._from_origin(costs.first, costs.compute, costs.cpu_part)
-        else:
-            mapping, limits = self._from_cache()
-            if self.asked.lost:
-                # Nobody has what they held, and they have least to read: it is theirs, from the origin, where it lies
-                # in pieces, as staging deals frames out in turns.
-                lost = replace(self.asked, nodes=self.asked.lost)
-                pieces = replace(costs.first, nbytes=costs.first.nbytes + PAGE)
-                read, more = self._from_origin(pieces, costs.compute, costs.cpu_part, lost.ranks)
-                mapping, limits = np.maximum(mapping, read), {**limits, **more}
-        return mapping + costs.after_map.at(**self.quantities), limits
+        if kind == "first":
+            return self._from_origin(costs.first, costs.compute, costs.cpu_part, self.ranks, level)
+        mapping, limits = self._from_cache(level)
+        if lost := self.request.lost * self.per_node:
+            # Nobody has what they held, and they have least to read: it is theirs, from the origin, where it lies in
+            # pieces, as staging deals frames out in turns.
+            pieces = costs.first._replace(nbytes=costs.first.nbytes + PAGE)
+            read, more = self._from_origin(pieces, costs.compute, costs.cpu_part, lost, level)
+            mapping, limits = max(mapping, read), {**limits, **more}
+        return mapping, limits
 
-    def _from_cache(self) -> tuple[Floats, dict[str, float]]:
+    def _from_cache(self, level: float) -> tuple[float, dict[str, float]]:
         """Return the map phase of caches, which nodes do not share: that of the slowest node."""
-        costs, asked = self.costs, self.asked
-        cached = again(costs, self.machine)
-        each = costs.compute + cached.seconds
-        rate = forms.rank_rate(each, costs.cpu_part, asked.ranks_per_node, self.cores)
-        seconds = self.frames / rate + self._tail(each)
-        from_disk = self._from_disk()
-        disk = self.frames * cached.nbytes / from_disk if from_disk else 0.0
-        limits = {
-            "map()": seconds * costs.compute / max(1e-12, each),
-            "reading caches": seconds * cached.seconds / max(1e-12, each),
-            "disks": disk,
-        }
-        return np.maximum(seconds * self._slowest(), disk), limits
+        costs, memory, disk = self.costs, self.machine.memory, self.machine.disk_read
+        cached = costs.again  # as it was seen, else as the disk gives it, else as runs read at all
+        if not costs.from_cache and disk is not None:
+            cached = Reading(costs.stored / disk, costs.stored, disk)
+        each = max(1e-12, costs.compute + cached.seconds)
+        seconds = self.frames / forms.rank_rate(each, costs.cpu_part, self.per_node, self.cores) + self._tail(each)
+        short = memory is not None and self.frames * costs.stored > memory / 2
+        from_disk = self.frames * cached.nbytes / disk if disk and (short or not costs.from_cache) else 0.0
+        reading = seconds * cached.seconds / each
+        limits = {"map()": seconds - reading, "reading caches": reading, "disks": from_disk}
+        return max(seconds * self._slowest(level), from_disk), limits
 
-    def _from_disk(self) -> float | None:
-        """Return the disk's rate if frames come from it: where no run has told of reading, or memory is short."""
-        memory, rate = self.machine.memory, self.machine.disk_read
-        short = memory is not None and self.frames * self.stored > memory / 2
-        return rate if short or not self.costs.from_cache else None
-
-    def _slowest(self) -> Floats:
+    def _slowest(self, level: float) -> float:
         """Return how much longer than the mean the slowest node takes: frames differ, and so do ranks."""
-        costs, asked = self.costs, self.asked
+        costs = self.costs
         if costs.compute <= 0:
-            return np.ones(DRAWS)
+            return 1.0
         chance = costs.frame_spread / costs.compute / math.sqrt(max(1, self.frames))
-        spread = math.hypot(chance, costs.rank_spread / math.sqrt(asked.ranks_per_node))
-        return 1 + spread * forms.most_of_normals(asked.nodes, self.rng.random(DRAWS))
+        spread = math.hypot(chance, costs.rank_spread / math.sqrt(self.per_node))
+        return 1 + spread * forms.most_of_normals(self.request.nodes, level)
 
     def _from_origin(
-        self, first: Reading, work: float, cpu_part: float, ranks: int | None = None
-    ) -> tuple[Floats, dict[str, float]]:
-        """Return the map phase where ranks, by default all, share the origin."""
-        asked, ranks = self.asked, ranks or self.ranks
-        per_rank = self.frames / asked.ranks_per_node
-        rate = forms.rank_rate(work + first.seconds, cpu_part, asked.ranks_per_node, self.cores)
-        own = asked.ranks_per_node / rate  # a frame's seconds; more where there are more ranks than cores
+        self, first: Reading, work: float, cpu_part: float, ranks: int, level: float
+    ) -> tuple[float, dict[str, float]]:
+        """Return the map phase where so many ranks share the origin."""
+        each, per_rank = max(1e-12, work + first.seconds), self.frames / self.per_node
+        own = self.per_node / forms.rank_rate(each, cpu_part, self.per_node, self.cores)  # a frame's seconds
         alone = shared = per_rank * own
         served = 0.0
-        network = None if self.one_host else self.machine.network  # by which what is read comes to a node
+        network = None if self.machine.one_host else self.machine.network  # by which what is read comes to a node
         arriving = self.frames * first.nbytes / network if network else 0.0
         if (capacity := self.machine.origin) is not None:
             total = ranks * per_rank * first.nbytes
             left = max(0.0, total - (self.machine.origin_at_once or 0.0))
-            served, each = left / capacity, first.nbytes * left / max(1.0, total)
-            shared = forms.read_seconds(ranks, per_rank, own, each, capacity, min(capacity, network or capacity))
-        reading = alone * first.seconds / max(1e-12, work + first.seconds)
+            served, nbytes = left / capacity, first.nbytes * left / max(1.0, total)
+            shared = forms.read_seconds(ranks, per_rank, own, nbytes, capacity, min(capacity, network or capacity))
+        reading = alone * first.seconds / each
         limits = {
-            "map()": alone - reading,
-            "reading the origin": reading,
+            "map()": alone - reading, "reading the origin": reading,
             # Where they take less, reading ahead hides them.
             "origin's bandwidth": served if served > alone else 0.0,
             "network, from the origin": arriving if arriving > alone else 0.0,
-        }
+        }  # fmt: skip
         # A slow node's own time is longer, not that in which it waits for the origin.
-        slowest = np.maximum(shared, np.maximum(alone * self._slowest(), arriving))
-        return slowest + self._tail(own), limits
+        return max(shared, alone * self._slowest(level), arriving) + self._tail(own), limits
 
     def _tail(self, seconds: float) -> float:
         """Return how much later than the mean a node's last rank ends; of members, the busiest is counted anyway."""
-        if self.costs.members:
-            return 0.0
-        return forms.tail_seconds(int(self.frames), self.asked.ranks_per_node, seconds)
-
-    def _travel(self, most: Floats) -> Floats:
-        """Return how long pairs travel, for draws of what the most loaded rank gets."""
-        asked = self.asked
-        found = [
-            forms.exchange_seconds(self.pairs, asked.nodes, asked.ranks, self.latency, self.network, one)
-            for one in most.tolist()
-        ]
-        return np.array(found) * self.costs.shuffle.terms.get("travel", 1.0)
+        return 0.0 if self.costs.members else forms.tail_seconds(int(self.frames), self.per_node, seconds)

@@ -8,46 +8,52 @@ import click
 
 from himach.errors import printable_lines
 
-__all__ = ["bundle", "cite", "report", "verify"]
-
 PATH = click.Path(path_type=Path)
 
 
 @click.argument("folders", nargs=-1, required=True, type=PATH, metavar="DIR...")
 @click.option(
-    "--out", type=PATH, default=Path("report.html"), show_default=True, metavar="FILE", help="File of the report."
+    "--out", "-o", type=PATH, default=Path("report.html"), show_default=True, metavar="FILE", help="File of the report."
 )
-def report(folders: tuple[Path, ...], out: Path) -> None:
+@click.option("--methods", type=PATH, metavar="FOLDER", help="Where methods, references and checklist go.  [beside it]")
+@click.option("--template", type=PATH, metavar="FOLDER", help="Templates of Jinja2 in place of himach's, some or all.")
+def report(folders: tuple[Path, ...], out: Path, methods: Path | None, template: Path | None) -> None:
     """Write one HTML file of what runs left in their folders (--out): results, what speaks for them, where from.
 
     It needs no network and no other file, and stays below 2 MB. The same folders give the same bytes.
     Beside it methods, references and a checklist are written, as himach cite does.
     """
+    from himach.parallel.quiet import quiet_ranks
     from himach.report.files import write_report
 
-    for path in write_report(folders, out):
-        click.echo(printable_lines(f"written to {path}"))
+    with quiet_ranks(0, command=True):
+        for path in write_report(folders, out, methods=methods, templates=template):
+            click.echo(printable_lines(f"written to {path}"))
 
 
 @click.argument("folders", nargs=-1, required=True, type=PATH, metavar="DIR...")
 @click.option(
-    "--out", type=PATH, metavar="FOLDER", help="Write methods.md, methods.tex, references.bib and checklist.md there."
-)
+    "--out", "-o", type=PATH, metavar="FOLDER",
+    help="Write methods.md, methods.tex, references.bib and checklist.md there.",
+)  # fmt: skip
 def cite(folders: tuple[Path, ...], out: Path | None) -> None:
     """Tell what a paper says of the runs in these folders (--out): their methods, and the references."""
-    from himach.report.methods import methods_files, methods_of, write_files
-    from himach.report.run_folder import read_folder
+    from himach.report.files import methods_files, write_methods
+    from himach.report.folder import read_folder
+    from himach.report.methods import methods_of
+    from himach.report.template import render
 
     runs = [read_folder(folder) for folder in folders]
     if out is None:
-        click.echo(methods_of(runs).plain(), nl=False)
+        methods, references = methods_of(runs)
+        click.echo(render("methods.txt", methods=methods, references=references), nl=False)
         return
-    written = write_files(out, methods_files(runs))
+    written = write_methods(out, methods_files(runs))
     click.echo(printable_lines(f"written to {out}: {', '.join(path.name for path in written)}"))
 
 
 @click.argument("folders", nargs=-1, required=True, type=PATH, metavar="DIR...")
-@click.option("--out", type=PATH, required=True, metavar="FILE.zip", help="File of the bundle.")
+@click.option("--out", "-o", type=PATH, required=True, metavar="FILE.zip", help="File of the bundle.")
 @click.option("--title", default="", metavar="TEXT", help="What the bundle is called.  [default: by its analyses]")
 @click.option("--author", default="", metavar="NAME", help="Who made the runs.")
 @click.option("--license", default="", metavar="URL", help="License of what is in it: its address, or words.")
@@ -58,9 +64,9 @@ def bundle(folders: tuple[Path, ...], out: Path, title: str, author: str, licens
     Process Run Crate. Trajectories and topologies are not: it tells what they are by their content.
     """
     from himach.report.bundle.archive import METADATA, Member, write_archive
-    from himach.report.bundle.contents import contents_of
-    from himach.report.bundle.crate import metadata
-    from himach.report.run_folder import check_out, read_folder
+    from himach.report.bundle.crate import contents_of, metadata
+    from himach.report.files import check_out
+    from himach.report.folder import read_folder
 
     contents = contents_of([read_folder(folder) for folder in folders])
     check_out(out, [member.source for member in contents.members.values() if isinstance(member.source, Path)])

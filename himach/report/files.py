@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from himach.errors import UsageError
+from himach.errors import HimachError, UsageError
 from himach.files import write_bytes
-from himach.report.methods import check_place, methods_files, write_files
-from himach.report.page.document import report_page
-from himach.report.run_folder import check_out, read_folder
+from himach.report.folder import RunFolder, read_folder
+from himach.report.methods import methods_of
+from himach.report.page import report_page
+from himach.report.template import MARK, render
 
-__all__ = ["write_report"]
+METHODS = ("methods.md", "methods.tex", "references.bib", "checklist.md")
 
 
-def write_report(folders: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str] = "report.html") -> list[Path]:
+def write_report(
+    folders: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str] = "report.html",
+    *,
+    methods: str | os.PathLike[str] | None = None,
+    templates: str | os.PathLike[str] | None = None,
+) -> list[Path]:
     """Write the report of what runs left in their folders (`out` of `himach.run`).
 
     It is one page of HTML that needs no network and no other file, below 2 MB: what does not fit is named. The same
@@ -28,27 +38,92 @@ def write_report(folders: Sequence[str | os.PathLike[str]], out: str | os.PathLi
         Folders of runs.
     out
         File of the page; one that is there is replaced.
+    methods
+        Folder for the files beside the page, if it is another one.
+    templates
+        Folder of templates of Jinja2 in place of himach's, some or all.
 
     Returns
     -------
     list of Path
         What was written, the page first.
 
+    Warns
+    -----
+    UserWarning
+        Of files beside the page that stay as they are: himach did not write them, or they were changed since.
+
     Raises
     ------
     UsageError
-        If a folder is none of a run, is given twice, or there is none; if another file has the place of one of these,
-        or the page would take the place of one of a run's.
+        If a folder is none of a run, is given twice, or there is none; if the page would take the place of a file of a
+        run's, or of one beside it; if a template is wrong.
     HimachError
         If a file cannot be written.
     """
     if isinstance(folders, str | os.PathLike) or not folders:
         raise UsageError("a report is of a list of folders that runs left: name one, at least")
+    directory = None if templates is None else Path(templates)
     runs = [read_folder(folder) for folder in folders]
-    page, others = report_page(runs), methods_files(runs)
-    check_out(out, [path for run in runs for path in run.all_files.values()])
-    if Path(out).name in others:
-        raise UsageError(f"{out} has the name of a file that lies beside the page; name another one by --out")
-    check_place(Path(out).parent, others)
+    page, others = report_page(runs, directory), methods_files(runs, directory)
+    place = Path(out).parent if methods is None else Path(methods)
+    check_out(out, [*(path for run in runs for path in run.all_files.values()), *(place / name for name in others)])
     write_bytes(out, page.encode())
-    return [Path(out), *write_files(Path(out).parent, others)]
+    kept = [name for name in others if not _is_as_written(place / name)]
+    if kept:
+        warnings.warn(
+            f"{place} keeps {', '.join(kept)}: not of himach's making, or changed since; --methods names another "
+            "folder for what himach writes",
+            stacklevel=2,
+        )
+    return [Path(out), *write_methods(place, {name: text for name, text in others.items() if name not in kept})]
+
+
+def methods_files(folders: Sequence[RunFolder], templates: Path | None = None) -> dict[str, str]:
+    """Return the files of the methods of runs, text by name."""
+    methods, references = methods_of(folders, templates)
+    values = {"runs": folders, "methods": methods, "references": references}
+    return {name: render(name, templates, **values) for name in METHODS}
+
+
+def write_methods(folder: Path, files: Mapping[str, str]) -> list[Path]:
+    """Write texts into a folder, which is made; return the paths."""
+    for path in (folder / name for name in files):
+        if not _is_as_written(path):
+            raise UsageError(
+                f"{path} is there, and himach did not write it, or it was changed since; name another folder by --out, "
+                "or move it"
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HimachError(f"{folder} cannot be made a directory ({error.strerror})") from None
+    for name, text in files.items():
+        write_bytes(folder / name, _signed(text))
+    return [folder / name for name in files]
+
+
+def check_out(out: str | os.PathLike[str], read: Iterable[Path]) -> None:
+    """Raise UsageError if what is to be written would take the place of one of these files."""
+    place = os.path.realpath(out)
+    if any(place == os.path.realpath(path) for path in read):
+        raise UsageError(f"{out} is a file that this is made of, or that lies beside it; name another one by --out")
+
+
+def _signed(text: str) -> bytes:
+    """Return a text that tells in its first line, where its mark is, what the other lines were when it was written."""
+    first, _, rest = text.partition("\n")
+    digest = hashlib.sha256(rest.encode()).hexdigest()[:16]
+    return f"{first.replace(MARK, f'{MARK}, {digest}')}\n{rest}".encode()
+
+
+def _is_as_written(path: Path) -> bool:
+    """Tell whether a file may be written: there is none, or himach wrote it as it is."""
+    try:
+        content = path.read_bytes()
+        marked = re.sub(f"{MARK}, [0-9a-f]+", MARK, content.decode(), count=1)
+    except FileNotFoundError:
+        return True
+    except (OSError, UnicodeDecodeError):
+        return False
+    return MARK in marked and _signed(marked) == content

@@ -1,6 +1,5 @@
-"""Tables of a row a frame, of which each rank has a part: agreed on, read in pieces, summed up, written by all ranks.
+"""Tables of a row a frame, gathered to the first rank, read in pieces, summed up, and written.
 
-In reading order: `layout` (which columns there are), `spread` (which rank has which rows), `writing` (files that all
-ranks write), `team` (ranks do what the first one asks), `column` (what finish() sees), `stored` (what a result has of
-one), `tables` (whole tables, or long ones).
+In reading order: `layout` (which columns there are), `spread` (rows of all ranks, in chunks), `column` (what finish()
+sees, and how it is written), `stored` (what a result has of one), `tables` (whole tables, or long ones).
 """

@@ -1,8 +1,11 @@
-"""Columns of a table whose rows are on all ranks, as finish() sees them: `RowColumn`, and `table_of()` them."""
+"""Columns of a long table, as finish() sees them: `RowColumn`, and `table_of()` them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +14,28 @@ import numpy as np
 from himach.analysis import TIME
 from himach.errors import HimachError, UsageError
 from himach.files import whole_file
-from himach.output.cells import Cells, LongCells
-from himach.output.figures.envelope import BINS
+from himach.output.cells import BINS, Cells, LongCells
 from himach.output.table import Column, Table
-from himach.output.table_files.csv_text import pieces_of
-from himach.rows.spread import Bins, Moments, Spread, Summary
+from himach.output.table_files import encoded, pieces_of, rows_of, rows_text
+from himach.rows.spread import Bins, Counts, Moments, Spread, Summary
 from himach.rows.stored import Stored
-from himach.rows.team import Team
-
-__all__ = ["RowColumn", "table_of"]
 
 #: Bytes of a column that is read as one array, at most.
 TOGETHER_BYTES = 1 << 32
 
 
 class RowColumn(LongCells):
-    """A column of the table of rows with that `number`, whose cells the ranks of `team` have.
+    """A column of a table of rows, whose cells are in pieces.
 
     It reads what it is asked for from them, until `settle` is called: then from where it was written.
     """
 
-    def __init__(self, team: Team | None, number: int, name: str, rows: int, dtype: np.dtype[Any] | None) -> None:
+    def __init__(self, spread: Spread | None, name: str, rows: int, dtype: np.dtype[Any] | None) -> None:
         self.dtype = dtype
-        self._team = team
-        self._number = number
+        self._spread = spread
         self._name = name
         self._rows = rows
-        self._written: tuple[Path, int, Any] | None = None
+        self._written: tuple[Path, int, Counts] | None = None
         self._stored: Stored | None = None
 
     def __len__(self) -> int:
@@ -53,8 +51,7 @@ class RowColumn(LongCells):
             )
         if self._stored is not None:
             return self._stored.read(start, stop)
-        cells: Cells = self._ask("collect", [self._name], start, stop)[self._name]
-        return cells
+        return self._own().collect([self._name], start, stop)[self._name]
 
     def moments(self) -> Moments:
         """Return what mean(), std(), min() and max() need."""
@@ -70,15 +67,10 @@ class RowColumn(LongCells):
             return self._summary().bins
         if self._stored is not None:
             raise UsageError(f"column {self._name!r}: after the run there are {BINS} bins; take these")
-        found: Bins = self._ask("bins", [self._name], count)[self._name]
-        return found
+        return self._own().bins([self._name], count)[self._name]
 
     def _summary(self) -> Summary:
-        if self._stored is not None:
-            return self._stored.summary
-        if self._team is None:
-            raise self._gone()
-        return self._team.summary(self._number)[self._name]
+        return self._own().summary[self._name] if self._stored is None else self._stored.summary
 
     def write_table(self, path: Path, header: Sequence[str], columns: Mapping[str, LongCells]) -> None:
         """Write a table of such columns as CSV, with this header; raises HimachError if it cannot be written."""
@@ -87,42 +79,86 @@ class RowColumn(LongCells):
             return
         own: dict[str, str] = {}
         for name, column in columns.items():
-            if not isinstance(column, RowColumn) or column._number != self._number:
+            if not isinstance(column, RowColumn) or column._spread is not self._spread:
                 raise UsageError(f"{path.name}: its columns are of tables of several analyses; make a table of each")
             own[name] = column._name
-        starts = self._ask("write_table", path, list(header), own)
+        try:
+            starts = _write(path, _texts(self._own(), header, own, quoted=False))
+        except _CarriageReturn:
+            starts = _write(path, _texts(self._own(), header, own, quoted=True))
         for at, column in enumerate(columns.values()):
             assert isinstance(column, RowColumn)
             column._written = path, at, starts
 
     def write_array(self, path: Path) -> None:
         """Write these numbers as .npy."""
-        self._ask("write_array", path, self._name)
+        _write(path, _array(self._own(), self._name))
 
     def settle(self, staged: Path, out: Path) -> None:
-        """Know the cells when ranks are gone: what was written below `staged` is then in `out`."""
+        """Know the cells when the rows are gone: what was written below `staged` is then in `out`."""
         if self._stored is not None:
             return
         written = None
         if self._written is not None:
-            path, *where = self._written
-            written = out.absolute() / path.relative_to(staged), where[0], where[1]
-        rows = None if self._team is None else self._team.starts(self._number)
-        self._stored = Stored(self._name, self.dtype, self._rows, self._summary(), written, rows)
-        self._team = None
+            path, at, places = self._written
+            written = out.absolute() / path.relative_to(staged), at, places
+        starts = None if self._spread is None else self._spread.starts
+        self._stored = Stored(self._name, self.dtype, self._rows, self._summary(), written, starts)
+        self._spread = None
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        if self._team is None:
-            raise self._gone()
-        return self._team.ask(self._number, method, *arguments)
-
-    def _gone(self) -> UsageError:
-        return UsageError(f"column {self._name!r} is not known any more: its rows were on ranks that have ended")
+    def _own(self) -> Spread:
+        if self._spread is None:
+            raise UsageError(f"column {self._name!r} is not known any more: its rows were of a run that has ended")
+        return self._spread
 
     def __reduce__(self) -> Any:
         if self._stored is None:
-            raise TypeError(f"column {self._name!r} is on all ranks, and stays there until the run has ended")
-        return _settled, (self._number, self._name, self._rows, self.dtype, self._stored)
+            raise TypeError(f"column {self._name!r} is in pieces, and stays where it is until the run has ended")
+        return _settled, (self._name, self._rows, self.dtype, self._stored)
+
+
+class _CarriageReturn(Exception):  # noqa: N818 - no error
+    """There is one in a text."""
+
+
+def _texts(spread: Spread, header: Sequence[str], columns: Mapping[str, str], quoted: bool) -> Iterator[bytes]:
+    """Give the header and the rows of each chunk; of each column its name in the table, and that of rows."""
+    names = list(dict.fromkeys(columns.values()))
+    for place in range(-1, len(spread.keys)):
+        rows: Iterable[Sequence[Any]] = [header]
+        if place >= 0:
+            cells = spread.cells(place, names)
+            rows = rows_of({name: cells[own] for name, own in columns.items()})
+        text = rows_text(rows, quoted)
+        if "\r" in text and not quoted:
+            raise _CarriageReturn
+        yield encoded(text)
+
+
+def _array(spread: Spread, name: str) -> Iterator[bytes]:
+    """Give the head of a .npy, and the numbers of each chunk."""
+    kind, head = spread.layout[name], BytesIO()
+    assert kind is not None
+    described = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": (spread.rows,)}
+    np.lib.format.write_array_header_1_0(head, described)
+    yield head.getvalue()
+    for place in range(len(spread.keys)):
+        yield np.asarray(spread.cells(place, [name])[name]).tobytes()
+
+
+def _write(path: Path, pieces: Iterable[bytes]) -> Counts:
+    """Write the head and the chunks of a file; return where each chunk begins, and the end."""
+    starts = []
+    try:
+        with open(path, "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+                starts.append(file.tell())
+    except OSError as error:
+        with suppress(OSError):
+            os.truncate(path, 0)  # what is written next needs the room
+        raise HimachError(f"{path} cannot be written ({error.strerror})") from None
+    return np.array(starts, np.int64)
 
 
 def _write_anew(path: Path, header: Sequence[str], columns: Mapping[str, LongCells]) -> None:
@@ -135,13 +171,13 @@ def _write_anew(path: Path, header: Sequence[str], columns: Mapping[str, LongCel
         raise HimachError(f"{path} cannot be written ({error.strerror})") from None
 
 
-def _settled(number: int, name: str, rows: int, dtype: np.dtype[Any] | None, stored: Stored) -> RowColumn:
-    column = RowColumn(None, number, name, rows, dtype)
+def _settled(name: str, rows: int, dtype: np.dtype[Any] | None, stored: Stored) -> RowColumn:
+    column = RowColumn(None, name, rows, dtype)
     column._stored = stored
     return column
 
 
-def table_of(team: Team, number: int, spread: Spread) -> Table:
-    """Return the table of rows that the ranks of a team have by that number; on the first rank."""
-    columns = {name: RowColumn(team, number, name, spread.rows, dtype) for name, dtype in spread.layout.items()}
+def table_of(spread: Spread) -> Table:
+    """Return the table of rows in pieces."""
+    columns = {name: RowColumn(spread, name, spread.rows, dtype) for name, dtype in spread.layout.items()}
     return Table({**columns, TIME: Column(columns[TIME], "ps")})

@@ -1,4 +1,4 @@
-"""Which columns a table of rows has, over all ranks: `agreed()`; a chunk's cells as they are in these, `cells_of()`."""
+"""Which columns a table of rows has, `layout_of()`; a chunk's cells as they are in these, `cells_of()`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ import numpy as np
 
 from himach.analysis import FRAME, TIME
 from himach.engine.rows import RowChunk, RowStore
-from himach.output.cells import Cells
-from himach.output.table import EXACT_INTEGERS
-
-__all__ = ["Layout", "agreed", "cells_of"]
+from himach.output.cells import EXACT_INTEGERS, Cells
 
 #: Of each column, in their order, what its cells are; None: objects.
 Layout = Mapping[str, np.dtype[Any] | None]
@@ -20,24 +17,13 @@ Layout = Mapping[str, np.dtype[Any] | None]
 _PLAIN = {float: np.dtype(np.float64), int: np.dtype(np.int64), bool: np.dtype(np.bool_), complex: np.dtype(complex)}
 
 
-def agreed(stores: Sequence[tuple[Mapping[tuple[str, ...], int], Mapping[str, tuple[set[Any], int]]]]) -> Layout:
-    """Return the columns, by what each rank's `RowStore` says of `names` and `kinds`.
-
-    They are those of a `Table` of all the rows.
-    """
-    firsts: dict[tuple[str, ...], int] = {}
-    kinds: dict[str, tuple[set[Any], int]] = {}
-    for own, found in stores:
-        for names, frame in own.items():
-            firsts[names] = min(frame, firsts.get(names, frame))
-        for name, (some, largest) in found.items():
-            before, most = kinds.get(name, (set(), 0))
-            kinds[name] = before | some, max(most, largest)
-    together = sorted(firsts, key=firsts.__getitem__)
+def layout_of(store: RowStore) -> Layout:
+    """Return the columns of a store: those of a `Table` of its rows."""
+    together = sorted(store.names, key=store.names.__getitem__)
     layout: dict[str, np.dtype[Any] | None] = {TIME: np.dtype(np.float64)}
     for name in dict.fromkeys(name for names in together for name in names):
         lacking = any(name not in names for names in together)
-        layout[name] = None if lacking else _dtype(*kinds[name])
+        layout[name] = None if lacking else _dtype(*store.kinds[name])
     return {**layout, FRAME: np.dtype(np.int64)}
 
 
@@ -72,8 +58,3 @@ def cells_of(chunk: RowChunk, layout: Layout, names: Sequence[str]) -> dict[str,
             numbers = isinstance(column, np.ndarray) and column.dtype in _PLAIN.values()
             cells[name] = np.asarray(column).tolist() if numbers else list(column)
     return cells
-
-
-def told(store: RowStore) -> tuple[dict[tuple[str, ...], int], dict[str, tuple[set[Any], int]]]:
-    """Return what `agreed` needs of a rank."""
-    return store.names, store.kinds

@@ -1,33 +1,24 @@
-"""Rows of a table over all ranks: `Spread` knows which there are, and brings some of them to the first rank.
-
-Its methods are for all ranks together, each of which has a part of the rows; the first one gets what they return.
-"""
+"""Rows of a table on the first rank, chunk by chunk: `Spread`, and `gather()`, which brings them there."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.analysis import TIME
-from himach.engine.rows import RowStore
-from himach.output.cells import Cells
+from himach.engine.rows import RowChunk, RowStore
+from himach.output.cells import BINS, EDGE_CELLS, Cells
 from himach.output.table import Column, Table
 from himach.parallel.communicator import Communicator
-from himach.rows.layout import Layout, agreed, cells_of, told
+from himach.rows.layout import Layout, cells_of, layout_of
 
-__all__ = ["Bins", "Moments", "Spread", "Summary"]
-
-T = TypeVar("T")
 Counts = npt.NDArray[np.int64]
-
-#: Bytes of cells that travel to the first rank at a time, about.
-TRAVEL_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -62,190 +53,89 @@ class Summary:
 
 @dataclass(frozen=True)
 class Spread:
-    """Rows of a table, of which this rank has some.
+    """Rows of a table, all of them, on the first rank."""
 
-    Attributes
-    ----------
-    comm
-        All ranks.
-    store
-        Those of this rank.
-    layout
-        The columns.
-    keys
-        Of the chunks of all ranks, ascending: in the order of their frames.
-    starts
-        int64 (chunks + 1,): the first row of each.
-    nbytes
-        Bytes of all rows, about.
-    """
-
-    comm: Communicator
     store: RowStore
-    layout: Layout
-    keys: list[int]
-    starts: Counts
-    nbytes: int
+    layout: Layout  # the columns
+    keys: list[int]  # of the chunks, ascending: in the order of their frames
+    starts: Counts  # int64 (chunks + 1,): the first row of each
 
     @classmethod
-    def of(cls, comm: Communicator, store: RowStore) -> Spread:
-        """Return the rows of which each rank gives its own (collective)."""
-        counts = np.array(list(store.counts.items()), dtype=np.int64).reshape(-1, 2)
-        stores, everyone, nbytes = zip(*comm.allgather((told(store), counts, store.nbytes)), strict=True)
-        keys, sizes = np.concatenate(everyone).T
-        order = np.argsort(keys)
-        starts = np.concatenate([[0], np.cumsum(sizes[order])])
-        return cls(comm, store, agreed(stores), keys[order].tolist(), starts, sum(nbytes))
+    def of(cls, store: RowStore) -> Spread:
+        """Return the rows of a store."""
+        keys = sorted(store.counts)
+        starts = np.cumsum([0, *(store.counts[key] for key in keys)], dtype=np.int64)
+        return cls(store, layout_of(store), keys, starts)
 
     @property
     def rows(self) -> int:
         """Number of rows."""
         return int(self.starts[-1])
 
-    def row_bytes(self, names: Sequence[str]) -> int:
-        """Return about how many bytes the cells of a row take."""
-        numbers = [kind.itemsize for name in names if (kind := self.layout[name]) is not None]
-        return sum(numbers) + (self.nbytes // max(self.rows, 1) if len(numbers) < len(names) else 0)
-
-    def windows(self, first: int, last: int, rows: int) -> Iterator[range]:
-        """Give chunks, from one to before another, some at a time, which have about so many rows."""
-        while first < last:
-            end = int(np.searchsorted(self.starts, self.starts[first] + rows, side="right")) - 1
-            window = range(first, min(max(end, first + 1), last))
-            yield window
-            first = window.stop
-
-    def own(self, window: range) -> Iterator[int]:
-        """Give the places of chunks among these that this rank has."""
-        return (place for place in window if self.keys[place] in self.store.counts)
-
     def cells(self, place: int, names: Sequence[str]) -> Mapping[str, Cells]:
-        """Return columns of a chunk that this rank has."""
+        """Return columns of a chunk."""
         return cells_of(self.store.chunk(self.keys[place]), self.layout, names)
 
-    def table(self) -> Table | None:
-        """Return the whole table (collective)."""
+    def table(self) -> Table:
+        """Return the whole table."""
         columns = self.collect(list(self.layout), 0, self.rows)
-        return None if columns is None else Table({**columns, TIME: Column(columns[TIME], "ps")})
+        return Table({**columns, TIME: Column(columns[TIME], "ps")})
 
-    def collect(self, names: Sequence[str], start: int, stop: int) -> dict[str, Cells] | None:
-        """Return columns of the rows from `start` to `stop` (collective)."""
+    def collect(self, names: Sequence[str], start: int, stop: int) -> dict[str, Cells]:
+        """Return columns of the rows from `start` to `stop`."""
         size = max(stop - start, 0)
-        found: dict[str, Cells] = {}
-        errors: list[Exception] = []
-        if self.comm.rank == 0:
-            try:
-                found = {name: _room(self.layout[name], size) for name in names}
-            except MemoryError as error:  # the other ranks give their parts all the same
-                errors.append(error)
-        first, last = self._places(start, stop) if size else (0, 0)
-        for window in self.windows(first, last, max(1, TRAVEL_BYTES // self.row_bytes(names))):
-            for given in self._gather(partial(self._parts, names, window, start, stop)):
-                if isinstance(given, Exception):
-                    errors.append(given)
-                for at, columns in [] if isinstance(given, Exception) or errors else given:
-                    for name, cells in columns.items():
-                        found[name][at : at + len(cells)] = cells
-        if errors:
-            raise errors[0]
-        return found if self.comm.rank == 0 else None
-
-    def _parts(self, names: Sequence[str], window: range, start: int, stop: int) -> list[tuple[int, dict[str, Cells]]]:
-        """Return what this rank has of some rows, and where in these it begins."""
-        parts = []
-        for place in self.own(window):
+        found = {name: _room(self.layout[name], size) for name in names}
+        first = int(np.searchsorted(self.starts, start, side="right")) - 1
+        for place in range(first, int(np.searchsorted(self.starts, stop, side="left")) if size else first):
             begin, end = self.starts[place : place + 2].tolist()
             cut = slice(max(start - begin, 0), min(stop, end) - begin)
-            parts.append(
-                (begin + cut.start - start, {name: cells[cut] for name, cells in self.cells(place, names).items()})
-            )
-        return parts
+            at = begin + cut.start - start
+            for name, cells in self.cells(place, names).items():
+                found[name][at : at + cut.stop - cut.start] = cells[cut]
+        return found
 
-    def _places(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the chunks that have some rows: the first, and the one behind the last."""
-        first = int(np.searchsorted(self.starts, start, side="right")) - 1
-        return first, int(np.searchsorted(self.starts, stop, side="left"))
-
-    def _gather(self, function: Callable[[], T]) -> list[T | Exception]:
-        """Return what `function` returned or raised on each rank; nothing but on the first one (collective)."""
-        given: T | Exception
-        try:
-            given = function()
-        except Exception as error:
-            given = error
-        return self.comm.gather(given) or []
-
-    def summary(self, bins: int, edge: int) -> dict[str, Summary] | None:
-        """Return what is known of all columns without the table: `edge` cells at either end, and bins (collective)."""
+    @cached_property
+    def summary(self) -> dict[str, Summary]:
+        """What is known of all columns without the table."""
         names = list(self.layout)
-        numbers = [name for name, kind in self.layout.items() if kind is not None and kind.kind in "biuf"]
-        found: list[Any] = []
-        failed: Exception | None = None
-        for part in (
-            partial(self.collect, names, 0, min(edge, self.rows)),
-            partial(self.collect, names, max(0, self.rows - edge), self.rows),
-            partial(self.moments, numbers),
-            partial(self.bins, names, bins),
-        ):
-            try:
-                found.append(part())
-            except Exception as error:  # the other ranks go on with the next part
-                failed = failed or error
-        if failed is not None:
-            raise failed
-        if self.comm.rank:
-            return None
-        first, last, moments, binned = found
-        return {name: Summary((first[name], last[name]), moments.get(name), binned[name]) for name in names}
+        first = self.collect(names, 0, min(EDGE_CELLS, self.rows))
+        last = self.collect(names, max(0, self.rows - EDGE_CELLS), self.rows)
+        moments = self.moments([name for name, kind in self.layout.items() if kind is not None and kind.kind in "biuf"])
+        bins = self.bins(names, BINS)
+        return {name: Summary((first[name], last[name]), moments.get(name), bins[name]) for name in names}
 
-    def moments(self, names: Sequence[str]) -> dict[str, Moments] | None:
-        """Return moments of columns of numbers (collective): the same for any ranks, to the last bit."""
-        everyone = self._gather(partial(self._sums, names))
-        if self.comm.rank:
-            return None
-        sums: dict[int, Any] = {}
-        for given in everyone:
-            if isinstance(given, Exception):
-                raise given
-            sums.update(given)
+    def moments(self, names: Sequence[str]) -> dict[str, Moments]:
+        """Return moments of columns of numbers: the same for any ranks, to the last bit."""
+        sums = [self._sums(place, names) for place in range(len(self.keys))]
         found = {}
         for name in names:
-            count, total, squares, least, most = zip(*(sums[place][name] for place in sorted(sums)), strict=True)
+            count, total, squares, least, most = zip(*(some[name] for some in sums), strict=True)
             mean = _sum(total) / sum(count)
             with np.errstate(all="ignore"):
                 apart = np.array(count) * np.square(np.divide(total, count) - mean)
             found[name] = Moments(sum(count), mean, _sum((*squares, *apart)) / sum(count), np.min(least), np.max(most))
         return found
 
-    def _sums(self, names: Sequence[str]) -> dict[int, dict[str, tuple[int, float, float, Any, Any]]]:
-        sums: dict[int, dict[str, tuple[int, float, float, Any, Any]]] = {}
-        for place in self.own(range(len(self.keys))):
-            sums[place] = {}
-            for name, cells in self.cells(place, names).items():
-                values = np.asarray(cells, np.float64)
-                with np.errstate(all="ignore"):
-                    total = float(values.sum())
-                    squares = float(np.square(values - total / len(values)).sum())
-                sums[place][name] = len(values), total, squares, np.min(cells), np.max(cells)
+    def _sums(self, place: int, names: Sequence[str]) -> dict[str, tuple[int, float, float, Any, Any]]:
+        sums = {}
+        for name, cells in self.cells(place, names).items():
+            values = np.asarray(cells, np.float64)
+            with np.errstate(all="ignore"):
+                total = float(values.sum())
+                squares = float(np.square(values - total / len(values)).sum())
+            sums[name] = len(values), total, squares, np.min(cells), np.max(cells)
         return sums
 
-    def bins(self, names: Sequence[str], count: int) -> dict[str, Bins] | None:
-        """Return columns by at most so many bins, of as many rows each, but for one more or less (collective)."""
+    def bins(self, names: Sequence[str], count: int) -> dict[str, Bins]:
+        """Return columns by at most so many bins, of as many rows each, but for one more or less."""
         count = min(count, self.rows)
         edges = np.arange(count) * self.rows // max(count, 1)
-        everyone = self._gather(partial(self._binned, names, edges))
-        if self.comm.rank:
-            return None
-        parts: dict[int, Any] = {}
-        for given in everyone:
-            if isinstance(given, Exception):
-                raise given
-            parts.update(given)
-        return {name: self._joined(name, [parts[place] for place in sorted(parts)], edges) for name in names}
+        parts = self._binned(names, edges)
+        return {name: self._joined(name, parts, edges) for name in names}
 
-    def _binned(self, names: Sequence[str], edges: Counts) -> dict[int, tuple[int, Counts, dict[str, list[Any]]]]:
-        parts = {}
-        for place in self.own(range(len(self.keys))):
+    def _binned(self, names: Sequence[str], edges: Counts) -> list[tuple[int, Counts, dict[str, list[Any]]]]:
+        parts = []
+        for place in range(len(self.keys)):
             begin, end = self.starts[place : place + 2].tolist()
             first = int(np.searchsorted(edges, begin, side="right")) - 1
             cuts = np.maximum(edges[first : int(np.searchsorted(edges, end))] - begin, 0)
@@ -258,7 +148,7 @@ class Spread:
                     found[name] = [cells[cuts], least, most, sums]
                 else:
                     found[name] = [[cells[cut] for cut in cuts.tolist()]]
-            parts[place] = first, cuts, found
+            parts.append((first, cuts, found))
         return parts
 
     def _joined(self, name: str, parts: Sequence[tuple[int, Counts, dict[str, list[Any]]]], edges: Counts) -> Bins:
@@ -294,3 +184,26 @@ def _sum(values: Sequence[float]) -> float:
     except (ValueError, OverflowError):
         with np.errstate(all="ignore"):
             return float(np.sum(values))
+
+
+def gather(comm: Communicator, store: RowStore) -> Exception | None:
+    """Put all ranks' rows into the store of the first one (collective); return there why that failed."""
+    failed: Exception | None = None
+    for rank, keys in enumerate(comm.allgather(list(store.counts))):
+        for key in keys if rank else ():
+            given = comm.gather(_chunk(store, key) if comm.rank == rank else None)
+            try:
+                if given is not None and failed is None:
+                    if isinstance(given[rank], Exception):
+                        raise given[rank]
+                    store.put(key, given[rank])
+            except Exception as error:  # the other ranks give their parts all the same
+                failed = error
+    return failed
+
+
+def _chunk(store: RowStore, key: int) -> RowChunk | Exception:
+    try:
+        return store.chunk(key)
+    except Exception as error:  # which the first rank waits for
+        return error

@@ -15,31 +15,17 @@ from himach.errors import UsageError
 from himach.output.cells import EDGE_CELLS, Cells
 from himach.rows.spread import Counts, Summary
 
-__all__ = ["Stored"]
-
 
 @dataclass(frozen=True)
 class Stored:
-    """A column that was written: its ends, moments and bins, and where the rest is.
-
-    Attributes
-    ----------
-    name, dtype, count
-        Of the column; how many cells it has.
-    summary
-        What is known of it without the file.
-    written
-        A CSV file, which of its columns this is, and where its chunks of rows begin, with the end; None: there is none.
-    rows
-        int64 (chunks + 1,): the first row of each chunk.
-    """
+    """A column that was written: its ends, moments and bins, and where the rest is."""
 
     name: str
     dtype: np.dtype[Any] | None
     count: int
-    summary: Summary
+    summary: Summary  # what is known of it without the file
     written: tuple[Path, int, Counts] | None
-    rows: Counts | None
+    rows: Counts | None  # int64 (chunks + 1,): the first row of each chunk
 
     def read(self, start: int, stop: int) -> Cells:
         """Return the cells from `start` to `stop`: numbers, or text as the file has it."""

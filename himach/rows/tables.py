@@ -1,82 +1,69 @@
-"""Tables of rows after a pass: whole on the first rank while they are short, else on all ranks: `tables_of()`."""
+"""Tables of rows after a pass: in memory while they are short, else in pieces: `tables_of()`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from himach.engine.rows import RowStore
 from himach.errors import UsageError
 from himach.output.cells import LongCells
 from himach.output.table import Column, Table
-from himach.parallel.collective import on_first_rank
-from himach.parallel.communicator import World
+from himach.parallel.collective import bcast_object, on_first_rank
+from himach.parallel.communicator import Communicator, World
 from himach.rows.column import table_of
-from himach.rows.spread import Spread
-from himach.rows.team import Team
+from himach.rows.spread import Spread, gather
 
-__all__ = ["settle", "tables_of"]
+T = TypeVar("T")
 
-#: Bytes of the cells of a table that the first rank has whole, at most, where there are files for the others.
+#: Bytes of the cells of a table that is in memory, at most, where there are files for those of others.
 GATHERED_BYTES = 1 << 26
 
 
 def tables_of(
     world: World, labels: Sequence[str], rows: Sequence[RowStore | None], files: bool, memory: int
-) -> tuple[Team, list[Table | None]]:
-    """Return the ranks, which have long tables, and on the first one the table of each analysis (collective).
-
-    Parameters
-    ----------
-    labels, rows
-        Of each analysis its name, and the rows of this rank.
-    files
-        Whether outcomes are written: if not, all tables are whole on the first rank.
-    memory
-        Bytes that these may take.
-
-    Raises
-    ------
-    UsageError
-        If a table does not fit there.
-    """
-    spreads: dict[int, Spread] = {}
+) -> list[Table | None]:
+    """Return on the first rank the table of each analysis (collective)."""
     tables: list[Table | None] = []
-    team = Team(world, spreads)
-    for number, (label, store) in enumerate(zip(labels, rows, strict=True)):
+    for label, store in zip(labels, rows, strict=True):
         if store is None:
             tables.append(None)
             continue
-        spread = Spread.of(world.comm, store)
-        if files and spread.nbytes > GATHERED_BYTES:
-            spreads[number] = spread
-            tables.append(table_of(team, number, spread) if world.comm.rank == 0 else None)
-            continue
-        if spread.nbytes > memory:
+        nbytes, count = world.total(np.array([store.nbytes, sum(store.counts.values())], np.int64)).tolist()
+        long = files and nbytes > GATHERED_BYTES
+        if nbytes > memory and not long:
             raise UsageError(
-                f"{label}: its table has {spread.rows:,} rows, {spread.nbytes / 1e9:.1f} GB, and {memory / 1e9:.1f} GB "
-                "may be taken: name a directory for it (--out), into which all ranks write their part, or select fewer "
-                "frames"
+                f"{label}: its table has {count:,} rows, {nbytes / 1e9:.1f} GB, and {memory / 1e9:.1f} GB may be "
+                "taken: name a directory for it (--out), into which its rows are written, or select fewer frames"
             )
-        tables.append(_whole(world, spread))
-        store.close()
-    return team, tables
+        failed = gather(world.comm, store)
+        tables.append(on_first_rank(world.comm, partial(_table, store, long, failed)))
+    return tables
 
 
-def _whole(world: World, spread: Spread) -> Table | None:
-    table, failed = None, None
-    try:
-        table = spread.table()
-    except Exception as error:
-        failed = error
+def _table(store: RowStore, long: bool, failed: Exception | None) -> Table:
+    if failed is not None:
+        raise failed
+    spread = Spread.of(store)
+    return table_of(spread) if long else spread.table()
 
-    def check() -> None:
-        if failed is not None:
-            raise failed
 
-    on_first_rank(world.comm, check)
-    return table
+def lead(comm: Communicator, function: Callable[[], T]) -> T:
+    """Call `function` on the first rank, for which others wait without taking processors (collective)."""
+
+    def first() -> T:
+        try:
+            return function()
+        finally:
+            bcast_object(comm)
+
+    if comm.rank:
+        bcast_object(comm)
+    return on_first_rank(comm, first)
 
 
 def settle(outcomes: Sequence[Any], staged: Path, out: Path) -> None:

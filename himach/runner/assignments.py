@@ -1,7 +1,4 @@
-"""Sets parameters of analyses, and of the stages that follow them, as a command line says.
-
-`set_parameters()` makes the analyses; `written_stages()` follows `then` before anything is made.
-"""
+"""Parameters of analyses and of the stages that follow them, as a command line sets them: `set_parameters()`."""
 
 from __future__ import annotations
 
@@ -19,24 +16,7 @@ from himach.parameters import Parameter
 def set_parameters(
     classes: Sequence[type[Analysis]], assignments: Sequence[str], recorded: Sequence[Mapping[str, Any]] = ()
 ) -> list[Analysis]:
-    """Return instances of the analyses with their parameters set.
-
-    Parameters
-    ----------
-    classes
-        The analyses of a run.
-    assignments
-        ``NAME=VALUE`` where there is one analysis: of its first stage that has such a parameter. ``OWNER.NAME=VALUE``:
-        of the analysis or the stage of that name. Analyses that are there again go by ``NAME-2``, ``NAME-3``.
-    recorded
-        The entries of a run's record: their values hold where no assignment says another.
-
-    Raises
-    ------
-    UsageError
-        If there is no such owner or parameter, a value does not fit, one that is needed is missing, one is set twice,
-        or an analysis has other stages than its record.
-    """
+    """Return instances of the analyses with their parameters set."""
     labels = unique_labels([cls.label() for cls in classes])
     chains = [[_Stage(written, written.label()) for written in written_stages(cls)] for cls in classes]
     for chain, label in zip(chains, labels, strict=True):
@@ -109,8 +89,9 @@ def _assign(chains: Sequence[Sequence[_Stage]], assignment: str) -> None:
         raise UsageError(
             f"-p {assignment}: with several analyses say whose parameter it is: -p {' or -p '.join(map(repr, whose))}"
         )
-    owners = _owners(chains, owner, assignment) if dot else _holder(chains[0], parameter)
-    for stage in owners:
+    # Where no stage has it, the first one says so.
+    holders = [stage for stage in chains[0] if parameter in stage.parameters] or chains[0]
+    for stage in _owners(chains, owner, assignment) if dot else holders[:1]:
         if parameter not in stage.parameters:
             hint = nearest(parameter, stage.parameters) if stage.parameters else "; it has none"
             raise UsageError(f"{stage.label} has no parameter {parameter!r}{hint}")
@@ -157,11 +138,6 @@ def _owners(chains: Sequence[Sequence[_Stage]], owner: str, assignment: str) -> 
         labels = [stage.label for stage in everything]
         raise UsageError(f"-p {assignment}: no analysis {owner!r} in this run{nearest(owner, labels)}")
     return found
-
-
-def _holder(chain: Sequence[_Stage], parameter: str) -> list[_Stage]:
-    """Return the first stage that has a parameter; where none has it, the first stage, which then says so."""
-    return [next((stage for stage in chain if parameter in stage.parameters), chain[0])]
 
 
 def _build(chain: Sequence[_Stage]) -> Analysis:

@@ -1,9 +1,4 @@
-"""``himach run --dry-run``: what the very run that is asked for would do, on the ranks that there are.
-
-The trajectory is opened as for the run, analyses are set up, and frames are assigned, so it is known where each would
-be read; no frame but the first is. Times come from an earlier run's record, where there is one: in ``--out``, or that
-of ``--again``.
-"""
+"""``himach run --dry-run``: what the run would do on the ranks that there are, and by a record how long it takes."""
 
 from __future__ import annotations
 
@@ -12,33 +7,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from himach.errors import UsageError
-from himach.opening.dataset import open_frames
-from himach.opening.frame_steps import transform_of
+from himach.errors import HimachError, UsageError
+from himach.opening.dataset import OpenFrames
+from himach.opening.member import some_of
+from himach.opening.member_table import members_of
+from himach.opening.options import Job
+from himach.output.parts import parts_text
 from himach.output.record import analysis_record
-from himach.output.show import parts_text
 from himach.output.table import Table
-from himach.parallel.collective import on_every_rank, on_first_rank
+from himach.parallel.collective import on_first_rank
+from himach.parallel.communicator import World
 from himach.planning.closed_forms import stored_bytes
-from himach.planning.fitting import fit
+from himach.planning.costs import Costs, observe
 from himach.planning.machine import Machine
+from himach.planning.model import Kind, PredictionInput
 from himach.planning.plan import check_length, planned
-from himach.planning.predict import PredictionInput
-from himach.planning.records import observe
-from himach.runner.rank import assign_frames, needed_atoms, set_up, stages
-from himach.staging.assembly.api import assemble_for_run
-
-if TYPE_CHECKING:
-    from himach.opening.dataset import Opened
-    from himach.opening.options import Job
-    from himach.parallel.communicator import World
-    from himach.planning.predict import Kind
-
-__all__ = ["Looked", "dry_run", "looked", "told"]
+from himach.runner.ensemble.member_run import attempted, each_member, job_of
+from himach.runner.rank_run import RankRun, stages
 
 #: Frames from which the bytes of all are told.
 SAMPLE = 1000
@@ -46,24 +35,12 @@ SAMPLE = 1000
 
 @dataclass(frozen=True)
 class Looked:
-    """What a run over a trajectory would do.
+    """What a run over a trajectory would do."""
 
-    Attributes
-    ----------
-    counts
-        Frames by the rule that gives them to their readers.
-    atoms
-        Of a frame.
-    frame_bytes
-        Of a frame in the origin.
-    stored_bytes
-        Of a frame as the cache keeps it: of the atoms that analyses need.
-    """
-
-    counts: Mapping[str, int]
-    atoms: int
-    frame_bytes: float
-    stored_bytes: float
+    counts: Mapping[str, int]  # frames by the rule that gives them to their readers
+    atoms: int  # of a frame
+    frame_bytes: float  # of a frame in the origin
+    stored_bytes: float  # of a frame as the cache keeps it: of the atoms that analyses need
 
     @property
     def frames(self) -> int:
@@ -73,17 +50,38 @@ class Looked:
 
 def dry_run(world: World, job: Job) -> str | None:
     """Return what the run would do, on rank 0 (collective)."""
-    found = looked(world, job)
-    return on_first_rank(world.comm, lambda: told(world, job, [found], {}))
+    comm = world.comm
+    if job.ensemble is None:
+        alone = looked(world, job)
+        return on_first_rank(comm, lambda: told(world, job, [alone], {}))
+    members = on_first_rank(comm, partial(members_of, job.ensemble, job.topology), share=True)
+    on_first_rank(comm, lambda: [stages(analysis) for analysis in job.analyses])
+
+    def look(on: World, at: int) -> Looked | HimachError:
+        return attempted(on, members[at], lambda: looked(on, job_of(job, members[at])))
+
+    every = comm.gather(each_member(world, job, members, look, job.quiet))
+    return on_first_rank(comm, lambda: _told_of_all(world, job, {at: one for own in every for at, one in own.items()}))
+
+
+def _told_of_all(world: World, job: Job, every: dict[int, Looked | HimachError]) -> str:
+    """Return what there is to say of all members. On the first rank."""
+    ordered = [every[at] for at in sorted(every)]
+    found = [one for one in ordered if isinstance(one, Looked)]
+    failed = [one for one in ordered if isinstance(one, HimachError)]
+    if not found:
+        raise failed[0]
+    lines = [told(world, job, found, {"members": len(ordered), "of these would fail": len(failed)})]
+    if failed:
+        lines.append(some_of(list(map(str, failed)), "\n"))
+    return "\n\n".join(lines)
 
 
 def looked(world: World, job: Job) -> Looked:
     """Open the trajectory, set analyses up and assign frames, as the run would (collective)."""
-    chains = [stages(analysis) for analysis in job.analyses]
-    opened = open_frames(world, job, assemble_for_run)
-    views = partial(set_up, world.comm.rank, chains, opened, transform_of(job), member=job.member)
-    atoms = needed_atoms(on_every_rank(world.comm, views))
-    share = assign_frames(world, opened, None, atoms)
+    run = RankRun.open(world, job)
+    run.set_up()
+    opened, atoms, share = run.opened, run.atoms, run.assign()
     counts = share.counts
     share.close()
     of, each = opened.origin.n_atoms, _frame_bytes(opened)
@@ -94,17 +92,7 @@ def looked(world: World, job: Job) -> Looked:
 
 
 def told(world: World, job: Job, found: Sequence[Looked], members: Mapping[str, Any]) -> str:
-    """Return what would be done with one trajectory, or with the members of an ensemble, and how long it would take.
-
-    Parameters
-    ----------
-    world, job
-        What is asked.
-    found
-        Of each trajectory.
-    members
-        What else there is to say of members, by what it is.
-    """
+    """Return what would be done with one trajectory, or with the members of an ensemble, and how long it would take."""
     counts = {rule: sum(one.counts[rule] for one in found) for rule in found[0].counts}
     stored = sum(one.frames * one.stored_bytes for one in found)
     what = {
@@ -126,7 +114,7 @@ def told(world: World, job: Job, found: Sequence[Looked], members: Mapping[str, 
     return "\n\n".join([*lines, _times(world, job, counts)])
 
 
-def _frame_bytes(opened: Opened) -> float:
+def _frame_bytes(opened: OpenFrames) -> float:
     """Return the mean bytes of a frame in the origin, from some."""
     n = len(opened.frames)
     if not opened.origin.present or not n:
@@ -137,7 +125,7 @@ def _frame_bytes(opened: Opened) -> float:
 
 def _times(world: World, job: Job, counts: dict[str, int]) -> str:
     """Return what it would take, from a record of a run of these analyses; else which run would tell."""
-    # DIR is what --again was given.
+    # DIR is what --rerun was given.
     record, name = (job.earlier, "DIR") if job.earlier is not None else (_earlier(job.out), str(job.out))
     frames = sum(counts.values())
     if record is None:
@@ -154,7 +142,7 @@ def _times(world: World, job: Job, counts: dict[str, int]) -> str:
         kinds.append("second")
     asking = PredictionInput(len(world.nodes), max(1, world.comm.size // len(world.nodes)), frames or 1)
     try:
-        costs = fit([observe(record, name)])
+        costs = Costs([observe(record, name)])
         check_length(costs, asking.frames)
         found = planned(costs, Machine(), [asking], kinds)
     except UsageError as error:

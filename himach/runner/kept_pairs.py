@@ -10,31 +10,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from himach.analysis import Analysis
 from himach.errors import UsageError
-from himach.io.remote.url import named
-from himach.launch.memory import default_memory
+from himach.io.dataset.source import Source
 from himach.opening.options import Job
 from himach.output.claim import FOLDER, PAIRS
-from himach.parallel.communicator import Communicator, World
+from himach.parallel.collective import warn_once
+from himach.parallel.quiet import say
+from himach.runner.rank_run import RankRun
 
 if TYPE_CHECKING:
-    from himach.checkpoint.checkpoint_run import CheckpointRun
     from himach.checkpoint.checkpoint_writer import CheckpointWriter
     from himach.checkpoint.map_fingerprint import MapFingerprint
-    from himach.checkpoint.opened_files import OpenedFiles
-    from himach.io.dataset.source import Source
-    from himach.io.universe.view import View
-    from himach.opening.dataset import Opened
-
-__all__ = ["files_of", "keeper_of", "kept_pairs", "mapping_ends", "not_kept", "place_of", "unasked_from"]
+    from himach.checkpoint.reuse import CheckpointRun
 
 #: Environment variable: seconds between two commits; keeping without being asked begins after twice as many.
 EVERY = "HIMACH_KEEP_EVERY"
 #: What is left of the time that was given, for commits: this part, and so many seconds at most.
 LEFT, MOST_LEFT = 0.05, 20.0
-#: The part of a rank's memory that kept pairs may take before they are left on the disk.
-IN_MEMORY = 4
 
 
 def place_of(job: Job, out: Path | None) -> Path | None:
@@ -46,53 +38,32 @@ def place_of(job: Job, out: Path | None) -> Path | None:
     return None if out is None or job.unkept else out / FOLDER / PAIRS
 
 
-def files_of(comm: Communicator, job: Job, opened: Opened) -> OpenedFiles | None:
-    """Return what notes the files that the analyses open; None where no pairs are kept (collective)."""
-    if not comm.bcast(job.keeps):
-        return None
-    from himach.checkpoint.opened_files import OpenedFiles
-
-    files = OpenedFiles([*opened.origin.paths, *([] if job.topology is None else [named(job.topology)])])
-    files.digests.update(job.loaded)
-    return files
-
-
 @contextmanager
-def kept_pairs(
-    world: World,
-    job: Job,
-    out: Path | None,
-    labels: Sequence[str],
-    chains: Sequence[Sequence[Analysis]],
-    views: Sequence[View],
-    opened: Opened,
-    files: OpenedFiles | None,
-) -> Iterator[CheckpointRun | None]:
+def kept_pairs(run: RankRun) -> Iterator[CheckpointRun | None]:
     """Have the pairs that are kept, if they are, until the outcome is there (collective)."""
-    comm = world.comm
+    comm, job, opened, files = run.world.comm, run.job, run.opened, run.files
+    assert run.place is not None
+    out, labels = run.place.path, run.place.labels
     pairs, reuse = comm.bcast((place_of(job, out), job.reuse))
     if pairs is None or files is None:  # both as the first rank says
         yield None
         return
-    from himach.checkpoint.checkpoint_run import open_kept
     from himach.checkpoint.map_fingerprint import map_fingerprint
-    from himach.parallel.collective import warn_once
-    from himach.parallel.quiet import say
+    from himach.checkpoint.reuse import open_kept
 
-    firsts = [chain[0] for chain in chains]
+    firsts = [chain[0] for chain in run.chains]
 
     def fingerprints() -> list[MapFingerprint]:
         stamp = opened.stamp(job.keywords)
         return [
             map_fingerprint(first, view.universe, dataset=stamp, frames=opened.frames, steps=job.steps(opened.frames))
-            for first, view in zip(firsts, views, strict=True)
+            for first, view in zip(firsts, run.views, strict=True)
         ]
 
     lasting = comm.bcast(job.pairs is not None or (job.between is not None and job.member is None))
-    memory = int(job.memory or default_memory()) // world.node.size // IN_MEMORY
     combined = [first.defines("combine") for first in firsts]
     homes = [type(first).__module__ for first in firsts]
-    kept = open_kept(comm, pairs, labels, fingerprints, combined, homes, opened.frames, reuse, lasting, memory, files)
+    kept = open_kept(comm, pairs, labels, fingerprints, combined, homes, opened.frames, reuse, lasting, files)
     files.mapping = [vars(first) for first in firsts]
     well = False
     try:
@@ -109,24 +80,19 @@ def kept_pairs(
             kept.release(well and job.member is None)  # of members all go together
 
 
-def keeper_of(
-    job: Job, kept: CheckpointRun, comm: Communicator, total: int, source: Source, memory: int, began: float
-) -> CheckpointWriter:
-    """Return what keeps the pairs of this rank's map phase, of `total` frames on all ranks; the run `began` then."""
-    from himach.checkpoint.checkpoint_writer import EVERY as USUAL
+def keeper_of(run: RankRun, kept: CheckpointRun, source: Source, memory: int) -> CheckpointWriter:
+    """Return what keeps the pairs of this rank's map phase."""
     from himach.checkpoint.checkpoint_writer import CheckpointWriter
 
-    every = _seconds(os.environ.get(EVERY), USUAL)
-    after = 0.0 if kept.lasting else max(0.0, unasked_from(job, began) - time.time())
-    return CheckpointWriter(kept, comm, total, source.confirm, source.hurry, memory, after, every)
+    after = 0.0 if kept.lasting else max(0.0, unasked_from(run.job, run.started) - time.time())
+    total = sum(run.share.counts.values())
+    return CheckpointWriter(kept, run.world.comm, total, source.confirm, source.hurry, memory, after, _every())
 
 
 def unasked_from(job: Job, began: float) -> float:
     """Return the time from which pairs are kept in a run that was not asked to keep them."""
-    from himach.checkpoint.checkpoint_writer import EVERY as USUAL
-
     at_once = job.member is not None and job.max_time is not None  # members that are done, too
-    return began if at_once else began + 2 * _seconds(os.environ.get(EVERY), USUAL)
+    return began if at_once else began + 2 * _every()
 
 
 def not_kept(kept: CheckpointRun | None, keeper: CheckpointWriter) -> list[str]:
@@ -143,9 +109,13 @@ def mapping_ends(max_time: float | str | None, started: float) -> float | None:
     return started + seconds - min(LEFT * seconds, MOST_LEFT)
 
 
-def _seconds(text: str | None, usual: float) -> float:
+def _every() -> float:
+    """Return the seconds between two commits."""
+    from himach.checkpoint.checkpoint_writer import EVERY as USUAL
+
+    text = os.environ.get(EVERY)
     try:
-        return usual if text is None else float(text)
+        return USUAL if text is None else float(text)
     except ValueError:
         raise UsageError(f"{EVERY}={text}: it is a number of seconds") from None
 

@@ -1,25 +1,97 @@
-"""What a rank does for a job: `perform()`, by its members if it is of an ensemble, else in one pass."""
+"""What a rank does for a job: `perform()`; `PickledJob`, the same as work for ranks in other processes."""
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from himach.analysis import state_without_universe
+from himach.errors import AnalysisError
 from himach.opening.options import Job
+from himach.output.record import Record
 from himach.parallel.communicator import World
+from himach.parallel.quiet import quiet_ranks
 
 if TYPE_CHECKING:
-    from himach.opening.dataset import Assemble
-    from himach.runner.rank import Done
-
-__all__ = ["perform"]
+    from himach.result import Result
+    from himach.runner.rank_run import RankOutcome
 
 
-def perform(world: World, job: Job, started: float, assemble: Assemble | None = None) -> Done:
-    """Carry out a job as one of the ranks of `world`; see `himach.runner.rank.perform`."""
+def perform(world: World, job: Job, started: float) -> RankOutcome:
+    """Carry out a job as one of the ranks of `world`: by its members if it is of an ensemble, else in one pass."""
     if job.ensemble is None:
-        from himach.runner.rank import perform as one
+        from himach.runner import rank
 
-        return one(world, job, started, assemble)
-    from himach.runner.ensemble.run import perform as many  # which other runs need not import
+        return rank.perform(world, job, started)
+    from himach.runner.ensemble import run  # which other runs need not import
 
-    return many(world, job, job.ensemble, started, assemble)
+    return run.perform(world, job, job.ensemble, started)
+
+
+@dataclass(frozen=True)
+class PickledJob:
+    """A job as work for ranks, which returns what `unpack_result` turns into a result."""
+
+    data: bytes  # the job and when its run was started
+
+    @classmethod
+    def of(cls, job: Job, started: float) -> PickledJob:
+        """Return `job` with what its analyses need in order to run in another process."""
+        from himach.launch.code_pickle import dumps
+
+        try:
+            with sent_by_value(job.analyses):
+                return cls(dumps((job, started)))
+        except Exception as error:
+            raise AnalysisError(f"an analysis cannot be sent to other ranks: {_said(error)}") from error
+
+    def __call__(self, world: World) -> tuple[bytes, Record, list[dict[str, bytes]]] | None:
+        """Run the job; return on rank 0 what it knows at the end."""
+        import cloudpickle
+
+        with quiet_ranks(world.comm.rank):
+            try:
+                job, started = pickle.loads(self.data)
+            except Exception as error:
+                raise AnalysisError(f"an analysis cannot be rebuilt on other ranks: {_said(error)}") from error
+            done = perform(world, job, started)
+            if world.comm.rank != 0:
+                return None
+            try:
+                outcomes = cloudpickle.dumps((done.outcomes, done.members))
+            except Exception as error:
+                raise AnalysisError(
+                    f"the outcome of finish() cannot be sent back from the ranks: {_said(error)}"
+                ) from error
+            return outcomes, done.record, [state_without_universe(stage) for stage in done.last_stages]
+
+
+def unpack_result(packed: tuple[bytes, Record, list[dict[str, bytes]]], job: Job) -> Result:
+    """Return the result, with analyses as rank 0 left them, so that plot() finds what setup() kept."""
+    from himach.result import Result
+    from himach.runner.rank_run import stages
+
+    outcomes, record, states = packed
+    found, members = pickle.loads(outcomes)
+    last_stages = [stages(analysis)[-1] for analysis in job.analyses]
+    if members:
+        from himach.runner.ensemble.plot import EnsemblePlot
+
+        last_stages = [EnsemblePlot() for _ in last_stages]
+    for stage, state in zip(last_stages, states, strict=True):
+        stage.__dict__.update({name: pickle.loads(value) for name, value in state.items()})
+    return Result(last_stages, found, record, job.several, job.labels, job.out, members)
+
+
+def sent_by_value(analyses: Iterable[object]) -> AbstractContextManager[None]:
+    """Let the code of these objects be sent where another process could not import it by its name."""
+    from himach.launch.code_pickle import by_value, unknown_elsewhere
+
+    return by_value(unknown_elsewhere(cls.__module__ for analysis in analyses for cls in type(analysis).__mro__))
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
 from himach.opening.member import Member
-from himach.opening.options import Job, RunOptions, absolute_cache
+from himach.opening.options import Job, RunOptions, TransformOptions, absolute_cache
 from himach.output.claim import RECORD
 from himach.runner.outcome.run_record import restored_keywords
 from himach.runner.scripts import find_analyses
-
-__all__ = ["read_record", "recorded_job", "recorded_ranks"]
 
 #: Fields without which a run cannot be repeated, and their types.
 NEEDED: dict[str, type | tuple[type, ...]] = {
@@ -34,13 +33,7 @@ NEEDED: dict[str, type | tuple[type, ...]] = {
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read the record of a run, by its file or its folder.
-
-    Raises
-    ------
-    UsageError
-        If there is none, or it does not tell enough.
-    """
+    """Read the record of a run, by its file or its folder."""
     path = path / RECORD if os.path.isdir(path) else path
     try:
         record = json.loads(path.read_bytes())
@@ -79,27 +72,15 @@ def recorded_ranks(record: Mapping[str, Any]) -> int:
 
 
 def recorded_job(record: dict[str, Any], assignments: Sequence[str], given: Mapping[str, Any]) -> Job:
-    """Return the job of an earlier run, and work in the folder in which that was asked for.
-
-    Parameters
-    ----------
-    record
-        Of the earlier run.
-    assignments
-        Parameters to be set anew, as of `himach.runner.scripts.find_analyses`.
-    given
-        Fields of a `Job` that are to be others, keywords among them. Paths are meant from where the process is.
-
-    Raises
-    ------
-    UsageError
-        If an analysis, a parameter or a keyword cannot be had again.
-    """
+    """Return the job of an earlier run, and work in the folder in which that was asked for."""
     given = {name: _from_here(name, value) for name, value in given.items()}
+    steps = vars(TransformOptions.of(given.get("transform", ())))
+    steps = {name: _from_here(name, value) for name, value in steps.items() if value}
     _go_to(record["directory"])
     sources = [entry["source"] for entry in record["analyses"]]
     analyses = find_analyses(sources, assignments, record["analyses"])
     options = RunOptions.from_record(record)
+    given["transform"] = replace(TransformOptions.from_record(record), **steps).steps()
     slices = ("start", "stop", "step")
     if "frames" in given:  # one choice or the other
         options = {name: value for name, value in options.items() if name not in slices}

@@ -1,7 +1,4 @@
-"""Finds analyses by what a command line says.
-
-That is a built-in's name, ``script.py``, ``script.py:ClassName`` or ``package.module:ClassName``.
-"""
+"""Finds analyses by what a command line says: a built-in, ``script.py``, ``script.py:Class`` or ``module:Class``."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from typing import Any, TypeAlias
 from himach.adapted import adapted, is_foreign, refusal, takes_function
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
-from himach.parallel.environment import is_interruption
+from himach.parallel.process_exit import is_interruption
 from himach.runner.assignments import set_parameters, written_stages
 from himach.runner.outcome.methods_text import due_references, named_references
 from himach.user_code import SCRIPT_MODULE
@@ -36,18 +33,7 @@ Loaded: TypeAlias = dict[str, Mapping[str, type[Analysis]]]
 def find_analyses(
     specs: Sequence[str], assignments: Sequence[str], recorded: Sequence[Mapping[str, Any]] = ()
 ) -> list[Analysis]:
-    """Return the analyses that `specs` name, with their parameters and those of their later stages set.
-
-    A spec is a built-in name, ``script.py``, ``script.py:ClassName`` or ``package.module:ClassName``; for assignments
-    and recorded values see `set_parameters`.
-
-    Raises
-    ------
-    UsageError
-        If there is no such analysis or parameter, or a value does not fit.
-    AnalysisError
-        If a script cannot be run.
-    """
+    """Return the analyses that `specs` name, with their parameters and those of their later stages set."""
     loaded: Loaded = {}
     return set_parameters([find_class(spec, loaded) for spec in specs], assignments, recorded)
 
@@ -76,13 +62,7 @@ def find_class(spec: str, loaded: Loaded | None = None) -> type[Analysis]:
 
 
 class _ScriptLoader(SourceFileLoader):
-    """Runs a script as it is in its file: never as in __pycache__, which can be older where both are of one second.
-
-    Attributes
-    ----------
-    digest
-        Of the text that was run.
-    """
+    """Runs a script as it is in its file: never as in __pycache__, which can be older where both are of one second."""
 
     digest = b""
 
@@ -100,11 +80,7 @@ def scripts_run(analyses: Sequence[Analysis]) -> dict[str, bytes]:
 
 
 def load_script(path: Path) -> dict[str, type[Analysis]]:
-    """Run a script as a module of its own and return the analyses that it defines, by class name.
-
-    The script's folder is put on the path, as Python does for a script that it runs; ``__name__`` is not
-    ``"__main__"``.
-    """
+    """Run a script as a module of its own, its folder on the path; return the analyses in it, by class name."""
     try:
         with path.open("rb"):
             pass
@@ -193,20 +169,14 @@ def _choose(found: Mapping[str, type[Analysis]], path: str, class_name: str) -> 
 
 
 def foreign_analyses(package: str) -> dict[str, str]:
-    """Return MDAnalysis's analyses in a package or module that can be run: what each does, by what it is called by.
-
-    Raises
-    ------
-    UsageError
-        There is no such module, or none in it.
-    AnalysisError
-        It cannot be imported.
-    """
+    """Return MDAnalysis's analyses in a package or module that can be run: what each does, by what it is called by."""
     from himach import examples
 
     if package == "MDAnalysis":
         package = "MDAnalysis.analysis"
-    if not all(part.isidentifier() for part in package.split(".")) or not _is_there(package.partition(".")[0]):
+    top = package.partition(".")[0]
+    named = all(part.isidentifier() for part in package.split("."))
+    if not named or not (top in sys.modules or importlib.util.find_spec(top)):
         raise UsageError(f"there is no analysis and no module {package!r}{nearest(package, examples.BUILTINS)}")
     _load_module(package)
     with warnings.catch_warnings():
@@ -223,7 +193,7 @@ def foreign_analyses(package: str) -> dict[str, str]:
         logging.disable(logging.NOTSET)
     modules = [name for name in sorted(sys.modules) if name == package or name.startswith(f"{package}.")]
     analyses = {
-        f"{name}:{key}": (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
+        f"{name}:{key}": summary_of(cls)
         for name in modules
         for key, cls in vars(sys.modules[name]).items()
         if is_foreign(cls) and cls.__module__ == name and not refusal(cls) and not takes_function(cls)
@@ -233,8 +203,9 @@ def foreign_analyses(package: str) -> dict[str, str]:
     return analyses
 
 
-def _is_there(name: str) -> bool:
-    return name in sys.modules or importlib.util.find_spec(name) is not None
+def summary_of(cls: type[Any]) -> str:
+    """Return the first paragraph of a docstring, on one line."""
+    return (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
 
 
 def describe_analysis(cls: type[Analysis]) -> str:
@@ -249,9 +220,8 @@ def describe_analysis(cls: type[Analysis]) -> str:
 
 def _description(stage: Analysis | type[Analysis], before: Analysis | type[Analysis] | None) -> Iterator[str]:
     written = stage if isinstance(stage, type) else type(stage)
-    doc = inspect.getdoc(written) or ""
-    if doc != inspect.getdoc(Analysis):  # a class without a docstring has that of its base
-        yield "  " + doc.split("\n\n")[0].replace("\n", " ")
+    if (summary := summary_of(written)) != summary_of(Analysis):  # a class without a docstring has that of its base
+        yield f"  {summary}"
     parameters = stage.parameters().values()
     values = {} if isinstance(stage, type) else stage.settings()
     width = max((len(parameter.name) for parameter in parameters), default=0)

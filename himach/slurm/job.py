@@ -11,8 +11,6 @@ from typing import ClassVar, Self
 
 from himach.errors import HimachError, RankError, TimeUpError, UsageError
 
-__all__ = ["JOINS", "Job", "JobState", "split_options"]
-
 #: Environment variable of a job: where the process that submitted it listens, and the key.
 JOINS = "HIMACH_JOINS"
 SECONDS = 60.0  # that a command of SLURM's may take
@@ -31,21 +29,11 @@ def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True)
 class JobState:
-    """How a job is.
+    """How a job is."""
 
-    Attributes
-    ----------
-    name
-        As SLURM calls it: PENDING, RUNNING, TIMEOUT, ...; "" if it knows the job no more.
-    reason
-        Why it is not another one; "" if none is told.
-    exit_code
-        Of its script.
-    """
-
-    name: str
-    reason: str = ""
-    exit_code: int = 0
+    name: str  # as SLURM calls it: PENDING, RUNNING, TIMEOUT, ...; "" if it knows the job no more
+    reason: str = ""  # why it is not another one; "" if none is told
+    exit_code: int = 0  # of its script
 
     WAITING: ClassVar = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED")
     GOING_ON: ClassVar = (*WAITING, "RUNNING")
@@ -62,26 +50,14 @@ class JobState:
 
 
 class Job:
-    """A job that was submitted.
-
-    Attributes
-    ----------
-    number
-        Its number.
-    """
+    """A job that was submitted."""
 
     def __init__(self, number: str) -> None:
         self.number = number
 
     @classmethod
     def submit(cls, options: Sequence[str], script: str) -> Self:
-        """Have sbatch submit a script.
-
-        Raises
-        ------
-        UsageError
-            If there is no sbatch, or it refuses.
-        """
+        """Have sbatch submit a script."""
         done = _slurm(["sbatch", "--parsable", *DEFAULTS, *options], script)
         if done.returncode:
             said = done.stderr.strip() or f"exit code {done.returncode}"
@@ -98,13 +74,7 @@ class Job:
         return JobState(name, "" if reason == "None" else reason, int(code) if code.isdigit() else 0)
 
     def tasks(self) -> int:
-        """Return how many tasks it has.
-
-        Raises
-        ------
-        RankError
-            If SLURM does not say so.
-        """
+        """Return how many tasks it has."""
         told = (self._told() or {}).get("NumTasks", "")
         if not told.isdigit():
             raise RankError(f"SLURM does not say how many tasks job {self.number} has ('scontrol show job')")
@@ -135,14 +105,7 @@ class Job:
 
 def _slurm(words: Sequence[str], script: str = "") -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(
-            words,
-            input=script,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        return subprocess.run(words, input=script, capture_output=True, text=True, timeout=SECONDS, check=False)
     except FileNotFoundError:
         raise UsageError(
             f"there is no {words[0]} here, which himach.Ranks(slurm=...) needs: it is for the login node of a cluster; "

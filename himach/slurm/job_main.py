@@ -15,7 +15,6 @@ import signal
 import sys
 import threading
 import time
-from functools import partial
 from types import FrameType
 from typing import NoReturn
 
@@ -33,15 +32,7 @@ ATTEMPTS, SECONDS, PAUSE = 3, 10.0, 2.0  # to reach the process that submitted t
 
 
 class Printed(io.TextIOBase):
-    """A stream whose text is sent.
-
-    Parameters
-    ----------
-    session
-        Where it goes.
-    kind
-        As what.
-    """
+    """A stream whose text is sent."""
 
     encoding = "utf-8"
     DEATH = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
@@ -66,15 +57,7 @@ class Printed(io.TextIOBase):
 
 
 class Work:
-    """Has ranks do one work after another, and says what came of each.
-
-    Parameters
-    ----------
-    session
-        With the process that asks for it.
-    options
-        Of srun.
-    """
+    """Has ranks do one work after another, and says what came of each."""
 
     def __init__(self, session: Session, options: list[str]) -> None:
         self._session, self._options = session, options or [fitting_mpi()]
@@ -116,8 +99,7 @@ class Work:
             ranks = self._ranks()
 
     def _ranks(self) -> StepPool:
-        show = partial(self._session.send, Kind.PROGRESS)
-        return StepPool(self._options, show, self._errors.take_death)
+        return StepPool(self._options, self._errors.take_death)
 
     def _follow(self, changes: dict[str, str | None], cwd: str) -> bool:
         """Have the environment and the directory of the process that asks; return whether ranks must be others."""

@@ -1,10 +1,8 @@
 """What a job and the process that submitted it say to each other: `Session`, and `join()`, by which the job begins one.
 
-Both have a key. The job joins as a client of a server does (`himach.io.server.admission`): each side proves that it has
-the key, and the session has a key of its own. A message is a head of 9 bytes (kind u8, bytes of the body u64, both
-little-endian) and a body. Head and body are each followed by 32 bytes: HMAC-SHA256, under the session's key, of who
-sends them, of their running number and of themselves. So a length is believed, and a body looked at, only if the other
-side has sent it; memory is taken as bytes come.
+Each side proves that it has the key (`himach.io.server.admission`). Head (kind u8, bytes u64) and body of a message are
+each followed by the HMAC-SHA256, under the session's key, of the sender, their running number and themselves: a length
+is believed, and a body looked at, only if the other side has sent it.
 """
 
 from __future__ import annotations
@@ -20,18 +18,11 @@ import threading
 from himach.errors import RankError
 from himach.io.server.admission import ADMITTED, GREETING, NONCE_BYTES, PROOF_BYTES, proof
 
-__all__ = ["Kind", "Session", "join"]
-
 HEAD = struct.Struct("<BQ")
 AT_ONCE = 1 << 20  # bytes
 #: Seconds of silence after which the other side is asked for a sign of life, between two of these, and how many fail;
 #: milliseconds that what was sent may stay without an answer.
-KEEP_ALIVE = {
-    socket.TCP_KEEPIDLE: 20,
-    socket.TCP_KEEPINTVL: 10,
-    socket.TCP_KEEPCNT: 4,
-    socket.TCP_USER_TIMEOUT: 60_000,
-}
+KEEP_ALIVE = {socket.TCP_KEEPIDLE: 20, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 4, socket.TCP_USER_TIMEOUT: 60_000}
 
 
 class Kind(enum.IntEnum):
@@ -39,22 +30,12 @@ class Kind(enum.IntEnum):
 
     #: To the job: what is to be done; pairs are to be kept (SIGUSR1); what is done is to end; so is the job.
     WORK, COMMIT, STOP, END = range(1, 5)
-    #: From the job: what is printed; how far ranks are; what came of the work, an error, or that it was ended.
-    OUT, ERR, PROGRESS, RESULT, ERROR, STOPPED = range(5, 11)
+    #: From the job: what is printed; what came of the work, an error, or that it was ended.
+    OUT, ERR, RESULT, ERROR, STOPPED = range(5, 10)
 
 
 class Session:
-    """A connection after both sides have proved who they are. Any thread may send; one receives.
-
-    Parameters
-    ----------
-    connection
-        The connection.
-    key
-        The session's.
-    joined
-        Whether this is the side of the job.
-    """
+    """A connection after both sides have proved who they are. Any thread may send; one receives."""
 
     def __init__(self, connection: socket.socket, key: bytes, joined: bool) -> None:
         self._connection, self._key = connection, key
@@ -67,13 +48,7 @@ class Session:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def send(self, kind: Kind, body: bytes = b"") -> None:
-        """Send a message.
-
-        Raises
-        ------
-        OSError
-            If the other side has gone.
-        """
+        """Send a message."""
         head = HEAD.pack(kind, len(body))
         with self._sending:
             self._connection.sendall(head + self._tag(self._own, self._sent, head))
@@ -113,24 +88,7 @@ class Session:
 
 
 def join(host: str, port: int, key: bytes, seconds: float) -> Session:
-    """Connect to the process that submitted this job.
-
-    Parameters
-    ----------
-    host, port
-        Where it listens.
-    key
-        What it gave this job.
-    seconds
-        How long that may take.
-
-    Raises
-    ------
-    OSError
-        If nobody can be reached there.
-    RankError
-        If it is somebody else.
-    """
+    """Connect to the process that submitted this job."""
     connection = socket.create_connection((host, port), timeout=seconds)
     greeting = exactly(connection, len(GREETING) + NONCE_BYTES) or b""
     if greeting[: len(GREETING)] == GREETING:

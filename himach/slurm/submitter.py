@@ -14,7 +14,6 @@ import secrets
 import shlex
 import signal
 import socket
-import struct
 import sys
 import threading
 import time
@@ -25,7 +24,7 @@ from himach.errors import HimachError, RankError, as_himach
 from himach.io.server.admission import AdmissionListener
 from himach.launch.parent_channel import KINDS, STARTED_BY, ParentChannel
 from himach.launch.stop_requests import Terminated
-from himach.parallel import last_words
+from himach.parallel import process_exit
 from himach.slurm.job import JOINS, UNREACHABLE, Job, JobState, split_options
 from himach.slurm.session import Kind, Session
 
@@ -46,15 +45,7 @@ class Channel(ParentChannel):
 
 
 class Submitter:
-    """A job, and what is done with it on behalf of the process that started this one.
-
-    Parameters
-    ----------
-    parent
-        The channel to that process.
-    options
-        Options of sbatch and of srun.
-    """
+    """A job, and what is done with it on behalf of the process that started this one."""
 
     def __init__(self, parent: ParentChannel, options: list[str]) -> None:
         self._parent, self._options = parent, options
@@ -73,11 +64,10 @@ class Submitter:
         """Do what is asked, as long as somebody is there and the job is."""
         there = True
         while there and self._parent.wait():
-            self._forget_events()
+            self._events = queue.SimpleQueue()  # what came before was meant for what is over
             self._busy = True
             try:
                 if self._job is None:
-                    self._parent.leave_last_words(0)  # for what is said of the ranks' progress
                     self._submit()
                 else:
                     there = self._run(self._job, self._parent.work())
@@ -87,12 +77,6 @@ class Submitter:
             self._busy = False
             if there:
                 self._parent.report_end()
-
-    def _forget_events(self) -> None:
-        """Forget what came when what it was meant for was over."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._events.get_nowait()
 
     def close(self) -> None:
         """End the job."""
@@ -133,7 +117,6 @@ class Submitter:
         joins = shlex.quote(f"{host} {port} {key}")
         self._job = Job.submit(options, f"#!/bin/sh\nexport {JOINS}={joins}\nexec {python}\n")
         submitted = {"job": self._job.number, "size": self._job.tasks()}
-        self._parent.begin()
         self._parent.leave_result(json.dumps(submitted).encode())
 
     def _admit(self, descriptor: int, key: bytes) -> None:
@@ -170,7 +153,6 @@ class Submitter:
         session = self._joined(job)
         if session is None:
             return False
-        self._parent.begin()
         session.send(Kind.WORK, work)
         while True:
             event = self._events.get()
@@ -184,8 +166,6 @@ class Submitter:
                     session.send(Kind.END)
                 case signal.SIGTERM:
                     return False
-                case Kind.PROGRESS, body:
-                    last_words.say_progress(*struct.unpack("<3q", body))
                 case Kind.RESULT, body:
                     self._parent.leave_result(body)
                     return True
@@ -258,14 +238,8 @@ def main() -> None:
         raise
     finally:
         submitter.close()
-        _leave()
-
-
-def _leave() -> NoReturn:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):
-            stream.flush()
-    os._exit(0)
+        process_exit.flush()
+        os._exit(0)
 
 
 if __name__ == "__main__":

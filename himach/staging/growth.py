@@ -12,15 +12,12 @@ from himach.errors import NoFrameError, TrajectoryError
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.io.trajectory.xdr_file import XdrFile
-from himach.opening.parallel_scan import NodeBytes
-from himach.opening.shared_index import leave_behind, settle
+from himach.opening.shared_index import NodeBytes, publish, settle
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
 
 if TYPE_CHECKING:
     from himach.staging.options import StageOptions
-
-__all__ = ["open_growing", "wait_for_growth"]
 
 POLL_SECONDS = 1.0
 POLL_DIVISOR = 10  # looking at a growing file takes a tenth of the time at most
@@ -62,19 +59,15 @@ def _open_quietly(job: StageOptions, known: Mapping[str, XdrIndex]) -> Origin:
 def wait_for_growth(
     world: World, job: StageOptions, origin: Origin
 ) -> tuple[Origin, Sequence[NodeBytes]] | None:  # fmt: skip
-    """Wait on the first rank until the trajectory has more whole frames; None when it is idle for too long.
-
-    Returns also what lies once on a node of it, as `settle` does.
-    """
+    """Wait on the first rank until the trajectory has more whole frames; None when it is idle for too long."""
     comm = world.comm
-    left: dict[str, XdrIndex] = {}
     answer: Origin | None = None
     error: Exception | None = None
     if comm.rank == 0:
         try:
             answer = _grown(job, origin)
             if answer is not None:
-                left.update(leave_behind(answer, {}))
+                publish(answer)
         except Exception as caught:  # raised on all ranks below
             error = caught
     if comm.size > 1:
@@ -88,7 +81,7 @@ def wait_for_growth(
         return answer
 
     grown = on_first_rank(comm, told, share=True)
-    return None if grown is None else (grown, settle(world, grown, {}, dict, left))
+    return None if grown is None else (grown, settle(world, grown, {}))
 
 
 def _look(path: str) -> tuple[int, int]:

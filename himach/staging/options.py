@@ -9,22 +9,10 @@ from himach.io.remote.url import refuse_urls
 from himach.io.store.sizes import parse_size
 from himach.opening.options import DatasetRequest, check_choices, option
 
-__all__ = ["StageOptions"]
-
 
 @dataclass(frozen=True)
 class StageOptions(DatasetRequest):
-    """What staging is asked.
-
-    Attributes
-    ----------
-    segment_size
-        Bytes of a full segment; 0 for what fits the quota.
-    server
-        As `himach.io.server.address.choice_of` gives it: stage what this server and its peers hold; empty: files.
-    quiet
-        Show no progress.
-    """
+    """What staging is asked."""
 
     dataset: str | None = option("Name to stage under; default: the trajectory's absolute path.", metavar="NAME")
     placement: str = option(
@@ -40,15 +28,15 @@ class StageOptions(DatasetRequest):
     repair: bool = option(
         "Restore the number of copies of what the nodes hold of dataset TRAJ.", default=False, is_flag=True
     )
-    layout: str | None = option(
-        "Keep frames one by one, as chunks of few atoms' tracks, or both ways.  [default: as it is]",
-        choices=("frame", "time", "both"),
+    atoms: str | None = option(
+        "Stage these atoms of all frames alone, as a run of them keeps them.  [default: whole frames]",
+        metavar="SELECTION",
     )
     follow: bool = option("Keep up with a trajectory that is being written, until Ctrl-C.", default=False, is_flag=True)
     idle: float | None = option("End --follow when no frame has come for so long.", type=float, metavar="SECONDS")
-    server: str = ""
-    quiet: bool = False
-    segment_size: int = 0
+    server: str = ""  # as `himach.io.server.survey.choice_of` gives it: stage what this server and its peers hold
+    quiet: bool = False  # show no progress
+    segment_size: int = 0  # bytes of a full segment; 0 for what fits the quota
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,21 +54,14 @@ class StageOptions(DatasetRequest):
         if self.server and (self.follow or self.dataset is not None):
             raise UsageError("what a server has is staged under its own name: leave --follow and --dataset out")
         refuse_urls(self.trajectories, "runs keep its frames by themselves; download it, and stage the local file")
-        if self.layout is not None:
-            self._check_layout()
+        for name in ("copies", "repair", "follow", "server") if self.atoms is not None else ():
+            if getattr(self, name):
+                raise UsageError(
+                    f"--{name} is for whole frames: leave it out, and stage --atoms of the trajectory's files; or "
+                    "leave out --atoms"
+                )
         if self.dataset is not None:
             self._check_name(self.dataset)
-
-    def _check_layout(self) -> None:
-        if self.layout == "time" and self.copies is not None and self.copies > 1:
-            raise UsageError("--copies are of frames, which --layout time drops: --layout both keeps them")
-        if self.follow:
-            raise UsageError("--layout is of frames that are there: end --follow first, and then stage with --layout")
-        if self.layout == "time" and (self.server or self.repair):
-            raise UsageError(
-                "--layout time drops frames that can be read again: give the trajectory itself, without --server and "
-                "--repair; --layout both keeps them"
-            )
 
     @staticmethod
     def _check_name(name: str) -> None:

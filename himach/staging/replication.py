@@ -1,13 +1,14 @@
-"""Copies of staged frames from node to node: `replicate()`.
+"""Copies of staged frames from node to node: `replicate()`; damaged ones are found and replaced where that is asked.
 
-What is held where is told by all nodes' bitmaps, so that each computes the same moves by itself. Frames then go from
-node to node in rounds of bounded memory, by the first rank of each; the origin is not asked.
+What is held where is told by all nodes' flags, so that each computes the same moves by itself (`plan`). Frames then go
+from node to node in rounds of bounded memory, by the first rank of each; the origin is not asked.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 
 import numpy as np
@@ -17,29 +18,27 @@ from pyroaring import BitMap64
 from himach.errors import UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import COPIES
+from himach.io.frame_source import ReadOptions
 from himach.io.store.store import Dataset
-from himach.parallel.collective import on_every_rank
+from himach.parallel.collective import run_collectively
 from himach.parallel.communicator import Communicator, World
-from himach.staging.copy_plan import Numbers, Route, plan
-from himach.staging.repair import look, own
+from himach.staging.shares import Numbers
 
-__all__ = ["attach_copies", "check_copies", "replicate", "wanted_copies", "write_natively"]
+Flags = npt.NDArray[np.bool_]
+Moves = Mapping[tuple[int, int], Numbers]  # frames by the node that they come from, and that they go to
+Heal = Callable[[Numbers], Numbers]  # writes frames of this node anew, and returns which
 
 FRAMES_AT_ONCE = 1 << 20  # of which nodes tell each other what they hold
 BYTES_AT_ONCE = 256 << 20  # of frames that a node sends the others in a round
 SAMPLED_FRAMES = 100  # frames that are looked at for their size
 VECTORS_BYTES = 36  # of an atom, with velocities and forces
 COPY_TAG = 41
+NOTHING: Numbers = np.empty(0, np.int64)
+DAMAGED = ("damaged", "error of the disk")  # reasons of a miss that will be one again
 
 
 def check_copies(world: World, copies: int) -> None:
-    """Check that there are nodes for so many copies.
-
-    Raises
-    ------
-    UsageError
-        There are not.
-    """
+    """Check that there are nodes for so many copies."""
     if copies > len(world.nodes):
         raise UsageError(
             f"{copies} copies of each frame lie on as many nodes, and this runs on {len(world.nodes)} "
@@ -55,7 +54,7 @@ def attach_copies(world: World, dataset: Dataset, copies: int) -> None:
         if world.leaders is not None and dataset.attachment(COPIES) != content:
             dataset.attach(COPIES, content)
 
-    on_every_rank(world.comm, attach)
+    run_collectively(world.comm, attach)
 
 
 def wanted_copies(dataset: Dataset) -> int:
@@ -65,50 +64,22 @@ def wanted_copies(dataset: Dataset) -> int:
 
 
 def replicate(
-    world: World, dataset: Dataset, n_frames: int, copies: int, heal: Callable[[Numbers], Numbers] | None = None
+    world: World, dataset: Dataset, n_frames: int, copies: int, heal: Heal | None = None
 ) -> tuple[int, Numbers]:
     """Copy frames that are native on fewer nodes than asked for (collective).
 
     Frames that are native nowhere stay so. Each copy that was made can be read when this returns; of those that could
     not be, as what they are made of is damaged or has gone, it is told how many.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    dataset
-        In each node's store.
-    n_frames
-        Of the dataset.
-    copies
-        On how many nodes each frame is to be.
-    heal
-        If given, all that the nodes hold is checked, and copies that are damaged are replaced. Where there is no other
-        one this writes those of a node anew, and returns which.
-
-    Returns
-    -------
-    tuple
-        How many copies were made, and the frames of which all copies are damaged, on every rank.
-
-    Raises
-    ------
-    StoreFullError
-        A node's quota or disk has no room for its part; what was copied is kept.
     """
     check_copies(world, copies)
-    made = left = 0
-    lost = [np.empty(0, np.int64)]
-    on_every_rank(world.comm, dataset.refresh)
-    native = dataset.native if world.leaders is not None else BitMap64()
-    at = 0
-    while (span := _next_span(world.comm, native, at, n_frames)) is not None:
-        at = span.stop
-        moves, healed, wrong = on_every_rank(world.comm, partial(_plan, world, dataset, span, copies, heal))
-        moved, unread = _move(world, dataset, moves)
-        made, left = made + healed + moved, left + unread
-        lost.append(wrong)
-    on_every_rank(world.comm, dataset.close)
+
+    def work() -> tuple[int, int, Numbers]:
+        if world.leaders is None:
+            return 0, 0, NOTHING
+        return _replicate(world.leaders, dataset, n_frames, copies, heal)
+
+    made, left, lost = run_collectively(world.comm, work)
+    run_collectively(world.comm, dataset.close)
     left = world.comm.allreduce(left)
     if left and world.comm.rank == 0:
         print(
@@ -116,106 +87,152 @@ def replicate(
             "himach stage --repair makes them",
             file=sys.stderr,
         )
-    return int(world.comm.allreduce(made)), world.comm.bcast(np.concatenate(lost))
+    return int(world.comm.allreduce(made)), world.comm.bcast(lost)
 
 
-def _next_span(comm: Communicator, native: BitMap64, at: int, n_frames: int) -> range | None:
-    """Return the next frames from `at` on, from one that a node has to another; None: the end (collective)."""
+def _replicate(
+    leaders: Communicator, dataset: Dataset, n_frames: int, copies: int, heal: Heal | None
+) -> tuple[int, int, Numbers]:
+    """Copy frames; return how many this node has written and could not read, and which are lost (of first ranks)."""
+    made = left = at = 0
+    lost = [NOTHING]
+    run_collectively(leaders, dataset.refresh)
+    native = dataset.native
+    while (span := _next_span(leaders, native, at, n_frames)) is not None:
+        at = span.stop
+        moves, healed, damaged = _plan_span(leaders, dataset, span, copies, heal)
+        made += healed
+        lost.append(damaged)
+        for some in _rounds(leaders, dataset, moves):
+            outgoing = run_collectively(leaders, partial(_read_out, dataset, some, leaders.rank))
+            left += sum(len(some[leaders.rank, target]) - len(frames) for target, frames in outgoing.items())
+            made += run_collectively(leaders, partial(_pass_on, leaders, dataset, some, outgoing))
+    return made, left, np.concatenate(lost)
+
+
+def _next_span(leaders: Communicator, native: BitMap64, at: int, n_frames: int) -> range | None:
+    """Return the next frames from `at` on, from one that a node has to another; None: the end."""
     here = native.next_set_bit(at) if native and native.max() >= at else n_frames
-    begin = comm.allreduce(here, op=min)
+    begin = leaders.allreduce(here, op=min)
     if begin >= n_frames:
         return None
     before = native.rank(min(n_frames, begin + FRAMES_AT_ONCE) - 1)
-    return range(begin, comm.allreduce(native[before - 1] + 1 if before else 0, op=max))
+    return range(begin, leaders.allreduce(native[before - 1] + 1 if before else 0, op=max))
 
 
-def _plan(
-    world: World, dataset: Dataset, span: range, copies: int, heal: Callable[[Numbers], Numbers] | None
-) -> tuple[dict[Route, Numbers], int, Numbers]:
+def _plan_span(
+    leaders: Communicator, dataset: Dataset, span: range, copies: int, heal: Heal | None
+) -> tuple[Moves, int, Numbers]:
     """Return what goes where, how many frames were written anew here, and which are lost."""
-    if world.leaders is None:
-        return {}, 0, np.empty(0, np.int64)
-    bits = _held(world, dataset, span)
-    held = [np.unpackbits(one, count=len(span), bitorder="little").astype(bool) for one in bits]
+    mine = run_collectively(leaders, lambda: dataset.holds(np.arange(span.start, span.stop), native=True))
+    good = _of_all(leaders, mine)
     if heal is None:
-        return plan(held, span, copies), 0, np.empty(0, np.int64)
-    found, healed = look(world.leaders, dataset, held, span, heal)
-    return plan(found.good, span, copies, found.anew), healed, np.flatnonzero(found.lost) + span.start
+        return plan(good, span, copies), 0, NOTHING
+
+    def flags(find: Heal, some: Flags) -> Flags:
+        """Flag those of some frames that a function returns."""
+        found = np.zeros(len(span), dtype=bool)
+        found[run_collectively(leaders, lambda: find(np.flatnonzero(some) + span.start)) - span.start] = True
+        return found
+
+    damaged = flags(partial(_unreadable, dataset), mine)
+    bad = _of_all(leaders, damaged)
+    good &= ~bad
+    lost = bad.any(axis=0) & ~good.any(axis=0)
+    healed = np.zeros_like(mine)
+    if lost.any():
+        healed = flags(heal, damaged & lost)
+        good |= (well := _of_all(leaders, healed))
+        bad &= ~well
+        lost &= ~good.any(axis=0)
+    moves = plan(good, span, copies, bad & good.any(axis=0))
+    return moves, int(healed.sum()), np.flatnonzero(lost) + span.start
 
 
-def _move(world: World, dataset: Dataset, moves: dict[Route, Numbers]) -> tuple[int, int]:
-    """Copy frames from node to node; return how many this rank has written, and how many it could not read."""
-    rounds = 0 if world.leaders is None else _rounds(world.leaders, dataset, moves)
-    rounds = world.comm.bcast(rounds)
-    if not rounds:
-        return 0, 0
-    at_once = {route: -(-len(numbers) // rounds) for route, numbers in moves.items()}
-    made = left = 0
-    for turn in range(rounds):
-        some = {route: numbers[turn * at_once[route] :][: at_once[route]] for route, numbers in moves.items()}
-        outgoing = _read_out(world, dataset, some)
-        left += sum(len(some[world.node_index, target]) - len(frames) for target, frames in outgoing.items())
-        made += on_every_rank(world.comm, partial(_pass, world, dataset, some, outgoing))
-    return made, left
+def _of_all(leaders: Communicator, mine: Flags) -> Flags:
+    """Return the flags of all nodes, bool (nodes, n)."""
+    bits = np.frombuffer(b"".join(leaders.allgather(np.packbits(mine).tobytes())), np.uint8)
+    return np.unpackbits(bits.reshape(leaders.size, -1), axis=1, count=len(mine)).astype(bool)
 
 
-def _held(world: World, dataset: Dataset, span: range) -> list[npt.NDArray[np.uint8]]:
-    """Return which frames each node holds natively, as bits."""
-    assert world.leaders is not None
-    native, alien = (np.zeros(-(-len(span) // 64), dtype=np.uint64) for _ in range(2))
-    dataset.mark(span, native, alien)
-    return [np.frombuffer(one, dtype=np.uint8) for one in world.leaders.allgather(native.tobytes())]
-
-
-def _rounds(leaders: Communicator, dataset: Dataset, moves: Mapping[Route, Numbers]) -> int:
-    """Return in how many rounds frames are passed on: the same on every node."""
-    mine = [numbers for (source, _), numbers in moves.items() if source == leaders.rank]
-    largest = leaders.allreduce(_frame_bytes(dataset, mine[0]) if mine else 0, op=max)
-    most = max(map(len, moves.values()), default=0)
-    return -(-most * max(1, largest) * leaders.size // BYTES_AT_ONCE) if most else 0
-
-
-def _frame_bytes(dataset: Dataset, numbers: Numbers) -> int:
-    """Return the bytes of a frame as the first of these says that can be read; at most, if none of many can."""
-    some = numbers[:SAMPLED_FRAMES]
-    for frame in dataset.read(some):
-        if frame is not None:
-            return frame_bytes(frame)
-    return VECTORS_BYTES * int(dataset.atoms(some).max(initial=0))
-
-
-def frame_bytes(frame: RawFrame) -> int:
-    """Return the bytes of a frame's vectors."""
-    return sum(field.nbytes for field in (frame.positions, frame.velocities, frame.forces) if field is not None)
-
-
-def _read_out(world: World, dataset: Dataset, moves: Mapping[Route, Numbers]) -> dict[int, list[RawFrame]]:
-    """Read what this node sends, by the node that gets it (collective); frames that cannot be read are left out."""
-
-    def read() -> dict[int, list[RawFrame]]:
-        if world.leaders is None:
-            return {}
-        mine = {target: numbers for (source, target), numbers in moves.items() if source == world.leaders.rank}
-        every = np.unique(np.concatenate([np.empty(0, np.int64), *mine.values()]))
-        found = {frame.number: own(frame) for frame in dataset.read(every) if frame is not None}
-        return {
-            target: [found[number] for number in numbers.tolist() if number in found]
-            for target, numbers in mine.items()
-        }
-
-    return on_every_rank(world.comm, read)
-
-
-def _pass(
-    world: World, dataset: Dataset, moves: Mapping[Route, Numbers], outgoing: Mapping[int, list[RawFrame]]
-) -> int:
-    """Send what was read, and write what comes; return how many frames were written."""
-    if world.leaders is None:
-        return 0
-    sent = [world.leaders.isend(frames, target, COPY_TAG) for target, frames in outgoing.items()]
-    coming = [
-        world.leaders.recv(source=source, tag=COPY_TAG) for source, target in moves if target == world.leaders.rank
+def _unreadable(dataset: Dataset, numbers: Numbers) -> Numbers:
+    """Return which of the frames that a store has natively are damaged; every byte of them is checked."""
+    reading = dataset.read(numbers, ReadOptions(unpack=False))
+    wrong = [
+        number
+        for number, frame in zip(numbers.tolist(), reading, strict=True)
+        if frame is None and reading.reason in DAMAGED
     ]
+    return np.array(wrong, dtype=np.int64)
+
+
+def plan(held: Flags, span: range, copies: int, anew: Flags | None = None) -> dict[tuple[int, int], Numbers]:
+    """Return which frames go from which node to which, the same on every node.
+
+    The copies of a node's frames lie on different other ones.
+
+    Parameters
+    ----------
+    held
+        For each node, which frames of the span it holds natively; bool (nodes, frames).
+    span
+        Frame numbers, of step 1.
+    copies
+        How many nodes are to hold each frame that one of them holds.
+    anew
+        For each node, which frames it gets whatever their number of copies, since its own are damaged.
+    """
+    nodes = len(held)
+    there = np.array(held)
+    numbers = np.arange(span.start, span.stop)
+    first = there.argmax(axis=0)
+    home = np.where(there[numbers % nodes, np.arange(len(numbers))], numbers % nodes, first)
+    moves: dict[tuple[int, int], list[Numbers]] = {}
+
+    def move(wanted: Flags, target: Numbers) -> None:
+        for route in {(int(a), int(b)) for a, b in zip(home[wanted], target[wanted], strict=True)}:
+            moves.setdefault(route, []).append(numbers[wanted & (home == route[0]) & (target == route[1])])
+
+    for node, wanted in enumerate(() if anew is None else anew):
+        move(wanted, np.full(len(numbers), node))
+        there[node] |= wanted
+    missing = np.where(there.any(axis=0), copies - there.sum(axis=0), 0)
+    for copy in range(1, nodes):
+        target = (home + 1 + (numbers // nodes + copy - 1) % (nodes - 1)) % nodes
+        wanted = (missing > 0) & ~there[target, np.arange(len(numbers))]
+        move(wanted, target)
+        missing = missing - wanted
+    return {route: np.sort(np.concatenate(some)) for route, some in sorted(moves.items())}
+
+
+def _rounds(leaders: Communicator, dataset: Dataset, moves: Moves) -> Iterator[dict[tuple[int, int], Numbers]]:
+    """Yield what is moved at a time, in as many rounds on every node."""
+    mine = [numbers[:SAMPLED_FRAMES] for (source, _), numbers in moves.items() if source == leaders.rank]
+    atoms = run_collectively(leaders, lambda: int(dataset.atoms(mine[0]).max(initial=1)) if mine else 1)
+    largest = leaders.allreduce(VECTORS_BYTES * atoms, op=max)
+    most = max(map(len, moves.values()), default=0)
+    rounds = -(-most * largest * leaders.size // BYTES_AT_ONCE)
+    at_once = {route: -(-len(numbers) // rounds) for route, numbers in moves.items()}
+    for turn in range(rounds):
+        yield {route: numbers[turn * at_once[route] :][: at_once[route]] for route, numbers in moves.items()}
+
+
+def _read_out(dataset: Dataset, moves: Moves, node: int) -> dict[int, list[RawFrame]]:
+    """Read what a node sends, by the node that gets it; frames that cannot be read are left out."""
+    mine = {target: numbers for (source, target), numbers in moves.items() if source == node}
+    every = np.unique(np.concatenate([NOTHING, *mine.values()]))
+    found = {frame.number: deepcopy(frame) for frame in dataset.read(every) if frame is not None}
+    return {
+        target: [found[number] for number in numbers.tolist() if number in found] for target, numbers in mine.items()
+    }
+
+
+def _pass_on(
+    leaders: Communicator, dataset: Dataset, moves: Moves, outgoing: Mapping[int, Sequence[RawFrame]]
+) -> int:  # fmt: skip
+    """Send what was read, and write what comes; return how many frames were written."""
+    sent = [leaders.isend(frames, target, COPY_TAG) for target, frames in outgoing.items()]
+    coming = [leaders.recv(source=source, tag=COPY_TAG) for source, target in moves if target == leaders.rank]
     for request in sent:
         request.wait()
     return write_natively(dataset, (frame for frames in coming for frame in frames))

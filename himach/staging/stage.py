@@ -10,148 +10,117 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
-from himach.errors import TrajectoryError, UsageError
+from himach.atoms import Atoms
+from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import attach_origin
-from himach.io.dataset.lookup import Candidate, find, own_generation, refuse_others
-from himach.io.dataset.origin_choice import OriginChoice
+from himach.io.dataset.lookup import Candidate, OriginChoice, choose_origin, find, own_generation, refuse_others
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.dataset.origin_watch import OriginChangedError, OriginNote, OriginWatch
-from himach.io.store.place import open_chosen
-from himach.io.store.quota import check_quota, chosen_quota
+from himach.io.dataset.subsets import Readable, Subset, readable, subset_of
+from himach.io.dataset.writeback import copy_rows
+from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.store.store import Dataset, Store, StoreError, StoreFullError
-from himach.io.timemajor.holding import NodeFrames, as_tracks, frames_held
-from himach.io.timemajor.making import forget_frames
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.io.universe.topology import load_topology
-from himach.opening.dataset import OpenRequest, open_dataset, watch_origin
-from himach.opening.parallel_scan import NodeBytes
+from himach.io.universe.view import View
+from himach.opening.dataset import choose_together, find_together, note_elsewhere, watch_origin
 from himach.opening.shared_index import free
-from himach.parallel.collective import Meeting, on_every_rank, on_first_rank
-from himach.parallel.communicator import Communicator, World
+from himach.parallel.collective import Meeting, on_first_rank, run_collectively
+from himach.parallel.communicator import World
 from himach.parallel.progress import Progress
-from himach.staging.fetch_remote import pull, repair
 from himach.staging.growth import open_growing, wait_for_growth
-from himach.staging.layout import lay_out
-from himach.staging.named_dataset import is_held_only, open_held
 from himach.staging.options import StageOptions
 from himach.staging.replication import attach_copies, check_copies, replicate, wanted_copies
-
-__all__ = ["Staged", "stage"]
-
-Numbers = npt.NDArray[np.int64]
+from himach.staging.shares import Numbers, missing_part, open_store
+from himach.staging.without_origin import pull, repair
 
 FLUSH_SECONDS = 1.0
-#: Frames of which nodes tell each other at a time, whether they are native; and which a rank has listed.
-CHUNK_FRAMES = 1 << 23
 READ_AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True)
 class Staged:
-    """What came of staging, the same on every rank.
+    """What came of staging, the same on every rank."""
 
-    Attributes
-    ----------
-    name
-        Of the dataset.
-    frames
-        In the trajectory.
-    new
-        Staged now, over all nodes; the others were native somewhere before.
-    nodes
-        Natives on each node.
-    copied
-        Copies made now of frames that some node held.
-    layout
-        What came of the layout that was asked for.
-    """
-
-    name: str
-    frames: int
-    new: int
-    nodes: dict[str, int]
-    copied: int = 0
-    layout: str = ""
+    name: str  # of the dataset
+    frames: int  # in the trajectory
+    new: int  # staged now, over all nodes; the others were native somewhere before
+    nodes: dict[str, int]  # natives on each node; of some atoms, the frames of which it has these
+    copied: int = 0  # copies made now of frames that some node held
+    atoms: int = 0  # how many of each frame were staged; 0: all
 
     def __str__(self) -> str:
         places = ", ".join(f"{count} on {node}" for node, count in self.nodes.items())
         copied = f", {self.copied} copies made" if self.copied else ""
-        layout = f"; {self.layout}" if self.layout else ""
-        return f"{self.name}: {self.frames} frames staged, {self.new} of them now{copied} ({places}){layout}"
+        atoms = f"{self.atoms:,} atoms of " if self.atoms else ""
+        return f"{self.name}: {atoms}{self.frames} frames staged, {self.new} of them now{copied} ({places})"
 
 
 def stage(world: World, job: StageOptions) -> Staged:
-    """Stage a trajectory as one of the ranks of `world` (collective).
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    job
-        The same on every rank.
-
-    Raises
-    ------
-    UsageError, TrajectoryError
-        As `open_origin`, `load_topology`, `open_store` and `check_quota` do, on every rank.
-    StoreConflictError
-        If the dataset's name is that of another trajectory, or of what a simulation pushed.
-    StoreFullError
-        If a node's quota or disk has no room for its part; what was staged is kept.
-    """
-    store = _open_store(world.comm, job)
-    on_every_rank(world.comm, partial(_set_quota, store, job))
-    on_every_rank(world.comm, partial(check_copies, world, job.copies or 1))
+    """Stage a trajectory as one of the ranks of `world` (collective)."""
+    store = open_store(world.comm, job)
+    run_collectively(world.comm, partial(check_copies, world, job.copies or 1))
     if job.repair:
         dataset, n_frames, copied = repair(world, store, job)
-        return _laid_out(world, job, dataset, Staged(dataset.name, n_frames, 0, {}, copied))
+        return Staged(dataset.name, n_frames, 0, _count(world, dataset), copied)
     if job.server:
-        dataset, n_frames, new = pull(world, store, job, partial(_part, world, job.placement))
+        dataset, n_frames, new = pull(world, store, job)
         copied = _copy(world, job, dataset, n_frames)
-        return _laid_out(world, job, dataset, Staged(dataset.name, n_frames, new, {}, copied))
-    if job.layout is not None and is_held_only(world, job):
-        dataset, n_frames = open_held(world, store, job, job.layout)
-        copied = _copy(world, job, dataset, n_frames)
-        return _laid_out(world, job, dataset, Staged(dataset.name, n_frames, 0, {}, copied))
-    opened = open_dataset(
-        world,
-        OpenRequest(
-            job,
-            name=job.name,
-            by_name=False,
-            open_files=partial(_open, job),
-            open_cached=partial(_begin, world, store, job),
-            store=store,
-        ),
-    )
-    assert isinstance(opened.cached, Dataset) and opened.watch is not None and opened.noted is not None
-    origin, dataset, watch, stamp, memory = opened.origin, opened.cached, opened.watch, opened.noted, opened.held
+        return Staged(dataset.name, n_frames, new, _count(world, dataset), copied)
+    note_elsewhere(job)
+    held = find_together(world, store, [job.name])
+    choice, _, memory = choose_together(world, store, held, job.trajectories, partial(_choose, job))
+    origin, stamp, note = choice.origin, choice.stamp, choice.note
+    assert origin is not None and stamp is not None and note is not None
+    watch = watch_origin(world, origin, note)
+    atoms = on_first_rank(world.comm, partial(_chosen_atoms, job, origin), share=True)
+    dataset = _begin(world, store, job, choice, held or [])
+    if atoms is not None and len(atoms) < origin.n_atoms:
+        staged = _stage_atoms(world, job, dataset, origin, watch, atoms)
+        free(origin, memory)
+        return staged
     new = _fill(world, job, dataset, origin, watch, range(origin.n_frames))
     while job.follow and (grown := wait_for_growth(world, job, origin)) is not None:
         free(origin, memory)
         span = range(origin.n_frames, grown[0].n_frames)
         origin, memory = grown
         stamp = on_first_rank(world.comm, partial(_stamp_grown, watch, origin, job, stamp), share=True)
-        on_every_rank(world.comm, partial(_attach_origin, world, dataset, origin, stamp, job))
+        run_collectively(world.comm, partial(_attach_origin, world, dataset, origin, stamp, job))
         watch = watch_origin(world, origin, OriginNote.of(origin, stamp))
         new += _fill(world, job, dataset, origin, watch, span)
     free(origin, memory)
     copied = _copy(world, job, dataset, origin.n_frames)
-    return _laid_out(world, job, dataset, Staged(job.name, origin.n_frames, new, {}, copied))
+    return Staged(job.name, origin.n_frames, new, _count(world, dataset), copied)
 
 
-def _laid_out(world: World, job: StageOptions, dataset: Dataset, staged: Staged) -> Staged:
-    """Bring what was staged into the layout that is asked for; count what each node then has."""
-    told = "" if job.layout is None else lay_out(world, dataset, job.layout, job.quiet)
-    return replace(staged, nodes=_count(world, dataset), layout=told)
+def _stage_atoms(
+    world: World, job: StageOptions, dataset: Dataset, origin: Origin, watch: OriginWatch, atoms: Numbers
+) -> Staged:
+    """Stage some atoms of all frames, as runs keep them; and the first frame whole, which their setup() sees."""
+    subset = run_collectively(world.comm, lambda: subset_of(dataset, atoms))
+    new = _fill(world, job, dataset, origin, watch, range(origin.n_frames), subset)
+    _fill(world, job, dataset, origin, watch, range(1))
+
+    def count() -> int:
+        native, alien = (np.zeros(-(-origin.n_frames // 64), dtype=np.uint64) for _ in range(2))
+        _held(dataset, origin, subset).mark(range(origin.n_frames), native, alien)
+        return int(np.bitwise_count(native | alien).sum())
+
+    return Staged(job.name, origin.n_frames, new, _count(world, dataset, count), atoms=len(atoms))
+
+
+def _held(dataset: Dataset, origin: Origin, subset: Subset | None) -> Readable:
+    """Return what a node has of frames: whole ones, or those of which it has the atoms of a subset, too."""
+    held = dataset if subset is None else readable(dataset, subset.atoms, origin.n_atoms)
+    assert held is not None
+    return held
 
 
 def _copy(world: World, job: StageOptions, dataset: Dataset, n_frames: int) -> int:
@@ -162,31 +131,29 @@ def _copy(world: World, job: StageOptions, dataset: Dataset, n_frames: int) -> i
     return replicate(world, dataset, n_frames, copies)[0] if copies > 1 else 0
 
 
-def _open_store(comm: Communicator, job: StageOptions) -> Store:
-    def opened() -> Store:
-        store, reason = open_chosen(job.cache)
-        if store is None:
-            raise UsageError(reason)
-        return store
+def _choose(
+    job: StageOptions, every: Sequence[Sequence[Candidate] | None], known: Callable[[], Mapping[str, XdrIndex]]
+) -> OriginChoice:
+    """Open the trajectory's files."""
 
-    return on_every_rank(comm, opened)
+    def opened() -> Origin:
+        if job.follow:
+            return open_growing(job, known())
+        return open_origin(job.trajectories, job.topology, job.keywords, known())
 
-
-def _set_quota(store: Store, job: StageOptions) -> None:
-    quota = chosen_quota(store.path, job.quota)
-    check_quota(store.path, quota, job.segment_size)
-    store.set_quota(quota)
+    found = [each for some in every for each in some or ()]
+    return choose_origin(job.name, job.trajectories, job.keywords, found, opened, by_name=False)
 
 
-def _open(job: StageOptions, known: Mapping[str, XdrIndex]) -> Origin:
-    """Open the trajectory, and check that the topology fits, as it will be kept for good."""
-    if job.follow:
-        origin = open_growing(job, known)
-    else:
-        origin = open_origin(job.trajectories, job.topology, job.keywords, known)
-    if job.topology is not None:
-        load_topology(job.topology, origin, job.keywords)
-    return origin
+def _chosen_atoms(job: StageOptions, origin: Origin) -> Numbers | None:
+    """Return the atoms that are staged, None for all; check that the topology fits, as it will be kept for good."""
+    if job.topology is None and job.atoms is None:
+        return None
+    topology = load_topology(job.topology, origin, job.keywords)
+    if job.atoms is None:
+        return None
+    view = View(topology, origin, range(1), next(origin.read([0])), name="stage")
+    return np.unique(Atoms.of(job.atoms).select_fixed(view.universe, "atoms").ix).astype(np.int64)
 
 
 def _begin(
@@ -211,13 +178,13 @@ def _begin(
             attach_origin(store.dataset(job.name, generation), stamp, origin, job.topology)
 
     try:
-        on_every_rank(world.comm, begin)
+        run_collectively(world.comm, begin)
     except Exception:  # on another node, maybe: then the name is not taken here either
         with suppress(StoreError):
             for dataset in made:
                 store.remove(dataset.path.name)
         raise
-    return on_every_rank(world.comm, lambda: store.dataset(job.name, generation, segment_bytes=job.segment_size))
+    return run_collectively(world.comm, lambda: store.dataset(job.name, generation, segment_bytes=job.segment_size))
 
 
 def _attach_origin(world: World, dataset: Dataset, origin: Origin, stamp: OriginStamp, job: StageOptions) -> None:
@@ -229,14 +196,15 @@ def _attach_origin(world: World, dataset: Dataset, origin: Origin, stamp: Origin
 def _stamp_grown(watch: OriginWatch, grown: Origin, job: StageOptions, before: OriginStamp) -> OriginStamp:
     """Return the stamp of an origin that has more frames now, and those that it had."""
     stamp = OriginStamp.of(grown, job.keywords, [before])
-    watch.check(last=False)
+    watch.check()
     return stamp
 
 
-def _count(world: World, dataset: Dataset) -> dict[str, int]:
-    """Return how many natives each node holds."""
+def _count(world: World, dataset: Dataset, count: Callable[[], int] | None = None) -> dict[str, int]:
+    """Return how many natives each node holds, or how many frames it counts."""
     dataset.refresh()
-    mine = (world.name, len(frames_held(dataset))) if world.leaders is not None else None
+    count = count or (lambda: len(dataset.native))
+    mine = (world.name, count()) if world.leaders is not None else None
     return dict(sorted(told for told in world.comm.allgather(mine) if told is not None))
 
 
@@ -247,15 +215,20 @@ def _fill(
     origin: Origin,
     watch: OriginWatch,
     span: range,
+    subset: Subset | None = None,
 ) -> int:
-    """Read and write the frames of `span` that are native nowhere; return how many all ranks have written."""
-    mine = _part(world, job.placement, span, dataset, tracks=job.layout in (None, "time"))
+    """Read and write the frames of `span` that are native nowhere; return how many all ranks have written.
+
+    Of a `subset` those of which its atoms are nowhere, as aliens of few atoms.
+    """
+    mine = missing_part(world, job.placement, span, _held(dataset, origin, subset), aliens=subset is not None)
     total = world.comm.allreduce(len(mine))
     meeting = Meeting(world.comm)
     with Progress(world.comm, total, sys.stderr, quiet=job.quiet) as display:
 
         def fill() -> int:
-            written = _write(dataset, _read(origin, mine), watch, meeting.watched(display), len(mine))
+            frames, into = _read(origin, mine, subset), dataset if subset is None else subset.dataset
+            written = _write(into, frames, watch, meeting.watched(display), len(mine), subset is None)
             display.finish(meeting.look)
             return written
 
@@ -263,83 +236,33 @@ def _fill(
     return int(world.comm.allreduce(written))
 
 
-def _part(world: World, placement: str, span: range, dataset: Dataset, tracks: bool = False) -> Numbers:
-    """Return the frames of `span` that this rank stages, ascending: of its node's that are native nowhere, a part.
-
-    With `tracks`, those count as native that are in the time-major form alone.
-
-    Where a frame goes depends on nothing but the span and the nodes, so that a resumed stage spreads as one in one go.
-    """
-    nodes, node = len(world.nodes), world.node_index
-    if placement == "spread":
-        first = span.start + (node - span.start) % nodes
-        of_node = range(first, span.stop, nodes)
-    else:
-        of_node = span[node * len(span) // nodes : (node + 1) * len(span) // nodes]
-    memory = NodeBytes(world, len(of_node))
-    held = as_tracks(dataset) if tracks else dataset
-    on_every_rank(world.comm, partial(_mark_missing, world, held, span, of_node, memory.content))
-    world.node.barrier()
-    counts = [
-        int(np.count_nonzero(memory.content[at : at + CHUNK_FRAMES])) for at in range(0, len(of_node), CHUNK_FRAMES)
-    ]
-    total, size, rank = sum(counts), world.node.size, world.node.rank
-    begin, end = (part * (total // size) + min(part, total % size) for part in (rank, rank + 1))  # as array_split does
-    found, before = [np.empty(0, np.int64)], 0
-    for chunk, count in enumerate(counts):
-        if before < end and before + count > begin:
-            missing = (
-                np.flatnonzero(memory.content[chunk * CHUNK_FRAMES : (chunk + 1) * CHUNK_FRAMES]) + chunk * CHUNK_FRAMES
-            )
-            found.append(of_node.start + of_node.step * missing[max(0, begin - before) : end - before])
-        before += count
-    world.node.barrier()
-    memory.close()
-    return np.concatenate(found)
-
-
-def _mark_missing(
-    world: World, held: Dataset | NodeFrames, span: range, of_node: range, missing: npt.NDArray[np.uint8]
-) -> None:
-    """Set, for each of a node's frames, whether it is native nowhere; on the first ranks, which do it together.
-
-    They tell each other bits, of some frames at a time.
-    """
-    if world.leaders is None:
-        return
-    done = 0
-    for begin in range(span.start, span.stop, CHUNK_FRAMES):
-        some = range(begin, min(span.stop, begin + CHUNK_FRAMES))
-        native, alien = (np.zeros(-(-len(some) // 64), dtype=np.uint64) for _ in range(2))
-        held.mark(some, native, alien)
-        if world.leaders.size > 1:
-            mine = native.copy()
-            world.leaders.Allreduce(mine, native, op=world.bor)
-        first = done
-        while done < len(of_node) and of_node[done] < some.stop:
-            done = min(len(of_node), done + max(1, -(-(some.stop - of_node[done]) // of_node.step)))
-        bits = np.unpackbits(native.view(np.uint8), bitorder="little")
-        numbers = np.arange(first, done) * of_node.step + of_node.start - begin
-        missing[first:done] = bits[numbers] == 0
-
-
-def _read(origin: Origin, numbers: Numbers) -> Iterator[RawFrame]:
-    """Read frames, some at once."""
+def _read(origin: Origin, numbers: Numbers, subset: Subset | None) -> Iterator[RawFrame]:
+    """Read frames, some at once; of a subset, the rows of its atoms."""
+    options = WHOLE if subset is None else ReadOptions(subset.atoms)
+    rows = RawFrame(0, 0.0, np.empty((0, 3), dtype=np.float32))
     for begin in range(0, len(numbers), READ_AT_ONCE):
-        yield from origin.read(numbers[begin : begin + READ_AT_ONCE])
+        for frame in origin.read(numbers[begin : begin + READ_AT_ONCE], options):
+            if subset is not None:
+                copy_rows(frame, rows, subset.atoms)
+            yield frame if subset is None else rows
 
 
 def _write(
-    dataset: Dataset, frames: Iterator[RawFrame], watch: OriginWatch, progress: Callable[[int], None], total: int
+    dataset: Dataset,
+    frames: Iterator[RawFrame],
+    watch: OriginWatch,
+    progress: Callable[[int], None],
+    total: int,
+    native: bool,
 ) -> int:
-    """Write frames natively; what was written is kept whatever happens then, but for what another origin may have."""
+    """Write frames; what was written is kept whatever happens then, but for what another origin may have."""
     written = done = 0
     flushed = time.monotonic()
     unconfirmed: list[int] = []
-    with _closing(dataset, unconfirmed):
+    with _closing(dataset, unconfirmed, native):
         for frame in _told_of_change(frames, watch):
             if time.monotonic() > flushed + FLUSH_SECONDS:
-                watch.check(last=False)
+                watch.check()
                 dataset.flush()
                 flushed = time.monotonic()
                 unconfirmed.clear()
@@ -347,7 +270,7 @@ def _write(
                 watch.check()
             try:
                 new = dataset.write(
-                    frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces, native=True
+                    frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces, native=native
                 )
             except StoreFullError as error:
                 raise StoreFullError(
@@ -374,7 +297,7 @@ def _told_of_change(frames: Iterator[RawFrame], watch: OriginWatch) -> Iterator[
 
 
 @contextmanager
-def _closing(dataset: Dataset, unconfirmed: Sequence[int]) -> Iterator[None]:
+def _closing(dataset: Dataset, unconfirmed: Sequence[int], native: bool) -> Iterator[None]:
     """Flush and release at the end; where something went wrong already, that is what is told.
 
     If the origin has changed, the frames that were written since it was looked at last are dropped.
@@ -386,7 +309,6 @@ def _closing(dataset: Dataset, unconfirmed: Sequence[int]) -> Iterator[None]:
             dataset.close()
         if isinstance(error, OriginChangedError):
             with suppress(StoreError):
-                dataset.drop(unconfirmed, native=True)
-                forget_frames(dataset, unconfirmed)
+                dataset.drop(unconfirmed, native=native)
         raise
     dataset.close()

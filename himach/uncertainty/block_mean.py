@@ -1,4 +1,4 @@
-"""The mean of correlated values in time order, with an interval by blocks: `mean()`, and the rule for blocks."""
+"""Correlated values in time order: `inefficiency()`, `mean()` by blocks, `halves()`, and `equilibration()`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,79 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from himach.uncertainty.arguments import as_level, as_series, as_start
-from himach.uncertainty.correlation import autocovariance, geyer
-from himach.uncertainty.estimate import Estimate
-from himach.uncertainty.quantiles import student
-
-__all__ = ["FEWEST", "LEAST_N_EFF", "block_error", "mean", "n_blocks"]
+from himach.uncertainty.estimate import Estimate, FloatArray, as_level, as_series, as_start, student, welch_degrees
 
 #: Below so many independent values there is no interval: their number itself is then not known.
 LEAST_N_EFF = 8
 #: Independent values in a block, and the fewest and the most blocks.
 IN_BLOCK, FEWEST, MOST = 8, 4, 20
+#: Starts of `equilibration` lie in this part of the values, at so many places; of more values means are taken first.
+PART, PLACES, LARGEST = 0.9, 180, 8192
+AT_ONCE = 1 << 14  # numbers that are looked at together
+
+
+def inefficiency(values: npt.ArrayLike) -> float:
+    """Return how many of the values are worth one independent value.
+
+    The variance of the mean of n values is `inefficiency` / n times their own. It is 1 for independent values, for a
+    constant, and where successive values compensate each other: the estimate never takes n values for more than n.
+
+    Parameters
+    ----------
+    values
+        Numbers in time order, at equal distances, shape (n,).
+
+    Returns
+    -------
+    float
+        g, at least 1.
+
+    Raises
+    ------
+    UsageError
+        If there are no values, or if they are nan, infinite, or no series.
+
+    References
+    ----------
+    Initial monotone sequence: Geyer, Statist. Sci. 7, 473 (1992).
+    """
+    return float(geyer(autocovariance(as_series("values", values))))
+
+
+def autocovariance(values: FloatArray) -> FloatArray:
+    """Return the autocovariance of a series (n,) about its mean at each of n lags, divided by n, in units of its own.
+
+    Only ratios mean something: the series is scaled, so that squares neither overflow nor vanish.
+    """
+    n = len(values)
+    if np.ptp(values / 2) == 0:  # whose mean may differ from it by rounding; half, as the range may overflow
+        return np.zeros(n)
+    scaled = values / np.abs(values).max()
+    deviations = scaled - scaled.mean()
+    return products(deviations / np.abs(deviations).max()) / n
+
+
+def products(deviations: FloatArray) -> FloatArray:
+    """Return the sums of products of deviations (..., n) at each of n lags."""
+    n = deviations.shape[-1]
+    size = 1 << (2 * n - 1).bit_length()
+    transformed = np.fft.rfft(deviations, size)
+    power = transformed.real**2 + transformed.imag**2
+    return np.fft.irfft(power, size)[..., :n]
+
+
+def geyer(covariance: FloatArray) -> FloatArray:
+    """Return the inefficiencies (...) of series by their autocovariances (..., n) at lags 0, 1, 2, ...
+
+    Sums of lags 2m and 2m + 1 are positive and fall in a reversible chain. They are added up to the first that is not
+    positive, none of them as more than the one before.
+    """
+    m = covariance.shape[-1] // 2
+    pairs = covariance[..., 0 : 2 * m : 2] + covariance[..., 1 : 2 * m : 2]
+    counted = np.logical_and.accumulate(pairs > 0, axis=-1)
+    sums = np.where(counted, np.minimum.accumulate(pairs, axis=-1), 0).sum(axis=-1)
+    variance = covariance[..., 0]
+    return np.asarray(np.maximum(1.0, 2 * sums / np.where(variance > 0, variance, np.inf) - 1))
 
 
 def n_blocks(n_eff: float) -> int:
@@ -70,19 +132,11 @@ def mean(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Estim
     value = float(used[0]) if (used == used[0]).all() else float(used.mean())
     error = block_error(used, blocks) if blocks else math.nan
     half = student(level, blocks - 1) * error if blocks else math.nan
-    return Estimate(
-        value=value,
-        low=value - half,
-        high=value + half,
-        level=level,
-        error=error,
-        n_eff=n_eff,
-        inefficiency=g,
-        start=start,
-        blocks=blocks,
-        method="Student's t over blocks" if blocks else "none: fewer than 8 independent values",
+    method = "Student's t over blocks" if blocks else "none: fewer than 8 independent values"
+    return Estimate.around(
+        value, half, level=level, error=error, n_eff=n_eff, inefficiency=g, start=start, blocks=blocks, method=method,
         converged=blocks > 0,
-    )
+    )  # fmt: skip
 
 
 def block_error(used: npt.NDArray[np.float64], blocks: int) -> float:
@@ -92,3 +146,108 @@ def block_error(used: npt.NDArray[np.float64], blocks: int) -> float:
     length = len(used) // blocks
     means = used[len(used) - blocks * length :].reshape(blocks, length).mean(axis=1)
     return float(means.std(ddof=1) / math.sqrt(blocks))
+
+
+def halves(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Estimate[float]:
+    """Return how much the mean of the second half of correlated values is above that of the first.
+
+    Each half has an interval by blocks, as `mean` makes it; that of their difference is Welch's. Halves that agree have
+    0 in it. Where values drift within a half, few of them are independent, and the interval is wide.
+
+    Parameters
+    ----------
+    values
+        Numbers in time order, at equal distances, shape (n,). Of an odd number the one in the middle counts for no
+        half.
+    level
+        Probability with which the interval shall contain the true difference.
+    start
+        Index of the first value to use.
+
+    Returns
+    -------
+    Estimate
+        Its `n_eff` and `blocks` are those of both halves together. It is not converged, and the limits are nan, where a
+        half has less than 8 independent values.
+
+    Raises
+    ------
+    UsageError
+        If there are no values, if they are nan, infinite, or no series, or if `level` or `start` is out of range.
+
+    References
+    ----------
+    Welch, Biometrika 34, 28 (1947); degrees of freedom: Satterthwaite, Biometrics Bull. 2, 110 (1946).
+    """
+    level, every = as_level(level), as_series("values", values)
+    used = every[as_start(start, len(every)) :]
+    size = max(1, len(used) // 2)
+    first, second = mean(used[:size], level), mean(used[-size:], level)
+    value, error = second.value - first.value, math.hypot(first.error, second.error)
+    converged = first.converged and second.converged
+    half = error
+    if converged and error:
+        shares = [np.square(each.error / error) for each in (first, second)]
+        half *= student(level, welch_degrees(shares[0], first.blocks, shares[1], second.blocks))
+    method = "Welch's t over blocks" if converged else "none: fewer than 8 independent values in a half"
+    return Estimate.around(
+        value, half, level=level, error=error, n_eff=first.n_eff + second.n_eff, start=start, method=method,
+        blocks=first.blocks + second.blocks if converged else 0, converged=converged,
+    )  # fmt: skip
+
+
+def equilibration(values: npt.ArrayLike) -> int:
+    """Return the index of the first value to keep, so that the mean of what is kept has the least squared error.
+
+    To keep a transient makes values vary more, and longer; to leave out more than that leaves fewer. Of 180 starts in
+    the first 90 % of the values the one is taken that has the smallest variance of the mean, `inefficiency` times the
+    variance over the number of values, among those that leave at least 8 independent values. It is 0 where none leaves
+    as many, which `mean` then says.
+
+    Parameters
+    ----------
+    values
+        Numbers in time order, at equal distances, shape (n,).
+
+    Returns
+    -------
+    int
+        Index from 0, exact to n / 200.
+
+    Raises
+    ------
+    UsageError
+        If there are no values, or if they are nan, infinite, or no series.
+
+    References
+    ----------
+    Clark et al., J. Chem. Theory Comput. (2024), 10.1021/acs.jctc.4c01359.
+    """
+    series = as_series("values", values)
+    size = -(-len(series) // LARGEST)  # of bins, whose means have the same error of their mean
+    binned = series[: len(series) // size * size].reshape(-1, size).mean(axis=1)
+    largest = np.abs(binned).max()
+    binned = binned / largest if largest > 0 else binned
+    places = np.arange(PLACES) * int(PART * len(binned)) // PLACES
+    places = places[np.diff(places, prepend=-1) > 0]
+    at_once = max(1, AT_ONCE // len(binned))
+    some = [places[at : at + at_once] for at in range(0, len(places), at_once)]
+    errors = np.concatenate([_squared_errors(binned[each[0] :], each - each[0]) for each in some])
+    best = int(np.argmin(errors))
+    return int(places[best]) * size if np.isfinite(errors[best]) else 0
+
+
+def _squared_errors(series: FloatArray, places: npt.NDArray[np.int64]) -> FloatArray:
+    """Return the squared standard errors of the means of a series from each place on; infinite where too few count."""
+    kept = np.arange(len(series)) >= places[:, None]
+    n = len(series) - places
+    means = np.where(kept, series, 0.0).sum(axis=1) / n
+    deviations = np.where(kept, series - means[:, None], 0.0)
+    most, least = (np.flip(found.accumulate(series[::-1]))[places] for found in (np.maximum, np.minimum))
+    constant = most == least  # whose mean may differ from it by rounding
+    largest = np.where(constant, np.inf, np.abs(deviations).max(axis=1))
+    covariance = products(deviations / largest[:, None])
+    covariance[np.arange(len(series)) >= n[:, None]] = 0.0  # but for rounding
+    g = geyer(covariance)
+    variances = np.where(constant, 0.0, (deviations**2).sum(axis=1) / n)
+    return np.where(n >= g * LEAST_N_EFF, variances * g / n, np.inf)

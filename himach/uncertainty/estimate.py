@@ -1,15 +1,16 @@
-"""`Estimate`: a value with the interval that it lies in, what that is made of, and whether there was enough for one."""
+"""`Estimate`: a value with the interval that it lies in; what all estimators share: checks, distributions, figures."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import gammaincinv, ndtri, stdtr, stdtrit
 
-__all__ = ["Estimate", "FloatArray", "in_figures", "n_eff_text"]
+from himach.errors import UsageError
 
 FloatArray = npt.NDArray[np.float64]
 #: What is estimated: a number, or the numbers of a curve.
@@ -56,6 +57,11 @@ class Estimate(Generic[V]):
     method: str = ""
     converged: bool = True
 
+    @classmethod
+    def around(cls, value: Any, half: Any, *, error: Any, **fields: Any) -> Self:
+        """Return the estimate whose limits are `half` below and above a value; arrays of no dimension become floats."""
+        return cls(value=plain(value), low=plain(value - half), high=plain(value + half), error=plain(error), **fields)
+
     @property
     def half_width(self) -> V:
         """Half the interval's width, of the type and shape of `value`."""
@@ -74,6 +80,11 @@ class Estimate(Generic[V]):
     def _basis(self) -> str:
         """Return what the interval is made of."""
         return f"{self.blocks} blocks, {n_eff_text(self.n_eff)}" if self.blocks else self.method
+
+
+def plain(value: Any) -> Any:
+    """Return an array of no dimension as a float."""
+    return value if np.ndim(value) else float(value)
 
 
 def unconverged(value: Any) -> Any:
@@ -101,3 +112,99 @@ def in_figures(value: float, low: float, high: float, interval: bool) -> str:
         return f"{value:z.{digits}e} [{low:z.{digits}e}, {high:z.{digits}e}]"
     digits = max(0, decimals)
     return f"{value:z.{digits}f} [{low:z.{digits}f}, {high:z.{digits}f}]"
+
+
+def as_level(level: float) -> float:
+    """Return a level of confidence, which lies between 0 and 1."""
+    if isinstance(level, bool) or not isinstance(level, int | float | np.floating) or not 0 < level < 1:
+        raise UsageError(f"level must be a number between 0 and 1, such as 0.95, not {level!r}")
+    return float(level)
+
+
+def as_numbers(name: str, values: npt.ArrayLike) -> FloatArray:
+    """Return finite real numbers as float64, of any shape but empty."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of unequal length
+        raise UsageError(f"{name} must be an array of numbers, not rows of unequal length") from None
+    if array.size == 0:
+        raise UsageError(f"{name} is empty")
+    if array.dtype.kind not in "fiub":
+        raise UsageError(f"{name} must be real numbers, not {array.dtype}")
+    array = array.astype(np.float64)
+    bad = ~np.isfinite(array)
+    if bad.any():
+        place = np.unravel_index(int(np.argmax(bad)), array.shape)
+        where = f" at index {', '.join(str(int(i)) for i in place)}" if place else ""
+        raise UsageError(
+            f"{name} has {int(bad.sum())} values that are nan or infinite, the first{where}; leave them out"
+        )
+    return array
+
+
+def as_series(name: str, values: npt.ArrayLike) -> FloatArray:
+    """Return values in time order as float64 (n,)."""
+    array = as_numbers(name, values)
+    if array.ndim != 1:
+        raise UsageError(f"{name} must be an array of shape (n,), in time order, not {array.shape}")
+    return array
+
+
+def as_runs(name: str, values: npt.ArrayLike) -> FloatArray:
+    """Return the values of independent runs as float64, (n,) or (n, ...)."""
+    array = as_numbers(name, values)
+    if array.ndim == 0:
+        raise UsageError(f"{name} must have the shape (n,) or (n, ...), a value for each run, not a single number")
+    return array
+
+
+def as_counts(name: str, values: npt.ArrayLike, things: str = "events") -> FloatArray:
+    """Return whole numbers from 0 as float64."""
+    array = as_numbers(name, values)
+    not_negative(name, array)
+    if (array != np.floor(array)).any():
+        raise UsageError(f"{name} must be whole numbers of {things}")
+    return array
+
+
+def as_start(start: int, n: int) -> int:
+    """Return the index of the first of n values to use."""
+    if isinstance(start, bool) or not isinstance(start, int | np.integer) or not 0 <= start < n:
+        raise UsageError(f"start must be an index from 0 to {n - 1}, not {start!r}")
+    return int(start)
+
+
+def not_negative(name: str, array: npt.NDArray[Any]) -> None:
+    """Refuse negative numbers."""
+    if array.min() < 0:
+        raise UsageError(f"{name} cannot be negative, as {array.min():g} is")
+
+
+def student(level: float, degrees: npt.ArrayLike) -> Any:
+    """Return t such that Student's t lies between -t and t with probability `level`; degrees need not be whole."""
+    return plain(-stdtrit(degrees, (1 - level) / 2))
+
+
+def student_beyond(t: FloatArray, degrees: FloatArray) -> FloatArray:
+    """Return the probability that Student's t is as far from 0 as each of `t`, or farther; nan of nan."""
+    return np.asarray(2 * stdtr(degrees, -np.abs(t)), dtype=np.float64)
+
+
+def welch_degrees(first: npt.ArrayLike, n_first: int, second: npt.ArrayLike, n_second: int) -> Any:
+    """Return the degrees of freedom of a difference of means of squared standard errors, by Welch and Satterthwaite."""
+    first, second = np.asarray(first), np.asarray(second)
+    both = first + second
+    # In shares of the whole, for the fourth power of a small error may be too small for a float.
+    return 1 / ((first / both) ** 2 / (n_first - 1) + (second / both) ** 2 / (n_second - 1))
+
+
+def normal(level: float) -> float:
+    """Return z such that a standard normal deviate lies between -z and z with probability `level`."""
+    return float(-ndtri((1 - level) / 2))
+
+
+def gamma(shape: npt.ArrayLike, below: float) -> FloatArray:
+    """Return the quantile of the gamma distribution of scale 1; 0 where its shape is 0."""
+    shapes = np.asarray(shape, dtype=np.float64)
+    quantiles = gammaincinv(np.where(shapes > 0, shapes, 1), below)
+    return np.asarray(np.where(shapes > 0, quantiles, 0), dtype=np.float64)

@@ -1,20 +1,29 @@
-"""Counts of events and proportions of time or of trials, with intervals: `count()`, `proportion()`."""
+"""Counts of events and proportions, `count()` and `proportion()`; how long stays last: `stays()`, `mean_stay()`."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.uncertainty.arguments import as_level, as_numbers, not_negative
 from himach.uncertainty.block_mean import LEAST_N_EFF
-from himach.uncertainty.estimate import Estimate, FloatArray
-from himach.uncertainty.quantiles import gamma, normal, student
-
-__all__ = ["count", "proportion"]
+from himach.uncertainty.estimate import (
+    Estimate,
+    FloatArray,
+    as_counts,
+    as_level,
+    as_numbers,
+    as_series,
+    gamma,
+    normal,
+    not_negative,
+    plain,
+    student,
+)
 
 #: Fewest blocks that tell of bursts, and how improbable they must be among events that know nothing of each other.
 LEAST_BLOCKS, BURSTS = 4, 0.01
@@ -57,7 +66,7 @@ def count(
     ----------
     Garwood, Biometrika 28, 437 (1936). Fano factor: Fano, Phys. Rev. 72, 26 (1947).
     """
-    level, number = as_level(level), _whole("k", k)
+    level, number = as_level(level), as_counts("k", k)
     if time is not None and not (np.isfinite(time) and time > 0):
         raise UsageError(f"time must be positive and finite, not {time!r}")
     unit = 1.0 if time is None else float(time)
@@ -76,15 +85,10 @@ def count(
             half = student(level, n_blocks - 1) * error
             low, high = np.maximum(0, number - half), number + half
             method = f"Student's t over blocks: events in bursts, Fano factor {fano:.2g}"
+    value, low, high, error = (plain(each / unit) for each in (number, low, high, error))
+    n_eff = float(number.sum()) / (fano if n_blocks else 1)
     return Estimate(
-        value=_plain(number / unit),
-        low=_plain(low / unit),
-        high=_plain(high / unit),
-        level=level,
-        error=_plain(error / unit),
-        n_eff=float(number.sum()) / (fano if n_blocks else 1),
-        blocks=n_blocks,
-        method=method,
+        value=value, low=low, high=high, level=level, error=error, n_eff=n_eff, blocks=n_blocks, method=method
     )
 
 
@@ -128,30 +132,16 @@ def proportion(k: npt.ArrayLike, n_eff: float, level: float = 0.95) -> Estimate[
     middle = (p + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * np.sqrt(p * (1 - p) / trials + (z / (2 * trials)) ** 2)
     low, high = np.where(p == 0, 0 * z, middle - half), np.where(p == 1, 1 + 0 * z, middle + half)
+    value, low, high, error = (plain(each) for each in (p, low, high, np.sqrt(p * (1 - p) / trials)))
+    method = "Wilson's interval" if converged else "none: fewer than 8 independent trials"
     return Estimate(
-        value=_plain(p),
-        low=_plain(low),
-        high=_plain(high),
-        level=level,
-        error=_plain(np.sqrt(p * (1 - p) / trials)),
-        n_eff=trials,
-        method="Wilson's interval" if converged else "none: fewer than 8 independent trials",
-        converged=converged,
+        value=value, low=low, high=high, level=level, error=error, n_eff=trials, method=method, converged=converged
     )
-
-
-def _whole(name: str, k: npt.ArrayLike) -> FloatArray:
-    """Return whole numbers from 0 as float64."""
-    number = as_numbers(name, k)
-    not_negative(name, number)
-    if (number != np.floor(number)).any():
-        raise UsageError(f"{name} must be a whole number of events")
-    return number
 
 
 def _counted(blocks: npt.ArrayLike, number: FloatArray) -> FloatArray:
     """Return the events of each block, if they are those of the whole."""
-    counted = _whole("blocks", blocks)
+    counted = as_counts("blocks", blocks)
     if counted.ndim != 1 or number.ndim != 0:
         raise UsageError(f"blocks are of shape (n,), for a single k; they are of shape {counted.shape}")
     if counted.sum() != number:
@@ -168,6 +158,174 @@ def _fano(counted: FloatArray) -> tuple[float, bool]:
     return fano, bool((n - 1) / 2 * fano > gamma((n - 1) / 2, 1 - BURSTS))
 
 
-def _plain(value: Any) -> Any:
-    """Return an array of no dimension as a float."""
-    return value if np.ndim(value) else float(value)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Stays:
+    """How long stays last.
+
+    Attributes
+    ----------
+    times
+        Times at which stays ended, ascending, with 0 before them: float64 (n,), in the unit of the durations.
+    survival
+        Probability that a stay lasts longer than each of `times`: float64 (n,). It falls at these times alone.
+    low, high
+        Limits of `survival` at each time by itself: float64 (n,). They are 1 at time 0, and nan where none is left.
+    mean
+        Mean residence time, if stays end at the same rate however long they have lasted.
+    restricted
+        Mean of the shorter of a stay and the longest duration seen, for which no such thing is supposed.
+    ended, cut
+        Number of stays that ended, and of those that were cut off.
+    """
+
+    times: FloatArray
+    survival: FloatArray
+    low: FloatArray
+    high: FloatArray
+    mean: Estimate[float]
+    restricted: Estimate[float]
+    ended: int
+    cut: int
+
+    def __str__(self) -> str:
+        return f"mean stay {self.mean}, {self.ended} stays ended, {self.cut} cut off"
+
+
+def stays(durations: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -> Stays:
+    """Return how long stays last, by those that ended and those that were cut off.
+
+    Give each stay that was entered while it was watched, until it ended or the watching did. Leave out stays that had
+    begun before: of these the long ones are seen more often. Stays are taken to know nothing of each other, and whether
+    a stay is cut off to have nothing to do with how long it would have lasted.
+
+    The survival curve is that of Kaplan and Meier. The mean residence time is the time that all stays lasted together,
+    divided by the number that ended. This is the likeliest mean where stays end at the same rate however long they have
+    lasted (two states, exponential), and is without bias then, but for one part in the number that ended, even where
+    most stays outlast the run. Where stays are of several kinds, no estimate from short runs knows how long the long
+    ones last: `restricted` tells the mean up to the longest duration seen, whatever the distribution.
+
+    Parameters
+    ----------
+    durations
+        How long each stay was seen to last: (n,), not negative, in any unit of time.
+    ended
+        Whether it ended then, or was cut off: bool (n,).
+    level
+        Probability with which each interval shall contain the true value.
+
+    Returns
+    -------
+    Stays
+        Where no stay ended, the mean is infinite and has a lower limit only.
+
+    Raises
+    ------
+    UsageError
+        If there is no stay, if a duration is negative, nan or infinite, or all are 0, or if shapes do not fit.
+
+    References
+    ----------
+    Kaplan and Meier, J. Am. Stat. Assoc. 53, 457 (1958). Log-log limits: Kalbfleisch and Prentice, The Statistical
+    Analysis of Failure Time Data (1980). Limits of the mean, by chi-square of 2 n + 1 degrees: Cox, Biometrika 40, 354
+    (1953).
+    """
+    level = as_level(level)
+    lasted = as_series("durations", durations)
+    not_negative("durations", lasted)
+    over = np.asarray(ended)
+    if over.shape != lasted.shape:
+        raise UsageError(f"ended must have the shape of durations, {lasted.shape}, not {over.shape}")
+    if over.dtype.kind != "b" and not np.isin(over, (0, 1)).all():
+        raise UsageError("ended must be True or False for each stay")
+    if not lasted.any():
+        raise UsageError("durations are all 0, which tells of no rate; give them in finer steps")
+    over = over.astype(bool)
+    times, deaths = np.unique(lasted[over], return_counts=True)
+    at_risk = len(lasted) - np.searchsorted(np.sort(lasted), times, side="left")
+    survival: FloatArray = np.cumprod(1 - deaths / at_risk, dtype=np.float64)
+    low, high, terms = _band(survival, deaths, at_risk, level)
+    times, survival = np.insert(times, 0, 0.0), np.insert(survival, 0, 1.0)
+    return Stays(
+        times=times,
+        survival=survival,
+        low=np.append(1, low),
+        high=np.append(1, high),
+        mean=mean_stay(lasted.sum(), over.sum(), level),
+        restricted=_restricted(times, survival, terms, float(lasted.max()), level),
+        ended=int(over.sum()),
+        cut=int((~over).sum()),
+    )
+
+
+def mean_stay(total: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -> Estimate[Any]:
+    """Return mean residence times, if stays end at the same rate however long they have lasted: `Stays.mean`.
+
+    Parameters
+    ----------
+    total
+        The time that stays lasted together, those that were cut off for as long as they were seen: a number, or an
+        array, of many kinds of stays.
+    ended
+        How many of them ended, of the same shape.
+    level
+        Probability with which the interval shall contain the true mean: on average, as ends are counts.
+
+    Returns
+    -------
+    Estimate
+        Its type and shape are those of `total`. The mean is inf where no stay ended, and nan where none lasted.
+
+    Raises
+    ------
+    UsageError
+        If the shapes differ, a number is negative or not finite, or `ended` is not whole.
+    """
+    level, time, ends = as_level(level), as_numbers("total", total), as_counts("ended", ended, "stays")
+    not_negative("total", time)
+    if ends.shape != time.shape:
+        raise UsageError(f"ended must have the shape of total, {time.shape}, not {ends.shape}")
+    lasted, some = np.where(time > 0, time, math.nan), ends > 0
+    many = np.where(some, ends, 1)
+    most = gamma(ends + np.where(some, 0.5, 1), (1 + level) / 2)
+    least = gamma(many + 0.5, (1 - level) / 2)
+    beyond = np.where(time > 0, math.inf, math.nan)
+    method = "all time over stays ended, exponential"
+    if not some.all():
+        none = "no stay ended: a lower limit only, exponential"
+        method = none if time.ndim == 0 else f"{method}; where no stay ended, a lower limit only"
+    value, high = (plain(np.where(some, each, beyond)) for each in (lasted / many, lasted / least))
+    error = plain(np.where(some, lasted / many**1.5, math.nan))
+    n_eff = float(ends.sum())
+    return Estimate(
+        value=value, low=plain(lasted / most), high=high, error=error, level=level, n_eff=n_eff, method=method
+    )
+
+
+def _band(
+    survival: FloatArray, deaths: npt.NDArray[np.int64], at_risk: npt.NDArray[np.int64], level: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return log-log limits of a survival curve, and the terms of Greenwood's sum; nan where none is left."""
+    left = at_risk - deaths
+    terms = np.divide(deaths, at_risk * left, out=np.full(len(deaths), np.nan), where=left > 0)
+    inside = (survival > 0) & (left > 0)
+    log = np.log(np.where(inside, survival, 0.5))
+    spread = normal(level) * np.sqrt(np.cumsum(terms)) / np.abs(log)
+    low, high = np.exp(log * np.exp(spread)), np.exp(log * np.exp(-spread))
+    return np.where(inside, low, np.nan), np.where(inside, high, np.nan), terms
+
+
+def _restricted(
+    times: FloatArray, survival: FloatArray, terms: FloatArray, longest: float, level: float
+) -> Estimate[float]:
+    """Return the area below a survival curve up to the longest duration, with Greenwood's error."""
+    areas = survival * np.diff(np.append(times, longest))
+    value, ends = float(areas.sum()), len(terms)
+    beyond = areas[::-1].cumsum()[::-1][1:]  # after each end
+    error = math.sqrt(float(np.nansum(beyond**2 * terms))) if ends > 1 else math.nan
+    half = normal(level) * error
+    method = f"area of the Kaplan-Meier curve up to {longest:g}" if ends > 1 else "none: fewer than two ends"
+    high = min(value + half, longest) if ends > 1 else math.nan
+    return Estimate(
+        value=value, low=value - half, high=high, level=level, error=error, n_eff=float(ends), method=method,
+        converged=ends > 1,
+    )  # fmt: skip

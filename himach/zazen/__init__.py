@@ -5,8 +5,7 @@ In reading order: `node_frames` (what a node tells of its store, as bitmaps), `p
 tasks); below them `positions` (what a share is made of) and `bitmaps` (kernels over words).
 """
 
-from himach.zazen.node_frames import NOTHING, Cached, InMemory
+from himach.zazen.node_frames import NOTHING, Cached, InMemory, Share
 from himach.zazen.protocol import assign
-from himach.zazen.share import Share
 
 __all__ = ["NOTHING", "Cached", "InMemory", "Share", "assign"]

@@ -9,29 +9,18 @@ import numpy as np
 from himach.parallel.communicator import Words, World
 from himach.selection import Selected
 from himach.zazen.bitmaps import decode, popcount
-from himach.zazen.node_frames import NOTHING, Cached, bitmaps_of
-from himach.zazen.remaining import Positions
+from himach.zazen.node_frames import NOTHING, Cached, Positions, bitmaps_of
 
 MAX_NAMED_FRAMES = 5
 
 
 @dataclass(frozen=True)
 class Anywhere:
-    """What is there of a selection, the same on every rank.
+    """What is there of a selection, the same on every rank."""
 
-    Attributes
-    ----------
-    n_there
-        Frames that lie on some node.
-    some
-        Positions of the first two of them, the two in the middle, and the last two, ascending.
-    missing
-        Positions of the first frames that lie nowhere.
-    """
-
-    n_there: int
-    some: tuple[int, ...]
-    missing: tuple[int, ...]
+    n_there: int  # frames that lie on some node
+    some: tuple[int, ...]  # positions of the first two of them, the two in the middle, and the last two, ascending
+    missing: tuple[int, ...]  # positions of the first frames that lie nowhere
 
 
 def mark_all(cached: Cached | None, frames: Selected) -> Words:
@@ -42,10 +31,7 @@ def mark_all(cached: Cached | None, frames: Selected) -> Words:
 
 
 def find_anywhere(world: World, here: Words | None, n: int) -> Anywhere:
-    """Return what is there of a selection of `n` frames (collective over the world).
-
-    `here` is what the node's store holds (`mark_all`), on its first rank.
-    """
+    """Return what is there of a selection of `n` frames (collective over the world)."""
     told = None
     if world.leaders is not None:
         assert here is not None
@@ -59,10 +45,7 @@ def find_anywhere(world: World, here: Words | None, n: int) -> Anywhere:
 
 
 def find_listed(world: World, here: Positions | None, n: int) -> tuple[Anywhere, Positions]:
-    """Return the same where few of `n` frames are there, and the positions of all of these (collective over the world).
-
-    `here` are those of what the node's store holds, on its first rank.
-    """
+    """Return the same where few of `n` frames are there, and the positions of these (collective)."""
     some = [one for one in world.comm.allgather(here) if one is not None]
     there = np.unique(np.concatenate([np.empty(0, np.int64), *some]))
     missing = np.setdiff1d(np.arange(min(n, len(there) + MAX_NAMED_FRAMES)), there)[:MAX_NAMED_FRAMES]

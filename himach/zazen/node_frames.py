@@ -1,22 +1,96 @@
 """What a node holds of a selection, as the words that the protocol exchanges: bit p is frame ``frames[p]``.
 
 `Cached` is the interface of a store, `InMemory` one whose frames are given, `NOTHING` an empty one.
+
+What is left of a selection: `Remaining`, the frames at some of its steps, numbered through for the protocol.
+
+A node's share of the frames: a set of positions in the node's memory from which its ranks take tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.parallel.communicator import Words
-from himach.selection import FrameList, is_sparse, span
+from himach.parallel.communicator import Counter, SharedWords, Words
+from himach.selection import FrameList, Selected, is_sparse, span
+from himach.selection import numbers_at as numbers_of_selected
 from himach.zazen.bitmaps import block_counts
-from himach.zazen.positions import n_words
-from himach.zazen.remaining import Remaining, Selection
+from himach.zazen.claims import Bits, n_words
+
+Positions = npt.NDArray[np.int64]
+#: Bits of a bitmap that are moved at a time: a multiple of the bits of a word.
+CHUNK_BITS = 1 << 24
+WORD = 64
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """Frames at some steps of a selection."""
+
+    frames: Selected  # the selection
+    starts: Positions
+    ends: Positions
+
+    @classmethod
+    def of(cls, frames: Selected, left: npt.NDArray[np.bool_]) -> Remaining:
+        """Return what is left where `left`, bool (steps,), is true."""
+        edges = np.flatnonzero(np.diff(left, prepend=False, append=False)).astype(np.int64)
+        return cls(frames, edges[0::2], edges[1::2])
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_before", np.concatenate([[0], np.cumsum(self.ends - self.starts)]))
+
+    def __len__(self) -> int:
+        return int(self._counts()[-1])
+
+    def __getitem__(self, index: int) -> int:
+        """Return the number of a frame."""
+        return self.frames[int(self.steps(np.array([index % len(self)]))[0])]
+
+    def _counts(self) -> Positions:
+        """Return how many frames are left before each start, int64 (n + 1,)."""
+        counts: Positions = self.__dict__["_before"]
+        return counts
+
+    def steps(self, positions: Positions) -> Positions:
+        """Return the steps, int64 (n,), at which the frames of these positions are in the selection."""
+        run = np.searchsorted(self._counts(), positions, side="right") - 1
+        steps: Positions = self.starts[run] + (positions - self._counts()[run])
+        return steps
+
+    def numbers(self, positions: Positions) -> Positions:
+        """Return the numbers, int64 (n,), of the frames of these positions."""
+        return numbers_of_selected(self.frames, self.steps(positions))
+
+    def choose(self, words: Words, out: Words) -> None:
+        """Set those bits in `out` that are set in `words`, a bit for each step: a bit for each frame that is left."""
+        n = len(self)
+        for first in range(0, n, CHUNK_BITS):
+            last = min(first + CHUNK_BITS, n)
+            steps = self.steps(np.arange(first, last, dtype=np.int64))
+            low = int(steps[0]) // WORD
+            high = int(steps[-1]) // WORD + 1
+            bits = np.unpackbits(words[low:high].view(np.uint8), bitorder="little")
+            chosen = np.zeros(-(-(last - first) // WORD) * WORD, dtype=np.uint8)
+            chosen[: last - first] = bits[steps - low * WORD]
+            place = first // WORD
+            packed = np.packbits(chosen, bitorder="little").view(np.uint64)
+            out[place : place + len(packed)] |= packed
+
+
+#: Frame numbers that a run asks for, by position: a choice, or what is left of one.
+Selection = range | FrameList | Remaining
+
+
+def numbers_at(frames: Selection, positions: Positions) -> Positions:
+    """Return the numbers, int64 (n,), of the frames at some positions."""
+    return frames.numbers(positions) if isinstance(frames, Remaining) else numbers_of_selected(frames, positions)
+
 
 Numbers = npt.NDArray[np.int64]
 
@@ -105,3 +179,93 @@ def count_chunks(native: Words, alien: Words, chunk_words: int) -> Numbers:
     block_counts(native, chunk_words, counts[0])
     block_counts(alien, chunk_words, counts[1])
     return counts
+
+
+MAX_TASK_FRAMES = 512
+#: A task is this part of what remains for each rank to read, if all were equally fast.
+PART_OF_RANK = 4
+#: The last tasks are this part of the first.
+SMALLEST = 32
+
+
+class Tasks:
+    """A share of `count` frames cut into tasks, which get smaller towards the end, so that all ranks end together."""
+
+    def __init__(self, count: int, ranks: int) -> None:
+        self.count = count
+        parts = PART_OF_RANK * ranks
+        self.task_frames = max(1, min(MAX_TASK_FRAMES, count // parts))
+        smallest = max(1, self.task_frames // SMALLEST)
+        self._n_equal = max(0, count - self.task_frames * parts) // self.task_frames
+        starts, start = [], self._n_equal * self.task_frames
+        while start < count:
+            starts.append(start)
+            start += min(self.task_frames, max(smallest, (count - start) // parts))
+        self._starts = [*starts, count]
+
+    def __len__(self) -> int:
+        return self._n_equal + len(self._starts) - 1
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Return the first frame of task `number`, counted within the share, and the one after its last."""
+        return self._start(number), self._start(number + 1)
+
+    def _start(self, number: int) -> int:
+        return number * self.task_frames if number < self._n_equal else self._starts[number - self._n_equal]
+
+
+class Share:
+    """The frames that this rank's node reads; its ranks take them in tasks."""
+
+    def __init__(
+        self,
+        *,
+        frames: Selection,
+        positions: Bits,
+        shared: SharedWords,
+        counter: Counter,
+        ranks: int,
+        counts: Mapping[str, int],
+        rounds: Mapping[str, int],
+        seconds: Mapping[str, float],
+        surplus: Callable[[], Iterable[npt.NDArray[np.int64]]],
+    ) -> None:
+        self.counts = dict(counts)
+        self.rounds = dict(rounds)
+        self.seconds = dict(seconds)
+        self.size = positions.count
+        self._frames = frames
+        self._positions: Bits | None = positions
+        self._shared = shared
+        self._counter = counter
+        self._tasks = Tasks(self.size, ranks)
+        self._surplus = surplus
+
+    def take(self) -> npt.NDArray[np.int64] | None:
+        """Return the steps of the next task, or None when the node's share is used up.
+
+        `ndarray or None`: int64 (n,), ascending: positions in the selection. Each step goes to one rank only.
+        """
+        if self._positions is None:
+            return None
+        number = self._counter.next()
+        if number >= len(self._tasks):
+            return None
+        positions = self._positions.some(*self._tasks.bounds(number))
+        return self._frames.steps(positions) if isinstance(self._frames, Remaining) else positions
+
+    def surplus(self) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield the numbers of alien frames that this node's store should drop after the run (on its first rank).
+
+        int64, some at a time. Another copy of each is kept: a native one, or the alien one of the holder that reads the
+        frame in this run.
+        """
+        for positions in self._surplus():
+            yield numbers_at(self._frames, positions)
+
+    def close(self) -> None:
+        """Free the node's shared memory (collective over the node); nothing can be taken any more."""
+        if self._positions is not None:
+            self._positions = None  # its arrays are views of that memory
+            self._counter.close()
+            self._shared.close()

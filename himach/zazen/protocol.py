@@ -18,7 +18,7 @@ holds more than twice its part leaves the rest to others while the origin can be
 that an alien copy elsewhere may claim them, aliens after round two.
 
 `assign()` is the protocol: `himach.zazen.rounds` has what is exchanged, and what a node gets is a
-`himach.zazen.share.Share`.
+`himach.zazen.node_frames.Share`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,9 @@ from dataclasses import dataclass, field
 
 from himach.errors import TrajectoryError, UsageError
 from himach.parallel.communicator import World
-from himach.zazen.claims import Claims
-from himach.zazen.node_frames import NOTHING, Cached, bitmaps_of, count_chunks
-from himach.zazen.positions import Bits, n_words
-from himach.zazen.remaining import Selection
+from himach.zazen.claims import Bits, Claims, n_words
+from himach.zazen.node_frames import NOTHING, Cached, Selection, Share, bitmaps_of, count_chunks
 from himach.zazen.rounds import CHUNK_WORDS, Leaders, Rules, negotiate
-from himach.zazen.share import Share
 
 MAX_SHARE_FACTOR = 2  # times its part of all frames: what a node holds beyond it, others read
 MAX_NAMED_FRAMES = 5  # frames that an error message names

@@ -16,17 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.parallel.communicator import Words, World
-from himach.zazen.bitmaps import (
-    claim,
-    contested,
-    copy_some,
-    merge_counts,
-    open_counts,
-    popcount,
-    priority_plane,
-)
-from himach.zazen.claims import Claims
-from himach.zazen.positions import Bits
+from himach.zazen.bitmaps import claim, contested, copy_some, merge_counts, open_counts, popcount, priority_plane
+from himach.zazen.claims import Bits, Claims
 
 # Bitmap words in a chunk: a chunk's bitmaps and counts, seven times this, stay in cache between the steps.
 CHUNK_WORDS = 1 << 16
@@ -35,10 +26,7 @@ BLOCKS_PER_NODE = 256  # runs of positions in which contested frames go to one o
 
 
 class Leaders:
-    """Reductions over the leaders of all nodes; does nothing but copy where there is one node.
-
-    `node` is the index of this node, `size` how many there are, and `rounds` the Allreduces of bitmaps so far, by kind.
-    """
+    """Reductions over the leaders of all nodes; does nothing but copy where there is one node."""
 
     def __init__(self, world: World) -> None:
         assert world.leaders is not None
@@ -83,25 +71,12 @@ class Leaders:
 
 @dataclass(frozen=True)
 class Rules:
-    """What all nodes know before the rounds.
+    """What all nodes know before the rounds."""
 
-    Attributes
-    ----------
-    n_frames
-        Frames of the selection, a bit each.
-    limits
-        As many frames are enough for each node: beyond that it claims contested frames after others.
-    give_up
-        Whether nodes leave what they hold beyond their limits to others as residue (which these must be able to read
-        elsewhere).
-    chunk_words
-        Bitmap words in a chunk.
-    """
-
-    n_frames: int
+    n_frames: int  # frames of the selection, a bit each
     limits: Sequence[int]
     give_up: bool
-    chunk_words: int = CHUNK_WORDS
+    chunk_words: int = CHUNK_WORDS  # bitmap words in a chunk
 
     @property
     def n_chunks(self) -> int:
@@ -112,16 +87,7 @@ class Rules:
 def negotiate(leaders: Leaders, alien: Words, counts: npt.NDArray[np.int64], share: Bits, rules: Rules) -> Claims:
     """Decide who reads which of the frames that nodes hold (collective over the leaders), by rules that all nodes know.
 
-    Parameters
-    ----------
-    leaders
-        The reductions.
-    alien
-        The alien frames that this node has, uint64; becomes the residue.
-    counts
-        int64 (2, n_chunks): how many natives and aliens of this node there are in each chunk.
-    share
-        The native frames that this node has; becomes `Claims.share`.
+    `counts`: int64 (2, n_chunks): how many natives and aliens of this node there are in each chunk.
     """
     try:
         return _Negotiation(leaders, alien, share, rules).run(counts)

@@ -1,6 +1,7 @@
 /* A frame that slices make; see coverage.h. */
 #include "assemble/coverage.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,8 @@ void cover_begin(cover *c, int64_t number, cover_memory *memory, size_t place) {
     c->frame = (bodhi_frame){.number = number, .n_atoms = (int64_t)memory->n_atoms};
     c->covered = 0;
     c->n_parts = 0;
-    c->why = (cover_why){.fault = COVER_WELL};
+    c->no_memory = false;
+    c->why[0] = '\0';
 }
 
 void cover_free(cover *c) {
@@ -25,11 +27,19 @@ void cover_free(cover *c) {
     *c = (cover){.covered = 0};
 }
 
-static bool fail(cover *c, cover_why why) {
-    if (c->why.fault == COVER_WELL) {
-        c->why = why;
+__attribute__((format(printf, 2, 3))) static bool fail(cover *c, const char *format, ...) {
+    if (c->why[0] == '\0') {
+        va_list arguments;
+        va_start(arguments, format);
+        // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is initialised in the line above
+        (void)vsnprintf(c->why, sizeof c->why, format, arguments);
+        va_end(arguments);
     }
     return false;
+}
+
+static bool fail_differing(cover *c, int64_t rank) {
+    return fail(c, "rank %lld has pushed two slices that differ", (long long)rank);
 }
 
 /* --- Memory ------------------------------------------------------------------------------------------------------ */
@@ -90,25 +100,26 @@ static bool same_box(const cover *c, const bodhi_frame *slice) {
     return c->has_box == (slice->box != NULL) && (slice->box == NULL || same_bits(c->box, slice->box, sizeof c->box));
 }
 
-/* The first field that one has and the other has not; COVER_FIELDS: none. */
-static unsigned other_field(const bodhi_frame *a, const bodhi_frame *b) {
-    return (a->velocities == NULL) != (b->velocities == NULL) ? 1
-           : (a->forces == NULL) != (b->forces == NULL)       ? 2
-                                                              : COVER_FIELDS;
-}
-
 /* Whether the slice is of the moment of the first, and has what it has. */
 static bool check_alike(cover *c, int64_t rank, const bodhi_frame *slice) {
-    cover_why why = {.rank = c->parts[0].rank, .other = rank, .time = c->frame.time, .other_time = slice->time};
-    why.field = other_field(&c->frame, slice);
-    why.fault = !same_bits(&c->frame.time, &slice->time, sizeof slice->time) ? COVER_TIMES
-                : !same_box(c, slice)                                        ? COVER_BOXES
-                : why.field < COVER_FIELDS                                   ? COVER_HAVE
-                                                                             : COVER_WELL;
-    if (why.fault != COVER_WELL && why.rank == why.other) {
-        why.fault = COVER_DIFFER;
+    bool velocities = (c->frame.velocities == NULL) == (slice->velocities == NULL);
+    bool forces = (c->frame.forces == NULL) == (slice->forces == NULL);
+    bool time = same_bits(&c->frame.time, &slice->time, sizeof slice->time);
+    bool box = same_box(c, slice);
+    bool first = c->parts[0].rank < rank;
+    long long low = first ? c->parts[0].rank : rank;
+    long long high = first ? rank : c->parts[0].rank;
+    if (time && box && velocities && forces) {
+        return true;
     }
-    return why.fault == COVER_WELL || fail(c, why);
+    if (low == high) {
+        return fail_differing(c, rank);
+    }
+    return !time  ? fail(c, "rank %lld and rank %lld give it the times %.15g and %.15g ps", low, high,
+                        first ? c->frame.time : slice->time, first ? slice->time : c->frame.time)
+           : !box ? fail(c, "rank %lld and rank %lld give it boxes that differ", low, high)
+                  : fail(c, "of rank %lld and rank %lld one gives %s and one gives none", low, high,
+                         velocities ? "forces" : "velocities");
 }
 
 /* Whether the slice is to the last bit the one that was added as part `part`. */
@@ -129,8 +140,7 @@ static bool is_part(const cover *c, uint32_t part, const bodhi_frame *slice) {
 
 /* --- Adding ------------------------------------------------------------------------------------------------------ */
 
-/* Put positions in their places, and see that these were nobody's. Returns the place in the slice of the first atom
- * that is another's or none; n_atoms: there is none. */
+/* Place positions; returns the row of the first atom that another slice or no frame has, n_atoms if there is none. */
 static int64_t place_positions(cover *c, uint32_t part, const bodhi_frame *slice) {
     const uint32_t *ids = slice->ids;
     const float *row = slice->positions;
@@ -160,11 +170,12 @@ static void place_others(cover *c, const bodhi_frame *slice) {
 }
 
 bool cover_add(cover *c, int64_t rank, const bodhi_frame *slice) {
-    if (c->why.fault != COVER_WELL) {
+    if (c->why[0] != '\0') {
         return false;
     }
     if (!ARRAY_GROW(c->parts, c->capacity, c->n_parts + 1) || (c->n_parts == 0 && !begin_frame(c, slice))) {
-        return fail(c, (cover_why){.fault = COVER_MEMORY});
+        c->no_memory = true;
+        return fail(c, "there is no memory for it");
     }
     if (c->n_parts > 0 && !check_alike(c, rank, slice)) {
         return false;
@@ -172,18 +183,19 @@ bool cover_add(cover *c, int64_t rank, const bodhi_frame *slice) {
     uint32_t first = slice->ids[0];
     uint32_t owner = first < c->frame.n_atoms ? c->owners[first] : 0;
     if (owner != 0 && c->parts[owner - 1].rank == rank) {
-        return is_part(c, owner, slice) || fail(c, (cover_why){.fault = COVER_DIFFER, .rank = rank, .other = rank});
+        return is_part(c, owner, slice) || fail_differing(c, rank);
     }
     c->parts[c->n_parts++] = (cover_part){.rank = rank, .atoms = slice->n_atoms};
     int64_t at = place_positions(c, (uint32_t)c->n_parts, slice);
     if (at < slice->n_atoms) {
         uint32_t atom = slice->ids[at];
-        cover_why why = {.fault = COVER_RANGE, .rank = rank, .other = rank, .atom = atom};
-        if (atom < c->frame.n_atoms) {
-            why.other = c->parts[c->owners[atom] - 1].rank;
-            why.fault = why.other == rank ? COVER_DIFFER : COVER_TWICE;
+        if (atom >= c->frame.n_atoms) {
+            return fail(c, "rank %lld has pushed atom %u of %lld", (long long)rank, atom, (long long)c->frame.n_atoms);
         }
-        return fail(c, why);
+        int64_t other = c->parts[c->owners[atom] - 1].rank;
+        return other == rank ? fail_differing(c, rank)
+                             : fail(c, "atom %u is in the slices of rank %lld and rank %lld", atom,
+                                    (long long)(other < rank ? other : rank), (long long)(other < rank ? rank : other));
     }
     place_others(c, slice);
     c->covered += slice->n_atoms;
@@ -201,57 +213,19 @@ static int by_rank(const void *a, const void *b) {
 bool cover_end(cover *c) {
     int64_t n = c->frame.n_atoms;
     c->frame.box = c->has_box ? c->box : NULL; /* not before: a cover may move */
-    if (c->why.fault != COVER_WELL) {
+    if (c->why[0] != '\0') {
         return false;
     }
     qsort(c->parts, c->n_parts, sizeof *c->parts, by_rank);
     for (size_t i = 1; i < c->n_parts; i++) {
-        int64_t rank = c->parts[i].rank;
-        if (c->parts[i - 1].rank == rank) {
-            return fail(c, (cover_why){.fault = COVER_DIFFER, .rank = rank, .other = rank});
+        if (c->parts[i - 1].rank == c->parts[i].rank) {
+            return fail_differing(c, c->parts[i].rank);
         }
     }
     int64_t atom = 0;
     while (c->covered < n && c->owners[atom] != 0) {
         atom++;
     }
-    return c->covered == n || fail(c, (cover_why){.fault = COVER_LACKS, .atom = atom, .atoms = n - c->covered});
-}
-
-void cover_tell(const cover *c, char *text, size_t size) {
-    const cover_why *w = &c->why;
-    bool swap = w->other < w->rank;
-    long long low = swap ? w->other : w->rank;
-    long long high = swap ? w->rank : w->other;
-    switch (w->fault) {
-    case COVER_TIMES:
-        (void)snprintf(text, size, "rank %lld and rank %lld give it the times %.15g and %.15g ps", low, high,
-                       swap ? w->other_time : w->time, swap ? w->time : w->other_time);
-        break;
-    case COVER_BOXES:
-        (void)snprintf(text, size, "rank %lld and rank %lld give it boxes that differ", low, high);
-        break;
-    case COVER_HAVE: {
-        const char *field = w->field == 1 ? "velocities" : "forces";
-        (void)snprintf(text, size, "of rank %lld and rank %lld one gives %s and one gives none", low, high, field);
-        break;
-    }
-    case COVER_RANGE:
-        (void)snprintf(text, size, "rank %lld has pushed atom %lld of %lld", low, (long long)w->atom,
-                       (long long)c->frame.n_atoms);
-        break;
-    case COVER_TWICE:
-        (void)snprintf(text, size, "atom %lld is in the slices of rank %lld and rank %lld", (long long)w->atom, low,
-                       high);
-        break;
-    case COVER_DIFFER:
-        (void)snprintf(text, size, "rank %lld has pushed two slices that differ", low);
-        break;
-    case COVER_LACKS:
-        (void)snprintf(text, size, "%lld atoms are in no slice, atom %lld first", (long long)w->atoms,
-                       (long long)w->atom);
-        break;
-    default:
-        (void)snprintf(text, size, "there is no memory for it");
-    }
+    return c->covered == n ||
+           fail(c, "%lld atoms are in no slice, atom %lld first", (long long)(n - c->covered), (long long)atom);
 }

@@ -1,5 +1,4 @@
-/* A frame that slices make: they have to cover its atoms once. Each slice is put in its place as it comes, in any
- * order. No I/O. */
+/* A frame that slices make, which come in any order: they have to cover its atoms once. No I/O. */
 #ifndef BODHI_COVERAGE_H
 #define BODHI_COVERAGE_H
 
@@ -10,28 +9,6 @@
 #include "bodhi.h"
 
 enum { COVER_FIELDS = 3 };
-
-enum cover_fault {
-    COVER_WELL,
-    COVER_TIMES,  /* two slices are not of one time */
-    COVER_BOXES,  /* ... of one box */
-    COVER_HAVE,   /* one has velocities or forces, and one has none */
-    COVER_RANGE,  /* an atom that the frame has not */
-    COVER_TWICE,  /* an atom is in two slices */
-    COVER_DIFFER, /* one rank has pushed two slices that differ */
-    COVER_LACKS,  /* atoms are in no slice */
-    COVER_MEMORY
-};
-
-/* What is wrong, first of all: the ranks whose slices do not fit, and where. */
-typedef struct {
-    enum cover_fault fault;
-    int64_t rank, other;
-    int64_t atom;  /* the first */
-    int64_t atoms; /* that are in no slice */
-    double time, other_time;
-    unsigned field;
-} cover_why;
 
 typedef struct {
     int64_t rank, atoms;
@@ -59,7 +36,8 @@ typedef struct {
     uint32_t *owners; /* of each atom: its part, counted from 1; 0: none */
     cover_memory *memory;
     size_t place; /* in it */
-    cover_why why;
+    bool no_memory;
+    char why[160]; /* the first of what is wrong; "": nothing */
 } cover;
 
 /* Begin with no slice of frame `number`, whose arrays lie at `place` of the memory. */
@@ -70,9 +48,6 @@ bool cover_add(cover *c, int64_t rank, const bodhi_frame *slice);
 
 /* Whether the frame is whole, now that all slices were added; else see c->why. */
 bool cover_end(cover *c);
-
-/* What is wrong, in words. */
-void cover_tell(const cover *c, char *text, size_t size);
 
 void cover_free(cover *c);
 

@@ -148,8 +148,7 @@ static uint64_t count_vectors(const packed_head *head) {
     return 1U + ((head->has & HAS_VELOCITIES) != 0) + ((head->has & HAS_FORCES) != 0);
 }
 
-/* Take the head of the slice that is packed at `at`, behind which its ids and vectors lie. False: it is cut short, or
- * damaged. */
+/* Take the head of a packed slice, behind which its ids and vectors lie. False: cut short, or damaged. */
 static bool unpack_head(const unsigned char *bytes, size_t size, size_t *at, packed_head *head) {
     if (size - *at < sizeof *head) {
         return false;
@@ -160,8 +159,7 @@ static bool unpack_head(const unsigned char *bytes, size_t size, size_t *at, pac
            (uint64_t)head->n * count_vectors(head) * ROW_BYTES <= size - *at - head->told;
 }
 
-/* The slice of a head, of which the ids were read. The vectors' memory is of malloc or numpy, and all that is packed
- * is of whole multiples of four bytes. */
+/* The slice of a head. The vectors are aligned: all that is packed is of whole multiples of four bytes. */
 static bodhi_frame unpack_slice(const gather *g, packed_head *head, const unsigned char *bytes) {
     float *vectors = (float *)(void *)(uintptr_t)bytes;
     bodhi_frame slice = {.number = head->number,
@@ -202,7 +200,7 @@ int gather_add(gather *g, int64_t rank, const bodhi_frame *slice) {
         return pack_slice(g, &g->parcels[g->assembler[g->at]], rank, slice);
     }
     cover *c = g->place[g->at] >= 0 ? &g->covers[g->place[g->at]] : new_cover(g, slice->number);
-    if (c == NULL || (!cover_add(c, rank, slice) && c->why.fault == COVER_MEMORY)) {
+    if (c == NULL || (!cover_add(c, rank, slice) && c->no_memory)) {
         return bodhi_fail_memory();
     }
     return BODHI_OK;
@@ -231,7 +229,7 @@ int gather_take(gather *g, const unsigned char *bytes, size_t size) {
         if (whole && !ARRAY_FIT(g->ids, g->id_capacity, (size_t)head.n)) {
             return bodhi_fail_memory();
         }
-        if (!whole || !ids_read(bytes + at, head.told, NULL, g->ids, (size_t)head.n)) {
+        if (!whole || !ids_read(bytes + at, head.told, g->ids, (size_t)head.n)) {
             return bodhi_fail(BODHI_ERROR_ARGUMENT, "slices that came from another process are cut short or damaged");
         }
         at += head.told;
@@ -269,13 +267,10 @@ int gather_write(gather *g, bodhi_writer *writer, int64_t *number) {
     return status;
 }
 
-void gather_tell(const gather *g, char *text, size_t size) {
+const char *gather_why(const gather *g) {
     size_t at = g->next;
     while (at > 0 && g->place[at - 1] < 0) {
         at--;
     }
-    *text = '\0';
-    if (at > 0) {
-        cover_tell(&g->covers[g->place[at - 1]], text, size);
-    }
+    return at > 0 ? g->covers[g->place[at - 1]].why : "";
 }

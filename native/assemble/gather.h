@@ -1,6 +1,4 @@
-/* The frames of a round of assembling, as one process of several sees them: it reads slices of its store, has those of
- * its own frames put in their places and the others packed for the processes that put theirs together, takes what these
- * have packed for it, and writes its frames. All memory is kept from round to round. */
+/* The frames of a round of assembling, as one process of several sees them. Memory is kept from round to round. */
 #ifndef BODHI_GATHER_H
 #define BODHI_GATHER_H
 
@@ -51,11 +49,11 @@ BODHI_CHECKED int gather_read(gather *g, int64_t rank, bodhi_reader *reader, int
 BODHI_CHECKED int gather_take(gather *g, const unsigned char *bytes, size_t size);
 
 /* Write the next frame of this process, whose number is *number. OK, EXISTS: it was appended, or is there; MISS: it is
- * not whole, as gather_tell() says; CONFLICT: another is there. END: none is left. After any other error the same frame
+ * not whole, as gather_why() says; CONFLICT: another is there. END: none is left. After any other error the same frame
  * comes next. */
 BODHI_CHECKED int gather_write(gather *g, bodhi_writer *writer, int64_t *number);
 
 /* Why the frame is not whole of which gather_write() spoke last. */
-void gather_tell(const gather *g, char *text, size_t size);
+const char *gather_why(const gather *g);
 
 #endif

@@ -85,12 +85,7 @@ static uint64_t power_of_x(unsigned n) {
     return (uint64_t)power << 1;
 }
 
-static uint64_t fold_1024[2], fold_2048[2];
-
-static void make_folds(uint64_t fold[2], unsigned distance) {
-    fold[0] = power_of_x(distance + 32);
-    fold[1] = power_of_x(distance - 32);
-}
+static uint64_t fold_1024[2];
 
 /* Eight accumulators of 16 bytes: 128 bytes a turn. */
 __attribute__((target(SSE42 ",pclmul"))) static uint32_t crc_pclmul(uint32_t crc, const unsigned char *data,
@@ -119,33 +114,6 @@ __attribute__((target(SSE42 ",pclmul"))) static uint32_t crc_pclmul(uint32_t crc
     return crc_sse42(crc_sse42(0, rest, sizeof rest), data, size);
 }
 
-/* Four accumulators of 64 bytes: 256 bytes a turn. */
-__attribute__((target(SSE42 ",pclmul,avx512f,avx512vl,vpclmulqdq"))) static uint32_t
-crc_vpclmul(uint32_t crc, const unsigned char *data, size_t size) {
-    enum { LANES = 4, WIDTH = 64 };
-    const size_t turn = (size_t)WIDTH * LANES;
-    if (size < 4 * turn) {
-        return crc_pclmul(crc, data, size);
-    }
-    __m512i lanes[LANES];
-    const __m512i by = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)fold_2048));
-    for (size_t i = 0; i < LANES; i++) {
-        lanes[i] = _mm512_loadu_si512(data + WIDTH * i);
-    }
-    lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
-    for (data += turn, size -= turn; size >= turn; data += turn, size -= turn) {
-        for (size_t i = 0; i < LANES; i++) {
-            __m512i next = _mm512_loadu_si512(data + WIDTH * i);
-            __m512i low = _mm512_clmulepi64_epi128(lanes[i], by, 0x00);
-            __m512i high = _mm512_clmulepi64_epi128(lanes[i], by, 0x11);
-            lanes[i] = _mm512_ternarylogic_epi64(next, low, high, 0x96);
-        }
-    }
-    unsigned char rest[LANES * WIDTH];
-    memcpy(rest, lanes, sizeof rest);
-    return crc_pclmul(crc_pclmul(0, rest, sizeof rest), data, size);
-}
-
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
 #include <arm_acle.h>
 
@@ -168,7 +136,6 @@ static const struct way {
     crc_function *function;
 } ways[] = {
 #if defined(__x86_64__)
-    {"vpclmul", crc_vpclmul},
     {"pclmul", crc_pclmul},
     {"sse4.2", crc_sse42},
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
@@ -180,17 +147,8 @@ static const struct way *best;
 /* Whether this processor has a way. */
 static bool has(const char *way) {
 #if defined(__x86_64__)
-    bool sse42 = __builtin_cpu_supports("sse4.2") != 0;
-    bool pclmul = sse42 && __builtin_cpu_supports("pclmul");
-    if (strcmp(way, "sse4.2") == 0) {
-        return sse42;
-    }
-    if (strcmp(way, "pclmul") == 0) {
-        return pclmul;
-    }
-    if (strcmp(way, "vpclmul") == 0) {
-        return pclmul && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("vpclmulqdq");
+    if (strcmp(way, "sse4.2") == 0 || strcmp(way, "pclmul") == 0) {
+        return __builtin_cpu_supports("sse4.2") && (way[0] == 's' || __builtin_cpu_supports("pclmul"));
     }
 #endif
     (void)way;
@@ -200,8 +158,8 @@ static bool has(const char *way) {
 static void choose(void) {
     make_slices();
 #if defined(__x86_64__)
-    make_folds(fold_1024, 1024);
-    make_folds(fold_2048, 2048);
+    fold_1024[0] = power_of_x(1024 + 32);
+    fold_1024[1] = power_of_x(1024 - 32);
 #endif
     for (best = ways; !has(best->name); best++) {
     }

@@ -1,5 +1,4 @@
-/* CRC32C (Castagnoli, reflected polynomial 0x82F63B78), as in iSCSI and ext4: bodhi_crc32c("123456789") is 0xE3069283.
- */
+/* CRC32C (Castagnoli, reflected polynomial 0x82F63B78), as in iSCSI: bodhi_crc32c("123456789") is 0xE3069283. */
 #ifndef BODHI_CRC32C_H
 #define BODHI_CRC32C_H
 
@@ -7,14 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of `size` bytes at `data`, continuing from `crc`, the checksum of the bytes before them (0: none). By
- * the processor's instructions where it has them, found out at run time. */
+/* The checksum continuing from `crc` (0: from nothing), by the processor's instructions where it has them. */
 uint32_t bodhi_crc32c(uint32_t crc, const void *data, size_t size);
 
 /* For fuzzing only: whoever checks a checksum takes it as right. */
 extern bool bodhi_bypass_checksums;
 
-/* Name of the way in use: "portable", "sse4.2", "pclmul", "vpclmul" or "arm64". */
+/* Name of the way in use: "portable", "sse4.2", "pclmul" or "arm64". */
 const char *bodhi_crc32c_way(void);
 
 /* The checksum by the named way, for tests; returns 0 if this machine does not have it, else 1 and the sum in *crc. */

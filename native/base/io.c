@@ -83,10 +83,6 @@ ssize_t io_read(int fd, void *buffer, size_t size, uint64_t offset, enum read_mo
     return (ssize_t)done;
 }
 
-void io_expect_sparse(int fd) {
-    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* no more than a hint */
-}
-
 bool io_write_parts(int fd, const struct iovec *parts, int n, uint64_t offset) {
     struct iovec left[8];
     for (int i = 0; i < n; i++) {

@@ -1,5 +1,4 @@
-/* The system calls of store, server and clients, behind one table that tests replace to make the Nth of them fail, and
- * the loops that finish what a call left undone (EINTR, short reads and writes). */
+/* System calls behind one table, of which tests make the Nth fail, and loops that finish what a call left undone. */
 #ifndef BODHI_IO_H
 #define BODHI_IO_H
 
@@ -55,12 +54,8 @@ enum read_mode { READ_ANY, READ_CACHED /* only what the page cache has */ };
 /* openat() with O_CLOEXEC, again on EINTR. */
 int io_open(int directory, const char *path, int flags);
 
-/* Read up to `size` bytes; the number read is less only where the file ends, an error waits or, with READ_CACHED, the
- * page cache ends. Returns -1 and errno if the very first byte fails. */
+/* Read up to `size` bytes: less only at the file's or (READ_CACHED) the page cache's end, or before an error. */
 ssize_t io_read(int fd, void *buffer, size_t size, uint64_t offset, enum read_mode mode);
-
-/* Have the system read no more of an open file than what is asked for. */
-void io_expect_sparse(int fd);
 
 /* Write all of it; false and errno on failure. A call that writes nothing counts as ENOSPC. */
 bool io_write(int fd, const void *data, size_t size, uint64_t offset);
@@ -90,8 +85,7 @@ bool io_close(int fd);
 /* Close what may be open (-1: it is not), whatever comes of that; errno stays. */
 void io_drop(int fd);
 
-/* A lock on one byte of a file, which ends with the last descriptor of that open file, at the latest with the process.
- */
+/* A lock on one byte of a file, which ends with the last descriptor of that open file. */
 enum lock_byte { LOCK_WRITER = 0, LOCK_READERS = 1 }; /* of a segment */
 enum lock_result { LOCK_GOT, LOCK_HELD, LOCK_FAILED /* errno */ };
 enum lock_result io_lock(int fd, uint64_t byte, bool exclusive);
@@ -117,8 +111,7 @@ enum file_end {
     FILE_UNSYNCED /* over what is there, and not synced: a power cut may leave it torn */
 };
 
-/* End it by moving it into place, unless `written` is false: errno then says why it could not be written. False and
- * errno: nothing is left behind. */
+/* Move it into place, unless `written` is false, with errno as it is. False and errno: nothing is left behind. */
 bool io_end_file(io_temporary *file, bool written, const char *name, enum file_end how);
 
 /* Write a file at once. */

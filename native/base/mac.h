@@ -38,8 +38,7 @@ bool mac_is_same(const uint8_t *one, const uint8_t *other, size_t size);
 
 void mac_begin(mac_stream *stream, const uint8_t key[MAC_KEY], bool client_sends);
 
-/* The tag of the next message, which has these parts; its number is used up. Without memory (or libcrypto): zeros,
- * which the other side refuses. */
+/* The tag of the next message, of these parts. Without memory (or libcrypto): zeros, which the other side refuses. */
 void mac_next(mac_stream *stream, const mac_part *parts, int n, uint8_t tag[MAC_BYTES]);
 
 /* Whether `tag` is the one of the next message; its number is used up. Takes as long whether it is or not. */

@@ -31,8 +31,7 @@ bool array_reserve(void *array, size_t *capacity, size_t n, size_t size, bool do
 
 enum { LARGE_PAGE = 2 << 20, LARGE_LEAST = 64 << 10, LARGE_SMALL_PAGE = 4096 };
 
-/* Memory of at least `size` bytes, for free(), at a multiple of LARGE_SMALL_PAGE; NULL: there is none. *capacity is how
- * many there are; NULL: nobody asks. */
+/* Memory of `size` bytes or more (*capacity), for free(), at a multiple of LARGE_SMALL_PAGE; NULL: there is none. */
 void *large_alloc(size_t size, size_t *capacity);
 
 #endif

@@ -18,8 +18,7 @@ stream *stream_open(void);
 /* Waits for what was handed over. */
 void stream_close(stream *s);
 
-/* What follows goes to the file `fd`, from `offset` on; `direct` is the same file, opened with O_DIRECT, or -1, and the
- * stream's to close. What there was is waited for, what failed is forgotten. */
+/* What follows goes to `fd` from `offset` on; `direct` is that file with O_DIRECT, or -1, and the stream's to close. */
 void stream_to(stream *s, int fd, int direct, uint64_t offset);
 
 /* Room for `size` more bytes, which are filled before the next call; NULL: memory is out. May wait for the thread. */
@@ -36,8 +35,7 @@ void stream_await(stream *s, uint64_t ticket);
 /* Bytes written since this was asked last. */
 uint64_t stream_written(stream *s);
 
-/* Whether a write has failed; errno is then why, and *from where nothing was written any more. Nothing is, until
- * stream_to(). */
+/* Whether a write has failed; errno is why, and from *from on nothing was written, nor will be until stream_to(). */
 bool stream_has_failed(stream *s, uint64_t *from);
 
 /* Wait until nothing is to be done. */

@@ -38,12 +38,8 @@ typedef struct {
     size_t size_capacity;
 } packer;
 
-/* Pack a frame's positions into p->bytes and p->sizes. False if they lie on no grid that is known, would not become
- * smaller, or memory is out: they stay raw then. */
+/* Pack positions into p->bytes and p->sizes. False: they stay raw, for want of a grid, gain or memory. */
 bool pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms);
-
-/* Whether positions, which may be in another order, could be packed, by the first of them: false is final. */
-bool pack_may(const packer *p, const float *positions, uint32_t n_atoms);
 
 /* The same for positions that come as steps of a grid: they are put to pack_room(), which is NULL if memory is out. */
 int32_t *pack_room(packer *p, uint32_t n_atoms, uint32_t block_atoms);

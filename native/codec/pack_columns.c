@@ -4,16 +4,27 @@
 #include <math.h>
 #include <string.h>
 
-/* The compiler makes of each body one version for any processor and one for those with AVX2. */
+/* Of each body the compiler makes one version for any processor and one for those with AVX2: VERSIONS has the public
+ * function choose. */
 #if defined(__x86_64__) && defined(__GNUC__)
-#define BODY         __attribute__((always_inline)) static inline
-#define FOR_AVX2     __attribute__((target("avx2"))) static
-#define has_avx2()   (!packed_portable && __builtin_cpu_supports("avx2") != 0)
-#define CHOOSE(call) (has_avx2() ? call##_avx2 : call##_any)
+#define BODY __attribute__((always_inline)) static inline
+#define VERSIONS(type, name, body, parameters, ...)                                                                    \
+    static type body##_any parameters {                                                                                \
+        return body(__VA_ARGS__);                                                                                      \
+    }                                                                                                                  \
+    __attribute__((target("avx2"))) static type body##_avx2 parameters {                                               \
+        return body(__VA_ARGS__);                                                                                      \
+    }                                                                                                                  \
+    type name parameters {                                                                                             \
+        bool has_avx2 = !packed_portable && __builtin_cpu_supports("avx2") != 0;                                       \
+        return has_avx2 ? body##_avx2(__VA_ARGS__) : body##_any(__VA_ARGS__);                                          \
+    }
 #else
-#define BODY         static inline
-#define FOR_AVX2     static
-#define CHOOSE(call) call##_any
+#define BODY static inline
+#define VERSIONS(type, name, body, parameters, ...)                                                                    \
+    type name parameters {                                                                                             \
+        return body(__VA_ARGS__);                                                                                      \
+    }
 #endif
 
 enum { AT_ONCE = 4096 };
@@ -38,8 +49,7 @@ static bool find_near(float position, packed_grid grid, int32_t *step) {
     return false;
 }
 
-/* The quick way, in single precision: right for positions up to some 10 ** 5 steps from the origin. Returns whether all
- * of them were found. */
+/* In single precision: right up to some 10 ** 5 steps from the origin. Returns whether all were found. */
 BODY bool find_close_steps(const float *positions, size_t n, packed_grid grid, int32_t *steps) {
     const float inverse = (float)(1.0 / ((double)grid.unit * (double)grid.scale));
     const float rounding = 12582912.0F; /* 1.5 * 2 ** 23: adding it leaves the whole number in the lowest bits */
@@ -95,7 +105,7 @@ BODY unsigned measure(const uint32_t *values, size_t n, uint32_t *least) {
 BODY void write_stream(const uint32_t *values, size_t n, uint32_t least, unsigned width, unsigned char *out) {
     row low = {0};
     uint32_t used = 0; /* bits of `low` */
-    for (size_t first = 0; first < n; first += PACKED_LANES) {
+    for (size_t first = 0; first < n && width > 0; first += PACKED_LANES) {
         row lanes;
         if (n - first >= PACKED_LANES) {
             memcpy(&lanes, values + first, sizeof lanes);
@@ -133,8 +143,7 @@ BODY void load_apart(row *lanes, const int32_t *values, size_t stride) {
     }
 }
 
-/* Whether a site is further from the first of its molecule than so far, along an axis. Offsets wrap: what wraps to a
- * small one is added again in the same way. */
+/* Whether a site is further from the first along an axis. Offsets wrap, and are added again in the same way. */
 BODY uint32_t is_far(const int32_t *site, const int32_t *first, uint32_t reach) {
     uint32_t far = 0;
     for (size_t axis = 0; axis < PACKED_AXES; axis++) {
@@ -193,80 +202,16 @@ BODY void take_first(const pack_section *s, const int32_t *steps, uint32_t *colu
     }
 }
 
-static bool find_steps_any(const float *positions, size_t n, packed_grid grid, int32_t *steps) {
-    return find_steps(positions, n, grid, steps);
-}
-
-static bool is_of_any(const float *positions, const int32_t *steps, size_t n, packed_grid grid) {
-    return is_of(positions, steps, n, grid);
-}
-
-static size_t take_site_any(const pack_section *s, size_t site, const int32_t *steps, uint32_t *columns,
-                            uint32_t *far) {
-    return take_site(s, site, steps, columns, far);
-}
-
-static void take_first_any(const pack_section *s, const int32_t *steps, uint32_t *columns) {
-    take_first(s, steps, columns);
-}
-
-static unsigned measure_any(const uint32_t *values, size_t n, uint32_t *least) {
-    return measure(values, n, least);
-}
-
-static void write_stream_any(const uint32_t *values, size_t n, uint32_t least, unsigned width, unsigned char *out) {
-    write_stream(values, n, least, width, out);
-}
-
-#if defined(__x86_64__) && defined(__GNUC__)
-FOR_AVX2 bool find_steps_avx2(const float *positions, size_t n, packed_grid grid, int32_t *steps) {
-    return find_steps(positions, n, grid, steps);
-}
-
-FOR_AVX2 bool is_of_avx2(const float *positions, const int32_t *steps, size_t n, packed_grid grid) {
-    return is_of(positions, steps, n, grid);
-}
-
-FOR_AVX2 size_t take_site_avx2(const pack_section *s, size_t site, const int32_t *steps, uint32_t *columns,
-                               uint32_t *far) {
-    return take_site(s, site, steps, columns, far);
-}
-
-FOR_AVX2 void take_first_avx2(const pack_section *s, const int32_t *steps, uint32_t *columns) {
-    take_first(s, steps, columns);
-}
-
-FOR_AVX2 unsigned measure_avx2(const uint32_t *values, size_t n, uint32_t *least) {
-    return measure(values, n, least);
-}
-
-FOR_AVX2 void write_stream_avx2(const uint32_t *values, size_t n, uint32_t least, unsigned width, unsigned char *out) {
-    write_stream(values, n, least, width, out);
-}
-#endif
-
-bool pack_find_steps(const float *positions, size_t n, packed_grid grid, int32_t *steps) {
-    return CHOOSE(find_steps)(positions, n, grid, steps);
-}
-
-bool pack_is_of(const float *positions, const int32_t *steps, size_t n, packed_grid grid) {
-    return CHOOSE(is_of)(positions, steps, n, grid);
-}
-
-void pack_first_site(const pack_section *s, const int32_t *steps, uint32_t *columns) {
-    CHOOSE(take_first)(s, steps, columns);
-}
-
-size_t pack_next_site(const pack_section *s, size_t site, const int32_t *steps, uint32_t *columns, uint32_t *far) {
-    return CHOOSE(take_site)(s, site, steps, columns, far);
-}
-
-unsigned pack_measure(const uint32_t *values, size_t n, uint32_t *least) {
-    return CHOOSE(measure)(values, n, least);
-}
-
-void pack_stream(const uint32_t *values, size_t n, uint32_t least, unsigned width, unsigned char *out) {
-    if (width > 0) {
-        CHOOSE(write_stream)(values, n, least, width, out);
-    }
-}
+VERSIONS(bool, pack_find_steps, find_steps, (const float *positions, size_t n, packed_grid grid, int32_t *steps),
+         positions, n, grid, steps)
+VERSIONS(bool, pack_is_of, is_of, (const float *positions, const int32_t *steps, size_t n, packed_grid grid), positions,
+         steps, n, grid)
+VERSIONS(void, pack_first_site, take_first, (const pack_section *s, const int32_t *steps, uint32_t *columns), s, steps,
+         columns)
+VERSIONS(size_t, pack_next_site, take_site,
+         (const pack_section *s, size_t site, const int32_t *steps, uint32_t *columns, uint32_t *far), s, site, steps,
+         columns, far)
+VERSIONS(unsigned, pack_measure, measure, (const uint32_t *values, size_t n, uint32_t *least), values, n, least)
+VERSIONS(void, pack_stream, write_stream,
+         (const uint32_t *values, size_t n, uint32_t least, unsigned width, unsigned char *out), values, n, least,
+         width, out)

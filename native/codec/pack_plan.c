@@ -32,8 +32,7 @@ static int64_t squared(const int32_t *a, const int32_t *b) {
     return sum;
 }
 
-/* Whether two molecules have the same distances, squared, to a third of their sum. `slack` (in steps, squared) is
- * always allowed. */
+/* Whether two molecules have the same squared distances, to a third of their sum, or to `slack`. */
 static bool is_alike(const int32_t *molecule, const int32_t *other, unsigned sites, int64_t slack) {
     for (unsigned site = 1; site < sites; site++) {
         int64_t a = squared(molecule, molecule + (size_t)site * PACKED_AXES);

@@ -36,8 +36,7 @@ static bool is_on(const float *positions, size_t n, packed_grid grid) {
            pack_find_steps(positions, n < PROBED ? n : PROBED, grid, steps);
 }
 
-/* Steps per nm that trajectories are written with, the usual one first, then the coarsest; positions are read as
- * Angstrom. */
+/* Steps per nm that trajectories are written with, the usual one first; positions are read as Angstrom. */
 enum { PRECISIONS = 7 };
 static const double precisions[PRECISIONS] = {1e3, 1.0, 1e1, 1e2, 1e4, 1e5, 1e6};
 
@@ -83,8 +82,7 @@ static void put_patch(output *to, uint32_t atom, const int32_t *step) {
     to->n_patches++;
 }
 
-/* Take a section apart into columns. `atom` is its first in the block, `steps` those of that atom. A patched site takes
- * the offset of the site before it in the columns, so that it costs nothing there. */
+/* Columns of a section, whose first atom is `atom`; a patched site costs nothing there, as it repeats the last one. */
 static void make_columns(const pack_section *s, uint32_t atom, const int32_t *steps, uint32_t *columns, output *to) {
     size_t n = s->molecules;
     uint32_t *far = columns + n * s->sites * PACKED_AXES;
@@ -120,8 +118,7 @@ static void put_section(const pack_section *s, const uint32_t *columns, output *
     to->sections += packed_section_bytes(s->sites);
 }
 
-/* The sections of the block that begins with section `first`: up to which, their bytes, and the most that streams take.
- */
+/* The sections of a block from `first` on: up to which, their bytes, and the most that streams take. */
 typedef struct {
     size_t end, head_bytes, stream_bytes;
 } extent;
@@ -146,8 +143,7 @@ static void put_gap(const pack_section *s, uint32_t atom, const int32_t *steps, 
     }
 }
 
-/* Write sections first to e->end - 1 as a block of `atoms` atoms behind what is in p->bytes. Returns its bytes; 0 if it
- * cannot be: memory is out or there are too many patches. */
+/* Write sections first to e->end - 1 as a block; returns its bytes, 0 for want of memory or room for patches. */
 static size_t pack_block(packer *p, size_t first, const extent *e, uint32_t atoms, const int32_t *steps) {
     size_t most =
         e->head_bytes + (size_t)atoms * PACKED_PATCH_BYTES + 2 * e->stream_bytes + (size_t)2 * PACKED_ROW_BYTES;
@@ -229,8 +225,7 @@ static bool pack_anew(packer *p, uint32_t n_atoms, uint32_t block_atoms, bool ru
     return done;
 }
 
-/* Pack by the plan at hand; a frame that takes much more than expected gets a new one, without runs if that is better.
- */
+/* Pack by the plan at hand; a frame that takes much more than expected gets a new one. */
 static bool pack_by_plan(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
     bool fits = p->plan.n_atoms == n_atoms && p->plan.block_atoms == block_atoms;
     if (fits && pack_blocks(p, n_atoms, block_atoms) && p->n_bytes <= p->plan.expected + p->plan.expected / 16) {
@@ -244,15 +239,6 @@ static bool pack_by_plan(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
 static bool pack(packer *p, uint32_t n_atoms, uint32_t block_atoms) {
     return block_atoms <= PACKED_MAX_ATOMS && pack_by_plan(p, n_atoms, block_atoms) &&
            p->n_bytes < (size_t)n_atoms * PACKED_AXES * sizeof(float) && is_right(p, n_atoms, block_atoms);
-}
-
-bool pack_may(const packer *p, const float *positions, uint32_t n_atoms) {
-    const size_t n = (size_t)n_atoms * PACKED_AXES;
-    bool may = p->grid.unit != 0 && is_on(positions, n, p->grid);
-    for (size_t i = 0; i < PRECISIONS && !may; i++) {
-        may = is_on(positions, n, grid_of(precisions[i]));
-    }
-    return may;
 }
 
 bool pack_positions(packer *p, const float *positions, uint32_t n_atoms, uint32_t block_atoms) {

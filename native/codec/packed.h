@@ -53,8 +53,7 @@ typedef struct {
     uint32_t width; /* 0 to 32 */
 } packed_stream;
 
-/* Decode rows from 0 on with the processor's vector instructions. Returns how many it has done: all but the last one,
- * or none where there are no such instructions. */
+/* Decode rows by vector instructions; returns how many: all but the last, or none without such instructions. */
 uint32_t packed_decode_rows(const packed_stream *streams, unsigned sites, uint32_t n_rows, packed_grid grid,
                             float *out);
 
@@ -62,8 +61,7 @@ uint32_t packed_decode_rows(const packed_stream *streams, unsigned sites, uint32
 const char *packed_way(void);
 extern bool packed_portable;
 
-/* Decode the block at `data` to out[0] to out[3 * n_atoms - 1]. False if it is no block of so many atoms: `out` may
- * then be partly filled. Reads and writes within its bounds, whatever the bytes are. */
+/* Decode a block, within its bounds whatever the bytes are. False: it is none of so many atoms. */
 bool packed_decode(const void *data, size_t size, uint32_t n_atoms, float *out);
 
 #endif

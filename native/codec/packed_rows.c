@@ -1,5 +1,4 @@
-/* Decoding rows of packed blocks with vector instructions where the processor has them; the portable twin, by which the
- * last row of every section is decoded too, is decode_row() of packed.c. */
+/* Decoding rows of packed blocks by vector instructions; the portable twin is decode_row() of packed_blocks.c. */
 #include "codec/packed.h"
 
 bool packed_portable = false;

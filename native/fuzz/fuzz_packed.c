@@ -1,6 +1,4 @@
-/* Fuzz target: a packed block with any content, decoded by vector instructions and without; both must agree.
- *
- * The input's first two bytes are the number of atoms less one, the rest is the block. */
+/* Fuzz target: a block (behind its atoms less one, u16), decoded by vector instructions and without: both agree. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

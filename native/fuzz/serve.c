@@ -1,5 +1,4 @@
-/* A server by itself, for the fuzzer of the running server (tests/io/server/fuzz.py): serve STORE SOCKET IN-TURNS
- * CONNECTIONS, until SIGTERM. Built with the C tests, under their sanitizers. */
+/* A server for tests/io/server/fuzz.py: serve STORE SOCKET IN-TURNS CONNECTIONS, until SIGTERM. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,8 +38,7 @@ int main(int n, char **words) {
                                    .serialize_reads = words[3][0] == '1',
                                    .message_ms = 5000,
                                    .batch_ms = 100,
-                                   .max_connections = (int)strtol(words[4], NULL, 10),
-                                   .memory = 4 << 20};
+                                   .max_connections = (int)strtol(words[4], NULL, 10)};
     bodhi_server *server = NULL;
     if (bodhi_server_open(words[1], &options, &server) != BODHI_OK) {
         (void)fprintf(stderr, "%s\n", bodhi_message());

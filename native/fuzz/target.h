@@ -1,6 +1,4 @@
-/* What a fuzz target is: a function that looks at an input and aborts if anything is wrong. Built with
- * -fsanitize=fuzzer it is a libFuzzer target; with driver.c it is a program that runs the files named on its command
- * line. */
+/* A fuzz target looks at an input and aborts if anything is wrong; driver.c runs it over files. */
 #ifndef BODHI_FUZZ_TARGET_H
 #define BODHI_FUZZ_TARGET_H
 

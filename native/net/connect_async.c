@@ -15,10 +15,9 @@
 #include "base/thread.h"
 
 struct dialling {
-    dial_request request; /* what it points to is its own */
+    dial_request request; /* with an address of its own */
     char *address;        /* the caller's */
-    uint8_t key[KEY_MOST], token[WIRE_TOKEN];
-    int ended; /* an eventfd */
+    int ended;            /* an eventfd */
     int status;
     char message[512];
     wire_link link;
@@ -41,12 +40,9 @@ static void let_go(dialling *d) {
     link_close(&d->link);
     io_drop(d->ended);
     free(d->request.address);
-    free((void *)(uintptr_t)d->request.name);
-    free((void *)(uintptr_t)d->request.generation);
-    free((void *)(uintptr_t)d->request.identity);
     free(d->request.asked);
     free(d->kept);
-    explicit_bzero(d->key, sizeof d->key);
+    explicit_bzero(d->request.key, sizeof d->request.key);
     free(d);
 }
 
@@ -72,10 +68,11 @@ static int ask_what_it_has(dialling *d, int64_t deadline) {
 static int connect_link(dialling *d) {
     const dial_request *r = &d->request;
     int64_t deadline = now_ms() + r->timeout_ms;
-    int status = link_dial(&d->link, r->address, geteuid(), r->key, r->key_bytes, deadline);
+    const uint8_t *key = r->key_bytes > 0 ? r->key : NULL;
+    int status = link_dial(&d->link, r->address, geteuid(), key, r->key_bytes, deadline);
     if (status == BODHI_OK) {
-        status =
-            link_open(&d->link, r->flags, d->token, r->name, r->generation, r->generation_bytes, r->identity, deadline);
+        status = link_open(&d->link, r->open.flags, r->open.token, r->open.name, r->open.generation,
+                           r->open.generation_bytes, r->open.identity, deadline);
     }
     if (status == BODHI_OK && r->n_asked > 0) {
         status = ask_what_it_has(d, deadline);
@@ -113,17 +110,6 @@ static bool start(dialling *d) {
     return started;
 }
 
-static void *copy_of(const void *data, size_t size) {
-    char *copy = malloc(size + 1);
-    if (copy != NULL) {
-        if (size > 0) {
-            memcpy(copy, data, size);
-        }
-        copy[size] = '\0';
-    }
-    return copy;
-}
-
 dialling *dial_begin(const dial_request *request) {
     dialling *d = calloc(1, sizeof *d);
     if (d == NULL) {
@@ -133,19 +119,10 @@ dialling *dial_begin(const dial_request *request) {
     d->request = *request;
     d->address = request->address;
     d->request.address = strdup(request->address);
-    d->request.name = strdup(request->name);
-    d->request.identity = strdup(request->identity);
-    d->request.generation = copy_of(request->generation, request->generation_bytes);
-    d->request.key = request->key == NULL ? NULL : d->key;
-    if (request->key != NULL) {
-        memcpy(d->key, request->key, request->key_bytes);
-    }
-    memcpy(d->token, request->token, WIRE_TOKEN);
     d->link = (wire_link){.fd = -1, .interrupted = is_abandoned};
     d->ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     atomic_store(&d->holders, 2);
-    if (d->request.address == NULL || d->request.name == NULL || d->request.generation == NULL ||
-        d->request.identity == NULL || d->ended < 0 || !start(d)) {
+    if (d->request.address == NULL || d->ended < 0 || !start(d)) {
         atomic_store(&d->holders, 1);
         let_go(d);
         return NULL;

@@ -1,5 +1,4 @@
-/* Connecting to a server in a thread of its own, so that one that does not answer keeps nobody from pushing to others:
- * names are resolved, the dataset is opened, and what was sent over an older connection is asked about. */
+/* Connecting to a server in a thread of its own: one that does not answer keeps nobody from pushing to others. */
 #ifndef BODHI_CONNECT_ASYNC_H
 #define BODHI_CONNECT_ASYNC_H
 
@@ -10,14 +9,9 @@ typedef struct dialling dialling;
 /* What is copied but for the address, which outlives the link, and `asked`, which is taken over (malloc's). */
 typedef struct {
     char *address;
-    const uint8_t *key; /* NULL: none */
-    size_t key_bytes;
-    uint32_t flags;
-    const uint8_t *token;
-    const char *name;
-    const void *generation;
-    size_t generation_bytes;
-    const char *identity;
+    uint8_t key[KEY_MOST];
+    size_t key_bytes; /* 0: none */
+    wire_open open;
     unsigned char *asked; /* questions as in a KEEP */
     size_t n_asked;
     int64_t timeout_ms; /* for all of it */
@@ -30,15 +24,13 @@ dialling *dial_begin(const dial_request *request);
 int dial_descriptor(const dialling *d);
 bool dial_has_ended(const dialling *d);
 
-/* Take what came of it, which has ended, and free it: the link, and an answer as in KEPT for each question (NULL: there
- * was none), to be freed. Errors: as link_dial and link_open; the link is then closed. */
+/* Take the link and an answer as in KEPT (NULL: none), to be freed. Errors: as link_dial and link_open. */
 BODHI_CHECKED int dial_end(dialling *d, wire_link *link, unsigned char **kept);
 
 /* Nobody wants it any more: it ends by itself, soon. */
 void dial_abandon(dialling *d);
 
-/* How many threads dial in this process, those of abandoned ones among them: with none, nobody but its callers is in
- * the library. */
+/* How many threads dial in this process, those of abandoned ones among them. */
 int dial_running(void);
 
 #endif

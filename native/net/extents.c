@@ -2,8 +2,7 @@
  *
  * Requests are kept on their way ahead of the answer that is being received, so that the server reads, authenticates
  * and sends while this side checks. They are few and small enough that both sides' buffers take them: else each side
- * could wait for the other to read. Answers of large parts are received where they belong; small ones are copied there,
- * so that they need not be received one by one. */
+ * could wait for the other to read. */
 #include "net/extents.h"
 
 #include <errno.h>
@@ -16,15 +15,12 @@
 enum {
     MOST_PARTS = 256,       /* extents in a request */
     MOST_BYTES = 512 << 10, /* and their bytes: an answer is checked while the processor's cache has it */
-    AHEAD = 2,              /* requests on their way */
-    LARGE_PART = 17 << 10   /* bytes, on average, of parts that are received by themselves */
+    AHEAD = 2               /* requests on their way */
 };
-_Static_assert(MOST_BYTES / LARGE_PART < WIRE_MAX_TARGETS, "large parts are fewer than the targets");
 
 /* A request: parts of what is in the list. */
 typedef struct {
-    size_t n, bytes;
-    unsigned char counts[4 * (WIRE_MAX_TARGETS - 1)]; /* of the answer, where its bytes are not in one piece */
+    size_t n;
     struct {
         fetched *of;
         uint64_t from;
@@ -56,7 +52,6 @@ static void compose(cursor *c, request *q) {
             c->from = 0;
         }
     }
-    q->bytes = bytes;
 }
 
 static int ask(wire_link *link, int64_t timeout_ms, const segment_key *segments, const uint8_t *kinds,
@@ -74,34 +69,10 @@ static int ask(wire_link *link, int64_t timeout_ms, const segment_key *segments,
     return link_send_message(link, WIRE_TAKE, &part, 1, now_ms() + timeout_ms);
 }
 
-/* Have the answer to a request received where its parts belong, if all of them are there and large. */
-static void expect(wire_link *link, request *q) {
-    wire_target targets[WIRE_MAX_TARGETS] = {{q->counts, 4 * q->n}};
-    if (q->bytes / q->n < LARGE_PART) {
-        return;
-    }
-    for (size_t i = 0; i < q->n; i++) {
-        targets[1 + i] = (wire_target){q->parts[i].of->to + q->parts[i].from, q->parts[i].size};
-    }
-    wire_scatter(&link->in, targets, 1 + q->n);
-}
-
-/* Whether an answer whose bytes are where they belong says so. */
-static bool is_whole(const request *q) {
-    bool whole = true;
-    for (size_t i = 0; i < q->n; i++) {
-        whole = whole && get32(q->counts + 4 * i) == q->parts[i].size;
-    }
-    return whole;
-}
-
 /* Take what came for a request. False: it does not fit. */
 static bool take(const wire_link *link, const request *q) {
     const unsigned char *body = link->in.body;
     size_t at = 4 * q->n;
-    if (link->in.scattered) {
-        return is_whole(q);
-    }
     if (link->in.size < at) {
         return false;
     }
@@ -135,7 +106,6 @@ static int exchange(wire_link *link, int64_t timeout_ms, const segment_key *segm
             status = ask(link, timeout_ms, segments, kinds, q);
             continue;
         }
-        expect(link, &ring[received % AHEAD]);
         status = link_answer(link, WIRE_TAKEN, now_ms() + timeout_ms);
         if (status == BODHI_OK && !take(link, &ring[received++ % AHEAD])) {
             status = bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: bytes that were not asked for", link->address);

@@ -5,8 +5,7 @@
 #include "net/link.h"
 #include "read/locator.h"
 
-/* Fill the list over a link; `segments` and `kinds` are by the ordinals in it. Negative: the link is of no more use,
- * and what is missing has the error ENOTCONN. Errors: as link_answer. */
+/* Fill the list over a link, which after an error is of no more use. Errors: as link_answer. */
 BODHI_CHECKED int extents_fetch(wire_link *link, int64_t timeout_ms, const segment_key *segments, const uint8_t *kinds,
                                 fetched *list, size_t n);
 

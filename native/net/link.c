@@ -19,7 +19,7 @@
 #include "base/io.h"
 #include "base/status.h"
 
-enum { NONCE = 32, GREETING = 40, REPLY = 36, STEP_MS = 200, FULL_MS = 5, MUCH = 128 << 10 };
+enum { NONCE = 32, GREETING = 40, REPLY = 36, STEP_MS = 200, FULL_MS = 5 };
 
 /* --- The key ----------------------------------------------------------------------------------------------------- */
 
@@ -108,7 +108,7 @@ ssize_t link_send_some(wire_link *link, const void *data, size_t size) {
     }
 }
 
-int link_send(wire_link *link, const void *data, size_t size, int64_t deadline) {
+static int link_send(wire_link *link, const void *data, size_t size, int64_t deadline) {
     size_t done = 0;
     while (done < size) {
         ssize_t sent = bodhi_io.send(link->fd, (const char *)data + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -371,14 +371,11 @@ static ssize_t receive_some(wire_link *link) {
         struct cmsghdr header;
         char space[CMSG_SPACE(sizeof(int) * WIRE_MAX_SEGMENTS)];
     } control;
-    wire_target spaces[WIRE_MAX_SPACES];
-    struct iovec parts[WIRE_MAX_SPACES];
-    size_t n = wire_spaces(&link->in, spaces);
-    for (size_t i = 0; i < n; i++) {
-        parts[i] = (struct iovec){.iov_base = spaces[i].to, .iov_len = spaces[i].size};
-    }
+    unsigned char *at;
+    size_t space = wire_space(&link->in, &at);
+    struct iovec part = {.iov_base = at, .iov_len = space};
     struct msghdr message = {
-        .msg_iov = parts, .msg_iovlen = n, .msg_control = &control, .msg_controllen = sizeof control};
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
     ssize_t got = bodhi_io.recvmsg(link->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got > 0) {
         take_descriptors(link, &message);
@@ -386,25 +383,10 @@ static ssize_t receive_some(wire_link *link) {
     return got;
 }
 
-/* Have the system wait for much of a long message before it tells of any: it is received in few steps. */
-static void wait_for_much(wire_link *link) {
-    wire_target spaces[WIRE_MAX_SPACES];
-    size_t left = 0;
-    for (size_t n = wire_spaces(&link->in, spaces); n > 0; n--) {
-        left += spaces[n - 1].size;
-    }
-    int least = left < MUCH ? 1 : MUCH;
-    if (least != link->least && least + link->least > 1) {
-        (void)setsockopt(link->fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
-        link->least = least;
-    }
-}
-
 int link_receive(wire_link *link, int64_t deadline) {
     for (;;) {
         ssize_t got = receive_some(link);
         if (got < 0 && would_block()) {
-            wait_for_much(link);
             if (!await(link, POLLIN, deadline)) {
                 return link->was_interrupted ? unreachable(link, "interrupted") : BODHI_END;
             }

@@ -15,15 +15,13 @@ typedef struct {
     int fd;        /* -1: closed */
     wire_parser in;
     mac_stream mac;                     /* of our messages; not on: the other side is on this machine */
-    int least;                          /* bytes that the system waits for before it tells of any; 0: not set */
     int descriptors[WIRE_MAX_SEGMENTS]; /* that came with the message */
     int n_descriptors;
     int (*interrupted)(void); /* asked now and then while waiting; other than 0 ends the wait. NULL: nobody is asked */
     bool was_interrupted;
 } wire_link;
 
-/* Read a key file into `key`: a regular file of this user that nobody else may read or write. Errors: UNSAFE, SYSTEM,
- * ARGUMENT (too short or long); as mac_find(), without which no key is of use. */
+/* Read a key file that nobody else may read or write. Errors: UNSAFE, SYSTEM, ARGUMENT; as mac_find(). */
 BODHI_CHECKED int link_read_key(const char *path, uint8_t key[KEY_MOST], size_t *size);
 
 /* Of `link` only `interrupted` is set before; every function below can then fail with INTERRUPTED. Connect to
@@ -33,9 +31,6 @@ BODHI_CHECKED int link_read_key(const char *path, uint8_t key[KEY_MOST], size_t 
 BODHI_CHECKED int link_dial(wire_link *link, char *address, uid_t owner, const uint8_t *key, size_t key_bytes,
                             int64_t deadline);
 
-/* Send what lies ready. Errors: UNREACHABLE (the link is then of no more use). */
-BODHI_CHECKED int link_send(wire_link *link, const void *data, size_t size, int64_t deadline);
-
 /* Send what the socket takes now: so many bytes, maybe 0. Negative: the connection is closed. */
 ssize_t link_send_some(wire_link *link, const void *data, size_t size);
 
@@ -43,12 +38,10 @@ ssize_t link_send_some(wire_link *link, const void *data, size_t size);
 BODHI_CHECKED int link_send_message(wire_link *link, enum wire_verb verb, const wire_part *parts, int n,
                                     int64_t deadline);
 
-/* Receive until a message is complete: it is in link->in. END: the deadline has passed and nothing was lost.
- * Errors: UNREACHABLE (closed), PROTOCOL, MEMORY. */
+/* Receive a message into link->in. END: the deadline has passed. Errors: UNREACHABLE, PROTOCOL, MEMORY. */
 BODHI_CHECKED int link_receive(wire_link *link, int64_t deadline);
 
-/* Send a request and receive its answer, which must be `expected`. An ERROR in its place becomes this call's error. A
- * deadline that has passed is UNREACHABLE. */
+/* Send a request and receive its answer; an ERROR in its place, or a deadline that has passed, is an error. */
 BODHI_CHECKED int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n, enum wire_verb expected,
                            int64_t deadline);
 
@@ -61,8 +54,7 @@ BODHI_CHECKED int link_open(wire_link *link, uint32_t flags, const uint8_t token
 
 void link_close(wire_link *link);
 
-/* Have the system find out within a minute that the machine at the other end of a TCP socket is gone, whether or not
- * something is on its way there. */
+/* Have the system find out within a minute that the machine at the other end of a TCP socket is gone. */
 void link_keep_alive(int fd);
 
 #endif

@@ -1,7 +1,7 @@
 /* A dataset that a server has open; see served.h.
  *
- * A reader is granted places and descriptors of as many frames as a message takes, and asks for the next ones while it
- * reads these. With reads in turns it is granted as much as a turn takes, reads that, and says that it is done. */
+ * A reader is granted places and descriptors of as many frames as a message takes, or, with reads in turns, as much as
+ * a turn takes: it reads that, and says that it is done. */
 #include "net/served.h"
 
 #include <errno.h>
@@ -23,23 +23,14 @@ enum {
     REMOTE_RING = 3
 };
 
-/* Descriptors and places that came with one message. */
-typedef struct {
-    unsigned char *body;
-    size_t capacity, count;
-    int descriptors[WIRE_MAX_SEGMENTS], n_descriptors;
-} granted;
-
 struct grants {
     locator head;
     served_dataset *from;
-    granted now, next;
-    int direct[WIRE_MAX_SEGMENTS]; /* of now.descriptors, past the page cache; -1: there is none */
+    int descriptors[WIRE_MAX_SEGMENTS], n_descriptors;
+    int direct[WIRE_MAX_SEGMENTS]; /* of the descriptors, past the page cache; -1: there is none */
     segment_key keys[WIRE_MAX_SEGMENTS];
     uint8_t kinds[WIRE_MAX_SEGMENTS];
-    bool is_asked; /* for `next` */
-    size_t asked;  /* so many places */
-    size_t most;   /* to ask for at once */
+    size_t most; /* places to ask for at once */
 };
 
 static grants *of(locator *l) {
@@ -53,59 +44,30 @@ static bool is_remote(const grants *g) {
 
 /* --- Asking ------------------------------------------------------------------------------------------------------ */
 
-static void forget(granted *g) {
-    while (g->n_descriptors > 0) {
-        io_drop(g->descriptors[--g->n_descriptors]);
-    }
-    g->count = 0;
-}
-
-/* Take over what came with a message. */
-static void take_granted(wire_link *link, granted *g) {
-    g->body = wire_take_body(&link->in, &g->capacity, g->body, g->capacity);
-    g->count = link->in.size / WIRE_PLACE_BYTES;
-    memcpy(g->descriptors, link->descriptors, sizeof g->descriptors);
-    g->n_descriptors = link->n_descriptors;
-    link->n_descriptors = 0;
-}
-
 static int settle(served_dataset *d, int status) {
     if (status < 0) {
         link_close(&d->link);
-        d->due = false;
         d->turn = NULL;
     }
     return status;
 }
 
-/* Receive the answer that is due. */
-static int receive_due(served_dataset *d) {
-    if (!d->due) {
-        return BODHI_OK;
+/* Ask, and have the answer in the link. */
+static int ask(served_dataset *d, enum wire_verb verb, const void *data, size_t size, enum wire_verb expected) {
+    const wire_part part = {data, size};
+    if (d->link.fd < 0) {
+        return bodhi_fail(BODHI_ERROR_UNREACHABLE, "the connection is closed");
     }
-    int status = link_answer(&d->link, WIRE_PLACES, now_ms() + d->timeout_ms);
-    d->due = false;
-    if (status == BODHI_OK) {
-        granted nobodys = {0};
-        take_granted(&d->link, d->awaited == NULL ? &nobodys : &d->awaited->next);
-        forget(&nobodys);
-        free(nobodys.body);
-    }
-    return settle(d, status);
+    return settle(d, link_ask(&d->link, verb, &part, 1, expected, now_ms() + d->timeout_ms));
 }
 
 int served_ask(served_dataset *d, enum wire_verb verb, const void *data, size_t size, enum wire_verb expected,
                unsigned char **body, size_t *bytes) {
-    const wire_part part = {data, size};
-    size_t capacity;
     pthread_mutex_lock(&d->talking);
-    int status = d->link.fd < 0 ? bodhi_fail(BODHI_ERROR_UNREACHABLE, "the connection is closed") : receive_due(d);
-    if (status >= 0) {
-        status = settle(d, link_ask(&d->link, verb, &part, 1, expected, now_ms() + d->timeout_ms));
-    }
+    int status = ask(d, verb, data, size, expected);
     if (status >= 0) {
         *bytes = d->link.in.size;
-        *body = wire_take_body(&d->link.in, &capacity, NULL, 0);
+        *body = wire_take_body(&d->link.in);
     }
     pthread_mutex_unlock(&d->talking);
     return status;
@@ -130,30 +92,19 @@ int served_open(served_dataset *d, const char *name, const void *generation, siz
 
 /* --- Being granted places ---------------------------------------------------------------------------------------- */
 
-/* Ask where frames lie, and do not wait for the answer. */
-static int ask_ahead(grants *g, const wanted *list, size_t n) {
-    served_dataset *d = g->from;
-    g->asked = n < g->most ? n : g->most;
-    unsigned char *numbers = malloc(g->asked * 8);
+static int ask_places(served_dataset *d, const wanted *list, size_t n) {
+    unsigned char *numbers = malloc(n * 8);
     if (numbers == NULL) {
         return bodhi_fail_memory();
     }
-    for (size_t i = 0; i < g->asked; i++) {
+    for (size_t i = 0; i < n; i++) {
         uint64_t number = list[i].place.number;
         put64(numbers + 8 * i, number > INT64_MAX ? INT64_MAX : number); /* negative: it is a miss, too */
     }
-    int status = d->link.fd < 0 ? bodhi_fail(BODHI_ERROR_UNREACHABLE, "the connection is closed") : receive_due(d);
-    if (status == BODHI_OK) {
-        d->turn = NULL; /* asking for another one ends it */
-        wire_part part = {numbers, g->asked * 8};
-        status = link_send_message(&d->link, WIRE_READ, &part, 1, now_ms() + d->timeout_ms);
-    }
-    if (status == BODHI_OK) {
-        d->due = g->is_asked = true;
-        d->awaited = g;
-    }
+    d->turn = NULL; /* asking for another one ends it */
+    int status = ask(d, WIRE_READ, numbers, n * 8, WIRE_PLACES);
     free(numbers);
-    return settle(d, status);
+    return status;
 }
 
 /* A place as the reader knows it. False: no server says so. */
@@ -177,32 +128,32 @@ static bool take_place(int n_segments, const wire_place *from, wanted *to) {
     return true;
 }
 
-static bool take_places(grants *g, wanted *list) {
-    bool right = g->now.count > 0 && g->now.count <= g->asked;
-    for (size_t i = 0; right && i < g->now.count; i++) {
+static bool take_places(grants *g, wanted *list, size_t n) {
+    for (size_t i = 0; i < n; i++) {
         wire_place at;
-        wire_parse_place(g->now.body + i * WIRE_PLACE_BYTES, &at);
-        right = take_place(is_remote(g) ? WIRE_MAX_SEGMENTS : g->now.n_descriptors, &at, &list[i]);
-        if (right && list[i].kind >= 0) {
+        wire_parse_place(g->from->link.in.body + i * WIRE_PLACE_BYTES, &at);
+        if (!take_place(is_remote(g) ? WIRE_MAX_SEGMENTS : g->n_descriptors, &at, &list[i])) {
+            return false;
+        }
+        if (list[i].kind >= 0) {
             g->keys[at.descriptor] = g->from->key;
             g->keys[at.descriptor].segment = at.segment;
             g->kinds[at.descriptor] = at.kind;
         }
     }
-    return right;
+    return true;
 }
 
 /* Open the segments once more, past the page cache; another user's cannot be. */
 static void open_direct(grants *g) {
-    for (int i = 0; i < g->now.n_descriptors; i++) {
+    for (int i = 0; i < g->n_descriptors; i++) {
         char path[32];
-        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", g->now.descriptors[i]);
+        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", g->descriptors[i]);
         g->direct[i] = g->head.direct ? io_open(AT_FDCWD, path, O_RDONLY | O_DIRECT) : -1;
     }
 }
 
-/* Tell the server that a turn of ours has ended, unless that would have to wait: one that is not told gives the turn to
- * others in time. */
+/* End our turn at the server, unless telling it would have to wait: it ends by itself in time. */
 static void end_turn(locator *l) {
     served_dataset *d = of(l)->from;
     if (d->turn != of(l)) {
@@ -219,53 +170,47 @@ static void end_turn(locator *l) {
 }
 
 static void let_go(grants *g) {
-    for (int i = 0; i < g->now.n_descriptors; i++) {
-        io_drop(g->direct[i]);
+    for (; g->n_descriptors > 0; g->n_descriptors--) {
+        io_drop(g->descriptors[g->n_descriptors - 1]);
+        io_drop(g->direct[g->n_descriptors - 1]);
     }
-    forget(&g->now);
     end_turn(&g->head);
 }
 
-/* Wait for what was asked for. */
-static int receive(grants *g, wanted *list) {
+/* Be granted as many of `n` places as come with one answer: *count. */
+static int be_granted(grants *g, wanted *list, size_t n, size_t *count) {
     served_dataset *d = g->from;
-    int status = receive_due(d);
+    size_t asked = n < g->most ? n : g->most;
+    int status = ask_places(d, list, asked);
     if (status < 0) {
         return status;
     }
-    granted empty = g->now;
-    g->now = g->next;
-    g->next = empty;
-    g->is_asked = false;
+    memcpy(g->descriptors, d->link.descriptors, sizeof g->descriptors);
+    g->n_descriptors = d->link.n_descriptors;
+    d->link.n_descriptors = 0;
     d->turn = d->in_turns ? g : NULL;
     open_direct(g);
-    if (!take_places(g, list)) {
+    *count = d->link.in.size / WIRE_PLACE_BYTES;
+    if (*count > asked || !take_places(g, list, *count)) {
         return settle(d, bodhi_fail(BODHI_ERROR_PROTOCOL, "%s: places that are none", d->link.address));
     }
-    g->most = g->now.count < g->asked ? g->now.count * 2 : WIRE_MAX_NUMBERS;
+    g->most = *count < asked ? *count * 2 : WIRE_MAX_NUMBERS;
     g->most = g->most < FEWEST ? FEWEST : g->most > WIRE_MAX_NUMBERS ? WIRE_MAX_NUMBERS : g->most;
     return BODHI_OK;
 }
 
 static int locate_next(grants *g, wanted *list, size_t n, size_t *count) {
     let_go(g);
-    int status = g->is_asked ? BODHI_OK : ask_ahead(g, list, n);
-    if (status == BODHI_OK) {
-        status = receive(g, list);
-    }
-    if (status == BODHI_ERROR_MEMORY || status == BODHI_ERROR_INTERRUPTED) {
+    int status = be_granted(g, list, n, count);
+    if (status == BODHI_OK || status == BODHI_ERROR_MEMORY || status == BODHI_ERROR_INTERRUPTED) {
         return status;
     }
-    *count = status == BODHI_OK ? g->now.count : n;
-    for (size_t i = 0; status != BODHI_OK && i < n; i++) {
+    *count = n;
+    for (size_t i = 0; i < n; i++) {
         list[i].kind = -1;
         list[i].reason = BODHI_REASON_UNREACHABLE;
     }
-    if (*count < n && !g->from->in_turns) {
-        status = ask_ahead(g, list + *count, n - *count);
-    }
-    /* Any other failure is found out when they are wanted. */
-    return status == BODHI_ERROR_INTERRUPTED ? status : BODHI_OK;
+    return BODHI_OK;
 }
 
 static int locate(locator *l, wanted *list, size_t n, size_t *count) {
@@ -282,11 +227,10 @@ static void fetch(locator *l, fetched *list, size_t n) {
     const grants *g = of(l);
     served_dataset *d = g->from;
     pthread_mutex_lock(&d->talking);
-    int status = d->link.fd < 0 ? BODHI_ERROR_UNREACHABLE : receive_due(d);
-    for (size_t i = 0; status < 0 && i < n; i++) {
+    for (size_t i = 0; d->link.fd < 0 && i < n; i++) {
         list[i].error = ENOTCONN;
     }
-    if (status >= 0) {
+    if (d->link.fd >= 0) {
         (void)settle(d, extents_fetch(&d->link, d->timeout_ms, g->keys, g->kinds, list, n));
     }
     pthread_mutex_unlock(&d->talking);
@@ -296,7 +240,7 @@ static void fetch(locator *l, fetched *list, size_t n) {
 
 static int pin(locator *l, uint32_t ordinal, bool direct) {
     const grants *g = of(l);
-    return direct && g->direct[ordinal] >= 0 ? g->direct[ordinal] : g->now.descriptors[ordinal];
+    return direct && g->direct[ordinal] >= 0 ? g->direct[ordinal] : g->descriptors[ordinal];
 }
 
 static void unpin(locator *l, uint32_t ordinal) {
@@ -313,14 +257,8 @@ static void pass_over(locator *l, wanted *w) {
 static void close_grants(locator *l) {
     grants *g = of(l);
     pthread_mutex_lock(&g->from->talking);
-    if (g->from->awaited == g) {
-        g->from->awaited = NULL;
-    }
     let_go(g);
     pthread_mutex_unlock(&g->from->talking);
-    forget(&g->next);
-    free(g->now.body);
-    free(g->next.body);
     free(g);
 }
 
@@ -357,7 +295,6 @@ int served_reader_open(served_dataset *d, const int64_t *numbers, int64_t n, con
 void served_close(served_dataset *d) {
     pthread_mutex_lock(&d->talking);
     link_close(&d->link);
-    d->due = false;
     pthread_mutex_unlock(&d->talking);
 }
 

@@ -1,5 +1,4 @@
-/* A dataset that a server has open: asked about over a link, and read from places that the server grants, many frames
- * at once. Asked by one thread at a time; the threads of its readers may read meanwhile. */
+/* A dataset that a server has open, asked about and read over a link by one thread and its readers'. */
 #ifndef BODHI_SERVED_H
 #define BODHI_SERVED_H
 
@@ -19,16 +18,13 @@ typedef struct served_dataset {
     bool in_turns;
     bool remote; /* on another machine: bytes come over the link; set before it is opened */
     bool exceeds_memory;
-    bool due;                /* places were asked for ahead, and their answer comes before any other */
-    grants *awaited;         /* whose they are; NULL: nobody's any more */
     grants *turn;            /* whose turn it is with the disk; NULL: no reader's of this connection */
     pthread_mutex_t talking; /* over the link: readers' threads bring bytes over one to another machine */
     pthread_mutex_t mutex;   /* over `spare` */
     spare_memory *spare;
 } served_dataset;
 
-/* Of all functions: when the link fails or the server refuses, it is closed, so that an answer that comes late is not
- * taken for another. Errors: as link_ask. */
+/* Of all functions: a link that fails is closed, so that no late answer is taken for another. As link_ask. */
 
 /* OPEN a dataset for reading over a link that was dialled. */
 BODHI_CHECKED int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes);

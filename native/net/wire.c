@@ -23,32 +23,23 @@ static const verb_limits limits[WIRE_VERBS] = {
     [WIRE_FRAME] = {true, WIRE_FRAME_HEAD + 12, WIRE_MAX_FRAME, 4},
     [WIRE_FLUSH] = {true, 0, 0, 1},
     [WIRE_ACK] = {false, WIRE_ACK_BYTES, WIRE_ACK_BYTES *WIRE_MAX_NUMBERS, WIRE_ACK_BYTES},
-    [WIRE_HAVE] = {true, 8, 8 * WIRE_MAX_NUMBERS, 8},
-    [WIRE_KINDS] = {false, 1, WIRE_MAX_NUMBERS, 1},
-    [WIRE_LIST] = {true, 16, 16, 1},
-    [WIRE_NUMBERS] = {false, 0, 8 * WIRE_MAX_NUMBERS, 8},
     [WIRE_READ] = {true, 8, 8 * WIRE_MAX_NUMBERS, 8},
     [WIRE_PLACES] = {false, WIRE_PLACE_BYTES, WIRE_PLACE_BYTES *WIRE_MAX_NUMBERS, WIRE_PLACE_BYTES},
     [WIRE_DONE] = {true, 0, 0, 1},
     [WIRE_STATUS] = {true, 0, 0, 1},
-    [WIRE_COUNTERS] = {false, 8, 8 * 64, 8},
+    [WIRE_COUNTERS] = {false, 8 * N_COUNTERS + 16, 8 * N_COUNTERS + 16 + WIRE_MAX_PEERS, 1},
     [WIRE_STOP] = {true, 0, 0, 1},
-    [WIRE_STOPPING] = {false, 0, 0, 1},
     [WIRE_ERROR] = {false, 4, 4 + WIRE_MAX_TEXT, 1},
-    [WIRE_FIND] = {true, 1, WIRE_MAX_NAME, 1},
-    [WIRE_GENERATIONS] = {false, 0, WIRE_MAX_PART, 1},
     [WIRE_FETCH] = {true, 9, 8 + 64, 1},
-    [WIRE_ATTACHMENT] = {false, 8, 8 + WIRE_MAX_PART, 1},
+    [WIRE_ATTACHMENT] = {false, 16, 16 + WIRE_MAX_PART, 1},
     [WIRE_MARK] = {true, 24, 24, 24},
-    [WIRE_MARKED] = {false, 16, WIRE_MAX_MARKED / 4, 16},
+    [WIRE_MARKED] = {false, 32, 16 + WIRE_MAX_MARKED / 4, 16},
     [WIRE_KEEP] = {true, WIRE_KEEP_BYTES, WIRE_KEEP_BYTES *WIRE_MAX_NUMBERS, WIRE_KEEP_BYTES},
     [WIRE_KEPT] = {false, 1, WIRE_MAX_NUMBERS, 1},
     [WIRE_TAKE] = {true, WIRE_EXTENT_BYTES, WIRE_EXTENT_BYTES *WIRE_MAX_EXTENTS, WIRE_EXTENT_BYTES},
     [WIRE_TAKEN] = {false, 4, 4 * WIRE_MAX_EXTENTS + WIRE_MAX_TAKEN, 1},
-    [WIRE_SURVEY] = {true, 0, 64, 1},
+    [WIRE_SURVEY] = {true, WIRE_DIRECTORY, WIRE_DIRECTORY + WIRE_MAX_NAME, 1},
     [WIRE_SURVEYED] = {false, 0, WIRE_MAX_PART, 1},
-    [WIRE_PEERS] = {true, 0, 0, 1},
-    [WIRE_PEERED] = {false, 16, WIRE_MAX_PEERS, 1},
 };
 
 /* --- Parser ------------------------------------------------------------------------------------------------------ */
@@ -93,25 +84,14 @@ static enum wire_result check_header(wire_parser *parser) {
     return WIRE_BEGUN;
 }
 
-static enum wire_result complete(wire_parser *parser) {
-    parser->complete = true;
-    parser->n_targets = 0;
-    return WIRE_MESSAGE;
-}
-
 /* The body is complete: what follows it tells whether the other side sent it, and now. */
 static enum wire_result end_tag(wire_parser *parser) {
     if (parser->n_tag < MAC_BYTES) {
         return WIRE_MORE;
     }
-    mac_part parts[1 + WIRE_MAX_TARGETS] = {{parser->header, WIRE_HEADER}, {parser->body, parser->size}};
-    int n = 2;
-    if (parser->scattered) {
-        for (n = 1; (size_t)n <= parser->n_targets; n++) {
-            parts[n] = (mac_part){parser->targets[n - 1].to, parser->targets[n - 1].size};
-        }
-    }
-    return mac_is_next(&parser->mac, parts, n, parser->tag) || bodhi_bypass_checksums ? complete(parser) : WIRE_BAD_MAC;
+    const mac_part parts[] = {{parser->header, WIRE_HEADER}, {parser->body, parser->size}};
+    parser->complete = mac_is_next(&parser->mac, parts, 2, parser->tag) || bodhi_bypass_checksums;
+    return parser->complete ? WIRE_MESSAGE : WIRE_BAD_MAC;
 }
 
 static enum wire_result end_body(wire_parser *parser) {
@@ -125,80 +105,39 @@ static enum wire_result end_body(wire_parser *parser) {
         bodhi_crc32c(0, parser->body, parser->size) != get32(parser->header + 12)) {
         return WIRE_BAD_CHECKSUM;
     }
-    return complete(parser);
-}
-
-/* Whether what comes is what the targets are for. */
-static bool fits_targets(const wire_parser *parser) {
-    size_t size = 0;
-    for (size_t i = 0; i < parser->n_targets; i++) {
-        size += parser->targets[i].size;
-    }
-    return parser->verb == WIRE_TAKEN && parser->n_targets > 0 && size == parser->size;
+    parser->complete = true;
+    return WIRE_MESSAGE;
 }
 
 enum wire_result wire_begin(wire_parser *parser) {
     parser->n_body = 0;
     parser->n_tag = 0;
-    parser->scattered = fits_targets(parser);
-    if (!parser->scattered && !reserve(parser, parser->size > 0 ? parser->size : 1)) {
+    if (!reserve(parser, parser->size > 0 ? parser->size : 1)) {
         parser->n_header = 0; /* there is no body to put bytes into */
         return WIRE_OUT_OF_MEMORY;
     }
     return end_body(parser);
 }
 
-void wire_scatter(wire_parser *parser, const wire_target *targets, size_t n) {
-    parser->n_targets = n <= WIRE_MAX_TARGETS ? n : 0;
-    memcpy(parser->targets, targets, parser->n_targets * sizeof *targets);
-}
-
-/* What is left of the body. */
-static size_t body_spaces(const wire_parser *parser, wire_target spaces[WIRE_MAX_SPACES]) {
-    const wire_target whole = {parser->body, parser->size};
-    const wire_target *targets = parser->scattered ? parser->targets : &whole;
-    size_t n_targets = parser->scattered ? parser->n_targets : 1;
-    size_t there = parser->n_body;
-    size_t n = 0;
-    for (size_t i = 0; i < n_targets; i++) {
-        size_t skipped = there < targets[i].size ? there : targets[i].size;
-        there -= skipped;
-        if (skipped < targets[i].size) {
-            spaces[n++] = (wire_target){targets[i].to + skipped, targets[i].size - skipped};
-        }
-    }
-    return n;
-}
-
-size_t wire_spaces(wire_parser *parser, wire_target spaces[WIRE_MAX_SPACES]) {
+size_t wire_space(wire_parser *parser, unsigned char **at) {
     if (parser->complete) {
         parser->complete = false;
         parser->n_header = 0;
     }
     if (parser->n_header < WIRE_HEADER) {
-        spaces[0] = (wire_target){parser->header + parser->n_header, WIRE_HEADER - parser->n_header};
-        return 1;
+        *at = parser->header + parser->n_header;
+        return WIRE_HEADER - parser->n_header;
     }
-    size_t n = body_spaces(parser, spaces);
-    if (parser->mac.on) {
-        spaces[n++] = (wire_target){parser->tag + parser->n_tag, MAC_BYTES - parser->n_tag};
-    }
-    return n;
-}
-
-size_t wire_space(wire_parser *parser, unsigned char **at) {
-    wire_target spaces[WIRE_MAX_SPACES];
-    spaces[0] = (wire_target){parser->tag, 0}; /* there is one: who asks has not got the whole message */
-    (void)wire_spaces(parser, spaces);
-    *at = spaces[0].to;
-    return spaces[0].size;
+    bool is_body = parser->n_body < parser->size;
+    *at = is_body ? parser->body + parser->n_body : parser->tag + parser->n_tag;
+    return is_body ? parser->size - parser->n_body : MAC_BYTES - parser->n_tag;
 }
 
 enum wire_result wire_took(wire_parser *parser, size_t n) {
     if (parser->n_header == WIRE_HEADER) {
-        size_t left = parser->size - parser->n_body;
-        parser->n_body += (uint32_t)(n < left ? n : left);
-        parser->n_tag += n < left ? 0 : n - left;
+        bool is_body = parser->n_body < parser->size;
+        parser->n_body += is_body ? (uint32_t)n : 0;
+        parser->n_tag += is_body ? 0 : n;
         return end_body(parser);
     }
     parser->n_header += n;
@@ -227,24 +166,15 @@ enum wire_result wire_feed(wire_parser *parser, const unsigned char *data, size_
     return result;
 }
 
-unsigned char *wire_take_body(wire_parser *parser, size_t *capacity, unsigned char *spare, size_t spare_capacity) {
+unsigned char *wire_take_body(wire_parser *parser) {
     unsigned char *body = parser->body;
-    *capacity = parser->capacity;
-    parser->body = spare;
-    parser->capacity = spare_capacity;
+    parser->body = NULL;
+    parser->capacity = 0;
     return body;
 }
 
 bool wire_amid(const wire_parser *parser) {
     return !parser->complete && parser->n_header > 0;
-}
-
-void wire_release(wire_parser *parser) {
-    if (!wire_amid(parser)) {
-        free(parser->body);
-        parser->body = NULL;
-        parser->capacity = 0;
-    }
 }
 
 void wire_free(wire_parser *parser) {
@@ -413,12 +343,6 @@ void wire_write_ack(unsigned char out[WIRE_ACK_BYTES], uint64_t number, int32_t 
 void wire_parse_ack(const unsigned char data[WIRE_ACK_BYTES], uint64_t *number, int32_t *status) {
     *number = get64(data);
     *status = (int32_t)get32(data + 8);
-}
-
-void wire_write_held(unsigned char *answers, const bodhi_place *places, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        answers[i] = places[i].found == 0 ? 0 : (unsigned char)(places[i].kind == BODHI_NATIVE ? 1 : 2);
-    }
 }
 
 void wire_write_place(unsigned char out[WIRE_PLACE_BYTES], const wire_place *place) {

@@ -17,40 +17,24 @@
  *                    of a slice its atoms u32
  * FLUSH     client   nothing: acknowledge all frames sent so far
  * ACK       server   per frame: number u64, status i32, 0 u32
- * HAVE      client   numbers u64
- * KINDS     server   per number u8: 0 no, 1 native, 2 alien (native first)
- * LIST      client   kind u32, 0 u32, from u64
- * NUMBERS   server   numbers u64, ascending; fewer than WIRE_MAX_NUMBERS: that was the end
- * READ      client   numbers u64
- * PLACES    server   per number, from the first on, of one at least and as many as are granted at once:
- *                    segment u64, offset u64, length u64, descriptor i32 (-1: not here), kind u8, fields and encoding
- *                    u8, length of the head u16 (as in the index); the descriptors come with the first byte of the
- *                    header (SCM_RIGHTS), in the order of their numbers; clients of other machines get none, and TAKE
- *                    what lies there
- * DONE      client   nothing: the places of the last READ have been read (with reads in order, the next one's turn)
- * STATUS    client   nothing
- * COUNTERS  server   u64 each, in the order of enum wire_counter
- * STOP      client   nothing (local clients of the server's user only)
- * STOPPING  server   nothing
- * ERROR     server   status i32, text
- * FIND      client   name of a dataset (before OPEN, too)
- * GENERATIONS server per generation that the store has of it: bytes u32, generation
- * FETCH     client   from u64, name of an attachment
- * ATTACHMENT server  its bytes u64 (2^64 - 1: there is none), up to WIRE_MAX_PART of them from there on; those that
- *                    are asked for one after the other, from 0 on, are of one file, also if it is replaced meanwhile
- * MARK      client   first u64, step i64, count u64: as bodhi_dataset_mark()
- * MARKED    server   the words of natives u64, the words of aliens u64
  * KEEP      client   per frame: number u64, checksum u32 as in the header of its FRAME, 0 u32 (of pushers only)
  * KEPT      server   per frame u8, as enum wire_kept
- * TAKE      client   per extent of a segment: segment u64, offset u64, bytes u32, kind u32
- * TAKEN     server   per extent the bytes that there are of it u32 (2^32 - 1: the segment is not here), then these
- *                    bytes
- * SURVEY    client   name of the dataset's directory that was told of last; "" for the first
- * SURVEYED  server   datasets of the store, in the order of their directories; none: that was the end; see
- *                    describe() in native/server/contents/survey.c
- * PEERS     client   nothing
- * PEERED    server   identity of the store (16 bytes), then one a line: the node's name, and each address that the
- *                    server was told of, its own among them
+ * MARK      client   first u64, step i64, count u64: as bodhi_dataset_mark()
+ * MARKED    server   the first native, and the first alien, behind all of these u64 (2^64 - 1: there is none), the
+ * words of natives u64, the words of aliens u64 READ      client   numbers u64 PLACES    server   per number, from the
+ * first on, of one at least and as many as are granted at once: segment u64, offset u64, length u64, descriptor i32
+ * (-1: not here), kind u8, fields and encoding u8, length of the head u16 (as in the index); the descriptors come with
+ * the first byte of the header (SCM_RIGHTS), in the order of their numbers; clients of other machines get none, and
+ * TAKE what lies there DONE      client   nothing: the places of the last READ have been read (with reads in order, the
+ * next one's turn) TAKE      client   per extent of a segment: segment u64, offset u64, bytes u32, kind u32 TAKEN
+ * server   per extent the bytes that there are of it u32 (2^32 - 1: the segment is not here), then these bytes FETCH
+ * client   from u64, name of an attachment ATTACHMENT server  its bytes u64 (2^64 - 1: there is none), which file it is
+ * u64, some of its bytes from there on SURVEY    client   name of the dataset's directory that was told of last (33
+ * bytes; zeros: the first is asked for), name of the datasets, "" for all SURVEYED  server   datasets of the store, in
+ * the order of their directories; none: that was the end; see describe() in native/server/contents/survey.c STATUS
+ * client   nothing COUNTERS  server   u64 each, in the order of enum wire_counter, identity of the store (16 bytes),
+ * then one a line: the node's name, and each address that the server was told of, its own among them STOP      client
+ * nothing (local clients of the server's user only); answered as STATUS ERROR     server   status i32, text
  *
  * Requests are answered in their order, ACK comes when a batch is stored. After OPEN with the token of an older
  * connection that one is dropped first, so that what was not yet stored of it never will be. */
@@ -66,7 +50,7 @@
 #include "bodhi.h"
 
 enum {
-    WIRE_VERSION = 3,
+    WIRE_VERSION = 4,
     WIRE_HEADER = 16,
     WIRE_FRAME_HEAD = 48,
     WIRE_ACK_BYTES = 16,
@@ -75,7 +59,8 @@ enum {
     WIRE_EXTENT_BYTES = 24,
     WIRE_DATASET_HEAD = 64,
     WIRE_MAX_NUMBERS = 16384, /* in one message */
-    WIRE_MAX_SEGMENTS = 32,   /* descriptors with one message */
+    WIRE_DIRECTORY = 33,
+    WIRE_MAX_SEGMENTS = 32, /* descriptors with one message */
     WIRE_MAX_TEXT = 1024,
     WIRE_MAX_NAME = 4096,
     WIRE_TOKEN = 16,
@@ -83,8 +68,7 @@ enum {
     WIRE_MAX_MARKED = 1 << 20, /* frames */
     WIRE_MAX_EXTENTS = 1024,   /* of one TAKE */
     WIRE_MAX_TAKEN = 4 << 20,  /* their bytes */
-    WIRE_MAX_PEERS = 1 << 20,
-    WIRE_MAX_TARGETS = 32 /* of what is taken over as it comes */
+    WIRE_MAX_PEERS = 1 << 20
 };
 #define WIRE_MAX_FRAME (UINT32_C(1) << 30)
 
@@ -94,32 +78,23 @@ enum wire_verb {
     WIRE_FRAME,
     WIRE_FLUSH,
     WIRE_ACK,
-    WIRE_HAVE,
-    WIRE_KINDS,
-    WIRE_LIST,
-    WIRE_NUMBERS,
+    WIRE_KEEP,
+    WIRE_KEPT,
+    WIRE_MARK,
+    WIRE_MARKED,
     WIRE_READ,
     WIRE_PLACES,
     WIRE_DONE,
+    WIRE_TAKE,
+    WIRE_TAKEN,
+    WIRE_FETCH,
+    WIRE_ATTACHMENT,
+    WIRE_SURVEY,
+    WIRE_SURVEYED,
     WIRE_STATUS,
     WIRE_COUNTERS,
     WIRE_STOP,
-    WIRE_STOPPING,
     WIRE_ERROR,
-    WIRE_FIND,
-    WIRE_GENERATIONS,
-    WIRE_FETCH,
-    WIRE_ATTACHMENT,
-    WIRE_MARK,
-    WIRE_MARKED,
-    WIRE_KEEP,
-    WIRE_KEPT,
-    WIRE_TAKE,
-    WIRE_TAKEN,
-    WIRE_SURVEY,
-    WIRE_SURVEYED,
-    WIRE_PEERS,
-    WIRE_PEERED,
     WIRE_VERBS /* one more than the last */
 };
 
@@ -164,12 +139,6 @@ enum wire_result {
     WIRE_OUT_OF_MEMORY, /* for the body */
 };
 
-/* Where a part of a body goes. */
-typedef struct {
-    unsigned char *to;
-    size_t size;
-} wire_target;
-
 /* One direction of a connection. Set to zero, with `from_client` and `max_frame` as wanted, before the first byte. */
 typedef struct {
     bool from_client;   /* messages of clients are read, those of a server refused */
@@ -187,9 +156,6 @@ typedef struct {
     mac_stream mac; /* of the other side's messages */
     unsigned char tag[MAC_BYTES];
     size_t n_tag;
-    wire_target targets[WIRE_MAX_TARGETS]; /* of the next TAKEN, if it has exactly as many bytes as these */
-    size_t n_targets;
-    bool scattered; /* the message that is being read or was last complete is there, and not in `body` */
 } wire_parser;
 
 /* Where the next bytes are to be put, and how many at most: never 0, never beyond this message. wire_took() then says
@@ -198,14 +164,6 @@ typedef struct {
 size_t wire_space(wire_parser *parser, unsigned char **at);
 enum wire_result wire_took(wire_parser *parser, size_t n);
 
-/* The same in pieces, one behind the other, up to the end of the message; returns how many. */
-enum { WIRE_MAX_SPACES = WIRE_MAX_TARGETS + 1 };
-size_t wire_spaces(wire_parser *parser, wire_target spaces[WIRE_MAX_SPACES]);
-
-/* Have the bytes of the next message put elsewhere, if it is a TAKEN that has exactly so many; `scattered` then says
- * so. They may only be looked at after MESSAGE. */
-void wire_scatter(wire_parser *parser, const wire_target *targets, size_t n);
-
 /* Go on after BEGUN, at which verb and size hold: take memory for the body. To be called before the next wire_space().
  */
 enum wire_result wire_begin(wire_parser *parser);
@@ -213,15 +171,11 @@ enum wire_result wire_begin(wire_parser *parser);
 /* The same for bytes that lie elsewhere: takes them up to the end of a message; *used is how many. */
 enum wire_result wire_feed(wire_parser *parser, const unsigned char *data, size_t n, size_t *used);
 
-/* Take the body of a complete message away, to be freed by the caller, and give the parser another buffer in its place
- * (malloc's, or NULL). */
-unsigned char *wire_take_body(wire_parser *parser, size_t *capacity, unsigned char *spare, size_t spare_capacity);
+/* Take the body of a complete message away, to be freed by the caller. */
+unsigned char *wire_take_body(wire_parser *parser);
 
 /* Whether a message has begun and not ended. */
 bool wire_amid(const wire_parser *parser);
-
-/* Free what it does not need before the next message; amid one: nothing. */
-void wire_release(wire_parser *parser);
 
 void wire_free(wire_parser *parser);
 
@@ -284,7 +238,6 @@ void wire_parse_opened(const unsigned char data[WIRE_OPENED_BYTES], wire_opened 
 
 void wire_write_ack(unsigned char out[WIRE_ACK_BYTES], uint64_t number, int32_t status);
 void wire_parse_ack(const unsigned char data[WIRE_ACK_BYTES], uint64_t *number, int32_t *status);
-void wire_write_held(unsigned char *answers, const bodhi_place *places, size_t n);
 void wire_write_place(unsigned char out[WIRE_PLACE_BYTES], const wire_place *place);
 void wire_parse_place(const unsigned char data[WIRE_PLACE_BYTES], wire_place *place);
 

@@ -1,5 +1,4 @@
-/* Where the frames lie that a reader reads, and descriptors to read them with: a dataset's own table says it
- * (lookup.c), or a server that has the dataset open (net/grants.c). */
+/* Where frames lie, and descriptors to read them: by a dataset's table (lookup.c), or a server (net/served.c). */
 #ifndef BODHI_LOCATOR_H
 #define BODHI_LOCATOR_H
 
@@ -37,8 +36,7 @@ struct locator {
     int (*pin)(locator *l, uint32_t ordinal, bool direct);
     void (*unpin)(locator *l, uint32_t ordinal);
 
-    /* Bring bytes of segments that are on another machine, and for which there are no descriptors; from any thread.
-     * NULL: pin() gives descriptors. */
+    /* Bring bytes of segments that are on another machine; from any thread. NULL: pin() gives descriptors. */
     void (*fetch)(locator *l, fetched *list, size_t n);
 
     /* Pass over a copy that is damaged, and choose another. */

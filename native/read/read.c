@@ -13,6 +13,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "codec/ids.h"
 #include "read/reader.h"
 
 enum { SMALL_WINDOW = 128 << 10 }; /* bytes, for what is cached: it is read into a core's own cache, and used there */
@@ -61,8 +62,7 @@ static void check_window(const bodhi_reader *r, window *w) {
 
 /* --- The threads ------------------------------------------------------------------------------------------------- */
 
-/* Both threads take windows in turn and fill them at the same time, so that the disk always has a request waiting, also
- * while one of them takes checksums. */
+/* Both threads fill windows at the same time, so that the disk has a request waiting while one takes checksums. */
 static void *read_ahead(void *argument) {
     bodhi_reader *r = argument;
     size_t ring = (size_t)r->options.ring;
@@ -204,23 +204,14 @@ static bool reserve_positions(bodhi_reader *r, const record_header *header) {
 }
 
 /* Take the atoms of a slice, whose bytes are right. */
-static enum taken take_ids(bodhi_reader *r, const found_record *found, const wanted *w, const unsigned char *told) {
+static enum taken take_ids(bodhi_reader *r, const found_record *found, const unsigned char *told) {
     const record_header *header = &found->header;
     uint32_t size;
     (void)slice_told_at(found->bytes, header, &size);
     if (!ARRAY_FIT(r->ids, r->id_capacity, header->n_atoms)) {
         return TAKEN_NO_MEMORY;
     }
-    const segment_key *key = &r->locator->keys[w->place.segment];
-    int fd = r->locator->pin(r->locator, w->place.segment, false);
-    if (fd < 0 && reason_of(errno) == BODHI_REASON_RESOURCES) {
-        return TAKEN_NO_MEMORY;
-    }
-    bool right = slice_ids(fd, key, header, told, size, &r->base, r->ids);
-    if (fd >= 0) {
-        r->locator->unpin(r->locator, w->place.segment);
-    }
-    return right ? TAKEN : TAKEN_DAMAGED;
+    return ids_read(told, size, r->ids, header->n_atoms) ? TAKEN : TAKEN_DAMAGED;
 }
 
 /* Check what is asked for, unless that was done. */
@@ -250,7 +241,7 @@ static enum taken take(bodhi_reader *r, const window *from, const item *at, cons
         return unpacked == UNPACK_UNREAD ? TAKEN_UNREAD : TAKEN_DAMAGED;
     }
     const unsigned char *told = (const unsigned char *)(void *)fields[FIELD_IDS];
-    enum taken ids = told != NULL ? take_ids(r, &found, w, told) : TAKEN;
+    enum taken ids = told != NULL ? take_ids(r, &found, told) : TAKEN;
     if (ids != TAKEN) {
         return ids;
     }

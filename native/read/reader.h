@@ -10,7 +10,7 @@
 #include "bodhi.h"
 #include "read/locator.h"
 #include "read/unpack.h"
-#include "segments/slice.h"
+#include "segments/record.h"
 
 enum { MAX_RING = 64, MAX_THREADS = 2 };
 
@@ -72,7 +72,6 @@ struct bodhi_reader {
     float box[6];
     uint32_t *ids; /* of a slice */
     size_t id_capacity;
-    slice_base base;
     int64_t bytes;
 
     int n_threads;

@@ -1,5 +1,4 @@
-/* Opening and closing a reader: what is asked of it is checked and copied, and memory goes from one reader to the next.
- */
+/* Opening and closing a reader; memory goes from one reader to the next. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,8 +56,7 @@ static void choose_windows(bodhi_reader *r) {
     }
 }
 
-/* Copy what is asked of each frame; ranges that nearly touch become one, as they are in one block anyway. False: memory
- * is out. */
+/* Copy what is asked of each frame; ranges that nearly touch become one. False: memory is out. */
 static bool copy_asked(bodhi_reader *r) {
     r->asked = (selection){.fields = (unsigned)r->options.fields, .unverified = r->options.unverified != 0};
     if (r->options.atoms != NULL) {
@@ -212,6 +210,5 @@ void bodhi_reader_close(bodhi_reader *reader) {
     free(reader->ranges);
     free(reader->positions);
     free(reader->ids);
-    slice_base_free(&reader->base);
     free(reader);
 }

@@ -2,7 +2,6 @@
 #include "read/unpack.h"
 
 #include "codec/packed.h"
-#include "segments/slice.h"
 
 bool is_readable(const record_header *header) {
     return header->type == RECORD_FRAME &&

@@ -17,7 +17,6 @@ enum {
     MAX_SPAN = 16,        /* windows may lie over so many times the bytes that they read */
     GAP_BYTES = 64 << 10, /* gaps up to this size are read over */
     CACHED_GAP = 8 << 10, /* the same where the page cache has the bytes */
-    SPARSE_GAP = 4 << 10, /* the same where as few bytes as possible are to be read */
     REMOTE_GAP = 4 << 10, /* the same where they come from another machine, all requests of a window at once */
     SLACK_SHARE = 32,     /* packed blocks are looked for within a 32nd of what precedes them */
     PAGE = 4096,
@@ -25,9 +24,6 @@ enum {
 };
 
 static uint64_t gap_of(const bodhi_reader *r, enum fill_mode mode) {
-    if (r->options.sparse != 0) {
-        return SPARSE_GAP;
-    }
     return r->locator->fetch != NULL ? REMOTE_GAP : mode == FILL_CACHED ? CACHED_GAP : GAP_BYTES;
 }
 
@@ -94,9 +90,6 @@ static ssize_t read_head(const bodhi_reader *r, const place *p, unsigned char *h
     if (fd < 0) {
         return -1;
     }
-    if (r->options.sparse != 0) {
-        io_expect_sparse(fd);
-    }
     ssize_t got = io_read(fd, head, size, offset, mode == FILL_CACHED ? READ_CACHED : READ_ANY);
     r->locator->unpin(r->locator, p->segment);
     return got;
@@ -123,8 +116,7 @@ static bool learn_layout(const bodhi_reader *r, layout *l, const place *p, enum 
     return true;
 }
 
-/* Whether what the window's last frames were like will do: a look at the next ones would be a wait for the other
- * machine. */
+/* Whether what the window's last frames were like will do: a look at the next ones would wait for the other machine. */
 static bool keeps_layout(const bodhi_reader *r, const window *w, const place *p) {
     const layout *l = &w->layout;
     return r->locator->fetch != NULL && w != &r->spare && l->known && !l->stale && is_like(p, &l->like);
@@ -399,9 +391,6 @@ static bool fill_extent(const bodhi_reader *r, window *w, const extent *e, enum 
             w->items[w->order[i]].error = errno;
         }
         return true;
-    }
-    if (r->options.sparse != 0) {
-        io_expect_sparse(fd);
     }
     bool there = read_extent(r, w, e, fd, mode);
     r->locator->unpin(r->locator, e->segment);

@@ -52,8 +52,7 @@ static void write_prefix(unsigned char *out, uint32_t magic, unsigned type, size
     put32(out + 12, checksum_of_header(out, bytes));
 }
 
-/* Check magic, length, checksum and version of the header at `data`, of which `size` bytes are there. *bytes is set to
- * the header's length unless damaged or short, *version to its version unless damaged. */
+/* *bytes is set to the header's length unless damaged or short, *version to its version unless damaged. */
 static enum parsed check_prefix(const unsigned char *data, size_t size, uint32_t magic, uint32_t *bytes,
                                 unsigned *version) {
     if (size < PREFIX_BYTES) {
@@ -381,4 +380,16 @@ bool check_payload(const unsigned char *record, const record_header *header) {
         left -= entry.bytes;
     }
     return left == 0;
+}
+
+uint64_t slice_told_at(const unsigned char *record, const record_header *header, uint32_t *size) {
+    *size = 0;
+    if ((header->fields >> FIELD_IDS & 1U) == 0) {
+        return 0;
+    }
+    *size = read_block_entry(record, header->n_blocks - blocks_per_field(header)).bytes;
+    if (*size % sizeof(uint32_t) != 0 || *size > header->payload_bytes) {
+        *size = 0;
+    }
+    return header->head_bytes + header->payload_bytes - *size;
 }

@@ -111,12 +111,10 @@ index_entry entry_of(const record_header *header);
 void write_entry(unsigned char out[ENTRY_BYTES], const index_entry *entry, uint64_t segment);
 enum parsed parse_entry(const unsigned char data[ENTRY_BYTES], index_entry *entry, uint64_t segment);
 
-/* Complete the computed members (n_blocks, head_bytes, length) from fields, n_atoms, block_atoms and ids_bytes, and
- * payload_bytes too where the encoding is raw. Returns false if the frame is too large for the format. */
+/* Complete n_blocks, head_bytes, length, and payload_bytes where the encoding is raw. False: the frame is too large. */
 bool layout_record(record_header *header);
 
-/* A field to be written: `data` is NULL if it is not there. `sizes` are those of its blocks, one after the other in
- * `data`; NULL: raw. */
+/* A field to be written, or NULL. `sizes` are those of its blocks, one after the other in `data`; NULL: raw. */
 typedef struct {
     const void *data;
     const uint32_t *sizes;
@@ -128,8 +126,7 @@ void write_record_head(unsigned char *out, const record_header *header, const se
                        const field_blocks fields[FIELD_COUNT]);
 void write_tombstone(unsigned char out[TOMBSTONE_BYTES], const record_header *header, const segment_key *key);
 
-/* Parse the record head at `data`, `offset` bytes into the segment: PARSED only if it belongs just there. PARSED_SHORT:
- * more bytes are needed (*needed). Encodings that are not known are parsed: the caller decides. */
+/* Parse the record head that is `offset` bytes into its segment. SHORT: *needed bytes. Any encoding is parsed. */
 enum parsed parse_record(const unsigned char *data, size_t size, const segment_key *key, uint64_t offset,
                          record_header *header, size_t *needed);
 
@@ -156,5 +153,9 @@ static inline uint32_t atoms_in_block(const record_header *header, uint32_t bloc
 static inline uint64_t field_bytes(const record_header *header) {
     return (uint64_t)header->n_atoms * 12;
 }
+
+/* The bytes that tell the atoms of a slice whose head is at `record`: where they begin, from its beginning, and how
+ * many they are; 0: it tells none. */
+uint64_t slice_told_at(const unsigned char *record, const record_header *header, uint32_t *size);
 
 #endif

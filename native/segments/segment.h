@@ -11,8 +11,6 @@
 
 enum { SEGMENT_NAME = 32 };
 
-typedef struct sealed sealed;
-
 /* A segment as a dataset knows it. `covered` is the end of what was loaded into the table. */
 typedef struct {
     segment_key key;
@@ -34,10 +32,9 @@ typedef struct {
     int fd, direct_fd; /* for reading; -1: closed */
     unsigned users;
     uint64_t used_at;
-    uint64_t live;  /* frames in the table */
-    sealed *sealed; /* where its frames up to `covered` as it then was lie, but for those in the table; NULL: nowhere
-                       else */
-    uint64_t torn;  /* the stamp of a sealed table that was found torn, and is not used any more */
+    uint64_t live;   /* frames in the table */
+    uint64_t sealed; /* of these, those in a sealed run when that was opened; 0: it has none */
+    bool tombstones; /* it says of frames that they are dropped: it is not sealed */
 } segment;
 
 typedef struct {
@@ -51,6 +48,7 @@ typedef struct findings {
     size_t n_places, place_capacity;
     tombstone *tombstones;
     size_t n_tombstones, tombstone_capacity;
+    sealed_run run;   /* of a table that was opened; `mapping` is NULL if there is none */
     uint64_t scanned; /* bytes */
     unsigned version; /* unknown version met, or 0 */
 } findings;
@@ -66,29 +64,22 @@ typedef struct {
     int error;    /* errno that ended the scan early, or 0 */
 } scan_result;
 
-/* Visit the valid records in [from, to) of a segment: headers and payloads are checked, damaged stretches passed over.
- */
+/* Visit the valid records in [from, to), headers and payloads checked; damaged stretches are passed over. */
 scan_result scan_segment(int fd, const segment_key *key, uint64_t from, uint64_t to, scan_visitor *visit,
                          void *context);
 
-/* Fill in key, kind and names of the segment called `name` ("n-0123456789abcdef.seg"); false if no segment is called
- * so. */
+/* Fill in key, kind and names of the segment of a name ("n-0123456789abcdef.seg"); false if no segment is called so. */
 bool segment_from_name(segment *s, const char *name, uint64_t dataset, uint64_t generation);
 void segment_name(segment *s, unsigned kind, uint64_t id);
 
-/* The same for a new segment. Ids grow with time, so that segments are listed in the order of their making. False and
- * errno: there are no random bytes. */
+/* The same for a new segment; ids grow with time. False and errno: there are no random bytes. */
 bool segment_new_name(segment *s, unsigned kind);
 
-/* WRITING: the caller itself holds the writer's lock. UNSEALED: what a sealed table would say is wanted, too. */
-enum { LOAD_WRITING = 1, LOAD_UNSEALED = 2 };
+/* Load what the table does not know yet, what was sealed first. Returns an errno; ENOENT also sets s->gone. `writing`:
+ * the caller has the lock. */
+int segment_load(int directory, segment *s, uint32_t ordinal, bool writing, findings *found);
 
-/* Load what the table does not know yet. What was sealed is taken first, as s->sealed. Returns 0, or an errno for which
- * nothing could be loaded (ENOENT: the segment is gone, and s->gone is set; EMFILE, ENOMEM, EIO, ...). */
-int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, findings *found);
-
-/* Rebuild the index from the segment and cut what follows the last valid record. The caller holds the writer's lock on
- * `fd`. Returns 0 or an errno; the store is as good as before then. */
+/* Rebuild the index and cut what follows the last valid record. Needs the writer's lock on `fd`. Returns an errno. */
 int segment_recover(int directory, segment *s, int fd);
 
 #endif

@@ -61,6 +61,7 @@ bool segment_from_name(segment *s, const char *name, uint64_t dataset, uint64_t 
 void findings_free(findings *found) {
     free(found->places);
     free(found->tombstones);
+    run_close(&found->run);
     memset(found, 0, sizeof *found);
 }
 
@@ -106,7 +107,6 @@ typedef struct {
     int fd;
     uint64_t size;
     findings *found;
-    bool unsealed;     /* by the index alone */
     bool after_damage; /* entries before the next one are damaged, so that only its offset says where its record is */
     bool no_memory;
 } load;
@@ -114,6 +114,7 @@ typedef struct {
 static bool visit_loaded(void *context, const record_header *header) {
     load *l = context;
     index_entry entry = entry_of(header);
+    l->s->tombstones = l->s->tombstones || entry.type == ENTRY_TOMBSTONE;
     bool added =
         entry.type == ENTRY_FRAME ? found_frame(l->found, l->ordinal, &entry) : found_tombstone(l->found, &entry);
     l->no_memory = l->no_memory || !added;
@@ -135,6 +136,7 @@ static bool take_entry(load *l, const index_entry *entry) {
             return false; /* it has no offset: a scan will find the record itself */
         }
         s->index_covered += TOMBSTONE_BYTES;
+        s->tombstones = true;
         return s->index_covered <= s->covered || (l->no_memory = !found_tombstone(l->found, entry), !l->no_memory);
     }
     uint64_t end = entry->offset + entry->length;
@@ -153,8 +155,7 @@ static bool take_entry(load *l, const index_entry *entry) {
     return !l->no_memory;
 }
 
-/* Take the entries at `data`; *whole is set to false if some at the end are damaged. Returns the bytes taken: up to the
- * last valid entry. */
+/* Take entries; *whole is false if some at the end are damaged. Returns the bytes up to the last valid entry. */
 static size_t take_entries(load *l, const unsigned char *data, size_t size, bool *whole) {
     size_t taken = 0;
     for (size_t at = 0; at + ENTRY_BYTES <= size; at += ENTRY_BYTES) {
@@ -249,21 +250,6 @@ static void check_header(load *l) {
     }
 }
 
-/* Take what was sealed, so that the index need not be read but from where that ends. */
-static void load_sealed(load *l, int directory) {
-    segment *s = l->s;
-    sealed *t = sealed_open(directory, s, l->ordinal, l->size, l->found);
-    if (t == NULL || t->stamp == s->torn) {
-        l->found->n_tombstones = 0;
-        sealed_close(t);
-        return;
-    }
-    s->sealed = t;
-    s->covered = s->index_covered = t->covered;
-    s->index_at = t->index_at;
-    s->index_inode = (ino_t)t->index_inode;
-}
-
 static void load_open(load *l, int directory, bool writing) {
     segment *s = l->s;
     if (!s->checked) {
@@ -272,8 +258,8 @@ static void load_open(load *l, int directory, bool writing) {
     if (s->refused || l->size < SEGMENT_HEADER_BYTES) {
         return;
     }
-    if (s->sealed == NULL && s->covered == SEGMENT_HEADER_BYTES && !l->unsealed) {
-        load_sealed(l, directory);
+    if (s->covered == SEGMENT_HEADER_BYTES) {
+        (void)sealed_open(directory, s, l->ordinal, l->size, &l->found->run); /* the index is read from its end on */
     }
     bool by_index = load_by_index(l, directory);
     if (l->no_memory) {
@@ -296,18 +282,18 @@ static void load_open(load *l, int directory, bool writing) {
     }
 }
 
-int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, findings *found) {
+int segment_load(int directory, segment *s, uint32_t ordinal, bool writing, findings *found) {
     int fd = io_open(directory, s->name, O_RDONLY);
     if (fd < 0) {
         s->gone = s->gone || errno == ENOENT;
         return errno;
     }
-    load l = {.s = s, .ordinal = ordinal, .fd = fd, .found = found, .unsealed = (how & LOAD_UNSEALED) != 0};
+    load l = {.s = s, .ordinal = ordinal, .fd = fd, .found = found};
     struct stat status;
     int error = bodhi_io.fstat(fd, &status) == 0 ? 0 : errno;
     if (error == 0) {
         l.size = (uint64_t)status.st_size;
-        load_open(&l, directory, (how & LOAD_WRITING) != 0);
+        load_open(&l, directory, writing);
         error = l.no_memory ? ENOMEM : 0;
     }
     io_drop(fd);

@@ -8,25 +8,13 @@
 #include "base/status.h"
 #include "server/connection.h"
 #include "server/contents/contents.h"
-#include "server/contents/survey.h"
 #include "server/open_datasets.h"
 #include "server/read_queue.h"
 #include "store/dataset.h"
 
-/* --- Output ------------------------------------------------------------------------------------------------------ */
-
-static bool send_empty(connection *c, enum wire_verb verb) {
-    if (output_body(c, 0) == NULL) {
-        return false;
-    }
-    output_done(c, verb, 0);
-    return true;
-}
-
 /* --- Pushing ----------------------------------------------------------------------------------------------------- */
 
-/* Acknowledge the frames of a batch that came from this connection. Where there is no room, say so and close, so that
- * the pusher goes elsewhere; where a frame is another than the one that is there, so that it ends. */
+/* Acknowledge this connection's frames of a batch; after a refusal for good its pusher goes elsewhere, or ends. */
 static void send_acks(connection *c, uint64_t client, const task *batch) {
     size_t n = 0;
     for (const task *t = batch; t != NULL; t = t->next) {
@@ -132,11 +120,10 @@ static bool answer_frame(bodhi_server *server, connection *c) {
     }
     t->frame = frame;
     t->n = c->in.size;
-    ingest_take_body(d->ingest, t, &c->in);
+    t->body = wire_take_body(&c->in);
     d->unflushed_since = d->unflushed_since == 0 ? now_ms() : d->unflushed_since;
     d->durable = d->durable || t->durable;
     datasets_submit(d, t);
-    server->queued += c->in.size;
     server->counters[COUNT_FRAMES]++;
     server->counters[COUNT_FRAME_BYTES] += c->in.size - WIRE_FRAME_HEAD;
     if (++d->n_unflushed == WIRE_MAX_NUMBERS) {
@@ -147,8 +134,7 @@ static bool answer_frame(bodhi_server *server, connection *c) {
 
 /* --- Opening ----------------------------------------------------------------------------------------------------- */
 
-/* What an older connection of the same pusher has sent waits before any HAVE of the new one, or was not read and never
- * will be. */
+/* What an older connection of a pusher has sent is stored before a KEEP of the new one, or never will be. */
 static void drop_older(bodhi_server *server, const connection *c) {
     static const uint8_t none[WIRE_TOKEN];
     if (memcmp(c->token, none, WIRE_TOKEN) == 0) {
@@ -204,41 +190,6 @@ static bool answer_open(bodhi_server *server, connection *c) {
 
 /* --- Asking ------------------------------------------------------------------------------------------------------ */
 
-/* The numbers of a HAVE or READ in place, as the library wants them; false if one is out of range. */
-static bool take_numbers(connection *c, int64_t **numbers, size_t *n) {
-    *numbers = (int64_t *)(void *)c->in.body;
-    *n = c->in.size / 8;
-    for (size_t i = 0; i < *n; i++) {
-        uint64_t number = get64(c->in.body + 8 * i);
-        if (number > INT64_MAX) {
-            return false;
-        }
-        (*numbers)[i] = (int64_t)number;
-    }
-    return true;
-}
-
-static bool answer_have(connection *c) {
-    int64_t *numbers;
-    size_t n;
-    if (!take_numbers(c, &numbers, &n)) {
-        return output_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
-    }
-    bodhi_dataset *dataset = c->dataset->dataset;
-    bodhi_place *places = malloc((n + 1) * sizeof *places);
-    unsigned char *body = output_body(c, n);
-    int status = places == NULL || body == NULL ? bodhi_fail_memory() : datasets_refresh(c->dataset);
-    if (status == BODHI_OK) {
-        status = bodhi_dataset_locate(dataset, numbers, (int64_t)n, places);
-    }
-    if (status == BODHI_OK) {
-        wire_write_held(body, places, n);
-        output_done(c, WIRE_KINDS, n);
-    }
-    free(places);
-    return status == BODHI_OK ? true : output_error(c, status, bodhi_message());
-}
-
 /* A pusher gets its answer when what it pushed before is stored or refused. */
 static bool answer_keep(bodhi_server *server, connection *c) {
     open_dataset *d = c->dataset;
@@ -251,43 +202,22 @@ static bool answer_keep(bodhi_server *server, connection *c) {
         return false;
     }
     t->n = c->in.size / WIRE_KEEP_BYTES;
-    ingest_take_body(d->ingest, t, &c->in);
+    t->body = wire_take_body(&c->in);
     datasets_submit(d, t);
     c->asked = true;
-    return true;
-}
-
-static bool answer_list(connection *c) {
-    uint32_t kind = get32(c->in.body);
-    uint64_t from = get64(c->in.body + 8);
-    if (kind > BODHI_ALIEN || from > INT64_MAX) {
-        return output_error(c, BODHI_ERROR_ARGUMENT, "the kind or the first frame number is out of range");
-    }
-    uint64_t *numbers = malloc(WIRE_MAX_NUMBERS * sizeof *numbers);
-    int64_t count = 0;
-    int status = numbers == NULL ? BODHI_ERROR_MEMORY
-                                 : bodhi_dataset_numbers(c->dataset->dataset, (int)kind, (int64_t)from, numbers,
-                                                         WIRE_MAX_NUMBERS, &count);
-    size_t size = 8 * (size_t)count;
-    unsigned char *body = status == BODHI_OK ? output_body(c, size) : NULL;
-    for (int64_t i = 0; i < count && body != NULL; i++) {
-        put64(body + 8 * i, numbers[i]);
-    }
-    free(numbers);
-    if (body == NULL) {
-        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
-    }
-    output_done(c, WIRE_NUMBERS, size);
     return true;
 }
 
 /* --- Reading ----------------------------------------------------------------------------------------------------- */
 
 static bool answer_read(bodhi_server *server, connection *c) {
-    int64_t *numbers;
-    size_t n;
-    if (!take_numbers(c, &numbers, &n)) {
-        return output_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
+    int64_t *numbers = (int64_t *)(void *)c->in.body; /* in place */
+    size_t n = c->in.size / 8;
+    for (size_t i = 0; i < n; i++) {
+        numbers[i] = (int64_t)get64(c->in.body + 8 * i);
+        if (numbers[i] < 0) {
+            return output_error(c, BODHI_ERROR_ARGUMENT, "a frame number is too large");
+        }
     }
     dataset_use(c->dataset->dataset);
     /* Bytes that go to other machines are read as they are asked for: no turn is held for them. */
@@ -298,9 +228,11 @@ static bool answer_read(bodhi_server *server, connection *c) {
 /* --- Control ----------------------------------------------------------------------------------------------------- */
 
 static bool answer_status(bodhi_server *server, connection *c) {
-    unsigned char *body = output_body(c, 8 * (size_t)N_COUNTERS);
+    size_t peers = server->peers == NULL ? 0 : strlen(server->peers);
+    size_t identity = sizeof server->store->identity;
+    unsigned char *body = output_body(c, 8 * (size_t)N_COUNTERS + identity + peers);
     if (body == NULL) {
-        return false;
+        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
     }
     server->counters[COUNT_CONNECTIONS] = server->counters[COUNT_WAITING] = 0;
     for (int i = 0; i < server->n_slots; i++) {
@@ -311,7 +243,11 @@ static bool answer_status(bodhi_server *server, connection *c) {
     for (int i = 0; i < N_COUNTERS; i++) {
         put64(body + (size_t)i * 8, server->counters[i]);
     }
-    output_done(c, WIRE_COUNTERS, 8 * (size_t)N_COUNTERS);
+    memcpy(body + 8 * (size_t)N_COUNTERS, server->store->identity, identity);
+    if (peers > 0) {
+        memcpy(body + 8 * (size_t)N_COUNTERS + identity, server->peers, peers);
+    }
+    output_done(c, WIRE_COUNTERS, 8 * (size_t)N_COUNTERS + identity + peers);
     return true;
 }
 
@@ -320,7 +256,7 @@ static bool answer_stop(bodhi_server *server, connection *c) {
         return output_error(c, BODHI_ERROR_UNSAFE, "only the server's own user on its own machine may stop it");
     }
     server->stopping = true;
-    return send_empty(c, WIRE_STOPPING);
+    return answer_status(server, c);
 }
 
 /* --- Messages ---------------------------------------------------------------------------------------------------- */
@@ -330,16 +266,9 @@ static bool may_push(connection *c) {
            output_error(c, BODHI_ERROR_UNSAFE, "frames may be pushed only after an OPEN that says so");
 }
 
-bool answer_header(bodhi_server *server, connection *c) {
+bool answer_header(connection *c) {
     enum wire_verb verb = c->in.verb;
-    if (verb == WIRE_STATUS || verb == WIRE_STOP) {
-        return true;
-    }
-    if (c->reserved) {
-        server->counters[COUNT_REFUSED]++;
-        return output_error(c, BODHI_ERROR_BUSY, "the server has as many connections as it may have");
-    }
-    if (verb == WIRE_OPEN || verb == WIRE_FIND || verb == WIRE_SURVEY || verb == WIRE_PEERS) {
+    if (verb == WIRE_STATUS || verb == WIRE_STOP || verb == WIRE_OPEN || verb == WIRE_SURVEY) {
         return true;
     }
     if (c->dataset == NULL) {
@@ -350,7 +279,7 @@ bool answer_header(bodhi_server *server, connection *c) {
 
 /* Verbs whose answer is only true of the segments that are there: others may have evicted some. */
 static bool asks_what_is_there(enum wire_verb verb) {
-    return verb == WIRE_LIST || verb == WIRE_READ || verb == WIRE_MARK || verb == WIRE_FETCH;
+    return verb == WIRE_READ || verb == WIRE_MARK || verb == WIRE_FETCH;
 }
 
 bool answer(bodhi_server *server, connection *c) {
@@ -364,19 +293,13 @@ bool answer(bodhi_server *server, connection *c) {
         return answer_status(server, c);
     case WIRE_STOP:
         return answer_stop(server, c);
-    case WIRE_FIND:
-        return answer_generations(server, c);
     case WIRE_FRAME:
         return answer_frame(server, c);
     case WIRE_FLUSH:
         datasets_flush(c->dataset);
         return true;
-    case WIRE_HAVE:
-        return answer_have(c);
     case WIRE_KEEP:
         return answer_keep(server, c);
-    case WIRE_LIST:
-        return answer_list(c);
     case WIRE_READ:
         return answer_read(server, c);
     case WIRE_FETCH:
@@ -387,8 +310,6 @@ bool answer(bodhi_server *server, connection *c) {
         return answer_take(server, c);
     case WIRE_SURVEY:
         return answer_survey(server, c);
-    case WIRE_PEERS:
-        return answer_peers(server, c);
     case WIRE_DONE:
         turn_end(server, c);
         return true;

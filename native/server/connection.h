@@ -1,13 +1,12 @@
-/* Connections of the server: their bytes, in and out, and what they wait for. What messages mean is not known here:
- * each is handed to the server's on_message. */
+/* Connections of the server: their bytes, in and out; each message is handed to the server's on_message. */
 #ifndef BODHI_CONNECTION_H
 #define BODHI_CONNECTION_H
 
 #include "server/server.h"
 
-/* Take a connection up, or refuse it. Where there is no slot, one that has not said anything yet goes, the oldest
- * first. `session` is the key of its messages, MAC_KEY bytes; NULL: they are not authenticated.
- */
+#define MORE "'himach cache start --connections' allows more"
+
+/* Take a connection up, or refuse it. `session` is the key of its messages, MAC_KEY bytes; NULL: they have no MAC. */
 void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from, const uint8_t *session);
 
 /* Tell why and close. */
@@ -22,31 +21,15 @@ void connection_update(bodhi_server *server, connection *c);
 /* False: the connection is broken. */
 bool connection_send(bodhi_server *server, connection *c);
 
-/* Whether it is read: not if others have to do something first, or it has to take its answers. */
-bool connection_listens(const bodhi_server *server, const connection *c);
-
-/* Go on with a body that waited for memory, if there is some now. */
-void connection_resume(bodhi_server *server, connection *c);
-
-/* Whether some connection waits for memory. */
-bool connections_wait(const bodhi_server *server);
-
-/* Where memory is short: drop those that hold some of it and do not move. */
-void connections_unclog(bodhi_server *server, int64_t now);
-
 /* Close at once, without a word, and mark it: the loop ends its turn and lets go of its dataset. */
 void connection_drop(bodhi_server *server, connection *c);
-
-/* Close the attachment that it has open, if any. */
-void connection_close_attachment(connection *c);
 
 /* Whether it is late with what it has to send or take. */
 bool connection_is_late(const bodhi_server *server, connection *c, int64_t now);
 
 uint64_t connection_id(const bodhi_server *server, const connection *c);
 
-/* Room for a message of `size` bytes of body in the output: where the body goes, to be followed by output_done(). NULL:
- * memory is out. */
+/* Room in the output for a message's body, to be followed by output_done(). NULL: memory is out. */
 unsigned char *output_body(connection *c, size_t size);
 void output_done(connection *c, enum wire_verb verb, size_t size);
 

@@ -21,14 +21,11 @@
 #include "server/read_queue.h"
 
 enum {
-    TICK_MS = 200,   /* deadlines are looked at so often */
-    CROWDED_MS = 20, /* who waits for memory or the disk is looked at so often */
-    RESERVED = 2,    /* connections of the owner's, beside those that there may be */
-    DEFAULT_CONNECTIONS = 256,
-    MAX_CONNECTIONS = 4096,
+    TICK_MS = 200, /* deadlines are looked at so often */
+    DEFAULT_CONNECTIONS = 4096,
+    MAX_CONNECTIONS = 1 << 16,
     N_EVENTS = 64
 };
-#define DEFAULT_MEMORY (INT64_C(512) << 20)
 
 /* --- Coming in --------------------------------------------------------------------------------------------------- */
 
@@ -122,8 +119,7 @@ int bodhi_server_admit(bodhi_server *server, int fd, const uint8_t *session) {
 
 /* --- The loop ---------------------------------------------------------------------------------------------------- */
 
-/* Connections that were dropped end their turn and let go of their dataset; what they pushed is there for those who ask
- * later. Returns whether there were any: others may have got something to send by it. */
+/* Dropped connections end their turn and let go of their dataset. Returns whether there were any. */
 static bool reap(bodhi_server *server) {
     bool any = server->n_dropped > 0;
     for (int i = 0; i < server->n_slots && server->n_dropped > 0; i++) {
@@ -150,7 +146,6 @@ static void tick(bodhi_server *server) {
         }
     }
     turn_tick(server, now);
-    connections_unclog(server, now);
     if (server->accept_paused) {
         set_accepting(server, true);
     }
@@ -167,9 +162,6 @@ static void tick(bodhi_server *server) {
 static void update_all(bodhi_server *server) {
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
-        if (c->fd >= 0 && c->stalled) {
-            connection_resume(server, c);
-        }
         if (c->fd >= 0 && (c->n_out > 0 || c->events == 0 || c->ending)) {
             connection_update(server, c);
         }
@@ -208,9 +200,7 @@ int bodhi_server_run(bodhi_server *server) {
     int64_t next_tick = now_ms() + TICK_MS;
     while (!server->stopping) {
         int64_t left = next_tick - now_ms();
-        left = connections_wait(server) && left > CROWDED_MS ? CROWDED_MS : left;
         int n = bodhi_io.epoll_wait(server->epoll, events, N_EVENTS, left > 0 ? (int)left : 0);
-        datasets_count_queued(server);
         if (n < 0 && errno != EINTR) {
             return bodhi_fail_system(errno, "epoll_wait", "server");
         }
@@ -252,8 +242,6 @@ static bool open_descriptors(bodhi_server *server) {
 static void choose_defaults(bodhi_serve_options *o) {
     o->max_connections = o->max_connections <= 0 ? DEFAULT_CONNECTIONS : o->max_connections;
     o->max_connections = o->max_connections > MAX_CONNECTIONS ? MAX_CONNECTIONS : o->max_connections;
-    o->max_per_caller = o->max_per_caller <= 0 ? (o->max_connections + 1) / 2 : o->max_per_caller;
-    o->memory = o->memory <= 0 ? DEFAULT_MEMORY : o->memory;
     o->message_ms = o->message_ms <= 0 ? 30000 : o->message_ms;
     o->idle_ms = o->idle_ms <= 0 ? 3600 * 1000 : o->idle_ms;
     o->batch_ms = o->batch_ms <= 0 ? 1000 : o->batch_ms;
@@ -261,17 +249,13 @@ static void choose_defaults(bodhi_serve_options *o) {
 
 static int make_server(bodhi_server *server, const char *directory) {
     size_t users = (size_t)server->options.n_allowed;
-    server->n_slots = server->options.max_connections + RESERVED;
-    server->connections = calloc((size_t)server->n_slots, sizeof *server->connections);
+    server->connections = calloc((size_t)server->options.max_connections, sizeof *server->connections);
     server->allowed = malloc((users + 1) * sizeof *server->allowed);
     if (server->connections == NULL || server->allowed == NULL) {
         return bodhi_fail_memory();
     }
     if (users > 0) {
         memcpy(server->allowed, server->options.allowed, users * sizeof *server->allowed);
-    }
-    for (int i = 0; i < server->n_slots; i++) {
-        server->connections[i].fd = -1;
     }
     server->counters[COUNT_PID] = (uint64_t)getpid();
     server->counters[COUNT_STARTED] = (uint64_t)time(NULL);

@@ -1,5 +1,4 @@
-/* The thread that writes for the event loop; see ingest.h. Another one syncs, so that the frames of the next batch are
- * written while those of the last one are on their way to the disk. */
+/* The thread that writes and syncs for the event loop; see ingest.h. */
 #include "server/ingest.h"
 
 #include <pthread.h>
@@ -18,15 +17,8 @@
 enum {
     BACKLOG_BYTES = 64 << 20, /* as much as one pusher has in flight by default */
     START_BYTES = 2 << 20,    /* the disk begins to write while more is received */
-    MAX_SPARE = 64,           /* buffers for the next frames: fresh memory costs as much as writing it */
-    SPARE_BYTES = 32 << 20,
-    MAX_REFUSED = 64 /* the latest: a client that was told goes away */
+    MAX_REFUSED = 64          /* the latest: a client that was told goes away */
 };
-
-typedef struct {
-    unsigned char *data;
-    size_t capacity;
-} buffer;
 
 typedef struct {
     task *first, *last;
@@ -35,24 +27,17 @@ typedef struct {
 struct ingest {
     bodhi_dataset *dataset;
     int wake;
-    pthread_t thread, syncer;
+    pthread_t thread;
     atomic_size_t backlog; /* bytes of frames that wait */
 
-    pthread_mutex_t mutex;         /* over these */
-    pthread_cond_t given, changed; /* for the thread; for the syncer */
+    pthread_mutex_t mutex; /* over these */
+    pthread_cond_t given;
     queue todo, done;
-    bool ending, syncer_ending;
-    enum { IDLE, SYNCING, SYNCED } sync;
-    sync_list list;
-    bool synced; /* successfully */
-    buffer spare[MAX_SPARE];
-    int n_spare;
-    size_t spare_bytes;
+    bool ending;
 
     /* The thread's own. */
     bodhi_writer *writer;          /* NULL: none is open */
     queue batch;                   /* frames since the last FLUSH */
-    task *flushing;                /* the FLUSH that is being synced; NULL: none */
     bool append_failed;            /* since the last flush: frames before it may be undone */
     bool locked_out;               /* since the last flush: it is not waited for again */
     uint64_t refused[MAX_REFUSED]; /* clients of other simulations: nothing more is taken from them */
@@ -89,13 +74,12 @@ static bool is_refused(const ingest *in, uint64_t client) {
 static bool is_vacant(bodhi_dataset *dataset) {
     uint64_t first;
     pthread_mutex_lock(&dataset->mutex);
-    bool vacant = dataset_numbers(dataset, BODHI_NATIVE, 0, &first, 1) == 0;
+    bool vacant = table_numbers(&dataset->tables[BODHI_NATIVE], 0, &first, 1) == 0;
     pthread_mutex_unlock(&dataset->mutex);
     return vacant;
 }
 
-/* The first frame of a dataset. A trajectory may be staged under its name at the same moment: whoever comes second is
- * to find the first one, so that the frame is shown before the store's lock is left. */
+/* The first frame is shown before the store's lock is left, for whoever stages a trajectory of its name. */
 static int append_first(ingest *in, const task *t) {
     int lock = in->locked_out ? -1 : store_lock(in->dataset->store);
     if (lock < 0) {
@@ -149,17 +133,7 @@ static void close_writer(ingest *in) {
     in->writer = NULL;
 }
 
-/* The result of a flush: with a failed append before or after it, FULL, for which settle_acks() looks at each frame. */
-static int flushed(ingest *in, int status) {
-    bool append_failed = in->append_failed;
-    if (status != BODHI_OK && status != BODHI_ERROR_FULL) {
-        close_writer(in); /* poisoned; the next frame opens another */
-    }
-    return status == BODHI_OK && append_failed ? BODHI_ERROR_FULL : status;
-}
-
-/* The acknowledgement of one frame: it was there before, or not all of the batch could be written. `synced` is the
- * segment that was synced last. */
+/* The acknowledgement of one frame. `synced` is the segment that was synced last. */
 static int settle(ingest *in, const task *t, int flushed, bool durable, uint32_t *synced) {
     bodhi_place at = {0};
     uint32_t ordinal = t->segment;
@@ -236,98 +210,29 @@ static void complete(ingest *in, task *t) {
     wake_loop(in);
 }
 
-static void *sync_for(void *argument) {
-    ingest *in = argument;
-    pthread_mutex_lock(&in->mutex);
-    while (!in->syncer_ending) {
-        if (in->sync != SYNCING) {
-            pthread_cond_wait(&in->changed, &in->mutex);
-            continue;
-        }
-        pthread_mutex_unlock(&in->mutex);
-        bool done = sync_listed(&in->list);
-        pthread_mutex_lock(&in->mutex);
-        in->synced = done;
-        in->sync = SYNCED;
-        pthread_cond_signal(&in->given);
+/* Make what was appended visible. With a failed append among it, FULL, for which settle_acks() looks at each frame. */
+static int flush_writer(ingest *in, bool durable) {
+    int status = BODHI_OK;
+    if (in->writer != NULL) {
+        in->writer->n_existing = 0; /* settle() syncs what was there */
+        status = bodhi_flush(in->writer, durable);
     }
-    pthread_mutex_unlock(&in->mutex);
-    return NULL;
-}
-
-/* Wait for the sync that is under way, and make what it was for visible. */
-static void end_flush(ingest *in) {
-    task *t = in->flushing;
-    if (t == NULL) {
-        return;
+    if (status != BODHI_OK && status != BODHI_ERROR_FULL) {
+        close_writer(in); /* poisoned; the next frame opens another */
     }
-    pthread_mutex_lock(&in->mutex);
-    while (in->sync != SYNCED) {
-        pthread_cond_wait(&in->given, &in->mutex);
-    }
-    in->sync = IDLE;
-    pthread_mutex_unlock(&in->mutex);
-    int status = in->writer == NULL ? BODHI_ERROR_POISONED : writer_end_flush(in->writer, in->synced);
-    in->append_failed = in->append_failed || status < 0; /* what was appended since may be undone as well */
-    t->status = flushed(in, status);
-    settle_acks(in, t->batch, t->status, true);
-    in->flushing = NULL;
-    complete(in, t);
-}
-
-/* Have what was appended synced; end_flush() has the rest. */
-static void begin_flush(ingest *in, task *t) {
-    sync_list list = {0};
-    int status = writer_begin_flush(in->writer, &list);
-    bool append_failed = in->append_failed || status < 0;
-    if (status < 0 && status != BODHI_ERROR_FULL) {
-        (void)sync_listed(&list);
-        t->status = flushed(in, status);
-        settle_acks(in, t->batch, t->status, true);
-        in->append_failed = false;
-        complete(in, t);
-        return;
-    }
-    in->append_failed = append_failed; /* frames of this batch are missing: each is looked at */
-    pthread_mutex_lock(&in->mutex);
-    in->list = list;
-    in->sync = SYNCING;
-    pthread_cond_signal(&in->changed);
-    pthread_mutex_unlock(&in->mutex);
-    in->flushing = t;
-    if (append_failed) {
-        end_flush(in); /* so that it ends with the batch */
-        in->append_failed = false;
-    }
+    return status == BODHI_OK && in->append_failed ? BODHI_ERROR_FULL : status;
 }
 
 static void flush(ingest *in, task *t) {
     t->batch = in->batch.first;
     in->batch = (queue){0};
     in->locked_out = false;
-    if (t->durable && in->writer != NULL) {
-        begin_flush(in, t);
-        return;
-    }
-    t->status = flushed(in, in->writer == NULL ? BODHI_OK : bodhi_flush(in->writer, 0));
+    t->status = flush_writer(in, t->durable);
     in->append_failed = false;
     settle_acks(in, t->batch, t->status, t->durable);
-    complete(in, t);
 }
 
 /* --- The thread -------------------------------------------------------------------------------------------------- */
-
-static void recycle_buffer(ingest *in, task *t) {
-    pthread_mutex_lock(&in->mutex);
-    if (in->n_spare < MAX_SPARE && in->spare_bytes + t->capacity <= SPARE_BYTES) {
-        in->spare_bytes += t->capacity;
-        in->spare[in->n_spare++] = (buffer){.data = t->body, .capacity = t->capacity};
-        t->body = NULL;
-    }
-    pthread_mutex_unlock(&in->mutex);
-    free(t->body);
-    t->body = NULL;
-}
 
 /* Bytes that a frame holds while it waits; of small ones the task is the most. */
 static size_t weight_of(const task *t) {
@@ -338,7 +243,8 @@ static void write_frame(ingest *in, task *t) {
     t->status = append(in, t);
     size_t weight = weight_of(t);
     size_t before = atomic_fetch_sub(&in->backlog, weight);
-    recycle_buffer(in, t);
+    free(t->body);
+    t->body = NULL;
     put(&in->batch, t);
     if (before >= BACKLOG_BYTES && before - weight < BACKLOG_BYTES) {
         wake_loop(in);
@@ -350,11 +256,10 @@ static void run_task(ingest *in, task *t) {
         write_frame(in, t);
         return;
     }
-    end_flush(in); /* in their order */
     switch (t->verb) {
     case TASK_FLUSH:
         flush(in, t);
-        return;
+        break;
     case TASK_KEPT:
         t->status = look_up(in, t);
         break;
@@ -366,13 +271,13 @@ static void run_task(ingest *in, task *t) {
     complete(in, t);
 }
 
-/* The next task; NULL: there will be none, or a sync has ended. */
+/* The next task; NULL: there will be none. */
 static task *take_task(ingest *in) {
     pthread_mutex_lock(&in->mutex);
-    while (in->todo.first == NULL && !in->ending && in->sync != SYNCED) {
+    while (in->todo.first == NULL && !in->ending) {
         pthread_cond_wait(&in->given, &in->mutex);
     }
-    task *t = in->sync == SYNCED ? NULL : in->todo.first;
+    task *t = in->todo.first;
     if (t != NULL) {
         in->todo.first = t->next;
     }
@@ -382,38 +287,14 @@ static task *take_task(ingest *in) {
 
 static void *work(void *argument) {
     ingest *in = argument;
-    for (;;) {
-        task *t = take_task(in);
-        if (t != NULL) {
-            run_task(in, t);
-        } else if (in->flushing != NULL) {
-            end_flush(in);
-        } else {
-            break;
-        }
+    for (task *t = take_task(in); t != NULL; t = take_task(in)) {
+        run_task(in, t);
     }
     close_writer(in);
     return NULL;
 }
 
 /* --- The loop's side --------------------------------------------------------------------------------------------- */
-
-static void end_syncer(ingest *in) {
-    pthread_mutex_lock(&in->mutex);
-    in->syncer_ending = true;
-    pthread_cond_signal(&in->changed);
-    pthread_mutex_unlock(&in->mutex);
-    (void)pthread_join(in->syncer, NULL);
-}
-
-static bool start_threads(ingest *in) {
-    bool started = thread_start(&in->syncer, sync_for, in);
-    if (started && !thread_start(&in->thread, work, in)) {
-        end_syncer(in);
-        started = false;
-    }
-    return started;
-}
 
 ingest *ingest_start(bodhi_dataset *dataset, int wake) {
     ingest *in = calloc(1, sizeof *in);
@@ -424,8 +305,7 @@ ingest *ingest_start(bodhi_dataset *dataset, int wake) {
     in->wake = wake;
     pthread_mutex_init(&in->mutex, NULL);
     pthread_cond_init(&in->given, NULL);
-    pthread_cond_init(&in->changed, NULL);
-    if (!start_threads(in)) {
+    if (!thread_start(&in->thread, work, in)) {
         ingest_free(in);
         return NULL;
     }
@@ -442,17 +322,6 @@ task *task_new(enum task_verb verb, uint64_t client, bool durable) {
     return t;
 }
 
-void ingest_take_body(ingest *in, task *t, wire_parser *parser) {
-    buffer spare = {0};
-    pthread_mutex_lock(&in->mutex);
-    if (in->n_spare > 0) {
-        spare = in->spare[--in->n_spare];
-        in->spare_bytes -= spare.capacity;
-    }
-    pthread_mutex_unlock(&in->mutex);
-    t->body = wire_take_body(parser, &t->capacity, spare.data, spare.capacity);
-}
-
 void ingest_submit(ingest *in, task *t) {
     if (t->verb == TASK_FRAME) {
         (void)atomic_fetch_add(&in->backlog, weight_of(t));
@@ -465,22 +334,6 @@ void ingest_submit(ingest *in, task *t) {
 
 bool ingest_is_behind(ingest *in) {
     return atomic_load(&in->backlog) >= BACKLOG_BYTES;
-}
-
-size_t ingest_held(ingest *in) {
-    pthread_mutex_lock(&in->mutex);
-    size_t spare = in->spare_bytes;
-    pthread_mutex_unlock(&in->mutex);
-    return spare + atomic_load(&in->backlog);
-}
-
-void ingest_trim(ingest *in) {
-    pthread_mutex_lock(&in->mutex);
-    while (in->n_spare > 0) {
-        free(in->spare[--in->n_spare].data);
-    }
-    in->spare_bytes = 0;
-    pthread_mutex_unlock(&in->mutex);
 }
 
 task *ingest_take_done(ingest *in) {
@@ -522,7 +375,6 @@ void ingest_finish(ingest *in) {
         return;
     }
     (void)pthread_join(in->thread, NULL);
-    end_syncer(in);
 }
 
 void ingest_free(ingest *in) {
@@ -531,11 +383,7 @@ void ingest_free(ingest *in) {
     }
     free_all(in->batch.first);
     free_all(in->done.first);
-    for (int i = 0; i < in->n_spare; i++) {
-        free(in->spare[i].data);
-    }
     pthread_cond_destroy(&in->given);
-    pthread_cond_destroy(&in->changed);
     pthread_mutex_destroy(&in->mutex);
     free(in);
 }

@@ -1,5 +1,4 @@
-/* The thread that writes what is pushed to one dataset, so that the event loop never waits for a disk. It is given
- * tasks, carries them out in their order, and gives back those that somebody waits for. */
+/* The thread that writes what is pushed to one dataset, so that the event loop never waits for a disk. */
 #ifndef BODHI_INGEST_H
 #define BODHI_INGEST_H
 
@@ -30,29 +29,20 @@ typedef struct task {
     uint32_t segment; /* of a FRAME that was there: in which, as an ordinal */
     bodhi_frame frame;
     unsigned char *body; /* FRAME: its bytes; KEPT: `n` questions, on coming back `n` answers */
-    size_t capacity, n;
+    size_t n;
     struct task *batch; /* FLUSH: its frames */
 } task;
 
-/* An ingest of `dataset`, which outlives it; `wake` is a non-blocking descriptor that gets a byte when something came
- * back or the backlog has become small. NULL: no memory or no thread for it. */
+/* `wake` gets a byte when a task is done or the backlog has become small. NULL: no memory, or no thread. */
 ingest *ingest_start(bodhi_dataset *dataset, int wake);
 
 /* A task of this verb to be filled in and given; NULL: memory is out. */
 task *task_new(enum task_verb verb, uint64_t client, bool durable);
 
-/* Take the body of the parser's message along; the parser gets a buffer that is not needed any more, if there is one.
- */
-void ingest_take_body(ingest *in, task *t, wire_parser *parser);
-
 void ingest_submit(ingest *in, task *t);
 
 /* Whether so much waits to be written that no more should be received. */
 bool ingest_is_behind(ingest *in);
-
-/* Bytes of memory that it holds: of frames that wait, and of buffers kept for the next ones; these can be given up. */
-size_t ingest_held(ingest *in);
-void ingest_trim(ingest *in);
 
 /* What came back since, in order, linked by `next`; each to be freed. */
 task *ingest_take_done(ingest *in);

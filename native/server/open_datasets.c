@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/status.h"
 #include "server/connection.h"
 #include "store/dataset.h"
@@ -69,17 +68,6 @@ static int open_new(bodhi_server *server, const wire_open *open, open_dataset **
     return BODHI_OK;
 }
 
-int datasets_refresh(open_dataset *d) {
-    int64_t begun = now_ms();
-    if (begun < d->refreshed + 4 * d->refresh_took) {
-        return BODHI_OK;
-    }
-    int status = bodhi_dataset_refresh(d->dataset);
-    d->refreshed = now_ms();
-    d->refresh_took = d->refreshed - begun;
-    return status;
-}
-
 int datasets_acquire(bodhi_server *server, const wire_open *open, open_dataset **out) {
     open_dataset *d = server->datasets;
     while (d != NULL && !is_named(d, open)) {
@@ -119,19 +107,6 @@ void datasets_close_all(bodhi_server *server) {
         open_dataset *d = server->datasets;
         server->datasets = d->next;
         close_dataset(d);
-    }
-}
-
-void datasets_count_queued(bodhi_server *server) {
-    bool short_of = connections_wait(server);
-    server->queued = 0;
-    for (open_dataset *d = server->datasets; d != NULL; d = d->next) {
-        if (d->ingest != NULL) {
-            if (short_of || d->users == 0) {
-                ingest_trim(d->ingest);
-            }
-            server->queued += ingest_held(d->ingest);
-        }
     }
 }
 

@@ -12,12 +12,6 @@ void datasets_close_all(bodhi_server *server);
 /* Close the datasets that nobody uses, but some. */
 void datasets_close_idle(bodhi_server *server);
 
-/* Take in what others wrote, unless that was done just now: it takes a fifth of the loop's time at most. */
-BODHI_CHECKED int datasets_refresh(open_dataset *d);
-
-/* Count the bytes that wait to be written; buffers that are kept for the next ones go if memory is short. */
-void datasets_count_queued(bodhi_server *server);
-
 /* Give a task to the dataset's ingest, which there is. */
 void datasets_submit(open_dataset *d, task *t);
 

@@ -96,11 +96,6 @@ static bool note_wanted(connection *c, const int64_t *numbers, size_t n) {
         }
     }
     c->n_extents = join(c->extents, c->n_extents);
-    /* It may wait long: what is not needed is given back. */
-    int64_t *wanted = realloc(c->wanted, (c->n_wanted + 1) * sizeof *wanted);
-    extent *extents = realloc(c->extents, (c->n_extents + 1) * sizeof *extents);
-    c->wanted = wanted != NULL ? wanted : c->wanted;
-    c->extents = extents != NULL ? extents : c->extents;
     return true;
 }
 
@@ -176,8 +171,7 @@ static bool is_before(const connection *c, const bodhi_place *position) {
     return c->n_extents > 0 && by_place(&c->extents[0], &there) < 0;
 }
 
-/* Who comes next: the first at or behind the last turn's place, else the first of all, so that the disk's arm goes one
- * way. */
+/* Who comes next: the first at or behind the last turn's place, else the first of all: the disk's arm goes one way. */
 static connection *choose_next(bodhi_server *server) {
     connection *best = NULL;
     for (int i = 0; i < server->n_slots; i++) {

@@ -7,8 +7,7 @@
 /* A READ that waits for its turn. False after an error. */
 bool turn_wait(bodhi_server *server, connection *c, const int64_t *numbers, size_t n);
 
-/* What this connection was given to read is read, or the connection is gone; when that holds for all whose turn it is,
- * it is the next ones'. */
+/* A connection has read what it was given, or is gone; after the last of a turn the next one begins. */
 void turn_end(bodhi_server *server, connection *c);
 
 /* End turns that last too long. */

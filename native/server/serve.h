@@ -1,7 +1,4 @@
-/* The server of a store: an event loop around the library, in one thread. What is public of it, for its control.
- *
- * Local clients come through a Unix socket that the caller has bound; who they are is asked of the kernel. Clients from
- * other machines are admitted by the caller, who hands over their descriptors. */
+/* The server of a store: an event loop in one thread. Clients of other machines are admitted by the caller. */
 #ifndef BODHI_SERVE_H
 #define BODHI_SERVE_H
 
@@ -17,29 +14,24 @@ typedef struct bodhi_serve_options {
     const uint32_t *allowed; /* other users who may read */
     int64_t n_allowed;
     int32_t serialize_reads; /* 1: reads get their places one at a time, in the order of the segments */
-    int32_t max_connections; /* 0: 256; besides, a few are kept for the owner's STATUS and STOP */
-    int32_t max_per_caller;  /* connections of one user other than the owner, or of one address; 0: half of all */
+    int32_t max_connections; /* 0: 4096; half of them at most of one address, or of one user other than the owner */
     int32_t message_ms;      /* for a message to come or go, besides 1 ms a kilobyte; 0: 30000 */
     int32_t idle_ms;         /* between messages; 0: an hour */
     int32_t batch_ms;        /* after which pushed frames are acknowledged unasked; 0: 1000 */
-    uint32_t max_frame;      /* bytes of a pushed frame; 0: WIRE_MAX_FRAME */
     int64_t quota;           /* bytes that the store may hold; 0: no limit */
-    int64_t memory;          /* bytes for messages that come, wait or go; 0: 512 MiB */
-    const char *peers;       /* what PEERED tells behind the identity, at most WIRE_MAX_PEERS - 16 bytes; or NULL */
+    const char *peers;       /* what COUNTERS tells behind the identity, at most WIRE_MAX_PEERS - 16 bytes; or NULL */
 } bodhi_serve_options;
 
 /* Open the store (made if it is not there) and what the loop needs. Errors: as bodhi_open. */
 BODHI_CHECKED int bodhi_server_open(const char *directory, const bodhi_serve_options *options, bodhi_server **server);
 
-/* Run until something is written to bodhi_server_wake() (OK) or a client says STOP (END); may be called again.
- * Errors: SYSTEM. */
+/* Run until bodhi_server_wake() is written to (OK) or a client says STOP (END); may be called again. */
 BODHI_CHECKED int bodhi_server_run(bodhi_server *server);
 
 /* A non-blocking descriptor to write a byte to, from a signal handler or another thread. */
 int bodhi_server_wake(const bodhi_server *server);
 
-/* Hand over an admitted socket, from any thread; the server closes it. It may push and read. `session` is the key, of
- * MAC_KEY bytes, by which its messages are authenticated; NULL: nobody is on the way. Errors: SYSTEM (it is closed). */
+/* Hand over an admitted socket, from any thread, with the MAC_KEY bytes of its session's key, or NULL. */
 BODHI_CHECKED int bodhi_server_admit(bodhi_server *server, int fd, const uint8_t *session);
 
 /* Write and acknowledge what was pushed, and end. Closing NULL is allowed. */

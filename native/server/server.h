@@ -22,18 +22,14 @@ typedef struct {
 /* A dataset that is open: one writer for all who push to it, so that a frame sent twice is stored once. */
 typedef struct open_dataset {
     bodhi_dataset *dataset;
-    ingest *ingest;    /* of what is pushed to it; NULL: nothing was yet */
-    unsigned users;    /* connections */
-    unsigned awaited;  /* tasks that will come back */
-    int64_t refreshed; /* ms: when what others wrote was last looked for, and how long that took */
-    int64_t refresh_took;
+    ingest *ingest;          /* of what is pushed to it; NULL: nothing was yet */
+    unsigned users;          /* connections */
+    unsigned awaited;        /* tasks that will come back */
     int64_t unflushed_since; /* when the first frame came for which there is no FLUSH yet; 0: there is none */
     size_t n_unflushed;      /* of these frames */
     bool durable;            /* some of them are to be stored durably */
     struct open_dataset *next;
 } open_dataset;
-
-enum { ATTACHMENT_NAME = 2 + 64 + 1 }; /* "x-", the letters, and the end */
 
 enum turn { TURN_NONE, TURN_WAITING, TURN_GRANTED };
 
@@ -49,13 +45,6 @@ typedef struct {
     uint32_t serial;
     unsigned rights;
     caller from;
-    bool reserved;  /* beside the connections that there may be, for the owner's STATUS and STOP alone */
-    bool heard;     /* a whole header has come */
-    int64_t since;  /* ms: when it came */
-    int64_t moved;  /* when bytes last came or went */
-    size_t held_in; /* bytes of memory, as they are counted in the server's */
-    size_t held_out;
-    bool stalled; /* its body waits for memory */
     wire_parser in;
     mac_stream mac; /* of our messages; not on: a client of this machine */
     unsigned char *out;
@@ -73,9 +62,6 @@ typedef struct {
     uint8_t token[WIRE_TOKEN];
     bool asked; /* a KEEP is under way; nothing more is read before its answer */
 
-    char attachment[ATTACHMENT_NAME]; /* the file that it gets in parts; "": none is open */
-    int attachment_fd;
-
     enum turn turn;
     int64_t *wanted; /* frames of a READ that waits for its turn */
     size_t n_wanted;
@@ -85,19 +71,17 @@ typedef struct {
 
 struct bodhi_server {
     bodhi_serve_options options;
-    bool (*on_header)(bodhi_server *server, connection *c); /* false: the connection is of no more use */
+    bool (*on_header)(connection *c); /* false: the connection is of no more use */
     bool (*on_message)(bodhi_server *server, connection *c);
     uint32_t *allowed;
     bodhi_store *store;
     bodhi_store *looked_at; /* the same, for looking at datasets that are not used thereby */
-    char *peers;            /* as PEERED tells them; NULL: nothing was told */
+    char *peers;            /* as COUNTERS tells them; NULL: nothing was told */
     int epoll, wake[2], admitted[2], ingested[2];
     bool accept_paused; /* no descriptor was left to accept a connection with; tried again at the next tick */
     connection *connections;
-    int n_slots, n_dropped;
-    size_t held_in, held_out; /* bytes of memory of all connections: what comes, what goes */
-    size_t queued;            /* bytes that wait to be written */
-    int n_stalled;            /* connections whose bodies wait for memory */
+    int n_slots; /* as many as were ever taken */
+    int n_dropped;
     open_dataset *datasets;
     int n_reading; /* connections whose turn it is */
     int64_t reading_deadline;

@@ -1,5 +1,4 @@
-/* Whose frames a dataset has, where they have no origin: what a simulation says of itself is attached, and
- * whoever pushes later says the same or is refused. */
+/* Whose frames a dataset without an origin has: whoever pushes later says the same of itself or is refused. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -57,7 +56,7 @@ static int claim_vacant(bodhi_dataset *dataset, const char *identity, bool alone
     if (status != BODHI_OK) {
         return status;
     }
-    bool vacant = author[0] == '\0' || (alone && dataset_living(dataset, BODHI_NATIVE) == 0);
+    bool vacant = author[0] == '\0' || (alone && table_living(&dataset->tables[BODHI_NATIVE]) == 0);
     if (strcmp(author, identity) != 0 && vacant) {
         if (io_write_file(dataset->fd, author_file, identity, strlen(identity),
                           author[0] != '\0' ? FILE_REPLACE : FILE_NEW)) {
@@ -74,8 +73,7 @@ static int claim_vacant(bodhi_dataset *dataset, const char *identity, bool alone
     return strcmp(author, identity) == 0 ? remember(dataset, identity) : fail_conflict(dataset, author, identity);
 }
 
-/* Whether a dataset of the name, of whatever generation, has an origin: 1 and its directory in `found`, or 0. -1 and
- * errno: that cannot be told. */
+/* Whether a dataset of the name, of any generation, has an origin: 1 and its directory, 0, or -1 and errno. */
 static int find_staged(const bodhi_store *store, const char *name, char found[DIRECTORY_NAME]) {
     char head[DIRECTORY_NAME]; /* the hash of the name, and a dash */
     int n = snprintf(head, sizeof head, "%016" PRIx64 "-", hash_bytes(name, strlen(name)));

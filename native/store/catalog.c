@@ -55,6 +55,24 @@ segment *dataset_add(bodhi_dataset *dataset, const segment *made, uint32_t *ordi
     return s;
 }
 
+/* --- Copies ------------------------------------------------------------------------------------------------------ */
+
+int dataset_choose_copy(const bodhi_dataset *dataset, uint64_t number, place *copy) {
+    for (unsigned kind = BODHI_NATIVE; kind <= BODHI_ALIEN; kind++) {
+        copy_cursor at = {0};
+        if (table_next_copy(&dataset->tables[kind], number, &at, copy)) {
+            return (int)kind;
+        }
+    }
+    return -1;
+}
+
+bool dataset_kill(bodhi_dataset *dataset, unsigned kind, const place *copy, enum place_state state) {
+    bool lived = table_kill(&dataset->tables[kind], copy, state);
+    dataset->segments[copy->segment]->live -= lived;
+    return lived;
+}
+
 /* --- Loading ----------------------------------------------------------------------------------------------------- */
 
 /* Apply one tombstone; false if it waits for what is not loaded yet. */
@@ -65,7 +83,7 @@ static bool apply_tombstone(bodhi_dataset *dataset, unsigned kind, const tombsto
         return false;
     }
     const place copy = {.number = dead->number, .segment = ordinal, .offset = (uint32_t)(dead->offset / UNIT)};
-    return dataset_kill(dataset, kind, &copy, false) == SEALED_FOUND || s->covered > dead->offset;
+    return dataset_kill(dataset, kind, &copy, PLACE_DROPPED) || s->covered > dead->offset;
 }
 
 /* Apply `n` tombstones of one kind; those that match nothing yet wait. False: memory is out. */
@@ -91,10 +109,9 @@ static bool apply_tombstones(bodhi_dataset *dataset, unsigned kind, const tombst
 void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal) {
     segment *s = dataset->segments[ordinal];
     s->gone = true;
-    dataset_remove_sealed(dataset, ordinal);
-    if (s->live > 0) {
+    if (s->live > 0 || s->sealed > 0) {
         table_forget_segment(&dataset->tables[s->kind], ordinal);
-        s->live = 0;
+        s->live = s->sealed = 0;
     }
 }
 
@@ -102,20 +119,18 @@ int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing) {
     segment *s = dataset->segments[ordinal];
     segment before = *s;
     findings found = {0};
-    int error = segment_load(dataset->fd, s, ordinal, writing ? LOAD_WRITING : 0, &found);
-    const sealed *opened = s->sealed != before.sealed ? s->sealed : NULL;
-    if (error == 0 && table_add(&dataset->tables[s->kind], found.places, found.n_places) &&
-        (opened == NULL || dataset_add_sealed(dataset, ordinal))) {
-        s->live += found.n_places + (opened == NULL ? 0 : opened->frames);
+    int error = segment_load(dataset->fd, s, ordinal, writing, &found);
+    table *t = &dataset->tables[s->kind];
+    if (error == 0 && table_add(t, found.places, found.n_places) &&
+        (found.run.mapping == NULL || table_add_run(t, &found.run))) {
+        s->live += found.n_places + found.run.n;
+        found.run.mapping = NULL; /* it is the table's */
         dataset->scanned += found.scanned;
         dataset->refused_version = found.version != 0 ? found.version : dataset->refused_version;
         (void)apply_tombstones(dataset, s->kind, found.tombstones,
                                found.n_tombstones); /* else dropped frames stay a while */
     } else {
         bool gone = s->gone;
-        if (opened != NULL) {
-            sealed_close(s->sealed);
-        }
         *s = before;
         s->gone = gone;
         error = error == 0 ? ENOMEM : error;
@@ -134,28 +149,6 @@ static void repair(bodhi_dataset *dataset, segment *s) {
         (void)segment_recover(dataset->fd, s, fd);
     }
     io_drop(fd);
-}
-
-void dataset_mend(bodhi_dataset *dataset) {
-    while (dataset->torn) {
-        dataset->torn = false;
-        for (unsigned kind = 0; kind < 2; kind++) {
-            table_free(&dataset->tables[kind]);
-            dataset->n_tombstones[kind] = 0;
-        }
-        for (uint32_t i = 0; i < dataset->n_segments; i++) {
-            segment *s = dataset->segments[i];
-            dataset_remove_sealed(dataset, i);
-            s->covered = s->index_covered = SEGMENT_HEADER_BYTES;
-            s->index_at = s->looked_at = s->live = 0;
-        }
-        for (uint32_t i = 0; i < dataset->n_segments; i++) {
-            segment *s = dataset->segments[i];
-            if (!s->gone && !s->refused && dataset_load(dataset, i, false) != 0 && s->gone) {
-                dataset_forget(dataset, i);
-            }
-        }
-    }
 }
 
 /* --- Refreshing -------------------------------------------------------------------------------------------------- */
@@ -220,8 +213,7 @@ static bool is_same(const struct stat *a, const struct stat *b) {
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* The directory may have been deleted since it was opened, and made again by another process: take the one that has the
- * name now, under the same descriptor, which other threads are using. Returns an errno. */
+/* The directory may have been deleted and made again: take that of the name now, under the same descriptor. */
 static int follow_directory(bodhi_dataset *dataset) {
     struct stat opened;
     struct stat named;
@@ -265,7 +257,6 @@ static int refresh(bodhi_dataset *dataset) {
     for (ssize_t i = 0; i < n && error == 0; i++) {
         error = refresh_one(dataset, names[i]);
     }
-    dataset_mend(dataset);
     free(names);
     return error;
 }
@@ -274,8 +265,7 @@ static int64_t ns_between(const struct timespec *from, const struct timespec *to
     return ((int64_t)to->tv_sec - from->tv_sec) * 1000000000 + to->tv_nsec - from->tv_nsec;
 }
 
-/* Whether the directory is as it was listed a moment ago. Times of files are coarse: what changed just before may not
- * show; and what is appended to a segment does not change the directory. */
+/* Whether the directory is as it was listed a moment ago. Times of files are coarse: what just changed may not show. */
 static bool is_listed(const bodhi_dataset *dataset) {
     enum { COARSE_NS = 50000000, MOMENT_NS = 500000000 };
     struct stat now;

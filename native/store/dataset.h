@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 
 #include "bodhi.h"
-#include "segments/frame_table.h"
 #include "segments/segment.h"
 #include "segments/table.h"
 
@@ -23,17 +22,10 @@ struct bodhi_store {
 
 enum { DIRECTORY_NAME = 34, MAX_NAME = 4096, MAX_OPEN_SEGMENTS = 64 };
 
-/* What a reader that is closed hands to the next, so that pages need not be made anew for every few frames. Only
- * readers know what follows this head. */
+/* What a closed reader hands to the next, so that pages need not be made anew; only readers know what follows. */
 typedef struct spare_memory {
     void (*free)(struct spare_memory *memory);
 } spare_memory;
-
-/* The frames that a sealed table speaks of lie between these. */
-typedef struct {
-    uint64_t low, high;
-    uint32_t ordinal;
-} sealed_range;
 
 struct bodhi_dataset {
     bodhi_store *store;
@@ -49,12 +41,7 @@ struct bodhi_dataset {
     size_t n_segments, segment_capacity;
     uint32_t *by_id; /* positions, sorted by kind and id */
     size_t id_capacity;
-    table tables[2]; /* by kind: what is not sealed */
-    sealed_range *ranges[2];
-    size_t n_ranges[2], range_capacity[2];
-    size_t hint[2];                       /* the range in which a frame was found last */
-    bool torn;                            /* a sealed table cannot be read any more ... */
-    void (*mend)(bodhi_dataset *dataset); /* ... so that this is to be called: dataset_mend() */
+    table tables[2]; /* by kind */
     tombstone *tombstones[2];
     size_t n_tombstones[2], tombstone_capacity[2]; /* those that wait for their segment */
     unsigned open_segments;
@@ -100,26 +87,24 @@ int dataset_keep_up(bodhi_dataset *dataset);
 /* Refresh; if the directory is gone, make it again (`create`) or fail with NOT_FOUND. Takes the mutex. */
 int dataset_reopen(bodhi_dataset *dataset, bool create);
 
-/* Where a sealed table was found torn, read everything anew without it: what was dropped is said by others' indexes.
- * What is in copies.c does so by itself, but for dataset_kill(). */
-void dataset_mend(bodhi_dataset *dataset);
+/* The copy of a frame to be read: the first living one, natives before aliens. Its kind, or -1. */
+int dataset_choose_copy(const bodhi_dataset *dataset, uint64_t number, place *copy);
+
+/* As table_kill(). */
+bool dataset_kill(bodhi_dataset *dataset, unsigned kind, const place *copy, enum place_state state);
 
 /* --- author.c ----------------------------------------------------------------------------------------------------- */
 
-/* Let the frames be those of the simulation that calls itself `identity`, if they are nobody's yet; or if there are
- * none, and nobody else is about to bring some (`alone`). CONFLICT: they are another's. Takes the mutex. */
+/* Let the frames be those of `identity`, if nobody's, or (`alone`) there are none. CONFLICT. Takes the mutex. */
 int dataset_claim(bodhi_dataset *dataset, const char *identity, bool alone);
 
 /* Check that no trajectory has the name of what is to be pushed: CONFLICT. Takes no mutex, nor do the next three. */
 int store_refuse_staged(const bodhi_store *store, const char *name);
 
-/* Be the only process that gives a dataset its name, as staging is (Store.locked of himach/io/store/store.py), until
- * the descriptor is closed. -1 and errno, EWOULDBLOCK if another one was for a second. */
+/* Be alone in giving a dataset its name, until the descriptor is closed. -1 and errno; EWOULDBLOCK: not in a second. */
 int store_lock(const bodhi_store *store);
 
-/* Check that the frames are still those of who claimed them: another may have written some since, while there were
- * none.
- */
+/* Check that the frames are still those of who claimed them: while there were none, another may have written some. */
 int dataset_check_author(bodhi_dataset *dataset);
 
 /* Say so again in a directory that was made anew. */
@@ -130,12 +115,10 @@ int dataset_restore_author(const bodhi_dataset *dataset);
 /* Of slices, the ids from which on segments are not set aside, as their launch is known to be followed by another. */
 uint64_t dataset_followed(const bodhi_dataset *dataset);
 
-/* The least id of a new segment: of slices, later than those of all other launches and than what those are followed by.
- */
+/* The least id of a new segment: of slices, later than those of all other launches and what those are followed by. */
 uint64_t dataset_least_segment(const bodhi_dataset *dataset);
 
-/* --- meta.c: these take no mutex -----------------------------------------------------------------------------------
- */
+/* --- meta.c: these take no mutex -------------------------------------------------------------------------------- */
 
 /* Note that the dataset is used: those that were not for longest are evicted first. */
 void dataset_use(const bodhi_dataset *dataset);
@@ -149,64 +132,22 @@ int dataset_write_meta(const bodhi_dataset *dataset, bool replace);
 /* The meta file in a dataset's directory, to be freed; NULL if there is none or it cannot be read. */
 unsigned char *dataset_read_meta(int directory, size_t *size);
 
-/* Sync the names of the dataset's files, and the first time those of the directories on the way to them: whoever made
- * them, maybe another process, need not have. False and errno on failure. */
+/* Sync the names of the dataset's files, and once those of its directories, whoever made them. False and errno. */
 bool dataset_sync_names(bodhi_dataset *dataset);
 
-/* --- copies.c ----------------------------------------------------------------------------------------------------- */
+/* --- descriptors.c: these take the mutex themselves ------------------------------------------------------------- */
 
-/* Take in the sealed table that was opened as the segment's. False: memory is out. */
-bool dataset_add_sealed(bodhi_dataset *dataset, uint32_t ordinal);
-
-/* Close a segment's sealed table, if it has one. */
-void dataset_remove_sealed(bodhi_dataset *dataset, uint32_t ordinal);
-
-/* How far the copies of a frame were looked through; zeros at first. */
-typedef struct {
-    size_t in_table, range;
-} copy_cursor;
-
-/* The next living copy of a frame; false: there is none. */
-bool dataset_next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at, place *copy);
-
-/* The copy of a frame to be read: the first living one, natives before aliens. Its kind, or -1. */
-int dataset_choose_copy(bodhi_dataset *dataset, uint64_t number, place *copy);
-
-/* Take the copy at a place (of which number, segment and offset are asked) for dead from now on. ABSENT: none lives
- * there. */
-enum sealed_answer dataset_kill(bodhi_dataset *dataset, unsigned kind, const place *copy, bool passed_over);
-
-/* Nobody in this process reads the copy from now on: it was found damaged. */
-void dataset_pass_over(bodhi_dataset *dataset, unsigned kind, const place *copy);
-
-/* Set the bits of the frames of one kind. */
-void dataset_mark(bodhi_dataset *dataset, unsigned kind, const frame_selection *chosen, uint64_t *words);
-
-/* As table_numbers() and table_living(). */
-size_t dataset_numbers(bodhi_dataset *dataset, unsigned kind, uint64_t from, uint64_t *numbers, size_t capacity);
-uint64_t dataset_living(bodhi_dataset *dataset, unsigned kind);
-
-/* The frames of one kind between `low` and `high` as progressions that are apart, ascending; `list` is empty. False:
- * they are more than it has room for, or woven into each other, or just found torn. */
-bool dataset_list(bodhi_dataset *dataset, unsigned kind, uint64_t low, uint64_t high, progressions *list);
-
-/* --- descriptors.c: these take the mutex themselves ----------------------------------------------------------------
- */
-
-/* A descriptor for reading a segment, which is then not evicted before dataset_unpin(). -1 and errno: ENOENT if it is
- * gone. */
+/* A descriptor for reading a segment, not evicted before dataset_unpin(). -1 and errno: ENOENT if it is gone. */
 int dataset_pin(bodhi_dataset *dataset, uint32_t ordinal, bool direct);
 void dataset_unpin(bodhi_dataset *dataset, uint32_t ordinal);
 
-/* A descriptor of a place's segment for others, the caller's to close; the segment is not evicted while anybody has it
- * open. -1 if it is gone. */
+/* A descriptor of a place's segment, the caller's to close; while open, the segment stays. -1 if it is gone. */
 int dataset_share_segment(const bodhi_dataset *dataset, const bodhi_place *at);
 
 /* The same of a segment that is known, which is forgotten if it is gone. -1 and errno. The caller holds the mutex. */
 int dataset_share(bodhi_dataset *dataset, uint32_t ordinal);
 
-/* Sync a segment that another writer may have written, and its name. False: it is gone, cannot be opened now, or a sync
- * of it has failed, now or before; that is never tried again. */
+/* Sync a segment that another may have written, and its name. False: gone, or a sync has failed; never tried again. */
 bool dataset_sync_segment(bodhi_dataset *dataset, uint32_t ordinal);
 
 /* A sync of the segment has failed. */

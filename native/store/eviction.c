@@ -1,5 +1,4 @@
-/* What lies in a store, and deleting segments; see eviction.h. Opening a dataset counts as its use, so nothing here
- * opens one but bodhi_store_sweep(). Files that vanish meanwhile are no error. */
+/* What lies in a store, and deleting segments. Opening is use of a dataset: only bodhi_store_sweep() does it. */
 #include "store/eviction.h"
 
 #include <errno.h>
@@ -11,6 +10,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
+#include "segments/frame_table.h"
 #include "store/dataset.h"
 
 #define LARGEST_RESERVE (INT64_C(1) << 30)
@@ -20,8 +20,6 @@ enum { RESERVED_SHARE = 20 }; /* a twentieth of the file system stays free, or L
 static const char origin_file[] = "x-origin.json";
 /* Some atoms of the frames of such a one have this (himach/io/dataset/subsets.py). */
 static const char atoms_file[] = "x-atoms";
-/* The time-major form of a dataset has this one (himach/io/timemajor/layout.py). */
-static const char derived_file[] = "x-time-major.json";
 
 /* --- Looking ----------------------------------------------------------------------------------------------------- */
 
@@ -53,18 +51,12 @@ static bool segment_of_file(const char *name, segment *s) {
     return segment_from_name(s, file, 0, 0);
 }
 
-bool is_derived(int directory) {
-    struct stat status;
-    return io_status(directory, derived_file, &status);
-}
-
 /* Count all files of a dataset, and list those of its segments; false if memory is out. */
 static bool list_dataset(listing *list, int store, const char *name) {
     DIR *directory = io_list(store, name);
     size_t first = list->n;
     int64_t last_used = 0;
     bool pushed = true;
-    bool derived = false;
     bool enough = true;
     struct dirent *entry;
     while (directory != NULL && enough && (entry = readdir(directory)) != NULL) { // NOLINT(concurrency-mt-unsafe): ours
@@ -73,22 +65,19 @@ static bool list_dataset(listing *list, int store, const char *name) {
         if (!io_status(dirfd(directory), entry->d_name, &status) || !S_ISREG(status.st_mode)) {
             continue;
         }
-        list->used += status.st_size;
+        list->used += status.st_blocks * 512 < status.st_size ? status.st_blocks * 512 : status.st_size; /* holes */
         if (segment_of_file(entry->d_name, &s)) {
             enough = list_file(list, &s, status.st_size);
         } else if (strcmp(entry->d_name, "meta") == 0) {
             last_used = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
         } else if (strcmp(entry->d_name, origin_file) == 0 || strcmp(entry->d_name, atoms_file) == 0) {
             pushed = false;
-        } else if (strcmp(entry->d_name, derived_file) == 0) {
-            derived = true;
         }
     }
     for (size_t i = first; i < list->n; i++) {
         memcpy(list->found[i].directory, name, DIRECTORY_NAME);
         list->found[i].last_used = last_used;
-        list->found[i].pushed = pushed && !derived;
-        list->found[i].derived = derived;
+        list->found[i].pushed = pushed;
     }
     if (directory != NULL) {
         (void)closedir(directory);
@@ -100,9 +89,6 @@ static int by_turn(const void *left, const void *right) {
     const bodhi_stored_segment *a = left;
     const bodhi_stored_segment *b = right;
     int names = strcmp(a->directory, b->directory);
-    if (a->derived != b->derived) {
-        return b->derived - a->derived; /* it can be made again from what is here */
-    }
     if (a->last_used != b->last_used) {
         return a->last_used < b->last_used ? -1 : 1;
     }
@@ -223,8 +209,7 @@ static size_t living_tombstones(int directory, const segment *s, tombstone *tomb
     return living;
 }
 
-/* Write a segment of nothing but tombstones. It is begun no earlier than the one that they are from, whatever the clock
- * says: launches are ordered by that (launches.c). */
+/* Write a segment of tombstones, begun no earlier than the one they are from: launches are ordered by that. */
 static int write_tombstones(int directory, const segment *from, const tombstone *tombstones, size_t n) {
     segment s = {.key = from->key};
     if (!segment_new_name(&s, from->kind)) {
@@ -260,17 +245,16 @@ static int write_tombstones(int directory, const segment *from, const tombstone 
     return status;
 }
 
-/* What a segment says of records in others holds on when it goes, or dropped frames would come back. A segment that
- * says nothing else stays. The caller holds its locks. */
+/* What a segment says of others' records holds on when it goes, or dropped frames would come back. Needs its locks. */
 static int carry_tombstones(int directory, const segment *s) {
     findings found = {0};
     segment loaded = *s;
     loaded.covered = SEGMENT_HEADER_BYTES;
-    int error = segment_load(directory, &loaded, 0, LOAD_WRITING | LOAD_UNSEALED, &found);
+    int error = segment_load(directory, &loaded, 0, true, &found);
     int status = error == 0 ? BODHI_OK : bodhi_fail_system(error, "read", s->name);
     size_t living = living_tombstones(directory, s, found.tombstones, found.n_tombstones);
     if (status == BODHI_OK && living > 0) {
-        status = found.n_places > 0
+        status = found.n_places > 0 || found.run.n > 0
                      ? write_tombstones(directory, s, found.tombstones, living)
                      : bodhi_fail(BODHI_ERROR_BUSY, "%s says which frames of other segments are dropped", s->name);
     }
@@ -295,9 +279,7 @@ static int unlink_files(int directory, const segment *s) {
     return BODHI_OK;
 }
 
-/* Whether nothing lives in a segment. The caller holds its writer's lock, so that nothing comes. It is looked at anew:
- * what this process has passed over as damaged is there, and so is what has come since it looked last, even if who
- * wrote it was killed before its index entries. */
+/* Whether nothing lives in a segment, looked at anew: also what this process passed over. Needs the writer's lock. */
 static int check_empty(bodhi_store *store, const char *directory, const segment *s) {
     bodhi_dataset *dataset = NULL;
     int status = bodhi_dataset_open_directory(store, directory, &dataset);

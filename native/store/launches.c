@@ -1,5 +1,4 @@
-/* The order of launches that push slices of one dataset: by the seconds in which their segments were begun, which are
- * no earlier than what the store has seen, whatever the clock says (himach/staging/assembly/assemble.py). */
+/* Launches that push slices are ordered by the seconds of their segments, which never go back as clocks do. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* What is asked of an open dataset: facts, numbers, places. */
+/* What is asked of an open dataset: facts, numbers, places, and which frames it has of a selection, as bits or runs. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -24,14 +24,12 @@ int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "dataset and facts must be given");
     }
     int64_t modified = 0;
-    uint64_t sealed_bytes = 0;
     memset(facts, 0, sizeof *facts);
     pthread_mutex_lock(&dataset->mutex);
-    facts->native = (int64_t)dataset_living(dataset, BODHI_NATIVE);
-    facts->alien = (int64_t)dataset_living(dataset, BODHI_ALIEN);
+    facts->native = (int64_t)table_living(&dataset->tables[BODHI_NATIVE]);
+    facts->alien = (int64_t)table_living(&dataset->tables[BODHI_ALIEN]);
     for (size_t i = 0; i < dataset->n_segments; i++) {
         const segment *s = dataset->segments[i];
-        sealed_bytes += s->sealed == NULL ? 0 : sealed_memory(s->sealed);
         if (!s->gone) {
             facts->bytes +=
                 file_bytes(dataset->fd, s->name, &modified) + file_bytes(dataset->fd, s->index_name, &modified);
@@ -40,7 +38,7 @@ int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts) {
         }
     }
     facts->refused_version = dataset->refused_version;
-    facts->memory = (int64_t)(sealed_bytes + table_memory(&dataset->tables[0]) + table_memory(&dataset->tables[1]) +
+    facts->memory = (int64_t)(table_memory(&dataset->tables[0]) + table_memory(&dataset->tables[1]) +
                               dataset->n_segments * (sizeof(segment) + sizeof(segment *) + sizeof(uint32_t)));
     facts->scanned = (int64_t)dataset->scanned;
     pthread_mutex_unlock(&dataset->mutex);
@@ -56,7 +54,7 @@ int bodhi_dataset_numbers(bodhi_dataset *dataset, int kind, int64_t from, uint64
                           (long long)capacity);
     }
     pthread_mutex_lock(&dataset->mutex);
-    *count = (int64_t)dataset_numbers(dataset, (unsigned)kind, (uint64_t)from, numbers, (size_t)capacity);
+    *count = (int64_t)table_numbers(&dataset->tables[kind], (uint64_t)from, numbers, (size_t)capacity);
     pthread_mutex_unlock(&dataset->mutex);
     return BODHI_OK;
 }
@@ -120,7 +118,7 @@ int bodhi_dataset_atoms(bodhi_dataset *dataset, const int64_t *numbers, int64_t 
         copy_cursor at = {0};
         place copy;
         pthread_mutex_lock(&dataset->mutex);
-        bool found = dataset_next_copy(dataset, BODHI_NATIVE, (uint64_t)numbers[i], &at, &copy);
+        bool found = table_next_copy(&dataset->tables[BODHI_NATIVE], (uint64_t)numbers[i], &at, &copy);
         pthread_mutex_unlock(&dataset->mutex);
         atoms[i] = found ? atoms_at(dataset, &copy) : 0;
     }
@@ -142,6 +140,44 @@ int bodhi_dataset_segments(bodhi_dataset *dataset, bodhi_segment_facts *facts, i
             ++*count;
         }
     }
+    pthread_mutex_unlock(&dataset->mutex);
+    return BODHI_OK;
+}
+
+/* --- Selections: bits, by which nodes find out who reads what; runs, which servers tell --------------------------- */
+
+int bodhi_dataset_mark(bodhi_dataset *dataset, int64_t first, int64_t step, int64_t count, uint64_t *native,
+                       uint64_t *alien) {
+    int64_t last = first;
+    if (dataset == NULL || count < 0 || (count > 0 && (native == NULL || alien == NULL)) || step == 0 ||
+        (count > 0 && (__builtin_mul_overflow(count - 1, step, &last) || __builtin_add_overflow(first, last, &last) ||
+                       first < 0 || last < 0))) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "first is %lld, step %lld, count %lld", (long long)first,
+                          (long long)step, (long long)count);
+    }
+    if (count == 0) {
+        return BODHI_OK;
+    }
+    frame_selection chosen = {.low = (uint64_t)(step < 0 ? last : first),
+                              .step = step < 0 ? -(uint64_t)step : (uint64_t)step,
+                              .count = (uint64_t)count,
+                              .backwards = step < 0};
+    pthread_mutex_lock(&dataset->mutex);
+    table_mark(&dataset->tables[BODHI_NATIVE], &chosen, native);
+    table_mark(&dataset->tables[BODHI_ALIEN], &chosen, alien);
+    pthread_mutex_unlock(&dataset->mutex);
+    return BODHI_OK;
+}
+
+int bodhi_dataset_runs(bodhi_dataset *dataset, int kind, int64_t low, int64_t high, bodhi_run *runs, int64_t capacity,
+                       int64_t *count) {
+    if (dataset == NULL || (kind != BODHI_NATIVE && kind != BODHI_ALIEN) || low < 0 || capacity < 0 || count == NULL ||
+        (runs == NULL && capacity > 0)) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "kind is %d, low %lld, capacity %lld", kind, (long long)low,
+                          (long long)capacity);
+    }
+    pthread_mutex_lock(&dataset->mutex);
+    *count = high < low ? 0 : table_runs(&dataset->tables[kind], (uint64_t)low, (uint64_t)high, runs, capacity);
     pthread_mutex_unlock(&dataset->mutex);
     return BODHI_OK;
 }

@@ -7,14 +7,14 @@
 
 #include "base/io.h"
 #include "base/status.h"
+#include "segments/frame_table.h"
 
 static bool worth_trying(const segment *s, unsigned kind, uint64_t length, uint64_t segment_bytes) {
     return s->kind == kind && !s->gone && !s->refused && !s->frozen && !s->doubtful && !s->damaged_header &&
            s->checked && s->covered + length <= segment_bytes;
 }
 
-/* Whether a tombstone speaks of a record that the segment does not have: a power cut has lost it, and a record of the
- * same frame that came to lie there would be dropped with it. */
+/* Whether a tombstone speaks of a record that a power cut has lost: what came to lie there would be dropped with it. */
 static bool has_lost_dropped(const bodhi_dataset *dataset, const segment *s) {
     for (size_t i = 0; i < dataset->n_tombstones[s->kind]; i++) {
         if (dataset->tombstones[s->kind][i].segment == s->key.segment) {
@@ -159,8 +159,7 @@ static int claim_new(bodhi_dataset *dataset, unsigned kind, claim *claimed) {
 }
 
 int claim_segment(bodhi_dataset *dataset, unsigned kind, uint64_t length, uint64_t segment_bytes, claim *claimed) {
-    /* Slices of a launch that is known to be followed by another are set aside, but for those in segments that were
-     * begun later (himach/io/push/launches.py): a start that says it is the same launch needs segments of its own. */
+    /* Slices of a launch that is followed are set aside: a start that says it is that launch needs later ones. */
     uint64_t least = dataset_followed(dataset);
     for (size_t i = dataset->n_segments; i-- > 0;) {
         if (dataset->segments[i]->key.segment >= least &&

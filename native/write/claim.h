@@ -17,8 +17,7 @@ typedef struct {
     bool created;
 } claim;
 
-/* Claim a segment of `kind` with room for `length` bytes below `segment_bytes`. The caller holds the dataset's mutex.
- * Errors: FULL, SYSTEM, MEMORY. */
+/* Claim a segment with room for `length` bytes below `segment_bytes`. Needs the mutex. FULL, SYSTEM, MEMORY. */
 int claim_segment(bodhi_dataset *dataset, unsigned kind, uint64_t length, uint64_t segment_bytes, claim *claimed);
 
 #endif

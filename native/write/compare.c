@@ -8,8 +8,8 @@
 
 #include "base/io.h"
 #include "base/status.h"
+#include "codec/ids.h"
 #include "read/unpack.h"
-#include "segments/slice.h"
 
 /* --- Unpacking --------------------------------------------------------------------------------------------------- */
 
@@ -32,7 +32,7 @@ static bool find_fields(stored_frame *f) {
 }
 
 /* Take the atoms of a slice. As stored_read(). */
-static int find_ids(stored_frame *f, int fd, const segment_key *key) {
+static int find_ids(stored_frame *f) {
     uint32_t size;
     uint64_t at = slice_told_at(f->record, &f->header, &size);
     if ((f->header.fields >> FIELD_IDS & 1U) == 0) {
@@ -43,10 +43,7 @@ static int find_ids(stored_frame *f, int fd, const segment_key *key) {
         (void)bodhi_fail_memory();
         return BODHI_ERROR_MEMORY;
     }
-    slice_base base = {.offset = 0};
-    bool right = slice_ids(fd, key, &f->header, f->record + at, size, &base, f->frame.ids);
-    slice_base_free(&base);
-    return right ? BODHI_OK : BODHI_MISS;
+    return ids_read(f->record + at, size, f->frame.ids, f->header.n_atoms) ? BODHI_OK : BODHI_MISS;
 }
 
 /* --- Reading ----------------------------------------------------------------------------------------------------- */
@@ -88,7 +85,7 @@ int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length
     if (status == BODHI_OK && !find_fields(found)) {
         status = BODHI_MISS;
     }
-    status = status == BODHI_OK ? find_ids(found, fd, key) : status;
+    status = status == BODHI_OK ? find_ids(found) : status;
     if (status != BODHI_OK) {
         stored_free(found);
     }
@@ -97,12 +94,11 @@ int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length
 
 /* --- Finding ----------------------------------------------------------------------------------------------------- */
 
-/* The next copy that may be acknowledged, its segment open; false: there is none. A segment that is gone is forgotten,
- * and with it its copies. *fd is -1 and errno set if the segment cannot be opened now. */
+/* The next copy that may be acknowledged, its segment open; *fd is -1 and errno set if it cannot be opened now. */
 static bool next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at, place *copy, int *fd) {
     bool found = false;
     pthread_mutex_lock(&dataset->mutex);
-    while (!found && dataset_next_copy(dataset, kind, number, at, copy)) {
+    while (!found && table_next_copy(&dataset->tables[kind], number, at, copy)) {
         if (!dataset->segments[copy->segment]->doubtful) {
             *fd = dataset_share(dataset, copy->segment);
             found = *fd >= 0 || errno != ENOENT;
@@ -117,7 +113,7 @@ static bool next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, co
 /* Nobody in this process takes the copy for one that is there from now on. */
 static void pass_over(bodhi_dataset *dataset, unsigned kind, const place *bad) {
     pthread_mutex_lock(&dataset->mutex);
-    dataset_pass_over(dataset, kind, bad);
+    (void)dataset_kill(dataset, kind, bad, PLACE_PASSED_OVER);
     pthread_mutex_unlock(&dataset->mutex);
 }
 

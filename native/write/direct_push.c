@@ -76,8 +76,7 @@ int straight_open(const straight_options *options, straight **opened) {
     return BODHI_OK;
 }
 
-/* --- Flushing: what is synced is synced by the writer's stream, while the next batch comes --------------------------
- */
+/* --- Flushing: the writer's stream syncs, while the next batch comes ---------------------------------------------- */
 
 static void run_sync(void *argument) {
     straight *s = argument;
@@ -101,7 +100,6 @@ static int end_sync(straight *s) {
     /* Those behind a batch that is undone may have been undone with it. */
     s->facts.in_flight = whole ? s->facts.in_flight - s->n_syncing : 0;
     if (status != BODHI_OK) {
-        ids_encoder_forget(&s->writer->teller);
     }
     return status;
 }
@@ -125,7 +123,6 @@ static int begin_sync(straight *s) {
     status = writer_begin_flush(s->writer, &s->list);
     if (status != BODHI_OK) {
         (void)sync_listed(&s->list);
-        ids_encoder_forget(&s->writer->teller);
         s->facts.in_flight = 0;
         return status;
     }
@@ -137,10 +134,10 @@ static int begin_sync(straight *s) {
 
 /* --- Pushing ------------------------------------------------------------------------------------------------------ */
 
-int straight_push(straight *s, const bodhi_frame *frame, id_order *order) {
+int straight_push(straight *s, const bodhi_frame *frame) {
     int status = s->syncing && stream_has_called(s->writer->stream, s->ticket) ? end_sync(s) : BODHI_OK;
     if (status == BODHI_OK) {
-        status = writer_append_slice(s->writer, frame, order);
+        status = bodhi_append(s->writer, frame);
     }
     if (status < 0) {
         if (status != BODHI_ERROR_ARGUMENT && status != BODHI_ERROR_CONFLICT) {

@@ -3,7 +3,6 @@
 #define BODHI_DIRECT_PUSH_H
 
 #include "bodhi.h"
-#include "codec/id_order.h"
 
 typedef struct straight straight;
 
@@ -22,8 +21,8 @@ typedef struct {
 /* Errors: as bodhi_open(), bodhi_dataset_open() and bodhi_writer_open(), and CONFLICT. */
 BODHI_CHECKED int straight_open(const straight_options *options, straight **opened);
 
-/* Push a slice, whose atoms and rows are to be put in `order`. Errors: as bodhi_append() and bodhi_flush(). */
-BODHI_CHECKED int straight_push(straight *s, const bodhi_frame *frame, id_order *order);
+/* Push a slice. Errors: as bodhi_append() and bodhi_flush(). */
+BODHI_CHECKED int straight_push(straight *s, const bodhi_frame *frame);
 BODHI_CHECKED int straight_flush(straight *s);
 
 void straight_query(const straight *s, bodhi_push_facts *facts);

@@ -33,7 +33,6 @@ bool writer_release_segment(bodhi_writer *w) {
     w->has_segment = false;
     w->n_pending = w->n_syncing = 0;
     w->n_gathered = 0;
-    ids_encoder_forget(&w->teller);
     if (w->n_unsynced == MAX_UNSYNCED) {
         synced = sync_released(w, &w->unsynced[0]);
         memmove(w->unsynced, w->unsynced + 1, (MAX_UNSYNCED - 1) * sizeof *w->unsynced);

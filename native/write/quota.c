@@ -83,22 +83,20 @@ static int64_t promised(const room *r) {
 
 /* --- Granting ---------------------------------------------------------------------------------------------------- */
 
-/* Whether a segment goes to make room for a dataset: of what is derived, only others that are. */
-static bool may_go(const bodhi_dataset *dataset, bool derived, const bodhi_stored_segment *s) {
-    return !s->pushed && (!derived || s->derived) && strcmp(s->directory, dataset->directory) != 0;
+/* Whether a segment goes to make room for a dataset. */
+static bool may_go(const bodhi_dataset *dataset, const bodhi_stored_segment *s) {
+    return !s->pushed && strcmp(s->directory, dataset->directory) != 0;
 }
 
-/* Evict from `segments` until `wanted` bytes are free, or `needed` if no more can go; none if not even those can.
- * Returns the bytes freed. */
+/* Evict until `wanted` bytes are free, else `needed`; none if not even those can be. Returns the bytes freed. */
 static int64_t evict_some(const bodhi_dataset *dataset, const bodhi_stored_segment *segments, size_t n, int64_t wanted,
                           int64_t needed) {
     int64_t total = 0;
     int64_t freed = 0;
-    bool derived = is_derived(dataset->fd);
     for (int pass = 0; pass < 2; pass++) {
         int64_t target = total >= wanted ? wanted : total >= needed ? needed : 0;
         for (size_t i = 0; i < n && (pass == 0 || freed < target); i++) {
-            if (!may_go(dataset, derived, &segments[i])) {
+            if (!may_go(dataset, &segments[i])) {
                 continue;
             }
             if (pass == 0) {

@@ -7,8 +7,7 @@
 
 enum { SEAL_LEAST = 4096 }; /* frames that are not sealed, or sealed and dropped: they take 100 kB of every process */
 
-/* Seal what was appended to a segment, if that is at least `least` frames, and there is room for it. Whatever fails,
- * frames are found as before. The mutex is not held. */
+/* Seal what was appended to a segment, if at least `least` frames and there is room. The mutex is not held. */
 void seal_appended(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, room *r);
 
 #endif

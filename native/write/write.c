@@ -11,7 +11,7 @@
 #include "write/writer.h"
 
 enum {
-    THROUGH_BYTES = 256 << 10, /* records from this size on are written by themselves */
+    THROUGH_BYTES = 256 << 10, /* records from this size on are written at once */
     DEFAULT_BLOCK_ATOMS = 4096,
     SMALLEST_DEFAULT = 1 << 20,
     SEGMENTS_IN_QUOTA = 8 /* a quota should be many segments, since whole ones go */
@@ -31,12 +31,7 @@ static int append_gathered(bodhi_writer *w, const record_header *header, const f
     field_blocks placed[FIELD_COUNT] = {{0}};
     for (unsigned i = 0; i < FIELD_COUNT; i++) {
         if (fields[i].data != NULL) {
-            bool rows = w->order != NULL && i < FIELD_IDS && fields[i].sizes == NULL;
-            if (rows) {
-                id_order_rows(w->order, fields[i].data, (float *)(void *)at);
-            } else {
-                memcpy(at, fields[i].data, fields[i].bytes);
-            }
+            memcpy(at, fields[i].data, fields[i].bytes);
             placed[i] = fields[i];
             placed[i].data = at;
             at += fields[i].bytes;
@@ -47,65 +42,23 @@ static int append_gathered(bodhi_writer *w, const record_header *header, const f
     return BODHI_OK;
 }
 
-static int append_through(bodhi_writer *w, const record_header *header, const field_blocks fields[FIELD_COUNT]) {
-    static const unsigned char zeros[UNIT];
-    int status = writer_write_gathered(w);
-    if (status != BODHI_OK) {
-        return status;
-    }
-    unsigned char *head = malloc(header->head_bytes);
-    if (head == NULL) {
-        return bodhi_fail_memory();
-    }
-    write_record_head(head, header, &w->at.key, fields);
-    struct iovec parts[2 + FIELD_COUNT] = {{.iov_base = head, .iov_len = header->head_bytes}};
-    int n = 1;
-    for (unsigned i = 0; i < FIELD_COUNT; i++) {
-        if (fields[i].data != NULL) {
-            parts[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)fields[i].data, .iov_len = fields[i].bytes};
-        }
-    }
-    parts[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)zeros,
-                                .iov_len = header->length - header->head_bytes - header->payload_bytes};
-    if (io_write_parts(w->at.fd, parts, parts[n - 1].iov_len > 0 ? n : n - 1, w->written)) {
-        w->at.end += header->length;
-        w->written = w->at.end;
-    } else {
-        status = writer_failed(w, "write");
-        (void)io_truncate(w->at.fd, w->written);
-    }
-    free(head);
-    return status;
-}
-
 /* --- Slices ------------------------------------------------------------------------------------------------------ */
 
-static void lay_out_told(record_header *header, size_t size) {
-    header->payload_bytes += size - header->ids_bytes;
-    header->ids_bytes = size;
-    (void)layout_record(header); /* it was laid out before without these, which a slice's arrays hold many times */
-}
-
-/* Tell the atoms of a slice: by what differs from those of an earlier one in the segment, if that is shorter. */
-static int tell_ids(bodhi_writer *w, record_header *header, field_blocks *ids, uint32_t *sizes) {
-    if (!ids_encode(&w->teller, w->atoms, &w->at.key, w->at.end, header->ids_bytes)) {
+/* Tell the atoms of a slice; that they ascend has been checked. */
+static int tell_ids(bodhi_writer *w, const uint32_t *ids, record_header *header, field_blocks *out) {
+    uint32_t blocks = header->n_blocks; /* of all fields: enough */
+    if (!ARRAY_FIT(w->told_sizes, w->n_told_sizes, blocks) || !ids_write(&w->told, ids, header->n_atoms)) {
         return bodhi_fail_memory();
     }
-    size_t size = w->teller.told.size;
-    lay_out_told(header, size);
-    sizes[0] = (uint32_t)size;
-    *ids = (field_blocks){.data = w->teller.told.bytes, .sizes = sizes, .bytes = size};
-    return BODHI_OK;
-}
-
-/* Leave room for the bytes that tell the atoms of a slice; that these ascend has been checked. */
-static int reserve_told(bodhi_writer *w, record_header *header) {
-    uint32_t blocks = header->n_blocks; /* of all fields: enough */
-    if (!ARRAY_FIT(w->told_sizes, w->n_told_sizes, blocks)) {
-        return bodhi_fail_memory();
+    if (w->told.size > UINT32_MAX) {
+        return bodhi_fail(BODHI_ERROR_ARGUMENT, "a slice of %u atoms is too large", header->n_atoms);
     }
     memset(w->told_sizes, 0, blocks * sizeof *w->told_sizes);
-    lay_out_told(header, slice_told_most(w->atoms));
+    w->told_sizes[0] = (uint32_t)w->told.size;
+    header->ids_bytes = w->told.size;
+    header->payload_bytes += w->told.size;
+    (void)layout_record(header); /* it was laid out before without these, which a slice's arrays hold many times */
+    *out = (field_blocks){.data = w->told.bytes, .sizes = w->told_sizes, .bytes = w->told.size};
     return BODHI_OK;
 }
 
@@ -119,24 +72,17 @@ static int append(bodhi_writer *w, record_header *header, field_blocks fields[FI
     if (status != BODHI_OK) {
         return status;
     }
-    if (header->ids_bytes > 0) {
-        status = tell_ids(w, header, &fields[FIELD_IDS], w->told_sizes);
-        if (status != BODHI_OK) {
-            return status;
-        }
-    }
     header->offset = w->at.end;
     if (!writer_add_pending(w, header)) {
         return bodhi_fail_memory();
     }
     room_take(&w->room, header->length + ENTRY_BYTES);
-    bool through = header->length >= THROUGH_BYTES && w->stream == NULL;
-    status = through ? append_through(w, header, fields) : append_gathered(w, header, fields);
-    if (through || status != BODHI_OK) {
-        room_settle(&w->room, header->length);
-    }
+    status = append_gathered(w, header, fields);
     if (status != BODHI_OK) {
+        room_settle(&w->room, header->length);
         writer_forget_pending(w, header->offset);
+    } else if (header->length >= THROUGH_BYTES && w->stream == NULL) {
+        status = writer_write_gathered(w);
     }
     w->highest = status == BODHI_OK && header->number > w->highest ? header->number : w->highest;
     return status;
@@ -158,8 +104,7 @@ static int find_pending(bodhi_writer *w, uint64_t number, stored_frame *found) {
     return BODHI_MISS;
 }
 
-/* Whether the frame is there: as a native, or in the writer's own kind, or about to be. What the tables say is not
- * enough: others may have dropped it since, and a segment may have been evicted or damaged. */
+/* Whether the frame is there, or about to be: others may have dropped, evicted or damaged what the tables say. */
 static int find_stored(bodhi_writer *w, uint64_t number, stored_frame *found) {
     int status = find_pending(w, number, found);
     bodhi_place at = {0};
@@ -176,38 +121,13 @@ static int find_stored(bodhi_writer *w, uint64_t number, stored_frame *found) {
     return status;
 }
 
-/* A slice as it is stored, its atoms in order, until the next; NULL: memory is out. */
-static const bodhi_frame *put_in_order(bodhi_writer *w, const bodhi_frame *frame, id_order *order, bodhi_frame *out) {
-    const float *from[] = {frame->positions, frame->velocities, frame->forces};
-    float **to[] = {&out->positions, &out->velocities, &out->forces};
-    size_t n = (size_t)frame->n_atoms * 3;
-    if (!ARRAY_FIT(w->ordered, w->n_ordered, n * FIELD_IDS)) {
-        return NULL;
-    }
-    *out = *frame;
-    out->ids = id_order_ids(order);
-    for (unsigned i = 0; i < FIELD_IDS; i++) {
-        if (from[i] != NULL) {
-            id_order_rows(order, from[i], w->ordered + i * n);
-            *to[i] = w->ordered + i * n;
-        }
-    }
-    return out;
-}
-
 /* EXISTS: just this frame is there; MISS: none of its number is. Errors: CONFLICT, and as stored_find(). */
-static int compare_stored(bodhi_writer *w, const bodhi_frame *frame, id_order *order) {
+static int compare_stored(bodhi_writer *w, const bodhi_frame *frame) {
     stored_frame found;
     char why[128];
     int status = find_stored(w, (uint64_t)frame->number, &found);
     if (status != BODHI_OK) {
         return status;
-    }
-    bodhi_frame ordered;
-    frame = order == NULL ? frame : put_in_order(w, frame, order, &ordered);
-    if (frame == NULL) {
-        stored_free(&found);
-        return bodhi_fail_memory();
     }
     bool differs = stored_differs(&found, frame, why, sizeof why);
     w->found = found.ordinal;
@@ -223,23 +143,23 @@ static int compare_stored(bodhi_writer *w, const bodhi_frame *frame, id_order *o
     return writer_note_existing(w) ? BODHI_EXISTS : bodhi_fail_memory();
 }
 
-static int check_frame(const bodhi_writer *w, const bodhi_frame *frame, bool is_slice, record_header *header) {
+static int check_frame(const bodhi_writer *w, const bodhi_frame *frame, record_header *header) {
     if (frame->number < 0 || frame->number > BODHI_MAX_NUMBER || frame->n_atoms < 1 || frame->n_atoms > UINT32_MAX) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT,
                           "frame %lld with %lld atoms: needs a number from 0 to %lld, and 1 to %u atoms",
                           (long long)frame->number, (long long)frame->n_atoms, (long long)BODHI_MAX_NUMBER, UINT32_MAX);
     }
-    *header =
-        (record_header){.type = RECORD_FRAME,
-                        .kind = w->kind,
-                        .fields = (uint8_t)(BODHI_POSITIONS | (frame->velocities != NULL ? BODHI_VELOCITIES : 0) |
-                                            (frame->forces != NULL ? BODHI_FORCES : 0) | (is_slice ? BODHI_IDS : 0)),
-                        .encoding = ENCODING_RAW,
-                        .has_box = frame->box != NULL,
-                        .number = (uint64_t)frame->number,
-                        .time = frame->time,
-                        .n_atoms = (uint32_t)frame->n_atoms,
-                        .block_atoms = w->block_atoms};
+    *header = (record_header){.type = RECORD_FRAME,
+                              .kind = w->kind,
+                              .fields = (uint8_t)(BODHI_POSITIONS | (frame->velocities != NULL ? BODHI_VELOCITIES : 0) |
+                                                  (frame->forces != NULL ? BODHI_FORCES : 0) |
+                                                  (frame->ids != NULL ? BODHI_IDS : 0)),
+                              .encoding = ENCODING_RAW,
+                              .has_box = frame->box != NULL,
+                              .number = (uint64_t)frame->number,
+                              .time = frame->time,
+                              .n_atoms = (uint32_t)frame->n_atoms,
+                              .block_atoms = w->block_atoms};
     if (frame->box != NULL) {
         memcpy(header->box, frame->box, sizeof header->box);
     }
@@ -258,68 +178,17 @@ static void take_packed(const packer *p, record_header *header, field_blocks *po
     (void)layout_record(header); /* it was laid out before, and has become shorter */
 }
 
-/* Pack positions that lie on a grid. */
-static bool pack(bodhi_writer *w, const bodhi_frame *frame, const record_header *header) {
-    const float *positions = frame->positions;
-    bodhi_frame ordered;
-    if (!w->packs || !pack_may(&w->packer, positions, header->n_atoms)) {
-        return false;
-    }
-    if (w->order != NULL) {
-        bodhi_frame rows = *frame;
-        rows.velocities = rows.forces = NULL;
-        const bodhi_frame *in_order = put_in_order(w, &rows, w->order, &ordered);
-        positions = in_order != NULL ? in_order->positions : NULL;
-    }
-    return positions != NULL && pack_positions(&w->packer, positions, header->n_atoms, header->block_atoms);
-}
-
-/* Append a frame, or a slice, whose atoms are set in the writer, that is not there. */
+/* Append a frame or a slice that is not there. */
 static int append_new(bodhi_writer *w, const bodhi_frame *frame, record_header *header) {
     uint64_t bytes = field_bytes(header);
     field_blocks fields[FIELD_COUNT] = {{.data = frame->positions, .bytes = bytes},
                                         {.data = frame->velocities, .bytes = bytes},
                                         {.data = frame->forces, .bytes = bytes}};
-    if (pack(w, frame, header)) {
+    if (w->packs && pack_positions(&w->packer, frame->positions, header->n_atoms, header->block_atoms)) {
         take_packed(&w->packer, header, &fields[0]);
     }
-    int status = w->atoms.n > 0 ? reserve_told(w, header) : BODHI_OK;
-    status = status == BODHI_OK ? append(w, header, fields) : status;
-    if (status != BODHI_OK) {
-        ids_encoder_forget(&w->teller); /* it may have been undone */
-    }
-    return status;
-}
-
-static int append_frame(bodhi_writer *w, const bodhi_frame *frame, slice_atoms atoms, id_order *order) {
-    record_header header = {0};
-    int status = w->poisoned ? writer_fail_poisoned() : check_frame(w, frame, atoms.n > 0, &header);
-    if (status == BODHI_OK && frame->positions == NULL) {
-        status = bodhi_fail(BODHI_ERROR_ARGUMENT, "frame %lld has no positions", (long long)frame->number);
-    }
-    if (status != BODHI_OK) {
-        return status;
-    }
-    w->slices |= atoms.n > 0;
-    status = compare_stored(w, frame, order);
-    if (status != BODHI_MISS) {
-        return status;
-    }
-    w->atoms = atoms;
-    w->order = order;
-    status = append_new(w, frame, &header);
-    w->order = NULL;
-    return status;
-}
-
-int writer_append_slice(bodhi_writer *w, const bodhi_frame *frame, id_order *order) {
-    slice_atoms atoms = {.n = order->n};
-    if (order->dense) {
-        atoms.bits = order->bits;
-    } else {
-        atoms.ids = order->sorted;
-    }
-    return append_frame(w, frame, atoms, order);
+    int status = frame->ids == NULL ? BODHI_OK : tell_ids(w, frame->ids, header, &fields[FIELD_IDS]);
+    return status == BODHI_OK ? append(w, header, fields) : status;
 }
 
 int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame) {
@@ -334,8 +203,17 @@ int bodhi_append(bodhi_writer *writer, const bodhi_frame *frame) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "the ids of a slice of frame %lld do not ascend",
                           (long long)frame->number);
     }
-    size_t n = frame->ids != NULL && frame->n_atoms > 0 ? (size_t)frame->n_atoms : 0;
-    return append_frame(writer, frame, (slice_atoms){.ids = frame->ids, .n = n}, NULL);
+    record_header header = {0};
+    int status = writer->poisoned ? writer_fail_poisoned() : check_frame(writer, frame, &header);
+    if (status == BODHI_OK && frame->positions == NULL) {
+        status = bodhi_fail(BODHI_ERROR_ARGUMENT, "frame %lld has no positions", (long long)frame->number);
+    }
+    if (status != BODHI_OK) {
+        return status;
+    }
+    writer->slices |= frame->ids != NULL;
+    status = compare_stored(writer, frame);
+    return status == BODHI_MISS ? append_new(writer, frame, &header) : status;
 }
 
 /* Append a frame by its positions, which are those of steps. */
@@ -357,7 +235,7 @@ static int append_steps(bodhi_writer *w, const bodhi_frame *frame, const int32_t
 
 int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame *coded, packed_grid grid) {
     record_header header = {0};
-    int status = w->poisoned ? writer_fail_poisoned() : check_frame(w, frame, frame->ids != NULL, &header);
+    int status = w->poisoned ? writer_fail_poisoned() : check_frame(w, frame, &header);
     if (status != BODHI_OK) {
         return status;
     }
@@ -389,7 +267,6 @@ int bodhi_flush(bodhi_writer *writer, int durable) {
     }
     int status = writer->poisoned ? writer_fail_poisoned() : writer_flush(writer, durable != 0);
     if (status != BODHI_OK) {
-        ids_encoder_forget(&writer->teller);
     }
     bool synced = durable == 0 || writer_sync_existing(writer);
     writer->n_existing = 0;
@@ -464,8 +341,7 @@ int bodhi_writer_close(bodhi_writer *writer) {
     room_close(&writer->room);
     packer_free(&writer->packer);
     free(writer->told_sizes);
-    free(writer->ordered);
-    ids_encoder_free(&writer->teller);
+    free(writer->told.bytes);
     free(writer->gathered);
     free(writer->existing);
     free(writer->pending);

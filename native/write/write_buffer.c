@@ -44,7 +44,6 @@ static int undo(bodhi_writer *w, uint64_t at) {
     int status = writer_failed(w, "write");
     (void)io_truncate(w->at.fd, at);
     w->at.end = w->written = at;
-    ids_encoder_forget(&w->teller);
     writer_forget_pending(w, at);
     w->n_syncing = w->n_syncing < w->n_pending ? w->n_syncing : w->n_pending;
     w->undone = true;
@@ -127,11 +126,11 @@ unsigned char *writer_gather(bodhi_writer *w, uint64_t length, int *status) {
     if (w->stream != NULL) {
         return gather_streamed(w, length, status);
     }
-    if (w->gathered == NULL && (w->gathered = malloc(GATHER_BYTES)) == NULL) {
+    size_t needed = length > GATHER_BYTES ? (size_t)length : GATHER_BYTES;
+    *status = w->n_gathered + length > w->gather_capacity ? writer_write_gathered(w) : BODHI_OK;
+    if (*status == BODHI_OK && !ARRAY_FIT(w->gathered, w->gather_capacity, needed)) {
         *status = bodhi_fail_memory();
-        return NULL;
     }
-    *status = w->n_gathered + length > GATHER_BYTES ? writer_write_gathered(w) : BODHI_OK;
     if (*status != BODHI_OK) {
         return NULL;
     }

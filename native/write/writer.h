@@ -8,8 +8,8 @@
 
 #include "base/stream.h"
 #include "bodhi.h"
+#include "codec/ids.h"
 #include "codec/pack.h"
-#include "segments/slice.h"
 #include "store/dataset.h"
 #include "write/claim.h"
 #include "write/quota.h"
@@ -59,7 +59,7 @@ struct bodhi_writer {
     uint64_t written; /* what is in the file; the rest up to at.end is in `gathered`, or on its way by the stream */
     uint64_t started; /* up to where writeback was started */
     unsigned char *gathered;
-    size_t n_gathered;
+    size_t n_gathered, gather_capacity;
     pending_record *pending; /* in the order of the segment */
     size_t n_pending, pending_capacity;
     size_t n_syncing; /* of these, the first, which somebody syncs just now */
@@ -69,21 +69,16 @@ struct bodhi_writer {
     bool names_unsynced; /* those of its segments, or of the directories that they lie in */
     uint32_t *existing;  /* segments in which frames were found since the last flush; the last one is not repeated */
     size_t n_existing, existing_capacity;
-    uint32_t found; /* the segment in which the last append found its frame */
-    int64_t shown;  /* frames */
-    ids_encoder teller;
-    slice_atoms atoms;    /* of the slice that is appended */
-    id_order *order;      /* of its rows; NULL: they are in order */
+    uint32_t found;       /* the segment in which the last append found its frame */
+    int64_t shown;        /* frames */
+    id_bytes told;        /* the ids of the slice that is appended */
     uint32_t *told_sizes; /* of the blocks of its ids: all but the first are empty */
     size_t n_told_sizes;
-    float *ordered; /* scratch, of floats */
-    size_t n_ordered;
 };
 
 /* All functions return statuses as in bodhi.h. */
 
-/* As bodhi_append(), for a frame whose positions are the steps of a grid, compressed as in XTC: no float is made of
- * them that is not needed. ARGUMENT: they are damaged, too. */
+/* As bodhi_append(), of positions compressed as in XTC: no float is made that is not needed. ARGUMENT: damaged, too. */
 int writer_append_xtc(bodhi_writer *w, const bodhi_frame *frame, const xtc_frame *coded, packed_grid grid);
 
 /* Turn errno of a failed call into a status; anything but a full disk or memory poisons the writer. */
@@ -98,10 +93,6 @@ bool writer_release_segment(bodhi_writer *w);
 
 /* Have all that will be appended written by a stream; `direct`: past the page cache. */
 BODHI_CHECKED int writer_begin_streaming(bodhi_writer *w, bool direct);
-
-/* As bodhi_append(), for a slice whose atoms are in `order`, and whose rows are to be put in it; to a writer that has a
- * stream. frame->ids is not looked at. */
-BODHI_CHECKED int writer_append_slice(bodhi_writer *w, const bodhi_frame *frame, id_order *order);
 
 /* Have the stream, if there is one, go on at the segment's end. */
 void writer_attach_stream(bodhi_writer *w);
@@ -131,8 +122,7 @@ bool writer_sync_existing(bodhi_writer *w);
 /* Where a record of `length` bytes is put together; NULL with the status set if it cannot be. */
 unsigned char *writer_gather(bodhi_writer *w, uint64_t length, int *status);
 
-/* Let the disk begin with what was appended, if that is at least `least` bytes, so that a durable flush waits less.
- * Like the other functions of a writer, from its thread; takes no mutex. */
+/* Let the disk begin with what was appended, if that is `least` bytes, so that a durable flush waits less. No mutex. */
 void writer_start_writeback(bodhi_writer *writer, uint64_t least);
 
 /* A durable flush in steps, so that more is appended while another thread syncs: what was appended before the first

@@ -1,5 +1,4 @@
-/* XTC coordinates: the decoder of one frame's compressed part. Reads and writes within the given bounds, whatever the
- * bytes are; the decoders of other packages do not check, and a damaged frame can crash them. */
+/* The decoder of a frame's compressed part, which stays within the given bounds, whatever the bytes are. */
 #ifndef BODHI_XTC_H
 #define BODHI_XTC_H
 
@@ -30,8 +29,7 @@ typedef struct {
     int index;                     /* of the small sizes */
 } xtc_frame;
 
-/* Decode the first `needed` of n_atoms atoms, and maybe more, to out, 3 * n_atoms floats. unit: 1 / precision. `used`
- * becomes how many bytes, from the first on, that took. */
+/* Decode `needed` of n_atoms atoms or more to out, 3 * n_atoms floats. unit: 1 / precision. `used`: bytes it took. */
 enum xtc_status xtc_decode(const xtc_frame *frame, float unit, float scale, size_t n_atoms, size_t needed, float *out,
                            size_t *used);
 

@@ -162,8 +162,7 @@ static inline bool near(const int32_t *a, const int32_t *b, int64_t most) {
            llabs((int64_t)a[2] - b[2]) < most;
 }
 
-/* Sums of squares overflow where atoms are 50 nm apart: as those of other writers do, so that their choices are the
- * same. */
+/* Sums of squares overflow where atoms are 50 nm apart, as those of other writers do: their choices are the same. */
 static inline int32_t square(const int32_t *a, const int32_t *b) {
     uint32_t sum = 0;
     for (int k = 0; k < 3; k++) {

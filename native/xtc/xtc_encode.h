@@ -27,8 +27,7 @@ enum { XTC_MOST_ATOMS = 298261617 };
 /* The most bytes of a frame. */
 size_t xtc_most_bytes(size_t n_atoms);
 
-/* Encode a frame to `out`, of xtc_most_bytes(). `steps` is scratch for 3 * n_atoms; `n_bytes` becomes the frame's
- * length. */
+/* Encode a frame to `out`, of xtc_most_bytes(). `steps` is scratch for 3 * n_atoms; `n_bytes` becomes its length. */
 enum xtc_written xtc_encode(const xtc_written_frame *frame, int32_t *steps, uint8_t *out, size_t *n_bytes);
 
 #endif

@@ -31,6 +31,8 @@ class PyHimach(PythonPackage):
     with default_args(type="run"):
         depends_on("py-click@8.1:")
         depends_on("py-cloudpickle@3.0:")
+        depends_on("py-fastjsonschema@2.18:")
+        depends_on("py-jinja2@3.1:")
         depends_on("py-matplotlib@3.8:")
         depends_on("py-mdanalysis@2.8:")
         depends_on("py-mpi4py@4.0:")

@@ -1,7 +1,5 @@
 """An analysis that takes its time and notes which frames it maps, for tests of runs that are ended from outside."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A trajectory, and analyses of every kind of pairs, for the tests of kept pairs."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 

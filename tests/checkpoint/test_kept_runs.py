@@ -1,7 +1,5 @@
 """Runs that keep their pairs, and take over those of earlier ones: the outcome is that of a run in one go."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Values of classes of the user's own: a later run has them of the very classes that it itself has, or maps again."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

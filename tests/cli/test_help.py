@@ -31,6 +31,14 @@ def test_lists_of_commands_are_whole():
         assert max(map(len, shown.output.splitlines())) <= 80
 
 
+def test_commands_and_options_of_runs_stand_in_sections():
+    for words, title in ((["run"], "Options:"), (["follow"], "Options:"), ([], "Commands:")):
+        shown = CliRunner().invoke(himach, [*words, "--help"]).output
+        rest = shown.partition(f"\n\n{title}\n")[2]
+        assert rest.strip() == ("-h, --help  Show this message and exit." if words else ""), words
+        assert "\nInput:\n" in shown if words else "\nPapers:\n" in shown
+
+
 def test_every_command_and_option_says_what_it_does():
     for path, command in commands(himach):
         assert command.help, path

@@ -95,7 +95,7 @@ def test_verify_finds_what_is_damaged_and_ends_with_1(folder):
     content[70] ^= 1
     part.write_bytes(content)
     assert "bad" not in said("pairs", "list", "kept")
-    assert f"Mean, generation 2: bad: {part.name}: its column 0 is damaged" in said(
+    assert f"Mean, generation 2: bad: {part.name}: its pairs are damaged" in said(
         "pairs", "list", "kept", "--verify", code=1
     )
 
@@ -185,10 +185,10 @@ def test_a_run_into_out_goes_on_where_a_killed_one_was_and_says_so(folder):
 
 def test_a_record_is_repeated_with_its_pairs(folder):
     summary_of("--pairs", "kept", "--stop", 20, "-p", "factor=2", "--out", "out", cwd=folder)
-    elsewhere = himach("run", "--again", folder / "out", "--out", folder / "again", cwd="/")
+    elsewhere = himach("run", "--rerun", folder / "out", "--out", folder / "again", cwd="/")
     assert f"all 20 frames were mapped before (pairs in {folder / 'kept'})\n" in elsewhere.stderr
     assert (folder / "out" / "Mean.csv").read_bytes() == (folder / "again" / "Mean.csv").read_bytes()
-    anew = himach("run", "--again", "out", "--reuse", "never", "--out", "anew", cwd=folder)
+    anew = himach("run", "--rerun", "out", "--reuse", "never", "--out", "anew", cwd=folder)
     assert "all 20 frames were mapped again: reuse is 'never'\n" in anew.stderr
     record = json.loads((folder / "anew" / "run.json").read_text())
     assert record["reused"] == {"frames": 0, "reason": "reuse is 'never'"}

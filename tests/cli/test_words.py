@@ -19,7 +19,7 @@ from support.ranks import clean_environment
 
 import himach as package
 from himach.cli.command_group import Command
-from himach.cli.run_words import each_with_its_option
+from himach.cli.run import each_with_its_option
 
 root = importlib.import_module("himach.cli").himach
 
@@ -61,7 +61,7 @@ def test_an_option_given_twice_is_refused_by_every_command():
 @pytest.mark.fresh
 def test_more_ranks_than_a_machine_can_do_with_are_refused():
     most = 4 * len(os.sched_getaffinity(0))
-    for words in (("run", "rmsd", *DATA), ("stage", DCD), ("run", "rmsd", "-t", "a.xtc", "--follow")):
+    for words in (("run", "rmsd", *DATA), ("stage", DCD), ("follow", "rmsd", "-t", "a.xtc")):
         assert f"start at most {most}" in refused(*words, "-n", most + 1)
     for call in (lambda: package.run(package.examples.load("rmsd"), DCD, PSF, ranks=5000), lambda: package.Ranks(5000)):
         with pytest.raises(package.UsageError, match=r"5000 ranks .* himach.Ranks\(5000, oversubscribe=True\)"):
@@ -75,10 +75,7 @@ def test_more_ranks_than_a_machine_can_do_with_are_refused():
     [
         (["run", "rmsd", "a.xtc", PSF], "a.xtc, .*psf stands where analyses do: a trajectory is named by -t PATH"),
         (["run", "rmsd", "-t", PSF, "-s", DCD], "dcd, given as the topology, is a trajectory, .* other's place"),
-        (
-            ["run", "rmsd", "-t", f"{Path(DCD).parent}/adk*.dcd"],
-            r"no trajectory .*, but \d+ that match it: leave",
-        ),
+        (["run", "rmsd", "-t", f"{Path(DCD).parent}/adk*.dcd"], r"no trajectory .*, but \d+ that match it: leave"),
         (["run", "rmsd", "-t", "adk.dcd", "-s", PSF], "'himach cache list' tells .*; did you mean '.*/adk_dims.dcd'"),
         (["run", "rmsd", "--strat", 3], r"\(Did you mean .*\?\) 'himach run --help'"),
         (["analyses", "rmds"], "no analysis and no module 'rmds'; did you mean 'rmsd'"),
@@ -108,17 +105,6 @@ def test_questions_end_with_their_mark():
 )
 def test_files_of_one_kind_follow_one_option(words, meant):
     assert each_with_its_option(words) == meant
-
-
-def test_a_glob_behind_one_option_is_several_files(tmp_path):
-    import MDAnalysis
-
-    universe = MDAnalysis.Universe(str(PSF), str(DCD))
-    for name, part in (("a.xtc", slice(0, 3)), ("b.xtc", slice(3, 5))):
-        universe.atoms.write(str(tmp_path / name), frames=universe.trajectory[part])
-    done = himach("run", "rmsd", "-s", PSF, "-p", "selection=name CA", "-t", "a.xtc", "b.xtc", cwd=tmp_path)
-    assert "[5 rows]" in done.stdout, done.stderr
-    assert "a topology by -s PATH" in refused("run", "rmsd", "-t", "a.xtc", PSF, cwd=tmp_path)
 
 
 def complete(*words: str, cwd: Path) -> list[str]:
@@ -165,7 +151,7 @@ def locked(tmp_path):
         ["run", "rmsd", *DATA[:2], "-s", "locked/a.pdb"],
         ["run", "locked/a.py", *DATA],
         ["run", "rmsd", *DATA, "--out", "locked/out"],
-        ["run", "--again", "locked/run.json"],
+        ["run", "--rerun", "locked/run.json"],
         ["info", "locked/a.xtc"],
         ["stage", "locked/a.xtc"],
         ["split", str(XTC), "locked/frames"],
@@ -180,12 +166,6 @@ def test_a_folder_that_may_not_be_read_is_named_and_no_line_of_ours(locked, tmp_
     assert done.returncode == 2, done.stderr
     assert "locked/" in done.stderr and "ermission denied" in done.stderr
     assert ".py, line" not in done.stderr and "does not exist" not in done.stderr
-
-
-def test_a_topology_of_something_else_is_wrong_usage():
-    from MDAnalysisTests.datafiles import GRO
-
-    assert "has 47681 atoms" in refused("run", "rmsd", "-t", DCD, "-s", GRO)
 
 
 def test_messages_below_the_command_line_name_no_option_of_it():

@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 from MDAnalysis import transformations as peers
 from MDAnalysis.lib.distances import minimize_vectors
+from MDAnalysis.lib.formats.libmdaxdr import TRRFile
 from MDAnalysis.lib.mdamath import triclinic_vectors
 from MDAnalysisTests.datafiles import DCD, DCD_TRICLINIC, GRO, PSF, PSF_TRICLINIC, TPR, TRR, XTC
-from support.commands import himach as himach_command
 
 import himach
+from himach.conversion.formats import Fixed
+from himach.errors import UsageError
+from himach.formats.layout import Content
+from himach.formats.netcdf import NetCdf
+from himach.frame import RawFrame
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -95,11 +100,6 @@ def test_the_topology_beside_it_is_that_of_mdanalysis(tmp_path, select):
     assert lines(done.topology) == lines(tmp_path / "peer.pdb")
 
 
-def test_a_single_frame_has_no_uneven_times(tmp_path):
-    assert himach.convert(DCD, PSF, out=tmp_path / "out.dcd", start=7, stop=8, cache="off").frames == 1
-    assert len(mda.Universe(PSF, str(tmp_path / "out.dcd")).trajectory) == 1
-
-
 def test_times_of_a_dcd_file_are_those_of_the_selected_frames(tmp_path):
     times = [ts.time for ts in mda.Universe(PSF, DCD).trajectory]
     for name, frames in (("odd", {"start": 1, "step": 2}), ("alone", {"start": 7, "stop": 8})):
@@ -121,14 +121,6 @@ def test_atoms_that_are_not_written_are_not_needed(tmp_path):
         for name, topology in (("all", TPR), ("some", tmp_path / "some.pdb"))
     )
     np.testing.assert_array_equal(some, every[:, chosen])
-
-
-def test_frames_are_chosen(tmp_path):
-    done = himach.convert(DCD, PSF, out=tmp_path / "some.xtc", start=10, stop=60, step=7, cache="off")
-    universe = mda.Universe(PSF, DCD)
-    assert done.frames == 8
-    expected = [universe.trajectory[number].positions.copy() for number in range(10, 60, 7)]
-    np.testing.assert_allclose(positions(done.path, PSF), expected, atol=0.006)
 
 
 def test_each_step_is_the_shortest_in_its_box(tmp_path, three):
@@ -241,6 +233,55 @@ def test_molecules_lie_in_the_box(tmp_path):
         )
 
 
+def test_velocities_of_some_frames_are_theirs_alone(tmp_path):
+    universe = mda.Universe(GRO, TRR)
+    n_atoms = len(universe.atoms)
+    for name, frames, has in (("a", slice(0, 3), True), ("b", slice(3, 6), False)):
+        with TRRFile(str(tmp_path / f"{name}.trr"), "w") as file:
+            for ts in universe.trajectory[frames]:
+                velocities = ts.velocities if has else None
+                file.write(ts.positions, velocities, None, np.eye(3), ts.frame, ts.time, 0, n_atoms)
+    parts = [tmp_path / "a.trr", tmp_path / "b.trr"]
+    done = himach.convert(parts, GRO, out=tmp_path / "both.trr", cache="off")
+    with TRRFile(str(done.path)) as file:
+        assert [bool(frame.hasv) for frame in file] == [True] * 3 + [False] * 3
+    for order in (parts, parts[::-1]):
+        done = himach.convert(order, GRO, out=tmp_path / "both.nc", cache="off", force=True, universe={"dt": 1})
+        assert not mda.Universe(GRO, str(done.path)).trajectory.ts.has_velocities
+        assert any("velocities are left out: not all frames have them" in text for text in done.warnings)
+    with pytest.raises(UsageError, match=r"frame 3 lacks velocities .* write \.trr"):
+        netcdf = Fixed(NetCdf(Content(6, 4, has_velocities=True)))
+        netcdf.frame(RawFrame(3, 0.0, np.zeros((4, 3), np.float32)))
+
+
+def test_a_structure_file_takes_one_frame_and_a_pdb_file_is_its_own_topology(tmp_path):
+    done = himach.convert(TRR, GRO, out=tmp_path / "one.gro", stop=1, select="protein", cache="off")
+    expected = mda.Universe(GRO, TRR).select_atoms("protein")
+    np.testing.assert_allclose(mda.Universe(str(done.path)).atoms.positions, expected.positions, atol=0.005)
+    assert (done.frames, done.topology) == (1, tmp_path / "one.pdb")
+    done = himach.convert(TRR, GRO, out=tmp_path / "all.pdb", stop=3, select="protein", cache="off")
+    assert (done.path, done.topology) == (tmp_path / "all.pdb",) * 2
+    assert len(mda.Universe(str(done.path)).trajectory) == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.pdb", "one.gro", "one.pdb"]
+
+
+def test_a_frame_that_a_format_cannot_hold_is_named(tmp_path):
+    universe = mda.Universe.empty(4, trajectory=True)
+    universe.add_TopologyAttr("name", ["C"] * 4)
+    universe.atoms.write(str(tmp_path / "top.pdb"))
+    with mda.Writer(str(tmp_path / "far.xtc"), 4) as writer:
+        for x in (0, -2000):
+            universe.atoms.positions = np.full((4, 3), x)
+            writer.write(universe.atoms)
+    given = {"trajectory": tmp_path / "far.xtc", "topology": tmp_path / "top.pdb", "cache": "off"}
+    with pytest.raises(UsageError, match=r"all\.pdb: frame 1: PDB files .* -1000.*; choose another format"):
+        himach.convert(**given, out=tmp_path / "all.pdb")
+    with pytest.raises(UsageError, match=r"last\.pdb cannot be written: .*; name another file by topology_out"):
+        himach.convert(**given, out=tmp_path / "last.xtc", start=1)
+    himach.convert(**given, out=tmp_path / "last.xtc", start=1, topology_out=tmp_path / "last.gro")
+    assert np.allclose(mda.Universe(str(tmp_path / "last.gro"), str(tmp_path / "last.xtc")).atoms.positions, -2000)
+
+
 def test_velocities_are_kept_and_turn_with_the_fit(tmp_path):
     done = himach.convert(TRR, GRO, out=tmp_path / "out.trr", select="protein", fit="protein", stop=3, cache="off")
     found, given = mda.Universe(str(done.topology), str(done.path)), mda.Universe(GRO, TRR)
@@ -327,6 +368,8 @@ def test_what_is_read_is_not_written(tmp_path):
         ({"out": "himach://adk", "max_time": 9}, "himach://adk is written by one rank"),
         ({"out": "himach://"}, "himach:// names no dataset"),
         ({"out": "himach://../adk"}, "himach://../adk names no dataset"),
+        ({"out": "out.gro"}, "^out.gro: MDAnalysis writes no trajectory of this suffix"),
+        ({"out": "out.nothing", "stop": 1}, "^out.nothing: MDAnalysis writes no file of this suffix"),
         ({"out": "out.nothing"}, "^out.nothing: MDAnalysis writes no trajectory of this suffix"),
         ({"record": "out.pdb"}, "both the record and"),
         ({"out": "out.h5md"}, "himach reads H5MD and does not write it"),
@@ -383,16 +426,3 @@ def test_no_member_is_written_over_one_that_is_read(tmp_path, members):
     with pytest.raises(himach.UsageError, match=r"damaged\.xtc is what is read"):
         himach.convert(ensemble=both, out=tmp_path / "{member}.xtc", force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["damaged.xtc"]
-
-
-@pytest.mark.nightly
-def test_the_command_converts_all_that_a_pattern_matches(tmp_path):
-    for name in ("r1", "r2"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "traj.dcd").symlink_to(DCD)
-    asked = ["-s", PSF, "--out", tmp_path / "{member}.dcd", "--record", tmp_path / "{member}.json", "--cache", "off"]
-    done = himach_command("convert", "--ensemble", tmp_path / "r*" / "traj.dcd", *asked, "-n", "2")
-    assert done.returncode == 0, done.stderr
-    assert "2 members, 196 frames of 3341 atoms" in done.stdout
-    for name in ("1", "2"):  # what the * stands for
-        assert json.loads((tmp_path / f"{name}.json").read_text())["written"]["path"] == str(tmp_path / f"{name}.dcd")

@@ -1,18 +1,22 @@
 """Conversions into a dataset of the node's store."""
 
 import signal
+import sys
 
 import MDAnalysis as mda
 import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, TRR
+from support.cache_data import make
 from support.commands import himach as himach_command
 from support.commands import start_himach, wait_until
+from support.ranks import mpiexec
 
 import himach
 import himach.mdanalysis
-from himach.io.store.bodhi import StoreConflictError
-from himach.io.store.place import open_store
+from himach import StoreConflictError
+from himach.io.store.quota import open_store
+from himach.io.store.store import Store
 
 
 @pytest.fixture
@@ -63,6 +67,25 @@ def test_members_become_datasets(here):
     assert [len(mda.Universe(f"{name}-ca.pdb", f"himach://{name}-ca").trajectory) for name in "ab"] == [3, 8]
 
 
+@pytest.mark.parametrize("words", [["--out", "out.trr", "--nojump"], ["--out", "out.xyz"]])
+def test_frames_that_lie_on_several_nodes_are_converted_there(here, words):
+    """Each rank gets those of its turn, from the node that has them."""
+    topology, trajectory = make(here, n_frames=150)
+    universe = mda.Universe(topology, trajectory)
+    for node, odd in (("n", 0), ("m", 1)):
+        dataset = Store(here / node).dataset("run7")
+        for ts in universe.trajectory[odd::2]:
+            dataset.write(ts.frame, ts.time, ts.dimensions, ts.positions, native=True)
+        dataset.close()
+    command = [sys.executable, "-P", "-m", "himach", "convert", "-s", str(topology), *words, "--quiet"]
+    done = mpiexec("nmm", [*command, "run7"], disks=here, cwd=here)
+    assert done.returncode == 0, done.stderr
+    found = arrays(mda.Universe(topology, words[1]).trajectory)
+    assert himach_command(*command[4:], trajectory, "--force").returncode == 0
+    for one, other in zip(found, arrays(mda.Universe(topology, words[1]).trajectory), strict=True):
+        np.testing.assert_array_equal(one[2], other[2])
+
+
 def test_a_conversion_that_was_killed_goes_on_by_the_same_command(here, long):
     asked = ("convert", long, "-s", GRO, "--out", "himach://long", "--stop", "200")
     running = start_himach(*asked)
@@ -82,7 +105,8 @@ def test_who_writes_a_dataset_is_not_disturbed(here, long):
     asked = ("convert", long, "-s", GRO, "--out", "himach://long", "--stop", "200", "--force")
     running = start_himach(*asked)
     assert wait_until(lambda: "long" in open_store().names(), 60)
-    running.send_signal(signal.SIGSTOP)  # in the midst of it
+    with open_store().locked():  # its first frame is there
+        running.send_signal(signal.SIGSTOP)  # in the midst of it
     try:
         again = himach_command(*asked)
         other = himach_command(*asked, "--select", "protein")

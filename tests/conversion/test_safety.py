@@ -16,7 +16,7 @@ import pytest
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 from support.commands import himach, processes_with, wait_until
 from support.disks import small_disk
-from support.ranks import clean_environment
+from support.ranks import clean_environment, mpiexec
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 STEPS = ["--center", "protein", "--wrap", "residues", "--fit", "name CA"]
@@ -69,6 +69,31 @@ def _size(path: Path) -> int:
 
 def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+WRITES = """
+import fcntl, os, sys
+import himach
+from himach.conversion.target import Target
+
+sync = Target.sync
+
+def synced(target):
+    print(os.O_DSYNC & fcntl.fcntl(target.file, fcntl.F_GETFL) == os.O_DSYNC)
+    sync(target)
+
+Target.sync = synced
+himach.convert(*sys.argv[1:3], out=sys.argv[3], cache="off")
+"""
+
+
+@pytest.mark.parametrize(("nodes", "through"), [("nm", "True"), ("nn", "False")])
+def test_ranks_of_several_nodes_write_through(tmp_path, nodes, through):
+    """Two clients of NFS else leave zeros where frames of one end and those of the other begin."""
+    words = [sys.executable, "-c", WRITES, XTC, GRO, str(tmp_path / "out.xtc")]
+    done = mpiexec(nodes, words, disks=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == {through}
 
 
 @pytest.fixture(scope="module")

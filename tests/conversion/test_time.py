@@ -79,8 +79,8 @@ def test_what_is_kept_and_damaged_is_not_taken(tmp_path, time_up, damage):
 
 
 def test_one_conversion_alone_goes_on(tmp_path, time_up):
+    from himach.conversion.state import take
     from himach.conversion.target import make_file
-    from himach.conversion.unfinished import take
 
     with pytest.raises(TimeUpError):
         written(tmp_path, "out.xtc", max_time=3600)

@@ -12,6 +12,7 @@ from MDAnalysis.lib.mdamath import triclinic_vectors
 from MDAnalysisTests.datafiles import GRO, XTC
 
 import himach
+from himach.examples import load
 from himach.frame import Coded
 from himach.io.trajectory.xdr_header import parse_xtc
 from himach.io.trajectory.xtc import PAD, decode, encode
@@ -105,32 +106,22 @@ def test_steps_have_32_bits(step):
         encode(np.zeros((20, 3), np.float32), np.zeros((3, 3), np.float32), step, 0.0)
 
 
-@pytest.mark.slow
-def test_any_ranks_write_the_same_bytes(tmp_path):
-    found = set()
-    for ranks in (None, 2, 3, 7):
-        done = himach.convert(
-            XTC, GRO, out=tmp_path / f"{ranks}.xtc", nojump=True, center="protein", wrap="residues", fit="name CA",
-            select="protein or name NA", cache="off", ranks=ranks,
-        )  # fmt: skip
-        found.add(done.path.read_bytes())
-    assert len(found) == 1
-
-
-def test_precision_steps_and_times_are_kept(tmp_path):
+def test_precision_steps_and_times_are_kept_of_each_frame(tmp_path):
     universe = mda.Universe(GRO, XTC)
     atoms = universe.select_atoms("protein")
-    coarse = tmp_path / "coarse.xtc"
-    with XTCFile(str(coarse), "w") as file:
-        for ts in universe.trajectory[:4]:
-            in_nm = ts.dimensions * np.array([0.1] * 3 + [1] * 3, np.float32)
-            file.write(atoms.positions * np.float32(0.1), triclinic_vectors(in_nm), 500 * ts.frame, ts.time, 100.0)
-    atoms.write(str(tmp_path / "top.pdb"))
-    done = himach.convert(coarse, tmp_path / "top.pdb", out=tmp_path / "out.xtc", cache="off")
-    assert done.path.read_bytes() == coarse.read_bytes()
-    assert [ts.data["step"] for ts in mda.Universe(str(done.topology), str(done.path)).trajectory] == [
-        0,
-        500,
-        1000,
-        1500,
-    ]
+    joined, store, part = tmp_path / "joined.xtc", tmp_path / "store", tmp_path / "part.xtc"
+    for ts in universe.trajectory[:4]:
+        in_nm = ts.dimensions * np.array([0.1] * 3 + [1] * 3, np.float32)
+        with XTCFile(str(part), "w") as file:
+            vectors, precision = triclinic_vectors(in_nm), 10.0 ** (2 + ts.frame % 3)
+            file.write(atoms.positions * np.float32(0.1), vectors, 500 * ts.frame, ts.time, precision)
+        with joined.open("ab") as file:
+            file.write(part.read_bytes())
+    top = tmp_path / "top.pdb"
+    atoms.write(str(top))
+    himach.run(load("rmsd")(selection="all"), joined, top, cache=store)
+    for cache, ranks in (("off", None), (store, 2)):
+        done = himach.convert(joined, top, out=tmp_path / "out.xtc", cache=cache, ranks=ranks, force=True)
+        assert done.path.read_bytes() == joined.read_bytes()
+    steps = [ts.data["step"] for ts in mda.Universe(str(done.topology), str(done.path)).trajectory]
+    assert steps == [0, 500, 1000, 1500]

@@ -4,8 +4,6 @@ Examples find `himach`, `np` and `u`, a small Universe, and a server runs on thi
 of the tests are marked as skipped and named here.
 """
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import pkgutil
@@ -40,9 +38,9 @@ def examples() -> list[doctest.DocTest]:
 def server(tmp_path, monkeypatch):
     """This node's server, for what pushes frames."""
     monkeypatch.setenv("HIMACH_CACHE", str(tmp_path / "store"))
-    commands.himach("cache", "start", check=True)
+    commands.himach("cache", "start", code=0)
     yield
-    commands.himach("cache", "stop", check=True)
+    commands.himach("cache", "stop", code=0)
 
 
 def test_examples_in_docstrings_show_what_is_so(server, capsys):
@@ -64,10 +62,6 @@ def test_no_other_example_is_skipped():
         test.name.rpartition(".")[2] for test in examples() for one in test.examples if doctest.SKIP in one.options
     }
     assert skipped == SKIPPED
-
-
-def test_examples_of_compiled_modules_are_found():
-    assert any(test.name.endswith(".search.within") for test in examples())
 
 
 @pytest.mark.slow

@@ -5,8 +5,6 @@ block of text behind one holds what it prints. In a console block, lines that be
 others are what the command prints. Wall times and rates may differ, and ``...`` stands for anything.
 """
 
-from __future__ import annotations
-
 import doctest
 import os
 import re

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import strategies as st
 
 import himach
-from himach.engine import Results, mapping, pieces, stages
+from himach.engine import Results, mapping, stages, stamps
 from himach.engine.merging import merge, presence
 from himach.engine.shuffle import exchange, waves
-from himach.engine.stamps import growing
 from himach.parallel.communicator import World
 
 from .twin import canonical, made_up, run_engine, run_twin
@@ -260,69 +259,6 @@ class Present(himach.Analysis):
         return series.frames, series.steps, series.times, series.boxes, series.values
 
 
-def told(blocks: Any) -> Any:
-    """Return all that a series has, of whose pieces one after the other these are."""
-    frames, steps, times, boxes, pairs = [], [], [], [], []
-    for series in blocks:
-        assert len(series)
-        assert not frames or frames[-1] < series.frames[0]  # all of a frame is in one piece
-        frames += series.frames.tolist()
-        steps += series.steps.tolist()
-        times += series.times.tolist()
-        boxes += [None] * len(series) if series.boxes is None else [box.tobytes() for box in series.boxes]
-        pairs += list(series)
-    none = np.full(6, np.nan, np.float32).tobytes()
-    return frames, steps, times, [None if box == none else box for box in boxes], pairs
-
-
-class Pieces(Everything):
-    """Everything, from series in pieces."""
-
-    most: int = 12
-
-    def reduce(self, key: Any, series: Any) -> Any:
-        return told([series])
-
-    def reduce_blocks(self, key: Any, blocks: Any) -> Any:
-        return told(blocks)
-
-
-class PresentInPieces(Present):
-    """Presence, from series in pieces."""
-
-    def reduce(self, key: Any, series: Any) -> Any:
-        return told([series])
-
-    def reduce_blocks(self, key: Any, blocks: Any) -> Any:
-        return told(blocks)
-
-
-class PiecesFirst(Pieces):
-    """The first of two stages, both of which take pieces."""
-
-    def reduce(self, key: Any, series: Any) -> Any:
-        frames, _, times, _, _ = told([series])
-        return self.pairs(key, frames, times)
-
-    def reduce_blocks(self, key: Any, blocks: Any) -> Any:
-        frames, _, times, _, _ = told(blocks)
-        return self.pairs(key, frames, times)
-
-    def pairs(self, key: Any, frames: Any, times: Any) -> Any:
-        yield type(key).__name__, (key, len(frames))
-        yield himach.Pairs(np.array(frames) % 4, np.array(times))
-
-
-class PiecesSecond(Second):
-    """The second of them."""
-
-    def reduce(self, key: Any, series: Any) -> Any:
-        return told([series])[2:]
-
-    def reduce_blocks(self, key: Any, blocks: Any) -> Any:
-        return told(blocks)[2:]
-
-
 class Third(Second):
     """The end of a chain of three."""
 
@@ -345,10 +281,9 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(mapping, "CHUNK_BYTES", 300)
     patch.setattr(stages, "CHUNK_BYTES", 300)
     patch.setattr(exchange, "MAX_PARTNERS", 2)
-    patch.setattr(pieces, "WAITING_BYTES", 200)
     patch.setattr(waves, "WAVE_BYTES", 1 << 15)
     patch.setattr(waves, "SHARED_STAMP_FRAMES", 0)
-    patch.setattr(growing, "RANGE_ROWS", 7)
+    patch.setattr(stamps, "RANGE_ROWS", 7)
     patch.setattr(merge, "MAX_PAIRS_AT_A_TIME", 4)
     patch.setattr(presence, "EXPANDED_FRAMES", 3)
 

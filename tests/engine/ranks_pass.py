@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import himach
 from himach.parallel.communicator import alone
-from himach.parallel.environment import promised_rank, promised_ranks, under_launcher
 from himach.parallel.mpi import connect
+from himach.parallel.process_exit import promised_rank, promised_ranks, under_launcher
 
 from . import twin
 from .cases import (
@@ -22,11 +22,7 @@ from .cases import (
     Many,
     ManyFirst,
     Middle,
-    Pieces,
-    PiecesFirst,
-    PiecesSecond,
     Present,
-    PresentInPieces,
     Replay,
     Second,
     Tallied,
@@ -111,24 +107,6 @@ def test_presence(frames, sizes):
         frames = frames[:400]  # each wave looks into all that was spilled
     for seed, boxes in enumerate(["none", "some", "none"]):
         check(world, [Present(seed=seed)], frames, boxes, seed, largest=100)
-
-
-@pytest.mark.nightly(but=12)
-@each_selection
-@pytest.mark.parametrize("kinds", KINDS)
-def test_series_in_pieces(frames, kinds, sizes):
-    if sizes == "spilled":
-        frames = frames[:12]  # each piece looks into all that was spilled
-    check(world, [Pieces(kinds=kinds)], frames, "some")
-    check(world, [PiecesFirst(kinds=kinds), PiecesSecond()], frames, "all", 1)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("frames", [range(1300), range(1200, 100, -2)], ids=str)
-def test_presence_in_pieces(frames, sizes):
-    if sizes == "spilled":
-        frames = frames[:200]
-    check(world, [PresentInPieces()], frames, "some", 1, largest=100)
 
 
 @pytest.mark.nightly(but=5)

@@ -9,26 +9,13 @@ import pytest
 from support.threads import ThreadComm, run_ranks
 
 import himach
-from himach.engine import Memory, Work, run_pass
+from himach.engine import Memory, Work, run_pass, stamps
 from himach.engine.pairs import block
 from himach.engine.pairs.sharding import shard_rows
 from himach.engine.shuffle import waves
-from himach.engine.stamps import growing
 from himach.frame import RawFrame
 
-from .cases import (
-    Everything,
-    First,
-    Many,
-    Middle,
-    PiecesFirst,
-    PiecesSecond,
-    Present,
-    PresentInPieces,
-    Second,
-    Third,
-    make_small,
-)
+from .cases import Everything, First, Many, Middle, Present, Second, Third, make_small
 from .twin import bind, canonical, run_twin, tasks
 
 POSITIONS = np.zeros((1, 3), dtype=np.float32)
@@ -95,8 +82,6 @@ CHAINS = {
     "presence": lambda: [Present(seed=5)],
     "two stages": lambda: [First(seed=6), Second()],
     "three stages": lambda: [First(seed=7), Middle(), Third()],
-    "pieces": lambda: [PiecesFirst(seed=8), PiecesSecond()],
-    "presence in pieces": lambda: [PresentInPieces(seed=9)],
 }
 
 
@@ -115,7 +100,7 @@ def test_uneven_stamps(monkeypatch, chain, frames, known):
 def test_more_ranks_and_shards_than_usual(monkeypatch, chain, memory):
     make_small(monkeypatch)
     monkeypatch.setattr(block, "OF_RANK", 100)
-    frames = range(20 if chain()[0].defines("reduce_blocks") else 60)  # each frame is a piece
+    frames = range(60)
     passed = check(17, chain, frames, uneven(frames, 1), memory)
     assert (passed.spilled > 0) == (memory is not None)
 
@@ -153,14 +138,14 @@ class Boxed(himach.Analysis):
 def test_boxes_of_many_keys_do_not_depend_on_what_comes_together(monkeypatch, known):
     monkeypatch.setattr(waves, "SHARED_STAMP_FRAMES", known)
     monkeypatch.setattr(waves, "WAVE_BYTES", 1 << 12)
-    monkeypatch.setattr(growing, "RANGE_ROWS", 7)
+    monkeypatch.setattr(stamps, "RANGE_ROWS", 7)
     frames, box = range(600), np.array([1, 2, 3, 90, 90, 90], dtype=np.float32)
     raws = {number: RawFrame(number, 1.0 * number, POSITIONS, box if number == 300 else None) for number in frames}
     _, found = passed_on(2, lambda: [Boxed()], frames, raws)
     assert list(found.values()) == [True] * len(frames)
 
 
-class Together(himach.Analysis):
+class SharedReduce(himach.Analysis):
     """Keys that are all of one shard, one of them by far the largest."""
 
     def setup(self, universe):
@@ -198,7 +183,7 @@ def test_a_shard_larger_than_memory_is_reduced_in_parts(monkeypatch, memory):
     monkeypatch.setattr(waves, "plan_waves", planned)
 
     def chain():
-        together = Together()
+        together = SharedReduce()
         together.setup(None)
         return [together]
 

@@ -152,6 +152,31 @@ a note of a library's object
 a file
   setup:  open('note', 'w').close()
   map:    open('note', 'a').write('x'); n = os.path.getsize('note')
+a helper's cached property that map changes
+  before: class H:
+              @functools.cached_property
+              def lazy(self): return []
+  setup:  self.h = H()
+  map:    n = count(self.h.lazy)
+on a library
+  before: np.mine3 = []
+  map:    n = count(np.mine3)
+new on a library
+  map:    n = np.mine4 = getattr(np, 'mine4', 0) + 1
+on sys
+  before: sys.mine = 0
+  map:    sys.mine += 1; n = sys.mine
+on builtins
+  before: import builtins
+          builtins.mine2 = []
+  map:    n = count(mine2)
+on a class of a library
+  before: MDAnalysis.AtomGroup.mine = []
+  map:    n = count(MDAnalysis.AtomGroup.mine)
+a logger's attribute
+  before: LOG = logging.getLogger('x')
+          LOG.n = 0
+  map:    LOG.n += 1; n = LOG.n
 """)
 
 

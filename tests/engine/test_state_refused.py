@@ -197,15 +197,15 @@ an instance: h, an? H
               n = 0
           h = H()
   map:    h.n += 1; n = h.n
-a class's attribute: H.n
+a class's attribute: H, a type
   before: class H:
               n = 0
   map:    H.n += 1; n = H.n
-a class's list: H.seen
+a class's list: H, a type
   before: class H:
               seen = []
   map:    n = count(H.seen)
-a base's attribute: B.n
+a base's attribute: [BH], a type
   before: class B:
               n = 0
           class H(B): pass
@@ -215,7 +215,7 @@ a metaclass's attribute: M.seen|H
               seen = []
           class H(metaclass=M): pass
   map:    n = count(H.seen)
-a class method: H.n
+a class method: H, a type
   before: class H:
               n = 0
               @classmethod
@@ -470,12 +470,6 @@ a cached property of setup that map changes: self.lazy
           def lazy(self): return []
   setup:  self.lazy
   map:    n = count(self.lazy)
-a helper's cached property that map changes: self.h
-  before: class H:
-              @functools.cached_property
-              def lazy(self): return []
-  setup:  self.h = H()
-  map:    n = count(self.h.lazy)
 what combine changes: Mine.seen
   class:  seen = []
           def combine(self, key, series):
@@ -540,9 +534,9 @@ masses: masses
   map:    self.ca.masses += 1; n = float(self.ca.masses[0])
 names: name
   map:    a = self.ca[0]; a.name = a.name + 'x'; n = len(a.name)
-a new attribute of the topology: universe.atoms, their attributes
+a new attribute of the topology: universe.atoms.add_TopologyAttr
   map:    u = frame.universe; n = hasattr(u.atoms, 'gbscreens'); u.add_TopologyAttr('gbscreens')
-temperature factors: tempfactors
+temperature factors: tempfactor
   setup:  u.add_TopologyAttr('tempfactors')
   map:    name = "temp" + "factors"; setattr(self.ca, name, getattr(self.ca, name) + 1)
           n = float(getattr(self.ca, name)[0])
@@ -569,25 +563,6 @@ the working directory: getcwd
   map:    n = len(os.getcwd()); os.chdir('..')
 numpy's errors: numpy
   map:    n = np.geterr()['under'] == 'warn'; np.seterr(under='warn')
-on a library: mine3
-  before: np.mine3 = []
-  map:    n = count(np.mine3)
-new on a library: mine4
-  map:    n = np.mine4 = getattr(np, 'mine4', 0) + 1
-on sys: mine
-  before: sys.mine = 0
-  map:    sys.mine += 1; n = sys.mine
-on builtins: mine2
-  before: import builtins
-          builtins.mine2 = []
-  map:    n = count(mine2)
-on a class of a library: mine
-  before: MDAnalysis.AtomGroup.mine = []
-  map:    n = count(MDAnalysis.AtomGroup.mine)
-a logger's attribute: LOG
-  before: LOG = logging.getLogger('x')
-          LOG.n = 0
-  map:    LOG.n += 1; n = LOG.n
 a logger's handler: handler
   before: LOG = logging.getLogger('y')
           class H(logging.Handler):

@@ -1,5 +1,6 @@
-"""Molecules and their centres beside what MDAnalysis makes of them, one by one."""
+"""Molecules and their centres beside MDAnalysis's; what built-ins share."""
 
+import warnings
 from types import SimpleNamespace
 
 import MDAnalysis
@@ -8,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from MDAnalysis.lib.distances import minimize_vectors
-from MDAnalysis.lib.mdamath import make_whole, triclinic_vectors
-from MDAnalysisTests.datafiles import DCD, GRO, PSF, TPR, XTC
+from MDAnalysis.lib.mdamath import triclinic_vectors
 
 import himach
+from himach.examples import load, sample
+from himach.examples.common import box_vectors, lag_times, select
 from himach.examples.liquids.msd import Msd
-from himach.examples.molecules import Centers, numbers_by
+from himach.examples.molecules import Centers, numbers_by, warn_of_cut_molecules
+from himach.transformations import find_bonds
 
 MSD = Msd()
 
@@ -92,32 +95,6 @@ def test_atoms_are_taken_where_they_are_where_nothing_cuts_them():
     np.testing.assert_allclose(Centers(universe.atoms, MSD, "molecule").of(frame), expected, atol=1e-5)
 
 
-def test_residues_of_a_protein_in_a_skewed_box():
-    universe = MDAnalysis.Universe(TPR, XTC)
-    universe.trajectory[4]
-    protein = universe.select_atoms("protein")
-    expected = protein.center_of_mass(compound="residues", unwrap=True)
-    assert_same_place(Centers(protein, MSD, "residue").of(frame_of(universe)), expected, universe.dimensions)
-    calphas = universe.select_atoms("name CA and resid 3 50 100")  # no bonds between them: the protein joins them
-    centers = Centers(calphas, MSD, "molecule")
-    found = centers.of(frame_of(universe))
-    make_whole(protein)
-    assert_same_place(found, calphas.center_of_mass()[np.newaxis], universe.dimensions)
-    assert len(centers.indices) == len(protein)
-
-
-def test_molecules_of_a_solvated_protein():
-    """Sites of water without mass have no bonds: MDAnalysis makes each a fragment of its own."""
-    universe = MDAnalysis.Universe(TPR, XTC)
-    numbers = numbers_by(universe, MSD, "molecule")
-    assert len(np.unique(numbers)) == 1 + 11084 + 4
-    water = universe.select_atoms("resname SOL")
-    assert len(set(numbers[water.ix])) == 11084
-    assert len(set(numbers[universe.select_atoms("protein").ix])) == 1
-    for water_of in water.residues[:50]:
-        assert len(set(numbers[water_of.atoms.ix])) == 1
-
-
 def test_which_atoms_are_of_one_molecule():
     """Of residues: bonded and not; all in one; parted; a site beside what is bonded."""
     universe = MDAnalysis.Universe.empty(12, n_residues=4, atom_resindex=[0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 3, 3])
@@ -141,19 +118,95 @@ def test_masses_that_are_missing_are_named():
         Centers(universe.atoms, MSD, "residue")
 
 
-def test_a_protein_without_a_box():
-    universe = MDAnalysis.Universe(PSF, DCD)
-    centers = Centers(universe.atoms, MSD, "residue")
-    np.testing.assert_allclose(
-        centers.of(frame_of(universe)), universe.atoms.center_of_mass(compound="residues"), atol=1e-4
-    )
+length = st.floats(1, 200)
 
 
-def test_water_by_residues_of_a_topology_without_bonds():
-    universe = MDAnalysis.Universe(GRO, XTC)
-    water = universe.select_atoms("resname SOL and resid 1000-1400")
-    oxygens, masses = water.select_atoms("name OW"), water.masses.reshape(-1, 4)
-    to = water.positions.reshape(-1, 4, 3) - oxygens.positions[:, np.newaxis]
-    near = minimize_vectors(to.reshape(-1, 3).astype(np.float64), universe.dimensions).reshape(to.shape)
-    expected = oxygens.positions + (masses[:, :, np.newaxis] * near).sum(axis=1) / masses.sum(axis=1)[:, np.newaxis]
-    assert_same_place(Centers(water, MSD, "residue").of(frame_of(universe)), expected, universe.dimensions)
+def analysis(n_frames, dt):
+    made = Msd()
+    made.frames, made.dt = range(n_frames), dt
+    return made
+
+
+@given(st.tuples(length, length, length), st.sampled_from([(90, 90, 90), (60, 60, 90), (80, 75, 70), (90, 109.5, 90)]))
+def test_box_vectors_are_mdanalysis(lengths, angles):
+    box = np.array([*lengths, *angles], dtype=np.float32)
+    expected = triclinic_vectors(box, dtype=np.float64)
+    assert expected.any()
+    np.testing.assert_allclose(box_vectors([box, box])[1], expected, rtol=1e-6, atol=1e-9 * max(lengths))
+
+
+def chain(box):
+    """Return a Universe of a chain of four atoms, the last of which lies behind the boundary, and a lone pair."""
+    universe = MDAnalysis.Universe.empty(6, 2, atom_resindex=[0, 0, 0, 0, 1, 1], trajectory=True)
+    for name, values in (("names", ["C"] * 6), ("types", ["C"] * 6), ("masses", [12.0] * 6), ("resids", [1, 2])):
+        universe.add_TopologyAttr(name, values)
+    universe.add_TopologyAttr("bonds", [(0, 1), (1, 2), (2, 3)])
+    universe.atoms.positions = [[17, 5, 5], [18, 5, 5], [19, 5, 5], [0.2, 5, 5], [9, 9, 9], [9, 9, 10.2]]
+    universe.dimensions = box
+    return universe
+
+
+def test_molecules_that_the_boundary_cuts_are_warned_of():
+    universe = chain([20, 20, 20, 90, 90, 90])
+    with pytest.warns(UserWarning, match=r"1 bonds of the first frame are longer than half the box; .*--whole"):
+        warn_of_cut_molecules(analysis(2, 1.0), universe.atoms[:1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_cut_molecules(analysis(2, 1.0), universe.atoms[4:])
+
+
+def test_bonds_of_residues_that_have_none_are_guessed_and_said():
+    universe = chain([20, 20, 20, 90, 90, 90])
+    with pytest.warns(UserWarning, match="no bonds of 1 residues, such as residue 2"):
+        bonds = find_bonds(universe.atoms)
+    assert {tuple(bond) for bond in bonds.tolist()} == {(0, 1), (1, 2), (2, 3), (4, 5)}
+
+
+def test_a_selection_of_other_atoms_in_each_frame_is_refused():
+    made = analysis(2, 1.0)
+    made.selection = "updating prop x > 5"
+    with pytest.raises(himach.UsageError, match="selects other atoms in each frame"):
+        select(chain([20, 20, 20, 90, 90, 90]), made, "selection")
+
+
+def test_lag_times():
+    assert lag_times(analysis(10, 0.5), 3).tolist() == [0, 0.5, 1, 1.5]
+
+
+def test_lags_are_positive_where_the_selection_runs_backwards():
+    assert lag_times(analysis(10, -0.5), 2).tolist() == [0, 0.5, 1]
+
+
+def test_longer_than_the_trajectory():
+    with pytest.warns(UserWarning, match="tau_max=20 is cut to 2, 3 frames"):
+        assert lag_times(analysis(3, 2.0), 20).tolist() == [0, 2, 4]
+
+
+def test_one_frame_has_the_lag_zero():
+    with pytest.warns(UserWarning, match="cut to 0"):
+        assert lag_times(analysis(1, None), 5).tolist() == [0]
+
+
+def test_uneven_frames():
+    with pytest.raises(himach.UsageError, match="dt of the selected frames is uneven"):
+        lag_times(analysis(10, None), 5)
+
+
+def test_negative():
+    with pytest.raises(himach.UsageError, match="tau_max must be 0 or more"):
+        lag_times(analysis(10, 1.0), -1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "parameter"),
+    [
+        ("contacts", {"cutoff": 0.45}, "cutoff 0.45"),
+        ("hydrogen-bonds", {"distance": 0.35}, "distance 0.35"),
+        ("water-residence", {"cutoff": 0.35, "solute": "name K"}, "cutoff 0.35"),
+        ("rdf", {"a": "name K", "b": "name K", "r_max": 1.2}, "r_max 1.2"),
+    ],
+)
+def test_lengths_that_are_meant_in_nm_are_warned_of(name, options, parameter):
+    sampled = sample("villin" if name in ("contacts", "hydrogen-bonds") else "nanopore")
+    with pytest.warns(UserWarning, match=rf"{name}: nothing is within {parameter} Å: lengths are in Å, and"):
+        himach.run(load(name)(**options), *sampled, stop=3, cache="off", progress=False)

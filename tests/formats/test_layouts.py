@@ -1,8 +1,5 @@
 """Frames as bytes of files: what readers of others find in them."""
 
-from __future__ import annotations
-
-import struct
 import warnings
 
 import MDAnalysis as mda
@@ -11,7 +8,6 @@ import pytest
 from scipy.io import netcdf_file
 
 from himach.formats.dcd import Dcd
-from himach.formats.encode import big_endian, columns
 from himach.formats.layout import Content, box_vectors
 from himach.formats.netcdf import NetCdf
 from himach.formats.trr import Trr
@@ -150,36 +146,3 @@ def test_first_times_that_no_dcd_can_hold():
     layout = Dcd(Content(3, 1))
     for first, between in [(5.0, 0.0), (1e30, 2.0), (float("-1e30"), 1.0)]:
         assert len(layout.head(first, between)) == layout.head_bytes
-
-
-@pytest.mark.parametrize("n", [1, 7, 8, 9, 1000])
-def test_bytes_are_those_of_numpy(n):
-    vectors = np.random.default_rng(n).normal(0, 100, (n, 3)).astype(np.float32)
-    into = np.full(12 * n + 30, 255, np.uint8)
-    big_endian(vectors, into, 5)
-    assert into[5 : 5 + 12 * n].tobytes() == vectors.astype(">f4").tobytes()
-    big_endian(vectors, into, 5, 10)
-    assert into[5 : 5 + 12 * n].tobytes() == (vectors / np.float32(10)).astype(">f4").tobytes()
-    big_endian(vectors, into, 5, 1, 10)
-    assert into[5 : 5 + 12 * n].tobytes() == (vectors * np.float32(10)).astype(">f4").tobytes()
-    assert set(into[:5]) | set(into[5 + 12 * n :]) == {255}
-    columns(vectors, into, 3, 4 * n + 8)
-    found = [struct.unpack_from(f"<{n}f", into, 3 + axis * (4 * n + 8)) for axis in range(3)]
-    assert np.array(found, np.float32).T.tobytes() == vectors.tobytes()
-
-
-def test_arrays_that_do_not_fit_are_refused():
-    vectors = np.zeros((4, 3), np.float32)
-    into = np.zeros(50, np.uint8)
-    for bad in (vectors.astype(np.float64), vectors[:, :2], vectors[::2], vectors.ravel(), vectors[:0]):
-        with pytest.raises(ValueError, match="float32"):
-            big_endian(bad, into, 0)
-    for at in (-1, 3, 60):
-        with pytest.raises(ValueError, match="do not fit"):
-            big_endian(vectors, into, at)
-    with pytest.raises(ValueError, match="apart"):
-        columns(vectors, into, 0, 12)
-    with pytest.raises(ValueError, match="do not fit"):
-        columns(vectors, into, 0, 18)
-    with pytest.raises(ValueError, match="writable"):
-        big_endian(vectors, into[::2], 0)

@@ -1,13 +1,13 @@
 """Sources of frames on this machine: a store, slices in one, files of several kinds, and a trajectory in memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from support import needs
 
 import himach
 from himach.io.dataset.source import Source
+from himach.io.dataset.subsets import kept_atoms, subset_of
+from himach.io.frame_source import ReadOptions
 from himach.io.push.held_slices import find_slices
 from himach.io.store.store import Store
 from himach.io.trajectory.join import FilePart
@@ -102,14 +102,41 @@ class TestMemory(OriginTests):
         return Origin([FilePart(frames, N_FRAMES)], {}, frames.facts())
 
 
-class TestCacheElseOrigin:
+class TestKeptAtoms(FrameSourceTests):
+    """A subset of a dataset's atoms that has all of them."""
+
+    @pytest.fixture
+    def source(self, tmp_path):
+        store = Store(tmp_path)
+        with subset_of(store.dataset("/sim1", b"g1"), np.arange(N_ATOMS)).dataset as dataset:
+            for number in range(N_FRAMES):
+                dataset.write(number, number / 2, BOX, make_positions(number))
+        (kept,) = kept_atoms(store.dataset("/sim1", b"g1"), np.arange(N_ATOMS), N_ATOMS)
+        return kept
+
+    def test_frames_of_atoms_that_are_not_there_are_misses(self, tmp_path):
+        dataset = Store(tmp_path).dataset("/sim1", b"g1")
+        with subset_of(dataset, np.array([3, 5])).dataset as subset:
+            subset.write(0, 0.0, BOX, make_positions(0)[[3, 5]])
+        (kept,) = kept_atoms(dataset, np.array([5]), N_ATOMS)
+        assert list(kept.read([0], ReadOptions(np.array([5, 7])))) == [None]
+        self.check(next(kept.read([0], ReadOptions(np.array([5])))), 0, [5])
+
+
+class TestSource(OriginTests):
     """A run's source of some frames that are cached and others that are not."""
 
-    def test_frames_come_in_any_order(self, files, tmp_path):
+    tolerance = 1e-4
+
+    @pytest.fixture
+    def source(self, files, tmp_path):
         fill(Store(tmp_path).dataset("/sim1", b"g1"), range(0, N_FRAMES, 3))
         source = Source(files, Store(tmp_path).dataset("/sim1", b"g1"), keep=True)
-        numbers = np.random.default_rng(5).permutation(N_FRAMES)
-        for number, frame in zip(numbers.tolist(), source.read(numbers), strict=True):
-            TestFiles().check(frame, number)
-        assert source.bytes_cache > 0 and source.bytes_origin > 0
+        yield source
         source.close()
+
+    def test_each_frame_comes_from_where_it_is(self, source, files):
+        list(source.read(range(0, N_FRAMES, 3)))
+        assert source.bytes_cache > 0 and source.bytes_origin == 0
+        list(source.read([1, 2]))
+        assert source.bytes_origin == files.nbytes([1, 2])

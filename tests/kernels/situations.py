@@ -1,7 +1,5 @@
 """Random frames for the tests of the kernels: boxes of every shape, atoms in and out of them, ties at the cutoff."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -145,7 +145,7 @@ def test_the_names_of_segments_go_while_ranks_use_them():
 
 
 def test_what_a_killed_run_leaves_in_shared_memory_is_swept():
-    """Ranks that die before they could take the names away: mpiexec's keeper does."""
+    """Ranks that die before they could take the names away."""
     code = (
         "import os, mpi4py.MPI as MPI\n"
         "from pathlib import Path\n"
@@ -161,8 +161,7 @@ def test_what_a_killed_run_leaves_in_shared_memory_is_swept():
     assert not os.path.exists(str(raised.value))
 
 
-def test_the_keeper_outlives_a_signal_and_ends():
-    """SIGTERM to the whole group, as `spawn` sends it when the user interrupts."""
+def test_mpiexec_ends_when_the_user_interrupts():
     starter = f"""
 import signal
 from himach.launch import rank_pool as spawn

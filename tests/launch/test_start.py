@@ -12,13 +12,8 @@ import uuid
 from pathlib import Path
 
 import pytest
-from MDAnalysisTests.datafiles import DCD, PSF
 from support.commands import DATA, himach, processes_with, start_himach, wait_until
 from support.ranks import clean_environment
-
-from himach import Ranks, run
-
-from .probes import Probe
 
 SCRIPT = """
 import json, os, sys, himach
@@ -54,7 +49,7 @@ def told(done) -> dict:
 @pytest.mark.parametrize("words", [[], ["-n", "1"]])
 def test_a_run_on_one_rank_needs_no_mpi_and_little_else(script, words):
     modules = told(himach("run", script, *DATA, "--cache", "off", *words))["modules"]
-    several = ("mpi4py", "himach.parallel.mpi", "himach.launch.children", "himach.launch.launcher", "himach.checkpoint")
+    several = ("mpi4py", "himach.parallel.mpi", "himach.launch.launcher", "himach.checkpoint")
     assert not [name for name in (*several, "scipy.sparse", "scipy.spatial", "matplotlib") if name in modules]
 
 
@@ -62,7 +57,7 @@ def test_a_short_run_of_a_built_in_imports_what_it_needs_to_its_end():
     words = [sys.executable, "-P", "-X", "importtime", "-m", "himach", "run", "rmsd", *DATA, "--cache", "off"]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=200, env=clean_environment())
     modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    assert "himach.runner.rank" in modules
+    assert "himach.engine.mapreduce" in modules
     assert not modules & {"numpy.ma", "scipy.special", "matplotlib", "pandas", "pyarrow", "xarray"}
 
 
@@ -101,7 +96,7 @@ def test_nothing_is_left_of_a_run_that_is_killed_while_it_starts(script, monkeyp
     assert wait_until(lambda: len(forked()) >= least, 30)
     os.kill(process.pid if who == "starter" else forked()[0], signal.SIGKILL)
     _, said = process.communicate(timeout=30)
-    if who == "launcher" and (when == "with ranks" or process.returncode):  # else another one was started in its place
+    if who == "launcher":
         assert process.returncode == 1
         assert "a rank was killed by signal 9 (SIGKILL), and the other ranks of 2 were ended" in said
     assert wait_until(lambda: not processes_with(mark), 5)
@@ -117,7 +112,7 @@ def children(process: int) -> list[int]:
 def test_sigusr1_leaves_ranks_alone_from_their_first_moment(script):
     """A batch system sends it to all processes of a job, whatever they are about."""
     process = start_himach("run", script, *DATA, "-n", "2", "--cache", "off")
-    met: dict[int, set[int]] = {}  # of each launcher what it started: were one to end, another would take its place
+    met: dict[int, set[int]] = {}  # of each launcher what it started
     while process.poll() is None:
         for launcher in children(process.pid):
             ranks = children(launcher)
@@ -129,82 +124,3 @@ def test_sigusr1_leaves_ranks_alone_from_their_first_moment(script):
     assert (process.returncode, "error" in said) == (0, False), said
     (ranks,) = met.values()
     assert len(ranks) >= 2  # and what a package asks of the machine while it is imported
-
-
-AHEAD = """
-import json, os, sys
-from himach.launch import rank_pool
-made = []
-class Seen(rank_pool.RankPool):
-    def __init__(self, *words, **named):
-        super().__init__(*words, **named)
-        made.append("click" in sys.modules)
-rank_pool.RankPool = Seen
-from himach.__main__ import main
-try:
-    main()
-finally:
-    print(json.dumps(made))
-"""
-
-
-@pytest.mark.nightly(but=3)
-@pytest.mark.parametrize(
-    ("words", "ahead"),
-    [
-        (["-n", "2"], [False]),
-        (["-n2"], [True]),  # in words of another form they are not seen ahead
-        (["-n", "1"], []),
-        (["-n", "2", "--help"], []),
-        (["-n", "2", "--stop", "nothing"], [False]),
-        (["-n", "2", "-p", "no=thing"], [False]),
-        (["-n", "two"], []),
-        (["-n"], []),
-    ],
-)
-def test_ranks_begin_while_the_command_line_is_read_and_end_with_it(words, ahead, monkeypatch):
-    mark = uuid.uuid4().hex
-    monkeypatch.setenv("HIMACH_TEST_MARK", mark)
-    words = [sys.executable, "-c", AHEAD, "run", "rmsd", *DATA, "--stop", "4", "--cache", "off", *words]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100, env=clean_environment())
-    assert json.loads(done.stdout.splitlines()[-1]) == ahead, done.stderr
-    assert "Traceback" not in done.stderr
-    assert not processes_with(mark)
-
-
-def test_ranks_that_began_ahead_do_not_serve_in_another_environment():
-    changed = (
-        "from himach.launch.rank_pool import start_ahead\nstart_ahead(2)\nimport os; os.environ['X'] = '1'\n" + AHEAD
-    )
-    words = [sys.executable, "-c", changed, "run", "rmsd", *DATA, "--stop", "4", "--cache", "off", "-n2", "--quiet"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=100, env=clean_environment())
-    assert json.loads(done.stdout.splitlines()[-1]) == [True], done.stderr
-
-
-def test_ranks_that_cannot_begin_ahead_are_told_of_once():
-    none = "from himach.errors import RankError\nfrom himach.launch import spawn\n"
-    none += "def refuse(): raise RankError('there is no mpiexec')\nspawn._mpiexec = refuse\n"
-    words = [sys.executable, "-c", none + AHEAD, "run", "rmsd", *DATA, "--stop", "4", "--cache", "off", "-n", "2"]
-    environ = {**clean_environment(), "HIMACH_LAUNCHER": "mpiexec"}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100, env=environ)
-    assert (done.returncode, done.stderr) == (1, "himach: error: there is no mpiexec\n")
-
-
-@pytest.mark.nightly
-def test_ranks_that_are_forked_import_nothing_more_of_himach(tmp_path):
-    """What a run imports is imported ahead, once for all runs over `himach.Ranks`."""
-    ahead = "import himach.launch.rank_main, himach.parallel.mpi, himach.launch.helper, himach.launch.launcher\n"
-    ahead += "from himach.launch.preload import preload\npreload()\nimport sys; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", ahead], capture_output=True, text=True, check=True)
-    code = "import sys; found = [name for name in sys.modules if name.startswith('himach.')]"
-    with Ranks(2) as ranks:
-        run(Probe(code=code), DCD, PSF, cache=tmp_path, progress=False, ranks=ranks)
-        held = set(run(Probe(code=code), DCD, PSF, cache=tmp_path, progress=False, ranks=ranks).outcome)
-    assert held - set(done.stdout.split()) == set()
-
-
-def test_paths_are_not_asked_whether_they_are_objects_of_packages(tmp_path):
-    """MDAnalysis imports OpenMM, ParmEd, MMTF with urllib and ssl to find that out."""
-    code = "import sys; found = [name for name in ('openmm', 'parmed', 'mmtf.api', 'ssl') if name in sys.modules]"
-    with Ranks(1) as ranks:
-        assert run(Probe(code=code), DCD, PSF, cache=tmp_path, progress=False, ranks=ranks).outcome == []

@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 from MDAnalysis.analysis.density import DensityAnalysis
 from MDAnalysis.analysis.dihedrals import Dihedral, Ramachandran
-from MDAnalysis.analysis.dssp import DSSP
-from MDAnalysis.analysis.hydrogenbonds import HydrogenBondAnalysis
-from MDAnalysis.analysis.rdf import InterRDF, InterRDF_s
 from MDAnalysis.analysis.rms import RMSD
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 from support import cache_data, commands
@@ -75,32 +72,6 @@ def test_ramachandran():
     assert np.array_equal(found["angles"], expected.results.angles[[0, 1, 3]])
 
 
-def test_rdf():
-    groups = [mda.Universe(GRO, XTC).select_atoms("name OW and resid 1-400")] * 2
-    expected = InterRDF(*groups, nbins=20, exclusion_block=(1, 1)).run()
-    chosen = {
-        "g1": "name OW and resid 1-400",
-        "g2": "name OW and resid 1-400",
-        "nbins": 20,
-        "exclusion_block": "(1, 1)",
-    }
-    found = outcome_of(InterRDF, chosen, XTC, GRO)
-    assert np.array_equal(found["InterRDF"]["rdf"], expected.results.rdf)
-    assert np.array_equal(found["edges"], expected.results.edges)
-
-
-def test_rmsd_and_bonds_of_a_universe():
-    universe = mda.Universe(GRO, XTC)
-    expected = RMSD(universe, select="name CA").run()
-    assert np.array_equal(
-        outcome_of(RMSD, {"atomgroup": "all", "select": "name CA"}, XTC, GRO)["rmsd"], expected.results.rmsd
-    )
-    chosen = {"donors_sel": "name N", "hydrogens_sel": "name H", "acceptors_sel": "name O"}
-    expected = HydrogenBondAnalysis(universe, **chosen).run(stop=3)
-    found = outcome_of(HydrogenBondAnalysis, chosen, XTC, GRO, stop=3)
-    assert np.array_equal(found["hbonds"], expected.results.hbonds)
-
-
 def test_lists_of_groups():
     universe = mda.Universe(PSF, DCD)
     texts = ["resid 2 and name N CA C O", "resid 3 and name N CA C O"]
@@ -109,40 +80,13 @@ def test_lists_of_groups():
     assert np.array_equal(found["angles"], expected.results.angles)
 
 
-def test_dssp_whose_argument_is_called_as_a_method_of_ours():
-    expected = DSSP(mda.Universe(GRO, XTC)).run().results
-    found = himach.run(find_class("MDAnalysis.analysis.dssp:DSSP")(atoms="all"), XTC, GRO, progress=False).outcome
-    assert np.array_equal(found["dssp"], expected.dssp)
-    assert np.array_equal(found["dssp_ndarray"], expected.dssp_ndarray)
-    assert np.array_equal(found["resids"], expected.resids)
-
-
-def test_lists_of_lists_of_groups():
-    universe = mda.Universe(GRO, XTC)
-    texts = [
-        ["name OW and resid 1-400", "name OW and resid 401-600"],
-        ["name CA and resid 1-9", "name OW and resid 1-500"],
-    ]
-    expected = InterRDF_s(universe, [[universe.select_atoms(text) for text in pair] for pair in texts], nbins=10)
-    expected.run(stop=3)
-    analysis = find_class("MDAnalysis.analysis.rdf:InterRDF_s")(ags=repr(texts), nbins=10)
-    found = himach.run(analysis, XTC, GRO, stop=3, progress=False).outcome
-    assert len(found["rdf"]) == 2
-    for ours, theirs in zip(found["rdf"], expected.results.rdf, strict=True):
-        assert np.array_equal(ours, theirs)
-
-
 @pytest.mark.parametrize(
     ("spec", "parameters", "said"),
     [
         ("rms:RMSD", {"atomgroup": "nosuch 5"}, r"parameter atomgroup: 'nosuch 5' cannot be used as a selection"),
         ("rms:RMSD", {"atomgroup": "name X"}, r"parameter atomgroup: 'name X' selects none of the 47681 atoms"),
         ("rdf:InterRDF_s", {"ags": "[1, 2]"}, r"parameter ags: 1 is no selection of atoms"),
-        (
-            "dihedrals:Dihedral",
-            {"atomgroups": "resid 2; resid 3"},
-            r"cannot be made with .*must contain 4 atoms",
-        ),
+        ("dihedrals:Dihedral", {"atomgroups": "resid 2; resid 3"}, r"cannot be made with .*must contain 4 atoms"),
     ],
 )
 def test_what_cannot_be_made_is_named_with_its_parameter(spec, parameters, said):
@@ -229,7 +173,7 @@ def test_the_command(tmp_path):
     assert np.array_equal(np.load(tmp_path / "out" / "RMSD" / "rmsd.npy"), expected)
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert record["analyses"][1]["source"] == "MDAnalysis.analysis.rms:RMSD"
-    done = commands.himach("run", "--again", "out/run.json", "--out", "again", cwd=tmp_path)
+    done = commands.himach("run", "--rerun", "out/run.json", "--out", "again", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "again" / "RMSD" / "rmsd.npy").read_bytes() == (
         tmp_path / "out" / "RMSD" / "rmsd.npy"

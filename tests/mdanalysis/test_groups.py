@@ -8,7 +8,7 @@ import pytest
 from MDAnalysis.core.groups import AtomGroup, GroupBase
 from MDAnalysisTests.datafiles import GRO, XTC
 
-from himach.mdanalysis.groups import quick_groups
+from himach.mdanalysis.groups import cached_groups
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_centers_are_the_same_bits(universe, chosen, center):
     for frame in (0, 3):
         universe.trajectory[frame]
         expected = answer(CENTERS[center], CHOSEN[chosen](universe))
-        with quick_groups():
+        with cached_groups():
             assert answer(CENTERS[center], CHOSEN[chosen](universe)) == expected
 
 
@@ -64,7 +64,7 @@ def test_centers_are_the_same_bits(universe, chosen, center):
 def test_positions_are_copies_of_the_same_bits(universe, chosen):
     group = CHOSEN[chosen](universe)
     expected = group.positions
-    with quick_groups():
+    with cached_groups():
         found = group.positions
         assert type(found) is np.ndarray
         np.testing.assert_array_equal(found, expected)
@@ -78,7 +78,7 @@ def test_positions_are_copies_of_the_same_bits(universe, chosen):
 
 def test_mdanalysis_is_as_it_was_afterwards(universe):
     before = AtomGroup.positions, GroupBase.center
-    with pytest.raises(KeyError), quick_groups(), quick_groups():
+    with pytest.raises(KeyError), cached_groups(), cached_groups():
         assert AtomGroup.positions is not before[0]
         assert GroupBase.center is not before[1]  # this numpy adds up rows as himach does
         raise KeyError
@@ -88,5 +88,5 @@ def test_mdanalysis_is_as_it_was_afterwards(universe):
 def test_what_somebody_else_has_changed_is_left(universe, monkeypatch):
     mine = property(lambda group: "mine")
     monkeypatch.setattr(AtomGroup, "positions", mine)
-    with quick_groups():
+    with cached_groups():
         assert AtomGroup.positions is mine

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from MDAnalysis.analysis.results import Results
 
-from himach.mdanalysis.results import lean
+from himach.mdanalysis.sending import strip_results
 
 RANDOM = np.random.default_rng(5)
 FLOATS = list(RANDOM.normal(size=1200))
@@ -55,7 +55,7 @@ VALUES = {
 @pytest.mark.parametrize("name", VALUES)
 def test_what_arrives_is_what_was_sent(name):
     results = Results({"value": VALUES[name], "other": 1})
-    found = pickle.loads(cloudpickle.dumps(lean(results)))
+    found = pickle.loads(cloudpickle.dumps(strip_results(results)))
     assert type(found) is Results
     assert seen(found["value"]) == seen(VALUES[name])
     assert found["other"] == 1
@@ -63,7 +63,7 @@ def test_what_arrives_is_what_was_sent(name):
 
 
 def test_many_numbers_travel_as_an_array():
-    many = pickle.dumps(lean(Results({"angles": VALUES["of lists of tuples"]})))
+    many = pickle.dumps(strip_results(Results({"angles": VALUES["of lists of tuples"]})))
     assert len(many) < 8 * len(FLOATS) + 1000
 
 
@@ -72,4 +72,4 @@ def test_results_of_another_class_are_left():
         pass
 
     mine = Mine({"value": FLOATS})
-    assert lean(mine) is mine
+    assert strip_results(mine) is mine

@@ -1,6 +1,5 @@
 """MDAnalysis's analyses on ranks: their numbers to the last bit, what goes wrong, what they are refused for."""
 
-import subprocess
 import sys
 import textwrap
 
@@ -99,10 +98,6 @@ def test_frames_are_kept_on_the_way(universe):
     himach.mdanalysis.run(Where(universe.atoms))
     opened = open_url(universe.trajectory.filename)
     assert opened.cached.holds(np.arange(20)).all()
-
-
-def test_this_process_alone_gives_the_same(universe):
-    same(himach.mdanalysis.run(Where(universe.atoms)).results.seen, Where(universe.atoms).run().results.seen)
 
 
 def test_several_share_a_pass_and_do_not_see_what_others_wrote(universe, ranks):
@@ -230,76 +225,6 @@ def test_under_mpiexec_each_process_is_a_rank(universe, tmp_path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.split()
     assert lines == [expected.tobytes().hex()] * 2
-
-
-@pytest.mark.slow
-def test_ranks_of_its_own(universe):
-    """Of a process that has threads, as this one has: they are started anew."""
-    found = himach.mdanalysis.run(Where(universe.atoms), ranks=2)
-    same(found.results.seen, Where(universe.atoms).run().results.seen)
-
-
-FORKED = """
-import gc, os, sys
-import MDAnalysis as mda
-import numpy as np
-from MDAnalysis.analysis.base import AnalysisBase
-from MDAnalysis.analysis.results import ResultsGroup
-from MDAnalysis.analysis.rms import RMSD
-import himach.mdanalysis
-from himach.mdanalysis import parts
-
-class Parents(AnalysisBase):
-    _analysis_algorithm_is_parallelizable = True
-    def __init__(self, universe, bad=-1):
-        super().__init__(universe.trajectory)
-        self.atoms, self.bad = universe.atoms, bad
-    def _prepare(self):
-        self.results.parents = []
-        self.results.positions = []
-    def _single_frame(self):
-        gc.collect()
-        if self._ts.frame == self.bad:
-            raise KeyError("seven")
-        self.results.parents.append(os.getppid())
-        self.results.positions.append(self.atoms.positions)
-    def _get_aggregator(self):
-        flat = ResultsGroup.flatten_sequence
-        return ResultsGroup({"parents": flat, "positions": flat})
-
-universe = mda.Universe(*sys.argv[1:3])
-expected = RMSD(universe).run()  # leaves tqdm's thread behind
-for ranks in (2, 3):
-    found = himach.mdanalysis.run(RMSD(universe), ranks=ranks)
-    assert found.results.rmsd.tobytes() == expected.results.rmsd.tobytes()
-    assert len(found.frames) == 20
-reading = mda.Universe(sys.argv[1], "himach://" + sys.argv[2])
-reading.trajectory[3], reading.trajectory[4], reading.trajectory[5]  # its reader has threads by now
-reading.circle = reading
-del reading
-mine = himach.mdanalysis.run(Parents(universe), ranks=2)
-assert set(mine.results.parents) == {os.getpid()}, "the ranks are not forked from this process"
-for ts, positions in zip(universe.trajectory, mine.results.positions, strict=True):
-    assert (ts.positions == positions).all()
-try:
-    himach.mdanalysis.run(Parents(universe, bad=7), ranks=2)
-except KeyError as error:
-    print(error.args, "rank 0 of 2" in error.__notes__[0])
-cached = mda.Universe(sys.argv[1], "himach://" + sys.argv[2])
-again = RMSD(cached).run(backend=himach.mdanalysis.Backend(2), unsupported_backend=True)
-assert again.results.rmsd.tobytes() == expected.results.rmsd.tobytes()
-"""
-
-
-def test_ranks_are_forked_from_a_process_that_can_be(universe, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(FORKED)
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "top.gro"), str(tmp_path / "md.trr")],
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.stdout == "('seven',) True\n", done.stderr
-    assert done.returncode == 0
 
 
 def test_what_an_analysis_holds_of_the_box_is_that_of_the_present_frame(ranks):

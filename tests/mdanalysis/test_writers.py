@@ -41,9 +41,9 @@ def place(tmp_path, monkeypatch):
 @pytest.fixture
 def server(place):
     """This node's server."""
-    commands.himach("cache", "start", check=True)
+    commands.himach("cache", "start", code=0)
     yield
-    commands.himach("cache", "stop", check=True)
+    commands.himach("cache", "stop", code=0)
 
 
 @pytest.fixture
@@ -137,17 +137,18 @@ def test_a_group_writes_itself():
 
 
 def test_what_names_nothing_is_refused_quietly(recwarn):
-    for url in ("himach://", "himach://nosuch"):
-        with pytest.raises(himach.UsageError, match=r"names no dataset|no trajectory nosuch"):
+    for url, message in (
+        ("himach://", "names no dataset"),
+        ("himach://nosuch", "no trajectory nosuch.*cache list' tells"),
+    ):
+        with pytest.raises(himach.UsageError, match=message):
             mda.Universe.empty(5).load_new(url)
     gc.collect()
     assert [str(warning.message) for warning in recwarn] == []  # of half-made readers
 
 
 def test_names_that_are_no_dataset_say_what_is():
-    with pytest.raises(himach.UsageError, match=r"there is no trajectory nosuch.*'himach cache list' tells"):
-        mda.Universe.empty(5).load_new("himach://nosuch")
-    with pytest.raises(himach.UsageError, match=r"himach://run8 is what MDAnalysis calls it.*by its name: run8"):
+    with pytest.raises(himach.UsageError, match=r"there is no trajectory run8; 'himach cache list'"):
         himach.run(himach.examples.load("rmsd")(), "himach://run8")
 
 
@@ -155,7 +156,7 @@ def test_a_writer_beside_a_server(server):
     """Frames are read through the server, and may not be pushed to."""
     write(range(6))
     assert read() == list(range(6))
-    assert "server" in commands.himach("cache", "status", check=True).stdout
+    assert "server" in commands.himach("cache", "status", code=0).stdout
     with pytest.raises(StoreConflictError, match="frames of the simulation 'MDAnalysis in"):
         himach.Writer("run8", 20)
     write(range(8))  # goes on as if no server were there

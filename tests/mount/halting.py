@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from himach.frame import RawFrame
-from himach.mount.datasets import Facts
 from himach.mount.mounting import mount
+from himach.mount.stores import Facts
 
 N_ATOMS = 100_000
 FACTS = Facts("halting", b"", 10, N_ATOMS, False, False, False, 10**18)

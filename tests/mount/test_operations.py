@@ -11,9 +11,9 @@ import pytest
 from himach.errors import TrajectoryError
 from himach.formats.layout import Content
 from himach.formats.trr import Trr
-from himach.mount import block_cache, ttl_cache
-from himach.mount.datasets import Facts
+from himach.mount import block_cache, tree
 from himach.mount.operations import Operations
+from himach.mount.stores import Facts
 
 from .mounts import sample_frames, whole
 
@@ -59,8 +59,8 @@ class Made:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(ttl_cache, "TTL_SECONDS", 0.0)
-    monkeypatch.setattr(ttl_cache, "RENEWAL_SECONDS", 60.0)
+    monkeypatch.setattr(tree, "TTL_SECONDS", 0.0)
+    monkeypatch.setattr(tree, "RENEWAL_SECONDS", 60.0)
     monkeypatch.setattr(block_cache, "AGAIN_SECONDS", 0.0)
 
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_told_once(made, operations, caplog):
                 read(operations, handle)
             assert caught.value.errno == errno.EIO
         assert read(operations, handle, 360, 360) == CONTENT[360:720]
-    assert [one.message for one in caplog.records] == [f"{PATH} cannot be read at 0: frame 2 is missing"]
+    assert [one.message for one in caplog.records] == [f"{PATH} cannot be read: frame 2 is missing"]
     made.missing = set()
     assert read(operations, handle) == CONTENT[: 5 * 360]
 

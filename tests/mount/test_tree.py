@@ -10,9 +10,8 @@ import pytest
 import himach
 from himach.errors import TrajectoryError
 from himach.io.store.store import Store
-from himach.mount import ttl_cache
-from himach.mount.datasets import Facts
-from himach.mount.stores import StoreDatasets
+from himach.mount import tree as trees
+from himach.mount.stores import Facts, StoreDatasets
 from himach.mount.tree import File, Folder, Tree
 
 from .mounts import until
@@ -20,8 +19,8 @@ from .mounts import until
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(ttl_cache, "TTL_SECONDS", 0.0)
-    monkeypatch.setattr(ttl_cache, "RENEWAL_SECONDS", 60.0)
+    monkeypatch.setattr(trees, "TTL_SECONDS", 0.0)
+    monkeypatch.setattr(trees, "RENEWAL_SECONDS", 60.0)
 
 
 class Listed:

@@ -7,16 +7,16 @@ import time
 
 import pytest
 
-from himach.mount import ttl_cache
-from himach.mount.ttl_cache import TtlCache
+from himach.mount import tree
+from himach.mount.tree import TtlCache
 
 from .mounts import until
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(ttl_cache, "RENEWAL_SECONDS", 0.01)
-    monkeypatch.setattr(ttl_cache, "TTL_SECONDS", 0.0)
+    monkeypatch.setattr(tree, "RENEWAL_SECONDS", 0.01)
+    monkeypatch.setattr(tree, "TTL_SECONDS", 0.0)
 
 
 class Asked:
@@ -34,9 +34,9 @@ class Asked:
 def test_an_answer_is_asked_for_again_when_it_is_old(monkeypatch):
     asked = Asked()
     answer = TtlCache(asked, 0)
-    monkeypatch.setattr(ttl_cache, "TTL_SECONDS", 1000.0)
+    monkeypatch.setattr(tree, "TTL_SECONDS", 1000.0)
     assert [answer.get() for _ in range(5)] == [1] * 5
-    monkeypatch.setattr(ttl_cache, "TTL_SECONDS", 0.0)
+    monkeypatch.setattr(tree, "TTL_SECONDS", 0.0)
     other = TtlCache(asked, 0)
     assert other.get() == 2
     until(lambda: other.get() > 2, "a new answer")
@@ -56,12 +56,12 @@ def test_who_has_an_answer_does_not_wait_for_a_new_one():
 
 
 def test_the_first_answer_is_waited_for_once(monkeypatch):
-    monkeypatch.setattr(ttl_cache, "FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(tree, "FIRST_SECONDS", 0.05)
     asked = Asked()
     asked.go_on.clear()
     answer = TtlCache(asked, 0)
     assert answer.get() == 0
-    monkeypatch.setattr(ttl_cache, "FIRST_SECONDS", 1000.0)
+    monkeypatch.setattr(tree, "FIRST_SECONDS", 1000.0)
     assert answer.get() == 0
     asked.go_on.set()
     until(lambda: answer.get() > 0, "the answer")

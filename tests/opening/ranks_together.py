@@ -1,9 +1,6 @@
 """Ranks walk over a trajectory together, and share what they found: as one walk, once a node."""
 
-from __future__ import annotations
-
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +8,12 @@ from support.cache_data import only_dataset
 from support.io_samples import make
 
 import himach
-from himach.io.dataset.kept_index import indexes_in
+from himach.io.trajectory.index.packed import indexes_in
 from himach.io.trajectory.index.walk import read_index
-from himach.io.trajectory.index.xdr_index import Stored
-from himach.io.trajectory.origin import open_origin
-from himach.opening import parallel_scan as together
-from himach.opening import shared_index as once
-from himach.opening.parallel_scan import walk_together
-from himach.opening.shared_index import free, leave_behind, settle
+from himach.io.trajectory.origin import Origin, open_origin
+from himach.opening import shared_index
+from himach.opening.shared_index import free, publish, settle, walk_together
+from himach.parallel.collective import on_first_rank
 from himach.parallel.mpi import connect
 
 TIMES = [0.5 * i for i in range(200)]
@@ -29,9 +24,9 @@ def world(request, monkeypatch):
     first = connect()
     names = {"one node": "node", "apart": f"node{first.comm.rank}", "two nodes": f"node{first.comm.rank % 2}"}
     monkeypatch.setenv("HIMACH_NODE", names[request.param])
-    monkeypatch.setattr(together, "PART_BYTES", 1000)
-    monkeypatch.setattr(together, "ROUND_BYTES", 100)
-    monkeypatch.setattr(once, "SMALL_INDEX_BYTES", 0)
+    monkeypatch.setattr(shared_index, "PART_BYTES", 1000)
+    monkeypatch.setattr(shared_index, "ROUND_BYTES", 100)
+    monkeypatch.setattr(shared_index, "SMALL_INDEX_BYTES", 0)
     return connect()
 
 
@@ -49,14 +44,16 @@ def written(world, path: Path) -> Path:
     return path
 
 
-def opened(world, path: Path, walked, own=dict):
+def opened(world, path: Path, walked):
     """Open an origin on the first rank, and have it on all."""
-    origin, left = None, {}
-    if world.comm.rank == 0:
-        origin = open_origin([path], known={**own(), **walked})
-        left.update(leave_behind(origin, walked))
-    origin = world.comm.bcast(origin)
-    return origin, settle(world, origin, walked, own, left)
+
+    def first() -> Origin:
+        origin = open_origin([path], known=walked)
+        publish(origin)
+        return origin
+
+    origin = on_first_rank(world.comm, first, share=True)
+    return origin, settle(world, origin, walked)
 
 
 def check(world, origin, path: Path) -> None:
@@ -76,21 +73,19 @@ def test_all_ranks_walk_and_a_node_holds_it_once(world, folder, name):
     path = written(world, folder / name)
     walked, held = walk_together(world, [path], dict)
     assert len(walked) == len(held) == (world.comm.size > 1)
-    for index in walked.values():
-        assert len(index.spans) == min(world.comm.size, path.stat().st_size // 1000)
     origin, more = opened(world, path, walked)
     assert not more
     if world.node.size > 1:  # what one rank writes there, the others see
         index = origin.files()[0][0].index
-        last = index.content[-1]
+        fields = index.columns["fields"]
         world.node.barrier()
         if world.node.rank == 0:
-            index.content[-1] ^= 1
+            fields[0] ^= 16
         world.node.barrier()
-        assert index.content[-1] == last ^ 1
+        assert fields[0] & 16
         world.node.barrier()
         if world.node.rank == 0:
-            index.content[-1] ^= 1
+            fields[0] ^= 16
         world.node.barrier()
     check(world, origin, path)
     free(origin, held)
@@ -100,37 +95,6 @@ def test_an_index_of_the_first_rank_comes_to_all_nodes(world, folder):
     path = written(world, folder / "a.xtc")
     origin, held = opened(world, path, {})
     assert len(held) == (world.comm.size > 1)
-    check(world, origin, path)
-    free(origin, held)
-
-
-def test_an_index_that_a_store_has_is_read_from_there(world, folder):
-    path = written(world, folder / "a.xtc")
-    index = read_index(str(path), "XTC")
-    stored = folder / world.name
-    if world.node.rank == 0:
-        stored.write_bytes(index.content.tobytes())
-    kept = index.with_content(Stored(str(stored), 0, len(index.content)))
-    has = world.node_index != 1  # one node's store has nothing
-    origin, held = opened(world, path, {}, lambda: {str(path): kept} if has else {})
-    if world.comm.size > 1:
-        mine = origin.files()[0][0].index.content
-        assert isinstance(mine, Stored) == has
-        assert not has or mine.path == str(stored)
-        assert len(held) == (not has)
-    check(world, origin, path)
-    free(origin, held)
-
-
-def test_an_index_of_something_else_is_not_taken(world, folder):
-    path = written(world, folder / "a.xtc")
-    index = read_index(str(path), "XTC")
-    stored = folder / world.name
-    stored.write_bytes(bytes(len(index.content)))
-    other = replace(index, changed=index.changed - 1, content=Stored(str(stored), 0, len(index.content)))
-    origin = world.comm.bcast(open_origin([path]) if world.comm.rank == 0 else None)
-    left = leave_behind(origin, {})  # on every rank, so that it is all the same
-    held = settle(world, origin, {}, lambda: {str(path): other}, left)
     check(world, origin, path)
     free(origin, held)
 

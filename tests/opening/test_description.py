@@ -1,7 +1,5 @@
 """``himach info``: what is cached of a trajectory, and what is known of one that is away."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -64,22 +62,19 @@ def test_the_command_takes_a_store(tmp_path, place):
     topology, trajectory = make(tmp_path)
     analyse(trajectory, topology, cache=place)
     trajectory.rename(f"{trajectory}.away")
-    done = himach("info", trajectory, "--cache", place)
-    assert done.returncode == 0, done.stderr
+    done = himach("info", trajectory, "--cache", place, code=0)
     assert f"all of {N_FRAMES} frames" in done.stdout
     assert str(place) in done.stdout
-    done = himach("info", trajectory)
-    assert done.returncode == 2
+    done = himach("info", trajectory, code=2)
     assert f"there is no trajectory {trajectory}" in done.stderr
 
 
 def test_a_staged_dataset_goes_by_its_name(tmp_path, place):
     topology, trajectory = make(tmp_path)
     words = ["--topology", topology, "--dataset", "mine", "--cache", place, "--quiet"]
-    assert himach("stage", trajectory, *words).returncode == 0
+    himach("stage", trajectory, *words, code=0)
     trajectory.unlink()
-    done = himach("info", "mine", "--cache", place)
-    assert done.returncode == 0, done.stderr
+    done = himach("info", "mine", "--cache", place, code=0)
     assert f"all of {N_FRAMES} frames ({N_FRAMES} native, 0 alien" in done.stdout
 
 

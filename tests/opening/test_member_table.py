@@ -1,7 +1,5 @@
 """Members of an ensemble: from a table, from a pattern of files, from Python; and what is none, with the way out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,35 +1,40 @@
 """What a run is asked, in one place: Python's keywords, the command line and the record say the same."""
 
-from __future__ import annotations
-
 import inspect
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import himach
-from himach.cli.run import run as command
+from himach.cli import run as commands
 from himach.cli.stage import stage
 from himach.errors import UsageError
 from himach.opening.options import LiveOptions, RunOptions
 from himach.staging.options import StageOptions
 
-ASKED = [each for cls in (RunOptions, LiveOptions) for each in fields(cls) if each.metadata]
+#: Options that `himach.Output` has, by their names there.
+OF_OUTPUT = {"table": "tables", "figure": "figures", "units": "units", "features": "features", "force": "force"}
+OPTIONS = [(cls, each) for cls in (RunOptions, LiveOptions) for each in fields(cls) if each.metadata]
+NAMES = [each.name for _, each in OPTIONS]
 
 
-@pytest.mark.parametrize("each", ASKED, ids=lambda each: each.name)
-def test_python_has_each_option_with_the_same_default(each):
-    assert inspect.signature(himach.run).parameters[each.name].default == each.default
-    assert f"\n{each.name}\n" in inspect.getdoc(himach.run) or each.name in ("start", "stop", "step")
+@pytest.mark.parametrize(("cls", "each"), OPTIONS, ids=NAMES)
+def test_python_has_each_option_with_the_same_default(cls, each):
+    function = himach.run if cls is RunOptions else himach.follow
+    function, name = (himach.Output, OF_OUTPUT[each.name]) if each.name in OF_OUTPUT else (function, each.name)
+    assert inspect.signature(function).parameters[name].default == each.default
+    assert re.search(rf"^(\w+, )*{name}(, \w+)*$", inspect.getdoc(function), re.MULTILINE)
 
 
-@pytest.mark.parametrize("each", ASKED, ids=lambda each: each.name)
-def test_the_command_line_has_each_option(each):
-    option = next(one for one in command.params if one.name == each.name)
+@pytest.mark.parametrize(("cls", "each"), OPTIONS, ids=NAMES)
+def test_the_command_line_has_each_option(cls, each):
+    command = commands.run if cls is RunOptions else commands.follow
+    option = next(item for item in command.params if item.name == each.name)
     assert option.help == each.metadata["help"]
-    with command.make_context("run", ["rmsd", "-t", "a.xtc"]) as context:
+    with command.make_context(command.name, ["rmsd", "-t", "a.xtc"]) as context:
         assert not context.params[each.name]  # so that another run's can be taken over
 
 
@@ -62,8 +67,7 @@ def test_what_makes_no_sense_is_refused(options, words):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [({"placement": "here"}, "placement 'here'"), ({"layout": "atom"}, "layout 'atom'"), ({"copies": 0}, "--copies 0")],
+    ("options", "words"), [({"placement": "here"}, "placement 'here'"), ({"copies": 0}, "--copies 0")]
 )
 def test_staging_refuses_what_makes_no_sense(options, words):
     with pytest.raises(UsageError, match=words):

@@ -1,9 +1,26 @@
-"""Runs `ranks_together.py` on several ranks."""
+"""Runs `ranks_together.py` on several ranks, and jobs on other nodes than the last one."""
 
+import shutil
 from pathlib import Path
 
+import pytest
+from support.cache_data import make, stage_on_nodes
+from support.commands import himach, same_files
 from support.ranks import run_under_mpiexec
 
 
 def test_on_ranks():
     run_under_mpiexec(Path(__file__).with_name("ranks_together.py"), 3)
+
+
+@pytest.mark.parametrize("name", ["md.xtc", "md.trr"])
+def test_nodes_that_lack_what_the_first_one_keeps_run_with_it(tmp_path, name):
+    """The node is another one than in the last job, or its disk was purged."""
+    topology, trajectory = make(tmp_path, name=name)
+    words = ["run", "radius-of-gyration", "-p", "selection=all", "-t", trajectory, "-s", topology, "--quiet", "--out"]
+    assert himach(*words, tmp_path / "alone", "--cache", "off").returncode == 0
+    for job, nodes in enumerate([["a", "b"], ["b", "c", "c"], ["b", "c"]]):
+        shutil.rmtree(tmp_path / "c", ignore_errors=True)
+        done = stage_on_nodes(tmp_path, nodes, *words, tmp_path / f"job{job}")
+        assert done.returncode == 0, done.stderr
+        same_files(tmp_path / "alone", tmp_path / f"job{job}")

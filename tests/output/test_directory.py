@@ -1,7 +1,11 @@
-"""The directory of a run: what is written there, what stays, and what is refused."""
+"""The directory of a run: what is written there, what stays, one run at a time, and what a killed one leaves."""
 
 import json
+import multiprocessing
 import os
+import random
+import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +13,9 @@ import pytest
 from support.sample_runs import Drawn, Failing, Plain, make_record
 
 from himach.errors import HimachError, UsageError
-from himach.output.directory import prepare_out, remove_listed, write_outcome
-from himach.output.directory import write_run as write_claimed
+from himach.output import directory
+from himach.output.claim import FOLDER, prepare_out
+from himach.output.directory import remove_listed, write_outcome
 from himach.output.formats import TextFile
 from himach.output.names import unique_labels
 from himach.output.table import Table
@@ -18,7 +23,7 @@ from himach.output.table import Table
 
 def write_run(out, *arguments, force=False):
     with prepare_out(out, arguments[0], force) as claim:
-        return write_claimed(claim, *arguments)
+        return directory.write_run(claim, *arguments)
 
 
 def check_out(out, labels=()):
@@ -152,7 +157,7 @@ def test_a_subdirectory_that_leads_elsewhere_is_refused(tmp_path):
 def test_a_log_that_came_during_the_run_loses_no_outcome(tmp_path):
     with prepare_out(tmp_path) as claim:
         (tmp_path / "slurm.log").write_text("")
-        write_claimed(claim, ["Plain"], [Plain()], [{"x": 1}], make_record(Plain()))
+        directory.write_run(claim, ["Plain"], [Plain()], [{"x": 1}], make_record(Plain()))
     assert sorted(tree(tmp_path)) == ["run.json", "slurm.log", "x.json"]
 
 
@@ -192,3 +197,176 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(HimachError, match=r"x\.json cannot be written"):
         write_outcome({"x": 1}, "mine", tmp_path)
     assert os.listdir(tmp_path) == ["x.json"]
+
+
+#: What a run does to files, each at a moment at which it may be killed.
+TOUCHING = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.listdir", "shutil.rmtree"}
+OUTCOMES = {"old": {"both": 1, "gone": 1}, "new": {"both": 2, "more": 2}, "third": {"both": 3, "other": 3}}
+
+
+def leave(out, which, labels=("Plain",)):
+    analyses = [Plain() for _ in labels]
+    outcomes = [{name: f"{which} {value}" for name, value in OUTCOMES[which].items()} for _ in labels]
+    with prepare_out(out, labels, force=True) as claim:
+        directory.write_run(claim, labels, analyses, outcomes, make_record(*analyses))
+
+
+def killed(out, which, at, labels=("Plain",)):
+    """Let a process write to `out` and be killed at its touch of files number `at`; tell whether it was."""
+    child = os.fork()
+    if child == 0:
+        seen = 0
+
+        def count(event, arguments):
+            nonlocal seen
+            if event in TOUCHING:
+                seen += 1
+                if seen == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            sys.addaudithook(count)
+            leave(out, which, labels)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status in (0, signal.SIGKILL)
+    return status != 0
+
+
+def contents(out):
+    return {path.name: path.read_text() for path in out.glob("*.json")}
+
+
+def is_whole_or_marked(out, *whiches):
+    """There is no record, and himach's mark; or a record, and exactly the files of its run."""
+    found = contents(out)
+    record = found.pop("run.json", None)
+    if record is None:
+        return (out / FOLDER).is_dir() or not found
+    listed = {name: f'"{next(w for w in whiches if f"{w} " in found[name])} ' for name in json.loads(record)["files"]}
+    whole = [w for w in whiches if {f"{name}.json" for name in OUTCOMES[w]} == set(found)]
+    return set(listed) == set(found) and len(whole) == 1 and all(f"{whole[0]} " in text for text in found.values())
+
+
+def test_a_run_that_is_killed_at_any_moment_leaves_no_mixture_and_can_be_repeated(tmp_path):
+    at, moments = 0, True
+    while moments:
+        at += 1
+        out = tmp_path / f"{at}"
+        leave(out, "old")
+        moments = killed(out, "new", at)
+        assert is_whole_or_marked(out, "old", "new"), (at, contents(out))
+        leave(out, "new")
+        assert sorted(os.listdir(out)) == ["both.json", "more.json", "run.json"], at
+    assert at > 20
+
+
+@pytest.mark.filterwarnings("ignore:output directory")
+def test_a_killed_run_of_several_analyses_can_be_repeated_by_one(tmp_path):
+    for at in range(1, 60, 3):
+        out = tmp_path / f"{at}"
+        leave(out, "old", ("A", "B"))
+        killed(out, "new", at, ("A", "B", "C"))
+        leave(out, "third")
+        assert sorted(os.listdir(out)) == ["both.json", "other.json", "run.json"]
+
+
+def test_a_second_run_is_refused_by_name_until_the_first_ends(tmp_path):
+    with prepare_out(tmp_path):
+        with pytest.raises(UsageError, match=rf"another run writes there \(process {os.getpid()} on .* since"):
+            prepare_out(tmp_path)
+        (tmp_path / "slurm.log").write_text("")
+    prepare_out(tmp_path).release()
+
+
+def hold(out, held, end):
+    with prepare_out(out):
+        held.set()
+        end.wait()
+
+
+def test_a_dead_run_holds_no_lock(tmp_path):
+    context = multiprocessing.get_context("fork")
+    held, end = context.Event(), context.Event()
+    process = context.Process(target=hold, args=(tmp_path, held, end))
+    process.start()
+    held.wait()
+    with pytest.raises(UsageError, match="another run"):
+        prepare_out(tmp_path)
+    process.kill()
+    process.join()
+    assert os.listdir(tmp_path) == [FOLDER]
+    prepare_out(tmp_path).release()
+    assert os.listdir(tmp_path) == []
+
+
+def test_of_many_runs_at_once_each_finds_the_directory_whole(tmp_path):
+    """Claims that are given back just when others take them."""
+    leave(tmp_path, "old")
+    children = []
+    for _ in range(4):
+        child = os.fork()
+        children.append(child)
+        if child == 0:
+            status = 1
+            try:
+                done = 0
+                while done < 20:
+                    try:
+                        leave(tmp_path, random.choice(["new", "third"]))
+                        done += 1
+                    except UsageError as error:
+                        assert "another run" in str(error)
+                status = 0
+            finally:
+                os._exit(status)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+    assert is_whole_or_marked(tmp_path, "new", "third")
+    assert not (tmp_path / FOLDER).exists()
+
+
+def test_a_run_that_ends_while_another_looks_is_no_foreigner(tmp_path, monkeypatch):
+    """The directory is looked at when its record is being replaced, and again when that is done."""
+    leave(tmp_path, "old")
+    record, seen = (tmp_path / "run.json").read_bytes(), []
+    claim = prepare_out(tmp_path)
+    (tmp_path / "run.json").unlink()
+    listing = os.listdir
+
+    def ends(place):
+        inside = listing(place)
+        if not seen:
+            seen.append(inside)
+            (tmp_path / "run.json").write_bytes(record)
+            claim.release()
+        return inside
+
+    monkeypatch.setattr(os, "listdir", ends)
+    prepare_out(tmp_path).release()
+    assert FOLDER in seen[0]
+    assert FOLDER not in listing(tmp_path)
+
+
+def test_a_folder_that_goes_while_another_makes_it_is_made_again(tmp_path, monkeypatch):
+    leave(tmp_path, "old")
+    first, making = prepare_out(tmp_path), os.mkdir
+
+    def goes(path, *mode):
+        try:
+            making(path, *mode)
+        finally:
+            if os.fspath(path).endswith(FOLDER):
+                first.release()
+
+    monkeypatch.setattr(os, "mkdir", goes)
+    with prepare_out(tmp_path) as claim:
+        assert claim.folder.is_dir()
+
+
+def test_a_place_of_the_users_under_that_name_is_refused(tmp_path):
+    (tmp_path / "run.json").write_text('{"himach": "0.1.0"}')
+    (tmp_path / FOLDER).symlink_to("/")
+    with pytest.raises(UsageError, match=r"'\.himach' in it is no directory"):
+        prepare_out(tmp_path)

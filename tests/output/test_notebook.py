@@ -7,34 +7,6 @@ import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from nbclient import NotebookClient
 
-CELL = """
-import sys
-sys.path.insert(0, {tests!r})
-from support.sample_runs import Drawn, make_record
-from himach.parallel.communicator import Alone
-from himach.parallel.progress import Progress
-from himach.result import Result
-
-with Progress(Alone(), 5, sys.stderr) as progress:
-    progress(5)
-result = Result([Drawn()], [{{"x": [1, 2], "t": {{"a": [1.5]}}}}], make_record(Drawn()))
-result
-"""
-
-
-@pytest.mark.slow
-def test_a_notebook_shows_a_result_and_a_figure(request):
-    tests = str(request.path.parent.parent)
-    cells = [nbformat.v4.new_code_cell(CELL.format(tests=tests)), nbformat.v4.new_code_cell("result.plot()")]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
-    shown = {output.output_type: output for output in notebook.cells[0].outputs}
-    assert "5/5" in str(notebook.cells[0].outputs)
-    assert "<table>" in shown["execute_result"]["data"]["text/html"]
-    assert shown["execute_result"]["data"]["text/plain"].startswith("Result(")
-    assert "image/png" in notebook.cells[1].outputs[0]["data"]
-
-
 RUN = """
 import himach
 result = himach.run("rmsd", {dcd!r}, {psf!r}, start=40, cache="off", ranks=2)
@@ -64,11 +36,13 @@ class Read(HTMLParser):
 
 @pytest.mark.slow
 def test_a_notebook_shows_table_figure_and_trust_of_a_run_and_makes_its_report(tmp_path):
-    cells = [RUN.format(dcd=str(DCD), psf=str(PSF)), "result.report('report.html')"]
+    cells = [RUN.format(dcd=str(DCD), psf=str(PSF)), "result.report('report.html')", "result.plot()"]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
-    (shown,) = [one["data"]["text/html"] for one in notebook.cells[0].outputs if one.output_type == "execute_result"]
+    (result,) = [one["data"] for one in notebook.cells[0].outputs if one.output_type == "execute_result"]
+    assert result["text/plain"].startswith("Result(")
+    shown = result["text/html"]
     read = Read(shown)
     assert [tag for tag, _, _ in read.met if tag in ("table", "figure", "p")] == ["table", "figure", "p"]
     assert [attrs["scope"] for attrs, _ in read.of("th")] == ["col", "col"]
@@ -81,5 +55,7 @@ def test_a_notebook_shows_table_figure_and_trust_of_a_run_and_makes_its_report(t
     assert trust.startswith("mean of rmsd / Å: ")
     assert "N_eff" in trust
     assert "58 frames on 2 ranks" in shown
+    assert "58/58" in str(notebook.cells[0].outputs)
+    assert "image/png" in notebook.cells[2].outputs[0]["data"]
     assert "report.html" in str(notebook.cells[1].outputs)
     assert "<img" in (tmp_path / "report.html").read_text()

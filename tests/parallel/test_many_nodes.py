@@ -3,8 +3,6 @@
 What this node sends to the others is counted, and comes back in place of what they would send, as all do alike.
 """
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import replace
 
@@ -15,8 +13,7 @@ from support.threads import run_ranks
 from himach.engine.pairs.block import Form, by_shard
 from himach.engine.shuffle.exchange import Exchange, messages_of
 from himach.engine.shuffle.waves import WAVE_BYTES
-from himach.engine.stamps.growing import Stamps
-from himach.engine.stamps.table import FrameTable
+from himach.engine.stamps import FrameTable, Stamps
 from himach.parallel.communicator import OwnWords, alone
 from himach.planning import closed_forms as forms
 from himach.zazen import InMemory, assign

@@ -1,4 +1,4 @@
-"""Progress on one rank, and on several under mpiexec."""
+"""Progress of one rank, what ranks print and warn of, lengths of time; ranks_parallel.py on three ranks."""
 
 import contextlib
 import io
@@ -6,6 +6,7 @@ import os
 import pty
 import sys
 import termios
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -13,15 +14,15 @@ from pathlib import Path
 import pytest
 from support.ranks import mpiexec, run_under_mpiexec
 
+from himach.errors import UsageError
 from himach.parallel.communicator import Alone
+from himach.parallel.duration import parse_duration, seconds_of
 from himach.parallel.progress import Progress, clock
+from himach.parallel.quiet import MOST_TEXTS, heard, quiet_ranks
 
-HERE = Path(__file__).parent
 
-
-@pytest.mark.nightly
-def test_under_mpiexec():
-    run_under_mpiexec(HERE / "ranks_progress.py", 3)
+def test_on_three_ranks():
+    run_under_mpiexec(Path(__file__).with_name("ranks_parallel.py"), 3)
 
 
 def test_a_call_is_cheap():
@@ -81,8 +82,6 @@ def test_a_closed_stream_does_not_end_the_run(monkeypatch):
 
 
 def test_no_threads_are_started(monkeypatch):
-    import threading
-
     monkeypatch.setenv("HIMACH_PROGRESS", "tty")
     before = set(threading.enumerate())
     with Progress(Alone(), 5, io.StringIO()) as progress:
@@ -122,10 +121,6 @@ def test_rank_0_speaks_for_all():
 
 
 def test_voices_return(capfd):
-    import warnings
-
-    from himach.parallel.quiet import quiet_ranks
-
     shown = warnings.showwarning
     with quiet_ranks(1):
         print("unheard")
@@ -136,8 +131,6 @@ def test_voices_return(capfd):
 
 
 def test_warnings_of_one_line_are_shown_once_with_their_count():
-    from himach.parallel.quiet import MOST_TEXTS, heard
-
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
         with heard() as texts:
@@ -148,3 +141,47 @@ def test_warnings_of_one_line_are_shown_once_with_their_count():
     told = ["frame 0 is odd", "the same", "2,999 more like this: frame 0 is odd", "2 more like this: the same"]
     assert [str(one.message) for one in shown] == told
     assert texts == ["frame 0 is odd", "the same", *(f"frame {number} is odd" for number in range(1, MOST_TEXTS))]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("3300", 3300),
+        ("0.5", 0.5),
+        ("55m", 3300),
+        ("1h30m", 5400),
+        ("1h 30min", 5400),
+        ("1.5h", 5400),
+        ("2 days", 172800),
+        ("1d2h3m4s", 93784),
+        ("90s", 90),
+        ("55:00", 3300),
+        ("00:55:00", 3300),
+        ("100:00:01", 360001),
+        ("1-12", 129600),
+        ("1-12:30", 131400),
+        ("1-12:30:15", 131415),
+        (" 55M ", 3300),
+    ],
+)
+def test_a_length_of_time_is_read(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "m", "55x", "5months", "-5", "1h-3m", "30m1h", "1:2:3:4", "1e3", "inf", "nan"]
+)
+def test_what_is_none_is_refused_by_name(text):
+    with pytest.raises(UsageError, match=r"max_time: .* is no length of time"):
+        seconds_of(text, "max_time")
+
+
+@pytest.mark.parametrize("value", [0, -1, "0", "0m", float("inf"), float("nan")])
+def test_no_time_is_refused(value):
+    with pytest.raises(UsageError, match="max_time must be longer than nothing"):
+        seconds_of(value, "max_time")
+
+
+def test_what_is_no_number_is_refused():
+    with pytest.raises(UsageError, match="max_time is a number of seconds"):
+        seconds_of(object(), "max_time")

@@ -11,7 +11,7 @@ from planning.made import record
 import himach
 from himach.planning.machine import Machine
 from himach.planning.members import WORTH, busiest, together
-from himach.runner.ensemble import distribution
+from himach.runner.ensemble import member_run
 
 MACHINE = Machine(cores=16, memory=1 << 36, network=1e9, latency=1e-5, origin=1e8, disk_read=1e9, disk_write=1e9)
 
@@ -29,7 +29,7 @@ def test_members_are_large_where_they_would_hold_up_a_rank():
     assert together(sizes, 2) == [0]
     assert together(sizes, 100) == [0]
     assert together([size * 4 for size in sizes], 100) == list(range(len(sizes)))
-    assert distribution.WORTH == WORTH
+    assert member_run.WORTH == WORTH
 
 
 @settings(max_examples=60)

@@ -98,7 +98,7 @@ def test_a_dry_run_tells_where_frames_would_come_from_and_how_long_it_takes(runs
         assert lines["ranks"] == "2"
     assert "no run of these analyses" in unknown
     assert "which run would" not in unknown
-    assert "--again" in cached  # the record is that of a first run, and this would be a second one
+    assert "--rerun" in cached  # the record is that of a first run, and this would be a second one
     assert "As a second run" in known
     assert "total" in known
 
@@ -108,8 +108,8 @@ def test_a_dry_run_of_which_a_part_is_cached_says_so(tmp_path):
     himach_run(tmp_path, "--stop", "40", "--out", "part")
     said = himach_run(tmp_path, "--dry-run", "--out", "part")
     assert "between a first and a second run" in said
-    assert "'himach run --again part'" in said  # gives what is missing for a second one
-    assert "±60%: so far off were such predictions at most" in said
+    assert "'himach run --rerun part'" in said  # gives what is missing for a second one
+    assert "such predictions were off by up to 60%" in said
     assert "staging" not in said
 
 
@@ -117,7 +117,6 @@ def test_a_dry_run_of_which_a_part_is_cached_says_so(tmp_path):
 def test_a_dry_run_of_other_parameters_does_not_take_the_record(runs):
     folder, _, _ = runs
     assert "other analyses or parameters" in himach_run(folder, "--dry-run", "--out", "second", "-p", "seconds=0.1")
-    assert "--follow" in himach_run(folder, "--dry-run", "--follow", good=False)
 
 
 def costs_of(frames, tasks, seconds=0.0):

@@ -62,17 +62,6 @@ def picture(path: Path) -> np.ndarray:
     return np.asarray(needs.module("PIL.Image").open(path).convert("RGB"))
 
 
-@pytest.mark.slow
-def test_what_a_page_asks_for_is_seen(browse, tmp_path):
-    (tmp_path / "page.html").write_text(
-        '<img src="http://example.org/a.png"><script src="http://b.example/c"></script>'
-    )
-    assert sorted(set(browse(tmp_path / "page.html", "--dump-dom"))) == [
-        "http://b.example/c",
-        "http://example.org/a.png",
-    ]
-
-
 @pytest.mark.nightly(but=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 500])
@@ -87,40 +76,8 @@ def test_a_screen_shows_it_without_a_network(browse, page, tmp_path, width):
 
 
 @pytest.mark.slow
-def test_who_likes_dark_pages_has_one(browse, page, tmp_path):
-    shot = tmp_path / "shot.png"
-    assert (
-        browse(page, "--blink-settings=preferredColorScheme=0", "--window-size=900,1200", f"--screenshot={shot}") == []
-    )
-    pixels = picture(shot)
-    assert np.median(pixels) < 40
-    assert (pixels > 200).all(axis=2).mean() > 0.005  # text is light
-
-
-@pytest.mark.slow
 def test_it_can_be_printed(browse, page, tmp_path):
     paper = tmp_path / "page.pdf"
     assert browse(page, "--no-pdf-header-footer", f"--print-to-pdf={paper}") == []
     pages = len(re.findall(rb"/Type\s*/Page\b", paper.read_bytes()))
     assert 3 <= pages <= 15
-
-
-@pytest.mark.slow
-def test_figures_are_drawn(browse, page, tmp_path):
-    """Each picture of the page has a size once it is loaded: the browser could read it."""
-    text = page.read_text(encoding="utf-8")
-    probe = tmp_path / "probe.html"
-    policy = re.compile(r"<meta http-equiv[^>]*>")
-    script = (
-        "<script>onload=()=>{document.title='sizes '+[...document.images].map(i=>i.naturalWidth).join(' ')}</script>"
-    )
-    probe.write_text(policy.sub("", text).replace("</head>", script + "</head>"), encoding="utf-8")
-    program = needs.program("chromium", of="a browser", required="HIMACH_REQUIRE_LATEX")
-    done = subprocess.run(
-        [program, *OPTIONS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", probe.as_uri()],
-        env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    sizes = re.search(r"<title>sizes ([\d ]*)</title>", done.stdout)
-    assert sizes is not None
-    assert len(sizes[1].split()) == text.count("<img")
-    assert min(map(int, sizes[1].split())) > 100

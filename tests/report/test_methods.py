@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
-import math
 import os
 import re
 import subprocess
 import tomllib
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from markdown_it import MarkdownIt
@@ -20,12 +16,12 @@ from support import commands, needs
 
 import himach
 from himach.examples import BUILTINS, load, sample
-from himach.report.checklist import QUESTIONS, checklist_of
-from himach.report.files import write_report
+from himach.report.citations import LIBRARY, cited, pieces_of, reference_of
+from himach.report.files import methods_files, write_methods
+from himach.report.folder import RunFolder, read_folder
 from himach.report.latex import latex
-from himach.report.methods import INTERVALS, methods_files, methods_of, write_files
-from himach.report.references import LIBRARY, Bibliography, found
-from himach.report.run_folder import read_folder
+from himach.report.page import report_page
+from himach.report.template import OWN
 from himach.runner.outcome.methods_text import due_references, words_of
 from himach.runner.rank import stages
 
@@ -84,160 +80,138 @@ def rmsd(tmp_path_factory) -> Path:
     return out
 
 
-def with_record(folder: Path, into: Path, **fields) -> Path:
+MEMBER = {
+    "name": "a",
+    "trajectory": [],
+    "topology": None,
+    "group": None,
+    "frames": 3,
+    "fingerprint": None,
+    "error": None,
+}
+SYSTEM = {"atoms": 9, "residues": {}, "box": None, "time_ps": [2.0, 9.5], "dt_ps": 0.5}
+TOLD = {"method": "", "level": 0.95, "blocks": 8, "n_eff": 64.0, "means": {}, "half_widths": {}}
+MEAN = {"mean": 1, "low": 0, "high": 2, "n_eff": 9.1, "blocks": 4, "method": "T", "start_ps": 4, "cut": False}
+
+
+def with_record(folder: Path, into: Path, **fields: Any) -> RunFolder:
     """Return a folder with the record of another one, and some fields of it changed."""
     into.mkdir()
     record = json.loads((folder / "run.json").read_text())
     (into / "run.json").write_text(json.dumps({**record, "files": [], **fields}))
-    return into
+    return read_folder(into)
 
 
 @pytest.fixture(scope="module")
-def every(rmsd, tmp_path_factory) -> Path:
-    """Return a folder whose record tells of all built-ins, twice, of all kinds of intervals, and of hostile words."""
+def every(rmsd, tmp_path_factory) -> dict[str, str]:
+    """Return what is written of a record of all built-ins, twice, of all kinds of intervals, and of hostile words."""
     made = [load(name)(**SAYING_MORE.get(name, {})) for name in BUILTINS]
     made += [load(name)() for name in BUILTINS if name != "ion-permeation"]
     entries = [{"name": one.label(), "parameters": {}, **words_of(stages(one))} for one in [*made, Hostile()]]
     signs = " ".join(map(chr, [*range(0x21, 0x250), *range(0x370, 0x400), *range(0x2010, 0x2300)]))
-    entries.append({"name": "signs", "methods": f"{signs} `{signs.replace('`', '')}`.", "references": []})
-    told = {
-        str(i): {"method": f"{name} 1", "level": 0.95, "means": {}} for i, name in enumerate([*INTERVALS, "none: few"])
-    }
-    members = [{"name": str(i), "group": "ab"[i % 2], "error": None} for i in range(6)]
-    return with_record(
-        rmsd, tmp_path_factory.mktemp("every") / "out", analyses=entries, uncertainty=told, ensemble=members
+    entries.append(
+        {"name": "signs", "parameters": {}, "methods": f"{signs} `{signs.replace('`', '')}`.", "references": []}
     )
+    prose = (OWN / "prose.j2").read_text(encoding="utf-8")
+    kinds = re.findall('^  "(.+)": "', prose.partition("set intervals")[2].partition("%}")[0], re.MULTILINE)
+    assert len(kinds) == 7
+    told = {str(i): {**TOLD, "method": f"{name} 1"} for i, name in enumerate([*kinds, "none: few"])}
+    members = [{**MEMBER, "name": str(i), "group": "ab"[i % 2]} for i in range(6)]
+    place = tmp_path_factory.mktemp("every") / "out"
+    folder = with_record(rmsd, place, analyses=entries, uncertainty=told, ensemble=members)
+    files = methods_files([folder])
+    assert methods_files([folder]) == files, "the same bytes each time"
+    return {**files, "report.html": report_page([folder])}
 
 
-def test_what_is_always_cited_comes_first_and_what_a_run_used_follows(rmsd):
-    methods = methods_of([read_folder(rmsd)])
-    keys = [reference.key for reference in methods.bibliography.references]
-    assert keys[:4] == ["himach", "tu2008", "gowers2016", "michaudagrawal2011"]
-    assert keys[4] == "theobald2005"
-    record = json.loads((rmsd / "run.json").read_text())
-    text = methods.markdown()
-    assert (
-        f"himach {record['himach']} [1, 2], which reads them by MDAnalysis {record['versions']['MDAnalysis']} [3, 4]"
-        in text
-    )
+def markdown(*folders: RunFolder) -> str:
+    return methods_files(folders)["methods.md"]
+
+
+def keys(*folders: RunFolder) -> list[str]:
+    return re.findall(r"^@\w+\{(.+),$", methods_files(folders)["references.bib"], re.MULTILINE)
+
+
+def test_what_is_always_cited_comes_first_and_what_a_run_used_follows(rmsd, tmp_path):
+    run = read_folder(rmsd)
+    assert keys(run)[:5] == ["himach", "tu2008", "gowers2016", "michaudagrawal2011", "theobald2005"]
+    record, text = run.record, markdown(run)
+    version, reader = record["himach"], record["versions"]["MDAnalysis"]
+    assert f"himach {version} [1, 2], which reads them by MDAnalysis {reader} [3, 4]" in text
     assert f"Of `villin.xtc` ({record['dataset']['atoms']} atoms), all {record['frames']} frames were taken" in text
     assert "`protein and backbone` from the first selected frame was computed after superposition" in text
     # Too few independent values: no method of intervals is claimed.
     assert "there is none [6]" in text
     assert "Student" not in text
+    text = markdown(run, run, with_record(rmsd, tmp_path / "other", himach="9.9"))
+    assert text.count("root-mean-square deviation") == 1, "each thing is said once of several runs"
+    assert re.search(r"himach \S+ and 9\.9 \[1, 2\]", text)
 
 
 def test_what_was_done_to_frames_and_what_formats_are_cited_by_is_told(rmsd, tmp_path):
-    dataset = {"path": ["/a/one.h5md", "/a/two.xtc"], "frames": 9, "atoms": 3}
-    told = with_record(
-        rmsd,
-        tmp_path / "told",
-        dataset=dataset,
-        frames=5,
-        step=2,
-        whole=True,
-        nojump=True,
-        center="resid 5",
-        fit="name `CA`",
-        reference="/b/ref.pdb",
-        equilibration=12.5,
-    )
-    methods = methods_of([read_folder(told)])
-    text = methods.markdown()
-    assert "Of `one.h5md` [5, 6] and `two.xtc` (3 atoms), 5 of 9 frames were taken (step 2)" in text
+    dataset = {"path": ["/a/one.h5md", "/a/two.xtc"], "frames": 9, "atoms": 3, "fingerprint": "f"}
+    treatment = {"whole": True, "nojump": True, "center": "resid 5", "fit": "name `CA`", "reference": "/b/ref.pdb"}
+    options = {"frames": 5, "step": 2, "equilibration": 12.5, "system": SYSTEM}
+    run = with_record(rmsd, tmp_path / "told", dataset=dataset, **treatment, **options)
+    text = markdown(run)
     assert (
-        "molecules were made whole, then atoms were followed through the periodic boundary, by the shortest step in "
-        "each frame's box [7], then the box was centred on `resid 5`, then frames were superposed on `ref.pdb`" in text
+        "Of `one.h5md` [5, 6] and `two.xtc` (3 atoms), 5 of 9 frames were taken (step 2), from 2 to 9.5 ps, every "
+        "0.5 ps. Before the analysis, molecules were made whole, then atoms were followed through the periodic "
+        "boundary, by the shortest step in each frame's box [7], then the box was centred on `resid 5`, then frames "
+        "were superposed on `ref.pdb` by `` name `CA` `` and the quaternion method [8]." in text
     )
-    assert "by `` name `CA` `` and the quaternion method [8]" in text
     assert "Of means in time, values before 12.5 ps were left out." in text
-    keys = [reference.key for reference in methods.bibliography.references]
-    assert keys[4:8] == ["debuyl2014", "jakupovic2021", "vonbulow2020", "theobald2005"]
+    assert keys(run)[4:8] == ["debuyl2014", "jakupovic2021", "vonbulow2020", "theobald2005"]
 
 
 def test_an_ensemble_is_told_by_its_members_and_groups(tmp_path):
     trajectory, topology = sample("villin")
-    members = [
-        himach.Member(name, trajectory, topology, group=name[0], step=int(name[1])) for name in ("a1", "a2", "b3")
-    ]
+    members = [himach.Member(name, trajectory, topology, group=name[0], step=int(name[1])) for name in ("a1", "b3")]
     himach.run(load("rmsd")(), ensemble=members, out=tmp_path / "out", cache="off", progress=False)
-    text = methods_of([read_folder(tmp_path / "out")]).markdown()
-    assert "The data are 3 simulations (`a`: 2, `b`: 1), with 459 frames together." in text
+    text = markdown(run := read_folder(tmp_path / "out"))
+    assert "The data are 2 simulations (`a`: 1, `b`: 1), with 334 frames together." in text
     assert "Means over simulations have intervals by Student's t, a simulation being one value." in text
     assert "Welch" in text
-    (entry,) = json.loads((tmp_path / "out" / "run.json").read_text())["analyses"]
-    assert entry["caption"].endswith("by Student's t over members.")
-
-
-def test_each_thing_is_said_once_of_several_runs(rmsd, tmp_path):
-    other = with_record(rmsd, tmp_path / "other", himach="9.9")
-    text = methods_of([read_folder(folder) for folder in (rmsd, rmsd, other)]).markdown()
-    assert text.count("root-mean-square deviation") == 1
-    assert re.search(r"himach \S+ and 9\.9 \[1, 2\]", text)
-
-
-def test_bytes_are_the_same_each_time(every):
-    assert methods_files([read_folder(every)]) == methods_files([read_folder(every)])
+    assert run.record["analyses"][0]["caption"].endswith("by Student's t over members.")
 
 
 def test_keys_and_numbers_are_those_of_one_list(every):
-    files = methods_files([read_folder(every)])
-    entries = re.findall(r"^@\w+\{(.+),$", files["references.bib"], re.MULTILINE)
-    cited = [key for keys in re.findall(r"\\cite\{(.+?)\}", files["methods.tex"]) for key in keys.split(",")]
-    assert list(dict.fromkeys(cited)) == entries, "in the order in which they are cited"
+    entries = re.findall(r"^@\w+\{(.+),$", every["references.bib"], re.MULTILINE)
+    cites = [key for keys in re.findall(r"\\cite\{(.+?)\}", every["methods.tex"]) for key in keys.split(",")]
+    assert list(dict.fromkeys(cites)) == entries, "in the order in which they are cited"
     assert all(re.fullmatch(r"[a-z0-9]+", key) for key in entries)
     assert len(set(entries)) == len(entries)
-    numbers = [int(n) for n in re.findall(r"^(\d+)\. ", files["methods.md"], re.MULTILINE)]
+    numbers = [int(n) for n in re.findall(r"^(\d+)\. ", every["methods.md"], re.MULTILINE)]
     assert numbers == list(range(1, len(entries) + 1))
+    known = tomllib.loads(LIBRARY.read_text(encoding="utf-8")).keys()
+    assert set(re.findall(r"@(\w+)", (OWN / "prose.j2").read_text(encoding="utf-8"))) - {"keys"} <= known
 
 
 def test_hostile_words_stay_words(every):
-    files = methods_files([read_folder(every)])
-    assert files["methods.tex"].isascii()
-    assert files["references.bib"].isascii()
-    paragraph = next(line for line in files["methods.tex"].split("\n\n") if line.startswith("100"))
-    assert r"100\% of \$x\_i\textasciicircum{}2\$ \& \#1 \{\}" in paragraph
-    assert r"\textbackslash{}input\{/etc/passwd\}" in paragraph
-    assert "[U+6C34]" in paragraph
-    assert r"\cite{doi101234abc}" in paragraph
-    assert r"\texttt{name O\_}" in paragraph
-    shown = MarkdownIt("commonmark").render(files["methods.md"])
-    assert "&lt;b&gt;*not*&lt;/b&gt;" in shown
-    assert "<code>name O_</code>" in shown
-    assert "<b>" not in shown
-    assert r"100% of $x_i^2$ & #1 {} ~\input{/etc/passwd} <b>*not*</b> [" in methods_of([read_folder(every)]).plain()
-    page = methods_of([read_folder(every)]).html()
-    assert "<b>" not in page
-    assert "&lt;b&gt;*not*&lt;/b&gt;" in page
-    parser = Balanced()
-    parser.feed(page)
-    assert parser.open == []
-
-
-class Balanced(HTMLParser):
-    """Checks that elements end in the order in which they begin."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
+    tex = every["methods.tex"]
+    assert tex.isascii()
+    assert every["references.bib"].isascii()
+    paragraph = next(line for line in tex.split("\n\n") if line.startswith("100"))
+    for written in (
+        r"100\% of \$x\_i\textasciicircum{}2\$ \& \#1 \{\}", r"\textbackslash{}input\{/etc/passwd\}", "[U+6C34]",
+        r"\cite{doi101234abc}", r"\texttt{name O\_}",
+    ):  # fmt: skip
+        assert written in paragraph
+    for shown in (MarkdownIt("commonmark").render(every["methods.md"]), every["report.html"]):
+        assert "&lt;b&gt;*not*&lt;/b&gt;" in shown
+        assert "<code>name O_</code>" in shown
+        assert "<b>*not" not in shown
 
 
 def test_a_reference_that_is_not_known_has_what_it_is_named_by():
-    assert found("10.9999/never_seen").bibtex() == (
-        "@misc{doi109999neverseen,\n  doi = {10.9999/never_seen},\n"
-        "  howpublished = {\\url{https://doi.org/10.9999/never_seen}},\n}\n"
-    )
-    assert found("A book of 50 %").fields == {"note": "A book of 50 %"}
-    some = Bibliography("1")
+    dois = ("10.9999/never_seen", "10.9999/a_b", "10.9999/ab", "10.9999/A_B")
+    (_, references) = cited([pieces_of(f"[{doi}]") for doi in dois], "1")
     # Two that have the same letters, and one in other capitals, which is the same.
-    assert some.keys(["10.9999/a_b", "10.9999/ab", "10.9999/A_B"]) == ["doi109999ab", "doi109999abb"]
-    assert found("10.1107/s0108767305015266").key == "theobald2005", "capitals of a DOI mean nothing"
+    assert [one.key for one in references] == ["doi109999neverseen", "doi109999ab", "doi109999abb"]
+    url = r"\url{https://doi.org/10.9999/never_seen}"
+    assert references[0].entry == [("doi", "10.9999/never_seen"), ("howpublished", url)]
+    assert reference_of("A book of 50 %").fields == {"note": "A book of 50 %"}
+    assert reference_of("10.1107/s0108767305015266").key == "theobald2005", "capitals of a DOI mean nothing"
 
 
 def test_the_library_knows_what_built_ins_and_mdanalysis_cite():
@@ -251,7 +225,7 @@ def test_the_library_knows_what_built_ins_and_mdanalysis_cite():
     for uncertainty in (ROOT / "himach" / "uncertainty").glob("*.py"):
         named |= set(re.findall(r"\b10\.\d{4}/[\w./-]*\w", uncertainty.read_text(encoding="utf-8")))
     assert len(named) > 30
-    assert [doi for doi in named if "title" not in found(doi).fields] == []
+    assert [doi for doi in named if "title" not in reference_of(doi).fields] == []
 
 
 def test_entries_of_the_library_are_whole():
@@ -277,139 +251,84 @@ def test_entries_of_the_library_are_whole():
 @pytest.mark.slow
 def test_latex_and_bibtex_of_all_built_ins_compile_without_a_warning(every, tmp_path):
     pdflatex = needs.program("pdflatex", "bibtex", of=DEBIAN, required="HIMACH_REQUIRE_LATEX")
-    write_files(tmp_path, methods_files([read_folder(every)]))
+    write_methods(tmp_path, {name: text for name, text in every.items() if not name.endswith(".html")})
     texed = [pdflatex, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "methods.tex"]
     for command in (texed, [str(Path(pdflatex).with_name("bibtex")), "methods"], texed, texed):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, errors="replace")
         assert done.returncode == 0, done.stdout
-    log, cited = (tmp_path / "methods.log").read_text("latin-1"), (tmp_path / "methods.blg").read_text()
+    log, of_bibtex = (tmp_path / "methods.log").read_text("latin-1"), (tmp_path / "methods.blg").read_text()
     assert not re.findall(r"^.*(?:Warning|Overfull|Underfull|^!).*$", log, re.MULTILINE)
-    assert "warning$ -- 0" in cited
-    assert not re.search(r"Warning--|error message", cited)
+    assert "warning$ -- 0" in of_bibtex
+    assert not re.search(r"Warning--|error message", of_bibtex)
     assert "Output written on methods.pdf" in log
-
-
-@pytest.mark.nightly
-def test_a_record_with_anything_in_any_place_is_told_or_refused(rmsd, tmp_path):
-    base = json.loads((rmsd / "run.json").read_text())
-    system = base["system"]
-    base["ensemble"] = [{"name": "a", "group": "x", "error": None, "system": system} for _ in range(3)]
-    asked = [key for key in base if key not in ("planning", "seconds", "bytes")]
-    places = [place for key in asked for place in places_in(base[key], (key,))]
-    others = [None, 7, -1.5, math.nan, "x", [], {}, [1], {"a": 1}, True, ["a", None]]
-    for place, other, one in itertools.product([*places, *((key,) for key in asked)], others, [False, True]):
-        record = json.loads(json.dumps(base))
-        inside = record
-        for step in place[:-1]:
-            inside = inside[step]
-        inside[place[-1]] = other
-        if one:
-            record.pop("ensemble", None)
-        (tmp_path / "run.json").write_text(json.dumps(record))
-        with contextlib.suppress(himach.UsageError):
-            assert methods_files([read_folder(tmp_path)])["methods.tex"].isascii(), (place, other)
-
-
-def places_in(thing, place):
-    """Give the places of all that is in a record."""
-    for key, value in thing.items() if isinstance(thing, dict) else enumerate(thing) if isinstance(thing, list) else ():
-        yield (*place, key)
-        yield from places_in(value, (*place, key))
-
-
-def test_a_file_that_himach_did_not_write_is_not_replaced(rmsd, tmp_path):
-    files = methods_files([read_folder(rmsd)])
-    write_files(tmp_path / "new" / "folder", files)
-    write_files(tmp_path / "new" / "folder", files)  # its own it may
-    (tmp_path / "references.bib").write_text("@book{mine}")
-    with pytest.raises(himach.UsageError, match=r"references\.bib is there, and himach did not write it.*name another"):
-        write_files(tmp_path, files)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "references.bib"]
-
-
-def test_a_checklist_that_somebody_filled_is_not_replaced(rmsd, tmp_path):
-    first = write_report([rmsd], tmp_path / "report.html")
-    assert write_report([rmsd], tmp_path / "report.html") == first
-    checklist = tmp_path / "checklist.md"
-    checklist.write_text(filled := checklist.read_text().replace("**To be filled in:** salt concentration", "0.15 M"))
-    (tmp_path / "report.html").write_text("the page before")
-    with pytest.raises(himach.UsageError, match=r"checklist\.md is there, .* or it was changed since; name another"):
-        write_report([rmsd], tmp_path / "report.html")
-    assert checklist.read_text() == filled
-    assert "0.15 M" in filled
-    assert (tmp_path / "report.html").read_text() == "the page before"
 
 
 def test_names_that_are_no_utf8_are_told_as_far_as_they_can_be(rmsd, tmp_path):
     record = (rmsd / "run.json").read_text()
     name = Path(json.loads(record)["dataset"]["path"]).name
     (tmp_path / "run.json").write_text(record.replace(name, r"caf\udce9.xtc"))
-    written = write_report([tmp_path], tmp_path / "new.html")
-    assert "caf\N{REPLACEMENT CHARACTER}.xtc" in written[1].read_text(encoding="utf-8")
+    assert "caf\N{REPLACEMENT CHARACTER}.xtc" in markdown(read_folder(tmp_path))
     strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
     done = subprocess.run(["himach", "cite", tmp_path], capture_output=True, check=True, env=strict)
     assert "caf\N{REPLACEMENT CHARACTER}.xtc".encode() in done.stdout
 
 
 def test_himach_cite_prints_and_writes(rmsd, tmp_path):
-    done = commands.himach("cite", rmsd, check=True)
+    done = commands.himach("cite", rmsd, code=0)
     assert done.stdout.startswith("Methods\n\nTrajectories were analysed with himach")
     assert "https://doi.org/10.1107/S0108767305015266" in done.stdout
-    done = commands.himach("cite", rmsd, "--out", tmp_path, check=True)
+    done = commands.himach("cite", rmsd, "--out", tmp_path, code=0)
     assert done.stdout == f"written to {tmp_path}: methods.md, methods.tex, references.bib, checklist.md\n"
     wrong = commands.himach("cite", tmp_path)
     assert (wrong.returncode, "there is no run.json in it" in wrong.stderr) == (2, True)
 
 
+def checklist(*folders: RunFolder) -> dict[str, list[str]]:
+    """Return the answers of the checklist by number."""
+    rows = re.findall(r"^\| (\d\w) \| .+? \| (.*) \|$", methods_files(folders)["checklist.md"], re.MULTILINE)
+    return {number: told.split("<br>") for number, told in rows}
+
+
 def test_the_checklist_is_filled_as_far_as_runs_tell(rmsd, tmp_path):
-    answers = {one.number: one for one in checklist_of([read_folder(rmsd)])}
-    assert list(answers) == list(QUESTIONS)
-    assert "`rmsd`: equilibrated from 89.4 ps, 3.9 independent values, not converged." in answers["1a"].told
-    assert answers["1b"].told == ("`out`: 250 of 250 frames were analysed; nothing was left out of means.",)
-    assert answers["1c"].told[0].startswith("No: `out` is of one simulation")
-    assert "MDAnalysis" in answers["4c"].told[0]
-    assert answers["4e"].told == ("None in the analysis of `out`.",)
-    blanks = {number for number, one in answers.items() if one.blank and not one.told}
+    answers = checklist(read_folder(rmsd))
+    assert list(answers) == ["1a", "1b", "1c", "1d", "2a", "3a", "3b", "3c", "4a", "4b", "4c", "4d", "4e"]
+    assert "`rmsd`: equilibrated from 89.4 ps, 3.9 independent values, not converged." in answers["1a"]
+    assert answers["1b"] == ["`out`: 250 of 250 frames were analysed; nothing was left out of means."]
+    assert answers["1c"][0].startswith("No: `out` is of one simulation")
+    assert "MDAnalysis" in answers["4c"][0]
+    assert answers["4e"] == ["None in the analysis of `out`."]
+    blanks = {number for number, told in answers.items() if told[0].startswith("**To be filled in:** ")}
     assert blanks == {"1d", "2a", "3a", "3b", "3c", "4b", "4d"}
-    assert all(one.told or one.blank for one in answers.values())
-    system = {"atoms": 9, "residues": {"protein": 4, "water": 3, "A|B": 1}, "box": [1.5, 2, 3, 90, 90, 90]}
-    members = [{"name": str(i), "group": "ab"[i > 2], "error": None} for i in range(5)]
-    digests = {"/home/me/shell.py": "12ab", "/usr/lib/other.py": "cd"}
-    entry = {"name": "IonShell", "source": "/home/me/shell.py:IonShell"}
+    assert {number for number, told in answers.items() if told[-1].startswith("**To be")} == blanks | {"4a", "4c"}
+    system = {**SYSTEM, "residues": {"protein": 4, "water": 3, "A|B": 1}, "box": [1.5, 2, 3, 90, 90, 90]}
     more = with_record(
         rmsd,
         tmp_path / "more",
         system=system,
-        ensemble=members,
-        digests=digests,
+        ensemble=[{**MEMBER, "name": str(i), "group": "ab"[i > 2]} for i in range(5)],
+        digests={"/home/me/shell.py": "12ab", "/usr/lib/other.py": "cd"},
         code_folders=["/home/me"],
-        analyses=[entry, {"name": "Cell", "source": None, "unrepeatable": "it was defined in a notebook"}],
+        analyses=[
+            {"name": "IonShell", "parameters": {}, "source": "/home/me/shell.py:IonShell"},
+            {"name": "Cell", "parameters": {}, "source": None, "unrepeatable": "it was defined in a notebook"},
+        ],
         equilibration="auto",
     )
-    answers = {one.number: one for one in checklist_of([read_folder(more)])}
-    mean = {"start_ps": 4, "halves": [2, 1, 3], "n_eff": 9.1, "method": "T"}
-    timed = with_record(
-        rmsd,
-        tmp_path / "timed",
-        system={"time_ps": [2.0, 9.5], "dt_ps": 0.5},
-        uncertainty={"rmsd": {"level": 0.9, "means": {"rmsd": mean}}},
-    )
-    told = {one.number: one for one in checklist_of([read_folder(timed)])}
-    assert answers["1c"].told[0].startswith("No: simulations by condition are `a`: 3, `b`: 2;")
-    assert answers["4a"].told[0] == (
+    answers = checklist(more)
+    assert answers["1c"][0].startswith("No: simulations by condition are `a`: 3, `b`: 2;")
+    assert answers["4a"][0] == (
         "Box of the first frame: 1.5 x 2 x 3 Å, 90, 90, 90°. Atoms: 9. Water molecules: 3. Other residues: protein "
-        "4, A|B 1."
+        r"4, A\|B 1."
     )
-    assert answers["4e"].told == (
+    assert answers["4e"] == [
         "Analysis: `shell.py`, SHA-256 12ab.",
         "Analysis: `Cell`, of which there is no file (it was defined in a notebook).",
-    )
-    assert ", from 2 to 9.5 ps, every 0.5 ps." in methods_of([read_folder(timed)]).markdown()
-    assert (
-        "`rmsd`: equilibrated from 4 ps, its halves differ, 9.1 independent values, interval by T." in told["1a"].told
-    )
-    assert "what is before equilibration was left out" in answers["1b"].told[0]
-    assert r"A\|B" in methods_files([read_folder(more)])["checklist.md"]
+    ]
+    assert "what is before equilibration was left out" in answers["1b"][0]
+    told = {"rmsd": {**TOLD, "means": {"rmsd": {**MEAN, "halves": [2, 1, 3]}}}}
+    timed = with_record(rmsd, tmp_path / "timed", uncertainty=told)
+    halves = "`rmsd`: equilibrated from 4 ps, its halves differ, 9.1 independent values, interval by T."
+    assert checklist(timed)["1a"] == [halves]
 
 
 def test_every_sign_that_means_something_to_latex_is_written_in_words():

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.sample_runs import make_record
 
 from himach.output.formats import content
 from himach.output.table import Table
-from himach.report.page.results import result_lines
-from himach.report.run_folder import read_folder
+from himach.report.folder import read_folder
+from himach.report.results import result_lines
 
 TOLD = {"level": 0.95, "blocks": 8, "n_eff": 64.0, "method": "Student's t over blocks of frames", "half_widths": {}}
 
@@ -22,10 +23,10 @@ def lines(
     """Return the lines of a run that left this table."""
     (place / f"{name}.csv").write_bytes(content(table))
     record = {
-        "himach": "0.1",
+        **make_record(),
         "analyses": [{"name": "mine", "source": source, "parameters": {}}],
         "units": {name: table.units},
-        "uncertainty": {} if told is None else {name: told},
+        "uncertainty": {} if told is None else {name: {"means": {}, **told}},
         "files": [f"{name}.csv"],
     }
     (place / "run.json").write_text(json.dumps(record))

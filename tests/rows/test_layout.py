@@ -1,11 +1,8 @@
-"""Which columns a table of rows has: those of the same cells in one table, however they are divided among ranks."""
-
-from __future__ import annotations
+"""Which columns a table of rows has: those of the same cells in one table."""
 
 import sys
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,9 +10,9 @@ import himach
 from himach.engine import Memory
 from himach.engine.pairs.emission import RowEmission
 from himach.engine.rows import RowChunk, RowStore
-from himach.engine.stamps.growing import Stamps
-from himach.output.plain import plain
-from himach.rows.layout import agreed, cells_of, told
+from himach.engine.stamps import Stamps
+from himach.output.cells import plain
+from himach.rows.layout import cells_of, layout_of
 
 CELLS = st.one_of(
     st.integers(-3, 3),
@@ -50,19 +47,18 @@ def same(one, other):
     return one.dtype == other.dtype and one.tobytes() == other.tobytes()
 
 
-@given(st.lists(st.dictionaries(st.sampled_from("abc"), CELLS, min_size=1), min_size=1, max_size=6), st.integers(1, 3))
-def test_columns_are_those_of_one_table(rows, ranks):
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), CELLS, min_size=1), min_size=1, max_size=6))
+def test_columns_are_those_of_one_table(rows):
     names = dict.fromkeys(name for row in rows for name in row)
     whole = himach.Table({name: [row.get(name) for row in rows] for name in names})
-    values = emitted(rows)
-    stores = [RowStore(Memory(sys.maxsize, None)) for _ in range(ranks)]
-    for at, value in enumerate(values):
+    store = RowStore(Memory(sys.maxsize, None))
+    for at, value in reversed(list(enumerate(emitted(rows)))):
         uniform = not isinstance(value, tuple)
         cells = np.array([value], value.dtype) if uniform else [value]
-        stores[at % ranks].put(at, RowChunk.of(np.array([at]), np.array([float(at)]), cells))
-    layout = agreed([told(store) for store in stores])
+        store.put(at, RowChunk.of(np.array([at]), np.array([float(at)]), cells))
+    layout = layout_of(store)
     assert list(layout) == ["time_ps", *names, "frame"]
-    found = [cells_of(stores[at % ranks].chunk(at), layout, list(names)) for at in range(len(rows))]
+    found = [cells_of(store.chunk(at), layout, list(names)) for at in range(len(rows))]
     for name in names:
         if layout[name] is None:
             joined = himach.Table({name: [cell for cells in found for cell in cells[name]]})[name]
@@ -71,11 +67,10 @@ def test_columns_are_those_of_one_table(rows, ranks):
         assert same(joined, whole[name]), (name, joined, whole[name])
 
 
-@pytest.mark.parametrize("ranks", [[0, 0], [0, 1], [1, 0]])
-def test_a_large_negative_integer_beside_floats_stays_what_it_is(ranks):
-    stores = [RowStore(Memory(sys.maxsize, None)) for _ in range(2)]
+def test_a_large_negative_integer_beside_floats_stays_what_it_is():
+    store = RowStore(Memory(sys.maxsize, None))
     for key, cells in enumerate(
         [np.array([(-(2**60),), (1,)], [("a", int)]), np.array([(0.5,), (1.5,)], [("a", float)])]
     ):
-        stores[ranks[key]].put(key, RowChunk.of(np.arange(2) + 2 * key, np.arange(2.0), cells))
-    assert agreed([told(store) for store in stores])["a"] is None
+        store.put(key, RowChunk.of(np.arange(2) + 2 * key, np.arange(2.0), cells))
+    assert layout_of(store)["a"] is None

@@ -1,26 +1,22 @@
 """Tables of rows that are too long for one rank: the files, and what finish() and results see of them."""
 
-from __future__ import annotations
-
 import json
 import pickle
 
 import numpy as np
 import pytest
-from MDAnalysis.tests.datafiles import DCD, GRO, PSF, XTC
+from MDAnalysis.tests.datafiles import DCD, PSF
 
 import himach
 from himach.engine import rows as engine_rows
 from himach.engine.pairs import emission
 from himach.output.cells import LongCells
-from himach.rows import shared_file, spread, tables
+from himach.rows import tables
 
-#: What makes tables of a hundred rows long ones, of many chunks, of which a rank holds few, and writes few at a time.
+#: What makes tables of a hundred rows long ones, of many chunks, of which a rank holds few.
 SMALL = (
     (emission, "ROW_BITS", 2),
     (tables, "GATHERED_BYTES", 0),
-    (shared_file, "ROUND_ROWS", 8),
-    (spread, "TRAVEL_BYTES", 500),
     (engine_rows, "HELD_BYTES", 500),
 )
 
@@ -272,21 +268,6 @@ def test_a_table_that_memory_has_no_place_for_needs_files(tmp_path, ranks):
     with pytest.raises(himach.UsageError, match=r"wide: its table has 98 rows, .* name a directory for it \(--out\)"):
         himach.run(Wide(), DCD, PSF, ranks=ranks, memory=1 << 20)
     assert himach.run(Wide(), DCD, PSF, ranks=ranks, memory=1 << 20, out=tmp_path / "out").outcome.rows == 98
-
-
-class Tiny(Long):
-    """A row that takes fewer bytes than what ranks know the file by."""
-
-    name = "tiny"
-
-    def map(self, frame):
-        yield himach.Row(a=1)
-
-
-def test_a_file_of_few_bytes_has_nothing_else(tmp_path, ranks):
-    table = himach.run(Tiny(), XTC, GRO, stop=1, out=tmp_path / "out", ranks=ranks).outcome
-    assert table.long is not None
-    assert (tmp_path / "out" / "tiny.csv").read_text() == "time_ps,a,frame\n0.0,1,0\n"
 
 
 class Wordy(himach.Analysis):

@@ -6,8 +6,6 @@ with the right exit code, one message, and nothing left behind. A rank that hang
 fault of another rank, that one ends the run.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random
@@ -35,7 +33,7 @@ TERMINATED = 143
 
 SCRIPT = '''
 import himach, os, sys, time
-from himach.parallel.environment import promised_rank
+from himach.parallel.process_exit import promised_rank
 
 def fault(place):
     """Do what the environment says at this place on that rank, once; note when."""
@@ -200,7 +198,10 @@ class Ground:
             hangs = {"HANG": f"time.sleep({self.hang})", "HANG_RANK": str(hanging)}
         environ = {
             **clean_environment(
-                **self.slurm, HIMACH_TEST_MARK=mark, NOTES=str(notes), HIMACH_CACHE=str(notes / "store")
+                **self.slurm,
+                HIMACH_TEST_MARK=mark,
+                NOTES=str(notes),
+                HIMACH_CACHE=str(Path(self.slurm.get("LAB", notes), "local", f"{mark}-{{node}}")),
             ),
             **hangs,
             "TMPDIR": str(notes),
@@ -257,7 +258,7 @@ class Ground:
             found.append(f"processes left: {processes_with(mark)}")
             for process in processes_with(mark):
                 os.kill(process, signal.SIGKILL)
-        others = {path.name for path in notes.iterdir()} - {"FAULT", "HANG", "stderr", "out", "store"}
+        others = {path.name for path in notes.iterdir()} - {"FAULT", "HANG", "stderr", "out", "local"}
         if others:
             found.append(f"files left: {sorted(others)}")
         # What dies in plot() leaves no record; what raises there leaves one that tells of it.

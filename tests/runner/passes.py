@@ -1,7 +1,5 @@
 """Passes over small trajectories in which every built-in analysis takes part, as words of ``himach run``."""
 
-from __future__ import annotations
-
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 
 from himach.examples import sample

@@ -1,8 +1,5 @@
 """However a rank, a run or its launcher ends: nobody waits, the code says so, and nothing is left in the way."""
 
-from __future__ import annotations
-
-import json
 import os
 import random
 import signal
@@ -42,7 +39,7 @@ class Named(himach.Analysis):
 EXCHANGING = """
 import os, himach
 from himach.engine.shuffle import exchange
-from himach.parallel.environment import promised_rank
+from himach.parallel.process_exit import promised_rank
 
 class Probe(himach.Analysis):
     what: str = "pass"
@@ -61,7 +58,7 @@ class Probe(himach.Analysis):
 
 TWO_RUNS = """
 import os, sys, himach
-from himach.parallel.environment import promised_rank
+from himach.parallel.process_exit import promised_rank
 
 class Probe(himach.Analysis):
     def map(self, frame):
@@ -111,8 +108,7 @@ def test_a_rank_that_raises_keyboard_interrupt_failed(script):
 
 @pytest.mark.fresh
 def test_a_process_alone_is_interrupted_by_keyboard_interrupt(script):
-    done = himach("run", script, *DATA, "-p", "what=raise KeyboardInterrupt")
-    assert done.returncode == 130
+    done = himach("run", script, *DATA, "-p", "what=raise KeyboardInterrupt", code=130)
     assert done.stderr.strip() == "himach: interrupted"
 
 
@@ -123,7 +119,7 @@ def test_a_rank_that_code_below_python_ends_with_0_did_not_do_its_work(script):
 
 def test_children_of_user_code_exit_as_ever(script):
     what = "child = os.fork() or os._exit(7); assert os.waitpid(child, 0)[1] == 7 << 8"
-    assert himach("run", script, *DATA, "-p", f"what={what}").returncode == 0
+    himach("run", script, *DATA, "-p", f"what={what}", code=0)
 
 
 def test_os_exit_is_refused_behind_a_run_within_a_run(script):
@@ -169,15 +165,6 @@ def test_a_rank_that_leaves_between_two_runs_ends_all(tmp_path, what):
     assert done.returncode == 1, done.stderr
     assert ("ValueError: mine" if "mine" in what else "rank 1 of 2 ended before this run began") in done.stderr
     assert done.stdout.strip() == ""
-
-
-@pytest.mark.nightly
-@pytest.mark.fresh
-def test_two_runs_of_a_script_under_mpiexec_end_well(tmp_path):
-    script = tmp_path / "two.py"
-    script.write_text(TWO_RUNS)
-    done = mpiexec(2, [sys.executable, str(script), DATA[1], DATA[3], "pass"])
-    assert (done.returncode, done.stdout, done.stderr) == (0, "both\n", "")
 
 
 def test_a_script_of_which_ranks_ran_two_versions_is_refused(script, tmp_path):
@@ -227,7 +214,7 @@ def test_ranks_that_hang_in_setup_hold_up_no_failure_of_another(tmp_path):
     script = tmp_path / "probe.py"
     script.write_text(
         "import time, himach\n"
-        "from himach.parallel.environment import promised_rank\n"
+        "from himach.parallel.process_exit import promised_rank\n"
         "class Probe(himach.Analysis):\n"
         "    def setup(self, universe):\n"
         "        if promised_rank() == 0:\n"
@@ -280,22 +267,6 @@ def test_nothing_outlives_a_launcher_that_is_killed_at_any_moment(script, tmp_pa
         process.communicate()
         assert wait_until(lambda mark=mark: not processes_with(mark), 5)
     assert os.listdir(temporary) == []
-
-
-def test_a_killed_runs_directory_is_taken_by_the_next(script, tmp_path):
-    out = tmp_path / "out"
-    process = start_himach("run", script, *DATA, "-p", "what=time.sleep(60)", "--out", out)
-    assert wait_until((out / ".himach" / "new").exists, 30)
-    refused = himach("run", script, *DATA, "--out", out)
-    fails(refused, "another run writes there (process ", code=2)
-    process.kill()
-    process.communicate()
-    failed = himach("run", script, *DATA, "--out", out, "-p", "what=1/0")
-    fails(failed, "ZeroDivisionError")
-    done = himach("run", script, *DATA, "--out", out)
-    assert done.returncode == 0, done.stderr
-    assert sorted(os.listdir(out)) == ["Probe.csv", "run.json"]
-    assert json.loads((out / "run.json").read_text())["files"] == ["Probe.csv"]
 
 
 @pytest.mark.nightly

@@ -1,12 +1,7 @@
 """What a run says of how sure its tables are: means in time, bands by blocks of frames, limits of counts."""
 
-from __future__ import annotations
-
-import importlib
-import inspect
 import json
 import math
-import sys
 from dataclasses import replace
 
 import MDAnalysis
@@ -14,7 +9,7 @@ import numpy as np
 import pytest
 from MDAnalysis.lib.distances import distance_array
 from scipy import stats
-from support.commands import himach, same_files
+from support.commands import himach
 
 import himach as package
 from himach import uncertainty
@@ -118,18 +113,6 @@ def test_a_users_column_and_mean():
     assert table["low"][0] < table["mean"][0] < table["high"][0]
 
 
-def test_survival_has_a_band_by_blocks_of_frames():
-    result = package.run(load("water-residence")(solute="name K", tau_max=6), *NANOPORE, confidence=0.9)
-    table, told = result["survival"], result.record["uncertainty"]["survival"]
-    assert list(table) == ["tau_ps", "survival", "survival_low", "survival_high"]
-    assert told["level"] == 0.9
-    assert told["means"] == {}
-    assert 4 <= told["blocks"] <= 20
-    within = (table["survival_low"] <= table["survival"]) & (table["survival"] <= table["survival_high"])
-    assert within.all()
-    assert (np.diff([table["survival_low"], table["survival_high"]], axis=0)[0, 1:] > 0).all()
-
-
 def test_bands_of_survival_beside_sums_by_hand():
     random = np.random.default_rng(7)
     present = random.random((5, 96)).cumsum(axis=1) % 1.7 < 1.2
@@ -171,38 +154,6 @@ def test_band_of_an_rdf_beside_blocks_by_hand():
     assert 0 < none.sum() < 20
     np.testing.assert_allclose(table["g_high"][none], -np.log(0.05) / ideal[none], rtol=1e-6)
     assert (table["g_low"][none] == 0).all()
-
-
-@pytest.mark.nightly(but=1)
-@pytest.mark.parametrize("equal", [False, True])
-def test_bands_of_an_rdf_are_the_same_bits(tmp_path, equal):
-    """For any number of ranks, from the cache, and of pairs that were kept before the trajectory grew."""
-    b = "name K" if equal else "name O OH2"
-    words = ["run", "rdf", "-t", *NANOPORE[:1], "-s", *NANOPORE[1:], "-p", "a=name K", "-p", f"b={b}", "--quiet"]
-    kept = ["--pairs", tmp_path / "pairs"]
-    for name, more in {
-        "one": ["--cache", "off"],
-        "three": ["-n", "3", "--cache", "off"],
-        "first": ["--cache", tmp_path / "cache"],
-        "cached": ["--cache", tmp_path / "cache", "-n", "2"],
-        "part": [*kept, "--stop", "70", "--cache", "off"],
-        "resumed": [*kept, "-n", "2", "--cache", "off"],
-    }.items():
-        done = himach(*words, *more, "--out", tmp_path / name)
-        assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "resumed" / "run.json").read_text())["reused"]["frames"] == 70
-    for name in ("three", "first", "cached", "resumed"):
-        same_files(tmp_path / "one", tmp_path / name)
-
-
-def test_bands_of_an_msd_are_the_same_bits(tmp_path):
-    words = ["run", "msd", "-t", NANOPORE[0], "-s", NANOPORE[1], "-p", "tau_max=12", "--cache", "off", "--quiet"]
-    for ranks in "1", "2", "3":
-        done = himach(*words, "-n", ranks, "--out", tmp_path / ranks)
-        assert done.returncode == 0, done.stderr
-    same_files(tmp_path / "1", tmp_path / "2")
-    same_files(tmp_path / "1", tmp_path / "3")
-    assert "msd_low" in (tmp_path / "1" / "msd.csv").read_text()
 
 
 def test_counts_of_passages_have_limits():
@@ -254,21 +205,10 @@ class ByFunction(package.Analysis):
 
 
 @pytest.mark.nightly(but=2)
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [None, 2])
 @pytest.mark.parametrize("confidence", [0.9, "off"])
-def test_limits_by_a_function_of_the_level(tmp_path, ranks, confidence):
-    (tmp_path / "script.py").write_text(
-        "import numpy as np, himach\nfrom himach import uncertainty\n"
-        + inspect.getsource(ByFunction).replace("package", "himach")
-    )
-    sys.path.insert(0, str(tmp_path))
-    try:
-        table = package.run(importlib.import_module("script").ByFunction, *VILLIN, ranks=ranks, confidence=confidence)[
-            "n"
-        ]
-    finally:
-        sys.path.remove(str(tmp_path))
-        del sys.modules["script"]
+def test_limits_by_a_function_of_the_level(ranks, confidence):
+    table = package.run(ByFunction, *VILLIN, ranks=ranks, confidence=confidence)["n"]
     if confidence == "off":
         assert list(table) == ["n"]
     else:
@@ -289,6 +229,38 @@ def test_a_function_that_gives_no_limits_is_told_of(way, told):
     with pytest.warns(UserWarning, match=f"n.n has no estimate: .*{told}"):
         table = package.run(ByFunction(way=way), *VILLIN, stop=5)["n"]
     assert table["n"].tolist() == [5, 2]
+
+
+class Shares(package.Analysis):
+    """Shares that are near 0 and near 1, with and without a word of their limits."""
+
+    def map(self, frame):
+        yield 0, int(100 <= frame.number < 105)
+
+    def reduce(self, key, series):
+        return np.array(series.values)
+
+    def finish(self, results):
+        rare, block = results[0], np.arange(len(results[0])) // 16
+        sums = np.bincount(block, rare)[:, None] * [1, 0.5] + np.outer(np.bincount(block), [0, 0.5])
+        weights = np.bincount(block)
+        tables = {}
+        for name, within in (("shares", (0, 1)), ("any", None)):
+            tables[f"{name}_in_time"] = package.Table({"y": package.Column(rare, estimate=True, within=within)})
+            estimate = sums, np.column_stack([weights, weights])
+            values = sums.sum(axis=0) / weights.sum()
+            tables[name] = package.Table({"y": package.Column(values, estimate=estimate, within=within)})
+        return tables
+
+
+def test_intervals_of_shares_stay_within_0_and_1():
+    result = package.run(Shares(), *VILLIN, cache="off", progress=False)
+    limits = {name: result[name]["y_low"].min() for name in ("shares", "any")}
+    limits |= {
+        name: result.record["uncertainty"][name]["means"]["y"]["low"] for name in ("shares_in_time", "any_in_time")
+    }
+    assert limits["shares"] == limits["shares_in_time"] == 0
+    assert limits["any"] < 0 and limits["any_in_time"] < 0
 
 
 class Empty(package.Analysis):
@@ -326,21 +298,9 @@ def test_the_mean_is_drawn_with_its_interval():
     assert axes.get_legend().get_texts()[0].get_text() == "mean 0.717 Å, not converged"
 
 
-def test_the_files_are_those_of_any_number_of_ranks(tmp_path):
-    words = ["run", "rmsd", "hydrogen-bonds", "-t", VILLIN[0], "-s", VILLIN[1], "--stop", "200"]
-    for out, more in [("one", []), ("three", ["-n", "3"])]:
-        assert himach(*words, "--out", out, *more, cwd=tmp_path).returncode == 0
-    same_files(tmp_path / "one", tmp_path / "three")
-    one, three = (json.loads((tmp_path / name / "run.json").read_text())["uncertainty"] for name in ("one", "three"))
-    assert one == three
-    names = [f"hydrogen-bonds/{table}" for table in ("counts", "lifetime", "occupancy", "residence", "stays")]
-    assert sorted(one) == [*names, "rmsd/rmsd"]
-
-
 def test_confidence_off_leaves_tables_as_they_are(tmp_path):
     words = ["run", "water-residence", "-p", "solute=name K", "-t", NANOPORE[0], "-s", NANOPORE[1]]
-    done = himach(*words, "--stop", "100", "--out", "out", "--confidence", "off", cwd=tmp_path)
-    assert done.returncode == 0
+    done = himach(*words, "--stop", "100", "--out", "out", "--confidence", "off", cwd=tmp_path, code=0)
     assert "survival_low" not in done.stdout
     assert (tmp_path / "out" / "survival.csv").read_text().splitlines()[0] == "tau_ps,survival"
     assert "uncertainty" not in json.loads((tmp_path / "out" / "run.json").read_text())

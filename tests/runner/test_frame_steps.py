@@ -11,6 +11,12 @@ from MDAnalysisTests.datafiles import DCD, GRO, PSF, TPR, XTC
 from support.commands import himach as command
 
 import himach
+from himach.opening.options import TransformOptions
+from himach.transformations import Center, Fit, NoJump, Whole, Wrap
+
+
+def steps(**options):
+    return {"transform": TransformOptions(**options).steps()}
 
 
 class Places(himach.Analysis):
@@ -46,16 +52,19 @@ def test_frames_are_fitted_for_any_ranks(tmp_path):
         return peers.fit_rot_trans(*(one.select_atoms("backbone") for one in (universe, mda.Universe(PSF, DCD))))
 
     fitted = expected(PSF, DCD, "name CA", fit)
-    found = [himach.run(Places(), DCD, PSF, fit="backbone", cache="off", ranks=ranks)["places"] for ranks in (None, 3)]
+    found = [
+        himach.run(Places(), DCD, PSF, **steps(fit="backbone"), cache="off", ranks=ranks)["places"]
+        for ranks in (None, 3)
+    ]
     np.testing.assert_allclose(found[0], fitted, atol=2e-3)
     assert found[0].tobytes() == found[1].tobytes()
-    other = himach.run(Places(), DCD, PSF, fit="name CA", reference=GRO, cache="off", stop=2)["places"]
+    other = himach.run(Places(), DCD, PSF, transform=[Fit("name CA", reference=GRO)], cache="off", stop=2)["places"]
     assert np.abs(other - fitted[:2]).max() > 1
 
 
 def test_molecules_are_whole_and_in_the_middle():
     found = himach.run(
-        Places(selection="protein"), XTC, TPR, whole=True, center="protein", stop=3, cache="off"
+        Places(selection="protein"), XTC, TPR, transform=[Whole(), Center("protein")], stop=3, cache="off"
     )["places"]  # fmt: skip
     universe = mda.Universe(TPR, XTC)
     bonds = universe.select_atoms("protein").bonds.indices
@@ -63,16 +72,6 @@ def test_molecules_are_whole_and_in_the_middle():
         ts = universe.trajectory[number]
         np.testing.assert_allclose(places.mean(axis=0), ts.triclinic_dimensions.sum(axis=0) / 2, atol=1e-2)
         assert np.linalg.norm(places[bonds[:, 0]] - places[bonds[:, 1]], axis=1).max() < 2.5
-
-
-def test_a_setup_may_add_transformations_behind():
-    class Shifted(Places):
-        def setup(self, universe):
-            super().setup(universe)
-            universe.trajectory.add_transformations(peers.translate([1, 2, 3]))
-
-    found = [himach.run(one(), DCD, PSF, fit="name CA", stop=3, cache="off")["places"] for one in (Places, Shifted)]
-    np.testing.assert_allclose(found[1] - found[0], np.broadcast_to([1, 2, 3], found[0].shape), atol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +102,7 @@ class Oxygens(Places):
 @pytest.mark.parametrize("whole", [False, True])
 def test_atoms_are_followed_for_any_ranks(wrapped, tmp_path, whole):
     topology, trajectory, true = wrapped
-    given = {"nojump": True, "whole": whole, "cache": "off"}
+    given = {**steps(whole=whole, nojump=True), "cache": "off"}
     found = [
         himach.run([Oxygens(), Places(selection="all")], trajectory, topology, ranks=ranks, **given)
         for ranks in (None, 3)
@@ -125,38 +124,41 @@ def test_atoms_are_followed_for_any_ranks(wrapped, tmp_path, whole):
     done = himach.convert(trajectory, topology, out=tmp_path / "out.trr", nojump=True, whole=whole, cache="off")
     written = [ts.positions.copy() for ts in mda.Universe(str(topology), str(done.path)).trajectory]
     np.testing.assert_allclose(places, written, atol=1e-5)
-    centered = himach.run(Oxygens(), trajectory, topology, center="name OW", ranks=3, **given)["places"]
+    given |= steps(whole=whole, nojump=True, center="name OW")
+    centered = himach.run(Oxygens(), trajectory, topology, ranks=3, **given)["places"]
     moved = places[:, ::3] - places[:, ::3].mean(axis=1, keepdims=True)
     np.testing.assert_allclose(centered - centered.mean(axis=1, keepdims=True), moved, atol=2e-3)
 
 
-@pytest.mark.parametrize("steps", [{"nojump": True}, {"whole": True, "nojump": True, "fit": "name OW"}])
+@pytest.mark.parametrize("options", [{"nojump": True}, {"whole": True, "nojump": True, "fit": "name OW"}])
 @pytest.mark.parametrize("frame", [0, 7, -1])
-def test_a_frame_that_is_the_reference_is_as_the_run_sees_it(wrapped, tmp_path, steps, frame):
+def test_a_frame_that_is_the_reference_is_as_the_run_sees_it(wrapped, tmp_path, options, frame):
     topology, trajectory, _ = wrapped
     rmsd = himach.examples.load("rmsd")(selection="name OW", fit="none", reference=frame)
-    done = himach.convert(trajectory, topology, out=tmp_path / "out.trr", cache="off", **steps)
-    found = himach.run(rmsd, trajectory, topology, cache="off", **steps)["rmsd"]["rmsd"]
+    done = himach.convert(trajectory, topology, out=tmp_path / "out.trr", cache="off", **options)
+    found = himach.run(rmsd, trajectory, topology, cache="off", **steps(**options))["rmsd"]["rmsd"]
     peer = himach.run(rmsd, done.path, topology, cache="off")["rmsd"]["rmsd"]
     assert found[frame] == pytest.approx(0, abs=1e-3)
     np.testing.assert_allclose(found, peer, atol=3e-3)
     if frame == 7:  # before the first selected frame
-        later = himach.run(rmsd, trajectory, topology, cache="off", start=20, nojump=True)["rmsd"]["rmsd"]
-        assert "fit" in steps or later == pytest.approx(found[20:], abs=3e-3)
+        later = himach.run(rmsd, trajectory, topology, cache="off", start=20, transform=[NoJump()])["rmsd"]["rmsd"]
+        assert "fit" in options or later == pytest.approx(found[20:], abs=3e-3)
 
 
 def test_the_box_of_fitted_frames_is_refused_by_name():
     for name, asks in (("rdf", "setup"), ("contacts", "map"), ("hydrogen-bonds", "setup")):
         with pytest.raises(himach.AnalysisError, match=rf"{name}.{asks}\(\) .*asks for the box, and fit has turned"):
-            himach.run(himach.examples.load(name)(), XTC, TPR, fit="name CA", cache="off", stop=2)
+            himach.run(himach.examples.load(name)(), XTC, TPR, transform=[Fit("name CA")], cache="off", stop=2)
     grid = himach.examples.load("density")(selection="name CA", grid=2.0)
-    assert "volume" in himach.run(grid, XTC, TPR, fit="name CA", cache="off", stop=2).outcome
+    assert "volume" in himach.run(grid, XTC, TPR, transform=[Fit("name CA")], cache="off", stop=2).outcome
 
 
 @pytest.mark.parametrize("frames", [{"start": 3, "step": 2}, {"frames": [1, 2, 7, 20, 39]}, {"step": -1}])
 def test_atoms_are_followed_over_the_selected_frames(wrapped, frames, tmp_path):
     topology, trajectory, _ = wrapped
-    places = himach.run(Places(selection="all"), trajectory, topology, nojump=True, cache="off", **frames)["places"]
+    places = himach.run(Places(selection="all"), trajectory, topology, transform=[NoJump()], cache="off", **frames)[
+        "places"
+    ]
     universe = mda.Universe(str(topology), str(trajectory))
     chosen = frames.get("frames", slice(frames.get("start"), None, frames.get("step")))
     given = np.array([ts.positions.copy() for ts in universe.trajectory[chosen]])
@@ -170,11 +172,11 @@ def test_atoms_are_followed_over_the_selected_frames(wrapped, frames, tmp_path):
 
 def test_pairs_of_followed_atoms_are_kept(wrapped, tmp_path):
     topology, trajectory, _ = wrapped
-    given = {"nojump": True, "pairs": tmp_path / "pairs", "cache": "off"}
+    given = {"transform": [NoJump()], "pairs": tmp_path / "pairs", "cache": "off"}
     first = himach.run(Oxygens(), trajectory, topology, stop=20, **given)["places"]
     more = himach.run(Oxygens(), trajectory, topology, **given)
     assert more.record["reused"]["frames"] == 20
-    alone = himach.run(Oxygens(), trajectory, topology, nojump=True, cache="off")["places"]
+    alone = himach.run(Oxygens(), trajectory, topology, transform=[NoJump()], cache="off")["places"]
     assert more["places"].tobytes() == alone.tobytes()
     assert more["places"][:20].tobytes() == first.tobytes()
     again = himach.run(Oxygens(), trajectory, topology, **given)
@@ -189,7 +191,7 @@ def test_cached_atoms_are_followed_without_the_others(wrapped, tmp_path):
     topology, trajectory, _ = wrapped
     moved = tmp_path / trajectory.name
     moved.write_bytes(trajectory.read_bytes())
-    given = {"topology": topology, "nojump": True, "cache": tmp_path / "store"}
+    given = {"topology": topology, "transform": [NoJump()], "cache": tmp_path / "store"}
     first = himach.run(Oxygens(), moved, **given)
     assert first.record["bytes"]["origin"] > 0
     again = himach.run(Oxygens(), moved, **given)
@@ -217,27 +219,12 @@ def test_each_analysis_of_a_pass_has_its_own_transformations():
         assert together[f"{one.__name__}/places"].tobytes() == alone.tobytes()
 
 
-def test_kept_pairs_are_of_one_fit(tmp_path):
-    given = {"pairs": tmp_path / "pairs", "cache": "off", "stop": 4}
-    himach.run(Places(), DCD, PSF, fit="name CA", **given)
-    again = himach.run(Places(), DCD, PSF, fit="name CA", **given)
-    assert again.record["reused"]["frames"] == 4
-    other = himach.run(Places(), DCD, PSF, fit="backbone", **given)
-    assert other.record["reused"]["frames"] == 0
-    assert "fit" in other.record["reused"]["reason"]
-    plain = himach.run(Places(), DCD, PSF, **given)
-    assert plain.record["reused"]["frames"] == 0
-
-
 def test_the_record_tells_and_repeats_it(tmp_path):
     words = ["run", "rmsd", "-t", DCD, "-s", PSF, "--cache", "off", "-q", "--stop", "5"]
-    done = command(*words, "--fit", "name CA", "-p", "fit=none", "--out", tmp_path / "one")
-    assert done.returncode == 0, done.stderr
-    again = command("run", "--again", tmp_path / "one", "--out", tmp_path / "two", "-q")
-    assert again.returncode == 0, again.stderr
+    command(*words, "--fit", "name CA", "-p", "fit=none", "--out", tmp_path / "one", code=0)
+    command("run", "--rerun", tmp_path / "one", "--out", tmp_path / "two", "-q", code=0)
     assert (tmp_path / "one" / "rmsd.csv").read_bytes() == (tmp_path / "two" / "rmsd.csv").read_bytes()
-    plain = command(*words, "-p", "fit=none", "--out", tmp_path / "three")
-    assert plain.returncode == 0, plain.stderr
+    command(*words, "-p", "fit=none", "--out", tmp_path / "three", code=0)
     assert (tmp_path / "one" / "rmsd.csv").read_bytes() != (tmp_path / "three" / "rmsd.csv").read_bytes()
 
 
@@ -253,7 +240,31 @@ def test_the_record_tells_and_repeats_it(tmp_path):
 )
 def test_errors_name_what_is_wrong(given, words):
     with pytest.raises(himach.HimachError, match=words):
-        himach.run(Places(), DCD, PSF, cache="off", **given)
+        himach.run(Places(), DCD, PSF, cache="off", **steps(**given))
+
+
+@pytest.mark.parametrize(
+    ("transform", "words"),
+    [
+        ([Fit("protein"), Whole()], "each step stands there once, in the order Whole, NoJump, Center, Wrap, Fit"),
+        ([Wrap(), Wrap(by="residues")], "stands there once"),
+        (["whole"], "'whole' is none of himach.transformations: Whole, NoJump, Center, Wrap, Fit"),
+        ([Whole("protein")], "Whole takes all atoms"),
+        ([Center(mda.Universe(PSF).atoms)], "Center takes a selection, not a group of atoms"),
+        ([Fit("protein", np.zeros((3, 3)))], "the reference of Fit is a structure file"),
+    ],
+)
+def test_a_transform_that_cannot_be_is_refused(transform, words):
+    with pytest.raises(himach.UsageError, match=words):
+        himach.run(Places(), DCD, PSF, cache="off", transform=transform)
+
+
+def test_residues_are_wrapped_as_in_a_conversion(tmp_path):
+    found = himach.run(Places(selection="all"), XTC, TPR, transform=[Whole(), Wrap(by="residues")], stop=2, cache="off")
+    done = himach.convert(XTC, TPR, out=tmp_path / "out.trr", whole=True, wrap="residues", stop=2, cache="off")
+    written = [ts.positions.copy() for ts in mda.Universe(TPR, str(done.path)).trajectory]
+    np.testing.assert_allclose(found["places"], written, atol=1e-5)
+    assert (found.record["whole"], found.record["wrap"], found.record["fit"]) == (True, "residues", None)
 
 
 @pytest.mark.parametrize("place", [np.nan, np.inf, 1e30])
@@ -269,6 +280,8 @@ def test_an_atom_that_is_at_no_place_cannot_be_followed(place, tmp_path):
     with pytest.raises(himach.UsageError, match=r"frame 2: atoms cannot be followed to it, 1 of them: .*leave"):
         himach.convert(trajectory, topology, out=tmp_path / "out.dcd", nojump=True, cache="off")
     with pytest.raises(himach.UsageError, match=r"frame 2: atoms cannot be followed to it, 1 of them: .*leave"):
-        himach.run(Places(selection="all"), trajectory, topology, nojump=True, cache="off")
-    found = himach.run(Places(selection="all"), trajectory, topology, nojump=True, cache="off", frames=[0, 1, 3])
+        himach.run(Places(selection="all"), trajectory, topology, transform=[NoJump()], cache="off")
+    found = himach.run(
+        Places(selection="all"), trajectory, topology, transform=[NoJump()], cache="off", frames=[0, 1, 3]
+    )
     assert found["places"].shape == (3, 2, 3)

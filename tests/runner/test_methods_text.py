@@ -1,22 +1,28 @@
-"""Words of analyses for a paper: values in place of names, citations, what MDAnalysis asks to be cited by, captions."""
-
-from __future__ import annotations
+"""Words of analyses for a paper; parameters from a command line; what a record says of the system."""
 
 import json
+from collections import Counter
+from copy import copy
 from typing import ClassVar, Literal
 
+import MDAnalysis
 import MDAnalysis.analysis.pca
+import numpy as np
 import pytest
 from MDAnalysis.analysis.bat import BAT
 from MDAnalysis.analysis.dssp import DSSP
 from MDAnalysis.analysis.hydrogenbonds.hbond_analysis import HydrogenBondAnalysis
 from MDAnalysis.analysis.rdf import InterRDF
 from MDAnalysis.analysis.rms import RMSD
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC, LAMMPSdata2, LAMMPSdcd2
 
+import himach
 import himach as package
 from himach.adapted import adapted
 from himach.examples import BUILTINS, load, sample
+from himach.runner.assignments import set_parameters
 from himach.runner.outcome.methods_text import due_references, with_groups, with_intervals, words_of
+from himach.runner.outcome.system import MOST_KINDS, residue_kinds
 from himach.runner.rank import stages
 from himach.runner.scripts import describe_analysis
 
@@ -105,15 +111,6 @@ def test_a_text_that_cannot_be_filled_is_refused_before_the_run(text, told):
         package.run(Wrong(), *sample("villin"), cache="off", progress=False)
 
 
-def test_why_a_text_cannot_be_filled_is_said_once():
-    class Wrong(Shell):
-        methods = "within {nothing}"
-
-    with pytest.raises(package.UsageError) as error:
-        words_of([Wrong()])
-    assert str(error.value).count("Wrong: methods") == str(error.value).count("written twice") == 1
-
-
 def test_a_text_that_is_computed_and_fails_says_which_and_a_caption_is_checked_early():
     class Failing(Shell):
         @property
@@ -142,16 +139,6 @@ def test_every_built_in_says_its_methods_and_what_its_figure_shows(name):
     assert type(load(name).__dict__["caption"]) is str
     listed = set(load(name).references)
     assert set(found["references"]) <= listed, "himach analyses lists all that may be cited"
-
-
-def test_methods_follow_the_parameters():
-    sasa = load("sasa")
-    assert "10.1006/jmbi.1999.2829" in words_of([sasa(radii="protor")])["references"]
-    assert "10.1021/j100785a001" not in words_of([sasa(radii="protor")])["references"]
-    msd = load("msd")
-    assert "10.1021/jp0477147" in words_of([msd(viscosity=0.7, temperature=300.0)])["references"]
-    assert "10.1021/jp0477147" not in words_of([msd()])["references"]
-    assert "without superposition" in words_of([load("rmsd")(fit="none")])["methods"]
 
 
 def test_what_mdanalysis_asks_to_be_cited_by_is_found_without_duecredit():
@@ -207,3 +194,214 @@ def test_a_run_writes_them_into_its_record(tmp_path):
     (entry,) = json.loads((tmp_path / "both" / "run.json").read_text())["analyses"]
     assert entry["caption"].count("interval") == 1
     assert "Student's t over members" in entry["caption"]
+
+
+class Mean(himach.Analysis):
+    """Mean of what is long enough.
+
+    Parameters
+    ----------
+    longest
+        Longest stay in ps.
+    """
+
+    longest: float = 10.0
+    digits: int = 2
+
+    def reduce(self, key, series):
+        return None
+
+
+class Stays(himach.Analysis):
+    """Every stay."""
+
+    cutoff: float = 3.5
+    digits: int = 1
+    then = Mean
+
+    def map(self, frame):
+        yield 1, 1
+
+    def reduce(self, key, series):
+        yield key, 1
+
+
+class WithInstance(Stays):
+    then = Mean(longest=3)
+
+
+class Needs(Mean):
+    needed: int
+
+
+class WithNeeds(Stays):
+    then = Needs
+
+
+class Comes(Stays):
+    """Comes back to itself."""
+
+
+Comes.then = Comes
+
+
+def test_a_parameter_goes_to_the_first_stage_that_has_it():
+    (made,) = set_parameters([Stays], ["cutoff=3.2", "longest=5", "digits=7"])
+    assert made.settings() == {"cutoff": 3.2, "digits": 7}
+    assert made.next_stage().settings() == {"longest": 5.0, "digits": 2}
+
+
+@pytest.mark.parametrize("cls", [Stays, WithInstance])
+def test_a_stage_goes_by_its_name(cls):
+    (made,) = set_parameters([cls], ["Mean.digits=7"])
+    assert made.digits == 1
+    assert made.next_stage().digits == 7
+    assert made.next_stage() is made.next_stage()
+
+
+def test_what_was_written_stays_as_it_was():
+    set_parameters([WithInstance], ["Mean.longest=8"])
+    assert WithInstance.then.longest == 3
+    assert set_parameters([WithInstance], [])[0].next_stage().longest == 3
+    assert Stays.then is Mean
+
+
+def test_a_stage_that_needs_a_value_gets_it():
+    (made,) = set_parameters([WithNeeds], ["needed=3"])
+    assert made.next_stage().needed == 3
+    with pytest.raises(himach.UsageError, match="Needs needs a value for its parameter 'needed'"):
+        set_parameters([WithNeeds], [])
+
+
+class Taken(Mean):
+    """Has no value of its own for what it shares with the stage before it."""
+
+    cutoff: float
+    digits: int = 9
+
+
+class Gives(Stays):
+    then = Taken
+
+
+def test_a_stage_takes_what_it_has_no_value_for_from_the_one_before():
+    assert Gives(cutoff=4, digits=5).next_stage().settings() == {"longest": 10, "digits": 9, "cutoff": 4}
+    (made,) = set_parameters([Gives], ["cutoff=3.2"])
+    assert made.next_stage().cutoff == 3.2
+    (made,) = set_parameters([Gives], ["cutoff=3.2", "Taken.cutoff=7", "Taken.longest=8"])
+    assert (made.cutoff, made.next_stage().cutoff, made.next_stage().longest) == (3.2, 7, 8)
+    assert Gives.then is Taken
+    assert "    cutoff   float, that of Gives" in describe_analysis(Gives).splitlines()
+
+
+def test_analyses_that_are_there_twice_are_told_apart():
+    one, other = set_parameters([Stays, Stays], ["Stays.cutoff=1", "Stays-2.cutoff=2"])
+    assert (one.cutoff, other.cutoff) == (1, 2)
+
+
+class Again(Mean):
+    """Goes on as often as it is told to."""
+
+    def map(self, frame):
+        yield 0, 1
+
+
+def test_one_class_may_be_in_several_stages():
+    first, second, third = Again(), Again(longest=4), Again(longest=5)
+    first.then, second.then = second, third
+    assert stages(first) == [first, second, third]
+
+    class Twice(Again):
+        then = second
+
+    (made,) = set_parameters([Twice], ["Twice.longest=7", "Again.longest=8"])
+    assert [stage.longest for stage in stages(made)] == [7, 8, 8]
+    second.then = first
+    with pytest.raises(himach.UsageError, match="its stages come back to Again; a chain must end"):
+        stages(first)
+    with pytest.raises(himach.UsageError, match="its stages come back"):
+        stages(Comes())
+
+
+def test_a_chain_that_comes_back_is_left_for_the_run_to_refuse():
+    (made,) = set_parameters([Comes], ["cutoff=1"])
+    assert made.cutoff == 1
+    assert made.then is Comes
+
+
+@pytest.mark.parametrize(
+    ("classes", "assignment", "message"),
+    [
+        ([Stays], "cutof=3", "Stays has no parameter 'cutof'; did you mean 'cutoff'"),
+        ([Stays], "Mean.cutoff=3", "Mean has no parameter 'cutoff'"),
+        ([Stays], "Meen.longest=3", "no analysis 'Meen' in this run; did you mean 'Mean'"),
+        ([Stays], "longest=far", "Mean: parameter longest: 'far' is not a float"),
+        ([Stays], "cutoff=nan", "Stays: parameter cutoff: nan is no number"),
+        ([Mean, Stays], "cutoff=3", "whose parameter it is: -p 'Stays.cutoff=3'$"),
+        ([Mean, Stays], "digits=3", "-p 'Mean.digits=3' or -p 'Stays.digits=3'$"),
+        ([Mean, Stays], "cutof=3", "no analysis of this run has a parameter 'cutof'; did you mean 'cutoff'"),
+        ([Stays], "cutoff", "NAME=VALUE"),
+    ],
+)
+def test_what_does_not_fit_is_named(classes, assignment, message):
+    with pytest.raises(himach.UsageError, match=message):
+        set_parameters(classes, [assignment])
+
+
+def test_stages_are_described():
+    text = describe_analysis(WithInstance)
+    assert "then Mean" in text
+    assert "longest  float, default 3.0" in text
+    assert "Longest stay in ps." in text
+
+
+class Times(himach.Analysis):
+    """The time of each frame."""
+
+    def map(self, frame):
+        yield himach.Row(step=frame.step)
+
+
+@pytest.mark.parametrize(
+    ("trajectory", "topology", "slices"),
+    [(XTC, GRO, {}), (XTC, GRO, {"start": 7, "stop": 1, "step": -2}), (DCD, PSF, {"stop": 1})],
+)
+def test_the_system_is_that_of_mdanalysis(trajectory, topology, slices):
+    universe = MDAnalysis.Universe(topology, trajectory)
+    asked = slice(slices.get("start"), slices.get("stop"), slices.get("step"))
+    selected = [(ts.time, copy(ts.dimensions)) for ts in universe.trajectory[asked]]
+    system = himach.run(Times(), trajectory, topology, **slices, cache="off").record["system"]
+    assert system["atoms"] == universe.atoms.n_atoms
+    np.testing.assert_allclose(system["time_ps"], [selected[0][0], selected[-1][0]])
+    box = selected[0][1]
+    assert system["box"] is None if box is None else np.allclose(system["box"], box)
+    for kind, selection in (("protein", "protein"), ("water", "water"), ("nucleic acid", "nucleic")):
+        assert system["residues"].get(kind, 0) == universe.select_atoms(selection).residues.n_residues
+    others = universe.select_atoms("not (protein or water or nucleic)").residues.resnames
+    named = {kind: n for kind, n in system["residues"].items() if kind not in ("protein", "water", "nucleic acid")}
+    assert named == Counter(others.tolist())
+    assert list(system["residues"].values()) == sorted(system["residues"].values(), reverse=True)
+
+
+def test_a_topology_without_names_of_residues():
+    record = himach.run(Times(), LAMMPSdcd2, LAMMPSdata2, stop=2, cache="off").record
+    assert record["system"]["residues"] == {}
+
+
+def test_many_kinds_are_counted_together():
+    names = [f"L{i:03}" for i in range(60)]
+    universe = MDAnalysis.Universe.empty(60, 60, atom_resindex=range(60), residue_segindex=[0] * 60)
+    universe.add_TopologyAttr("resnames", names)
+    kinds = residue_kinds(universe._topology)
+    assert len(kinds) == MOST_KINDS
+    assert kinds["other"] == 60 - MOST_KINDS + 1
+    assert sum(kinds.values()) == 60
+
+
+def test_an_ensemble_says_it_of_each_member():
+    members = [himach.Member("a", XTC, GRO, stop=2), himach.Member("b", DCD, PSF, start=3, stop=5)]
+    record = himach.run(Times(), ensemble=members, cache="off").record
+    assert [one["system"]["atoms"] for one in record["ensemble"]] == [47681, 3341]
+    assert "system" not in record
+    assert record["faulty"] == {"damaged": 0, "missing": 0}
+    assert record["units"]["Times"]["time_ps"] == "ps"

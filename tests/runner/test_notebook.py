@@ -1,7 +1,5 @@
 """A real notebook: analyses defined in its cells, on two ranks, with progress and results that show themselves."""
 
-from __future__ import annotations
-
 import re
 import uuid
 
@@ -182,51 +180,39 @@ def test_ranks_that_are_ready_run_cells_as_they_are_now_and_print_below_them(tmp
 
 
 BARS = """
-import os, signal, threading, tqdm.auto
-bars, moved = [], threading.Event()
-class Bar(tqdm.auto.tqdm):
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        bars.append(self)
-    def update(self, n=1):
-        super().update(n)
-        if self.n:
-            moved.set()
-tqdm.auto.tqdm = Bar
+import os, signal, threading
+os.mkfifo("stopped")
 class Stops(himach.Analysis):
     at: int = -1
     def map(self, frame):
         if frame.number == self.at:
-            signal.pause()
+            open("stopped", "w").close()
+            threading.Event().wait(60)
         yield "n", 1
     def reduce(self, key, series):
         return len(series)
-def bar_of(ranks, at=-1):
-    del bars[:]
+def run(ranks, at=-1):
     himach.run(Stops(at=at), DCD, PSF, cache="off", ranks=ranks)
-    return [(bar.n, bar.total) for bar in bars]
 def interrupt():
-    moved.wait()
+    open("stopped").close()
     os.kill(os.getpid(), signal.SIGINT)
 def interrupted(ranks):
-    moved.clear()
     threading.Thread(target=interrupt).start()
-    bar_of(ranks, at=40)
+    run(ranks, at=40)
 """
 
 
 def test_a_notebook_shows_one_bar_whatever_the_ranks_and_an_interrupt_in_a_line(tmp_path):
     ranks = ["None", "2", "himach.Ranks(2)"]
     cells = [f"import himach\nDCD, PSF = {str(DCD)!r}, {str(PSF)!r}", BARS]
-    cells += [f"{call}{number})" for call in ("bar_of(", "interrupted(") for number in ranks]
+    cells += [f"{call}{number})" for call in ("run(", "interrupted(") for number in ranks]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     where = {"metadata": {"path": tmp_path}}
     NotebookClient(notebook, timeout=120, kernel_name="python3", resources=where, allow_errors=True).execute()
-    shown, stopped = notebook.cells[2:5], notebook.cells[5:]
-    for cell in shown:
-        assert cell.outputs[-1]["data"]["text/plain"] == "[(98, 98)]", cell
-        assert "".join(output.get("text", "") for output in cell.outputs).count(" 0/98") <= 1
-    for cell in stopped:
+    for cell in notebook.cells[2:5]:
+        text = "".join(output.get("text", "") for output in cell.outputs)
+        assert "98/98" in text and text.count(" 0/98") <= 1, cell
+    for cell in notebook.cells[5:]:
         assert [output.traceback for output in cell.outputs if output.output_type == "error"] == [
             ["KeyboardInterrupt: run() was interrupted"]
         ]

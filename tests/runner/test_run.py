@@ -1,7 +1,5 @@
 """`himach.run` from Python: a script, `__main__`, several ranks, what comes back."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap
@@ -15,7 +13,6 @@ from MDAnalysisTests.datafiles import DCD, PSF
 from support.ranks import clean_environment, mpiexec
 
 import himach
-from himach import examples
 from himach.opening.options import Job
 
 
@@ -93,10 +90,6 @@ class Both(himach.Analysis):
         return len(series), sum(value for value in values if value is not None)
 
 
-class CalledRows(Both):
-    name = "rows"
-
-
 class BothFinished(Both):
     def finish(self, results):
         assert len(results) == 5
@@ -152,6 +145,11 @@ def test_start_stop_and_step_are_mdanalysis_s():
     [
         ({"n": 2}, r"run\(\) has no argument 'n'; did you mean 'ranks'"),
         ({"stepp": 2}, "no argument 'stepp'; did you mean 'step'"),
+        ({"whole": True}, r"no argument 'whole'; it is one of transform=\[...\], such as himach.transformations.Whole"),
+        ({"table": "nc"}, r"no argument 'table'; it is out=himach.Output\(DIR, tables=...\)"),
+        ({"every": 9}, r"no argument 'every'; himach.follow\(\) analyses frames that still come"),
+        ({"verbose": True}, "no argument 'verbose'; it is progress=..."),
+        ({"trajectory": "imd://localhost:9"}, "is a running engine: 'himach follow'"),
         ({"stop": "2"}, "stop is '2': it is a whole number"),
         ({"ranks": "2"}, "ranks is '2': it is a whole number of ranks"),
         ({"analysis": "rmds"}, "no analysis 'rmds'; did you mean 'rmsd'"),
@@ -200,10 +198,7 @@ def test_finish_gets_the_table_of_rows_and_their_file_is_one(tmp_path):
         (Rows(what="two"), "it yielded a second himach.Row of one frame"),
         (Rows(what="yielded"), r"a pair, and there is no reduce\(\) that takes it: write one, or yield .*himach.Row"),
         (Rows(what="columns"), r"a pair, and there is no reduce\(\)"),
-        (
-            Rows(what="pair"),
-            r"it returned a pair, .*: yield key, value\n.*test_run.py, line \d+, in map",
-        ),
+        (Rows(what="pair"), r"it returned a pair, .*: yield key, value\n.*test_run.py, line \d+, in map"),
         (Rows(what="number"), r"it returned an object of type int; .*\n.*test_run.py, line \d+, in map"),
         (Combined(), r"it yielded a himach.Row, and there is a combine\(\) or a `then`, which take pairs"),
     ],
@@ -227,12 +222,6 @@ def test_rows_beside_pairs_are_a_table_beside_results(tmp_path, analysis):
         assert list(zip(*columns, strict=True)) == expected
     assert repr(outcomes[0]) == repr(outcomes[2]) and outcomes[1]["rows"].rows == 32
     assert list(outcomes[0]) == (["rows", "sums"] if isinstance(analysis, BothFinished) else ["Both", "rows"])
-
-
-def test_results_of_an_analysis_that_is_called_rows_are_beside_its_rows():
-    outcome, other = himach.run(CalledRows(), DCD, PSF).outcome, himach.run(Both(), DCD, PSF).outcome
-    assert [(name, table.rows) for name, table in outcome.items()] == [("rows", 5), ("rows-2", 65)]
-    assert repr([*outcome.values()]) == repr([*other.values()])
 
 
 @pytest.mark.parametrize(
@@ -260,13 +249,6 @@ def test_columns_that_are_not_equally_long_are_told():
     (text,) = [str(warning.message) for warning in said]
     assert "'rg' of the outcome is no table" in text and "(time_ps: 2, rg: 1)" in text
     assert result["rg"]["rg"] == [1.0] and result.record["warnings"] == [text]
-
-
-def test_several_analyses_share_one_pass():
-    result = himach.run([Radius(), examples.load("rmsd")(selection="name CA")], DCD, PSF, ranks=2)
-    assert list(result.outcome) == ["Radius", "rmsd"]
-    peer = rms.RMSD(mda.Universe(PSF, DCD), select="name CA").run()
-    np.testing.assert_allclose(result.outcome["rmsd"]["rmsd"]["rmsd"], peer.results.rmsd[:, 2], atol=1e-4)
 
 
 SCRIPT = """
@@ -343,10 +325,6 @@ def test_an_error_in_map_has_its_cause_in_process_and_its_text_from_ranks():
         himach.run(Fails(), DCD, PSF, ranks=2)
 
 
-def test_examples_come_with_himach():
-    assert himach.examples.load("rmsd") is examples.load("rmsd")
-
-
 def test_importing_himach_starts_nothing():
     code = textwrap.dedent(
         """
@@ -354,7 +332,7 @@ def test_importing_himach_starts_nothing():
         before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
         import himach, himach.cli
         assert before == (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
-        heavy = {"MDAnalysis", "mpi4py", "numpy", "matplotlib", "socket", "multiprocessing"} & set(sys.modules)
+        heavy = {"MDAnalysis", "mpi4py", "numpy", "matplotlib", "multiprocessing"} & set(sys.modules)
         print(sorted(heavy))
         """
     )
@@ -362,15 +340,10 @@ def test_importing_himach_starts_nothing():
     assert done.stdout.strip() == "[]", done.stdout
 
 
-def test_out_from_python(tmp_path: Path):
-    himach.run(Radius(), DCD, PSF, ranks=2, out=tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["Radius.png", "radius.csv", "run.json"]
-
-
 ON_THE_FIRST_RANK = """
 import sys, warnings
 import himach
-from himach.parallel.environment import promised_rank
+from himach.parallel.process_exit import promised_rank
 
 first = promised_rank() == 0
 

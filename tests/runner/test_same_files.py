@@ -1,13 +1,14 @@
-"""Every built-in analysis leaves the same bytes on one rank and on three, from the cache and from the origin."""
-
-from __future__ import annotations
+"""Files of a run: the same bytes on any ranks, tables in other formats."""
 
 import json
 
+import numpy as np
 import pytest
+from MDAnalysisTests.datafiles import DCD, PSF
 from runner.passes import PASSES
-from support.commands import himach, same_files
+from support.commands import DATA, himach, same_files
 
+from himach import Member, Output, run
 from himach.examples import BUILTINS
 
 #: Each built-in takes part in one of these.
@@ -26,9 +27,46 @@ def test_built_ins_leave_the_same_bytes_on_one_rank_and_on_three(name, tmp_path)
     # Three ranks read the origin and keep what they read; one reads what was kept.
     for ranks in (3, 1):
         out = tmp_path / str(ranks)
-        done = himach("run", *PASSES[name], "-n", ranks, "--out", out, "--quiet")
-        assert done.returncode == 0, done.stderr
+        himach("run", *PASSES[name], "-n", ranks, "--out", out, "--quiet", code=0)
         record = json.loads((out / "run.json").read_text())
         assert record["ranks"] == ranks
         assert (record["assignment"]["residue"] == 0) == (ranks == 1), record["assignment"]
     same_files(tmp_path / "1", tmp_path / "3")
+
+
+pandas = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+xarray = pytest.importorskip("xarray")
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """Return the directory of a run on two ranks with tables in all formats."""
+    out = tmp_path_factory.mktemp("run") / "out"
+    himach("run", "rmsd", *DATA, "--cache", "off", "-n", 2, "--table", "parquet,nc,xvg", "--out", out, code=0)
+    return out
+
+
+def test_the_tables_of_a_run_hold_the_same_in_all_formats(first):
+    record = json.loads((first / "run.json").read_bytes())
+    assert record["table"] == ["csv", "parquet", "nc", "xvg"]
+    assert record["files"] == ["rmsd.csv", "rmsd.parquet", "rmsd.nc", "rmsd.xvg", "rmsd.png"]
+    written = np.loadtxt(first / "rmsd.csv", delimiter=",", skiprows=1)[:, 1]
+    assert len(written) == 98
+    np.testing.assert_array_equal(pandas.read_parquet(first / "rmsd.parquet")["rmsd"], written)
+    np.testing.assert_array_equal(xarray.load_dataset(first / "rmsd.nc")["rmsd"], written)
+    np.testing.assert_array_equal(np.loadtxt(first / "rmsd.xvg", comments=["#", "@"])[:, 1], written)
+    units = record["units"]["rmsd"]
+    assert pandas.read_parquet(first / "rmsd.parquet").attrs["units"] == units
+    assert {name: one.attrs["units"] for name, one in xarray.load_dataset(first / "rmsd.nc").variables.items()} == units
+
+
+def test_an_ensemble_has_them_too(tmp_path):
+    members = [Member("a", DCD, PSF), Member("b", DCD, PSF, stop=60)]
+    result = run("rmsd", ensemble=members, cache="off", out=Output(tmp_path, tables=["nc", "parquet"]))
+    assert {"rmsd.nc", "rmsd.parquet"} <= set(result.record["files"])
+    dataset = xarray.load_dataset(tmp_path / "rmsd.nc")
+    assert dict(dataset["rmsd"].sizes) == {"member": 2, "time_ps": 98}
+    np.testing.assert_array_equal(dataset["rmsd"].sel(member="a")[:60], dataset["rmsd"].sel(member="b")[:60])
+    assert int(dataset["rmsd"].sel(member="b").isnull().sum()) == 38
+    assert dataset.equals(result.to_xarray("rmsd"))

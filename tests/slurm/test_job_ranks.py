@@ -1,7 +1,5 @@
 """`himach.Ranks(slurm=...)` in a real SLURM: two nodes on this machine, from Debian's packages."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -36,7 +34,6 @@ def jobs():
     """SLURM, for this process, too."""
     with cluster_up(2) as environ, pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", environ["SLURM_CONF"])
-        patch.setenv("LAB", environ["LAB"])
         yield Jobs(environ)
 
 
@@ -136,7 +133,7 @@ def test_analyses_of_mdanalysis(ranks):
 
 @pytest.mark.nightly
 def test_progress_comes_while_the_ranks_work(ranks, monkeypatch, capfd):
-    monkeypatch.setenv("HIMACH_PROGRESS", "notebook")  # as a notebook says
+    monkeypatch.setenv("HIMACH_PROGRESS", "tty")  # as a notebook says
     himach.run(AtFrame(code="import time\ntime.sleep(0.5)"), DCD, PSF, cache="off", progress=True, ranks=ranks)
     assert "98/98" in capfd.readouterr().err
 

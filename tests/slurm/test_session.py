@@ -1,7 +1,5 @@
 """What a job and the process that submitted it say to each other, and what nobody else can say to them."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import secrets

@@ -19,8 +19,8 @@ from himach.io.dataset.attachment import attached_stamp
 from himach.io.dataset.lookup import Candidate
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.store.store import Store
-from himach.staging.copy_plan import plan
-from himach.staging.fetch_remote import description
+from himach.staging.replication import plan
+from himach.staging.without_origin import description
 
 ADK = (DCD, "--topology", PSF, "--dataset", "adk")
 N_FRAMES = 98
@@ -220,14 +220,6 @@ def test_frames_that_are_damaged_everywhere_are_named(tmp_path):
     assert done.returncode == 0
     assert "2 frames are damaged on every node" in done.stderr and ": 7, 30" in done.stderr
     assert set(whole(tmp_path / "a")) == set(range(N_FRAMES)) - {7, 30}
-
-
-def test_stores_know_how_many_copies_are_wanted(tmp_path):
-    assert on_nodes(tmp_path, ["a", "b"], "stage", *ADK, "--copies", "2").returncode == 0
-    for node in "ab":
-        store = Store(tmp_path / node)
-        (generation,) = store.generations("adk")
-        assert store.dataset("adk", generation).attachment("copies") == b"2"
 
 
 def test_a_description_from_elsewhere_names_no_pickle():

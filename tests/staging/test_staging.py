@@ -20,6 +20,7 @@ from support.disks import small_disk
 from support.ranks import clean_environment
 
 from himach.errors import UsageError
+from himach.io.push.writer import Writer
 from himach.io.store.quota import survey
 from himach.io.store.store import Store, StoreConflictError, StoreFullError
 from himach.parallel.communicator import alone
@@ -82,18 +83,6 @@ def test_every_frame_lies_on_one_node(tmp_path, nodes, placement):
     again = stage_on_nodes(tmp_path, nodes, "stage", *ADK, "--placement", "runs")
     assert "0 of them now" in again.stdout
     assert sum(copies(tmp_path / name) for name in names) == N_FRAMES
-
-
-@pytest.mark.slow
-def test_a_run_on_the_nodes_reads_what_was_staged_there(tmp_path):
-    nodes = ["a", "a", "b"]
-    assert stage_on_nodes(tmp_path, nodes, "stage", *ADK, "--placement", "runs").returncode == 0
-    done = stage_on_nodes(tmp_path, nodes, "run", "rmsd", "-t", DCD, "-s", PSF, "--out", tmp_path / "out")
-    assert done.returncode == 0, done.stderr
-    record = json.loads((tmp_path / "out" / "run.json").read_text())
-    assert record["assignment"] == {"native": N_FRAMES, "alien": 0, "residue": 0}
-    assert record["bytes"]["origin"] == 0
-    assert record["nodes"] == 2
 
 
 def test_the_quota_holds_with_several_ranks_of_a_node(tmp_path):
@@ -178,6 +167,10 @@ def test_what_makes_no_sense_is_refused(tmp_path):
         StageOptions([path], cache="off")
     with pytest.raises(UsageError, match="give both"):
         StageOptions([path], idle=3.0)
+    with pytest.raises(UsageError, match="himach's own"):
+        StageOptions([path], dataset="sim [slices]")
+    with pytest.raises(UsageError, match="himach's own"):
+        Writer("sim [slices]", 10, cache=tmp_path)
     done = himach("stage", path, "--cache", tmp_path / "store")
     assert done.returncode == 2
     assert "there is no trajectory" in done.stderr

@@ -1,8 +1,5 @@
 """A small trajectory, frames to push, an analysis that tells every bit of each frame, and ways to look into stores."""
 
-from __future__ import annotations
-
-import shlex
 import sys
 import zlib
 from collections.abc import Iterable
@@ -150,11 +147,8 @@ def held(place: Path) -> int:
 
 
 def stage_on_nodes(tmp_path: Path, nodes: list[str], *words: object):
-    """``himach stage`` with a rank on each of these nodes."""
-    names = " ".join(nodes)
-    command = shlex.join([sys.executable, "-P", "-m", "himach", *map(str, words)])
-    script = f"set -- {names}; shift $PMI_RANK; HIMACH_NODE=$1 exec {command}"
-    return mpiexec(len(nodes), ["sh", "-c", script], environ={"HIMACH_CACHE": str(tmp_path / "{node}")})
+    """``himach stage``, or another command, with a rank on each of these nodes."""
+    return mpiexec(nodes, [sys.executable, "-P", "-m", "himach", *map(str, words)], disks=tmp_path)
 
 
 def frame_of(number, n_atoms=100):

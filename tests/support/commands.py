@@ -4,97 +4,47 @@ Commands are forked from a process that has imported himach and MDAnalysis (`sup
 Tests marked ``fresh`` start an interpreter for each command instead.
 """
 
-from __future__ import annotations
-
-import contextlib
 import functools
-import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from MDAnalysisTests.datafiles import DCD, PSF
+from support import preload
 from support.ranks import clean_environment
 
 # AdK alone: 3,341 atoms, 98 frames.
 DATA = ["--trajectory", str(DCD), "--topology", str(PSF)]
 
 
-#: Variables that an interpreter or a library reads while it starts: a command with others of these is started afresh.
-AT_START = ("PYTHON", "LANG", "LC_", "LD_", "MALLOC", "OMP_", "OPENBLAS_", "MKL_", "MPL", "MDA", "COVERAGE")
+class Preloaded(preload.ForkedProcess):
+    """A process that the one of this test session forks, which the first of them starts."""
 
+    fresh = False  # whether the test at hand wants new interpreters
 
-class Preloaded:
-    """The process that forks for commands; `fresh` says that the test at hand wants new interpreters."""
-
-    fresh = False
-
-    def __init__(self) -> None:
-        self.environment = clean_environment()
-        self._folder = tempfile.TemporaryDirectory(prefix="preloaded-")
-        self.path = str(Path(self._folder.name) / "socket")
-        program = str(Path(__file__).with_name("preload.py"))
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", program, self.path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={name: value for name, value in self.environment.items() if name != "PYTHONPATH"},
-            cwd="/",
-        )
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == b"ready\n"
-        self._process.wait()  # the process that forks is its child
-
-    def serves(self, words: Sequence[str], environ: Mapping[str, str]) -> bool:
-        """Whether ``python WORDS`` in this environment can be forked."""
-        changed = {name for name, value in {*self.environment.items()} ^ {*environ.items()}}
-        before = words[: words.index("-c")] if "-c" in words else words
-        options = {word for word in before if word[:2] in ("-X", "-I", "-S")}
-        return not options and not any(name.startswith(AT_START) and name != "PYTHONPATH" for name in changed)
-
-    def request(
-        self, words: Sequence[str], environ: Mapping[str, str], cwd: Path | None, files: Sequence[int]
-    ) -> Command:
-        """Have a command forked with these standard descriptors."""
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(self.path)
-        folder = str(cwd or Path.cwd())
-        text = json.dumps({"words": list(words), "folder": folder, "environment": dict(environ)}).encode()
-        socket.send_fds(connection, [len(text).to_bytes(8, "little")], files)
-        connection.sendall(text)
-        return Command(connection)
-
-
-class Command:
-    """A forked command."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self.pid = self._receive()
-
-    def _receive(self) -> int:
-        answer = self._connection.recv(4, socket.MSG_WAITALL)
-        assert len(answer) == 4, "the process that forks commands has gone"
-        return int.from_bytes(answer, "little")
-
-    def wait(self) -> int:
-        """Return the exit code, as subprocess does."""
-        code = os.waitstatus_to_exitcode(self._receive())
-        self._connection.close()
-        return code
+    @classmethod
+    def forks(cls) -> bool:
+        """Whether there is a process that forks."""
+        return not cls.fresh and bool(start_forking())
 
 
 @functools.cache
-def preloaded() -> Preloaded:
-    """Return the process that forks for this test process."""
-    return Preloaded()
+def start_forking() -> tuple[tempfile.TemporaryDirectory[str], subprocess.Popen[bytes]]:
+    """Start the process that forks for this one; it ends when its standard input does."""
+    folder = tempfile.TemporaryDirectory(prefix="preloaded-")
+    environ = clean_environment()
+    for name in ("PYTHONPATH", "HIMACH_TEST_MARK"):
+        environ.pop(name, None)
+    Preloaded.path, Preloaded.environment, Preloaded.limits = f"{folder.name}/socket", environ, preload.limits()
+    words = [sys.executable, "-P", preload.__file__, Preloaded.path]
+    starter = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, cwd="/")
+    assert starter.stdout is not None and starter.stdout.readline() == b"ready\n"
+    starter.wait()  # the process that forks is its child
+    return folder, starter
 
 
 def run_python(
@@ -105,53 +55,26 @@ def run_python(
     environ: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``python WORDS`` without input, and return its exit code and output."""
-    texts, environ = list(map(str, words)), environ or clean_environment()
-    if Preloaded.fresh or not preloaded().serves(texts, environ):
-        return subprocess.run(
-            [sys.executable, *texts],
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            cwd=cwd,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            check=check,
-        )
-    out, err = os.pipe(), os.pipe()
-    null = os.open(os.devnull, os.O_RDONLY)
-    try:
-        command = preloaded().request(texts, environ, cwd, [null, out[1], err[1]])
-    finally:
-        for descriptor in (null, out[1], err[1]):
-            os.close(descriptor)
-    printed: dict[int, str] = {}
-
-    def read(end: int) -> None:
-        with open(end, encoding="utf-8") as pipe:
-            printed[end] = pipe.read()
-
-    readers = [threading.Thread(target=read, args=(end,), daemon=True) for end in (out[0], err[0])]
-    deadline = time.monotonic() + timeout
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join(max(0, deadline - time.monotonic()))
-        if reader.is_alive():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(command.pid, signal.SIGKILL)
-            raise subprocess.TimeoutExpired(texts, timeout)
-    done = subprocess.CompletedProcess([sys.executable, *texts], command.wait(), printed[out[0]], printed[err[0]])
-    if check:
-        done.check_returncode()
-    return done
+    return subprocess.run(
+        preload.Forked([sys.executable, *map(str, words)]),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=cwd,
+        env=environ or clean_environment(),
+        stdin=subprocess.DEVNULL,
+        check=check,
+    )
 
 
 def himach(
-    *words: object, timeout: float = 200, cwd: Path | None = None, check: bool = False, **environ: str
+    *words: object, timeout: float = 200, cwd: Path | None = None, code: int | None = None, **environ: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``himach`` with `words` and return what came of it."""
+    """Run ``himach`` with `words` and return what came of it; fail unless it ends with `code`, if that is given."""
     words = ("-P", "-m", "himach", *words)
-    return run_python(*words, timeout=timeout, cwd=cwd, check=check, environ=clean_environment(**environ))
+    done = run_python(*words, timeout=timeout, cwd=cwd, environ=clean_environment(**environ))
+    assert code is None or done.returncode == code, f"exit code {done.returncode}\n{done.stderr}"
+    return done
 
 
 def start_himach(*words: object) -> subprocess.Popen[str]:

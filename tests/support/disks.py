@@ -1,7 +1,5 @@
 """Disks of a test's own, in memory, that are soon full."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

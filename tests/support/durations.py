@@ -4,8 +4,6 @@
 beside what all files take: machines differ, and so do their hours.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path

@@ -6,9 +6,8 @@ import socket
 import struct
 
 MAGIC = b"BdhW"
-OPEN, OPENED, FRAME, FLUSH, ACK, HAVE, KINDS, LIST, NUMBERS, READ, PLACES, DONE = range(1, 13)
-STATUS, COUNTERS, STOP, STOPPING, ERROR, FIND, GENERATIONS = range(13, 20)
-FETCH, ATTACHMENT, MARK, MARKED, KEEP, KEPT, TAKE, TAKEN = range(20, 28)
+OPEN, OPENED, FRAME, FLUSH, ACK, KEEP, KEPT, MARK, MARKED, READ, PLACES, DONE = range(1, 13)
+TAKE, TAKEN, FETCH, ATTACHMENT, SURVEY, SURVEYED, STATUS, COUNTERS, STOP, ERROR = range(13, 23)
 
 
 def _remainder(byte):
@@ -27,7 +26,7 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-def message(verb, body=b"", *, magic=MAGIC, version=3, size=None, crc=None):
+def message(verb, body=b"", *, magic=MAGIC, version=4, size=None, crc=None):
     size = len(body) if size is None else size
     return magic + struct.pack("<HHII", version, verb, size, crc32c(body) if crc is None else crc) + body
 

@@ -4,8 +4,6 @@
 gathers what was skipped for the summary at the end of pytest (`tests/conftest.py`).
 """
 
-from __future__ import annotations
-
 import ctypes.util
 import importlib.util
 import os

@@ -3,8 +3,6 @@
 It says what an analysis means, so that it is the oracle for the engine and for the built-in analyses.
 """
 
-from __future__ import annotations
-
 import copy
 from types import SimpleNamespace
 

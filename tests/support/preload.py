@@ -1,47 +1,46 @@
-"""A process that has imported what commands import, and forks for each command of the tests.
+"""A process that has imported what himach's processes import, and forks for each command and for the ranks of tests.
 
-A test session starts it once (`support.commands`). A request is a JSON object (words, folder, environment) with the
-three standard descriptors of the command; the answers are its process number and, at its end, its wait status. A
-forked command runs what ``python WORDS`` would run, to the end of the interpreter.
+A test session starts it once (`support.commands`). `ForkedProcess` stands in for `subprocess.Popen` there and in all
+that it forks. A request is a JSON object (words, folder, environment, ...) with the three standard descriptors of the
+process; the answers are its number and, at its end, its wait status. A forked process runs what ``python WORDS`` would
+run, to the end of the interpreter.
 """
-
-from __future__ import annotations
 
 import atexit
 import contextlib
 import gc
+import io
 import json
 import os
+import resource
 import runpy
 import select
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Mapping
 from importlib import import_module
+from inspect import signature
 from types import ModuleType, TracebackType
+from typing import Any
 
 import numpy as np
 
 from himach.launch.preload import preload
 
-#: But himach.cli.run, which takes the time when it is imported for that at which a command began.
 MODULES = (
-    "himach.checkpoint.checkpoint_run",
+    "himach.checkpoint.reuse",
     "himach.checkpoint.listing",
-    "himach.cli.cache",
-    "himach.cli.pairs",
-    "himach.cli.run_words",
-    "himach.cli.stage",
-    "himach.cli.trajectory",
+    "himach.cli",
     "himach.examples.common",
-    "himach.launch.helper",
+    "himach.output.figures.drawer",
     "himach.launch.rank_pool",
     "himach.output.directory",
     "himach.output.figures.plots",
-    "himach.output.show",
     "himach.planning.plan",
     "himach.report.files",
     "himach.runner.outcome.estimates",
@@ -49,7 +48,9 @@ MODULES = (
     "MDAnalysisTests.datafiles",
     "matplotlib.backends.backend_agg",
     "matplotlib.figure",
+    "hypothesis",
     "numpy.ma",
+    "pytest",
     "scipy.interpolate",
     "scipy.optimize",
     "scipy.sparse",
@@ -59,10 +60,126 @@ MODULES = (
 )
 
 
+#: Variables that an interpreter or a library reads while it starts, or that tests look for in /proc: a process with
+#: others of these is started afresh.
+AT_START = ("PYTHON", "LANG", "LC_", "LD_", "MALLOC", "OMP_", "OPENBLAS_", "MKL_", "MPL", "MDA", "COVERAGE")
+AT_START += ("HIMACH_TEST_MARK",)
+#: Variables of those that a forked process heeds.
+HEEDED = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONIOENCODING"}
+#: Signals that a process ignores where the one that started it does.
+INHERITED = (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
+WAIT = os.waitpid
+#: Number of a forked process -> where its status will come. Kept by a module that is no test's: himach compares what
+#: map() could reach of those before and after.
+vars(subprocess).setdefault("_forked", {})
+_options = signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
+
+
+class Forked(list[str]):
+    """Words of a command of Python's that may be forked though it runs no module of himach."""
+
+
+class ForkedProcess(subprocess.Popen):
+    """A process that is forked if it runs a module of himach or its words are `Forked`; else it is started as ever."""
+
+    path: str  # of the socket of the process that forks
+    environment: dict[str, str]  # in which it was started
+    limits: tuple
+
+    @classmethod
+    def forks(cls) -> bool:
+        """Whether there is a process that forks."""
+        return True
+
+    @classmethod
+    def can_fork(cls, environ: Mapping[str, str]) -> bool:
+        """Whether a process of this environment can be forked."""
+        if not cls.forks():
+            return False
+        changed = {name for name, value in {*cls.environment.items()} ^ {*environ.items()}} - HEEDED
+        return not any(name.startswith(AT_START) for name in changed) and cls.limits == limits()
+
+    def _serves(self, words: list[str], options: dict[str, Any], environ: dict[str, str]) -> bool:
+        before = words[: words.index("-c")] if "-c" in words else words
+        himach = "-m" in words and words[words.index("-m") + 1].partition(".")[0] == "himach"
+        if words[0] != sys.executable or not (himach or isinstance(options["args"], Forked)):
+            return False
+        if options["preexec_fn"] or options["pass_fds"] or {"-X", "-I", "-S"} & {word[:2] for word in before}:
+            return False
+        return self.can_fork(environ)
+
+    def _execute_child(self, *given: Any) -> None:
+        """Have it forked, unless it is to be started as ever."""
+        options = _options.bind(self, *given).arguments
+        several = isinstance(options["args"], list | tuple)
+        words = [*map(os.fspath, options["args"])] if several else [""]
+        environ = dict(options["env"] or os.environ)
+        if not self._serves(words, options, environ):
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        pipes = [options[name] for name in ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")]
+        standard = [number if pipe < 0 else pipe for number, pipe in enumerate((pipes[0], pipes[3], pipes[5]))]
+        request = {"words": words[1:], "folder": os.fspath(options["cwd"] or os.getcwd()), "environment": environ}
+        request |= {"session": options["start_new_session"], "umask": umask()}
+        request["ignored"] = [number for number in INHERITED if signal.getsignal(number) == signal.SIG_IGN]
+        text = json.dumps(request).encode()
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(self.path)
+            socket.send_fds(connection, [len(text).to_bytes(8, "little")], standard)
+            connection.sendall(text)
+            self.pid = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "little")
+            subprocess._forked[self.pid] = connection
+            self._child_created = True
+        finally:
+            self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def poll(self) -> int | None:
+        """Return its exit code if it has ended."""
+        if self.returncode is None and self.pid in subprocess._forked:
+            process, status = wait_for(self.pid, os.WNOHANG)
+            if not process:
+                return None
+            self.returncode = os.waitstatus_to_exitcode(status)
+        return super().poll()
+
+
+def wait_for(process: int, options: int) -> tuple[int, int]:
+    """Do what `os.waitpid` does, of processes that another one has forked, too."""
+    if process not in subprocess._forked:
+        return WAIT(process, options)
+    connection = subprocess._forked[process]
+    if not select.select([connection], [], [], 0 if options & os.WNOHANG else None)[0]:
+        return 0, 0
+    with connection:
+        del subprocess._forked[process]
+        return process, int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "little")
+
+
+def stand_in(kind: type[ForkedProcess]) -> None:
+    """Have processes of this one forked where they can be."""
+    subprocess.Popen = kind  # type: ignore[misc]
+    os.waitpid = wait_for
+
+
+def umask() -> int:
+    """Return the umask of this process."""
+    with open("/proc/self/status") as status:
+        return int(next(line.split()[1] for line in status if line.startswith("Umask:")), 8)
+
+
+def limits() -> tuple:
+    """Return what else a process has from the one that started it, but is not handed on to one that is forked."""
+    kinds = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
+    names = ("mnt", "pid", "user", "net")
+    spaces = tuple(os.readlink(f"/proc/self/ns/{name}") for name in names)
+    return os.geteuid(), frozenset(os.sched_getaffinity(0)), spaces, *map(resource.getrlimit, kinds)
+
+
 def receive_request(listener: socket.socket) -> tuple[socket.socket, dict, list[int]]:
     """Wait for a client; return its connection, its request (none of a client that was killed) and its descriptors."""
     connection, _ = listener.accept()
-    size, descriptors, _, _ = socket.recv_fds(connection, 8, 3)
+    size, descriptors, _, _ = socket.recv_fds(connection, 8, 4)
     length = int.from_bytes(size, "little")
     text = connection.recv(length, socket.MSG_WAITALL) if length else b""
     return connection, json.loads(text) if text and len(text) == length else {}, descriptors
@@ -89,13 +206,26 @@ def serve(path: str) -> dict:
         for descriptor in descriptors:
             os.close(descriptor)
         connection.sendall(child.to_bytes(4, "little"))
+        if request.get("bound"):  # to the life of who asked
+            ended = os.pidfd_open(child)
+            if ended not in select.select([ended, connection], [], [])[0]:
+                os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        connection.sendall(status.to_bytes(4, "little"))
+        with contextlib.suppress(OSError):  # who asked has ended
+            connection.sendall(status.to_bytes(4, "little"))
         os._exit(0)
     connection.close()
-    for target, descriptor in enumerate(descriptors):
+    if len(descriptors) > 3:  # that of PMI
+        request["environment"]["PMI_FD"] = str(os.dup(descriptors[3]))
+    for target, descriptor in enumerate(descriptors[:3]):
         os.dup2(descriptor, target)
-    os.closerange(3, max(descriptors) + 1)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    if request.get("session"):
+        os.setsid()
+    os.umask(request["umask"])
+    for number in request["ignored"]:
+        signal.signal(number, signal.SIG_IGN)
     return request
 
 
@@ -138,7 +268,9 @@ class Ending:
 
     def __call__(self) -> None:
         """End the process behind all other functions of `atexit`; with what cannot be flushed the interpreter deals."""
-        if self.code is not None:
+        mpi = sys.modules.get("mpi4py.MPI")
+        finalizes = mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()  # behind all of Python's
+        if self.code is not None and not finalizes:
             with contextlib.suppress(OSError, ValueError):
                 for stream in (sys.stdout, sys.stderr):
                     if stream is not None:
@@ -165,10 +297,18 @@ def main() -> None:
         import_module(name)
     tempfile.tempdir = None
     gc.freeze()
+    ForkedProcess.path, ForkedProcess.environment, ForkedProcess.limits = sys.argv[1], dict(os.environ), limits()
     request = serve(sys.argv[1])
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    stand_in(ForkedProcess)
+    if "PYTHONUNBUFFERED" in os.environ:  # ranks; these are written to in place of what the interpreter opened
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            binary = open(number, "wb", buffering=0, closefd=False)  # noqa: SIM115 - to the end of the process
+            errors = "strict" if name == "stdout" else "backslashreplace"
+            stream = io.TextIOWrapper(binary, os.environ.get("PYTHONIOENCODING"), errors, write_through=True)
+            setattr(sys, name, stream)
     time.tzset()
     np.random.seed()  # noqa: NPY002 - all commands would draw the same numbers
     sys.excepthook = show_error

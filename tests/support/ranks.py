@@ -5,8 +5,6 @@ together); a test file calls `run_under_mpiexec` on it. Every rank is a pytest o
 the stacks of that rank, so that a hang shows where each one waits.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -25,17 +23,33 @@ def clean_environment(**extra: str) -> dict[str, str]:
 
 
 def mpiexec(
-    n: int,
+    n: int | Sequence[str],
     command: Sequence[str],
     timeout: float = 240,
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    disks: Path | None = None,
+    forked: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``command`` on `n` ranks of this machine with the mpiexec beside this Python."""
+    """Run ``command`` on `n` ranks of this machine with the mpiexec beside this Python.
+
+    For names of nodes in place of `n`, a rank a name runs there, with the store of that name in `disks`.
+    Ranks that end well may be `forked` (`support.attach`); others would be killed before all have an exit code.
+    """
+    from support.commands import Preloaded
+
     launcher = Path(sys.executable).with_name("mpiexec")
+    environ = clean_environment(**(environ or {}))
+    if not isinstance(n, int):
+        assert disks is not None
+        command = [str(Path(__file__).with_name("on_host")), str(disks), ",".join(n), *command]
+        n = len(n)
+    elif forked and Preloaded.can_fork(environ):
+        start = [sys.executable, "-I", "-S", str(Path(__file__).with_name("attach.py")), Preloaded.path]
+        command = [word for each in command for word in (start if each == sys.executable else [each])]
     return subprocess.run(
         [str(launcher), "-launcher", "fork", "-n", str(n), *command],
-        env=clean_environment(**(environ or {})),
+        env=environ,
         cwd=cwd,
         timeout=timeout,
         capture_output=True,
@@ -51,6 +65,6 @@ def run_under_mpiexec(path: str | Path, n: int, timeout: float = 200, select: st
     command += ["--import-mode=importlib", "-o", "python_files=ranks_*.py", str(path)]
     if select:
         command += ["-k", select]
-    done = mpiexec(n, command, timeout=timeout + 30)
+    done = mpiexec(n, command, timeout=timeout + 30, forked=True)
     if done.returncode:
         raise AssertionError(f"{path} on {n} ranks ended with {done.returncode}\n{done.stdout}\n{done.stderr}")

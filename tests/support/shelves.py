@@ -1,7 +1,5 @@
 """What the tests of staging, eviction and the cache commands share: small stores with made-up frames."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,7 +8,6 @@ import numpy as np
 from himach.io.store.store import Dataset, Store
 
 N_ATOMS = 500
-RECORD_BYTES = 192 + 6016  # header of one block in units of 64, and 500 atoms
 
 
 def positions_of(number: int, n_atoms: int = N_ATOMS) -> np.ndarray:
@@ -18,12 +15,7 @@ def positions_of(number: int, n_atoms: int = N_ATOMS) -> np.ndarray:
 
 
 def fill(
-    path: Path,
-    numbers: Iterable[int],
-    name: str = "/made/up.xtc",
-    *,
-    native: bool = False,
-    segment_bytes: int = 0,
+    path: Path, numbers: Iterable[int], name: str = "/made/up.xtc", *, native: bool = False, segment_bytes: int = 0
 ) -> Dataset:
     """Put frames into a dataset, closed for writing."""
     dataset = Store(path).dataset(name, b"one", segment_bytes=segment_bytes)

@@ -1,7 +1,5 @@
 """A real SLURM on this machine (`tests/runner/slurm_cluster`), and jobs in it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -10,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
 from support import needs
 from support.commands import wait_until
 from support.ranks import clean_environment
@@ -19,14 +18,16 @@ CLUSTER = Path(__file__).parents[1] / "runner" / "slurm_cluster"
 
 @contextmanager
 def cluster_up(nodes: int = 4) -> Iterator[dict[str, str]]:
-    """Give the environment in which a cluster of nodes node1, node2, ... is up."""
+    """Give the environment in which a cluster of nodes node1, node2, ... is up; stores of tests are on their disks."""
     needs.program("slurmctld", "slurmd", "munged", "srun", of="SLURM", required="HIMACH_REQUIRE_SLURM")
     lab = Path("/tmp") / f"himach-slurm-{os.getpid()}"  # a short path: munge's socket lies in it
     port = 20000 + os.getpid() % 600 * 20  # two clusters on one machine must not meet
     environ = clean_environment(LAB=str(lab), SLURM_CONF=str(lab / "slurm.conf"), PORT=str(port))
     subprocess.run([CLUSTER, "up", str(nodes)], env=environ, check=True, timeout=60, stdin=subprocess.DEVNULL)
     try:
-        yield environ
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LAB", str(lab))
+            yield environ
     finally:
         subprocess.run([CLUSTER, "down"], env=environ, check=False, timeout=60)
 

@@ -63,12 +63,6 @@ def test_with_equal_weights_it_is_the_spread_of_the_coarse_blocks(n, phi):
     assert (found.low + found.high) / 2 == pytest.approx(found.value)
 
 
-def test_without_weights_it_is_the_mean():
-    sums = curves(6, 64, 3, 0)
-    assert of_blocks(sums).value == pytest.approx(sums.mean(axis=0))
-    assert of_blocks(sums).error == pytest.approx(of_blocks(3 * sums, np.full((64, 3), 3)).error)
-
-
 def test_n_eff_is_what_all_bins_have_in_common():
     correlated, independent = curves(7, 64, 200, 0.6), curves(8, 64, 200, 0)
     # (1 + phi) / (1 - phi) is 4; of 64 blocks it is found somewhat less, as the mean is taken from them, too.
@@ -99,13 +93,6 @@ def test_blocks_of_little_weight_are_no_deviations():
     sums = weights[:, None] * (5 + 0.1 * (curves(16, 64, 20, 0.5) - 5))
     every = np.tile(weights[:, None], 20)
     assert of_blocks(sums, weights).inefficiency == pytest.approx(series.curve_inefficiency(sums, every))
-
-
-def test_weights_of_one_for_each_block_are_those_of_each_bin():
-    sums, weights = curves(10, 64, 5, 0.3), np.random.default_rng(1).uniform(1, 2, 64)
-    one, each = of_blocks(sums, weights), of_blocks(sums, np.tile(weights[:, None], 5))
-    assert one.low == pytest.approx(each.low, rel=1e-12)
-    assert one.value == pytest.approx(each.value, rel=1e-12)
 
 
 def test_where_a_coarse_block_has_no_weight_there_are_no_limits():
@@ -153,13 +140,6 @@ def test_of_is_what_is_wanted_of_the_curve():
     inverse = of_blocks(sums, weights, of=lambda values: 1 / values.mean())
     plain = of_blocks(sums, weights, of=lambda values: values.mean())
     assert inverse.error == pytest.approx(plain.error / plain.value**2, rel=0.01)  # propagation of errors
-
-
-def test_sums_are_not_changed():
-    sums = np.arange(128, dtype=np.int64).reshape(64, 2) % 7
-    before = sums.copy()
-    of_blocks(sums, np.ones(64))
-    assert np.array_equal(sums, before)
 
 
 @pytest.mark.parametrize(

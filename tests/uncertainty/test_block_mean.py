@@ -12,7 +12,7 @@ from scipy import stats
 from uncertainty import series
 
 from himach import UsageError
-from himach.uncertainty import inefficiency, mean
+from himach.uncertainty import mean
 from himach.uncertainty.block_mean import n_blocks
 
 
@@ -73,25 +73,6 @@ def test_values_before_the_start_do_not_count(start):
     found, alone = mean(values, start=start), mean(values[start:])
     assert found.start == start
     assert [found.value, found.low, found.high, found.n_eff] == [alone.value, alone.low, alone.high, alone.n_eff]
-
-
-def test_all_values_count_for_the_mean_and_whole_blocks_for_the_interval():
-    values = np.random.default_rng(3).normal(size=163)
-    assert 163 / inefficiency(values) >= 100
-    found = mean(values)
-    assert 163 % found.blocks, "there is a remainder"
-    assert found.value == pytest.approx(values.mean())
-    first = values.copy()
-    first[: 163 % found.blocks] += 1e-3
-    assert mean(first).value > found.value
-    assert mean(first).error == found.error
-
-
-def test_what_is_given_is_left_as_it_is():
-    values = np.array([3, 1, 2] * 9, dtype=np.float32)
-    before = values.copy()
-    mean(values, start=2)
-    assert np.array_equal(values, before)
 
 
 @pytest.mark.parametrize("level", [0, 1, -0.5, 95, math.nan, "0.95", None, True])

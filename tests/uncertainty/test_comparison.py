@@ -14,7 +14,7 @@ from scipy import stats
 
 from himach import UsageError
 from himach.uncertainty import Difference, Estimate, difference, holm
-from himach.uncertainty.comparison import BINS_AT_ONCE, MOST_DIVISIONS
+from himach.uncertainty.runs import BINS_AT_ONCE, MOST_DIVISIONS
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -80,20 +80,6 @@ def test_a_far_difference_has_a_small_p():
     assert 0 < theirs < 1e-20
 
 
-@pytest.mark.parametrize("n_first, n_second", [(2, 2), (2, 5), (6, 3), (5, 5)])
-@pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
-def test_the_permutation_test_is_that_of_scipy(n_first, n_second, shape):
-    first, second = groups(3, n_first, n_second, *shape)
-    theirs = stats.permutation_test(
-        (first, second),
-        lambda one, other, axis: other.mean(axis=axis) - one.mean(axis=axis),
-        vectorized=True,
-        n_resamples=np.inf,
-        axis=0,
-    )
-    np.testing.assert_allclose(difference(first, second).p_exact, theirs.pvalue, rtol=1e-12)
-
-
 @given(DECIMALS, DECIMALS)
 def test_ties_are_those_of_exact_numbers(first, second):
     assert difference(first, second).p_exact == pytest.approx(exact(first, second), rel=1e-12)
@@ -132,21 +118,6 @@ def test_a_long_curve_is_taken_in_parts():
     found = difference(first, second)
     assert found.p_exact.tolist() == [exact(first[:, i], second[:, i]) for i in range(BINS_AT_ONCE + 1)]
     assert "curve of 65 values" in str(found)
-
-
-@given(DECIMALS, DECIMALS)
-def test_groups_that_are_swapped_turn_the_sign(first, second):
-    found, swapped = difference(first, second), difference(second, first)
-    assert (found.value, found.error) == (-swapped.value, swapped.error)
-    assert (found.low, found.high) == (-swapped.high, -swapped.low)
-    np.testing.assert_array_equal(fields(found)[4:], fields(swapped)[4:])
-
-
-@given(DECIMALS, DECIMALS)
-def test_the_interval_leaves_out_zero_where_p_is_small(first, second):
-    found = difference(first, second, 0.9)
-    if abs(found.p - 0.1) > 1e-9:  # of nan, too, nothing is to be said
-        assert (found.p < 0.1) == (not found.low <= 0 <= found.high)
 
 
 @pytest.mark.parametrize(
@@ -217,45 +188,9 @@ def test_what_does_not_fit_is_refused(first, second, words):
         difference(first, second)
 
 
-def test_a_level_is_a_probability():
-    with pytest.raises(UsageError, match="level must be a number between 0 and 1"):
-        difference([1, 2], [3, 4], 95)
-
-
-def test_holm_by_hand():
-    # The example of many textbooks: 4 x 0.005, 3 x 0.01, 2 x 0.03, and 0.04, which may not be below 0.06.
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.7, 0.6]).tolist() == [1, 1]
-    assert holm([0.2]).tolist() == [0.2]
-    assert holm([0, 1]).tolist() == [0, 1]
-
-
 @given(PROBABILITIES)
 def test_holm_is_its_slow_twin(p):
     np.testing.assert_array_equal(holm(p), slow_holm(p))
-
-
-@given(PROBABILITIES, st.randoms(use_true_random=False))
-def test_holm_keeps_the_order_and_raises_p(p, random):
-    corrected = holm(p)
-    np.testing.assert_array_equal(np.isnan(corrected), np.isnan(p))
-    known = ~np.isnan(corrected)
-    assert (corrected[known] >= np.array(p)[known]).all()
-    assert (corrected[known] <= 1).all()
-    assert (np.diff(corrected[np.argsort(p)][: known.sum()]) >= 0).all()
-    places = random.sample(range(len(p)), len(p))
-    np.testing.assert_array_equal(holm(np.array(p)[places]), corrected[places])
-
-
-def test_what_was_not_tested_does_not_count():
-    np.testing.assert_array_equal(holm([0.01, math.nan, 0.04]), [0.02, math.nan, 0.04])
-    assert np.isnan(holm([math.nan, math.nan])).all()
-
-
-def test_holm_leaves_what_it_is_given():
-    p = np.array([0.5, math.nan, 0.1])
-    holm(p)
-    np.testing.assert_array_equal(p, [0.5, math.nan, 0.1])
 
 
 @pytest.mark.parametrize(
@@ -283,9 +218,3 @@ def test_intervals_contain_the_truth(n_first, n_second):
     random = np.random.default_rng(9)
     found = difference(random.normal(size=(n_first, 4000)), random.normal(2, 3, size=(n_second, 4000)))
     assert 0.93 <= np.mean((found.low <= 2) & (found.high >= 2)) <= 0.97
-
-
-@pytest.mark.slow
-def test_exact_p_of_equal_groups_is_as_rare_as_it_says():
-    found = difference(*np.random.default_rng(10).exponential(size=(2, 5, 4000)))
-    assert np.mean(found.p_exact <= 0.05) == pytest.approx(12 / 252, abs=0.01)  # 12 / 252 is the largest below 0.05

@@ -46,18 +46,10 @@ def test_without_blocks_the_method_is_shown():
     assert str(found) == "12 [6, 21] (95 %, Garwood's limits)"
 
 
-def test_a_level_is_shown_in_per_cent():
-    assert "(99.9 %, " in str(dataclasses.replace(estimate(1.0, 0.5, 1.5), level=0.999))
-
-
 def test_a_curve_shows_its_size():
     curve = estimate(np.ones((3, 2)), np.zeros((3, 2)), np.ones((3, 2)))
     assert str(curve) == "curve of 3 x 2 values (95 %, 8 blocks, N_eff 512)"
     assert np.array_equal(curve.half_width, np.full((3, 2), 0.5))
-
-
-def test_half_of_the_width():
-    assert estimate(1.0, 0.5, 2.0).half_width == 0.75
 
 
 def test_estimates_do_not_change_and_can_be_sent():
@@ -75,8 +67,8 @@ def test_numbers_are_plain():
     assert kinds == floats | {"start": int, "blocks": int, "method": str, "converged": bool}
 
 
-def test_importing_it_imports_no_scipy():
-    code = "import sys, himach.uncertainty; print('scipy' in sys.modules, 'MDAnalysis' in sys.modules)"
+def test_importing_it_imports_no_mdanalysis():
+    code = "import sys, himach.uncertainty; print('MDAnalysis' in sys.modules)"
     path = f"import himach; himach.__path__[:] = {list(__import__('himach').__path__)!r}; "
     done = subprocess.run([sys.executable, "-P", "-c", path + code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False"]
+    assert done.stdout.split() == ["False"]

@@ -113,22 +113,6 @@ def test_no_stay_ended_has_a_lower_limit_only():
     assert found.survival.tolist() == found.low.tolist() == [1]
 
 
-@given(STAYS, st.randoms())
-def test_the_order_of_stays_does_not_matter(given_stays, random):
-    mixed = random.sample(given_stays, len(given_stays))
-    one, other = (stays([d for d, _ in each], [e for _, e in each]) for each in (given_stays, mixed))
-    assert np.array_equal(one.survival, other.survival)
-    assert one.mean.value == other.mean.value
-
-
-def test_the_unit_of_time_is_that_of_the_durations():
-    durations, ended = [1.0, 2.0, 2.5, 4.0], [True, True, False, True]
-    one, thousand = stays(durations, ended), stays(np.multiply(durations, 1000), ended)
-    assert thousand.mean.high == pytest.approx(1000 * one.mean.high)
-    assert thousand.times == pytest.approx(1000 * one.times)
-    assert np.array_equal(thousand.low, one.low, equal_nan=True)
-
-
 def test_it_says_what_it_found():
     text = str(stays([1.0, 2.0, 2.5, 4.0], [True, True, False, True]))
     assert text.startswith("mean stay 3")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from himach import UsageError
-from himach.uncertainty import Estimate, mean, replicas
+from himach.uncertainty import mean, replicas
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12)
 
@@ -65,11 +65,6 @@ def test_curves_of_runs_are_taken_bin_by_bin():
     assert "curve of 3 values" in str(found)
 
 
-def test_runs_in_any_order_give_the_same():
-    means = [0.1, 0.7, 0.2, 0.4]
-    assert replicas(means).high == pytest.approx(replicas(means[::-1]).high)
-
-
 @pytest.mark.parametrize(
     "means, errors, words",
     [
@@ -85,10 +80,6 @@ def test_runs_in_any_order_give_the_same():
 def test_what_does_not_fit_is_refused(means, errors, words):
     with pytest.raises(UsageError, match=words):
         replicas(means, errors=errors)
-
-
-def test_replicas_are_estimates():
-    assert isinstance(replicas([1, 2]), Estimate)
 
 
 @pytest.mark.slow

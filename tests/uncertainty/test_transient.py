@@ -50,12 +50,6 @@ def test_of_a_series_in_equilibrium_little_is_left_out():
     assert np.median([equilibration(values) for values in drawn(0)]) <= 0.05 * N
 
 
-def test_the_mean_of_what_is_kept_errs_least():
-    values = drawn(60)
-    kept = [each[equilibration(each) :].mean() for each in values]
-    assert np.sqrt(np.mean(np.square(kept))) < 0.4 * np.sqrt(np.mean(values.mean(axis=1) ** 2))
-
-
 def test_a_long_series_is_found_as_a_short_one():
     found = [equilibration(values) for values in drawn(2000, 50_000)[:8]]
     assert all(2000 < start < 5 * 2000 for start in found)

@@ -3,8 +3,6 @@
 `apply_rules()` says which frames the rules leave no choice about, and `check()` what the protocol chose for the rest.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The protocol on real ranks: any number of them, on as many nodes as HIMACH_NODES names."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kernels over bitmap words beside slow twins: sets, lists and a Counter of holders."""
 
-from __future__ import annotations
-
 from collections import Counter
 from types import SimpleNamespace
 

@@ -1,22 +1,16 @@
-"""Frames of a part: those that it covers, those that its pairs are of, and of a block the pairs of some of them."""
+"""Frames of a part: those that it covers, in words, and of a block the pairs of some of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from himach.checkpoint.parts.columns import ColumnFile, ColumnWriter
 from himach.engine.merging.grouping import gather, renumber
 from himach.engine.pairs.block import Array, Block, Form, raw, row_bytes
-from himach.engine.stamps.table import FrameTable
-from himach.selection import Selected, steps_of
 
-#: Frames that a part covers, at most, and where the last one is, at most.
-COVERED, LAST = 1 << 27, 1 << 48
 #: What is no row of a table, and rows that are looked at at a time.
 NOWHERE, SPAN = np.uint32(2**32 - 1), 1 << 20
 #: Rows of bits that are spread out at a time, a byte a bit.
@@ -27,29 +21,6 @@ Rows = npt.NDArray[np.bool_]
 Numbered = npt.NDArray[np.uint32]
 
 
-@dataclass(frozen=True, slots=True)
-class KeptFrames:
-    """Frames by row, as in a `Part`."""
-
-    numbers: Numbers
-    times: npt.NDArray[np.float64]
-    boxes: npt.NDArray[np.float32] | None
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def chosen(self, kept: npt.NDArray[np.bool_]) -> KeptFrames:
-        """Return some rows."""
-        boxes = None if self.boxes is None else self.boxes[kept]
-        # As if the other frames had never been read.
-        boxed = boxes is not None and not np.isnan(boxes).all()
-        return KeptFrames(self.numbers[kept], self.times[kept], boxes if boxed else None)
-
-    def table(self, selected: Selected) -> FrameTable:
-        """Return the frames as a table of a run that selects them, among others."""
-        return FrameTable(steps_of(selected, self.numbers), self.times, self.boxes)
-
-
 def among(numbers: Numbers, wanted: BitMap64) -> Rows:
     """Return which numbers are wanted, bool (n,)."""
     there = np.array((BitMap64(numbers.astype(np.uint64)) & wanted).to_array(), dtype=np.int64)
@@ -57,10 +28,7 @@ def among(numbers: Numbers, wanted: BitMap64) -> Rows:
 
 
 def chosen_rows(block: Block, kept: Rows) -> Block:
-    """Return the pairs of a block whose frames are `kept`, bool (n,) by row of its table.
-
-    `at` of what is returned counts the rows that are kept; a key that is then at no frame has no row.
-    """
+    """Return the pairs of a block whose frames are `kept`, bool (n,) by row of its table."""
     places = np.zeros(len(kept) + 1, dtype=np.uint32)
     np.cumsum(kept, out=places[1:])
     # As large as if all were chosen: memory that is not written to is none.
@@ -79,43 +47,13 @@ def chosen_rows(block: Block, kept: Rows) -> Block:
 def stretches(covered: BitMap64) -> tuple[int, Numbers]:
     """Return frame numbers as runs of numbers that are all one step apart.
 
-    Returns
-    -------
-    int
-        The step.
-    ndarray
-        int64 (n, 2): where each run begins, and how many numbers it has.
+    `ndarray`: int64 (n, 2): where each run begins, and how many numbers it has.
     """
     numbers = np.array(covered.to_array(), dtype=np.int64)
     steps, counts = np.unique(np.diff(numbers), return_counts=True)
     step = int(steps[np.argmax(counts)]) if len(steps) else 1
     first = np.flatnonzero(np.diff(numbers, prepend=np.int64(-1) - step) != step)
     return step, np.stack([numbers[first], np.diff(first, append=len(numbers))], axis=1)
-
-
-def write_covered(writer: ColumnWriter, covered: BitMap64) -> list[int]:
-    """Write frame numbers as `stretches()`: their step, and the number of the column that has them."""
-    step, runs = stretches(covered)
-    return [step, writer.add(runs)]
-
-
-def read_covered(file: ColumnFile, described: Any) -> BitMap64:
-    """Return the frame numbers that `write_covered()` wrote; one of `NONSENSE` if that is not what is there."""
-    step, number = described
-    shape = file.spec(number)
-    runs = file.verified(number)
-    if shape[0] != np.int64 or runs.ndim != 2 or runs.shape[1] != 2 or type(step) is not int or step < 1:
-        raise ValueError("covered frames are none")
-    listed = runs.tolist()
-    if any(not 0 <= start < LAST or not 0 < count <= COVERED for start, count in listed):
-        raise ValueError("covered frames are none")
-    # Numbers that are far from one another take memory each.
-    if sum(count for _, count in listed) > COVERED or sum(min(c, c * step >> 16) for _, c in listed) > COVERED >> 7:
-        raise ValueError("too many frames are covered")
-    covered = BitMap64()
-    for start, count in listed:
-        covered.update(range(start, start + count * step, step))
-    return covered
 
 
 def _renumbered(form: Form, columns: dict[str, Array], kept: Rows, places: Numbered) -> Numbered:

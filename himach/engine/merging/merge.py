@@ -19,7 +19,7 @@ from himach.engine.merging.presence import PresenceMerge
 from himach.engine.merging.series import ManySeries, Series
 from himach.engine.pairs.block import Array, Block, Form, Kind, objects, plain_keys, raw, row_bytes
 from himach.engine.pairs.keys import ENCODED
-from himach.engine.stamps.joined import Frames
+from himach.engine.stamps import Frames
 from himach.selection import Selected
 
 #: Pairs that are merged at a time: so many shards as have no more than this, or one.
@@ -30,11 +30,7 @@ CARRIED_VALUE_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """Keys and their `series`; `width` is that of `himach.engine.pairs.block.Block`.
-
-    `keys` are int64 (n,), or (n, k) for tuples of k integers, or a list where they are neither; `plain` are the same as
-    Python values.
-    """
+    """Keys and their `series`; `width` is that of `himach.engine.pairs.block.Block`."""
 
     width: int
     keys: Any
@@ -43,11 +39,7 @@ class Keyed:
 
 
 class Merge:
-    """Blocks of the same shards, ready to be read key by key.
-
-    `sources` are for each rank its blocks, all of equally many shards, `frames` those of these ranks, and `numbers` the
-    selected frame numbers.
-    """
+    """Blocks of the same shards, ready to be read key by key."""
 
     def __init__(self, sources: Sequence[Sequence[Block]], frames: Frames, numbers: Selected) -> None:
         self._numbers = numbers

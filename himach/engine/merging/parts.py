@@ -12,7 +12,7 @@ import numpy.typing as npt
 from himach.engine.merging.bitmaps import Bitmaps, Plan, count_bits, expand_bits, expand_intervals, expand_rows
 from himach.engine.merging.grouping import renumber
 from himach.engine.pairs.block import Array, Block, Bounds, Column, Form, Kind, row_bytes
-from himach.engine.stamps.joined import Places
+from himach.engine.stamps import Places
 from himach.errors import AnalysisError
 
 #: Pairs that are merged at a time, at most: their rows are numbered by uint32.
@@ -83,17 +83,7 @@ class MergeInput:
 
 
 class KeyBatch:
-    """Blocks of one kind, one or more a rank, each with its rank and its keys as numbers.
-
-    Attributes
-    ----------
-    presence
-        Whether values are none but presence.
-    weights
-        int64 (shards,): how many pairs each shard has, about.
-    row_bytes
-        How many bytes the values of a row have; 0 where they are objects or none.
-    """
+    """Blocks of one kind, one or more a rank, each with its rank and its keys as numbers."""
 
     def __init__(self, kind: Kind, blocks: Sequence[tuple[int, Block]], places: Sequence[Places]) -> None:
         self._form = kind.form

@@ -10,7 +10,7 @@ from himach.engine.merging.bitmaps import Bitmaps, Plan, sort_frames
 from himach.engine.merging.grouping import group_rows
 from himach.engine.merging.parts import Group, MergeInput, Rows, as_keys, as_rows
 from himach.engine.pairs.block import Bounds, Form
-from himach.engine.stamps.joined import Frames
+from himach.engine.stamps import Frames
 
 #: Frames of presence that are written out at a time, if there is more than one key.
 EXPANDED_FRAMES = 1 << 23

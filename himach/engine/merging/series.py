@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy.typing as npt
 
 from himach.engine.merging.grouping import picked
 from himach.engine.pairs.values import as_row, restore
-from himach.engine.stamps.table import FrameTable
+from himach.engine.stamps import FrameTable
 from himach.selection import Selected, numbers_at
 
 if TYPE_CHECKING:
@@ -148,21 +147,6 @@ class Series:
         """Return the rows from `start` to `stop` as a series of their own."""
         values = None if self._values is None else self._values[start:stop]
         return Series(self._table, self._numbers, self._at[start:stop], values)
-
-    def compact(self, n: int) -> Series:
-        """Return the first `n` values as a series that holds no others in memory, and no frames that it has none of."""
-        rows = self._at[:n]
-        own, at = np.unique(rows, return_inverse=True)
-        values = self._values[:n].copy() if isinstance(self._values, np.ndarray) else self._values and self._values[:n]
-        return Series(self._table.chosen(own.astype(np.int64)), self._numbers, at.astype(np.uint32), values)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the values take, Python's objects by estimate."""
-        values = self._values
-        if not isinstance(values, np.ndarray):
-            return self._at.nbytes + sum(map(getsizeof, values or ()))
-        return self._at.nbytes + (sum(map(getsizeof, values)) if values.dtype.hasobject else values.nbytes)
 
     def columns(self) -> tuple[FrameTable, Selected, Rows, Any]:
         """Return what the series is made of: table of frames, frame numbers, rows of the table, values."""

@@ -28,8 +28,6 @@ from himach.engine.pairs.values import restore
 SHARDS, MOST_SHARDS = 512, 1 << 16
 #: Shards for each rank, at least.
 OF_RANK = 4
-#: Rows of presence that are written out as pairs at a time.
-EXPANDED_ROWS = 1 << 14
 
 Array = npt.NDArray[Any]
 #: A column that need not be there.
@@ -57,48 +55,33 @@ class Kind(NamedTuple):
     shape: tuple[int, ...]  #: of a row of the values
 
 
+class ColumnSpec(NamedTuple):
+    """What the rows of a column are."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a row."""
+        return self.dtype.itemsize * int(np.prod(self.shape))
+
+    def empty(self, rows: int) -> Array:
+        """Return a column of so many rows."""
+        return np.empty((rows, *self.shape), dtype=self.dtype)
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Pairs as columns, ordered by shard.
+    """Pairs as columns, ordered by shard."""
 
-    Attributes
-    ----------
-    form
-        What a row stands for.
-    width
-        0: keys are ints; k > 0: tuples of k ints; -1 (`himach.engine.pairs.keys.ENCODED`): all other keys;
-        -2 (`ROWS`): rows of a table, by ints.
-    bounds
-        int64 (shards + 1,): shard s is the rows ``bounds[s]:bounds[s + 1]``.
-    keys
-        int64 (n,) or (n, k); for encoded keys an object array (n,) of bytes.
-    at
-        uint32 (n,), the frame of each pair: its row in the table of frames.
-    order
-        uint32 (n,), the place in the chunk's emission; only there if a chunk has pairs of the same width in other
-        blocks too, so that the order within a frame could not be told otherwise.
-    values
-        Array (n, ...), object array (n,) of snapshots, or None for presence.
-
-    Examples
-    --------
-    >>> pairs = {"keys": np.array([3, 4, 3]), "at": np.array([0, 0, 1], dtype=np.uint32)}
-    >>> block = by_shard(Form.PAIR, 0, pairs, 4)
-    >>> list(block.columns())
-    ['keys', 'at']
-    >>> block.bounds.tolist(), block.keys.tolist(), block.at.tolist()
-    ([0, 0, 0, 2, 3], [3, 3, 4], [0, 1, 0])
-    >>> block.part(3, 4).plain_keys()
-    [4]
-    """
-
-    form: Form
-    width: int
-    bounds: Bounds
-    keys: Array
-    at: npt.NDArray[np.uint32]
-    order: Column = None
-    values: Column = None
+    form: Form  # what a row stands for
+    width: int  # 0: keys are ints
+    bounds: Bounds  # int64 (shards + 1,): shard s is the rows ``bounds[s]:bounds[s + 1]``
+    keys: Array  # int64 (n,) or (n, k); for encoded keys an object array (n,) of bytes
+    at: npt.NDArray[np.uint32]  # uint32 (n,), the frame of each pair: its row in the table of frames
+    order: Column = None  # uint32 (n,), the place in the chunk's emission
+    values: Column = None  # array (n, ...), object array (n,) of snapshots, or None for presence
 
     def __len__(self) -> int:
         return len(self.at)
@@ -106,9 +89,12 @@ class Block:
     @property
     def kind(self) -> Kind:
         """What blocks have in common that can be put behind one another."""
-        if self.values is None:
-            return Kind(self.width, self.form, None, ())
-        return Kind(self.width, self.form, self.values.dtype, self.values.shape[1:])
+        return kind_of(self.form, self.width, self.specs)
+
+    @property
+    def specs(self) -> dict[str, ColumnSpec]:
+        """What its columns are."""
+        return {name: ColumnSpec(column.dtype, column.shape[1:]) for name, column in self.columns().items()}
 
     def columns(self) -> dict[str, Array]:
         """Return the columns of n rows that are there, by name: what `Block` is called with to make it again."""
@@ -143,57 +129,17 @@ class Block:
         return [None] * len(self) if self.values is None else [restore(value) for value in self.values]
 
 
-def shards_for(ranks: int) -> int:
-    """Return into how many shards keys are divided.
+def kind_of(form: Form, width: int, specs: Mapping[str, ColumnSpec]) -> Kind:
+    """Return the kind of blocks of such columns."""
+    return Kind(width, form, *specs.get("values", (None, ())))
 
-    Examples
-    --------
-    >>> [shards_for(ranks) for ranks in (1, 128, 129, 1000)]
-    [512, 512, 1024, 4096]
-    """
+
+def shards_for(ranks: int) -> int:
+    """Return into how many shards keys are divided."""
     shards = SHARDS
     while shards < min(OF_RANK * ranks, MOST_SHARDS):
         shards *= 2
     return shards
-
-
-def of_frames(block: Block, inside: npt.NDArray[np.bool_]) -> Block:
-    """Return the pairs of some frames, ``inside[at]`` tells which these are; presence as intervals of one frame.
-
-    Examples
-    --------
-    >>> at, lengths = np.array([0, 4], dtype=np.uint32), np.array([3, 2], dtype=np.uint32)
-    >>> block = Block(Form.INTERVAL, 0, np.array([0, 1, 2]), np.array([7, 8]), at, values=lengths)
-    >>> some = of_frames(block, np.array([0, 1, 1, 0, 1, 0], dtype=bool))
-    >>> some.bounds.tolist(), some.keys.tolist(), some.at.tolist()
-    ([0, 2, 3], [7, 7, 8], [1, 2, 4])
-    """
-    if block.form == Form.PAIR:
-        rows = np.flatnonzero(inside[block.at])
-        columns = {name: column[rows] for name, column in block.columns().items()}
-        return Block(block.form, block.width, np.searchsorted(rows, block.bounds), **columns)
-    assert block.values is not None
-    counts, found = np.zeros(len(block), np.int64), [np.empty(0, np.uint32)]
-    for start in range(0, len(block), EXPANDED_ROWS):
-        some = slice(start, start + EXPANDED_ROWS)
-        rows, at = _expanded(block.form, block.at[some], block.values[some])
-        kept = inside[at]
-        counts[some] = np.bincount(rows[kept], minlength=len(block.at[some]))
-        found.append(at[kept])
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    keys = np.repeat(block.keys, counts, axis=0)
-    frames = np.concatenate(found)
-    return Block(Form.INTERVAL, block.width, ends[block.bounds], keys, frames, values=np.ones(len(frames), np.uint32))
-
-
-def _expanded(form: Form, at: Array, values: Array) -> tuple[Array, Array]:
-    """Return of the pairs of rows of presence the row of each, and its frame."""
-    if form == Form.INTERVAL:
-        rows = np.repeat(np.arange(len(at)), values)
-        since = np.arange(len(rows)) - np.repeat(np.cumsum(values, dtype=np.int64) - values, values)
-    else:
-        rows, since = np.nonzero(np.unpackbits(np.ascontiguousarray(values).view(np.uint8), axis=1, bitorder="little"))
-    return rows, (at[rows] + since).astype(np.uint32)
 
 
 def divided(block: Block, shards: int) -> Block:

@@ -19,7 +19,7 @@ from himach.engine.pairs.block import Block, Raw
 from himach.engine.pairs.keys import ENCODED, split
 from himach.engine.pairs.streams import ArrayStream, ItemStream, PresenceStream, RowStream, cells_bytes
 from himach.engine.pairs.values import snapshot
-from himach.engine.stamps.growing import Stamps
+from himach.engine.stamps import Stamps
 from himach.errors import AnalysisError
 from himach.selection import Selected
 
@@ -70,13 +70,7 @@ class Emission:
         return self._row
 
     def extend(self, items: Any) -> None:
-        """Add what map() yields, each item copied before the next is asked for.
-
-        Raises
-        ------
-        AnalysisError
-            If an item is neither a pair nor `Pairs`, or its key or value is refused.
-        """
+        """Add what map() yields, each item copied before the next is asked for."""
         if items is None:
             return
         if isinstance(items, Pairs | Row):
@@ -161,15 +155,7 @@ class Emission:
         return not any(stream.width == width and len(stream) for stream in self._streams.values())
 
     def close_chunk(self, shards: int, last: bool = True) -> list[Block]:
-        """Return the chunk's pairs ordered by shard, and begin a new chunk.
-
-        Unless it is the last, bits that have room for more frames are left for the next chunk.
-
-        Raises
-        ------
-        AnalysisError
-            If the chunk has more pairs than a block can count.
-        """
+        """Return the chunk's pairs ordered by shard, and begin a new chunk."""
         if self.pairs > MAX_PAIRS:
             raise AnalysisError(f"one frame, or one key, yielded {self.pairs} pairs; at most {MAX_PAIRS} are possible")
         blocks = [block for bits in self._bits.values() for block in bits.blocks(shards, last)]

@@ -31,21 +31,7 @@ NOT_INTEGERS: tuple[type, ...] = (np.timedelta64,)
 
 
 def split(key: Any) -> tuple[int, Any]:
-    """Return (width, what travels) of a key: an int (0), a tuple of k ints (k), or an encoded key (`ENCODED`).
-
-    Raises
-    ------
-    AnalysisError
-        If `key` is of a type that cannot be a key; the text names the value and its type.
-
-    Examples
-    --------
-    >>> split(7), split((7, 8))
-    ((0, 7), (2, (7, 8)))
-    >>> width, encoded = split(("ARG", 7))
-    >>> width == ENCODED, decode(encoded)
-    (True, ('ARG', 7))
-    """
+    """Return (width, what travels) of a key: an int (0), a tuple of k ints (k), or an encoded key (`ENCODED`)."""
     if type(key) is int:
         if key in INT64:
             return 0, key
@@ -62,18 +48,7 @@ def split(key: Any) -> tuple[int, Any]:
 
 
 def encode(key: Any) -> bytes:
-    """Return the encoding of a key.
-
-    Raises
-    ------
-    AnalysisError
-        If `key` is of a type that cannot be a key.
-
-    Examples
-    --------
-    >>> sorted(["b", 10, 9.5, 2, "a", (1, "a")], key=encode)
-    [2, 10, 9.5, 'a', 'b', (1, 'a')]
-    """
+    """Return the encoding of a key."""
     out = bytearray()
     _encode(key, key, out)
     return bytes(out)

@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.pairs.block import Array, Block, Column, Columns, Form, Raw, by_shard, objects, raw, row_bytes
+from himach.engine.pairs.block import (
+    Array,
+    Block,
+    Column,
+    Columns,
+    Form,
+    Raw,
+    by_shard,
+    objects,
+    raw,
+    row_bytes,
+)
 from himach.engine.pairs.keys import ENCODED, ROWS
 from himach.engine.pairs.presence import Presence
 from himach.engine.pairs.sharding import shard_pairs
@@ -25,14 +36,7 @@ JOINED_ROWS = 1 << 12
 
 
 class PresenceStream:
-    """The presence of keys of one width, as bits.
-
-    Attributes
-    ----------
-    note
-        Adds a frame's keys (n,) if they are integers and the frame is one of those begun; returns True, else nothing
-        was added.
-    """
+    """The presence of keys of one width, as bits."""
 
     def __init__(self, width: int) -> None:
         self._width = width

@@ -32,21 +32,7 @@ class Pickled(bytes):
 
 
 def snapshot(value: Any) -> Any:
-    """Return `value` in a form that is the engine's own.
-
-    Raises
-    ------
-    AnalysisError
-        If `value` holds something that cannot be pickled, or objects of MDAnalysis.
-
-    Examples
-    --------
-    >>> value = {"bonds": [1, 2]}
-    >>> taken = snapshot(value)
-    >>> value["bonds"].append(3)
-    >>> restore(taken)
-    {'bonds': [1, 2]}
-    """
+    """Return `value` in a form that is the engine's own."""
     if _immutable(value):
         return value
     if type(value) is np.ndarray and not value.dtype.hasobject:
@@ -93,6 +79,8 @@ def _immutable(value: Any) -> bool:
         return True
     if kind is tuple:
         return all(_immutable(part) for part in value)
+    if isinstance(value, np.str_ | np.bytes_):
+        return value[-1:] not in ("\0", b"\0")  # numpy's own pickles cut these
     return isinstance(value, np.generic) and not isinstance(value, np.void | np.object_)
 
 
@@ -127,6 +115,8 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
+        if kind is np.str_ or kind is np.bytes_:
+            return kind, (str(obj) if kind is np.str_ else bytes(obj),)
         if kind.__module__.startswith("MDAnalysis.") and kind.__name__ != "Results":  # those are dictionaries
             raise _RefusedError(
                 f"a value holds an MDAnalysis {kind.__name__}, which stays with its rank's Universe; "

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from himach.engine.pairs.block import Array, Block, Columns, Raw, objects, raw
 from himach.engine.pairs.values import pack, unpack
-from himach.engine.stamps.table import FrameTable
+from himach.engine.stamps import FrameTable
 from himach.errors import HimachError
 from himach.parallel.communicator import SharedWords, Words, World
 
@@ -47,11 +47,6 @@ def steps_of(rank: int, ranks: int, nodes: int) -> range:
     """Return how many nodes on those are to which a rank of a node sends, the rank's number among its `ranks`.
 
     From as many nodes back it receives. A node's ranks share the others in turns.
-
-    Examples
-    --------
-    >>> [list(steps_of(rank, 3, 6)) for rank in range(3)]
-    [[3], [1, 4], [2, 5]]
     """
     return range(rank or ranks, nodes, ranks)
 
@@ -62,10 +57,7 @@ def messages_of(nodes: int, ranks: int) -> int:
 
 
 class Exchange:
-    """Moves blocks and tables between all ranks, by way of the memory of nodes, which is used over and over.
-
-    `sent` is how many bytes went to other ranks.
-    """
+    """Moves blocks and tables between all ranks, by way of the memory of nodes, which is used over and over."""
 
     def __init__(self, world: World) -> None:
         self.sent = 0
@@ -195,20 +187,7 @@ class Exchange:
 
 
 class Layout:
-    """Where in a node's memory the streams of its ranks lie.
-
-    Parameters
-    ----------
-    sizes
-        int64 (ranks, all): bytes of what each rank of the node gives to each of all ranks, in the order of nodes.
-    firsts
-        The first of all ranks on each node, and how many there are.
-
-    Attributes
-    ----------
-    regions
-        The first byte of what goes to each node, and how many there are.
-    """
+    """Where in a node's memory the streams of its ranks lie."""
 
     def __init__(self, sizes: Sizes, firsts: Sequence[int]) -> None:
         self._sizes, self._firsts = sizes, firsts
@@ -251,13 +230,7 @@ class _Window:
 
 
 class _Stream:
-    """What goes from a rank to another, of `size` bytes: how many describe it, the description, and the columns.
-
-    Parameters
-    ----------
-    given
-        Things of which each is a head, which is plain, and columns.
-    """
+    """What goes from a rank to another, of `size` bytes: how many describe it, the description, and the columns."""
 
     def __init__(self, given: Sequence[tuple[Head, Columns]]) -> None:
         self._pieces: list[Raw] = []

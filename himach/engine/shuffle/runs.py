@@ -8,83 +8,32 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.engine.pairs.arena import Arena
-from himach.engine.pairs.block import SHARDS, Block, Bounds, Kind, Raw, by_shard, divided
-from himach.engine.shuffle.packed import CompactBlock, packed
-from himach.engine.shuffle.spill import Scratch, spill
-from himach.engine.shuffle.stack import ColumnSpec, MergedBlocks
+from himach.engine.pairs.block import SHARDS, Block, Kind, Raw, by_shard, divided
+from himach.engine.shuffle.spill import Scratch, Spilled, spill
+from himach.engine.shuffle.stack import MergedBlocks
 
-#: Bytes that are ordered at a time on their way to the disk.
-PIECE_BYTES = 1 << 22
 #: Into how many parts a shard is divided to see whether its bytes are those of one key.
 KEY_PARTS = 64
-
-
-class OnDisk(Protocol):
-    """A block on a disk, whose shards are read when they are asked for."""
-
-    @property
-    def kind(self) -> Kind:
-        """What it has in common with blocks of its lot."""
-
-    @property
-    def bounds(self) -> Bounds:
-        """As those of a `Block`."""
-
-    @property
-    def specs(self) -> Mapping[str, ColumnSpec]:
-        """What its columns are."""
-
-    def part(self, start: int, stop: int) -> Block:
-        """Read the shards from `start` to `stop`."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Divided:
-    """A block on a disk, in more shards than it has there."""
-
-    whole: OnDisk
-    shards: int
-
-    @property
-    def kind(self) -> Kind:
-        return self.whole.kind
-
-    @property
-    def specs(self) -> Mapping[str, ColumnSpec]:
-        return self.whole.specs
-
-    @property
-    def bounds(self) -> Bounds:
-        """About: as if a shard were divided into equal parts."""
-        parts = self.shards // (len(self.whole.bounds) - 1)
-        return np.concatenate([[0], np.cumsum(np.repeat(-(-np.diff(self.whole.bounds) // parts), parts))])
-
-    def part(self, start: int, stop: int) -> Block:
-        return _finer(self.whole, start, stop, self.shards // (len(self.whole.bounds) - 1))
 
 
 class Memory:
     """How much memory, in bytes, the pairs of this rank may take, over all its `Runs`.
 
-    What does not fit goes to `directory`, on a local disk of this node; `spilled` bytes went there. Before that,
-    `relieve` is called, which may find another place for some (`Runs.exchange`). `warn` is told what will not fit, also
-    of a table of rows that may have so many bytes, `table`.
+    What does not fit goes to `directory`, on a local disk of this node; `spilled` bytes went there. `warn` is told what
+    will not fit, also of a table of rows that may have so many bytes, `table`.
     """
 
     def __init__(self, limit: int, directory: Path) -> None:
         self.limit = limit
         self.directory = directory
         self.spilled = 0
-        self.relieve: Callable[[], object] = _nothing
         self.warn: Callable[[str], object] = _nothing
         self.table = sys.maxsize
         self._bytes: dict[Runs, int] = {}
@@ -92,21 +41,11 @@ class Memory:
     def hold(self, runs: Runs, nbytes: int) -> None:
         """Take note that `runs` holds so many bytes more; if that is too much, the largest goes to the disk."""
         self._bytes[runs] = self._bytes.get(runs, 0) + nbytes
-        if self._full:
-            self.relieve()
-        if self._full:
+        # The other half is for the shuffle, which has its blocks twice, and for what is merged.
+        if sum(self._bytes.values()) > self.limit // 2:
             largest = max(self._bytes, key=self._bytes.__getitem__)
             self._bytes[largest] = 0
             self.spilled += largest.spill(self.directory)
-
-    @property
-    def _full(self) -> bool:
-        # The other half is for the shuffle, which has its blocks twice, and for what is merged.
-        return sum(self._bytes.values()) > self.limit // 2
-
-    def leave(self, runs: Runs, nbytes: int) -> None:
-        """Take note that `runs` holds so many bytes less."""
-        self._bytes[runs] -= nbytes
 
     def release(self, runs: Runs) -> None:
         """Take note that `runs` holds nothing any more."""
@@ -114,15 +53,7 @@ class Memory:
 
 
 class Runs:
-    """The blocks of finished chunks.
-
-    Parameters
-    ----------
-    memory
-        Counts what is held, and asks for it to be spilled.
-    shards
-        How many shards its blocks have.
-    """
+    """The blocks of finished chunks."""
 
     def __init__(self, memory: Memory, shards: int = SHARDS) -> None:
         self.shards = shards
@@ -136,27 +67,22 @@ class Runs:
         """Return memory for a block that will be put, uint8 (nbytes,)."""
         return self._arena.take(nbytes)
 
-    def put(self, blocks: Sequence[Block]) -> list[Block | CompactBlock]:
+    def put(self, blocks: Sequence[Block]) -> list[Block]:
         """Put the blocks of a chunk, of any number of shards; return what is held of them."""
-        held = [packed(divided(block, self.shards)) for block in blocks]
+        held = [divided(block, self.shards) for block in blocks]
         if held:
             self.memory.hold(self, sum(self._lots[one.kind].put(one) for one in held))
         return held
 
-    def refer(self, parts: Sequence[OnDisk]) -> None:
-        """Put blocks that are on a disk already, and stay there; they come before all that is in memory."""
+    def refer(self, parts: Sequence[Spilled]) -> None:
+        """Put blocks that are on a disk already, and stay there unless they are of another number of shards."""
         for part in parts:
-            same = len(part.bounds) - 1 == self.shards
-            self._lots[part.kind].refer(part if same else _Divided(part, self.shards))
-            self._refers = True
-
-    def exchange(self, blocks: Sequence[Block | CompactBlock], parts: Sequence[OnDisk]) -> None:
-        """Refer to `parts`, on a disk, in place of what is held of blocks, if all of these are still in memory."""
-        places = set(map(id, blocks))
-        lots = [self._lots[kind] for kind in {block.kind for block in blocks}]
-        if blocks and sum(lot.count(places) for lot in lots) == len(blocks):
-            self.memory.leave(self, sum(lot.drop(places) for lot in lots))
-            self.refer(parts)
+            shards = len(part.bounds) - 1
+            if shards == self.shards:
+                self._lots[part.kind].refer(part)
+                self._refers = True
+            else:
+                self.put([part.part(0, shards)])
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): about how many bytes each shard will take in the shuffle."""
@@ -204,7 +130,7 @@ class Runs:
             self._scratch = None
 
 
-def _finer(whole: OnDisk | MergedBlocks | CompactBlock, start: int, stop: int, finer: int) -> Block:
+def _finer(whole: Spilled | MergedBlocks, start: int, stop: int, finer: int) -> Block:
     """Return some shards of what has them, where each of its shards counts as several that are `finer`."""
     if finer == 1:
         return whole.part(start, stop)
@@ -213,8 +139,8 @@ def _finer(whole: OnDisk | MergedBlocks | CompactBlock, start: int, stop: int, f
     return by_shard(some.form, some.width, some.columns(), shards).part(start, stop)
 
 
-def _nothing(text: str = "") -> None:
-    """Relieve nothing, and warn nobody."""
+def _nothing(text: str) -> None:
+    """Warn nobody."""
 
 
 class _BlockList:
@@ -222,40 +148,24 @@ class _BlockList:
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
-        self._packed: list[CompactBlock] = []
-        self._spilled: list[OnDisk] = []
+        self._spilled: list[Spilled] = []
         self._stacked: MergedBlocks | None = None
         self._nbytes = 0  # of the blocks in memory
         self._put_bytes = self._put_rows = 0  # of all that were put, by which objects on the disk are weighed, too
 
-    def put(self, block: Block | CompactBlock) -> int:
+    def put(self, block: Block) -> int:
         """Put a block behind all others; return how many bytes it takes."""
-        if isinstance(block, CompactBlock):
-            self._packed.append(block)
-        else:
-            self._blocks.append(block)
-            self._stacked = None
-            self._put_bytes += block.nbytes
-            self._put_rows += len(block)
         nbytes = block.nbytes
+        self._blocks.append(block)
+        self._stacked = None
         self._nbytes += nbytes
+        self._put_bytes += nbytes
+        self._put_rows += len(block)
         return nbytes
 
-    def refer(self, part: OnDisk) -> None:
+    def refer(self, part: Spilled) -> None:
         """Put a block that is on a disk."""
         self._spilled.append(part)
-
-    def count(self, places: Collection[int]) -> int:
-        """Return how many of the blocks with these ids are in memory."""
-        return sum(id(block) in places for block in (*self._blocks, *self._packed))
-
-    def drop(self, places: Collection[int]) -> int:
-        """Forget the blocks with these ids; return how many bytes they took."""
-        self._blocks = [block for block in self._blocks if id(block) not in places]
-        self._packed = [block for block in self._packed if id(block) not in places]
-        left = sum(block.nbytes for block in self._blocks) + sum(block.nbytes for block in self._packed)
-        before, self._nbytes, self._stacked = self._nbytes, left, None
-        return before - self._nbytes
 
     def _stack(self) -> MergedBlocks:
         """Return the blocks in memory as one."""
@@ -265,28 +175,24 @@ class _BlockList:
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): about how many bytes each shard takes."""
-        parts: list[MergedBlocks | OnDisk | CompactBlock] = [*self._spilled, *self._packed]
-        rows = sum(part.bounds for part in (*self._spilled, *self._packed))
+        rows = sum(part.bounds for part in self._spilled)
         if self._blocks:
-            parts.append(self._stack())
             rows = rows + self._stack().bounds.sum(axis=0)
-        sizes: npt.NDArray[np.int64] = np.diff(rows) * self._row(parts)
+        sizes: npt.NDArray[np.int64] = np.diff(rows) * self._row()
         return sizes
 
     def sizes_within(self, shard: int, parts: int) -> npt.NDArray[np.int64]:
         """Return int64 (parts,): about how many bytes each part of a shard takes."""
-        held: list[MergedBlocks | OnDisk | CompactBlock] = [
-            *self._spilled,
-            *self._packed,
-            *([self._stack()] if self._blocks else []),
-        ]
         span = shard * parts, (shard + 1) * parts
-        rows = sum((np.diff(_finer(one, *span, parts).bounds) for one in held), np.zeros(parts, dtype=np.int64))
-        return rows * self._row(held)
+        rows = sum((np.diff(_finer(held, *span, parts).bounds) for held in self._all()), np.zeros(parts, np.int64))
+        return rows * self._row()
 
-    def _row(self, parts: Sequence[MergedBlocks | OnDisk | CompactBlock]) -> int:
+    def _all(self) -> list[MergedBlocks | Spilled]:
+        return [*self._spilled, *([self._stack()] if self._blocks else [])]
+
+    def _row(self) -> int:
         """Return about how many bytes a row takes."""
-        specs = {name: spec for part in parts for name, spec in part.specs.items()}
+        specs = {name: spec for part in self._all() for name, spec in part.specs.items()}
         row = sum(spec.nbytes for spec in specs.values())
         if any(spec.dtype.hasobject for spec in specs.values()):
             row = max(row, self._put_bytes // max(self._put_rows, 1))
@@ -297,24 +203,11 @@ class _BlockList:
 
         Each shard may count as several, that are `finer`.
         """
-        parts = [_finer(one, start, stop, finer) for one in (*self._spilled, *self._packed)]
-        if self._blocks:
-            parts.append(_finer(self._stack(), start, stop, finer))
-        parts = [part for part in parts if len(part)]
+        parts = [part for part in (_finer(held, start, stop, finer) for held in self._all()) if len(part)]
         return MergedBlocks(parts).part(0, stop - start) if parts else None
 
     def spill(self, scratch: Scratch) -> None:
         """Move the blocks in memory to the disk."""
         if self._blocks:
-            self._spilled.append(_spill(scratch, self._stack()))
-        for block in self._packed:
-            self._spilled.append(_spill(scratch, MergedBlocks([block.part(0, len(block.bounds) - 1)])))
-        self._blocks, self._packed, self._stacked, self._nbytes = [], [], None, 0
-
-
-def _spill(scratch: Scratch, stack: MergedBlocks) -> OnDisk:
-    """Write blocks to the disk, about `PIECE_BYTES` bytes at a time."""
-    row = sum(spec.nbytes for spec in stack.specs.values())
-    rows = int(stack.bounds[:, -1].sum())
-    shards = stack.bounds.shape[1] - 1
-    return spill(scratch, stack, max(1, shards * PIECE_BYTES // max(1, rows * row)))
+            self._spilled.append(spill(scratch, self._stack()))
+        self._blocks, self._stacked, self._nbytes = [], None, 0

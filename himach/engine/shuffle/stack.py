@@ -2,51 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.pairs.block import Array, Block, Bounds, Form, Kind, raw, row_bytes
+from himach.engine.pairs.block import Array, Block, Bounds, ColumnSpec, raw, row_bytes
 from himach.engine.pairs.sharding import join_shards
 
 
-class ColumnSpec(NamedTuple):
-    """What the rows of a column are."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of a row."""
-        return self.dtype.itemsize * int(np.prod(self.shape))
-
-    def empty(self, rows: int) -> Array:
-        """Return a column of so many rows."""
-        return np.empty((rows, *self.shape), dtype=self.dtype)
-
-
-def kind_of(form: Form, width: int, specs: Mapping[str, ColumnSpec]) -> Kind:
-    """Return the `Block.kind` of a block that is not in memory."""
-    values = specs.get("values")
-    return Kind(width, form, None, ()) if values is None else Kind(width, form, values.dtype, values.shape)
-
-
 class MergedBlocks:
-    """Blocks of one kind, at least one, and what their columns are; a column that a block lacks is 0 there.
-
-    `bounds`, int64 (blocks, shards + 1), are those of each.
-    """
+    """Blocks of one kind, at least one, and what their columns are; a column that a block lacks is 0 there."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self.blocks = blocks
         self.bounds: Bounds = np.array([block.bounds for block in blocks], dtype=np.int64)
-        columns = [block.columns() for block in blocks]
         self.specs: dict[str, ColumnSpec] = {}
-        for named in columns:
-            self.specs |= {name: ColumnSpec(column.dtype, column.shape[1:]) for name, column in named.items()}
+        for block in blocks:
+            self.specs |= block.specs
+        columns = [block.columns() for block in blocks]
         self._columns = {name: [_column(named, name, spec) for named in columns] for name, spec in self.specs.items()}
         self._addresses = {
             name: np.array([column.__array_interface__["data"][0] for column in stacked], dtype=np.uint64)

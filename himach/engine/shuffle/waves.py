@@ -16,13 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from himach.engine.pairs.block import MOST_SHARDS, Block, Form, of_frames
+from himach.engine.pairs.block import MOST_SHARDS, Block, Form
 from himach.engine.shuffle.exchange import Exchange, shards_of
 from himach.engine.shuffle.runs import Runs
 from himach.engine.shuffle.used import UsedRows
-from himach.engine.stamps.growing import RANGE_ROWS, Stamps
-from himach.engine.stamps.joined import Frames
-from himach.engine.stamps.table import FrameTable, no_boxes
+from himach.engine.stamps import Frames, FrameTable, Stamps, no_boxes
 from himach.parallel.communicator import World
 from himach.selection import Selected, forward
 
@@ -40,7 +38,6 @@ WITH_STAMPS = 8
 LARGE_SHARD_WAVES = 4
 
 Sizes = npt.NDArray[np.int64]
-_NOTHING = np.empty(0, np.int64)
 
 
 class Span(NamedTuple):
@@ -54,14 +51,6 @@ class Span(NamedTuple):
     shards: int
 
 
-class Move(NamedTuple):
-    """One exchange: a wave, or one of the `pieces` of it, each of some of the frames, in the order of time."""
-
-    wave: int
-    piece: int = 0
-    pieces: int = 1
-
-
 #: Of each node, wave by wave, its spans.
 Waves = list[list[list[Span]]]
 #: Some sizes, the number of the first shard that has one of them, and how many shards there are.
@@ -73,16 +62,7 @@ _Fill = tuple[int, int, int]
 def plan_waves(sizes: Sizes, finer: Mapping[int, Sizes], ranks: Sequence[int], limit: int) -> Waves:
     """Divide every node's shards into waves of at most `limit` bytes for a rank, more only where one key has more.
 
-    Parameters
-    ----------
-    sizes
-        int64 (shards,): bytes of each shard over all ranks.
-    finer
-        Those of the parts of some shards.
-    ranks
-        How many each node has.
-    limit
-        Bytes.
+    `sizes`: int64 (shards,): bytes of each shard over all ranks.
     """
     planned, first, total = [], 0, sum(ranks)
     for here in ranks:
@@ -148,32 +128,7 @@ def _spans(fills: Sequence[_Fill], ranks: int) -> list[Span]:
 
 
 class Shuffle:
-    """One shuffle of this rank's runs (collective).
-
-    Parameters
-    ----------
-    world
-        All ranks.
-    exchange
-        Moves the blocks.
-    runs
-        This rank's blocks.
-    stamps
-        The frames of this rank's blocks.
-    numbers
-        The selected frame numbers.
-    memory
-        Bytes that this rank may use.
-    together
-        Calls a function on all ranks, and raises an error of one of them on all.
-
-    Attributes
-    ----------
-    waves
-        How many waves there are, the same on all ranks.
-    sizes
-        int64 (shards,): about how many bytes each shard has over all ranks.
-    """
+    """One shuffle of this rank's runs (collective)."""
 
     def __init__(
         self,
@@ -208,63 +163,27 @@ class Shuffle:
             own = together(lambda: {shard: runs.sizes_within(shard, parts) for shard, parts in large.items()})
             finer = {shard: world.total(parts) for shard, parts in own.items()}
         self._plan = plan_waves(sizes, finer, list(map(len, world.ranks_of)), limit)
-        self._finer, self._limit, self._steps = finer, limit, len(numbers)
         self.waves = max(map(len, self._plan))
         self._outgoing: list[list[Block]] = []
         self._tables: list[FrameTable] = []
 
-    def moves(self, in_pieces: bool) -> list[Move]:
-        """Return the exchanges in their order, the same on all ranks: waves, those that are too large `in_pieces`."""
-        if not in_pieces:
-            return [Move(wave) for wave in range(self.waves)]
-        moves = []
-        for wave in range(self.waves):
-            spans = [span for waves in self._plan for span in (waves[wave] if wave < len(waves) else [])]
-            largest = max((self._bytes(span, cut) for span in spans for cut in pairwise(span.cuts)), default=0)
-            pieces = max(1, min(self._steps, -(-largest // self._limit)))
-            moves += [Move(wave, piece, pieces) for piece in range(pieces)]
-        return moves
-
-    def _bytes(self, span: Span, cut: tuple[int, int]) -> int:
-        """Return about how many bytes some shards of a span have over all ranks."""
-        (first, stop), parts = cut, span.shards // len(self.sizes)
-        if parts == 1:
-            return int(self.sizes[first:stop].sum())
-        nbytes = 0
-        for shard in range(first // parts, -(-stop // parts)):
-            sizes = self._finer.get(shard, _NOTHING)  # between those that travel in parts there is nothing
-            nbytes += int(sizes[max(0, first - shard * parts) : max(0, stop - shard * parts)].sum())
-        return nbytes
-
-    def prepare(self, move: Move | None) -> None:
-        """Put together what this rank sends in a move; after the last one, None, its runs are cleared."""
-        if move is None:
+    def prepare(self, wave: int) -> None:
+        """Put together what this rank sends in a wave; after the last one its runs are cleared."""
+        if wave >= self.waves:
             self._runs.clear()
             return
         self._outgoing = [[] for _ in range(sum(map(len, self._ranks_of)))]
-        inside = None if move.pieces == 1 else self._inside(move)
         for ranks, waves in zip(self._ranks_of, self._plan, strict=True):
-            for span in waves[move.wave] if move.wave < len(waves) else []:
-                self._take(span, ranks, inside)
+            for span in waves[wave] if wave < len(waves) else []:
+                self._take(span, ranks)
         if self._frames is None:
             stamped = [self._stamped(blocks) for blocks in self._outgoing]
             self._outgoing, self._tables = [blocks for blocks, _ in stamped], [table for _, table in stamped]
 
-    def _inside(self, move: Move) -> npt.NDArray[np.bool_]:
-        """Return which rows of the stamps are of the frames of a piece."""
-        piece = move.piece if self._forward else move.pieces - 1 - move.piece
-        first, stop = (self._steps * each // move.pieces for each in (piece, piece + 1))
-        inside = np.empty(len(self._stamps), np.bool_)
-        for start in range(0, len(inside), RANGE_ROWS):
-            steps = self._stamps.table(start, min(start + RANGE_ROWS, len(inside))).steps
-            inside[start : start + RANGE_ROWS] = (first <= steps) & (steps < stop)
-        return inside
-
-    def _take(self, span: Span, ranks: Sequence[int], inside: npt.NDArray[np.bool_] | None) -> None:
-        """Put together what goes to a node's ranks, of some frames."""
+    def _take(self, span: Span, ranks: Sequence[int]) -> None:
+        """Put together what goes to a node's ranks."""
         first = span.cuts[0]
-        for whole in self._runs.part(first, span.cuts[-1], span.shards):
-            block = whole if inside is None else of_frames(whole, inside)
+        for block in self._runs.part(first, span.cuts[-1], span.shards):
             for rank, (start, stop) in zip(ranks, pairwise(span.cuts), strict=True):
                 if block.bounds[start - first] < block.bounds[stop - first]:
                     self._outgoing[rank].append(block.part(start - first, stop - first))

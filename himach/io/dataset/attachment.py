@@ -10,34 +10,28 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from himach.errors import UsageError
-from himach.io.dataset.kept_index import (
-    are_packed,
-    indexes_in,
-    newer_index,
-    pack_indexes,
-    pack_times,
-    times_are_packed,
-    times_in,
-)
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.remote.byte_file import local_path, status_of
 from himach.io.remote.url import absolute, is_url, suffixed
+from himach.io.server.survey import ServedStore
+from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, Store, StoreError
+from himach.io.trajectory.index.packed import (
+    Content,
+    are_packed,
+    indexes_in,
+    pack_indexes,
+    pack_times,
+    times_in,
+)
 from himach.io.trajectory.index.timeline import Timeline
-from himach.io.trajectory.index.walk import taken
-from himach.io.trajectory.index.xdr_index import Stored, XdrIndex
+from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.universe.topology import own_topology
-
-if TYPE_CHECKING:
-    from himach.io.server.served_store import ServedStore
-    from himach.io.store.cached_frames import CachedFrames
 
 STAMP, TIMES, INDEX = "origin.json", "times", "index"  # names of attachments
 COPIES = "copies"  # of each frame, natively, that were asked for when it was staged
@@ -47,12 +41,7 @@ MAX_TOPOLOGY_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class OriginFiles:
-    """What a store has of an origin beside its stamp.
-
-    `times` are those of all frames, ps; None where a format does not tell them without reading
-    frames. `topologies` are suffix and content of each topology file, by its absolute path; the one used last comes
-    last.
-    """
+    """What a store has of an origin beside its stamp."""
 
     times: Timeline | None
     topologies: dict[str, tuple[str, bytes]]
@@ -74,22 +63,6 @@ def attach_origin(
     """Attach to a dataset what a run without the origin needs.
 
     This must be done before frames are written: the stamp tells whether they are still those of the origin.
-
-    Parameters
-    ----------
-    dataset
-        Of the node's store; one rank of a node does this.
-    stamp
-        Of the origin as it is.
-    origin
-        Can be reached.
-    topology
-        The topology file that is used with it; None for the dataset's own, if it has one.
-
-    Raises
-    ------
-    StoreError
-        If the stamp could not be attached; nothing is said of a topology that could not.
     """
     before = attached_stamp(dataset)
     if before is not None and before.sequence > stamp.sequence:
@@ -112,19 +85,13 @@ def _attach_index(dataset: Dataset, origin: Origin) -> None:
     if indexes and not are_packed(_content(dataset, INDEX), indexes):
         dataset.attach(INDEX, pack_indexes(indexes))
     times = origin.known_times
-    if times is not None and not times_are_packed(_content(dataset, TIMES), times):
-        dataset.attach(TIMES, pack_times(times))
+    if times is not None and dataset.attachment(TIMES) != (content := pack_times(times)):
+        dataset.attach(TIMES, content)
 
 
-def _content(dataset: CachedFrames, name: str) -> Stored | bytes | None:
-    """Return what is attached: of this user's own store it is read where it is needed, else it is all brought."""
-    if not isinstance(dataset, Dataset):
-        return dataset.attachment(name)
-    path = dataset.path / f"x-{name}"
-    try:
-        return Stored(os.fspath(path), 0, path.stat().st_size)
-    except OSError:
-        return None
+def _content(dataset: CachedFrames, name: str) -> Content | None:
+    """Return what is attached: of this user's own store it is mapped, else it is all brought."""
+    return f"{dataset.path}/x-{name}" if isinstance(dataset, Dataset) else dataset.attachment(name)
 
 
 def _attach_topology(dataset: Dataset, stamp: OriginStamp, path: str) -> OriginStamp:
@@ -139,7 +106,8 @@ def _attach_topology(dataset: Dataset, stamp: OriginStamp, path: str) -> OriginS
             dataset.attach(name, Path(local_path(path)).read_bytes())
     except (OSError, StoreError):
         return stamp
-    return stamp.with_topology(path, name)
+    others = {known: attached for known, attached in stamp.topologies.items() if known != path}
+    return replace(stamp, topologies={**others, path: name})  # the last is the one used last
 
 
 def origin_files(store: Store | ServedStore, name: str, generation: bytes, stamp: OriginStamp) -> OriginFiles:
@@ -163,13 +131,7 @@ def attached_indexes(store: Store | ServedStore, datasets: Sequence[tuple[str, b
     for name, generation in datasets:
         with contextlib.suppress(StoreError):
             dataset = store.dataset(name, generation, create=False)
-            content = _content(dataset, INDEX)
-            newer = partial(newer_index, content.path) if isinstance(content, Stored) else _none
-            for path, index in indexes_in(content).items():
-                if path not in known or index.is_of(path):  # clocks do not tell which is newer
-                    known[path] = taken(index, path, partial(newer, path))
+            for path, index in indexes_in(_content(dataset, INDEX)).items():
+                if path not in known or index.is_current():  # clocks do not tell which is newer
+                    known[path] = index
     return known
-
-
-def _none(path: str) -> None:
-    """Return nothing: what a server keeps by now is not asked for."""

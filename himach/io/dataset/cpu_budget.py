@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import time
 
-__all__ = ["CpuBudget"]
-
 FREE_SECONDS = 0.3  # that the work takes in any case: all of a small trajectory ...
 FREE_PART = 0.06  # ... and what it takes beyond that, as part of the analysis's own, also where no core is idle
 LOOK_SECONDS = 0.02  # between two looks at what is idle, which the system counts in hundredths of a second
@@ -17,13 +15,6 @@ class CpuBudget:
 
     Whether a core is idle is the system's word: it is neither while another rank computes, nor while a stranger's
     program does; it is while the analysis waits for the disk that the trajectory is on.
-
-    Parameters
-    ----------
-    ranks
-        How many share the cores that this process may use, and what of them is idle.
-    only_idle
-        Take no more than that.
     """
 
     def __init__(self, ranks: int = 1, *, only_idle: bool = False) -> None:

@@ -2,6 +2,8 @@
 
 `find()` says what a store holds under a trajectory's names, `match()` what of that is the trajectory as it is now,
 `stand_in()` makes an origin of what a store knows.
+
+`OriginChoice`: what a trajectory is, its files as they were opened or what a store has in their place.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,30 +22,27 @@ from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import AUTHOR, attached_stamp, has_stamp
 from himach.io.dataset.origin_stamp import OriginStamp, frame_keywords, latest
+from himach.io.dataset.origin_watch import OriginNote, at_rest
+from himach.io.remote.byte_file import is_there
 from himach.io.remote.url import absolute, is_url
+from himach.io.server.remote_store import RemoteStore
+from himach.io.server.survey import ServedStore, server_of_choice
 from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.cached_frames import CachedFrames, base_name
-from himach.io.store.place import open_chosen, owner_of
+from himach.io.store.quota import open_chosen, owner_of
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
-from himach.io.trajectory.absent_file import AbsentFile
-from himach.io.trajectory.index.timeline import BetweenTimeline, PartTimeline, Timeline
-from himach.io.trajectory.join import FilePart
-from himach.io.trajectory.keywords import check, frame_names, parser_class, readers_of
-from himach.io.trajectory.origin import Origin, OriginFacts
-from himach.selection import Selected
+from himach.io.trajectory.index.xdr_index import XdrIndex
+from himach.io.trajectory.keywords import frame_names
+from himach.io.trajectory.origin import Origin, open_origin
+from himach.io.universe.topology import load_topology
 
 if TYPE_CHECKING:
-    from himach.io.server.client import Client
-    from himach.io.server.remote_store import RemoteStore
-    from himach.io.server.served_store import ServedStore
+    from MDAnalysis.core.topology import Topology
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A dataset in a node's store that goes by the name of a trajectory: its stamp, and how many frames are cached.
-
-    `author` is what the simulation that pushed it said of itself; "" if nothing.
-    """
+    """A dataset in a node's store that goes by the name of a trajectory: its stamp, and how many frames are cached."""
 
     name: str
     generation: bytes
@@ -69,30 +70,11 @@ def names_of(trajectories: Sequence[Path]) -> list[str]:
 
 
 def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
-    """Open the store that the user of a run chose: as `open_chosen`, or another user's by the server that serves it.
-
-    ``tcp://HOST:PORT`` is a server of another machine, and with it all its peers.
-
-    Returns
-    -------
-    store
-        None if there is none, or if it is another user's whose server does not answer now.
-    reason
-        Why frames are not kept or not looked for there; empty if they are.
-
-    Raises
-    ------
-    UsageError
-        As `open_chosen` does.
-    ServerRefusedError
-        It is another user's, whose server refuses this one.
-    """
+    """Open the store that the user of a run chose: as `open_chosen`, or another user's by the server that serves it."""
     if choice.startswith("tcp://"):
         return _open_remote(choice)
     found = owner_of(choice)
     if found is not None and os.path.exists(found[0] / "server" / "socket"):  # False where this user may not look
-        from himach.io.server.served_store import ServedStore
-
         try:
             return ServedStore(*found), ""
         except ServerRefusedError:
@@ -104,9 +86,6 @@ def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
 
 def _open_remote(choice: str) -> tuple[RemoteStore, str]:
     """Open what a server and its peers hold, and name those that do not answer."""
-    from himach.io.server.address import server_of_choice
-    from himach.io.server.remote_store import RemoteStore
-
     server = server_of_choice(choice)
     assert server is not None
     store = RemoteStore(server)
@@ -141,36 +120,18 @@ def _pushed(dataset: CachedFrames) -> OriginStamp | None:
     return OriginStamp.pushed(dataset.name, dataset.generation, last + 1, frames) if frames else None
 
 
-def disambiguated(best: Candidate, found: Iterable[Candidate]) -> OriginStamp:
-    """Return the stamp of a dataset; of one that was pushed, with what tells it from another pushed under its name.
-
-    That is what its simulation said of itself, and the content of the first frame that any store has.
-    """
+def resolve_name(best: Candidate, found: Iterable[Candidate]) -> OriginStamp:
+    """Return the stamp of a dataset; of a pushed one, with its simulation's words and the first frame of any store."""
     stamp = best.stamp
     if not stamp.is_pushed:
         return stamp
     alike = [one for one in found if one.name == best.name and one.stamp.content == stamp.content]
     author = max((one.author for one in alike), default="")
-    return replace(stamp, content=f"{stamp.content} {author}", sketch=min(one.stamp.sketch for one in alike))
+    return replace(stamp, content=f"{stamp.content} {author}", first_frame=min(one.stamp.first_frame for one in alike))
 
 
 def offline_candidate(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> tuple[Candidate, list[bytes]] | None:
-    """Return which dataset stands in for an origin that is away, and all generations of its content.
-
-    Parameters
-    ----------
-    found
-        What stores hold under the origin's names; None is returned if that is nothing.
-    keywords
-        Of MDAnalysis, that the user gives for the origin.
-
-    Raises
-    ------
-    UsageError
-        As `matching` and `latest` do; or if what fits is older than what else is found.
-    TrajectoryError
-        As `refuse_mixed` does.
-    """
+    """Return which dataset stands in for an origin that is away, and all generations of its content."""
     fit = matching(found, keywords)
     if not fit:
         return None
@@ -188,15 +149,7 @@ def offline_candidate(found: Sequence[Candidate], keywords: Mapping[str, Any]) -
 
 
 def matching(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> list[Candidate]:
-    """Return those datasets that stand in for an origin that is away, given the keywords of MDAnalysis for it.
-
-    Those that were kept with these keywords; else, with these and others, as long as all were kept with the same.
-
-    Raises
-    ------
-    UsageError
-        If something is found, and nothing that fits, or things that differ: it tells the keywords of each.
-    """
+    """Return the datasets kept with these keywords of MDAnalysis, else with these and others, if all with the same."""
     kept = {one.stamp.keywords: json.loads(one.stamp.keywords) for one in found}
     names = frame_names({kind for one in found for kind in one.stamp.kinds})
     wanted = {name: value for name, value in json.loads(frame_keywords(keywords)).items() if name in names}
@@ -211,16 +164,14 @@ def matching(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> list[Ca
     return [one for one in found if one.stamp.keywords in chosen]
 
 
-def kept_otherwise(found: Candidate, keywords: Mapping[str, Any]) -> str:
-    """Return what to say where a trajectory that is away was kept with more keywords than are given; else nothing.
-
-    A name that was given when it was staged stands for its keywords, too; and a format alone changes no frame.
-    """
+def away_text(found: Candidate, keywords: Mapping[str, Any]) -> str:
+    """Return what to say where files that are away are read from the cache; nothing for the name of a dataset."""
     kept = json.loads(found.stamp.keywords)
     more = {name: value for name, value in kept.items() if name not in keywords and name != "format"}
-    if not more or not (os.path.isabs(found.name) or is_url(found.name)):
+    if found.stamp.is_pushed or not (os.path.isabs(found.name) or is_url(found.name)):
         return ""
-    return f"{found.name} cannot be reached, and is read as it was kept in the cache: with {_shown(more)}"
+    text = f"{found.name} cannot be reached, and is read as it was kept in the cache"
+    return f"{text}: with {_shown(more)}" if more else text
 
 
 def _shown(keywords: Mapping[str, Any]) -> str:
@@ -228,26 +179,14 @@ def _shown(keywords: Mapping[str, Any]) -> str:
 
 
 def match(origin: Origin, keywords: Mapping[str, Any], found: Sequence[Candidate]) -> tuple[OriginStamp, list[bytes]]:
-    """Return the stamp of an origin, and the generations under which stores have its frames, or else may keep them.
-
-    The origin can be reached; `found` is what stores hold under its name. Generations of what it was before are left
-    out.
-    """
+    """Return the stamp of an origin that is there, and generations under which stores have or may keep its frames."""
     stamp = OriginStamp.of(origin, keywords, [one.stamp for one in found])
     valid = [one.generation for one in found if one.stamp.compare(stamp) != "changed"]
     return stamp, list(dict.fromkeys(valid)) or [_unused(stamp, found)]
 
 
 def refuse_mixed(found: Iterable[Candidate]) -> None:
-    """Check that what nodes hold under one name, with no origin, was pushed by one simulation.
-
-    Servers that do not know of each other may have taken frames of two.
-
-    Raises
-    ------
-    TrajectoryError
-        It was pushed by several.
-    """
+    """Refuse frames of several simulations under one name, which servers took that do not know of each other."""
     authors: dict[tuple[str, bytes], set[str]] = {}
     for one in found:
         if one.author and one.stamp.is_pushed:
@@ -262,13 +201,7 @@ def refuse_mixed(found: Iterable[Candidate]) -> None:
 
 
 def refuse_others(stamp: OriginStamp, found: Sequence[Candidate]) -> None:
-    """Check that what stores hold under a trajectory's name is of this trajectory, maybe as it was before.
-
-    Raises
-    ------
-    StoreConflictError
-        It is another one, with no file in common, or was pushed by a simulation.
-    """
+    """Check that what stores hold under a trajectory's name is of this trajectory, maybe as it was before."""
     for one in found:
         if one.stamp.compare(stamp) == "changed" and not set(one.stamp.paths) & set(stamp.paths):
             what = "was pushed by a simulation" if one.stamp.is_pushed else "is of another trajectory"
@@ -305,74 +238,100 @@ def read_some(dataset: CachedFrames | None, numbers: Iterable[int]) -> list[RawF
     ]
 
 
-def wanted_frames(stamp: OriginStamp, times: Timeline | None, frames: Selected) -> list[int]:
-    """Return the frames that setting up a run over `frames` asks of an origin that is away."""
-    asked = {0, frames[0]}
-    if times is None:
-        middle = max(0, (len(frames) - 1) // 2)
-        asked.update(frames[step] for step in (1, middle, middle + 1, -2, -1) if -len(frames) <= step < len(frames))
-    return sorted(asked)
+PathLike = str | os.PathLike[str]
 
 
-def times_between(n_frames: int, frames: Sequence[RawFrame]) -> Timeline:
-    """Return the times of all frames, ps, as those of some tell them."""
-    known = sorted((frame.number, frame.time) for frame in frames)
-    numbers, times = zip(*known, strict=True)
-    return BetweenTimeline(n_frames, numbers, times)
+@dataclass(frozen=True)
+class OriginChoice:
+    """What a trajectory is."""
+
+    origin: Origin | None  # its files, opened; None if they are away
+    stamp: OriginStamp | None  # of the origin, as it is or was; None if no store asks for one
+    note: OriginNote | None  # of the origin as it is; None if it is away
+    name: str
+    generations: Sequence[bytes]
+    found: Candidate | None = None  # what in a store stands in for an origin that is away; None if it is not
+
+    @property
+    def is_pushed(self) -> bool:
+        """Whether a simulation pushed the dataset."""
+        return self.origin is None and self.stamp is not None and self.stamp.is_pushed
 
 
-def origin_from_stamp(
-    stamp: OriginStamp,
-    times: Timeline | None,
+def are_there(paths: Sequence[PathLike]) -> bool:
+    """Tell whether all files of a trajectory are there."""
+    return all(map(is_there, paths))
+
+
+def choose_origin(
+    name: str,
+    trajectories: Sequence[PathLike],
     keywords: Mapping[str, Any],
-    frames: Iterable[RawFrame],
-    topology: str | os.PathLike[str] | None = None,
-) -> Origin:
-    """Return an origin that is away, as its stamp tells of it.
+    found: Sequence[Candidate],
+    opened: Callable[[], Origin],
+    *,
+    by_name: bool | None = None,
+    stamped: bool = True,
+) -> OriginChoice:
+    """Open the files of a trajectory, or find out what of a store stands in for them."""
+    if by_name or (by_name is None and not are_there(trajectories)):
+        chosen = offline_candidate(found, keywords)
+        if chosen is not None:
+            best, generations = chosen
+            if reason := away_text(best, keywords):
+                warnings.warn(reason, stacklevel=2)
+            return OriginChoice(None, resolve_name(best, found), None, best.name, generations, best)
 
-    Parameters
-    ----------
-    stamp
-        Attached to a dataset of some store.
-    times
-        Of all frames, ps; None where they are not known.
-    keywords
-        Keywords of MDAnalysis.
-    frames
-        Those that some cache gives: it has no others.
-    topology
-        The topology file that the user names; None for the one used last.
+    def of_files() -> OriginChoice:
+        origin = opened()
+        if not stamped:
+            return OriginChoice(origin, None, OriginNote.of(origin), name, [])
+        stamp, generations = match(origin, keywords, [one for one in found if one.name == name])
+        return OriginChoice(origin, stamp, OriginNote.of(origin, stamp), name, generations)
 
-    Raises
-    ------
-    UsageError
-        If there is no such keyword.
-    """
-    used = topology if topology is not None else next(reversed([*stamp.topologies]), None)
-    parser = None if used is None else parser_class(os.fspath(used), keywords.get("topology_format"))
-    check(keywords, readers_of(stamp.kinds), [] if parser is None else [parser])
-    given = {frame.number: frame for frame in frames}
-    parts, first = [], 0
-    for path, kind, n_frames in zip(stamp.paths, stamp.kinds, stamp.part_frames, strict=True):
-        of_part = None if times is None else PartTimeline(times, first, n_frames)
-        file = AbsentFile(path, kind, n_frames, stamp.n_atoms, of_part, stamp.own_keywords, first, given)
-        parts.append(FilePart(file, n_frames))
-        first += n_frames
-    facts = OriginFacts(stamp.fingerprint, stamp.timestep, stamp.has_velocities, stamp.has_forces)
-    return Origin(parts, keywords, facts)
+    return at_rest(list(trajectories), of_files)
 
 
-def server_of(dataset: CachedFrames | None) -> Client | None:
-    """Return a connection to the server of a dataset's store, with the dataset open in it, if there is a server."""
-    if not isinstance(dataset, Dataset) or not (dataset.store.path / "server" / "socket").exists():
-        return None
-    from himach.io.server.client import find as find_server
+def reopened(
+    choice: OriginChoice,
+    keywords: Mapping[str, Any],
+    found: Sequence[Candidate],
+    known: Callable[[], Mapping[str, XdrIndex]],
+) -> OriginChoice:
+    """Return the same with the files of a dataset that goes by its name, where they are there, and as they were."""
+    best = choice.found
+    if best is None or best.stamp.is_pushed or not all(map(is_there, best.stamp.paths)):
+        return choice
+    given = {**json.loads(best.stamp.keywords), **keywords}
+    origin = open_origin(best.stamp.paths, None, given, known())
+    stamp, valid = match(origin, given, [one for one in found if one.name == best.name])
+    generations = [one for one in choice.generations if one in valid]
+    if not generations:  # the cache has it as it was when it was staged
+        return choice
+    return OriginChoice(origin, stamp, OriginNote.of(origin, stamp), best.name, generations, best)
 
-    client = None
-    try:
-        client = find_server(dataset.store.path)
-        return None if client is None else client.open(dataset.name, dataset.generation)
-    except StoreError:  # it refuses, or does not know the dataset: the store can be read without it
-        if client is not None:
-            client.close()
-        return None
+
+def load_attached(
+    topology: PathLike | None,
+    origin: Origin,
+    keywords: Mapping[str, Any],
+    attached: Mapping[str, tuple[str, bytes]],
+    own: Dataset | None,
+) -> Topology:
+    """Load the topology that the user names, if it can be reached, else the one that is attached to a dataset."""
+    path = None if topology is None else absolute(topology)
+    used = path if path is not None else next(reversed([*attached]), None)
+    keywords = dict(keywords)
+    if path is not None:  # the kept keywords speak of another file
+        keywords.setdefault("topology_format", None)
+    elif used == origin.paths[0] and "format" in origin.keywords:  # a trajectory that brings its topology
+        keywords.setdefault("topology_format", origin.keywords["format"])
+    if used is None or used not in attached or (path is not None and is_there(path)):
+        return load_topology(topology, origin, keywords, own, attach=False)
+    if path is not None:
+        warnings.warn(f"{path} cannot be reached, and is read as it was kept in the cache", stacklevel=2)
+    suffix, content = attached[used]
+    with tempfile.TemporaryDirectory(prefix="himach-") as folder:
+        file = Path(folder, f"topology{suffix}")
+        file.write_bytes(content)
+        return load_topology(file, origin, keywords, own, attach=False)

@@ -14,81 +14,40 @@ from typing import Any
 
 from pyroaring import BitMap64
 
+from himach.errors import ServerUnreachableError
+from himach.io.dataset.attachment import AUTHOR, COPIES, STAMP
+from himach.io.dataset.listing import entries, open_existing
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.dataset.subsets import count_in
-from himach.io.server.address import Server
 from himach.io.server.client import find
-from himach.io.server.survey import ANSWER_SECONDS, Answer, Holding, Survey, survey
-from himach.io.store.bodhi import ServerUnreachableError
+from himach.io.server.survey import ANSWER_SECONDS, Answer, Holding, Server, Survey, survey
 from himach.io.store.cached_frames import base_name, between
 from himach.io.store.store import Store, StoreError, StoreNotFoundError
-from himach.io.timemajor.holding import frames_held
-from himach.io.timemajor.layout import SUFFIX
 from himach.parallel.communicator import node_name
-
-__all__ = ["Listed", "NameSpace", "list_datasets"]
 
 MAX_NAMED_FRAMES = 5  # missing frames that are told of
 
 
 @dataclass
 class Listed:
-    """A dataset, as those say who hold some of it.
-
-    Attributes
-    ----------
-    name, generation
-        Of the dataset; the generation in hexadecimal.
-    frames
-        In the dataset, as the newest description says.
-    held
-        Of these, how many some store holds, natively or as aliens.
-    missing
-        The first of those that none holds.
-    copies
-        The least and the most native copies of a frame that is held natively; none: all are aliens.
-    wanted_copies
-        How many were asked for; 0: nobody said.
-    nodes
-        Those that hold some.
-    nbytes
-        Of all of them.
-    origin
-        Its files; none of what was pushed.
-    author
-        What the simulation that pushed it said of itself.
-    last_used
-        Seconds since 1970, on any node.
-    layout
-        How it is kept, somewhere: ``"frame"``, ``"time"`` or ``"both"``.
-    subsets
-        Of how many frames some atoms are held beside that, by the number of these atoms: ``{"atoms": 214, "frames":
-        1000}``, those of most frames first.
-    sequence
-        Place of its content among those that the origin has had; 0: it has none.
-    older
-        Some node holds a newer content of the same origin, as another dataset of this name.
-    oddity
-        Why frames of some node cannot be told of, and count as none; empty if all can.
-    """
+    """A dataset, as those say who hold some of it."""
 
     name: str
     generation: str
-    frames: int
-    held: int
-    missing: list[int]
-    copies: tuple[int, int] | None
-    wanted_copies: int
-    nodes: list[str]
-    nbytes: int
-    origin: list[str]
-    author: str
-    last_used: int
-    layout: str
+    frames: int  # in the dataset, as the newest description says
+    held: int  # of these, how many some store holds, natively or as aliens
+    missing: list[int]  # the first of those that none holds
+    copies: tuple[int, int] | None  # the least and the most native copies of a frame that is held natively
+    wanted_copies: int  # how many were asked for; 0: nobody said
+    nodes: list[str]  # those that hold some
+    nbytes: int  # of all of them
+    origin: list[str]  # its files; none of what was pushed
+    author: str  # what the simulation that pushed it said of itself
+    last_used: int  # seconds since 1970, on any node
     subsets: list[dict[str, int]] = field(default_factory=list)
-    sequence: int = 0
-    older: bool = False
-    oddity: str = ""
+    sequence: int = 0  # place of its content among those that the origin has had; 0: it has none
+    older: bool = False  # some node holds a newer content of the same origin, as another dataset of this name
+    oddity: str = ""  # why frames of some node cannot be told of, and count as none; empty if all can
 
     @property
     def whole(self) -> bool:
@@ -111,22 +70,7 @@ class NameSpace:
 
 
 def list_datasets(server: Server | None, cache: str | None = None, seconds: float = ANSWER_SECONDS) -> NameSpace:
-    """List the datasets that a server and its peers hold.
-
-    Parameters
-    ----------
-    server
-        Any of them; None for that of this node's store, or the store alone if it has none.
-    cache
-        The choice of this node's store.
-    seconds
-        Within which they answer.
-
-    Raises
-    ------
-    StoreError
-        The server does not answer, or the store is refused.
-    """
+    """List the datasets that a server and its peers hold."""
     found = _here(cache, seconds) if server is None else survey(server, seconds)
     return NameSpace(joined(found.answers), {one.server.text: one.node for one in found.answers}, found.silent)
 
@@ -138,21 +82,16 @@ def _here(cache: str | None, seconds: float) -> Survey:
         if client is not None:
             client.close()
             return survey(Server.here(cache), seconds)
-    from himach.io.dataset.listing import open_existing
-
     store = open_existing(cache)
     return Survey([] if store is None else [_of_store(store)])
 
 
 def _of_store(store: Store) -> Answer:
     """Return what a server of this store would say."""
-    from himach.io.dataset.attachment import AUTHOR, COPIES, STAMP
-    from himach.io.dataset.listing import entries
-
     answer = Answer(Server(str(store.path)), node_name(), store.identity, ())
     for one in entries(store):
         holding = Holding(one.name, b"", one.directory, b"", "", 0, one.native, one.alien, 0, one.last_used, None, None)
-        holding.nbytes = one.nbytes - one.time_major - sum(other.nbytes for other in one.subsets)
+        holding.nbytes = one.nbytes - sum(other.nbytes for other in one.subsets)
         answer.holdings.append(holding)
         try:
             dataset = store.open_directory(one.directory)
@@ -160,15 +99,12 @@ def _of_store(store: Store) -> Answer:
             holding.generation, holding.stamp = dataset.generation, dataset.attachment(STAMP) or b""
             holding.author = (dataset.attachment(AUTHOR) or b"").decode(errors="replace")
             holding.copies = int(copies) if copies.isdecimal() else 0
-            holding.native, holding.alien = frames_held(dataset), dataset.alien
+            holding.native, holding.alien = dataset.native, dataset.alien
         except StoreNotFoundError:
             answer.holdings.pop()
             continue
         except StoreError as error:
             holding.oddity = str(error)
-        if one.form:
-            form = replace(holding, name=one.name + SUFFIX, nbytes=one.time_major)
-            answer.holdings.append(form)
         for other in one.subsets:
             with contextlib.suppress(StoreError):
                 alien = store.open_directory(other.directory).alien
@@ -179,22 +115,16 @@ def _of_store(store: Store) -> Answer:
 
 
 def joined(answers: Iterable[Answer]) -> list[Listed]:
-    """Return the datasets of several stores, each once, those used last first.
-
-    What several simulations have pushed under one name is as many datasets, which say so; nobody reads them.
-    """
+    """Return the datasets of several stores, those used last first; under one name one a simulation."""
     answers = list(answers)
     stores = Counter(answer.node for answer in answers)
     answers = [replace(one, node=f"{one.node} ({one.server.text})") if stores[one.node] > 1 else one for one in answers]
     parts: dict[tuple[str, bytes], list[tuple[Answer, Holding]]] = {}
-    forms: dict[tuple[str, bytes], int] = {}
     subsets: dict[tuple[str, bytes], list[Holding]] = {}
     for answer in answers:
         for one in answer.holdings:
             of = base_name(one.name), one.generation
-            if one.name.endswith(SUFFIX):
-                forms[of] = forms.get(of, 0) + one.nbytes
-            elif count_in(one.name):
+            if count_in(one.name):
                 subsets.setdefault(of, []).append(one)
             else:
                 parts.setdefault((one.name, one.generation), []).append((answer, one))
@@ -203,7 +133,7 @@ def joined(answers: Iterable[Answer]) -> list[Listed]:
         authors = sorted({one.author for _, one in several if one.author and not one.stamp})
         for author in authors if len(authors) > 1 else [""]:
             of_one = [part for part in several if author in ("", part[1].author)]
-            listed.append(_join(of_one, forms.get(of), subsets.get(of, [])))
+            listed.append(_join(of_one, subsets.get(of, [])))
             if author:
                 told = f"pushed by several simulations ({', '.join(authors)}), so nobody reads it"
                 listed[-1].oddity = f"{told}: 'himach cache evict' it on the nodes of those that are not meant"
@@ -216,8 +146,8 @@ def joined(answers: Iterable[Answer]) -> list[Listed]:
     return listed
 
 
-def _join(parts: Sequence[tuple[Answer, Holding]], form: int | None, subsets: Sequence[Holding]) -> Listed:
-    """Return one dataset, of which each store holds a part; `form` are the bytes of its time-major form."""
+def _join(parts: Sequence[tuple[Answer, Holding]], subsets: Sequence[Holding]) -> Listed:
+    """Return one dataset, of which each store holds a part."""
     some: dict[str, BitMap64] = {}
     for one in subsets:
         some[one.name] = some.get(one.name, BitMap64()) | (one.native or BitMap64()) | (one.alien or BitMap64())
@@ -239,11 +169,10 @@ def _join(parts: Sequence[tuple[Answer, Holding]], form: int | None, subsets: Se
         copies=_copies(levels),
         wanted_copies=max(one.copies for one in holdings),
         nodes=sorted({answer.node for answer, one in parts if one.n_native + one.n_alien or one.native}),
-        nbytes=sum(one.nbytes for one in [*holdings, *subsets]) + (form or 0),
+        nbytes=sum(one.nbytes for one in [*holdings, *subsets]),
         origin=[str(path) for path in newest.paths] if newest is not None and not newest.is_pushed else [],
         author=", ".join(sorted({one.author for one in holdings if one.author})),
         last_used=max(one.last_used for one in holdings),
-        layout="frame" if form is None else "both" if any(one.n_native + one.n_alien for one in holdings) else "time",
         subsets=[
             {"atoms": count_in(name), "frames": len(there)}
             for name, there in sorted(some.items(), key=lambda item: (-len(item[1]), item[0]))

@@ -1,75 +1,114 @@
 """`OriginStamp`: an origin as it was when a store last had to do with it.
 
-A stamp tells whether frames in a store are still those of the trajectory: `OriginStamp.compare` looks at the files'
-sizes and times first, then at digests of their content.
+Equal states of its files (`FileState`: size and times) tell that they have not changed; where they differ a `digest` of
+their content decides: `OriginStamp.compare`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from himach.errors import UsageError
 from himach.frame import RawFrame
-from himach.io.dataset.origin_content import FileState, content_files, digest, sketch
+from himach.io.remote.byte_file import status_of
+from himach.io.remote.errors import RemoteError
+from himach.io.remote.url import is_url
 from himach.io.store.bodhi import crc32c
+from himach.io.trajectory.index.timeline import by_part
 from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS
 from himach.io.trajectory.origin import PUSHED, Origin
 
 #: Of what is noted, and of how frames are read: what was kept under another version is not served any more.
-VERSION = 2
+VERSION = 3
+#: Content that a digest covers: whole files where they have no more than this together, else blocks all over them.
+DIGEST_BYTES = 8 << 20
+BLOCK_BYTES = 1 << 16
+#: Files of a directory that are looked at; where there are more, as many all over it.
+MAX_FILES = 4096
 
 Comparison = Literal["same", "grown", "changed"]
 
 
+class FileState(NamedTuple):
+    """A file as it is found."""
+
+    path: str  # of the file
+    size: int  # bytes in it; -1 if it is not there
+    modified: int = 0
+    changed: int = 0
+
+    @classmethod
+    def of(cls, path: str, fresh: bool = False) -> FileState:
+        """Look at a file; if `fresh`, as opening it shows it, for which a network file system asks its server."""
+        try:
+            if is_url(path):
+                return cls(path, *status_of(path))
+            if not fresh:
+                status = os.stat(path)
+            else:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    status = os.fstat(descriptor)
+                finally:
+                    os.close(descriptor)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return cls(path, -1)
+        except RemoteError as error:
+            if error.errno in (errno.ENOENT, errno.EACCES):
+                return cls(path, -1)
+            raise
+        return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def content_files(origin: Origin) -> list[str]:
+    """Return the files whose content tells the origin from another."""
+    found: list[str] = []
+    for file, _ in origin.files():
+        found += [*file.stamps, *file.content(MAX_FILES)]
+    return list(dict.fromkeys(found))
+
+
+def lasting_files(origin: Origin) -> list[str]:
+    """Return those of the `content_files` that are not written anew when frames are added."""
+    anew = {path for file, _ in origin.files() for path in file.rewritten}
+    return [path for path in content_files(origin) if path not in anew]
+
+
+def files_of_frames(origin: Origin, numbers: Sequence[int]) -> set[str]:
+    """Return the files that these frames of an origin lie in."""
+    files = origin.files()
+    starts = np.cumsum([0] + [n_frames for _, n_frames in files])
+    parts = by_part(starts, np.asarray(numbers, dtype=np.int64))
+    return set().union(*(files[index][0].files_of(own) for index, _, own in parts))
+
+
 @dataclass(frozen=True)
 class OriginStamp:
-    """An origin as it was when a store last had to do with it.
-
-    Attributes
-    ----------
-    paths, kinds, n_frames, n_atoms, fingerprint, timestep, has_velocities, has_forces
-        As those of `Origin`.
-    keywords
-        Keywords of MDAnalysis that say what the frames are, as JSON (see `frame_keywords`).
-    part_frames
-        Frames of each file that belong to the dataset.
-    files
-        Each file that was looked at.
-    content
-        `digest` of these files.
-    sketch
-        `sketch` of them; of pushed frames, number and content of the first one.
-    own_keywords
-        Keywords of MDAnalysis that the dataset itself brings (see `FrameFile.keywords`), and those it was opened with
-        that JSON holds; they are used where the origin is away.
-    topologies
-        Name of the attachment that each topology file is, by its absolute path; the one used last comes last.
-    sequence
-        Of the contents that the origin has had, the one with the highest number is the last: each gets a number above
-        those of all others that stores know when it is found. Clocks of nodes differ.
-    seen
-        When the origin was looked at, seconds since 1970 by the clock of whoever did: for people, and no order.
-    """
+    """An origin as it was when a store last had to do with it."""
 
     paths: tuple[str, ...]
     kinds: tuple[str, ...]
-    keywords: str
-    part_frames: tuple[int, ...]
+    keywords: str  # keywords of MDAnalysis that say what the frames are, as JSON (see `frame_keywords`)
+    part_frames: tuple[int, ...]  # frames of each file that belong to the dataset
     n_frames: int
     n_atoms: int
     fingerprint: str
     timestep: float | None
     has_velocities: bool
     has_forces: bool
-    files: tuple[FileState, ...]
-    content: str
-    sketch: str = ""
+    files: tuple[FileState, ...]  # each file that was looked at
+    content: str  # `digest` of these files
+    first_frame: str = ""  # number and content of the first frame, where frames were pushed
     own_keywords: Mapping[str, Any] = field(default_factory=dict)
     topologies: Mapping[str, str] = field(default_factory=dict)
     sequence: int = 0
@@ -97,7 +136,6 @@ class OriginStamp:
             has_forces=origin.has_forces,
             files=files,
             content=content,
-            sketch=sketch(files) if same is None else same.sketch,
             own_keywords={**origin.files()[0][0].keywords, **_plain(keywords)},
             sequence=_sequence(content, known),
             seen=time.time(),
@@ -110,11 +148,7 @@ class OriginStamp:
 
     @classmethod
     def pushed(cls, name: str, generation: bytes, n_frames: int, first: Sequence[RawFrame]) -> OriginStamp:
-        """Return the stamp of frames that a simulation pushed: they have no origin, and are known by their name alone.
-
-        `n_frames` is one more than the last frame's number; `first` are one frame or two, neighbours, which tell what
-        all are like.
-        """
+        """Return the stamp of frames that a simulation pushed, which have no origin."""
         one, other = first[0], first[-1]
         between = other.number - one.number
         seen = crc32c(memoryview(one.positions).cast("B"))
@@ -131,7 +165,7 @@ class OriginStamp:
             has_forces=one.forces is not None,
             files=(),
             content=f"pushed {generation.hex()}",
-            sketch=f"frame {one.number:020d} {seen:08x}",  # the least is of the frame of the lowest number
+            first_frame=f"frame {one.number:020d} {seen:08x}",  # the least is of the frame of the lowest number
         )
 
     @classmethod
@@ -178,11 +212,6 @@ class OriginStamp:
     def _sizes(self) -> list[int]:
         return [file.size for file in self.files]
 
-    def with_topology(self, path: str, name: str) -> OriginStamp:
-        """Return the stamp with a topology file, as the one used last."""
-        others = {known: attached for known, attached in self.topologies.items() if known != path}
-        return replace(self, topologies={**others, path: name})
-
 
 def frame_keywords(keywords: Mapping[str, Any]) -> str:
     """Return, as JSON, those keywords of MDAnalysis on which frames depend (dt, format, ...)."""
@@ -207,13 +236,7 @@ def _sequence(content: str, known: Sequence[OriginStamp]) -> int:
 
 
 def latest(stamps: Sequence[OriginStamp]) -> OriginStamp:
-    """Return which of several stamps of an origin that is away is the last.
-
-    Raises
-    ------
-    UsageError
-        If stores that never knew of each other have different contents of it.
-    """
+    """Return which of several stamps of an origin that is away is the last."""
     last = max(stamp.sequence for stamp in stamps)
     newest = [stamp for stamp in stamps if stamp.sequence == last]
     best = max(newest, key=lambda stamp: stamp.n_frames)
@@ -223,3 +246,39 @@ def latest(stamps: Sequence[OriginStamp]) -> OriginStamp:
             "to be the last; make it readable, or evict it from the caches that are behind: himach cache evict DATASET"
         )
     return best
+
+
+def digest(files: Sequence[FileState]) -> str:
+    """Return the SHA-256 (hex) over bytes of files up to the sizes given, all over them; without counts of frames."""
+    there = [file for file in files if file.size > 0]
+    total = sum(file.size for file in there)
+    share = max(2, DIGEST_BYTES // max(1, len(there)))
+    result = hashlib.sha256()
+    for path, size, *state in there:
+        if is_url(path):  # what its server says of it stands for its content
+            result.update(f"{size} {state}".encode())
+            continue
+        with open(path, "rb", buffering=0) as file:
+            for place, length in _blocks(size, size if total <= DIGEST_BYTES else share):
+                block = os.pread(file.fileno(), length, place)
+                result.update(block if place else _without_counts(block))
+    return result.hexdigest()
+
+
+def _without_counts(head: bytes) -> bytes:
+    """Return a file's first bytes without the number of its frames (and last step), which some formats keep there."""
+    if head[4:8] == b"CORD":  # DCD
+        return head[:8] + bytes(4) + head[12:20] + bytes(4) + head[24:]
+    if head[:3] == b"CDF":  # NetCDF, whose fifth version has longer numbers
+        width = 8 if head[3:4] == b"\5" else 4
+        return head[:4] + bytes(width) + head[4 + width :]
+    return head
+
+
+def _blocks(size: int, share: int) -> list[tuple[int, int]]:
+    """Return place and length of blocks that are spread evenly over a file, its first and last bytes among them."""
+    if size <= share:
+        return [(place, min(1 << 20, size - place)) for place in range(0, size, 1 << 20)]
+    length = min(BLOCK_BYTES, share // 2)
+    count = share // length
+    return [(index * (size - length) // (count - 1), length) for index in range(count)]

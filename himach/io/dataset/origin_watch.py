@@ -15,13 +15,10 @@ from functools import partial
 from typing import TypeVar
 
 from himach.errors import TrajectoryError
-from himach.io.dataset.origin_content import FileState, digest, files_of_frames, lasting_files, sketch
-from himach.io.dataset.origin_stamp import OriginStamp
+from himach.io.dataset.origin_stamp import FileState, OriginStamp, digest, files_of_frames, lasting_files
 from himach.io.remote.url import absolute
 from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.retry import retry
-
-__all__ = ["OriginChangedError", "OriginNote", "OriginWatch", "at_rest"]
 
 #: Pauses (seconds) for which a node is waited for that sees less of a file than the first rank saw.
 PAUSES = (0.2, 1.0)
@@ -36,48 +33,23 @@ class OriginChangedError(TrajectoryError):
 
 @dataclass(frozen=True)
 class OriginNote:
-    """An origin as the first rank found it.
+    """An origin as the first rank found it."""
 
-    Attributes
-    ----------
-    files
-        Its `lasting_files`.
-    sketch
-        `sketch` of these files.
-    content
-        `digest` of them; empty where no stamp has it, as it takes longer.
-    """
-
-    files: tuple[FileState, ...]
-    sketch: str
-    content: str = ""
+    files: tuple[FileState, ...]  # its `lasting_files`
+    content: str  # `digest` of them
 
     @classmethod
     def of(cls, origin: Origin, stamp: OriginStamp | None = None) -> OriginNote:
         """Note an origin that can be reached; with its `stamp`, nothing has to be read as a rule."""
         paths = lasting_files(origin)
         if stamp is not None and paths == [file.path for file in stamp.files]:
-            return cls(stamp.files, stamp.sketch, stamp.content)
+            return cls(stamp.files, stamp.content)
         files = tuple(map(FileState.of, paths))
-        return cls(files, sketch(files))
-
-    def is_content(self, whole: bool) -> bool:
-        """Tell whether the files' content is this; more of them is read for the `whole`."""
-        if whole and self.content:
-            return digest(self.files) == self.content
-        return sketch(self.files) == self.sketch
+        return cls(files, digest(files))
 
 
 def at_rest(paths: Sequence[str | os.PathLike[str]], opened: Callable[[], T]) -> T:
-    """Return what `opened` gives of trajectory files that stayed as they are meanwhile, or only grew.
-
-    Raises
-    ------
-    OriginChangedError
-        They did not, several times.
-    TrajectoryError
-        As `opened` does; also if the file system fails.
-    """
+    """Return what `opened` gives of trajectory files that stayed as they are meanwhile, or only grew."""
     names = [*map(absolute, paths)]
     for _ in range(OPENINGS):
         before = [FileState.of(path) for path in names]
@@ -102,62 +74,35 @@ def _opened(opened: Callable[[], T]) -> T:
 
 
 class OriginWatch:
-    """Compares the origin's files, as this rank finds them, with a note of them.
-
-    Parameters
-    ----------
-    note
-        The first rank's.
-    origin
-        Can be reached.
-    who
-        This rank, for people.
-    leads
-        It looks at every file for its node, else at those that the origin's formats name alone: of a frame directory
-        its first and its last.
-    """
+    """Compares the origin's files, as this rank finds them, with a note of them."""
 
     def __init__(self, note: OriginNote, origin: Origin, who: str, leads: bool = True) -> None:
         self._note = note
         self._origin = origin
         self._who = who
         self._noted = {file.path: file for file in note.files}
-        # States in which the content was found to be as noted; of files that grew, by the sketch alone.
-        self._seen = dict(self._noted)
-        self._grown: dict[str, FileState] = {}
+        self._same = dict(self._noted)  # states in which the content was as noted
         stamps = [path for file, _ in origin.files() for path in file.stamps]
         self._paths = tuple(path for path in self._noted if leads or path in stamps)
 
     def meet(self) -> None:
-        """Compare before the first frame is read; a file that is not there is told by whoever reads it.
-
-        Raises
-        ------
-        OriginChangedError
-            This rank sees other files than the first one.
-        """
+        """Compare before the first frame is read; a file that is not there is told by whoever reads it."""
         there = [path for path in self._paths if FileState.of(path).size >= 0]
-        found = self._differing(there, whole=True)
+        found = self._differing(there)
         for pause in PAUSES:
             if not found:
                 return
             time.sleep(pause)  # attributes of a network file system may be some seconds old, and a copy under way
-            found = self._differing(there, whole=True)
+            found = self._differing(there)
         if found:
             raise OriginChangedError(
                 f"{found} on {self._who}, unlike on rank 0: all ranks must see the same trajectory; mount the same "
                 "file system on all nodes, or copy the file to each of them again"
             )
 
-    def check(self, last: bool = True) -> None:
-        """Compare all files; more than a sketch of what grew if it is the `last` time.
-
-        Raises
-        ------
-        OriginChangedError
-            A file is not what it was.
-        """
-        found = self._differing(self._paths, last)
+    def check(self) -> None:
+        """Compare all files."""
+        found = self._differing(self._paths)
         if found:
             raise OriginChangedError(
                 f"{found}: the trajectory has changed since this run opened it (found on {self._who}); frames of two "
@@ -176,35 +121,29 @@ class OriginWatch:
         if noted is None:  # a frame directory
             return not self.holds([number])
         now = FileState.of(path)
-        return now.size <= noted.size and now != self._seen[path]
+        return now.size <= noted.size and now != self._same[path]
 
-    def _differing(self, paths: Iterable[str], whole: bool = False) -> str:
-        """Return what file differs and how; empty if none does.
-
-        Files that only grew are looked into by the sketch alone, unless it is to be the `whole`.
-        """
-        looked = partial(self._look, tuple(paths), whole)
+    def _differing(self, paths: Iterable[str]) -> str:
+        """Return what file differs and how; empty if none does."""
+        compare = partial(self._compare, tuple(paths))
         try:
             try:
-                return looked()
+                return compare()
             except OSError as error:
-                return retry(looked, error)
+                return retry(compare, error)
         except OSError as error:
             return f"{error.filename or self._origin.paths[0]} cannot be read ({error.strerror or error})"
 
-    def _look(self, paths: Sequence[str], whole: bool) -> str:
+    def _compare(self, paths: Sequence[str]) -> str:
         now = [FileState.of(path, fresh=True) for path in paths]
-        new = [file for file in now if file != self._seen[file.path]]
-        if not whole:
-            new = [file for file in new if file != self._grown.get(file.path)]
+        new = [file for file in now if file != self._same[file.path]]
         for file in new:
             if file.size < (size := self._noted[file.path].size):
                 return f"{file.path} {_fewer(file.size, size)}"
-        whole = whole or any(file.size == self._seen[file.path].size for file in new)
-        if new and not self._note.is_content(whole):
+        if new and digest(self._note.files) != self._note.content:
             several = f"one of the {len(self._noted)} files of {self._origin.paths[0]}"
             return f"{new[0].path if len(self._noted) == 1 else several} has other content"
-        (self._seen if whole else self._grown).update({file.path: file for file in new})
+        self._same.update({file.path: file for file in new})
         return ""
 
 

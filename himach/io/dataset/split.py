@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from himach.errors import TrajectoryError, UsageError
+from himach.io.dataset.attachment import suffix_of
 from himach.io.remote.url import refuse_urls
-from himach.io.trajectory.manifest import MANIFEST, PARTIAL, TIMES, Manifest
+from himach.io.trajectory.manifest import MANIFEST, TIMES, Manifest
 from himach.io.trajectory.origin import Origin, existing, open_origin
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.universe.topology import load_topology
@@ -36,37 +37,7 @@ def split(
     step: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Split a trajectory into a frame directory.
-
-    Parameters
-    ----------
-    trajectories
-        Files that follow one another.
-    directory
-        A new or empty directory, or one that an unfinished split of the same frames left.
-    topology
-        Copied into the directory, so that nothing else is needed later.
-    frames_per_file
-        1 gives a file for each frame.
-    keywords
-        Keywords of MDAnalysis.Universe.
-    start, stop, step
-        The frames to take, as of a slice.
-    progress
-        Called with the frames done and the frames in all.
-
-    Returns
-    -------
-    int
-        Frames in the directory.
-
-    Raises
-    ------
-    UsageError
-        If the directory holds something else, there is nothing to split, or the frames cannot be copied.
-    TrajectoryError
-        If the trajectory or the topology cannot be used.
-    """
+    """Split a trajectory into a frame directory."""
     if frames_per_file < 1:
         raise UsageError(f"frames_per_file must be at least 1, it is {frames_per_file}")
     refuse_urls(trajectories, "run over it as it is, or download it and split the local file")
@@ -80,7 +51,7 @@ def split(
         topology = existing(topology, "topology")
     manifest = _plan(origin, kind, frames, topology, frames_per_file, {**origin.keywords, **(keywords or {})})
     folder = Path(directory)
-    _prepare(folder, manifest)
+    _prepare(folder)
     _write_files(origin, frames, folder, manifest, progress)
     _finish(folder, origin, frames, topology, manifest)
     return manifest.frames
@@ -102,7 +73,7 @@ def _plan(
         frames_per_file=frames_per_file,
         kind=kind,
         pattern=f"frames-%0{digits}d.{kind.lower()}",
-        topology=None if topology is None else "topology" + _suffixes(topology),
+        topology=None if topology is None else "topology" + suffix_of(topology),
         keywords=others,
         source=f"{origin.fingerprint} [{frames.start}:{frames.stop}:{frames.step}]",
     )
@@ -119,44 +90,25 @@ def _kind(origin: Origin) -> str:
     return origin.kinds[0]
 
 
-def _suffixes(path: str) -> str:
-    """Return a file's suffix, with the one before where it is that of compression."""
-    name = Path(path)
-    return Path(name.stem).suffix + name.suffix if name.suffix in (".gz", ".bz2") else name.suffix
-
-
-def _prepare(folder: Path, manifest: Manifest) -> None:
-    """Make the directory and note the plan in it, or find the plan that an unfinished split noted."""
+def _prepare(folder: Path) -> None:
+    """Make the directory; refuse one that has something in it."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; give a directory")
     folder.mkdir(parents=True, exist_ok=True)
-    names = {entry.name for entry in os.scandir(folder)}
-    if PARTIAL in names and MANIFEST not in names and Manifest.read(str(folder / PARTIAL)) == manifest:
-        return
-    if MANIFEST in names:
+    if (folder / MANIFEST).exists():
         raise UsageError(f"{folder} is a frame directory already: give it as the trajectory, or split into a new one")
-    if names:
-        raise UsageError(
-            f"{folder} is not empty, and not left by an unfinished split of the same frames; give a new one"
-        )
-    manifest.write(str(folder / PARTIAL))
+    if os.listdir(folder):
+        raise UsageError(f"{folder} is not empty; give a new one, or remove what a split left that was not finished")
 
 
 def _write_files(
-    origin: Origin,
-    frames: range,
-    folder: Path,
-    manifest: Manifest,
-    progress: Callable[[int, int], None] | None,
+    origin: Origin, frames: range, folder: Path, manifest: Manifest, progress: Callable[[int, int], None] | None
 ) -> None:
     for number in range(manifest.n_files):
         path = folder / manifest.file_name(number)
         begin = number * manifest.frames_per_file
         end = begin + manifest.frames_in(number)
-        if not path.exists():
-            temporary = path.with_name(path.name + ".new")
-            _copy_bytes(origin, frames[begin:end], temporary)
-            os.replace(temporary, path)
+        _copy_bytes(origin, frames[begin:end], path)
         if progress is not None:
             progress(end, len(frames))
 
@@ -167,37 +119,16 @@ def _finish(folder: Path, origin: Origin, frames: range, topology: str | None, m
     if topology is not None and manifest.topology is not None:
         shutil.copyfile(topology, folder / manifest.topology)
     manifest.write(str(folder / MANIFEST))
-    (folder / PARTIAL).unlink()
 
 
 def _copy_bytes(origin: Origin, numbers: range, path: Path) -> None:
-    with open(path, "wb") as out:
-        for source, begin, end in _extents(origin, numbers):
-            with open(source, "rb") as file:
-                file.seek(begin)
-                remaining = end - begin
-                while remaining:
-                    chunk = file.read(min(remaining, 1 << 24))
-                    if not chunk:
-                        raise TrajectoryError(f"{source} has become shorter while it was split")
-                    out.write(chunk)
-                    remaining -= len(chunk)
-
-
-def _extents(origin: Origin, numbers: range) -> Iterator[tuple[str, int, int]]:
-    """Yield the byte ranges of frames, those of neighbours in one."""
     files = {file.path: file for file, _ in origin.files()}
-    last: tuple[str, int, int] | None = None
-    for number in numbers:
-        path, local = origin.locate(number)
-        file = files[path]
-        assert isinstance(file, XdrFile)
-        begin, end = file.index.place(local)
-        if last is not None and last[0] == path and last[2] == begin:
-            last = (path, last[1], end)
-            continue
-        if last is not None:
-            yield last
-        last = (path, begin, end)
-    if last is not None:
-        yield last
+    with open(path, "wb") as out:
+        for number in numbers:
+            source, local = origin.locate(number)
+            file = files[source]
+            assert isinstance(file, XdrFile)
+            try:
+                out.write(file.frame_bytes(local))
+            except ValueError as error:
+                raise TrajectoryError(f"frame {local} of {source} cannot be copied: {error}") from error

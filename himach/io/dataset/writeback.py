@@ -1,4 +1,4 @@
-"""Writing missed frames to a store while an analysis goes on: `Writeback`, a bounded queue and a thread behind it.
+"""Writing missed frames to a store while an analysis goes on: `Writeback`, bounded queues and threads behind them.
 
 The analysis goes first. What keeping a frame takes (decoding all of it, packing, writing) is taken from what disk and
 cores have left beside the analysis, and from a small part of its time; frames beyond that are kept by later runs.
@@ -18,9 +18,8 @@ import numpy.typing as npt
 
 from himach.frame import Coded, RawFrame
 from himach.io.dataset.cpu_budget import CpuBudget
+from himach.io.dataset.subsets import subset_of
 from himach.io.store.store import Dataset, StoreError
-
-__all__ = ["Writeback", "Written"]
 
 QUEUE_BYTES = 32 << 20
 BATCH_BYTES = 2 << 20  # in the queue before the thread wakes
@@ -35,42 +34,60 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass
 class Written:
-    """What came of it.
+    """What came of it."""
 
-    Attributes
-    ----------
-    frames
-        Frames that are in the store now.
-    skipped
-        Frames that could not be written.
-    reason
-        Why, as a store's error says it; empty if disk or cores had no time for them, or if none was skipped.
-    """
-
-    frames: int = 0
-    skipped: int = 0
-    reason: str = ""
+    frames: int = 0  # frames that are in the store now
+    skipped: int = 0  # frames that could not be written
+    reason: str = ""  # why, as a store's error says it
 
 
 class Writeback:
-    """Writes frames to a dataset as aliens, behind the analysis.
+    """Keeps what the origin gave in a dataset of a store: some atoms of every frame, whole frames as cores allow."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        holds: Callable[[Sequence[int]], bool] | None = None,
+        cores: CpuBudget | None = None,
+        atoms: npt.NDArray[np.int64] | None = None,
+        first: int = -1,
+    ) -> None:
+        self._dataset = dataset
+        self._holds = holds
+        self._atoms = atoms
+        self._first = first
+        self._whole = _Queue(dataset, holds, cores)
+        self._some: _Queue | None = None
+
+    def offer(self, frame: RawFrame) -> None:
+        """Take a copy of a frame to be written; its arrays may be reused at once. Never raises.
+
+        Of one that is coded, it takes the memory and leaves other.
+        """
+        if self._atoms is not None and self._some is None:
+            try:
+                self._some = _Queue(subset_of(self._dataset, self._atoms).dataset, self._holds, atoms=self._atoms)
+            except StoreError:  # no room for another directory: whole frames are kept, where they can be
+                self._atoms = None
+        if self._some is not None:
+            self._some.offer(frame)
+        if not frame.left:
+            self._whole.offer(frame, surely=frame.number == self._first)
+
+    def close(self, keep: bool = True) -> Written:
+        """Write what is queued, unless the disk is too slow, or drop it; tell what came of what the next run needs."""
+        some = None if self._some is None else self._some.close(keep)
+        whole = self._whole.close(keep)
+        return some or whole
+
+
+class _Queue:
+    """Writes frames, or some atoms of them, to a dataset as aliens, by a thread behind the analysis.
 
     A frame is copied once, into memory that is used again, or where it is still compressed, its memory changes hands;
     the store's library packs and writes it without the GIL. Where the disk is slower than the analysis, the queue
     fills: then the analysis waits for a small part of its time, and beyond that frames are skipped, as they are where
     the thread has taken as much of a core as it may. After an error of the store nothing more is written.
-
-    Parameters
-    ----------
-    dataset
-        Nobody else writes through this object. Its store's quota holds.
-    holds
-        Tells of the numbers of frames that were read whether the origin is still what it was when it was opened. A
-        frame is written only after that: others find it in the store at once, also if this run is killed.
-    cores
-        How much of a core it may take; None: as much as it needs.
-    atoms
-        Which of them are written, of each frame, int64 (n,); None for all.
     """
 
     def __init__(
@@ -105,10 +122,7 @@ class Writeback:
         self._taking = True
 
     def offer(self, frame: RawFrame, *, surely: bool = False) -> None:
-        """Take a copy of a frame to be written; its arrays may be reused at once. Never raises.
-
-        Of one that is coded, it takes the memory and leaves other. `surely`: whatever it may take of a core.
-        """
+        """Take a copy of a frame to be written; `surely`: whatever it may take of a core. Never raises."""
         self._offered += 1
         if self._reason:
             return
@@ -125,7 +139,7 @@ class Writeback:
                 if self._atoms is None:
                     _copy(frame, memory)
                 else:
-                    _copy_rows(frame, memory, self._atoms)
+                    copy_rows(frame, memory, self._atoms)
             except (OSError, ValueError) as error:  # what the analysis does not need of it cannot be read
                 self._damaged = self._damaged or str(error)
                 self._spare.append(memory)
@@ -137,10 +151,7 @@ class Writeback:
                     self._changed.notify_all()
 
     def close(self, keep: bool = True) -> Written:
-        """Write what is queued, for as long as the disk is not too slow; return what came of it all. Never raises.
-
-        Unless `keep`, drop what was written.
-        """
+        """Write what is queued; see `Writeback.close`."""
         if self._thread is not None:
             with self._changed:
                 self._ending = True
@@ -271,7 +282,8 @@ def _copy(frame: RawFrame, memory: RawFrame) -> None:
     memory.forces = None if frame.forces is None else _copied(frame.forces, memory.forces)
 
 
-def _copy_rows(frame: RawFrame, memory: RawFrame, atoms: npt.NDArray[np.int64]) -> None:
+def copy_rows(frame: RawFrame, memory: RawFrame, atoms: npt.NDArray[np.int64]) -> None:
+    """Copy some rows of a frame into one of so few atoms."""
     memory.number, memory.time = frame.number, frame.time
     memory.box = None if frame.box is None else frame.box.copy()
     memory.positions = frame.positions[atoms]

@@ -10,8 +10,6 @@ from urllib.parse import parse_qs
 
 from himach.errors import UsageError
 
-__all__ = ["UNITS", "EngineAddress", "is_engine"]
-
 #: What turns an engine's numbers into ps, Å/ps and kJ/(mol Å): of time, velocities and forces; lengths are in Å.
 UNITS = {
     "imdv3": (1.0, 1.0, 1.0),
@@ -24,15 +22,7 @@ FORM = re.compile(r"imd:/{1,2}(?P<host>[^/:?]+):(?P<port>\d+)(?:\?(?P<query>.*))
 
 @dataclass(frozen=True)
 class EngineAddress:
-    """An engine that gives its frames by IMDv3.
-
-    Attributes
-    ----------
-    host, port
-        Where it listens.
-    units
-        Its units, one of `UNITS`: LAMMPS sends what its ``units`` command says, and not what IMDv3 does.
-    """
+    """An engine that gives its frames by IMDv3."""
 
     host: str
     port: int
@@ -40,13 +30,7 @@ class EngineAddress:
 
     @classmethod
     def named(cls, trajectory: str | os.PathLike[str]) -> EngineAddress | None:
-        """Return the engine that a trajectory's name means; None if that is none.
-
-        Raises
-        ------
-        UsageError
-            If it is meant to be one, and is none.
-        """
+        """Return the engine that a trajectory's name means; None if that is none."""
         text = os.fspath(trajectory)
         if not text.startswith(SCHEME):
             return None

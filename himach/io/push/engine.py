@@ -20,8 +20,6 @@ from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 from himach.io.push.address import UNITS, EngineAddress
 
-__all__ = ["EngineStream"]
-
 RETRY_SECONDS = 0.2  # seconds between attempts to reach an engine that does not listen yet
 LONGEST_SECONDS = 2_000_000.0  # seconds, about the longest time that a socket can be told
 RELEASE_SECONDS = 5.0  # seconds that an engine may take to let go of a client
@@ -33,33 +31,6 @@ class EngineStream:
 
     imdclient's thread receives them into a buffer of bounded size; where that is three quarters full, it asks the
     engine to pause.
-
-    Parameters
-    ----------
-    address
-        Of the engine.
-    n_atoms
-        That it must have.
-    idle
-        Seconds without a frame after which the stream ends; None: never.
-    patience
-        Seconds in which the engine may begin to listen.
-    buffer
-        Bytes of the buffer.
-    stopped
-        Whether to give up connecting.
-
-    Attributes
-    ----------
-    ended
-        Why there are no more frames; "" as long as there may be.
-    broken
-        Whether that is because what came was no IMDv3 of so many atoms.
-
-    Raises
-    ------
-    TrajectoryError
-        If the engine cannot be reached, or sends nothing of use.
     """
 
     def __init__(

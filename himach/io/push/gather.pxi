@@ -76,7 +76,6 @@ cdef class GatherHandle:
         """
         cdef int status
         cdef int64_t number
-        cdef char[160] text
         writer.require_open()
         while most > 0:
             most -= 1
@@ -85,8 +84,7 @@ cdef class GatherHandle:
             if status == BODHI_END:
                 return False
             if status == BODHI_MISS:
-                gather_tell(self.g, text, sizeof(text))
-                bad[number] = (text.decode(), False)
+                bad[number] = (gather_why(self.g).decode(), False)
             elif status == BODHI_ERROR_CONFLICT:
                 bad[number] = (bodhi_message().decode(errors="replace"), True)
             else:

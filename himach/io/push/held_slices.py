@@ -3,27 +3,143 @@
 The slices of one rank of a simulation are a dataset of their own, whose name is the simulation's with `SUFFIX` behind
 it, and whose generation tells the rank and the launch. In it a slice is a frame that has some atoms; see
 ``native/net/pushing/slices.c``.
+
+Which slices belong together: `SliceKind`, by the generation of a rank's dataset (as in ``net/pushing/slices.c``).
+
+By which launches another is followed: `Followed`, kept beside its slices, as those of the later ones may be gone.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 
 from himach.frame import RawFrame
-from himach.io.push.launches import Followed, known, merged, remember, set_aside
-from himach.io.push.slice_kinds import SUFFIX, SliceKind, told_by
-from himach.io.store.bodhi import GatherHandle
-from himach.io.store.store import Dataset, Store, StoreBusyError, StoreNotFoundError
-
-__all__ = ["HeldSlices", "RankSlices", "Slice", "find_slices"]
+from himach.io.store.bodhi import SLICES_SUFFIX, GatherHandle
+from himach.io.store.store import Dataset, Store, StoreBusyError, StoreNotFoundError, StoreSystemError
 
 Numbers = npt.NDArray[np.int64]
+#: Name of the attachment.
+FOLLOWED = "followed"
+_LINE = re.compile(rb"([0-9a-f]{16}) (\d{1,18}) (\d{1,18})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Since:
+    """From when on there is a later launch."""
+
+    frame: int  # its first
+    second: int  # in which it began on this node, or was first known of there
+
+
+#: The later launches, as `himach.io.push.held_slices.Kind` tells them.
+Followed = Mapping[bytes, Since]
+
+
+def merged(*all_known: Followed) -> Followed:
+    """Return what all of these know; of a launch the lowest frame and second that any has."""
+    both: dict[bytes, Since] = {}
+    for one in all_known:
+        for launch, since in one.items():
+            had = both.get(launch, since)
+            both[launch] = Since(min(had.frame, since.frame), min(had.second, since.second))
+    return both
+
+
+def known(dataset: Dataset) -> Followed:
+    """Return what is known of the launch that has pushed these slices."""
+    lines = (_LINE.fullmatch(line) for line in (dataset.attachment(FOLLOWED) or b"").splitlines())
+    return merged(*({told[1]: Since(int(told[2]), int(told[3]))} for told in lines if told is not None))
+
+
+def remember(datasets: Sequence[Dataset], followed: Followed) -> None:
+    """Attach to the slices of a launch, of any ranks of one store, by which it is followed; it is on disk then."""
+    if not followed or all(merged(had := known(dataset), followed) == had for dataset in datasets):
+        return
+    with datasets[0].store.locked():  # others may do it, too, and know of others
+        for dataset in datasets:
+            both = merged(had := known(dataset), followed)
+            if both == had:
+                continue
+            lines = (b"%s %d %d\n" % (launch, one.frame, one.second) for launch, one in sorted(both.items()))
+            try:
+                dataset.attach(FOLLOWED, b"".join(lines))
+                _sync(dataset)
+            except StoreSystemError:
+                if dataset.place() is not None:  # else somebody has deleted the slices
+                    raise
+
+
+def _sync(dataset: Dataset) -> None:
+    """Have the names of a dataset's files on disk."""
+    try:
+        directory = os.open(dataset.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise StoreSystemError(f"{dataset.path}: {error.strerror}") from None
+
+
+def set_aside(dataset: Dataset, numbers: Numbers, followed: Followed) -> tuple[Numbers, Numbers]:
+    """Return of slices, ascending, those that are meant, and those that were left behind by a later launch."""
+    if not followed:
+        return numbers, numbers[:0]
+    at = np.searchsorted(numbers, min(since.frame for since in followed.values()))
+    behind = numbers[at:]
+    begun = _begun(dataset, behind, min(since.second for since in followed.values()))
+    left = np.zeros(len(behind), np.bool_)
+    for since in followed.values():
+        left |= (behind >= since.frame) & (begun < since.second)
+    return np.concatenate([numbers[:at], behind[~left]]), behind[left]
+
+
+def _begun(dataset: Dataset, numbers: Numbers, since: int) -> Numbers:
+    """Return the seconds in which the segments of slices were begun, 0 for all if that was before `since`."""
+    last = max((one["id"] >> 32 for one in dataset.segments() if one["frames"]), default=0)
+    if last < since:
+        return np.zeros(len(numbers), np.int64)
+    return np.array([0 if place is None else place[0] >> 32 for place in dataset.locate(numbers)], np.int64)
+
+
+SUFFIX = SLICES_SUFFIX
+_GENERATION = re.compile(rb"slices of rank (\d{1,18}), (\d{1,10}) atoms, launch ([0-9a-f]{16})\n", re.ASCII)
+
+
+@dataclass(frozen=True, order=True)
+class SliceKind:
+    """Frames that slices make: the generation of their dataset, their atoms, and the launch that has pushed them."""
+
+    generation: bytes
+    n_atoms: int
+    launch: bytes
+
+    def alike(self, other: SliceKind) -> bool:
+        """Tell whether the other's frames are those of this one's dataset, whoever launched them."""
+        return (self.generation, self.n_atoms) == (other.generation, other.n_atoms)
+
+
+def told_by(generation: bytes) -> tuple[int, SliceKind] | None:
+    """Return the rank and the kind of slices by the generation of their dataset; None: it is none of slices."""
+    told = _GENERATION.match(generation)
+    if told is None or not 0 < int(told[2]) < 1 << 32:
+        return None
+    return int(told[1]), SliceKind(generation[told.end() :], int(told[2]), told[3])
+
+
+def names_with_slices(store: Store, names: Sequence[str]) -> list[str]:
+    """Return those of some datasets' names of which a store has slices."""
+    return [name for name in names if store.generations(name + SUFFIX)]
+
 
 _AT_ONCE = 1 << 16
 #: Segments of at least this part of the largest one's size are large.
@@ -34,21 +150,11 @@ MAX_SWEEPS = 3
 
 @dataclass(frozen=True)
 class Slice:
-    """Some atoms of a frame, until the next is read.
+    """Some atoms of a frame, until the next is read."""
 
-    Attributes
-    ----------
-    rank
-        Which process of the simulation has pushed it.
-    frame
-        Number, time, box, and the vectors of these atoms.
-    ids
-        uint32 (n,): which atoms they are, ascending.
-    """
-
-    rank: int
-    frame: RawFrame
-    ids: npt.NDArray[np.uint32]
+    rank: int  # which process of the simulation has pushed it
+    frame: RawFrame  # number, time, box, and the vectors of these atoms
+    ids: npt.NDArray[np.uint32]  # uint32 (n,): which atoms they are, ascending
 
 
 @dataclass
@@ -81,16 +187,10 @@ class RankSlices:
 
     def among(self, numbers: Numbers) -> Numbers:
         """Return those of some ascending frames of which there is a slice."""
-        if not len(self.numbers) or not len(numbers):
-            return numbers[:0]
-        first, last = np.searchsorted(self.numbers, [numbers[0], numbers[-1] + 1])
-        own = self.numbers[first:last]
-        if len(own) == len(numbers) and np.array_equal(own, numbers):
+        if not len(numbers):
             return numbers
-        if not len(own):
-            return numbers[:0]
-        there: Numbers = numbers[own[np.minimum(np.searchsorted(own, numbers), len(own) - 1)] == numbers]
-        return there
+        first, last = np.searchsorted(self.numbers, [numbers[0], numbers[-1] + 1])
+        return np.intersect1d(numbers, self.numbers[first:last], assume_unique=True)
 
 
 class HeldSlices:
@@ -123,10 +223,7 @@ class HeldSlices:
         return sorted(one.rank for one in self._ranks)
 
     def refresh(self, *, atoms: bool = True) -> None:
-        """Take in what was pushed, or dropped, since; of what is known already nothing is asked again.
-
-        Without `atoms`, nothing can be counted.
-        """
+        """Take in what was pushed, or dropped, since; of what is known already nothing is asked again."""
         for one in self._ranks:
             one.dataset.refresh()
             numbers = _all_numbers(one.dataset)
@@ -168,61 +265,29 @@ class HeldSlices:
         some = [one.aside for one in self._ranks]
         return np.unique(np.concatenate(some)) if some else np.empty(0, np.int64)
 
-    def until(self, low: int, most: int) -> tuple[int, int] | None:
-        """Return the first frame from `low` on of which there is a slice, and a later end of at most `most` a rank.
+    @property
+    def frames(self) -> BitMap64:
+        """The frames of which there is a slice that is not left aside."""
+        return BitMap64.union(BitMap64(), *(one.dataset.native for one in self._ranks)) - BitMap64(self.aside.tolist())
 
-        None if there is none.
-        """
-        first, end = None, None
-        for one in self._ranks:
-            at = int(np.searchsorted(one.numbers, low))
-            if at < len(one.numbers):
-                first = int(one.numbers[at]) if first is None else min(first, int(one.numbers[at]))
-                last = int(one.numbers[min(at + most, len(one.numbers)) - 1]) + 1
-                cut = at + most < len(one.numbers)
-                end = (cut, last) if end is None else _sooner(end, (cut, last))
-        return None if first is None or end is None else (first, end[1])
-
-    def numbers(self, low: int, high: int) -> Numbers:
-        """Return the frames from `low` to `high` - 1 of which there is a slice, ascending."""
-        some = [one.numbers[slice(*np.searchsorted(one.numbers, [low, high]))] for one in self._ranks]
-        return np.unique(np.concatenate(some)) if len(some) > 1 else some[0] if some else np.empty(0, np.int64)
-
-    def count(self, frames: range, counts: npt.NDArray[Any]) -> None:
-        """Add to `counts` how many atoms there are of each of some frames, `frames` ascending; others are passed over.
-
-        Those between two of them are to have no slice.
-        """
-        first, step = frames.start, frames.step
-        for one in self._ranks:
-            low, high = np.searchsorted(one.numbers, [first, frames.stop])
-            numbers, atoms = one.numbers[low:high], one.atoms[low:high]
-            if not len(numbers):
+    def count_of(self, numbers: range | Numbers, kind: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
+        """Return how many atoms there are of each of some frames, ascending; a range is of neighbours."""
+        counts = np.zeros(len(numbers), kind)
+        for one in self._ranks if len(numbers) else ():
+            low, high = np.searchsorted(one.numbers, [numbers[0], numbers[-1] + 1])
+            own, atoms = one.numbers[low:high], one.atoms[low:high]
+            if isinstance(numbers, range):
+                together = len(own) and own[-1] - own[0] == len(own) - 1
+                counts[slice(own[0] - numbers[0], own[-1] - numbers[0] + 1) if together else own - numbers[0]] += atoms
                 continue
-            begin, last = (int(numbers[0]) - first) // step, (int(numbers[-1]) - first) // step
-            if last - begin == len(numbers) - 1:
-                counts[begin : last + 1] += atoms
-            else:
-                counts[(numbers - first) // step] += atoms.astype(counts.dtype)
-
-    def count_of(self, numbers: Numbers) -> Numbers:
-        """Return how many atoms there are of each of some frames, ascending."""
-        counts = np.zeros(len(numbers), np.int64)
-        for one in self._ranks:
-            low, high = np.searchsorted(one.numbers, [numbers[0], numbers[-1] + 1]) if len(numbers) else (0, 0)
-            at = np.searchsorted(numbers, one.numbers[low:high])
-            known = numbers[np.minimum(at, len(numbers) - 1)] == one.numbers[low:high] if high > low else at > 0
-            counts[at[known]] += one.atoms[low:high][known]
+            at = np.searchsorted(numbers, own)
+            known = numbers[at] == own
+            counts[at[known]] += atoms[known]
         return counts
 
     def having(self, number: int) -> list[int]:
         """Return the ranks that have pushed a slice of a frame."""
-        found = []
-        for one in self._ranks:
-            at = np.searchsorted(one.numbers, number)
-            if at < len(one.numbers) and one.numbers[at] == number:
-                found.append(one.rank)
-        return found
+        return [one.rank for one in self._ranks if len(one.among(np.array([number])))]
 
     def read(self, numbers: Numbers) -> Iterator[Slice | tuple[int, int]]:
         """Read all slices of some frames, ascending, rank by rank, neighbours together.
@@ -254,18 +319,12 @@ class HeldSlices:
                     one.drop(gone)
 
 
-def _sooner(a: tuple[bool, int], b: tuple[bool, int]) -> tuple[bool, int]:
-    """Return of two ends the sooner one of those that cut something off, else the later one."""
-    return (a[0] or b[0], min(one[1] for one in (a, b) if one[0]) if a[0] or b[0] else max(a[1], b[1]))
-
-
 def _count_atoms(one: RankSlices, numbers: Numbers) -> npt.NDArray[np.uint32]:
     """Return the atoms of slices; the store is asked of those that are not known yet."""
-    known = np.isin(numbers, one.numbers, assume_unique=True) if len(one.numbers) else np.zeros(len(numbers), bool)
     atoms = np.zeros(len(numbers), dtype=np.uint32)
-    if known.any():
-        atoms[known] = one.atoms[np.searchsorted(one.numbers, numbers[known])]
-    for begin in range(0, len(fresh := np.flatnonzero(~known)), _AT_ONCE):
+    _, known, at = np.intersect1d(numbers, one.numbers, assume_unique=True, return_indices=True)
+    atoms[known] = one.atoms[at]
+    for begin in range(0, len(fresh := np.delete(np.arange(len(numbers)), known)), _AT_ONCE):
         some = fresh[begin : begin + _AT_ONCE]
         atoms[some] = one.dataset.atoms(numbers[some])
     return atoms
@@ -299,10 +358,7 @@ def _all_numbers(dataset: Dataset) -> Numbers:
 def find_slices(
     store: Store, name: str, part: tuple[int, int] = (0, 1), *, past: bool = False
 ) -> dict[SliceKind, HeldSlices]:
-    """Return what a store has of the slices of a simulation, by kind; of those of some ranks alone (`Held.part`).
-
-    With `past`, kinds are among them of which all slices have become frames; of these, what followed is known.
-    """
+    """Return what a store has of the slices of a simulation, by kind; of those of some ranks alone (`Held.part`)."""
     found: dict[SliceKind, HeldSlices] = {}
     for generation in store.generations(name + SUFFIX):
         told = told_by(generation)

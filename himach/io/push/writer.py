@@ -16,9 +16,8 @@ from himach.io.server.admission import default_key_file
 from himach.io.server.client import socket_path
 from himach.io.store import bodhi
 from himach.io.store.cached_frames import base_name
-from himach.io.store.place import store_place
-from himach.io.store.quota import chosen_quota
-from himach.parallel.environment import promised_rank
+from himach.io.store.quota import chosen_quota, store_place
+from himach.parallel.process_exit import promised_rank
 
 DEFAULT_PORT = 7411
 
@@ -70,7 +69,7 @@ class Writer:
         of slices of one launch, and where two have pushed a frame the later one's is meant. None for what ``srun``, or
         the ``mpiexec`` of Open MPI, Cray or MPICH, says; an empty text says nothing, and slices of any launch mix.
     cache
-        Of slices, the directory of this node's store, as of `himach.io.store.place.store_place`.
+        Of slices, the directory of this node's store, as of `himach.io.store.quota.store_place`.
 
     Attributes
     ----------
@@ -81,11 +80,11 @@ class Writer:
 
     Raises
     ------
-    himach.io.store.bodhi.ServerUnreachableError
+    ServerUnreachableError
         No server answers; where none is named and this node has none, that is told at the first whole frame.
     himach.io.store.bodhi.ServerRefusedError
         A server refuses the key or this user, or does not have the key itself.
-    himach.io.store.bodhi.StoreConflictError
+    StoreConflictError
         The dataset has frames of another simulation.
 
     Examples
@@ -163,9 +162,9 @@ class Writer:
         ------
         ValueError
             It has another number of atoms than the writer.
-        himach.io.store.bodhi.ServerUnreachableError, StoreFullError
+        ServerUnreachableError, StoreFullError
             No server takes frames now. The frame is not taken; earlier ones are given again at the next call.
-        himach.io.store.bodhi.StoreConflictError
+        StoreConflictError
             An earlier frame is there with other content, time or number of atoms.
         """
         atoms = obj.atoms
@@ -288,9 +287,9 @@ class Writer:
 
         Raises
         ------
-        himach.io.store.bodhi.ServerUnreachableError, StoreFullError
+        ServerUnreachableError, StoreFullError
             Some are not; they stay in flight.
-        himach.io.store.bodhi.StoreConflictError
+        StoreConflictError
             As in `write`.
         """
         self._check_open()

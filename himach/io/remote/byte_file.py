@@ -1,44 +1,35 @@
 """Bytes of a file by place: `ByteFile`, of a local one by its descriptor, of one elsewhere as its `Mirror` brings them.
 
-`status_of()` tells a file's state, `is_there()` whether there is one, `local_path()` where others' programs find it.
+`FileObject` is the same for libraries that read by seeking, such as HDF5's. `status_of()` tells a file's state,
+`is_there()` whether there is one, `local_path()` where others' programs find it.
 """
 
 from __future__ import annotations
 
+import email.utils
 import errno
 import hashlib
+import io
 import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
-from himach.io.remote.url import absolute, is_url
-
-if TYPE_CHECKING:
-    from himach.io.remote.errors import RemoteError
-    from himach.io.remote.mirror import Mirror
-    from himach.io.remote.transport import RemoteState, Transport
-
-__all__ = [
-    "ByteFile",
-    "Status",
-    "ask_again",
-    "brought",
-    "is_there",
-    "leave",
-    "local_path",
-    "mirror_of",
-    "shown",
-    "status_of",
-]
+from himach.errors import UsageError
+from himach.io.remote.errors import PassingError, RemoteError
+from himach.io.remote.mirror import Mirror
+from himach.io.remote.transport import Patience, RemoteState, S3Transport, Transport
+from himach.io.remote.url import absolute, address_of, is_url, masked
 
 PathLike = str | os.PathLike[str]
 
 LOOK_SECONDS = 1.0  # for which a server's answer holds; each answer with bytes is compared, too
 FAILED_SECONDS = 10.0  # for which it holds that a server does not answer
+#: Of these, what is smaller is read with what lies around it: libraries look at one piece of their index after another.
+PAGE_BYTES = 1 << 15
 
 
 class Status(NamedTuple):
@@ -50,33 +41,12 @@ class Status(NamedTuple):
 
 
 class ByteFile:
-    """A file that is read by place; a context manager that closes it.
-
-    Parameters
-    ----------
-    path
-        Of a file, or a URL's name.
-
-    Attributes
-    ----------
-    descriptor
-        Of the local file; of one elsewhere, only what was asked for by `need` or `pread` is there.
-    mirror
-        Of one elsewhere; None of a local file.
-    pread
-        Returns so many bytes from a place on; fewer where there are no more.
-
-    Raises
-    ------
-    OSError
-        It cannot be opened.
-    """
+    """A file that is read by place; a context manager that closes it."""
 
     def __init__(self, path: str) -> None:
         self.mirror = mirror_of(path) if is_url(path) else None
         self.descriptor = os.open(path if self.mirror is None else self.mirror.path, os.O_RDONLY | os.O_CLOEXEC)
         self.pread = partial(os.pread, self.descriptor) if self.mirror is None else self._brought
-        self._path = path
 
     def need(self, begin: int, end: int) -> None:
         """Return when bytes can be read by the descriptor."""
@@ -106,6 +76,49 @@ class ByteFile:
     def _brought(self, n_bytes: int, place: int) -> bytes:
         self.need(place, place + n_bytes)
         return os.pread(self.descriptor, n_bytes, place)
+
+
+class FileObject(io.RawIOBase):
+    """A file, or a URL's name, that is read by seeking in it; raises OSError where it cannot be opened."""
+
+    def __init__(self, path: str) -> None:
+        self._file = ByteFile(path)
+        self._size, self._at = self._file.status.size, 0
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Tell that any byte can be read."""
+        return True
+
+    def tell(self) -> int:
+        """Return the byte that is read next."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a byte, counted from the beginning, from here or from the end, and return its number."""
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Read bytes, as many as the buffer has or there are; return how many."""
+        end = min(self._size, self._at + len(buffer))
+        page = PAGE_BYTES if len(buffer) < PAGE_BYTES else 1
+        self._file.need(self._at // page * page, -(-end // page) * page)
+        begin = self._at
+        while self._at < end:
+            taken = os.preadv(self._file.descriptor, [memoryview(buffer)[self._at - begin : end - begin]], self._at)
+            if not taken:
+                raise ValueError("the file has become shorter since it was opened")
+            self._at += taken
+        return self._at - begin
+
+    def close(self) -> None:
+        """Close it; may be called again."""
+        super().close()
+        self._file.close()
 
 
 class _Known:
@@ -146,13 +159,11 @@ def is_there(path: PathLike) -> bool:
 
 def mirror_of(name: str) -> Mirror:
     """Return what this node has of a file elsewhere."""
-    from himach.io.remote.mirror import Mirror
-
     known = _of(name)
     with known.lock:
         state = _state(name)
         assert known.transport is not None
-        if known.mirror is None or known.mirror.state != state:
+        if known.mirror is None or known.mirror.state != state or known.mirror.lost:
             known.mirror = Mirror(known.transport, state)
         known.mirror.most, known.mirror.transport = known.most, known.transport
         _names[known.mirror.path] = name
@@ -201,6 +212,39 @@ def leave(paths: Iterable[str], forget: bool = False) -> None:
                 _names.pop(mirror.path, None)
 
 
+def transport_of(name: str) -> Transport:
+    """Return what asks for the file of a name."""
+    if "::" in name:
+        raise UsageError(f"{name}: a URL of URLs is not read; himach keeps what it reads by itself: give the last one")
+    scheme = name.partition(":")[0]
+    extra = "s3" if scheme in ("s3", "s3a") else "remote"
+    try:
+        if extra == "s3":
+            return S3Transport(name)
+        return _of_file_system(name, scheme)
+    except ImportError as error:
+        raise UsageError(
+            f"{name} is read by packages that are not installed ({error}): pip install 'himach[{extra}]'"
+        ) from None
+    except ValueError as error:
+        raise UsageError(masked(f"{name} cannot be read: {error}")) from None
+
+
+def _of_file_system(name: str, scheme: str) -> Transport:
+    from fsspec.config import conf
+    from fsspec.core import url_to_fs
+
+    from himach.io.remote.file_system import FileSystemTransport, HttpTransport
+
+    if scheme not in ("http", "https"):
+        return FileSystemTransport(name, *url_to_fs(address_of(name)))
+    import aiohttp  # noqa: F401  (else its lack is told when a file is read)
+
+    # Proxies and passwords are found where other tools find them.
+    options = {"trust_env": True, **conf.get(scheme, {}).get("client_kwargs", {})}
+    return HttpTransport(name, *url_to_fs(address_of(name), client_kwargs=options))
+
+
 def _of(name: str) -> _Known:
     """Return what this process knows of a file elsewhere; made at once, so that two threads have the same."""
     return _known.setdefault((os.getpid(), name), _Known())
@@ -208,23 +252,12 @@ def _of(name: str) -> _Known:
 
 def _state(name: str) -> RemoteState:
     """Return the state of a file elsewhere, as it was a moment ago."""
-    from himach.io.remote.errors import RemoteError
-    from himach.io.remote.patience import patiently
-    from himach.io.remote.schemes import transport_of
-
     known = _of(name)
     with known.lock:
         if time.monotonic() >= known.until:
             known.state = known.error = None
-            known.transport = known.transport or transport_of(name)
             try:
-                known.state = patiently(known.transport.state, name)
-                if not (known.state.tag or known.state.modified):
-                    raise RemoteError(
-                        name,
-                        "its server tells neither an ETag nor a date of it, so nobody could say whether it has "
-                        "changed; download it and name the local file",
-                    )
+                known.state = _asked(name, known)
             except RemoteError as error:
                 known.error = error
             known.until = time.monotonic() + (LOOK_SECONDS if known.error is None else FAILED_SECONDS)
@@ -234,9 +267,26 @@ def _state(name: str) -> RemoteState:
         return known.state
 
 
-def _status(state: RemoteState) -> Status:
-    import email.utils
+def _asked(name: str, known: _Known) -> RemoteState:
+    """Ask a server for a file's state, again where that can help."""
+    known.transport = known.transport or transport_of(name)
+    patience = Patience(name, first=known.mirror is None)
+    while True:
+        try:
+            state = known.transport.state()
+            break
+        except PassingError as error:
+            time.sleep(patience.pause(error))
+    if not (state.tag or state.modified):
+        raise RemoteError(
+            name,
+            "its server tells neither an ETag nor a date of it, so nobody could say whether it has changed; download "
+            "it and name the local file",
+        )
+    return state
 
+
+def _status(state: RemoteState) -> Status:
     try:
         modified = int(email.utils.parsedate_to_datetime(state.modified).timestamp()) * 10**9
     except ValueError:

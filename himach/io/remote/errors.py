@@ -5,21 +5,9 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-__all__ = ["PassingError", "RemoteChangedError", "RemoteError"]
-
 
 class RemoteError(OSError):
-    """A file elsewhere cannot be read; it was tried again where that could help.
-
-    Parameters
-    ----------
-    name
-        Of the file.
-    why
-        What is wrong, and what to do.
-    number
-        Of `errno`.
-    """
+    """A file elsewhere cannot be read; it was tried again where that could help."""
 
     _himach_tried = True  # see himach.io.trajectory.retry
 

@@ -1,9 +1,11 @@
-"""What of a file elsewhere has come to this node: `Mirror`, a local file with holes, and which of its blocks are there.
+"""The copy that a node keeps of a file elsewhere: `Mirror`, a sparse file, and a map of its blocks that are there.
 
-All processes of a node have one. Who wants bytes that are not there locks their place, asks for those that are still
-missing, writes them, and marks them. So each byte is asked for once on a node, and what came before a process was
-killed is there for the next one. A block is marked after it was written whole, and never from an answer of which any
-head tells that it is of something else.
+All processes of a node share it. To have bytes they lock their place, ask for those that are still missing, write them,
+and mark them. So each byte is asked for once on a node, and what came before a process was killed is there for the next
+one. A block is marked after it was written whole, and never from an answer of which any head tells that it is of
+something else. `himach.io.remote.copies` says where copies lie, and removes them.
+
+Where a NetCDF file has what of its frames: `Records`, by which no more of one elsewhere is read than needed.
 """
 
 from __future__ import annotations
@@ -18,18 +20,15 @@ import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from himach.io.remote import patience
+from himach.io.remote import copies
+from himach.io.remote.copies import HEAD, MARKS, folder_of, forget, head
 from himach.io.remote.errors import PassingError, RemoteError
-from himach.io.remote.place import MARKS, folder_of
-from himach.io.remote.transport import RemoteState, Transport
+from himach.io.remote.transport import Patience, RemoteState, Transport
 from himach.io.remote.url import suffixed
-
-__all__ = ["Mirror"]
 
 BLOCK = 64  # bytes, of which a bit tells that they are there
 UNIT = 8 * BLOCK  # whose bits are a byte: places are locked by this
@@ -38,44 +37,16 @@ WORKERS = 8  # requests of a process that are under way ahead of what is read
 HOLE_DIVISOR = 16  # what lies between two stretches is asked for with them if it is so much smaller
 PROGRESS_BYTES = 1 << 16  # after which patience begins anew
 SLOW_SECONDS, SLOW_RATE = 60.0, 1024.0  # an answer that goes on for so long brings so many bytes a second
-KEPT_BYTES = 8 << 20  # of the beginning and of the end that are left when nobody reads any more, for the next opening
-SMALL_BYTES = 64 << 20  # what is left of any file
-
 _LOCK = struct.Struct("hhqqi4x")  # struct flock of Linux on 64 bits
 
 
 class Mirror:
-    """A file elsewhere, as this node has it.
-
-    Parameters
-    ----------
-    transport
-        Asks for its bytes.
-    state
-        What it was when it was opened: bytes of another content are refused.
-
-    Attributes
-    ----------
-    most
-        Whether most of it will be read, so that who walks over it brings all.
-    complete
-        Whether all of it was found to be there.
-    fetched
-        Bytes that this process has asked for.
-    path
-        Of the local file, of the size of the one elsewhere; what was not asked for reads as zeros.
-    """
+    """A file elsewhere, as this node has it."""
 
     def __init__(self, transport: Transport, state: RemoteState) -> None:
         self.transport, self.state = transport, state
-        folder = folder_of(transport.name, state)
-        os.utime(folder)
-        self.path = os.fspath(folder / suffixed(transport.name))
-        self._data = _opened(self.path, state.size)
-        n_bits = -(-state.size // UNIT) * 8
-        self._marks = _opened(os.fspath(Path(folder, MARKS)), max(1, n_bits // 8))
-        fcntl.flock(self._marks, fcntl.LOCK_SH)
-        self._there = np.frombuffer(mmap.mmap(self._marks, max(1, n_bits // 8)), np.uint8)
+        self.path, self._data, self._marks = _open_copy(transport.name, state)
+        self._there = np.frombuffer(mmap.mmap(self._marks, 0), np.uint8)[HEAD.size :]
         self._lock = threading.Lock()
         self._busy = 0
         self._jobs: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
@@ -84,30 +55,31 @@ class Mirror:
         self._ended = threading.Event()
         self._streamed = -1
         self.most = self.complete = False
-        self.fetched = 0
+
+    @property
+    def lost(self) -> bool:
+        """Whether somebody has removed or cut the local file."""
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(self.path)
+            return (status.st_ino, status.st_size) != (os.fstat(self._data).st_ino, self.state.size)
+        return True
 
     def ensure(self, begin: int, end: int) -> None:
-        """Return when these bytes are there.
-
-        Raises
-        ------
-        RemoteError
-            They cannot be had, or are not any more those of the file.
-        """
+        """Return when these bytes are there; raises RemoteError where they cannot be had, or the file has changed."""
         end = min(end, self.state.size)
-        if self.complete or begin >= end or self._has(begin, end):
+        if self.complete or begin >= end or not self._missing(begin, end):
             return
-        for some in self._requests(begin, end):
-            self._bring(*some, wait=True)
-        self.complete = self.complete or (begin <= 0 and end == self.state.size)
+        for place in self._requests(begin, end):
+            self._bring(*place, wait=True)
+        self.complete = begin <= 0 and end == self.state.size
 
     def ask(self, places: Iterable[tuple[int, int]]) -> None:
         """Have bytes brought that are read soon; returns at once and never raises."""
         for begin, end in _joined(places):
-            for some in self._requests(max(0, begin), min(end, self.state.size)):
-                if some not in self._waiting and not self._has(*some):
-                    self._waiting.add(some)
-                    self._jobs.put(some)
+            for place in self._requests(max(0, begin), min(end, self.state.size)):
+                if place not in self._waiting and self._missing(*place):
+                    self._waiting.add(place)
+                    self._jobs.put(place)
         while len(self._workers) < min(WORKERS, self._jobs.qsize()):
             self._workers.append(threading.Thread(target=self._work, name="himach-remote", daemon=True))
             self._workers[-1].start()
@@ -122,7 +94,7 @@ class Mirror:
         self._bring(first, min(first + REQUEST_BYTES, self.state.size), wait=True)
 
     def close(self) -> None:
-        """Close the file; the last process of the node that does so leaves little more than what opening it takes."""
+        """Close the file; the last process of the node that does so removes a large copy."""
         self._ended.set()
         for _ in self._workers:
             self._jobs.put((0, 0))
@@ -130,7 +102,9 @@ class Mirror:
             return
         with contextlib.suppress(OSError):
             fcntl.flock(self._marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._shrink()
+            os.pwrite(self._marks, head(self.transport.name, os.fstat(self._data).st_mtime_ns), 0)
+            if os.fstat(self._data).st_blocks * 512 > copies.SMALL_BYTES:
+                forget(os.path.dirname(self.path))
         fcntl.flock(self._marks, fcntl.LOCK_UN)
         self._there = np.empty(0, np.uint8)  # the memory of the marks has a descriptor, too
         for descriptor in (self._data, self._marks):
@@ -143,28 +117,22 @@ class Mirror:
         for place in range(begin, end, step):
             yield place, min(end, place + step)
 
-    def _has(self, begin: int, end: int) -> bool:
-        return not len(self._missing(begin, end))
-
     def _missing(self, begin: int, end: int) -> list[tuple[int, int]]:
         """Return the stretches of these bytes that are not there, as whole blocks."""
         first, last = begin // BLOCK, -(-end // BLOCK)
         bits = np.unpackbits(self._there[first // 8 : -(-last // 8)], bitorder="little")
-        some = bits[first % 8 : first % 8 + last - first]
-        if some.all():
+        bits = bits[first % 8 : first % 8 + last - first]
+        if bits.all():
             return []
-        edges = np.flatnonzero(np.diff(np.concatenate([[1], some, [1]]).astype(np.int8)))
-        return [
-            ((first + int(one)) * BLOCK, min((first + int(other)) * BLOCK, self.state.size))
-            for one, other in edges.reshape(-1, 2)
-        ]
+        edges = np.flatnonzero(np.diff(np.concatenate([[1], bits, [1]]).astype(np.int8))) + first
+        return [(int(start) * BLOCK, min(int(stop) * BLOCK, self.state.size)) for start, stop in edges.reshape(-1, 2)]
 
     def _bring(self, begin: int, end: int, wait: bool) -> None:
         """Ask for what is missing of these bytes; unless `wait`, not for what another one asks for just now."""
         with self._lock:
             self._busy += 1
         try:
-            with contextlib.suppress(BlockingIOError), _locked(self.path, begin, end, wait) as descriptor:
+            with contextlib.suppress(BlockingIOError), _locked(self._data, begin, end, wait) as descriptor:
                 for stretch in self._missing(begin, end):
                     self._fetch(descriptor, *stretch)
         finally:
@@ -173,8 +141,7 @@ class Mirror:
 
     def _fetch(self, descriptor: int, begin: int, end: int) -> None:
         """Ask for bytes, again where that can help, and go on where an answer ended."""
-        pauses = iter(patience.PAUSES)
-        at = begin
+        patience, at = Patience(self.transport.name), begin
         while at < end:
             arriving = _Arriving(descriptor, at)
             try:
@@ -183,12 +150,10 @@ class Mirror:
                 if arriving.error is not None:
                     raise self._unwritten(arriving.error) from None
                 if arriving.n_bytes >= PROGRESS_BYTES and self.state.ranged:
-                    pauses = iter(patience.PAUSES)
-                pause = next(pauses, None)
-                if pause is None or self._ended.wait(max(pause, error.after)):
-                    raise patience.gave_up(self.transport.name, error) from None
+                    patience = Patience(self.transport.name)
+                if self._ended.wait(patience.pause(error)):
+                    raise patience.end(error) from None
             finally:
-                self.fetched += arriving.n_bytes
                 at = arriving.stop()
                 if at < end and not self.state.ranged:
                     at = begin
@@ -197,8 +162,8 @@ class Mirror:
     def _unwritten(self, error: OSError) -> RemoteError:
         return RemoteError(
             self.transport.name,
-            f"what comes cannot be written to {os.path.dirname(self.path)} ({error.strerror}); make room, or name a "
-            "folder on another disk by $TMPDIR",
+            f"what comes cannot be written to {os.path.dirname(self.path)} ({error.strerror}); make room, or name "
+            "folders on another disk by $HIMACH_CACHE and $TMPDIR",
             error.errno or errno.EIO,
         )
 
@@ -214,28 +179,11 @@ class Mirror:
 
     def _work(self) -> None:
         while not self._ended.is_set():
-            some = self._jobs.get()
+            place = self._jobs.get()
             with contextlib.suppress(OSError):  # who reads them tells
-                if some[0] < some[1]:
-                    self._bring(*some, wait=False)
-            self._waiting.discard(some)
-
-    def _shrink(self) -> None:
-        """Leave of a large file its beginning and its end."""
-        if os.fstat(self._data).st_blocks * 512 <= SMALL_BYTES:
-            return
-        size = self.state.size
-        kept = [(0, KEPT_BYTES), (size // UNIT * UNIT - KEPT_BYTES, size)]
-        contents = [(begin, os.pread(self._data, end - begin, begin), self._bits(begin, end)) for begin, end in kept]
-        self._there[:] = 0
-        os.ftruncate(self._data, 0)
-        os.ftruncate(self._data, size)
-        for begin, content, bits in contents:
-            os.pwrite(self._data, content, begin)
-            self._there[begin // UNIT : begin // UNIT + len(bits)] = bits
-
-    def _bits(self, begin: int, end: int) -> npt.NDArray[np.uint8]:
-        return self._there[begin // UNIT : -(-end // UNIT)].copy()
+                if place[0] < place[1]:
+                    self._bring(*place, wait=False)
+            self._waiting.discard(place)
 
 
 class _Arriving:
@@ -271,18 +219,51 @@ class _Arriving:
             return self._at
 
 
-def _opened(path: str, size: int) -> int:
-    """Return a descriptor of a file of this size; it is made if it is not there."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    if os.fstat(descriptor).st_size != size:
-        os.ftruncate(descriptor, size)
-    return descriptor
+def _open_copy(name: str, state: RemoteState) -> tuple[str, int, int]:
+    """Return the path of a copy, and descriptors of it and of its marks, which are locked."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:  # others may remove it at this moment
+        folder = folder_of(name, state)
+        path = os.path.join(folder, f"x-{suffixed(name)}")
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(folder)
+            data, marks = os.open(path, flags, 0o600), os.open(folder / MARKS, flags, 0o600)
+            if _share(data, marks, name, state.size):
+                return path, data, marks
+            os.close(data)
+            os.close(marks)
+
+
+def _share(data: int, marks: int, name: str, size: int) -> bool:
+    """Lock a copy's marks; of what was removed, cut or changed since its last reader left, nothing is there then."""
+    try:
+        fcntl.flock(marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        alone = True
+    except OSError:  # others read it, or one of them removes it at this moment and is waited for
+        fcntl.flock(marks, fcntl.LOCK_SH)
+        alone = False
+    status = os.fstat(data)
+    if not (status.st_nlink and os.fstat(marks).st_nlink):
+        return False
+    if alone:
+        changed = HEAD.unpack(os.pread(marks, HEAD.size, 0).ljust(HEAD.size, b"\0"))[0]
+        if status.st_size != size or changed not in (0, status.st_mtime_ns):  # 0: who read it was killed
+            os.ftruncate(marks, 0)
+            os.ftruncate(data, 0)
+        os.ftruncate(data, size)
+        os.ftruncate(marks, HEAD.size + max(1, -(-size // UNIT)))
+        os.pwrite(marks, head(name), 0)
+        fcntl.flock(marks, fcntl.LOCK_SH)
+    elif status.st_size != size:
+        forget(os.path.dirname(os.readlink(f"/proc/self/fd/{data}")))
+        return False
+    return True
 
 
 @contextlib.contextmanager
-def _locked(path: str, begin: int, end: int, wait: bool) -> Iterator[int]:
+def _locked(data: int, begin: int, end: int, wait: bool) -> Iterator[int]:
     """Have a place for this thread alone, on the node; raises BlockingIOError where it is to be had by waiting only."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    descriptor = os.open(f"/proc/self/fd/{data}", os.O_RDWR | os.O_CLOEXEC)  # locks are of what opens
     try:
         start = begin // UNIT * UNIT
         lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, -(-end // UNIT) * UNIT - start, 0)
@@ -301,3 +282,77 @@ def _joined(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((begin, end))
     return joined
+
+
+HEAD_BYTES = 1 << 16  # in which the header of a trajectory lies
+VECTORS = ("coordinates", "velocities", "forces")
+VECTOR_BYTES = 12
+
+
+class Part(NamedTuple):
+    """A variable's bytes in a record: where they begin, how many they are, and whether they are of atoms."""
+
+    begin: int
+    n_bytes: int
+    of_atoms: bool
+
+
+class Records(NamedTuple):
+    """Where a file's records are: of `size` bytes, the first at byte `begin`; `time` is the part that says when."""
+
+    begin: int
+    size: int
+    n_records: int
+    parts: tuple[Part, ...]
+    time: Part | None
+
+    def places(self, index: int, needed: int | None = None) -> Iterator[tuple[int, int]]:
+        """Yield the stretches of a frame: all of it, or of atoms so many from the first on."""
+        start = self.begin + self.size * index
+        for part in self.parts:
+            some = needed is not None and part.of_atoms
+            n_bytes = min(part.n_bytes, VECTOR_BYTES * (needed or 0)) if some else part.n_bytes
+            yield start + part.begin, start + part.begin + n_bytes
+
+    def left(self, needed: int | None) -> int:
+        """Return how many bytes of a frame are not asked for then."""
+        if needed is None:
+            return 0
+        return sum(max(0, part.n_bytes - VECTOR_BYTES * needed) for part in self.parts if part.of_atoms)
+
+    def times(self) -> Iterator[tuple[int, int]]:
+        """Yield the stretches that have the times of all frames."""
+        if self.time is not None:
+            for index in range(self.n_records):
+                start = self.begin + self.size * index + self.time.begin
+                yield start, start + self.time.n_bytes
+
+
+def records_of(mirror: Mirror) -> Records | None:
+    """Return where the records of a NetCDF file are; None if it is none, or has another form."""
+    from scipy.io import netcdf_file
+
+    mirror.ensure(0, HEAD_BYTES)
+    try:
+        file = netcdf_file(mirror.path, mmap=True)
+    except Exception:  # whoever reads the whole of it tells
+        return None
+    variables = {name: one for name, one in file.variables.items() if one.isrec}
+    if file._recs <= 0 or not variables:
+        return None
+    places = {name: one.data.__array_interface__["data"][0] for name, one in variables.items()}
+    start = file._mm_buf.__array_interface__["data"][0]
+    size = next(iter(variables.values())).data.strides[0]
+    begin = min(places.values()) - start
+    if begin > HEAD_BYTES or begin + size * file._recs > mirror.state.size + 4:
+        return None
+    parts = {
+        name: Part(places[name] - start - begin, one.data[0].nbytes if one.data.ndim > 1 else one.itemsize(), False)
+        for name, one in variables.items()
+    }
+    for name in parts.keys() & set(VECTORS):
+        parts[name] = parts[name]._replace(of_atoms=True)
+    found = tuple(sorted(parts.values()))
+    count = int(file._recs)
+    del variables
+    return Records(int(begin), int(size), count, found, parts.get("time"))

@@ -1,120 +1,225 @@
-"""Requests for a file's state and for ranges of its bytes: `Transport`, which each kind of server has one of."""
+"""Requests for a file elsewhere: `Transport`, which each kind of server has one of, and `Patience` with servers.
+
+Objects of S3, asked for by boto3, which finds credentials as AWS's own tools do: `S3Transport`.
+"""
 
 from __future__ import annotations
 
-import email.utils
 import errno
+import os
 import re
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
 
-from himach.io.remote.errors import RemoteChangedError, RemoteError
-from himach.io.remote.url import masked
+from himach.errors import UsageError
+from himach.io.remote.errors import PassingError, RemoteChangedError, RemoteError
+from himach.io.remote.url import address_of, masked
 
-__all__ = ["RemoteState", "Sink", "Transport", "changed", "checked_range", "is_passing", "refused", "seconds_after"]
-
+T = TypeVar("T")
 Sink = Callable[[bytes], None]
-
 CONNECT_SECONDS = 20.0  # for a server to answer at all
 SILENT_SECONDS = 30.0  # between two pieces of an answer
+FIRST_SECONDS = 5.0  # for which a server is asked again that has not answered before
+SECONDS = 30.0  # for which one is that has
+PAUSE = 0.2  # before the second request; each further pause is three times as long
 MOST_AFTER = 60.0  # seconds that a server's wish to be left alone is followed
-_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+)")
+_RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18})")
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
+class Patience:
+    """How long a server is asked again that fails; `first`: it has not answered before."""
+
+    def __init__(self, name: str, first: bool = False) -> None:
+        self.name, self._pause, self._requests = name, PAUSE, 0
+        self._until = time.monotonic() + (FIRST_SECONDS if first else SECONDS)
+
+    def pause(self, error: PassingError) -> float:
+        """Return the seconds to the next request, at least those that the server asks for; raises RemoteError."""
+        self._requests += 1
+        pause, self._pause = self._pause, 3 * self._pause
+        if time.monotonic() + pause > self._until:
+            raise self.end(error) from None
+        return max(pause, error.after)
+
+    def end(self, error: PassingError) -> RemoteError:
+        """Return the error of a file that was asked for in vain."""
+        often = f", {self._requests} times in turn" * (self._requests > 1)
+        return RemoteError(self.name, f"{error}{often}; try again later: what has come is kept")
+
+
 class RemoteState(NamedTuple):
-    """What tells the content of a file elsewhere from another one.
+    """What tells the content of a file elsewhere from another one."""
 
-    Attributes
-    ----------
-    size
-        Bytes in it.
-    tag
-        Its ETag, or another word of the server's for its content; empty where there is none.
-    modified
-        When it was changed last, as the server says it; empty where it does not.
-    ranged
-        Whether the server gives ranges of it; else all of it comes at once.
-    """
-
-    size: int
-    tag: str
-    modified: str
-    ranged: bool = True
+    size: int  # bytes in it
+    tag: str  # its ETag, or another word of the server's for its content; empty where there is none
+    modified: str  # when it was changed last, as the server says it; empty where it does not
+    ranged: bool = True  # whether the server gives ranges of it; else all of it comes at once
 
     def __str__(self) -> str:
         return f"{self.size} bytes, {self.tag or 'no ETag'}, {self.modified or 'no date'}"
 
 
 class Transport(ABC):
-    """Asks for one file elsewhere.
-
-    Parameters
-    ----------
-    name
-        Of the file.
-    """
+    """Asks for one file elsewhere, by its `name`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     @abstractmethod
     def state(self) -> RemoteState:
-        """Ask for the file's state.
-
-        Raises
-        ------
-        PassingError
-            The request failed, and another one may not.
-        RemoteError
-            There is no such file, or it may not be read.
-        """
+        """Ask for the file's state."""
 
     @abstractmethod
     def read(self, begin: int, end: int, state: RemoteState, sink: Sink) -> None:
         """Ask for some bytes, and hand them on as they come; raises as `state` does, and if the file has changed."""
 
+    def named(self, error: Exception) -> Exception | None:
+        """Return what an error of this kind of server means, where that is known."""
+        return None
 
-def changed(name: str, before: RemoteState | None = None, now: RemoteState | None = None) -> RemoteChangedError:
-    """Return the error of a file that is another one."""
-    how = "" if before is None else f" (it was: {before}; it is: {now})"
-    return RemoteChangedError(
-        name, f"it has changed since it was opened{how}; run again when nothing writes to it", errno.ESTALE
-    )
+    def guarded(self, call: Callable[[], T]) -> T:
+        """Return what a request gives; raises as `state` does, whatever the library of the server raises."""
+        try:
+            return call()
+        except (RemoteError, PassingError):
+            raise
+        except Exception as error:
+            raise (self.named(error) or self._meaning(error)) from None
+
+    def _meaning(self, error: Exception) -> Exception:
+        text = masked(str(error))[:200] or "no answer in time" * isinstance(error, TimeoutError) or type(error).__name__
+        if isinstance(error, FileNotFoundError):
+            return self.absent()
+        if isinstance(error, PermissionError) or "redential" in type(error).__name__ + str(error):
+            return self.refused(str(error))
+        if isinstance(error, ImportError):
+            return UsageError(f"{self.name} cannot be read: {text}")
+        return PassingError(text if isinstance(error, OSError) else f"{type(error).__name__}: {text}")
+
+    def absent(self, why: str = "") -> RemoteError:
+        """Return the error of a file that is not there."""
+        return RemoteError(self.name, f"there is no such file{why}", errno.ENOENT)
+
+    def refused(self, why: str) -> RemoteError:
+        """Return the error of a file that may not be read."""
+        told = f"it may not be read: {masked(why)}; give a user and password, or a key, that may read it"
+        return RemoteError(self.name, told, errno.EACCES)
+
+    def changed(self, before: RemoteState | None = None, now: RemoteState | None = None) -> RemoteChangedError:
+        """Return the error of a file that is another one."""
+        how = "" if before is None else f" (it was: {before}; it is: {now})"
+        told = f"it has changed since it was opened{how}; run again when nothing writes to it"
+        return RemoteChangedError(self.name, told, errno.ESTALE)
+
+    def error_of(self, status: int, said: str, heads: Mapping[str, str]) -> Exception:
+        """Return the error of an answer of HTTP that is one."""
+        after = heads.get("retry-after", "")
+        if status in (401, 403, 407):
+            return self.refused(said)
+        if status in (404, 410):
+            return self.absent(f" ({said})")
+        if status in _PASSING:
+            return PassingError(said, min(MOST_AFTER, float(after)) if re.fullmatch(r"\d{1,9}", after) else 0.0)
+        return RemoteError(self.name, said)
+
+    def size_of(self, said: str | None, begin: int, end: int) -> int:
+        """Return the size of the file, of an answer with the range that was asked for, or what there is of it."""
+        found = _RANGE.fullmatch(said or "")
+        if found is None or found[1] is None:
+            raise RemoteError(self.name, "the server does not tell which bytes it sends; download the file")
+        first, last, size = map(int, found.groups())
+        if (first, last + 1) != (begin, min(end, size)):
+            told = f"bytes {begin} to {end} were asked for, and the server sends {first} to {last + 1}"
+            raise RemoteError(self.name, told)
+        return size
 
 
-def refused(name: str, why: str) -> RemoteError:
-    """Return the error of a file that may not be read."""
-    return RemoteError(
-        name, f"it may not be read: {masked(why)}; give a user and password, or a key, that may read it", errno.EACCES
-    )
+CLIENT_SECONDS = 60.0  # for which objects share a client, whose making takes 50 ms; then credentials may be others
+CONNECTIONS = 16  # of one file, for those that read ahead and those that wait
+PASSING = ("RequestTimeout", "SlowDown")
+_FORM = re.compile(r"s3a?://([^/]+)/(.+?)(?:\?versionId=([^&]+))?", re.DOTALL | re.IGNORECASE)
 
 
-def checked_range(name: str, said: str | None, begin: int, end: int) -> int:
-    """Return the size of the file, of an answer with the range that was asked for; what of it there is, at most."""
-    found = _RANGE.fullmatch(said or "")
-    if found is None or found[1] is None:
-        raise RemoteError(name, "the server does not tell which bytes it sends; download the file")
-    first, last, size = map(int, found.groups())
-    if (first, last + 1) != (begin, min(end, size)):
-        raise RemoteError(name, f"bytes {begin} to {end} were asked for, and the server sends {first} to {last + 1}")
-    return size
+class S3Transport(Transport):
+    """Asks for an object of S3; each answer tells the object's state."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        parts = _FORM.fullmatch(address_of(name))
+        if parts is None:
+            raise UsageError(f"{name} is no file; give the URL of one: s3://bucket/key")
+        self._object = {"Bucket": parts[1], "Key": parts[2]}
+        if parts[3] is not None:
+            self._object["VersionId"] = parts[3]
+        settings = tuple(item for item in os.environ.items() if item[0].startswith("AWS_"))
+        self._client = _client(f"s3://{parts[1]}", os.getpid(), settings, int(time.monotonic() // CLIENT_SECONDS))
+
+    def state(self) -> RemoteState:
+        """Ask for the object's state."""
+        answer = self.guarded(lambda: self._client.head_object(**self._object))
+        return _state(answer, int(answer["ContentLength"]))
+
+    def read(self, begin: int, end: int, state: RemoteState, sink: Sink) -> None:
+        """Ask for some bytes."""
+        self.guarded(lambda: self._read(begin, end, state, sink))
+
+    def _read(self, begin: int, end: int, state: RemoteState, sink: Sink) -> None:
+        answer = self._client.get_object(**self._object, Range=f"bytes={begin}-{end - 1}")
+        left = end - begin
+        with answer["Body"] as body:
+            now = _state(answer, self.size_of(answer.get("ContentRange"), begin, end))
+            if now != state:
+                raise self.changed(state, now)
+            while piece := body.read(min(left, 1 << 18)):
+                sink(piece)
+                left -= len(piece)
+        if left:
+            raise PassingError("the answer ended before its end")
+
+    def named(self, error: Exception) -> Exception | None:
+        """Return what an error of boto3 means."""
+        from botocore.exceptions import ClientError, ParamValidationError
+
+        if isinstance(error, ParamValidationError):
+            return RemoteError(self.name, f"it is not the name of an object: {masked(str(error))}")
+        if not isinstance(error, ClientError):
+            return None
+        said, meta = masked(str(error)), error.response.get("ResponseMetadata", {})
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        status = int(meta.get("HTTPStatusCode", 0))
+        if status == 416:
+            return self.changed()
+        if code in ("ExpiredToken", "InvalidToken"):
+            return self.refused(said)
+        return self.error_of(503 if code in PASSING else status, said, meta.get("HTTPHeaders", {}))
 
 
-def is_passing(status: int) -> bool:
-    """Tell whether a server that answers so may answer otherwise the next time."""
-    return status in _PASSING
+@lru_cache(maxsize=4)
+def _client(bucket: str, process: int, settings: tuple[tuple[str, str], ...], since: int) -> Any:
+    """Return a client of S3, which signs with what AWS's tools find; where they find nothing, it does not sign."""
+    import boto3
+    from botocore import UNSIGNED
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
 
-
-def seconds_after(text: str) -> float:
-    """Return the seconds of a Retry-After."""
-    if text.isdigit():
-        return min(MOST_AFTER, float(text))
+    options: dict[str, Any] = {
+        "connect_timeout": CONNECT_SECONDS,
+        "read_timeout": SILENT_SECONDS,
+        "max_pool_connections": CONNECTIONS,
+        "retries": {"total_max_attempts": 1},  # himach.io.remote.transport asks again
+    }
     try:
-        then = email.utils.parsedate_to_datetime(text)
-    except (TypeError, ValueError):
-        return 0.0
-    import datetime
+        session = boto3.Session()
+        if session.get_credentials() is None:
+            options["signature_version"] = UNSIGNED
+        return session.client("s3", config=Config(**options))
+    except (BotoCoreError, ValueError) as error:
+        raise UsageError(masked(f"{bucket} cannot be read: {error}")) from None
 
-    return min(MOST_AFTER, max(0.0, (then - datetime.datetime.now(datetime.UTC)).total_seconds()))
+
+def _state(answer: Mapping[str, Any], size: int) -> RemoteState:
+    return RemoteState(size, str(answer.get("ETag", "")), str(answer.get("LastModified", "")))

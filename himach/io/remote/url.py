@@ -15,8 +15,6 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from himach.errors import UsageError
 
-__all__ = ["absolute", "address_of", "is_url", "masked", "named", "refuse_urls", "suffixed"]
-
 PathLike = str | os.PathLike[str]
 
 #: A path has lost one of the slashes. Schemes of one letter are none.
@@ -37,6 +35,24 @@ _SUFFIX = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 _addresses: dict[str, str] = {}
 _secrets: set[str] = set()
+
+
+def local(path: PathLike) -> PathLike:
+    """Return the path that ``file://PATH`` names, the name of a dataset that ``himach://NAME`` does; others stay."""
+    text = os.fspath(path)
+    if text.lower().startswith("file:/"):
+        parts = urlsplit(text)
+        if parts.netloc not in ("", "localhost") or not parts.path.strip("/"):
+            raise UsageError(f"{text} names no file of this machine, as file:///data/md.xtc does")
+        return unquote(parts.path)
+    if not text.startswith("himach:/"):
+        return path
+    name, _, server = text.removeprefix("himach:/").removeprefix("/").partition("?server=")
+    if server:
+        raise UsageError(f"{text}: give the server by --server {server}, in Python by cache='tcp://{server}'")
+    if not name:
+        raise UsageError(f"{text} names no dataset, as himach://run7 does")
+    return name
 
 
 def is_url(path: PathLike) -> bool:

@@ -54,17 +54,7 @@ def make_key(path: Path) -> bool:
 
 
 def read_key(path: Path) -> bytes:
-    """Return the key of a key file.
-
-    Raises
-    ------
-    UsageError
-        It cannot be read, or holds too few or too many bytes.
-    ServerRefusedError
-        It is not this user's, or others may read or write it.
-    StoreSystemError
-        OpenSSL's libcrypto is not on this machine, and no key is of use without it.
-    """
+    """Return the key of a key file."""
     find_libcrypto()
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -106,15 +96,6 @@ class AdmissionListener:
     """Accepts connections at a TCP address and hands on those that prove to have the key.
 
     Where many are at the door at once, the oldest of the address that has most there goes.
-
-    Parameters
-    ----------
-    listener
-        A listening socket; it is closed by `close`.
-    key
-        The key.
-    admit
-        Called with the descriptor of each admitted connection, which is then the callee's, and the session's key.
     """
 
     def __init__(self, listener: socket.socket, key: bytes, admit: Callable[[int, bytes], None]) -> None:

@@ -13,13 +13,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from himach.errors import ServerUnreachableError
 from himach.io.store import bodhi
-from himach.io.store.bodhi import ServerRefusedError, ServerUnreachableError
+from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.cached_frames import LibraryFrames
-from himach.io.store.place import store_place
+from himach.io.store.quota import store_place
 from himach.io.store.store import StoreError
-
-__all__ = ["DIRECTORY", "WHOLE_FILE", "Client", "find", "is_locked", "set_modes", "socket_path"]
 
 DIRECTORY = "server"
 WHOLE_FILE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -32,7 +31,7 @@ def socket_path(store: str | os.PathLike[str] | None = None) -> Path:
 
 
 class Client(bodhi.LinkHandle, LibraryFrames):
-    """A connection to the server of a store; made by `find` and `himach.io.server.address`. One thread at a time.
+    """A connection to the server of a store; made by `find` and `himach.io.server.survey`. One thread at a time.
 
     Frames are read as those of a `Dataset`. On this machine bytes do not pass through the server, which says where
     frames lie and keeps their segments from eviction while they are read. From another one (with its `key`) they come
@@ -56,35 +55,42 @@ class Client(bodhi.LinkHandle, LibraryFrames):
         return self._opened[1]
 
     def open(self, name: str, generation: bytes = b"") -> Client:
-        """Open a dataset, once, before anything is asked of it; returns this client.
-
-        Raises
-        ------
-        StoreNotFoundError
-            It is not in the store.
-        """
+        """Open a dataset, once, before anything is asked of it; returns this client."""
         self.open_dataset(name, generation)
         self._opened = name, generation
         return self
 
     def attachment(self, name: str) -> bytes | None:
         """Return what is attached to the dataset under this name, or None (see `Dataset.attach`)."""
-        content = b""
+        content = bytearray()  # which grows in its place
+        which = b""
         while (part := self.attachment_part(name, len(content))) is not None:
             if part[0] > LONGEST_ATTACHMENT:  # a server of another user's may say anything
                 raise StoreError(f"the server's attachment {name} has {part[0]} bytes, more than himach attaches")
-            content += part[1]
+            if content and part[1] != which:  # it was replaced meanwhile
+                content.clear()
+                continue
+            which = part[1]
+            content += part[2]
             if len(content) >= part[0]:
-                return content
-            if not part[1]:  # it has become shorter meanwhile
+                return bytes(content)
+            if not part[2]:  # it has become shorter meanwhile
                 break
         return None
 
     def holds(self, numbers: npt.NDArray[np.int64], native: bool = False) -> npt.NDArray[np.bool_]:
         """Return which of the frames the store holds, or holds natively, bool (n,)."""
-        some = [numbers[at : at + bodhi.NUMBERS_AT_ONCE] for at in range(0, len(numbers), bodhi.NUMBERS_AT_ONCE)]
-        kinds = np.concatenate([np.zeros(0, dtype=np.uint8), *map(self.have, some)])
-        return np.asarray(kinds == 1 if native else kinds > 0)
+        held = np.zeros(len(numbers), dtype=bool)
+        left = np.argsort(numbers, kind="stable")
+        while len(left):
+            first = int(numbers[left[0]])
+            some, left = np.split(left, [np.searchsorted(numbers[left], first + bodhi.MARKED_AT_ONCE)])
+            frames = range(first, int(numbers[some[-1]]) + 1)
+            words = np.zeros((2, -(-len(frames) // 64)), dtype=np.uint64)
+            self.mark(frames, *words)
+            bits = np.unpackbits((words[0] if native else words[0] | words[1]).view(np.uint8), bitorder="little")
+            held[some] = bits[numbers[some] - first]
+        return held
 
 
 def is_locked(fd: int) -> bool:
@@ -115,27 +121,7 @@ def _close_behind(directory: Path) -> None:
 def find(
     store: str | os.PathLike[str] | None = None, *, owner: int | None = None, timeout: float = 30.0
 ) -> Client | None:
-    """Connect to the server of a store, if it has one.
-
-    Parameters
-    ----------
-    store
-        The store's directory; None for that of `store_place`.
-    owner
-        The user whose server it must be; None for this one. A server run by anybody else is refused.
-    timeout
-        Seconds for every wait.
-
-    Returns
-    -------
-    Client or None
-        None if no server listens there.
-
-    Raises
-    ------
-    ServerRefusedError
-        The store's directory or what listens there belongs to another user, or the server refuses this one.
-    """
+    """Connect to the server of a store, if it has one."""
     place = store_place(store)
     wanted = os.geteuid() if owner is None else owner
     try:

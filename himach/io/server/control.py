@@ -7,37 +7,44 @@ path is native/server/event_loop.c; see docs/server.md.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import hashlib
 import json
 import os
 import pwd
+import resource
+import select
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, cast
 
 from himach.errors import UsageError
-from himach.io.server.address import read_peers
 from himach.io.server.admission import AdmissionListener, default_key_file, make_key, read_key
 from himach.io.server.client import DIRECTORY, WHOLE_FILE, find, is_locked, set_modes
-from himach.io.server.survey import in_job, told_peers
+from himach.io.server.survey import in_job, read_peers, told_peers
 from himach.io.store import bodhi
 from himach.io.store.bodhi import ServerRefusedError
-from himach.io.store.place import open_store, store_place
-from himach.io.store.quota import chosen_quota
+from himach.io.store.quota import chosen_quota, open_store, store_place
 from himach.io.store.store import Store, StoreBusyError, StoreError
 from himach.parallel.communicator import node_name
 
 SOCKET_BYTES = 107
 SECONDS_TO_START = 60.0
 SECONDS_TO_STOP = 60.0
+WATCH_SECONDS = 1.0  # between looks whether the store is there
 BACKLOG = 128
+SPARE_DESCRIPTORS = 256  # beside those of connections
+OPTIONS = {"key_file": "--key", "allow_users": "--allow-user"}  # of the command, where names differ
 
 
 # --- Serving ----------------------------------------------------------------------------------------------------------
@@ -47,6 +54,7 @@ class _Lock:
     """The file that says which server a store has; it is locked as long as that server lives."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
     def take(self) -> bool:
@@ -59,6 +67,18 @@ class _Lock:
     def taken(self) -> bool:
         """Tell whether another process has it; asking takes nothing, so that a server may start meanwhile."""
         return is_locked(self.fd)
+
+    def is_there(self) -> bool:
+        """Tell whether the file has its name still: a job's end may remove a store under its server."""
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self.fd))
+        except OSError as error:
+            return error.errno not in (errno.ENOENT, errno.ENOTDIR)
+
+    def if_there(self, function: Callable[[], object]) -> None:
+        """Call a function if so; else what it would change is of another server."""
+        if self.is_there():
+            function()
 
     def read(self) -> dict[str, Any]:
         """Return what the server that has or had the store wrote; empty if it ended by itself."""
@@ -110,13 +130,7 @@ def _listen_locally(path: Path, shared: bool) -> socket.socket:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Split ``HOST:PORT`` (``[v6]:PORT``, or ``:PORT`` for loopback).
-
-    Raises
-    ------
-    UsageError
-        It is no such address.
-    """
+    """Split ``HOST:PORT`` (``[v6]:PORT``, or ``:PORT`` for loopback)."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise UsageError(f"{text!r} is no address; it should be HOST:PORT, such as 127.0.0.1:7411")
@@ -178,51 +192,21 @@ def serve(
     serialize_reads: bool = False,
     quota: str | None = None,
     peers: Path | None = None,
+    connections: int = 4096,
     ready: int | None = None,
     **limits: int,
 ) -> None:
-    """Serve a store until SIGTERM, SIGINT or `stop`; in the main thread.
-
-    Parameters
-    ----------
-    store
-        Its directory; None for that of `store_place`.
-    listen
-        HOST:PORT for pushers from other machines; port 0 chooses one; None: none are admitted.
-    key_file
-        Their key; None for `himach.io.server.admission.default_key_file`. It is made if it is not there.
-    allow_users
-        Other users of this machine who may read, by name or number.
-    serialize_reads
-        Answer reads one at a time in the order of the segments, for rotating disks.
-    quota
-        What the store may hold; see `himach.io.store.quota.chosen_quota`.
-    peers
-        A file that names the servers of other nodes, one HOST or HOST:PORT a line; None for the nodes of the job that
-        this is, if it is one.
-    ready
-        A descriptor to which one line of JSON is written when the server answers.
-    **limits
-        For tests: max_connections, message_ms, idle_ms, batch_ms, max_frame of native/server/serve.h.
-
-    Raises
-    ------
-    StoreBusyError
-        The store has a server already.
-    UsageError
-        An address, user or path that cannot be used.
-    StoreError
-        The store or the key file cannot be used.
-    """
+    """Serve a store until SIGTERM, SIGINT or `stop`; in the main thread."""
     place = open_store(store).path.absolute()
     users = [_user_id(user) for user in allow_users]
     limits["quota"] = chosen_quota(place, quota)
+    limits["max_connections"] = _descriptors_for(connections)
     told = told_peers(node_name(), _peers(peers, listen))
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(_Signals())
         lock, notes = _take(place, bool(users), stack)
         local = stack.enter_context(_listen_locally(place / DIRECTORY / "socket", bool(users)))
-        stack.callback((place / DIRECTORY / "socket").unlink, missing_ok=True)
+        stack.callback(lock.if_there, partial((place / DIRECTORY / "socket").unlink, missing_ok=True))
         server = bodhi.ServerHandle(os.fsencode(place), local.fileno(), users, serialize_reads, peers=told, **limits)
         stack.callback(server.close)
         facts = _facts(place)
@@ -234,7 +218,19 @@ def serve(
         if ready is not None:
             os.write(ready, (json.dumps(facts | {"notes": notes}) + "\n").encode())
             os.close(ready)
-        _run(server, signals)
+        for note in (f"begins to serve {place}, listens at {facts['listen'] or 'no TCP port'}", *notes):
+            _log(note)
+        _run(server, signals, lock)
+        if not lock.is_there():
+            raise StoreError(f"{place} was removed, and its server ends")
+        _log(f"ends, by {signals.name or 'himach cache stop'}")
+
+
+def _descriptors_for(connections: int) -> int:
+    """Have so many descriptors, where the system gives them; return for how many connections they are."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return connections if hard == resource.RLIM_INFINITY else max(1, min(connections, hard - SPARE_DESCRIPTORS))
 
 
 def _peers(file: Path | None, listen: str | None) -> list[str]:
@@ -254,7 +250,7 @@ def _take(place: Path, shared: bool, stack: contextlib.ExitStack) -> tuple[_Lock
         raise StoreBusyError(f"{place} has a server already (pid {lock.read().get('pid')})")
     set_modes(directory, shared)
     if shared:
-        stack.callback(set_modes, directory, False)
+        stack.callback(lock.if_there, partial(set_modes, directory, False))
     before = lock.read()
     return lock, _look_over(place, before) if before else []
 
@@ -286,7 +282,7 @@ class _Signals:
     """SIGTERM and SIGINT end the server, and nothing else, for as long as this context lasts."""
 
     def __init__(self) -> None:
-        self.ended = False
+        self.name = ""  # of the signal that came
 
     def __enter__(self) -> _Signals:
         self._before = {number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -297,54 +293,62 @@ class _Signals:
             signal.signal(number, handler)
 
     def _end(self, signum: int, frame: FrameType | None) -> None:
-        self.ended = True
+        self.name = signal.Signals(signum).name
 
 
-def _run(server: bodhi.ServerHandle, signals: _Signals) -> None:
+def _run(server: bodhi.ServerHandle, signals: _Signals, lock: _Lock) -> None:
     """Run the loop; a signal wakes it through the descriptor that Python's C handler writes to."""
     before = signal.set_wakeup_fd(server.wake, warn_on_full_buffer=False)
+    over = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(server, lock, over), name="himach-watch")
+    watcher.start()
     try:
-        while not signals.ended and server.run():
+        while not signals.name and lock.is_there() and server.run():
             pass
     finally:
+        over.set()
+        watcher.join()
         signal.set_wakeup_fd(before)
+
+
+def _watch(server: bodhi.ServerHandle, lock: _Lock, over: threading.Event) -> None:
+    """Wake the loop when the store is gone."""
+    while not over.wait(WATCH_SECONDS):
+        if not lock.is_there():
+            os.write(server.wake, b".")
+
+
+def _log(text: str) -> None:
+    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} server {os.getpid()} {text}", file=sys.stderr, flush=True)
+
+
+def log_path(place: Path) -> Path:
+    """Return where a server in the background writes its log: beside no store, which may be removed."""
+    state = os.environ.get("XDG_STATE_HOME")
+    name = f"server-{node_name()}-{hashlib.sha256(os.fsencode(place)).hexdigest()[:8]}.log"
+    return (Path(state) if state else Path.home() / ".local" / "state") / "himach" / name
 
 
 # --- Control ----------------------------------------------------------------------------------------------------------
 
 
-def start(
-    store: str | os.PathLike[str] | None = None,
-    *,
-    listen: str | None = None,
-    key_file: Path | None = None,
-    allow_users: Sequence[str] = (),
-    serialize_reads: bool = False,
-    quota: str | None = None,
-    peers: Path | None = None,
-) -> dict[str, Any]:
+def start(store: str | os.PathLike[str] | None = None, **options: Any) -> dict[str, Any]:
     """Start a server in the background and return once it answers.
 
     Parameters and errors are those of `serve`.
-
-    Returns
-    -------
-    dict
-        pid, store, socket, listen (None, or HOST:PORT), key, started (seconds since 1970), notes (what a killed
-        server has left).
     """
     place = open_store(store).path.absolute()
     running = _peek(place)
     if running is not None:
         raise StoreBusyError(f"{place} has a server already (pid {running.get('pid')})")
-    log = _directory(place) / "log"
+    log = log_path(place)
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     command = [sys.executable, "-m", "himach", "cache", "start", "--foreground", "--cache", os.fspath(place)]
-    command += ["--listen", listen] if listen is not None else []
-    command += ["--key", os.fspath(Path(key_file).absolute())] if key_file is not None else []
-    command += [part for user in allow_users for part in ("--allow-user", user)]
-    command += ["--serialize-reads"] if serialize_reads else []
-    command += ["--quota", quota] if quota is not None else []
-    command += ["--peers", os.fspath(Path(peers).absolute())] if peers is not None else []
+    for name, value in options.items():
+        for word in value if isinstance(value, list | tuple) else [value]:
+            if word is not None and word is not False:
+                text = os.fspath(word.absolute()) if isinstance(word, Path) else str(word)
+                command += [OPTIONS.get(name) or f"--{name.replace('_', '-')}", *([text] if word is not True else [])]
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as answer, open(log, "wb", opener=_open_log) as output:
         process = subprocess.Popen(
@@ -357,9 +361,9 @@ def start(
             cwd="/",
         )
         os.close(writer)
-        line = _await_line(answer.fileno())
+        line = answer.readline() if select.select([answer], [], [], SECONDS_TO_START)[0] else b""
     if line:
-        return cast(dict[str, Any], json.loads(line))
+        return {**json.loads(line), "log": os.fspath(log)}
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     code = process.wait()
@@ -370,23 +374,6 @@ def start(
 
 def _open_log(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
-
-
-def _await_line(fd: int) -> bytes:
-    """Read up to a line's end, the end of the file or the time by which a server should answer."""
-    import select
-
-    deadline = time.monotonic() + SECONDS_TO_START
-    data = b""
-    while not data.endswith(b"\n"):
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([fd], [], [], left)[0]:
-            return b""
-        more = os.read(fd, 4096)
-        if not more:
-            return b""
-        data += more
-    return data
 
 
 def _peek(place: Path) -> dict[str, Any] | None:
@@ -402,13 +389,7 @@ def _peek(place: Path) -> dict[str, Any] | None:
 
 
 def stop(store: str | os.PathLike[str] | None = None, *, seconds: float = SECONDS_TO_STOP) -> bool:
-    """Stop the server of a store and wait for its end; False if there was none.
-
-    Raises
-    ------
-    StoreBusyError
-        It did not end in time.
-    """
+    """Stop the server of a store and wait for its end; False if there was none."""
     place = store_place(store)
     if _peek(place) is None:
         return False
@@ -430,15 +411,7 @@ def stop(store: str | os.PathLike[str] | None = None, *, seconds: float = SECOND
 
 
 def status(store: str | os.PathLike[str] | None = None, *, timeout: float = 30.0) -> dict[str, Any]:
-    """Return what the server of a store says of itself within `timeout` seconds, ready for JSON.
-
-    Returns
-    -------
-    dict
-        running; and if it is: pid, socket, listen, key, started, and the counters: connections, max_connections,
-        admitted, refused, timed_out, frames, frame_bytes, existing, failed, batches, reads, places, waiting,
-        serialize_reads, shared_turns. answers is false if it runs and does not answer.
-    """
+    """Return what the server of a store says of itself within `timeout` seconds, ready for JSON."""
     place = store_place(store)
     facts = _peek(place)
     if facts is None:

@@ -18,20 +18,17 @@ from pyroaring import BitMap64
 from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 from himach.io.frame_source import WHOLE, ReadOptions
-from himach.io.server.address import Server
 from himach.io.server.client import Client
-from himach.io.server.served_store import ServedStore
-from himach.io.server.survey import Answer, Holding, Survey, survey
+from himach.io.server.survey import Answer, Holding, ServedStore, Server, Survey, survey
 from himach.io.store import bodhi
 from himach.io.store.cached_frames import CachedFrames, Reading, between
 from himach.io.store.store import StoreError, StoreNotFoundError
 from himach.parallel.communicator import node_name
 
-__all__ = ["RemoteDataset", "RemoteStore"]
-
 SURVEY_SECONDS = 3.0  # for all servers to say what they have
 READ_SECONDS = 20.0  # seconds for an answer while frames are read
 PLANNED_FRAMES = 1 << 15  # frames that are divided among servers at a time
+MARKED_WORDS = 1 << 14  # of 64 frames, whose numbers are looked at together
 NEIGHBOR_FRAMES = 32  # neighbours that come from one server where several have them
 NOWHERE = "absent"
 
@@ -187,8 +184,11 @@ class RemoteDataset(CachedFrames):
         """Set the bits of those `frames` that are held; see `CachedFrames.mark`."""
         bodhi.check_words(frames, native, alien)
         for held, words in ((self.native, native), (self.alien, alien)):
-            flags = _held(held, np.arange(frames.start, frames.stop, frames.step))
-            words[:] |= np.packbits(np.pad(flags, (0, -len(flags) % 64)), bitorder="little").view(np.uint64)
+            for at in range(0, len(words), MARKED_WORDS):
+                some = frames[64 * at : 64 * (at + MARKED_WORDS)]
+                flags = _held(held, np.arange(some.start, some.stop, some.step))
+                bits = np.packbits(np.pad(flags, (0, -len(flags) % 64)), bitorder="little").view(np.uint64)
+                words[at : at + MARKED_WORDS] |= bits
 
     def holds(self, numbers: npt.NDArray[np.int64], native: bool = False) -> npt.NDArray[np.bool_]:
         """Return which of the frames some server holds, or holds natively, bool (n,)."""
@@ -215,12 +215,7 @@ class RemoteDataset(CachedFrames):
 class RemoteReading(Reading):
     """The frames of one `RemoteDataset.read`, one by one; as `himach.io.store.cached_frames.Reading`."""
 
-    def __init__(
-        self,
-        holders: Sequence[_Holder],
-        numbers: npt.NDArray[np.int64],
-        options: ReadOptions,
-    ) -> None:
+    def __init__(self, holders: Sequence[_Holder], numbers: npt.NDArray[np.int64], options: ReadOptions) -> None:
         super().__init__(None)
         self._holders = holders
         self._numbers = numbers
@@ -321,11 +316,7 @@ def divide(held: Sequence[npt.NDArray[np.bool_] | None], numbers: npt.NDArray[np
 
 def _held(held: BitMap64, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Return which of the numbers are in a set, bool (n,)."""
-    if not len(numbers) or not len(held):
-        return np.zeros(len(numbers), dtype=bool)
-    low, high = max(0, int(numbers.min())), int(numbers.max())
-    some = between(held, low, high + 1)
-    members = np.fromiter(some, dtype=np.int64, count=len(some))
-    at = np.searchsorted(members, numbers)
-    members = np.append(members, -1)  # for numbers beyond the last
-    return np.asarray(members[at] == numbers)
+    if not len(numbers):
+        return np.zeros(0, dtype=bool)
+    some = between(held, max(0, int(numbers.min())), int(numbers.max()) + 1)
+    return np.isin(numbers, np.asarray(some.to_array(), dtype=np.int64))

@@ -2,6 +2,10 @@
 
 Each server knows its peers (`himach cache start --peers`), and none knows what they hold: they are all asked, within a
 deadline, and those that did not answer are named.
+
+Where servers of other machines listen: `Server`, by an address as people write it, and the key for it.
+
+`ServedStore`: another user's store, which is reached through its server alone, and in which nothing is written.
 """
 
 from __future__ import annotations
@@ -12,18 +16,89 @@ import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from urllib.parse import parse_qsl, quote
 
 import numpy as np
 from pyroaring import BitMap64
 
-from himach.errors import UsageError
-from himach.io.server.address import Server
-from himach.io.server.client import Client
+from himach.errors import ServerUnreachableError, UsageError
+from himach.io.server.admission import default_key_file, read_key
+from himach.io.server.client import Client, find, socket_path
 from himach.io.store.bodhi import MAX_NUMBER
+from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import StoreError, StoreNotFoundError
 
-__all__ = ["Answer", "Holding", "Survey", "ask", "survey"]
+DEFAULT_PORT = 7411
+SCHEME = "tcp://"  # of a server that is given in place of a store's directory
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server: HOST:PORT, or the path of its socket on this machine; and the key for it and its peers, if any."""
+
+    text: str
+    key: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def of(cls, address: str, key_file: str | os.PathLike[str] | None = None) -> Server:
+        """Return the server at HOST[:PORT], with the key of a file; None: the default one."""
+        return cls(with_port(address), read_key(Path(key_file) if key_file is not None else default_key_file()))
+
+    @classmethod
+    def here(cls, store: str | os.PathLike[str] | None = None) -> Server:
+        """Return the server of a store of this machine."""
+        return cls(os.fspath(socket_path(store).absolute()))
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is reached by a socket of this machine."""
+        return "/" in self.text
+
+    def at(self, address: str) -> Server:
+        """Return a peer of it, for which there is the same key; without one, that of the default file."""
+        key = self.key or read_key(default_key_file())
+        return replace(self, text=with_port(address), key=key)
+
+    def dial(self, timeout: float) -> Client:
+        """Connect to it."""
+        return Client(self.text, os.geteuid(), timeout, key=b"" if self.is_here else self.key)
+
+
+def with_port(address: str) -> str:
+    """Return HOST:PORT, with the default port where none is given."""
+    host, colon, port = address.rpartition(":")
+    if not colon or (port.endswith("]") and address.startswith("[")):
+        host, port = address, str(DEFAULT_PORT)
+    if not host.strip("[]") or not port.isdecimal() or int(port) > 65535 or "/" in host or "\n" in address:
+        raise UsageError(f"{address!r} is no address; it should be HOST or HOST:PORT, such as node1:{DEFAULT_PORT}")
+    return f"{host}:{port}"
+
+
+def choice_of(server: str, key_file: str | os.PathLike[str] | None = None) -> str:
+    """Return what stands for a server where a store is chosen: ``tcp://HOST:PORT``, with its key's file."""
+    key = "" if key_file is None else f"?key={quote(os.fspath(Path(key_file).absolute()))}"
+    return f"{SCHEME}{with_port(server)}{key}"
+
+
+def server_of_choice(choice: str) -> Server | None:
+    """Return the server that was chosen in place of a store; None: it is a directory."""
+    if not choice.startswith(SCHEME):
+        return None
+    address, _, query = choice.removeprefix(SCHEME).partition("?")
+    return Server.of(address, dict(parse_qsl(query)).get("key"))
+
+
+def read_peers(path: Path) -> list[str]:
+    """Return the addresses of a file of peers: HOST or HOST:PORT, one a line; what follows a # is left out."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"peers file {path}: {getattr(error, 'strerror', None) or error}") from None
+    named: Sequence[str] = [line.partition("#")[0].strip() for line in lines]
+    return [with_port(name) for name in named if name]
+
 
 ANSWER_SECONDS = 1.0  # within which servers answer
 HEAD = struct.Struct("<IIIIIiiIQQQQ")  # of a dataset; see describe() in server/contents/survey.c
@@ -36,46 +111,22 @@ MOST_APART = 1 << 24  # in a run whose frames are no neighbours: they are listed
 
 @dataclass
 class Holding:
-    """What one store has of one dataset.
-
-    Attributes
-    ----------
-    name, generation
-        Of the dataset.
-    directory
-        Of it in the store.
-    stamp
-        What is attached of its origin; empty if nothing is.
-    author
-        What the simulation that pushed it said of itself.
-    copies
-        How many copies of each frame were asked for when it was staged; 0: nobody said.
-    n_native, n_alien, nbytes
-        Frames and bytes in the store.
-    last_used
-        Seconds since 1970.
-    native, alien
-        The frames; None where they do not lie in few runs, and have to be asked for.
-    long_stamp
-        The stamp is too long for a message that tells of many datasets, and has to be asked for.
-    oddity
-        Why its frames cannot be told of, and count as none; empty if they can.
-    """
+    """What one store has of one dataset."""
 
     name: str
     generation: bytes
-    directory: str
-    stamp: bytes
-    author: str
-    copies: int
+    directory: str  # of it in the store
+    stamp: bytes  # what is attached of its origin; empty if nothing is
+    author: str  # what the simulation that pushed it said of itself
+    copies: int  # how many copies of each frame were asked for when it was staged; 0: nobody said
     n_native: int
     n_alien: int
     nbytes: int
-    last_used: int
+    last_used: int  # seconds since 1970
     native: BitMap64 | None
     alien: BitMap64 | None
-    long_stamp: bool = False
-    oddity: str = ""
+    long_stamp: bool = False  # the stamp is too long for a message that tells of many datasets, and has to be asked for
+    oddity: str = ""  # why its frames cannot be told of, and count as none; empty if they can
 
 
 @dataclass
@@ -98,36 +149,17 @@ class Survey:
 
 
 def ask(server: Server, timeout: float = ANSWER_SECONDS) -> Answer:
-    """Ask one server for all that it has.
-
-    Raises
-    ------
-    StoreError
-        It does not answer in time, or refuses.
-    """
+    """Ask one server for all that it has."""
     with server.dial(timeout) as client:
         identity, told = client.peers()
         node, *peers = told.decode(errors="replace").split("\n")
         answer = Answer(server, node or server.text, identity.hex(), tuple(filter(None, peers)))
-        answer.holdings = [one for one in _holdings(client) if _complete(server, one, timeout)]
+        answer.holdings = [one for one in holdings(client) if _complete(server, one, timeout)]
         return answer
 
 
 def survey(server: Server, seconds: float = ANSWER_SECONDS) -> Survey:
-    """Ask a server and all its peers, at the same time.
-
-    Parameters
-    ----------
-    server
-        One of them.
-    seconds
-        Within which all of it is done.
-
-    Raises
-    ------
-    StoreError
-        That one does not answer.
-    """
+    """Ask a server and all its peers, at the same time."""
     deadline = time.monotonic() + seconds
     answers: queue.SimpleQueue[tuple[str, Answer | str]] = queue.SimpleQueue()
     with server.dial(seconds) as client:
@@ -165,10 +197,10 @@ def _ask_into(answers: queue.SimpleQueue[tuple[str, Answer | str]], server: Serv
         answers.put((server.text, str(error)))
 
 
-def _holdings(client: Client) -> Iterator[Holding]:
-    """Give what a server says of its datasets, message by message."""
+def holdings(client: Client, name: str = "") -> Iterator[Holding]:
+    """Give what a server says of its datasets of a name, or of all, message by message."""
     after = b""
-    while told := client.survey(after):
+    while told := client.survey(after, name):
         found = list(parse(told))
         if not found or found[-1].directory.encode() <= after:
             raise StoreError("the server says of its datasets what is none")
@@ -177,13 +209,7 @@ def _holdings(client: Client) -> Iterator[Holding]:
 
 
 def parse(told: bytes) -> Iterator[Holding]:
-    """Give the datasets that a message tells of.
-
-    Raises
-    ------
-    StoreError
-        They do not fit its length.
-    """
+    """Give the datasets that a message tells of."""
     at = 0
 
     def take(n: int) -> bytes:
@@ -277,3 +303,30 @@ def in_job() -> Sequence[str]:
 def told_peers(node: str, addresses: Iterable[str]) -> bytes:
     """Return what a server tells of itself and its peers."""
     return "\n".join([node, *dict.fromkeys(addresses)]).encode()
+
+
+class ServedStore:
+    """The store of a user whose server serves this one (``--allow-user``)."""
+
+    def __init__(self, path: Path, owner: int) -> None:
+        self.path = path
+        self._owner = owner
+        with self._connect() as client:
+            client.counters()
+
+    def _connect(self) -> Client:
+        client = find(self.path, owner=self._owner)
+        if client is None:
+            raise ServerUnreachableError(f"{self.path} belongs to user {self._owner}, and no server serves it")
+        return client
+
+    def generations(self, name: str) -> list[bytes]:
+        """Return the generations of a dataset that the store holds."""
+        with self._connect() as client:
+            return [one.generation for one in holdings(client, name) if one.name == name]
+
+    def dataset(
+        self, name: str, generation: bytes = b"", *, create: bool = False, segment_bytes: int = 0
+    ) -> CachedFrames:
+        """Open one generation of a dataset, over a connection of its own; it is never created."""
+        return self._connect().open(name, generation)

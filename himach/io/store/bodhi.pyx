@@ -1,9 +1,4 @@
-"""Boundary to the C library of the frame store (native/): check, convert, release the GIL, call, raise.
-
-`StoreHandle`, `DatasetHandle`, `WriterHandle`, `ReaderHandle` own one C handle each; the classes of
-`himach.io.store.store` are the first two. `LinkHandle`, `ServerHandle` and `PusherHandle` are those of servers and
-their clients.
-"""
+"""Boundary to the C library of the frame store (native/): check, convert, release the GIL, call, raise."""
 
 import numpy as np
 
@@ -17,7 +12,7 @@ from posix.types cimport pid_t
 from posix.unistd cimport getpid
 from himach.io.store.libbodhi cimport *
 
-from himach.errors import HimachError
+from himach.errors import ServerUnreachableError, StoreConflictError, StoreError, StoreFullError
 
 cnp.import_array()
 
@@ -49,6 +44,8 @@ REASONS = {
 }
 
 
+PLACE = np.dtype([("segment", "u8"), ("kind", "i4"), ("found", "i4"), ("offset", "i8"), ("length", "i8")])
+
 #: Whether cold data bypasses the page cache, as `himach.io.frame_source.ReadOptions` says it.
 DIRECT = {"auto": BODHI_DIRECT_AUTO, "on": BODHI_DIRECT_ON, "off": BODHI_DIRECT_OFF}
 
@@ -67,7 +64,6 @@ cdef bodhi_read_options read_options(object wanted) except *:
     options.unverified = not wanted.verify
     options.direct = DIRECT[wanted.direct]
     options.no_thread = not wanted.ahead
-    options.sparse = wanted.sparse
     options.request_bytes = wanted.request_bytes
     options.ring = wanted.ring
     options.check_only = not wanted.unpack
@@ -107,10 +103,26 @@ def crc32c(const uint8_t[::1] data, uint32_t crc=0):
     return crc
 
 
+cdef c_bool add_record(void *records, const record_header *header) noexcept with gil:
+    target = (header.target_segment, header.target_offset) if header.type == RECORD_TOMBSTONE else None
+    (<list>records).append((header.offset, header.length, target))
+    return True
+
+
+def scan_records(int fd, uint64_t dataset, uint64_t generation, uint64_t segment, uint64_t size):
+    """The sound records of a segment's file: offset, length, and of a tombstone the record that it drops, else None."""
+    cdef segment_key key = segment_key(segment=segment, dataset=dataset, generation=generation)
+    records = []
+    cdef void *to = <void *>records
+    with nogil:
+        scan_segment(fd, &key, SEGMENT_HEADER_BYTES, size, add_record, to)
+    return records
+
+
 def survey(bytes directory):
     """What the store in a directory and its disk hold (the members of bodhi_usage), and its segments in their turn.
 
-    A segment is (directory, id, native, pushed, derived, bytes, last_used).
+    A segment is (directory, id, native, pushed, bytes, last_used).
     """
     cdef const char *path = directory
     cdef bodhi_usage usage
@@ -123,7 +135,7 @@ def survey(bytes directory):
     try:
         return usage, [
             (segments[i].directory.decode(), segments[i].id, segments[i].kind == BODHI_NATIVE, segments[i].pushed != 0,
-             segments[i].derived != 0, segments[i].bytes, segments[i].last_used)
+             segments[i].bytes, segments[i].last_used)
             for i in range(n)
         ]
     finally:
@@ -157,25 +169,11 @@ cdef class StoreHandle:
         return bytes(identity[:16]).hex()
 
     def set_quota(self, int64_t size):
-        """Let the store hold at most so many bytes, and leave a reserve of its disk free; 0: no limit.
-
-        What is written through this object then evicts other datasets where it has to, and otherwise fails with
-        `StoreFullError`. See `himach.io.store.quota`.
-        """
+        """Let writers of this object keep the store to so many bytes, and a reserve of its disk free; 0: no limit."""
         bodhi_store_set_quota(self.store, size)
 
     def evict(self, str directory, uint64_t segment, *, bint native, bint empty=False):
-        """Delete a segment of the dataset in a subdirectory, which counts as no use of it.
-
-        With `empty`, only if nothing lives in it, as is seen while nobody can write to it.
-
-        Raises
-        ------
-        StoreBusyError
-            A writer or reader holds it; or, with `empty`, frames live in it.
-        StoreVersionError, StoreNotFoundError
-            It is of another version or dataset and left alone; or it is gone.
-        """
+        """Delete a segment of the dataset in a subdirectory, which is no use of it; with `empty`, if nothing lives."""
         cdef bodhi_stored_segment chosen
         cdef bytes encoded = directory.encode()
         cdef int status
@@ -277,52 +275,35 @@ cdef class DatasetHandle:
         check(status)
 
     def seal(self, int64_t least=0):
-        """Move what is known of where frames lie from memory to files, which all processes of the machine read.
-
-        Writers do so with what they have written; this is for what one that was killed left behind. `least`: of
-        segments in which that is so many frames; 0: as many as are worth it.
-        """
+        """Seal segments of which so many frames are not, as a killed writer left them; 0: as many as are worth it."""
         cdef int status
         with nogil:
             status = bodhi_dataset_seal(self.dataset, least)
         check(status)
 
-    def holds(self, numbers, bint native=False):
-        """Which of the frames are there, or are there natively, bool (n,), as of the last `refresh`."""
+    def places(self, numbers):
+        """Where frames lie, as of the last `refresh`: an array of the members of bodhi_place."""
         cdef cnp.ndarray asked = frame_numbers(numbers)
         cdef int64_t *wanted = <int64_t *>cnp.PyArray_DATA(asked)
         cdef int64_t n = asked.shape[0]
-        cdef cnp.ndarray held = np.empty(n, dtype=np.bool_)
-        cdef uint8_t *out = <uint8_t *>cnp.PyArray_DATA(held)
-        cdef bodhi_place places[256]
-        cdef int64_t at = 0
-        cdef int64_t some
-        cdef int64_t i
-        cdef int status = 0
-        with nogil:
-            while at < n and status == 0:
-                some = min(n - at, <int64_t>256)
-                status = bodhi_dataset_locate(self.dataset, wanted + at, some, places)
-                for i in range(some):
-                    out[at + i] = places[i].found != 0 and (not native or places[i].kind == BODHI_NATIVE)
-                at += some
-        check(status)
-        return held
-
-    def locate(self, numbers):
-        """Where frames lie: segment, kind, offset and length of the record; None where there is none."""
-        cdef cnp.ndarray asked = frame_numbers(numbers)
-        cdef int64_t *wanted = <int64_t *>cnp.PyArray_DATA(asked)
-        cdef int64_t n = asked.shape[0]
-        cdef cnp.ndarray buffer = np.empty(n * sizeof(bodhi_place), dtype=np.uint8)
-        cdef bodhi_place *places = <bodhi_place *>cnp.PyArray_DATA(buffer)
+        cdef cnp.ndarray found = np.empty(n, dtype=PLACE)
+        cdef bodhi_place *places = <bodhi_place *>cnp.PyArray_DATA(found)
         cdef int status
         with nogil:
             status = bodhi_dataset_locate(self.dataset, wanted, n, places)
         check(status)
+        return found
+
+    def holds(self, numbers, bint native=False):
+        """Which of the frames are there, or are there natively, bool (n,), as of the last `refresh`."""
+        places = self.places(numbers)
+        return (places["found"] != 0) & (not native or places["kind"] == BODHI_NATIVE)
+
+    def locate(self, numbers):
+        """Where frames lie: segment, kind, offset and length of the record; None where there is none."""
         return [
-            (places[i].segment, places[i].kind, places[i].offset, places[i].length) if places[i].found else None
-            for i in range(n)
+            (segment, kind, offset, length) if found else None
+            for segment, kind, found, offset, length in self.places(numbers).tolist()
         ]
 
     def atoms(self, numbers):
@@ -339,10 +320,7 @@ cdef class DatasetHandle:
         return atoms
 
     def drop(self, numbers, *, bint native=False):
-        """Drop frames of one kind, for every process; returns how many were there.
-
-        Their space comes free when their segment is evicted.
-        """
+        """Drop frames of one kind, for every process; returns how many were there."""
         cdef cnp.ndarray asked = frame_numbers(numbers)
         cdef int64_t *wanted = <int64_t *>cnp.PyArray_DATA(asked)
         cdef int64_t n = asked.shape[0]
@@ -520,10 +498,7 @@ cdef class ReaderHandle:
         return array
 
     def next(self):
-        """The next frame as (number, reason, kind, time, box, positions, velocities, forces), or None at the end.
-
-        A miss has a reason other than 0 and None for its arrays. The arrays hold until the next call.
-        """
+        """The next frame as (number, reason, kind, time, box, positions, velocities, forces); None at the end."""
         cdef bodhi_frame frame
         cdef int status
         cdef cnp.ndarray box

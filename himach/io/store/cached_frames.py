@@ -1,8 +1,4 @@
-"""Frames that a node has cached, however they are reached: `CachedFrames`, and `Reading`, which gives them one by one.
-
-A dataset of a store is one kind of `CachedFrames`, a client of a store's server another. `base_name()` tells datasets
-that lie beside another one from the others.
-"""
+"""Frames that a node has cached, in a store or behind its server: `CachedFrames`, read one by one by `Reading`."""
 
 from __future__ import annotations
 
@@ -20,16 +16,11 @@ from himach.frame import RawFrame
 from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
 from himach.io.store import bodhi
 
-__all__ = ["CachedFrames", "LibraryFrames", "Reading", "base_name", "between"]
-
-BESIDE = re.compile(r"(.*) \[(slices|time-major|[0-9]+ atoms [0-9a-f]{16})\]", re.DOTALL)
+BESIDE = re.compile(r"(.*) \[(slices|[0-9]+ atoms [0-9a-f]{16})\]", re.DOTALL)
 
 
 def base_name(name: str) -> str:
-    """Return the name of the dataset that one of this name lies beside, as its slices or some atoms of its frames do.
-
-    The name itself if it lies beside none.
-    """
+    """Return the name of the dataset that one of this name lies beside, as slices do; else the name itself."""
     found = BESIDE.fullmatch(name)
     return name if found is None else found[1]
 
@@ -78,20 +69,7 @@ class CachedFrames(FrameSource):
 
     @abstractmethod
     def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
-        """Set the bits of those `frames` that are held natively, and as aliens; other bits stay.
-
-        Parameters
-        ----------
-        frames
-            Frame numbers, not negative; `step` may be.
-        native, alien
-            uint64 (n,), 64 frames a word: bit ``i % 64`` of word ``i // 64`` is ``frames[i]``.
-
-        Raises
-        ------
-        ValueError
-            A frame number is negative, or the words are too few or too many.
-        """
+        """Set the bits of those `frames` that are held natively, and as aliens; other bits stay."""
 
     @abstractmethod
     def attachment(self, name: str) -> bytes | None:
@@ -117,14 +95,7 @@ class CachedFrames(FrameSource):
 
     @abstractmethod
     def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> Reading:
-        """Read frames, in the order of `numbers`, ahead of the caller; see `FrameSource.read`.
-
-        Returns
-        -------
-        Reading
-            Iterates over one `RawFrame` per number, or None where it is a miss. Its arrays are None for what is not
-            there or not asked for (positions, too).
-        """
+        """Read frames, in the order of `numbers`, ahead of the caller, None for a miss; see `FrameSource.read`."""
 
 
 class LibraryFrames(CachedFrames):
@@ -186,15 +157,7 @@ class LibraryFrames(CachedFrames):
 
 
 class Reading(Iterator[RawFrame | None]):
-    """The frames of one `CachedFrames.read`, one by one.
-
-    Attributes
-    ----------
-    misses
-        Number of misses so far, by reason.
-    reason
-        That of the last miss; empty before the first.
-    """
+    """The frames of one `CachedFrames.read`, one by one."""
 
     def __init__(self, reader: bodhi.ReaderHandle | None) -> None:
         self._reader = reader

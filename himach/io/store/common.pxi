@@ -1,15 +1,7 @@
 # What all handles share: errors, signals, frames as arguments.
 
-class StoreError(HimachError):
-    """Root of what the frame store refuses or cannot do; a cached byte is never needed, so a run may go on without."""
-
-
 class StoreSystemError(StoreError):
     """A system call failed, or a library of the system is missing."""
-
-
-class StoreFullError(StoreError):
-    """No space or quota is left; what was being written is undone."""
 
 
 class StorePoisonedError(StoreError):
@@ -32,10 +24,6 @@ class StoreRefusedError(StoreError):
     """The directory may not hold a store: network file system, foreign owner, or the place of another dataset."""
 
 
-class StoreConflictError(StoreRefusedError):
-    """What is there is of another simulation: a frame of the same number with other content, or the whole dataset."""
-
-
 ERRORS = {
     BODHI_ERROR_ARGUMENT: ValueError,
     BODHI_ERROR_MEMORY: MemoryError,
@@ -49,10 +37,6 @@ ERRORS = {
     BODHI_ERROR_UNSAFE: StoreRefusedError,
     BODHI_ERROR_CONFLICT: StoreConflictError,
 }
-
-
-class ServerUnreachableError(StoreError):
-    """No server answers in time."""
 
 
 class ServerProtocolError(StoreError):

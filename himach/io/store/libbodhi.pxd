@@ -3,6 +3,9 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+cdef extern from "stdbool.h":
+    ctypedef int c_bool "bool"
+
 cdef extern from "bodhi.h" nogil:
     ctypedef struct bodhi_store:
         pass
@@ -81,7 +84,6 @@ cdef extern from "bodhi.h" nogil:
         int32_t unverified
         int32_t direct
         int32_t no_thread
-        int32_t sparse
         int64_t request_bytes
         int64_t ring
         const bodhi_range *atoms
@@ -107,7 +109,6 @@ cdef extern from "bodhi.h" nogil:
         uint64_t id
         int32_t kind
         int32_t pushed
-        int32_t derived
         int64_t bytes
         int64_t last_used
     ctypedef struct bodhi_segment_facts:
@@ -203,15 +204,27 @@ cdef extern from "base/clock.h" nogil:
 cdef extern from "base/mac.h" nogil:
     enum:
         MAC_KEY
-        MAC_BYTES
-    ctypedef struct mac_stream:
-        uint64_t number
-    ctypedef struct mac_part:
-        const void *data
-        size_t size
     int mac_find()
-    void mac_begin(mac_stream *stream, const uint8_t *key, bint client_sends)
-    void mac_next(mac_stream *stream, const mac_part *parts, int n, uint8_t *tag)
+
+cdef extern from "segments/segment.h" nogil:
+    enum:
+        SEGMENT_HEADER_BYTES
+        RECORD_TOMBSTONE
+    ctypedef struct segment_key:
+        uint64_t segment
+        uint64_t dataset
+        uint64_t generation
+    ctypedef struct record_header:
+        int type
+        uint64_t offset
+        uint64_t length
+        uint64_t target_segment
+        uint64_t target_offset
+    ctypedef struct scan_result:
+        pass
+    scan_result scan_segment(int fd, const segment_key *key, uint64_t start, uint64_t stop,
+                             c_bool (*visit)(void *context, const record_header *header) noexcept nogil,
+                             void *context)
 
 cdef extern from "xtc/xtc.h" nogil:
     enum:
@@ -255,7 +268,7 @@ cdef extern from "assemble/gather.h" nogil:
     int gather_read(gather *g, int64_t rank, bodhi_reader *reader, int64_t *missed)
     int gather_take(gather *g, const unsigned char *bytes, size_t size)
     int gather_write(gather *g, bodhi_writer *writer, int64_t *number)
-    void gather_tell(const gather *g, char *text, size_t size)
+    const char *gather_why(const gather *g)
 
 cdef extern from "server/serve.h" nogil:
     ctypedef struct bodhi_server:
@@ -266,13 +279,10 @@ cdef extern from "server/serve.h" nogil:
         int64_t n_allowed
         int32_t serialize_reads
         int32_t max_connections
-        int32_t max_per_caller
         int32_t message_ms
         int32_t idle_ms
         int32_t batch_ms
-        uint32_t max_frame
         int64_t quota
-        int64_t memory
         const char *peers
     int bodhi_server_open(const char *directory, const bodhi_serve_options *options, bodhi_server **server)
     int bodhi_server_run(bodhi_server *server)
@@ -283,16 +293,10 @@ cdef extern from "server/serve.h" nogil:
 cdef extern from "net/wire.h" nogil:
     enum:
         WIRE_MAX_NUMBERS
-        WIRE_HAVE
-        WIRE_KINDS
-        WIRE_LIST
-        WIRE_NUMBERS
+        WIRE_DIRECTORY
         WIRE_STATUS
         WIRE_COUNTERS
         WIRE_STOP
-        WIRE_STOPPING
-        WIRE_FIND
-        WIRE_GENERATIONS
         WIRE_FETCH
         WIRE_ATTACHMENT
         WIRE_MARK
@@ -300,20 +304,13 @@ cdef extern from "net/wire.h" nogil:
         WIRE_MAX_MARKED
         WIRE_SURVEY
         WIRE_SURVEYED
-        WIRE_PEERS
-        WIRE_PEERED
-        WIRE_DATASET_HEAD
         N_COUNTERS
     ctypedef int wire_verb "enum wire_verb"
-    ctypedef struct wire_parser:
-        unsigned char *body
-        uint32_t size
 
 cdef extern from "net/link.h" nogil:
     ctypedef struct wire_link:
         char *address
         int fd
-        wire_parser incoming "in"
         int (*interrupted)() noexcept nogil
     int link_dial(wire_link *link, char *address, unsigned int owner, const uint8_t *key, size_t key_bytes,
                   int64_t deadline)

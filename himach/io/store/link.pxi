@@ -10,33 +10,12 @@ if len(COUNTERS) != N_COUNTERS:
     raise ImportError("the names of the counters do not fit native/net/wire.h")
 
 NUMBERS_AT_ONCE = WIRE_MAX_NUMBERS
-
-
-cdef cnp.ndarray wanted_numbers(object numbers):
-    cdef cnp.ndarray wanted = np.ascontiguousarray(numbers, dtype="<i8").reshape(-1)
-    if wanted.shape[0] > WIRE_MAX_NUMBERS:
-        raise ValueError(f"{wanted.shape[0]} frame numbers at once; a message takes {WIRE_MAX_NUMBERS}")
-    return wanted
+MARKED_AT_ONCE = WIRE_MAX_MARKED
 
 
 def find_libcrypto():
     """Raise StoreSystemError unless there is OpenSSL's libcrypto, without which no key is of use."""
     check(mac_find())
-
-
-def message_tag(bytes session, bint client_sends, int64_t number, bytes message):
-    """The tag of one message of a session, for tests beside another implementation."""
-    cdef mac_stream stream
-    cdef uint8_t tag[16]
-    cdef mac_part part
-    if len(session) != MAC_KEY:
-        raise ValueError(f"a session's key has {MAC_KEY} bytes")
-    mac_begin(&stream, <const uint8_t *><const char *>session, client_sends)
-    stream.number = number
-    part.data = <const void *><const char *>message
-    part.size = len(message)
-    mac_next(&stream, &part, 1, tag)
-    return bytes(tag[:MAC_BYTES])
 
 
 @cython.no_gc_clear
@@ -120,15 +99,19 @@ cdef class LinkHandle:
         """What tells the store from every other (32 hex digits)."""
         return bytes(self.served.identity[:16]).hex()
 
-    def numbers(self, int kind, int64_t start, int64_t capacity=WIRE_MAX_NUMBERS):
-        """Up to so many frame numbers of one kind from `start` on as a message takes, uint64."""
-        request = kind.to_bytes(8, "little") + start.to_bytes(8, "little")
-        return np.frombuffer(self.ask(WIRE_LIST, <const char *>(<bytes>request), 16, WIRE_NUMBERS), dtype="<u8")
-
-    def have(self, numbers):
-        """Per frame 0 (not there), 1 (native) or 2 (alien), uint8."""
-        cdef cnp.ndarray wanted = wanted_numbers(numbers)
-        return np.frombuffer(self.ask(WIRE_HAVE, cnp.PyArray_DATA(wanted), wanted.nbytes, WIRE_KINDS), dtype=np.uint8)
+    def numbers(self, int kind, int64_t start, int64_t capacity=NUMBERS_AT_ONCE):
+        """Frame numbers of one kind from `start` on, uint64: `capacity` or some more, or all that there are."""
+        found = [np.empty(0, dtype=np.uint64)]
+        following = start
+        while capacity > 0 and following <= MAX_NUMBER:
+            frames = range(following, min(following + (64 if capacity == 1 else MARKED_AT_ONCE), MAX_NUMBER + 1))
+            words = np.zeros((2, (len(frames) + 63) // 64), dtype=np.uint64)
+            following = self.mark(frames, *words)[kind]
+            bits = np.unpackbits(words[kind].view(np.uint8), bitorder="little")
+            some = np.flatnonzero(bits).astype(np.uint64) + np.uint64(frames.start)
+            found.append(some)
+            capacity -= len(some)
+        return np.concatenate(found)
 
     def open_reader(self, numbers, wanted):
         """As that of a `DatasetHandle`, of places that the server grants."""
@@ -148,50 +131,43 @@ cdef class LinkHandle:
         """How many frames of each kind there were at its opening."""
         return {"native": self.served.native, "alien": self.served.alien}
 
-    def generations(self, str name):
-        """The generations that the store has of a dataset."""
-        cdef bytes encoded = name.encode()
-        body = self.ask(WIRE_FIND, <const char *>encoded, len(encoded), WIRE_GENERATIONS)
-        found, at = [], 0
-        while at < len(body):
-            end = at + 4 + int.from_bytes(body[at:at + 4], "little")
-            found.append(body[at + 4:end])
-            at = end
-        return found
-
     def attachment_part(self, str name, int64_t start):
-        """Size of an attachment and a part of it from `start` on; None if there is none."""
+        """Size of an attachment, which file it is, and a part of it from `start` on; None if there is none."""
         cdef bytes request = start.to_bytes(8, "little") + name.encode()
         body = self.ask(WIRE_FETCH, <const char *>request, len(request), WIRE_ATTACHMENT)
         size = int.from_bytes(body[:8], "little")
-        return None if size >> 63 else (size, body[8:])
+        return None if size >> 63 else (size, body[8:16], body[16:])
 
     def mark(self, frames, native, alien):
-        """As that of a `DatasetHandle`."""
+        """As that of a `DatasetHandle`; return the first frame of each kind behind these, 2^64 - 1 if there is none."""
         cdef bytes request
+        following = ()
         check_words(frames, native, alien)
-        for first in range(0, len(frames), WIRE_MAX_MARKED):
-            some = frames[first:first + WIRE_MAX_MARKED]
+        for first in range(0, len(frames), MARKED_AT_ONCE):
+            some = frames[first:first + MARKED_AT_ONCE]
             request = np.array([some.start, some.step, len(some)], dtype="<i8").tobytes()
             words = np.frombuffer(self.ask(WIRE_MARK, <const char *>request, 24, WIRE_MARKED), dtype="<u8")
+            following, words = words[:2].tolist(), words[2:]
             n = len(words) // 2
             native[first // 64:first // 64 + n] |= words[:n]
             alien[first // 64:first // 64 + n] |= words[n:]
+        return following
 
     def counters(self):
         """What the server has counted, by name."""
-        counted = np.frombuffer(self.ask(WIRE_STATUS, NULL, 0, WIRE_COUNTERS), dtype="<u8")
+        counted = np.frombuffer(self.ask(WIRE_STATUS, NULL, 0, WIRE_COUNTERS), dtype="<u8", count=N_COUNTERS)
         return dict(zip(COUNTERS, counted.tolist(), strict=False))
 
-    def survey(self, bytes after=b""):
-        """What the server says of its datasets behind that directory; see `himach.io.server.survey`."""
-        return self.ask(WIRE_SURVEY, <const char *>after, len(after), WIRE_SURVEYED)
+    def survey(self, bytes after=b"", str name=""):
+        """What the server says of its datasets of a name, or of all, behind that directory; see `survey`."""
+        cdef bytes request = after.ljust(WIRE_DIRECTORY, b"\0") + name.encode()
+        return self.ask(WIRE_SURVEY, <const char *>request, len(request), WIRE_SURVEYED)
 
     def peers(self):
         """The identity of the server's store, and what it says of its node and its peers, as bytes."""
-        cdef bytes body = self.ask(WIRE_PEERS, NULL, 0, WIRE_PEERED)
-        return body[:16], body[16:]
+        cdef bytes body = self.ask(WIRE_STATUS, NULL, 0, WIRE_COUNTERS)
+        return body[8 * N_COUNTERS:8 * N_COUNTERS + 16], body[8 * N_COUNTERS + 16:]
 
     def stop(self):
         """Tell the server to end."""
-        self.ask(WIRE_STOP, NULL, 0, WIRE_STOPPING)
+        self.ask(WIRE_STOP, NULL, 0, WIRE_COUNTERS)

@@ -3,6 +3,8 @@
 `survey()` looks at files alone, as opening a dataset counts as its use. `chosen_quota()` is the one rule for the quota,
 which `Store.set_quota` passes on to the C library; whoever writes to the store then keeps to it, evicting what was not
 used for longest.
+
+Where a node's store lies: `store_place()`, and `open_store()`, the store that the user chose.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from pathlib import Path
 from himach.errors import UsageError
 from himach.io.store import bodhi
 from himach.io.store.sizes import parse_size, show_size
-from himach.io.store.store import Store, StoreFullError, StoreNotFoundError
-
-__all__ = ["Segment", "StoreSizes", "check_quota", "chosen_quota", "set_chosen_quota", "survey"]
+from himach.io.store.store import Store, StoreError, StoreFullError, StoreNotFoundError
+from himach.locks import DISK_FULL
+from himach.parallel.communicator import node_name
 
 QUOTA = "HIMACH_QUOTA"
 SMALLEST_SEGMENT = 1 << 20
@@ -24,56 +26,24 @@ SMALLEST_SEGMENT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment, as its files show it.
+    """A segment, as its files show it."""
 
-    Attributes
-    ----------
-    directory
-        Subdirectory of its dataset.
-    id
-        Its id.
-    native
-        Whether it holds natives; else aliens.
-    pushed
-        Whether its dataset has no origin to be read from again: it goes only when somebody names it.
-    derived
-        Whether it is of a dataset's time-major form, which is made of what the store holds: it goes first.
-    nbytes
-        Bytes of the segment and its index.
-    last_used
-        When its dataset was last used, in nanoseconds since 1970.
-    """
-
-    directory: str
-    id: int
-    native: bool
-    pushed: bool
-    derived: bool
-    nbytes: int
-    last_used: int
+    directory: str  # subdirectory of its dataset
+    id: int  # its id
+    native: bool  # whether it holds natives; else aliens
+    pushed: bool  # whether its dataset has no origin to be read from again: it goes only when somebody names it
+    nbytes: int  # bytes of the segment and its index
+    last_used: int  # when its dataset was last used, in nanoseconds since 1970
 
 
 @dataclass(frozen=True)
 class StoreSizes:
-    """What a store and its disk hold.
+    """What a store and its disk hold."""
 
-    Attributes
-    ----------
-    used
-        Bytes of all files of the store.
-    free, size
-        Bytes free for this user on the file system, and all that it has.
-    reserve
-        Bytes of the file system that himach leaves free.
-    segments
-        All segments, those that go first first: of the dataset not used for longest, aliens before natives, oldest
-        first.
-    """
-
-    used: int
+    used: int  # bytes of all files of the store
     free: int
     size: int
-    reserve: int
+    reserve: int  # bytes of the file system that himach leaves free
     segments: tuple[Segment, ...]
 
 
@@ -88,15 +58,7 @@ def survey(path: Path) -> StoreSizes:
 
 
 def chosen_quota(path: Path, given: str | int | None = None) -> int:
-    """Return the quota of a store, bytes.
-
-    Parameters
-    ----------
-    path
-        The store's directory.
-    given
-        What the user gave: a size, else ``$HIMACH_QUOTA`` counts, else half of what is free or held by the store.
-    """
+    """Return the quota of a store, bytes."""
     text = given if given is not None else os.environ.get(QUOTA) or None
     if text is None:
         found = survey(path)
@@ -105,24 +67,7 @@ def chosen_quota(path: Path, given: str | int | None = None) -> int:
 
 
 def check_quota(path: Path, quota: int, segment: int = 0) -> None:
-    """Refuse a quota or a disk that leaves no room for anything.
-
-    Parameters
-    ----------
-    path
-        The store's directory.
-    quota
-        Bytes that the store may hold.
-    segment
-        Bytes of a full segment; 0 for what the library chooses.
-
-    Raises
-    ------
-    UsageError
-        If the quota is smaller than a segment.
-    StoreFullError
-        If the disk has less than its reserve, even if all segments that may go went.
-    """
+    """Refuse a quota or a disk that leaves no room for anything."""
     segment = segment or SMALLEST_SEGMENT
     if quota < segment:
         raise UsageError(
@@ -140,20 +85,7 @@ def check_quota(path: Path, quota: int, segment: int = 0) -> None:
 
 
 def set_chosen_quota(store: Store) -> tuple[int, str]:
-    """Have a store keep to the chosen quota.
-
-    Returns
-    -------
-    quota
-        Bytes that the store may hold; 0: the disk has no room for a segment, so that nothing is kept.
-    reason
-        Why nothing is kept; "" otherwise.
-
-    Raises
-    ------
-    UsageError
-        If ``$HIMACH_QUOTA`` cannot be kept to.
-    """
+    """Have a store keep to the chosen quota."""
     try:
         quota = chosen_quota(store.path)
         check_quota(store.path, quota)
@@ -163,3 +95,64 @@ def set_chosen_quota(store: Store) -> tuple[int, str]:
             raise
         return 0, f"no frames are kept in the cache: {error}"
     return quota, ""
+
+
+AUTO, OFF = "auto", "off"
+VARIABLE = "HIMACH_CACHE"
+
+
+def store_place(choice: str | os.PathLike[str] | None = None) -> Path:
+    """Return where this node's store lies; nothing is made."""
+    chosen = _named(choice)
+    if chosen:
+        return Path(chosen.replace("{node}", node_name())).expanduser()
+    own = f"himach-{os.geteuid()}"
+    scratch = os.environ.get("SLURM_TMPDIR")
+    if scratch:
+        return Path(scratch, own)
+    home = os.environ.get("XDG_CACHE_HOME")
+    return Path(home, "himach") if home else Path("/var/tmp", own)
+
+
+def open_store(choice: str | os.PathLike[str] | None = None, *, create: bool = True, read_only: bool = False) -> Store:
+    """Open the store at `store_place`."""
+    return Store(store_place(choice), create=create, read_only=read_only, follow_link=bool(_named(choice)))
+
+
+def open_chosen(choice: str) -> tuple[Store | None, str]:
+    """Open the store that the user of a run chose."""
+    if choice == OFF:
+        return None, ""
+    try:
+        return open_store(choice), ""
+    except (StoreError, OSError) as error:
+        place = store_place(choice)
+        reason = str(error) if isinstance(error, StoreError) else f"{place}: {error.strerror}"
+        if _is_full(error):  # as it may be one day for every store: a miss, and no error
+            return None, f"no frames are cached: {reason}; make room, or name a directory on another disk as the cache"
+        if not _named(choice):
+            return None, f"no frames are cached: {reason}; name a directory on a local disk as the cache"
+        named = f"${VARIABLE}" if choice == AUTO else "cache"
+        raise UsageError(
+            f"{named} names {place}, which cannot hold the cache: {reason}; name a directory of your own on a local "
+            "disk, or turn the cache off"
+        ) from error
+
+
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, StoreFullError) or getattr(error, "errno", None) in DISK_FULL
+
+
+def owner_of(choice: str) -> tuple[Path, int] | None:
+    """Return place and owner of a store that the user named, if it is another user's; None if not."""
+    place = store_place(choice)
+    try:
+        owner = place.stat().st_uid
+    except OSError:
+        return None
+    return (place, owner) if _named(choice) and owner != os.geteuid() else None
+
+
+def _named(choice: str | os.PathLike[str] | None) -> str:
+    """Return the directory that the user named, as it was given; empty for the default place."""
+    return os.environ.get(VARIABLE, "") if choice is None or choice == AUTO else os.fspath(choice)

@@ -11,13 +11,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(?:([kmgtp])(i?))?b?\s*", re.IGN
 
 
 def parse_size(text: str) -> int:
-    """Return the number of bytes that a text means: a number, then nothing, B, kB, MB, GB, TB, PB or KiB, MiB, ...
-
-    Raises
-    ------
-    UsageError
-        If it is no size.
-    """
+    """Return the number of bytes that a text means: a number, then nothing, B, kB, MB, GB, TB, PB or KiB, MiB, ..."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise UsageError(f"{text!r} is no size; write for example 2GB, 500MiB or 1000000000")

@@ -1,9 +1,4 @@
-"""The frame store of this node, from Python: `Store`, and its datasets.
-
-A `Store` is a directory on a local disk; `Store.dataset` opens one generation of one trajectory in it. A `Dataset`
-says which frames are held (`native`, `alien`), keeps more of them (`write`, `flush`) and reads them (`read`). The work
-is done by the C library in ``native/``; any number of processes may do all this at once on one store.
-"""
+"""The frame store of this node, from Python: `Store`, and its datasets; the C library in ``native/`` does the work."""
 
 from __future__ import annotations
 
@@ -11,22 +6,19 @@ import contextlib
 import os
 import re
 import struct
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from himach.errors import StoreConflictError, StoreError, StoreFullError
 from himach.files import whole_file
 from himach.frame import Coded, RawFrame
 from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.bodhi import (
     StoreBusyError,
-    StoreConflictError,
-    StoreError,
-    StoreFullError,
     StoreNotFoundError,
     StorePoisonedError,
     StoreRefusedError,
@@ -54,36 +46,11 @@ Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 
 ALL_OF_SLICES = bodhi.POSITIONS | bodhi.VELOCITIES | bodhi.FORCES | bodhi.IDS
-#: Nanoseconds in which a directory may change again without a new time of modification.
-JUST_NOW = 2_000_000_000
 SUBDIRECTORY = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}")
 
 
 class Store(bodhi.StoreHandle):
-    """The frame store in one directory.
-
-    Parameters
-    ----------
-    path
-        Its directory (see `himach.io.store.place`). It is made with mode 0700 if `create`, and its parents too.
-    create
-        Make the store if there is none.
-    read_only
-        Write and repair nothing; only then may it be another user's.
-    allow_network
-        Accept a network file system, where every node would claim every frame.
-    follow_link
-        Accept a symbolic link in place of the directory; another user may have put it where the user named nothing.
-
-    Raises
-    ------
-    StoreRefusedError
-        It lies on a network file system, belongs to another user, or may be written by others.
-    StoreVersionError
-        Another version of himach made it.
-    StoreNotFoundError
-        There is none, and `create` is false.
-    """
+    """The frame store in one directory."""
 
     def __init__(
         self,
@@ -103,40 +70,11 @@ class Store(bodhi.StoreHandle):
         if not follow_link and self.path.is_symlink():
             raise StoreRefusedError(f"{self.path} is a symbolic link; another user may have put it there")
         super().__init__(os.fsencode(self.path), flags)
-        self._metas: dict[str, tuple[str, bytes]] = {}
-        self._seen: int | None = None  # when they were as these
 
     def dataset(
-        self,
-        name: str,
-        generation: bytes = b"",
-        *,
-        create: bool = True,
-        segment_bytes: int = 0,
-        packed: bool = True,
+        self, name: str, generation: bytes = b"", *, create: bool = True, segment_bytes: int = 0, packed: bool = True
     ) -> Dataset:
-        """Open one generation of a dataset.
-
-        Parameters
-        ----------
-        name
-            Name of the dataset: the absolute path of the trajectory, or the name under which it was staged.
-        generation
-            Fingerprint of the content, at most 4096 bytes: another one means other frames. It must stay as it is when
-            the trajectory only grows.
-        create
-            Make it if it is not there.
-        segment_bytes
-            Size at which a segment is full; 0 for 256 MiB, or an eighth of a smaller quota, 1 MiB at least.
-        packed
-            Pack positions that lie on a grid, as those from XTC do; they are read back to the last bit. Else, and where
-            they do not, frames are written raw.
-
-        Raises
-        ------
-        StoreNotFoundError
-            It is not there, and `create` is false.
-        """
+        """Open one generation of a dataset."""
         return Dataset(self, name, generation, create, segment_bytes=segment_bytes, packed=packed)
 
     @contextlib.contextmanager
@@ -154,34 +92,13 @@ class Store(bodhi.StoreHandle):
             return []
 
     def open_directory(self, directory: str) -> Dataset:
-        """Open the dataset in a subdirectory, whatever its name is.
-
-        Raises
-        ------
-        StoreNotFoundError
-            It is not there, or nothing says any more what it is (`remove` deletes it).
-        """
+        """Open the dataset in a subdirectory, whatever its name is."""
         return Dataset(self, directory=directory)
 
     def contents(self) -> list[tuple[str, bytes]]:
         """Return name and generation of each dataset that the store holds; asking is no use of any dataset."""
-        written = self._written()
-        if written is None or written != self._seen:
-            self._metas = {directory: meta for directory in self.directories() if (meta := self._meta(directory))}
-            self._seen = written
-        return list(self._metas.values())
-
-    def _written(self) -> int | None:
-        """Return when a dataset came or went the last time, by the directory; None if that was just now."""
-        try:
-            at = self.path.stat().st_mtime_ns
-        except OSError:
-            return None
-        return at if time.time_ns() - at > JUST_NOW else None
-
-    def _meta(self, directory: str) -> tuple[str, bytes] | None:
-        """Return name and generation of the dataset in a subdirectory, whose own name is made of these two."""
-        return self._metas.get(directory) or _read_meta(self.path / directory / "meta")
+        metas = (_read_meta(self.path / directory / "meta") for directory in self.directories())
+        return [meta for meta in metas if meta]
 
     def names(self) -> list[str]:
         """Return the names of the datasets that the store holds."""
@@ -192,13 +109,7 @@ class Store(bodhi.StoreHandle):
         return [generation for found, generation in self.contents() if found == name]
 
     def remove(self, directory: str) -> None:
-        """Delete a dataset of which no segment is held.
-
-        Raises
-        ------
-        StoreBusyError
-            A writer or reader holds one of its segments; the others are deleted.
-        """
+        """Delete a dataset of which no segment is held."""
         if not SUBDIRECTORY.fullmatch(directory):
             raise ValueError(f"{directory!r} is no subdirectory of a dataset")
         dataset = None
@@ -237,11 +148,7 @@ class Store(bodhi.StoreHandle):
 
 
 class Dataset(bodhi.DatasetHandle, LibraryFrames):
-    """The frames of one generation of one trajectory that a store holds; made by `Store.dataset`.
-
-    It has one writer per kind, opened at the first `write`. Its bitmaps are as of the last `refresh` (opening counts)
-    and of what this object wrote and flushed since.
-    """
+    """The frames of one generation of one trajectory in a store, as of the last `refresh` and flushes since."""
 
     store: Store
 
@@ -291,48 +198,15 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
         *,
         native: bool = False,
     ) -> bool:
-        """Append a frame; `flush` makes it visible and acknowledges it.
+        """Append a frame (Å, ps, kJ/mol); False if the same one is there already, as a native or in this kind.
 
-        Parameters
-        ----------
-        number
-            Frame number in the dataset, from 0.
-        time
-            Time in ps.
-        box
-            float32 (6,): lengths in Å and angles in degrees; or None.
-        positions, velocities, forces
-            float32 (n_atoms, 3), C-contiguous, in Å, Å/ps and kJ/(mol Å).
-        native
-            The frame is pushed here by a writer, not kept after a miss.
-
-        Returns
-        -------
-        bool
-            False if the frame is there already, as a native or in the kind that is written: it was read back, and is
-            the same.
-
-        Raises
-        ------
-        StoreConflictError
-            A frame of this number is there, with other content, time or number of atoms.
-        StoreFullError
-            No space is left; this frame, and maybe others since the last `flush`, are not kept. Later calls may work.
-        StorePoisonedError, StoreSystemError
-            The disk failed; nothing more can be written through this object.
+        `flush` makes it visible and acknowledges it. A frame of other content is a StoreConflictError; after a
+        StoreFullError frames since the last `flush` may be lost, and later calls may work.
         """
         return self._writer(native).append(number, time, positions, box, velocities, forces)
 
     def write_coded(self, number: int, time: float, box: Vectors | None, coded: Coded, *, native: bool = False) -> bool:
-        """Append, as `write` does, a frame that has positions only, as XTC compresses them; all atoms are decoded.
-
-        Raises
-        ------
-        ValueError
-            The coordinates are damaged; nothing was written, and later calls may work.
-        StoreError
-            As in `write`.
-        """
+        """Append, as `write` does, a frame that has positions only, as XTC compresses them; all atoms are decoded."""
         return self._writer(native).append_coded(number, time, coded, box)
 
     def _writer(self, native: bool) -> bodhi.WriterHandle:
@@ -342,23 +216,13 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
             self._writers[kind] = self.open_writer(kind, self._segment_bytes, encoding=self._encoding, keeps=False)
         return self._writers[kind]
 
-    def writer(self, block_atoms: int) -> bodhi.WriterHandle:
-        """Return a writer of natives of its own, whose checksums are of so many atoms each; to be closed."""
-        return self.open_writer(bodhi.NATIVE, self._segment_bytes, block_atoms, self._encoding)
-
     @property
     def written(self) -> int:
         """Number of frames that this object has written and made visible."""
         return sum(writer.written for writer in self._writers.values())
 
     def flush(self, *, durable: bool = False) -> None:
-        """Make the frames written so far visible: they outlive this process, and with `durable` the machine.
-
-        Raises
-        ------
-        StoreFullError, StorePoisonedError, StoreSystemError
-            As in `write`; what was not yet acknowledged may be lost.
-        """
+        """Make the frames written so far visible: they outlive this process, and with `durable` the machine."""
         for writer in self._writers.values():
             writer.flush(durable)
 
@@ -400,10 +264,6 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
         except OSError as error:
             raise StoreSystemError(f"{target}: {error.strerror}") from None
 
-    def detach(self, name: str) -> None:
-        """Delete what `attach` put there under this name, if it is there."""
-        self._file(name).unlink(missing_ok=True)
-
     def attachment(self, name: str) -> bytes | None:
         """Return what `attach` put there under this name, or None."""
         try:
@@ -412,10 +272,7 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
             return None
 
     def own_attachment(self, name: str) -> bytes | None:
-        """Return the same only where no other user can have put it there, however the store may be shared.
-
-        Store, dataset and file must be this user's and writable by nobody else; what was checked is what is read.
-        """
+        """Return the same where store, dataset and file are this user's alone: what was checked is what is read."""
         file = self._file(name)
         opened: list[int] = []
         try:

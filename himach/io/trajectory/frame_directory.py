@@ -11,37 +11,19 @@ import numpy.typing as npt
 
 from himach.errors import HimachError, TrajectoryError
 from himach.frame import RawFrame
-from himach.io.trajectory.index.timeline import EvenTimeline, StoredTimeline, Timeline
+from himach.io.trajectory.index.timeline import EvenTimeline, ListedTimeline, Timeline
 from himach.io.trajectory.index.walk import read_index
 from himach.io.trajectory.manifest import TIMES, Manifest, find
 from himach.io.trajectory.messages import reason
 from himach.io.trajectory.readahead import ask_for
-from himach.io.trajectory.reader_file import ReaderFile, construct
-from himach.io.trajectory.xdr_file import XdrFile
+from himach.io.trajectory.xdr_file import FrameFile, XdrFile
 
 
-class FrameDirectory:
-    """A frame directory. Opening reads its manifest and times, no frame file; reading keeps the last file open.
-
-    Parameters
-    ----------
-    path
-        The directory.
-    keywords
-        Keywords of MDAnalysis: dt and time_offset (ps) overrule the times in the directory.
-
-    Raises
-    ------
-    UsageError
-        If it is no frame directory.
-    TrajectoryError
-        If its manifest or times make no sense.
-    """
-
-    present = True
+class FrameDirectory(FrameFile):
+    """A frame directory. Opening reads its manifest and times, no frame file; reading keeps the last file open."""
 
     def __init__(self, path: str, keywords: Mapping[str, Any]) -> None:
-        self.path = path
+        super().__init__(path)
         manifest_path = find(path)
         self.manifest = manifest = Manifest.read(manifest_path)
         self.kind = f"frame directory ({manifest.kind})"
@@ -51,16 +33,17 @@ class FrameDirectory:
         self.topology = None if manifest.topology is None else os.path.join(path, manifest.topology)
         ends = (0, manifest.n_files - 1)
         self.stamps = (manifest_path, *(os.path.join(path, manifest.file_name(end)) for end in ends))
+        self.rewritten = (manifest_path, os.path.join(path, TIMES))
         for stamp in self.stamps:
             if not os.path.exists(stamp):
                 raise TrajectoryError(f"{stamp} is missing from the frame directory; copy it again or split again")
         self.timed = keywords.get("dt") is None
         offset = float(keywords.get("time_offset", 0.0))
-        self.times: Timeline | None = self._stored_times(offset)
+        self.times = self._stored_times(offset)
         if not self.timed:
             self.times = EvenTimeline(self.n_frames, float(keywords["dt"]), 0.0, offset)
         self._open_number = -1
-        self._open_file: XdrFile | ReaderFile | None = None
+        self._open_file: XdrFile | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open_number": -1, "_open_file": None}
@@ -118,17 +101,17 @@ class FrameDirectory:
     def _path(self, number: int) -> str:
         return os.path.join(self.path, self.manifest.file_name(number))
 
-    def _file(self, number: int) -> XdrFile | ReaderFile:
+    def _file(self, number: int) -> XdrFile:
         if number != self._open_number or self._open_file is None:
             self.release()
             self._open_file = self._opened(number)
             self._open_number = number
         return self._open_file
 
-    def _opened(self, number: int) -> XdrFile | ReaderFile:
+    def _opened(self, number: int) -> XdrFile:
         path = self._path(number)
         try:
-            file = _open(path, self.manifest.kind)
+            file = XdrFile(path, read_index(path, self.manifest.kind), {})
         except FileNotFoundError:
             raise TrajectoryError(f"{path} is missing from the frame directory; copy it again or split again") from None
         except HimachError:
@@ -146,25 +129,9 @@ class FrameDirectory:
     def _stored_times(self, offset: float) -> Timeline:
         path = os.path.join(self.path, TIMES)
         try:
-            with open(path, "rb") as file:
-                version = np.lib.format.read_magic(file)
-                if version != (1, 0):
-                    raise ValueError(f"its version is {version}")
-                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-                begin = file.tell()
-                size = file.seek(0, os.SEEK_END) - begin
+            times = np.load(path)
         except (OSError, ValueError, EOFError) as error:
             raise TrajectoryError(f"{path} cannot be read: {reason(error)}") from error
-        if dtype != np.float64 or shape != (self.n_frames,) or size != 8 * self.n_frames:
+        if times.dtype != np.float64 or times.shape != (self.n_frames,):
             raise TrajectoryError(f"{path} is no float64 array of {self.n_frames} times; split again")
-        return StoredTimeline(path, begin, self.n_frames, offset)
-
-
-def _open(path: str, kind: str) -> XdrFile | ReaderFile:
-    if kind in ("XTC", "TRR"):
-        return XdrFile(path, read_index(path, kind), {})
-    from MDAnalysis.coordinates.TRJ import NCDFReader
-
-    with open(path, "rb"):  # so that a missing file is told as such
-        reader = construct(NCDFReader, path)
-    return ReaderFile(path, reader, int(reader.n_frames))
+        return ListedTimeline(times + offset)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from himach.errors import TrajectoryError, UsageError
-from himach.io.trajectory.frame_file import FrameFile
 from himach.io.trajectory.index.timeline import tolerance
+from himach.io.trajectory.xdr_file import FrameFile
 
 _ENSEMBLE = "independent simulations as --ensemble (in Python ensemble=)"
 
@@ -31,26 +31,7 @@ class FilePart:
 
 
 def join(files: Sequence[FrameFile]) -> list[FilePart]:
-    """Return the files as parts of one dataset, earlier files without the frames that a later file has again.
-
-    Parameters
-    ----------
-    files
-        In the order of time.
-
-    Warns
-    -----
-    UserWarning
-        If frames are dropped: how many, from which file, from which time on.
-
-    Raises
-    ------
-    UsageError
-        If a file begins when the file that it follows does. Where frames are merely counted, if two files begin with
-        the same frame.
-    TrajectoryError
-        If a file begins before the file that it follows.
-    """
+    """Return the files as parts of one dataset, earlier files without the frames that a later file has again."""
     parts = [FilePart(file, file.n_frames) for file in files]
     if not all(file.timed for file in files):
         _check_starts(files)

@@ -1,12 +1,11 @@
 """Keywords of MDAnalysis for a dataset: `check()` refuses those that neither reader nor parser of its files knows.
 
 MDAnalysis takes any keyword without a word, and a mistyped one has no effect. Which ones there are is told by the
-signatures and by the code of readers and parsers, which take many from ``**kwargs``.
+signatures of readers and parsers, and by `UNSIGNED` for those that they take from ``**kwargs``.
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import difflib
 import functools
@@ -14,8 +13,7 @@ import inspect
 import math
 import numbers
 import os
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from himach.errors import HimachError, UsageError
@@ -43,32 +41,27 @@ REFUSED_KEYWORDS = {
 FRAME_KEYWORDS = frozenset({"dt", "time_offset", "format"})
 #: himach's own readers of formats that MDAnalysis has not, or whose keywords are more here.
 OWN_READERS: dict[str, Any] = {reader.kind: reader for reader in (H5mdFile, ZarrDirectory)}
+#: Keywords that readers and parsers take from ``**kwargs``, by module and class; all take `FRAME_KEYWORDS` and n_atoms.
+UNSIGNED = {
+    "LAMMPS.DCDReader": {"lengthunit", "timeunit"},
+    "LAMMPS.DATAReader": {"atom_style"},
+    "LAMMPSParser.DATAParser": {"atom_style"},
+    "PDB.PDBReader": {"model_offset"},
+    "PDBParser.PDBParser": {"force_chainids_to_segids"},
+}
 _NUMBERS = ("dt", "time_offset")
 _LISTS = ("to_guess", "force_guess")
 
 
 def check(keywords: Mapping[str, Any], readers: Iterable[Any], parsers: Iterable[Any]) -> None:
-    """Refuse keywords that have no meaning for a dataset, and values that cannot be meant.
-
-    Parameters
-    ----------
-    keywords
-        Of MDAnalysis.Universe, for a dataset.
-    readers, parsers
-        Classes of MDAnalysis that read its files and its topology.
-
-    Raises
-    ------
-    UsageError
-        It names the keyword, and the nearest one that there is.
-    """
+    """Refuse keywords that have no meaning for a dataset, and values that cannot be meant."""
     for name in sorted(keywords.keys() & REFUSED_KEYWORDS.keys()):
         raise UsageError(f"the keyword {name!r} of MDAnalysis is not for himach: {REFUSED_KEYWORDS[name]}")
     _check_values(keywords)
     known = TOPOLOGY_KEYWORDS | FRAME_KEYWORDS | {"n_atoms"}
     classes = [*readers, *parsers]
-    if keywords.keys() <= known or any(one.__name__ == "ITPParser" for one in classes):
-        return  # keywords of an ITP file define words in it, of any name
+    if keywords.keys() <= known or any(map(_takes_any, classes)):
+        return
     known = known.union(*map(names_of, classes))
     for name in sorted(keywords.keys() - known):
         _refuse(name, known, classes)
@@ -76,15 +69,22 @@ def check(keywords: Mapping[str, Any], readers: Iterable[Any], parsers: Iterable
 
 @functools.cache
 def names_of(reader_or_parser: Any) -> frozenset[str]:
-    """Return the keywords that a reader or parser of MDAnalysis takes: by its signature, or from its ``**kwargs``."""
-    found: set[str] = set()
-    for one in reader_or_parser.__mro__[:-1]:
+    """Return the keywords that a reader or parser takes beside `FRAME_KEYWORDS` and n_atoms."""
+    names: set[str] = set()
+    for cls in reader_or_parser.__mro__[:-1]:
+        names |= UNSIGNED.get(f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}", set())
         for name, skipped in (("__init__", 2), ("parse", 1)):  # self, and what is read
-            if name in vars(one):
-                found.update(list(inspect.signature(vars(one)[name]).parameters)[skipped:])
-        with contextlib.suppress(OSError, TypeError, SyntaxError):  # there is no source: its signature must do
-            found.update(_taken(ast.parse(textwrap.dedent(inspect.getsource(one)))))
-    return frozenset(found - {"kwargs"})
+            if name in vars(cls):
+                names.update(list(inspect.signature(vars(cls)[name]).parameters)[skipped:])
+    return frozenset(names - {"kwargs"})
+
+
+def _takes_any(reader_or_parser: Any) -> bool:
+    """Tell whether keywords have any name: those of an ITP file define words in it, a user's reader may take them."""
+    own = vars(reader_or_parser).get("__init__")
+    is_known = reader_or_parser.__module__.partition(".")[0] in ("MDAnalysis", "himach")
+    kinds = [] if is_known or own is None else [word.kind for word in inspect.signature(own).parameters.values()]
+    return reader_or_parser.__name__ == "ITPParser" or inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def frame_names(kinds: Iterable[str]) -> frozenset[str]:
@@ -149,13 +149,7 @@ def _named(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's name)
 def classes_for(
     paths: Iterable[str], topology: str | os.PathLike[str] | None, keywords: Mapping[str, Any]
 ) -> tuple[list[Any], list[Any]]:
-    """Return the readers of some files, and the parsers of their topology, or of those that they may hold themselves.
-
-    Raises
-    ------
-    UsageError
-        If a file is of no format that MDAnalysis reads, or trajectory and topology are in each other's place.
-    """
+    """Return the readers of files, and the parsers of their topology or of the one that they hold."""
     paths = list(paths)
     own = [path for path in paths if (is_url(path) and not is_zarr(path)) or os.path.isfile(path)]
     if topology is not None and not keywords.get("format") and not keywords.get("topology_format"):
@@ -195,39 +189,6 @@ def _brought(path: str) -> str | None:
         return None if os.path.isfile(path) else Manifest.read(find(path)).topology
     except (HimachError, OSError):
         return None
-
-
-def _taken(tree: ast.AST) -> Iterator[str]:
-    """Return what code takes from its ``**kwargs``, or looks for in them."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef) and node.name in ("Writer", "OtherWriter"):  # those speak of a writer
-            continue
-        yield from _taken(node)
-        match node:
-            case ast.Call(func=ast.Attribute(value=place, attr="get" | "pop" | "setdefault"), args=[key, *_]):
-                pass
-            case ast.Subscript(value=place, slice=key):
-                pass
-            case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[place]):
-                pass
-            case ast.For(iter=ast.Tuple(elts=keys) | ast.List(elts=keys)) if any(map(_is_kwargs, ast.walk(node))):
-                yield from _words(keys)  # as in: for name in ("dt", "time_offset"): kwargs[name]
-                continue
-            case _:
-                continue
-        if _is_kwargs(place):
-            yield from _words([key])
-
-
-def _is_kwargs(node: ast.AST) -> bool:
-    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-    return name.endswith("kwargs")
-
-
-def _words(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
 
 
 def _refuse(name: str, known: Iterable[str], classes: Iterable[Any]) -> None:

@@ -17,11 +17,10 @@ from himach.errors import TrajectoryError, UsageError
 from himach.files import whole_file
 
 MANIFEST = "himach.json"
-PARTIAL = "himach.json.partial"
 TIMES = "times.npy"
 FORMAT = "himach frame directory"
 VERSION = 1
-KINDS = ("XTC", "TRR", "NCDF")
+KINDS = ("XTC", "TRR")
 _PATTERN = re.compile(
     r"(?P<before>[A-Za-z0-9_-][A-Za-z0-9_.-]*)%0(?P<digits>[1-9])d(?P<after>[A-Za-z0-9_.-]*)", re.ASCII
 )
@@ -30,34 +29,16 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a frame directory says of itself.
-
-    Attributes
-    ----------
-    frames, atoms
-        Frames in the dataset, atoms in each.
-    frames_per_file
-        Frames in every file but the last.
-    kind
-        Format of the files: XTC, TRR or NCDF.
-    pattern
-        Name of file k as ``pattern % k``; the file lies in the directory itself.
-    topology
-        Name of the topology file in the directory, or None.
-    keywords
-        Keywords of MDAnalysis that the topology needs.
-    source
-        Fingerprint of the trajectory that was split, and the selected frames.
-    """
+    """What a frame directory says of itself."""
 
     frames: int
     atoms: int
-    frames_per_file: int
-    kind: str
-    pattern: str
-    topology: str | None
-    keywords: Mapping[str, Any]
-    source: str
+    frames_per_file: int  # frames in every file but the last
+    kind: str  # format of the files: XTC or TRR
+    pattern: str  # name of file k as ``pattern % k``; the file lies in the directory itself
+    topology: str | None  # name of the topology file in the directory, or None
+    keywords: Mapping[str, Any]  # keywords of MDAnalysis that the topology needs
+    source: str  # fingerprint of the trajectory that was split, and the selected frames
 
     @property
     def n_files(self) -> int:
@@ -80,13 +61,7 @@ class Manifest:
 
     @classmethod
     def read(cls, path: str) -> Manifest:
-        """Read and check a manifest.
-
-        Raises
-        ------
-        TrajectoryError
-            If it is no manifest, of another version, or says what cannot be.
-        """
+        """Read and check a manifest."""
         try:
             with open(path, encoding="utf-8") as file:
                 content = json.load(file)
@@ -128,9 +103,7 @@ def find(directory: str) -> str:
     path = os.path.join(directory, MANIFEST)
     if os.path.exists(path):
         return path
-    if os.path.exists(os.path.join(directory, PARTIAL)):
-        raise UsageError(f"{directory} is a frame directory that was not finished; run himach split again to finish it")
     raise UsageError(
-        f"{directory} is a folder, and no frame directory (it holds no {MANIFEST}); give trajectory files, "
-        "or make one with himach split"
+        f"{directory} is a folder, and no frame directory (it holds no {MANIFEST}, which is written last); give "
+        "trajectory files, or make one with himach split"
     )

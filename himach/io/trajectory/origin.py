@@ -26,28 +26,21 @@ from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
 from himach.io.remote.byte_file import ByteFile, local_path, status_of
 from himach.io.remote.errors import RemoteError
 from himach.io.remote.url import absolute, is_url
-from himach.io.trajectory.frame_file import FrameFile, open_file, stamps_of
+from himach.io.trajectory.formats import open_file, stamps_of
 from himach.io.trajectory.h5md.zarr_files import ZarrFiles, is_zarr
-from himach.io.trajectory.index.timeline import EvenTimeline, JoinedTimeline, Timeline, Times, gaps, tolerance
+from himach.io.trajectory.index.timeline import EvenTimeline, JoinedTimeline, Timeline, Times, by_part, gaps, tolerance
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.join import FilePart, join
 from himach.io.trajectory.keywords import check, classes_for
 from himach.io.trajectory.messages import reason
 from himach.io.trajectory.readahead import Ahead
 from himach.io.trajectory.retry import retry
+from himach.io.trajectory.xdr_file import FrameFile
 from himach.selection import Selected
 
 Numbers = npt.NDArray[np.int64]
 PUSHED = "pushed"  # kind of a dataset that has no origin
 _FINGERPRINT_BYTES = 1 << 16
-
-
-@dataclass(frozen=True)
-class _Stamp:
-    """When a frame was taken, to see whether time runs on."""
-
-    number: int
-    time: float
 
 
 @dataclass(frozen=True)
@@ -61,36 +54,7 @@ class OriginFacts:
 
 
 class Origin(FrameSource):
-    """Frames of one dataset, numbered through from 0.
-
-    Parameters
-    ----------
-    parts
-        The files and how many frames of each count, in order.
-    keywords
-        Keywords of MDAnalysis that the dataset was opened with.
-    facts
-        What is known of files that cannot be reached; None: they are read.
-
-    Attributes
-    ----------
-    paths
-        Absolute paths of the files (or of the directory).
-    n_frames, n_atoms
-        Frames in the dataset, atoms in each.
-    fingerprint
-        SHA-256 (hex) over each file's size and its first and last 64 KiB.
-    timestep
-        Time from the first frame to the second, ps; None for a single frame.
-    has_velocities, has_forces
-        Whether the first frame has them.
-    topology
-        A topology that comes with the dataset (frame directories), or None.
-    kinds
-        Formats of the files.
-    warnings
-        What was warned of on opening.
-    """
+    """Frames of one dataset, numbered through from 0."""
 
     def __init__(
         self, parts: Sequence[FilePart], keywords: Mapping[str, Any], facts: OriginFacts | None = None
@@ -116,12 +80,6 @@ class Origin(FrameSource):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open_part": None, "_ahead": None}
 
-    def __len__(self) -> int:
-        return self.n_frames
-
-    def __repr__(self) -> str:
-        return f"Origin({', '.join(self.paths)}: {self.n_frames} frames of {self.n_atoms} atoms)"
-
     @property
     def present(self) -> bool:
         """Whether frames can be read from all its files."""
@@ -132,29 +90,13 @@ class Origin(FrameSource):
         """Times of all frames, ps, where they are known without reading frames; else None."""
         return self._times
 
+    def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which of the frames there are, bool (n,)."""
+        return (numbers >= 0) & (numbers < self.n_frames)
+
     def read(self, numbers: Iterable[int], options: ReadOptions = WHOLE) -> Iterator[RawFrame]:
-        """Read frames, in the order asked for; the operating system is asked for their bytes ahead of that.
-
-        Parameters
-        ----------
-        numbers
-            Frame numbers in the dataset; consecutive ones are read fastest.
-        options
-            Of its atoms, how many from the first on hold all that are needed counts here, and nothing else.
-
-        Yields
-        ------
-        RawFrame
-            Its arrays hold until the next frame is read.
-
-        Raises
-        ------
-        TrajectoryError
-            If a frame is damaged, or time runs backwards from one frame to the next.
-        UsageError
-            If there is no frame of a number.
-        """
-        last: _Stamp | None = None
+        """Read frames, in the order asked for; the operating system is asked for their bytes ahead of that."""
+        last, before = -2, 0.0
         needed = options.first_atoms
         numbers = [int(number) for number in numbers]
         if wrong := [number for number in numbers if not 0 <= number < self.n_frames]:
@@ -165,9 +107,9 @@ class Origin(FrameSource):
             if ahead is not None and (place or not waits):
                 ahead.reach(place)
             frame = self._read(number, needed)
-            if last is not None and last.number + 1 == frame.number and frame.time < last.time - tolerance(last.time):
-                self._refuse_time(frame.number, last.time, frame.time)
-            last = _Stamp(frame.number, frame.time)
+            if last + 1 == frame.number and frame.time < before - tolerance(before):
+                self._refuse_time(frame.number, before, frame.time)
+            last, before = frame.number, frame.time
             yield frame
 
     def times(self, numbers: Iterable[int]) -> Times:
@@ -180,20 +122,10 @@ class Origin(FrameSource):
     def nbytes(self, numbers: Iterable[int]) -> int:
         """Return the bytes of the origin that reading these frames takes: exact for XTC and TRR, else the mean."""
         wanted = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
-        if len(self._parts) == 1:
-            return self._parts[0].file.nbytes(wanted)
-        of_part = np.searchsorted(self._starts, wanted, side="right") - 1
-        total = 0
-        for index in np.unique(of_part):
-            total += self._parts[index].file.nbytes(wanted[of_part == index] - self._starts[index])
-        return total
+        return sum(self._parts[part].file.nbytes(own) for part, _, own in by_part(self._starts, wanted))
 
     def dt(self, frames: Selected) -> float | None:
-        """Return the time between selected frames, ps; None where it is uneven or there are fewer than two.
-
-        Where times are known only by reading frames, the first two, the middle two and the last two decide. Else all
-        that are selected do, some at once.
-        """
+        """Return the time between selected frames, ps; None where it is uneven or there are fewer than two."""
         if len(frames) < 2:
             return None
         if self._times is not None:
@@ -234,14 +166,8 @@ class Origin(FrameSource):
         return self._ahead
 
     def _expect(self, numbers: Sequence[int]) -> None:
-        if len(self._parts) == 1:
-            self._parts[0].file.expect(list(numbers))
-            return
-        wanted = np.asarray(numbers, dtype=np.int64)
-        of_part = np.searchsorted(self._starts, wanted, side="right") - 1
-        for index in np.unique(of_part).tolist():
-            if 0 <= index < len(self._parts):
-                self._parts[index].file.expect((wanted[of_part == index] - self._starts[index]).tolist())
+        for part, _, own in by_part(self._starts, np.asarray(numbers, dtype=np.int64)):
+            self._parts[part].file.expect(own.tolist())
 
     def _read(self, number: int, needed: int | None = None) -> RawFrame:
         index = int(np.searchsorted(self._starts, number, side="right")) - 1 if len(self._parts) > 1 else 0
@@ -312,32 +238,7 @@ def open_origin(
     keywords: Mapping[str, Any] | None = None,
     known: Mapping[str, XdrIndex] | None = None,
 ) -> Origin:
-    """Open trajectory files, which follow one another, as one dataset. For rank 0: the result travels as a pickle.
-
-    Parameters
-    ----------
-    trajectories
-        Files that MDAnalysis reads, or one frame directory.
-    topology
-        The topology file, for readers that need to be told the number of atoms.
-    keywords
-        Keywords of MDAnalysis.Universe, e.g. dt, format, atom_style.
-    known
-        Indexes by path, which save a walk over files that have not changed since.
-
-    Warns
-    -----
-    UserWarning
-        If a file is cut off within its last frame, or frames that a restart wrote again are dropped.
-
-    Raises
-    ------
-    UsageError
-        If a file is missing or of no known format, a keyword has no meaning here, or files begin alike, as simulations
-        beside one another do.
-    TrajectoryError
-        If a file is empty or damaged, the files do not fit together, or time runs backwards.
-    """
+    """Open trajectory files, which follow one another, as one dataset. For rank 0: the result travels as a pickle."""
     if isinstance(trajectories, str | os.PathLike):
         trajectories = [trajectories]
     if not trajectories:
@@ -372,15 +273,12 @@ def existing(path: str | os.PathLike[str], what: str) -> str:
     if is_url(path):
         return _elsewhere(absolute(path), what)
     there = os.path.abspath(os.path.expanduser(path))
-    url = re.match(r"himach:/+(.*)", os.fspath(path))
     engine = re.match(r"imd:/+(.*)", os.fspath(path))
     if engine:
         raise UsageError(
-            f"imd://{engine[1]} is a running engine, whose frames come in a run or a conversion of it; they are kept "
-            "as a dataset, which goes by its name"
+            f"imd://{engine[1]} is a running engine: 'himach follow' (himach.follow) analyses its frames while they "
+            "come, 'himach convert' writes them; they are kept as a dataset, which goes by its name"
         )
-    if url:
-        raise UsageError(f"himach://{url[1]} is what MDAnalysis calls it; here a dataset goes by its name: {url[1]}")
     try:
         os.stat(there)
         return there
@@ -426,15 +324,7 @@ def _open(path: str, topology: str | None, keywords: Mapping[str, Any], known: M
 
 
 def fingerprint_of(paths: Sequence[str | os.PathLike[str]]) -> str:
-    """Return what `Origin.fingerprint` of these trajectories would be, without a look at their frames.
-
-    Raises
-    ------
-    UsageError
-        If there is no such file.
-    TrajectoryError
-        If one cannot be read, or a folder is no frame directory.
-    """
+    """Return what `Origin.fingerprint` of these trajectories would be, without a look at their frames."""
     found = [existing(path, "trajectory") for path in paths]
     try:
         return _fingerprint([file for path in found for file in stamps_of(path)])

@@ -22,11 +22,7 @@ REMEMBERED_BATCHES = 16  # batches that are not asked for again
 
 
 def ask_for(path: str, places: Iterable[tuple[int, int]]) -> None:
-    """Have some bytes of a file brought, into the system's cache or from elsewhere; returns at once and never raises.
-
-    A place is a stretch's first byte and the one after its last; stretches that touch, or almost, are asked for
-    together.
-    """
+    """Have bytes from the first to before the last of each place brought; returns at once and never raises."""
     with contextlib.suppress(OSError), ByteFile(path) as file:  # whoever reads the file tells what is wrong with it
         if file.mirror is not None:
             file.mirror.ask(places)

@@ -9,7 +9,7 @@ import os
 import pickle
 import struct
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,12 @@ import numpy.typing as npt
 from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 from himach.io.remote.byte_file import brought, status_of
-from himach.io.remote.records import Records
+from himach.io.remote.mirror import Records
 from himach.io.remote.url import is_url
 from himach.io.trajectory.index.timeline import EvenTimeline, ListedTimeline, Timeline
 from himach.io.trajectory.messages import quietly, warn_cut
 from himach.io.trajectory.readahead import ask_for
+from himach.io.trajectory.xdr_file import FrameFile
 
 Places = Sequence[tuple[int, int]]
 
@@ -32,28 +33,17 @@ _TIME = frozenset({"time", "dt", "time_offset"})
 NAMD_VERSION = 24
 
 
-class ReaderFile:
+class ReaderFile(FrameFile):
     """A file that a reader of MDAnalysis reads.
 
     The opened reader travels as a pickle, with the index that it built; the file is opened again from that. Where
     frames can only be had in order, it is opened anew and read from its first frame on.
-
-    Attributes
-    ----------
-    opening
-        Of a file elsewhere, what opening it takes; empty where that is all of it.
-    records
-        Of a NetCDF file elsewhere, where its frames lie: no more is brought than is needed. Else None.
     """
 
-    present = True
     _at = -1  # the frame that the reader stands at; -1: it has to find its place first
 
     def __init__(self, path: str, reader: Any, n_frames: int, ordered: bool = False) -> None:
-        self.path = path
-        self.stamps: tuple[str, ...] = (path,)
-        self.topology: str | None = None
-        self.keywords: Mapping[str, Any] = {}
+        super().__init__(path)
         self.kind = str(np.atleast_1d(reader.format)[0])
         self.n_frames = n_frames
         self.n_atoms = int(reader.n_atoms)
@@ -156,10 +146,6 @@ class ReaderFile:
         size = self._bytes_per_frame
         ask_for(self.path, ((int(size * index), int(size * (index + 1))) for index in indices))
 
-    def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
-        """Return the bytes that as many frames take in the file on average."""
-        return round(len(indices) * self._bytes_per_frame)
-
     def _bring(self, index: int, needed: int | None) -> None:
         """Have what is needed of a frame brought from elsewhere."""
         self._needed = needed
@@ -252,6 +238,19 @@ def refuse_misread(path: str, kind: str, reader: Any) -> None:
             )
     elif kind == "XYZ" and b'Lattice="' in b"".join(head.split(b"\n", 2)[1:2]):  # compressed ones may have no line
         warnings.warn(f"{path}: the box that Lattice= tells is not read; frames have none", stacklevel=2)
+    elif kind == "LAMMPSDUMP":
+        scaled = reader.lammps_coordinate_convention.startswith("scaled")
+        tilted = (reader.ts.dimensions[3:] != 90).any()
+        if reader._unwrap and (tilted or reader.lammps_coordinate_convention != "unscaled"):
+            raise TrajectoryError(
+                f"{path}: MDAnalysis unwraps columns x, y, z alone by image flags, and in boxes that are not tilted; "
+                "leave unwrap_images out, and follow atoms by nojump"
+            )
+        if scaled and any(float(line.split()[0]) for line in head.split(b"\n")[5:8]):
+            warnings.warn(
+                f"{path}: scaled positions are displaced by the lower corner of the box; distances are right",
+                stacklevel=2,
+            )
     elif kind == "DCD":
         order = "<" if head[:4] == struct.pack("<i", 84) else ">"
         version, has_cell = struct.unpack(f"{order}i", head[84:88])[0], struct.unpack(f"{order}i", head[48:52])[0]

@@ -33,10 +33,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def retry(call: Callable[[], T], error: Exception, reopen: Callable[[], object] = lambda: None) -> T:
-    """Try a few times more what failed with `error`, if that may pass; raise what it failed with last.
-
-    `reopen` is called before each: a handle that is stale stays so.
-    """
+    """Try a few times more what failed with `error`, if that may pass; raise what it failed with last."""
     for pause in PAUSES:
         if not is_transient(error):
             break

@@ -2,6 +2,8 @@
 
 A frame is one read of its bytes, decoded into buffers that every frame uses again. Values agree with those of
 MDAnalysis to the last bit: the same roundings in the same order.
+
+One trajectory file as frames by number: `FrameFile`, the base of all kinds, and `AbsentFile` of a file that is away.
 """
 
 from __future__ import annotations
@@ -10,18 +12,20 @@ import contextlib
 import math
 import os
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from himach.errors import UsageError
+from himach.errors import TrajectoryError, UsageError
 from himach.frame import Coded, RawFrame, Vectors
-from himach.io.remote.byte_file import ByteFile
+from himach.io.remote.byte_file import ByteFile, is_there
+from himach.io.remote.url import is_url
 from himach.io.trajectory import xtc
-from himach.io.trajectory.index.timeline import EvenTimeline, Numbers, Timeline, Times
-from himach.io.trajectory.index.xdr_index import XdrIndex
+from himach.io.trajectory.index.timeline import EvenTimeline, Numbers, Timeline
+from himach.io.trajectory.index.xdr_index import IndexTimeline, XdrIndex
 from himach.io.trajectory.readahead import ask_for
 from himach.io.trajectory.xdr_header import (
     DAMAGED,
@@ -29,65 +33,116 @@ from himach.io.trajectory.xdr_header import (
     HEADER_BYTES,
     POSITIONS,
     VELOCITIES,
-    BadHeaderError,
-    ShortError,
     TrrHeader,
     XtcHeader,
     parse_trr,
     parse_xtc,
 )
 
-Data = dict[str, Any]
 
+class FrameFile(ABC):
+    """Frames of one file (or directory), by their number within it."""
+
+    present = True
+    kind = ""
+    n_frames = n_atoms = 0
+    times: Timeline | None = None  # of its frames, ps, where they are known without reading the frames; else None
+    timed = True
+    rewritten: tuple[str, ...] = ()  # files that are written anew when frames are added
+    topology: str | None = None  # A topology file that comes with the frames, or None
+    keywords: Mapping[str, Any] = {}  # keywords of MDAnalysis that this topology needs
+    _bytes_per_frame = 0.0
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.stamps: tuple[str, ...] = (path,)
+
+    @abstractmethod
+    def read(self, index: int, needed: int | None = None) -> RawFrame:
+        """Return frame `index` of the file; raises any exception that the format's decoder does."""
+
+    def expect(self, indices: Sequence[int]) -> None:  # noqa: B027 (not all need it)
+        """Ask the operating system for the bytes of frames that are read soon."""
+
+    def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
+        """Return the bytes of the file that reading these frames takes: on average, where no index tells."""
+        return round(len(indices) * self._bytes_per_frame)
+
+    def content(self, most: int) -> list[str]:
+        """Return the files whose content is that of the trajectory; of more than `most` some all over them."""
+        return list(self.stamps)
+
+    def files_of(self, indices: npt.NDArray[np.int64]) -> set[str]:
+        """Return the files that these frames lie in."""
+        return {self.path}
+
+    def release(self) -> None:  # noqa: B027 (not all need it)
+        """Close the file until the next read."""
+
+
+def out_of_reach(path: str) -> str:
+    """Return why a file is not read, and what to do."""
+    if (os.path.isabs(path) or is_url(path)) and is_there(path):
+        return f"{path} is not read for a dataset that goes by its name; name the file as the trajectory"
+    return f"{path} cannot be reached; make it readable again"
+
+
+class AbsentFile(FrameFile):
+    """A file that cannot be reached; `first` is the number in the dataset of its first frame.
+
+    It has the `frames` that it is given, by their number in the dataset.
+    """
+
+    present = False
+
+    def __init__(
+        self,
+        path: str,
+        kind: str,
+        n_frames: int,
+        n_atoms: int,
+        times: Timeline | None,
+        keywords: Mapping[str, Any],
+        first: int,
+        frames: Mapping[int, RawFrame],
+    ) -> None:
+        super().__init__(path)
+        self.stamps = ()
+        self.kind, self.n_frames, self.n_atoms = kind, n_frames, n_atoms
+        self.times, self.keywords = times, keywords
+        self._first, self._frames = first, frames
+
+    def read(self, index: int, needed: int | None = None) -> RawFrame:
+        """Return one frame, if it was given."""
+        number = self._first + index
+        if number not in self._frames:
+            raise TrajectoryError(
+                f"frame {number} cannot be had: no cache gives it, and {out_of_reach(self.path)}, or select frames "
+                "that are cached"
+            )
+        return self._frames[number]
+
+
+Data = dict[str, Any]
 SPARE_BYTES = 256  # of a frame that are read beyond what the frames before needed, and a sixteenth
 
 
-class _OtherFrameError(ValueError):
-    """A frame is not the one that the index speaks of."""
-
-
-class IndexTimeline:
-    """Times as the index of a file has them, and what is added to each."""
-
-    def __init__(self, index: XdrIndex, path: str, offset: float = 0.0) -> None:
-        self.index, self.path, self.offset = index, path, offset
-
-    def __len__(self) -> int:
-        return self.index.n_frames
-
-    def __getitem__(self, number: int) -> float:
-        return self.index.time(number) + self.offset
-
-    def at(self, numbers: Numbers) -> Times:
-        """Look them up."""
-        times: Times = self.index.times(numbers) + self.offset
-        return times
-
-    def back(self, n_frames: int) -> int | None:
-        """Return what the walk over the file has found."""
-        return self.index.back(n_frames)
-
-
-class XdrFile:
+class XdrFile(FrameFile):
     """An XTC or TRR file with its index; keywords are MDAnalysis's dt and time_offset (ps), and convert_units."""
 
-    present = True
     _file: ByteFile | None = None
 
     def __init__(self, path: str, index: XdrIndex, keywords: Mapping[str, Any]) -> None:
         if "sub" in keywords:
             raise UsageError("the keyword 'sub' is not supported; select the atoms in the analysis")
-        self.path = path
-        self.stamps: tuple[str, ...] = (path,)
-        self.topology: str | None = None
-        self.keywords: Mapping[str, Any] = {}
+        super().__init__(path)
         self.kind = index.kind
         self.n_frames = index.n_frames
         self.n_atoms = index.n_atoms
         self.index = index
         self.timed = keywords.get("dt") is None
         offset = float(keywords.get("time_offset", 0.0))
-        self.times: Timeline | None = IndexTimeline(index, path, offset)
+        self.times = IndexTimeline(index, offset)
         if not self.timed:
             self.times = EvenTimeline(self.n_frames, float(keywords["dt"]), 0.0, offset)
         self._factors = (10.0, 10.0, 0.1) if keywords.get("convert_units", True) else (1.0, 1.0, 1.0)
@@ -111,15 +166,7 @@ class XdrFile:
 
         How many bytes these take is told by the frames before; others are left in the file where that halves the bytes.
         """
-        try:
-            return self._read(index, needed)
-        except (_OtherFrameError, BadHeaderError, ShortError):
-            if not self.index.renew():  # a store's index may be of what the file was
-                raise
-            return self._read(index, needed)
-
-    def _read(self, index: int, needed: int | None) -> RawFrame:
-        has = self.index.has(index)
+        has = self.index.fields(index)
         if has & DAMAGED:
             raise ValueError("its coordinates are damaged: they have senseless sizes")
         if not has & POSITIONS:
@@ -132,8 +179,14 @@ class XdrFile:
         )
         assert self.times is not None
         frame = RawFrame(index, self.times[index], positions, self._box(box), *others, data=data)
-        frame.coded = self._coded if needed is not None and self._coded.ends else None
+        if self._coded.ends:
+            frame.coded, frame.precision = self._coded if needed is not None else None, self._coded.precision
         return frame
+
+    def frame_bytes(self, index: int) -> memoryview:
+        """Return a frame as it lies in the file, until the next one is read."""
+        n_bytes = self._load(index, None)
+        return memoryview(self._coded.memory)[:n_bytes]
 
     def expect(self, indices: Sequence[int]) -> None:
         """Ask for the bytes of these frames."""
@@ -192,7 +245,7 @@ class XdrFile:
         noted = self.index.time(index)
         same_time = frame.time == noted or (math.isnan(frame.time) and math.isnan(noted))
         if (frame.n_atoms, frame.size) != (self.n_atoms, n_bytes) or not same_time:
-            raise _OtherFrameError(
+            raise ValueError(
                 f"the file has changed since it was opened: at byte {self.index.place(index)[0]} it has a frame of "
                 f"{frame.time:g} ps, {frame.n_atoms} atoms and {frame.size} bytes, and had one of "
                 f"{noted:g} ps, {self.n_atoms} atoms and {n_bytes} bytes"

@@ -32,68 +32,30 @@ class ShortError(Exception):
 
 
 class XtcHeader(NamedTuple):
-    """One frame of an XTC file.
+    """One frame of an XTC file."""
 
-    Attributes
-    ----------
-    size
-        Bytes of the whole frame.
-    n_atoms, time
-        Atoms and time (ps).
-    has
-        `POSITIONS`, or `DAMAGED` where the coordinates cannot be decoded.
-    at, n_bytes
-        Where the coordinates lie in the frame, in bytes.
-    ends
-        Least and greatest coordinate of each axis in steps; None where coordinates are plain floats.
-    sizes
-        Number of the small sizes that the coordinates begin with.
-    precision
-        Steps per nm.
-    step
-        Of the simulation.
-    """
-
-    size: int
+    size: int  # bytes of the whole frame
     n_atoms: int
     time: float
-    has: int
+    has: int  # `POSITIONS`, or `DAMAGED` where the coordinates cannot be decoded
     at: int
     n_bytes: int
-    ends: tuple[int, ...] | None
-    sizes: int
-    precision: float
-    step: int
+    ends: tuple[int, ...] | None  # least and greatest coordinate of each axis in steps
+    sizes: int  # number of the small sizes that the coordinates begin with
+    precision: float  # steps per nm
+    step: int  # of the simulation
 
 
 class TrrHeader(NamedTuple):
-    """One frame of a TRR file.
+    """One frame of a TRR file."""
 
-    Attributes
-    ----------
-    size
-        Bytes of the whole frame.
-    n_atoms, time
-        Atoms and time (ps).
-    has
-        `POSITIONS`, `VELOCITIES`, `FORCES`.
-    real
-        Bytes of a number: 4 or 8.
-    box_at
-        Where the box vectors lie in the frame, in bytes; 0 without a box.
-    vectors_at
-        Where positions, velocities and forces lie, in this order, those that there are.
-    step, coupling
-        Of the simulation; the coupling parameter lambda.
-    """
-
-    size: int
+    size: int  # bytes of the whole frame
     n_atoms: int
     time: float
-    has: int
-    real: int
-    box_at: int
-    vectors_at: int
+    has: int  # `POSITIONS`, `VELOCITIES`, `FORCES`
+    real: int  # bytes of a number: 4 or 8
+    box_at: int  # where the box vectors lie in the frame, in bytes; 0 without a box
+    vectors_at: int  # where positions, velocities and forces lie, in this order, those that there are
     step: int
     coupling: float
 
@@ -114,13 +76,7 @@ def marks(kind: str, n_atoms: int) -> list[bytes]:
 
 
 def parse_xtc(head: bytes) -> XtcHeader:
-    """Read the header of an XTC frame.
-
-    Raises
-    ------
-    BadHeaderError, ShortError
-        If the bytes are no header, or the beginning of one.
-    """
+    """Read the header of an XTC frame."""
     if len(head) < 4:
         raise ShortError
     magic = int.from_bytes(head[:4], "big")

@@ -38,22 +38,11 @@ PAD = XTC_PAD
 
 
 def decode(coded, float[:, ::1] out, needed=None):
-    """Decode a frame's coordinates; return how many of its bytes, from the first on, that took.
+    """Decode a frame's coordinates into float32 (n_atoms, 3); return how many of its bytes that took.
 
-    Parameters
-    ----------
-    coded
-        The frame as `himach.frame.Coded`, in memory with at least `PAD` bytes more behind it.
-    out
-        float32 (n_atoms, 3), filled.
-    needed
-        Atoms from the first on that are decoded; None for all. The others' rows hold anything, and damage behind these
-        atoms goes unnoticed.
-
-    Raises
-    ------
-    ValueError
-        If the bytes cannot be a frame of as many atoms; `out` is then partly filled.
+    `coded` is a `himach.frame.Coded`, with at least `PAD` bytes more behind it. Where only the first `needed` atoms are
+    decoded (None: all), others' rows hold anything, and damage behind them is not noticed. Raises ValueError if bytes
+    cannot be a frame of as many atoms; `out` is then partly filled.
     """
     cdef const uint8_t[::1] buffer = coded.memory
     cdef Py_ssize_t begin = coded.begin, n_bytes = coded.n_bytes
@@ -83,25 +72,8 @@ def encode(const float[:, ::1] positions, const float[:, ::1] box, int step, flo
            float scale=0.1):
     """Return a whole frame, header and coordinates, as uint8 (n_bytes,): the bytes that MDAnalysis's writer gives.
 
-    Parameters
-    ----------
-    positions
-        float32 (n_atoms, 3), times `scale` in nm.
-    box
-        float32 (3, 3): vectors in nm.
-    step
-        Number of the frame.
-    time
-        ps.
-    precision
-        Steps in a nm.
-    scale
-        As of positions; 0.1 for those in Å.
-
-    Raises
-    ------
-    ValueError
-        If a coordinate is no number, or too large for the format at this precision; if there are too many atoms.
+    Positions, float32 (n, 3), times `scale` are in nm, the vectors of the box, float32 (3, 3), in nm, time in ps,
+    precision in steps a nm. Raises ValueError for too many atoms, and a coordinate that is no number or too large.
     """
     cdef xtc_written_frame frame
     cdef size_t n_bytes, n_atoms = positions.shape[0]

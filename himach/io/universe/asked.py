@@ -101,22 +101,7 @@ class AskedVectors(NDArrayOperatorsMixin):
 
 
 def asked_atoms(groups: Any, universe: Universe, label: str) -> Asked:
-    """Return which atoms atoms() of an analysis asks for, bool (n_atoms,).
-
-    Parameters
-    ----------
-    groups
-        What it returned: a group of `universe` or several.
-    universe
-        What it was given.
-    label
-        Of the analysis.
-
-    Raises
-    ------
-    AnalysisError
-        If it returned anything else.
-    """
+    """Return which atoms atoms() of an analysis asks for, bool (n_atoms,)."""
     from MDAnalysis.core.groups import GroupBase, UpdatingAtomGroup
 
     asked = np.zeros(len(universe.atoms), dtype=bool)

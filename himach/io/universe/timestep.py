@@ -13,10 +13,8 @@ from MDAnalysis.coordinates.timestep import Timestep
 from himach.frame import FORCES, VELOCITIES, RawFrame
 from himach.io.universe.asked import AskedVectors
 
-#: Reads a field of the frame of a number that was read without it (see `himach.io.dataset.source.Source.late`).
-LateFields = Callable[[int, int], RawFrame]
 #: Gives the data of a frame, which it may have to read.
-Tell = Callable[[RawFrame, LateFields | None], dict[str, Any]]
+Tell = Callable[[RawFrame], dict[str, Any]]
 
 
 class FrameNumber(int):
@@ -35,11 +33,32 @@ class FrameNumber(int):
     __hash__ = int.__hash__
 
 
+def _late(field: int, name: str) -> tuple[property, property]:
+    """Make two properties, whether a frame has velocities or forces and these: they are read when they are touched."""
+    has, vectors = getattr(Timestep, f"has_{name}"), getattr(Timestep, name)
+
+    def touched(ts: BoundTimestep, of: property) -> Any:
+        if ts._untouched & field and ts._raw is not None:
+            found = ts._raw.field(field)
+            put(ts, found is not None, has)
+            if found is not None:
+                put(ts, found, vectors)
+        return of.__get__(ts)
+
+    def put(ts: BoundTimestep, value: Any, of: property) -> None:
+        ts._untouched &= ~field
+        of.__set__(ts, value)
+
+    return (
+        property(lambda ts: touched(ts, has), lambda ts, value: put(ts, value, has)),
+        property(lambda ts: ts._of(name, touched(ts, vectors)), lambda ts, value: put(ts, value, vectors)),
+    )
+
+
 class BoundTimestep(Timestep):  # type: ignore[misc]
     """A timestep that shows the atoms asked for, and reads velocities, forces and data when they are touched."""
 
     _raw: RawFrame | None = None
-    _late: LateFields | None = None
     _untouched = 0
     _tell: Tell | None = None
     _asked: Mapping[str, AskedVectors] = MappingProxyType({})
@@ -61,9 +80,9 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
             if values is not None:
                 setattr(self, name, values.copy())
 
-    def expect(self, raw: RawFrame, late: LateFields | None, tell: Tell) -> None:
-        """Take velocities and forces from this frame, or from `late`, when they are touched; and its data by `tell`."""
-        self._raw, self._late, self._untouched, self._tell = raw, late, VELOCITIES | FORCES, tell
+    def expect(self, raw: RawFrame, tell: Tell) -> None:
+        """Take velocities and forces from this frame when they are touched; and its data by `tell`."""
+        self._raw, self._untouched, self._tell = raw, VELOCITIES | FORCES, tell
 
     @property
     def data(self) -> dict[str, Any]:
@@ -72,29 +91,12 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
         if self._tell is not None:
             tell, self._tell = self._tell, None
             assert self._raw is not None
-            facts.update(tell(self._raw, self._late))
+            facts.update(tell(self._raw))
         return facts
 
     @data.setter
     def data(self, values: dict[str, Any]) -> None:
         Timestep.data.__set__(self, values)
-
-    def _touch(self, field: int) -> None:
-        if not self._untouched & field or self._raw is None:
-            return
-        self._untouched &= ~field
-        raw = self._raw
-        if raw.unread & field and self._late is not None:
-            raw = self._late(raw.number, field)
-        has, own = (
-            (Timestep.has_velocities, Timestep.velocities)
-            if field == VELOCITIES
-            else (Timestep.has_forces, Timestep.forces)
-        )
-        vectors = raw.velocities if field == VELOCITIES else raw.forces
-        has.__set__(self, vectors is not None)
-        if vectors is not None:
-            own.__set__(self, vectors)
 
     def _of(self, name: str, vectors: npt.NDArray[np.float32]) -> Any:
         if not self._shown:
@@ -127,51 +129,8 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
     def dimensions(self, values: Any) -> None:
         Timestep.dimensions.__set__(self, values)
 
-    @property
-    def has_velocities(self) -> bool:
-        """Whether the frame has velocities."""
-        self._touch(VELOCITIES)
-        has: bool = Timestep.has_velocities.__get__(self)
-        return has
-
-    @has_velocities.setter
-    def has_velocities(self, has: bool) -> None:
-        self._untouched &= ~VELOCITIES
-        Timestep.has_velocities.__set__(self, has)
-
-    @property
-    def velocities(self) -> Any:
-        """Velocities in Å/ps."""
-        self._touch(VELOCITIES)
-        return self._of("velocities", Timestep.velocities.__get__(self))
-
-    @velocities.setter
-    def velocities(self, values: Any) -> None:
-        self._untouched &= ~VELOCITIES
-        Timestep.velocities.__set__(self, values)
-
-    @property
-    def has_forces(self) -> bool:
-        """Whether the frame has forces."""
-        self._touch(FORCES)
-        has: bool = Timestep.has_forces.__get__(self)
-        return has
-
-    @has_forces.setter
-    def has_forces(self, has: bool) -> None:
-        self._untouched &= ~FORCES
-        Timestep.has_forces.__set__(self, has)
-
-    @property
-    def forces(self) -> Any:
-        """Forces in kJ/(mol Å)."""
-        self._touch(FORCES)
-        return self._of("forces", Timestep.forces.__get__(self))
-
-    @forces.setter
-    def forces(self, values: Any) -> None:
-        self._untouched &= ~FORCES
-        Timestep.forces.__set__(self, values)
+    has_velocities, velocities = _late(VELOCITIES, "velocities")  # in Å/ps
+    has_forces, forces = _late(FORCES, "forces")  # in kJ/(mol Å)
 
     def __getitem__(self, atoms: Any) -> Any:
         return self.positions[atoms]
@@ -189,6 +148,6 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
         self.refuse_box = new.refuse_box = refuse
         self._shown = new._shown = shown
         self._tell = new._tell = tell
-        new._raw, new._late = self._raw, self._late  # for its data; the rest is copied
+        new._raw = self._raw  # for its data; the rest is copied
         new._asked = {name: AskedVectors(asked.asked, asked.refuse) for name, asked in self._asked.items()}
         return new

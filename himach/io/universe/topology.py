@@ -49,27 +49,6 @@ def load_topology(
 
     For rank 0: the result travels as a pickle, and other ranks make their Universe by
     ``Universe(topology, to_guess=())``: nothing is parsed or guessed twice.
-
-    Parameters
-    ----------
-    topology
-        A topology file; None takes the dataset's own (a frame directory's, or a trajectory such as PDB or GRO).
-    origin
-        The dataset that it is for.
-    keywords
-        Keywords of MDAnalysis.Universe, e.g. topology_format, to_guess, atom_style.
-    dataset
-        In a store: what was parsed before is looked for among its attachments; None: nowhere.
-    attach
-        Whether to attach what is parsed to it.
-
-    Raises
-    ------
-    UsageError
-        If there is no such file, or no topology is given and the trajectory holds none.
-        It is the topology of something else, with another number of atoms than the trajectory.
-    TrajectoryError
-        If the topology cannot be parsed.
     """
     keywords = {**origin.keywords, **(keywords or {})}
     if topology is None:
@@ -81,25 +60,17 @@ def load_topology(
     path = local_path(path)
     name = _name(path, keywords)
     if name is None:
-        return _guess(_parse(path, origin, keywords), path, origin, keywords)
+        return _guess(parse(path, keywords), path, origin, keywords)
     return _known_or_parsed(dataset, attach, name, path, origin, keywords)
 
 
 @dataclass
 class _Known:
-    """A topology that this process has parsed or read, which nobody changes: who would, copies it.
-
-    Attributes
-    ----------
-    topology, warnings
-        What came of parsing; text, file and line of each warning.
-    file
-        Where it is attached, if it is.
-    """
+    """A topology that this process has parsed or read, which nobody changes: who would, copies it."""
 
     topology: Topology
     warnings: Sequence[tuple[str, str, int]]
-    file: Path | None = None
+    file: Path | None = None  # where it is attached, if it is
 
 
 _known: dict[str, _Known] = {}
@@ -144,7 +115,7 @@ def _parsed(path: str, origin: Origin, keywords: Mapping[str, Any]) -> _Known:
     """Parse a topology and guess what it lacks."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        topology = _guess(_parse(path, origin, keywords), path, origin, keywords)
+        topology = _guess(parse(path, keywords), path, origin, keywords)
     for warning in caught:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     return _Known(topology, [(str(w.message), w.filename, w.lineno) for w in caught if w.category is UserWarning])
@@ -228,7 +199,8 @@ def own_topology(origin: Origin) -> str:
     return path
 
 
-def _parse(path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
+def parse(path: str, keywords: Mapping[str, Any]) -> Topology:
+    """Return what a topology file tells."""
     from MDAnalysis.core.universe import _topology_from_file_like
 
     parser = parser_class(path, keywords.get("topology_format"))
@@ -246,7 +218,6 @@ def _parse(path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
         raise TrajectoryError(
             f"{shown(path)} cannot be read as a topology: {reason(error.__cause__ or error)}"
         ) from error
-    _check_atoms(topology, path, origin)
     return topology
 
 
@@ -266,6 +237,7 @@ def _guess(parsed: Topology, path: str, origin: Origin, keywords: Mapping[str, A
     """Let MDAnalysis guess the attributes that its Universe would, or those that the keywords ask for."""
     from MDAnalysis import Universe
 
+    _check_atoms(parsed, path, origin)
     wanted = {name: keywords[name] for name in TOPOLOGY_KEYWORDS & keywords.keys() if name != "topology_format"}
     wanted.setdefault("context", _guesser())
     try:

@@ -23,49 +23,20 @@ from MDAnalysis.core.topology import Topology
 from himach.errors import AnalysisError, TrajectoryError, UsageError
 from himach.frame import DATA, Frame, RawFrame
 from himach.io.frame_source import ReadOptions
-from himach.io.trajectory.absent_file import out_of_reach
 from himach.io.trajectory.origin import PUSHED, Origin
+from himach.io.trajectory.xdr_file import out_of_reach
 from himach.io.universe.asked import asked_atoms
 from himach.io.universe.gather import copy_rows, first_lost
 from himach.io.universe.parsed_topology import copy_topology
-from himach.io.universe.timestep import BoundTimestep, FrameNumber, LateFields
+from himach.io.universe.timestep import BoundTimestep, FrameNumber
 from himach.selection import Selected
+from himach.transformations import Transformation
 
 _set_data = Timestep.data.__set__
 
 
 class View:
-    """One analysis's own Universe, and the frames that it is bound to.
-
-    Parameters
-    ----------
-    topology
-        With guessed attributes (see `load_topology`); each view works on a copy of its own.
-    origin
-        Tells the number of frames, the time between them, and the path.
-    frames
-        The selected frame numbers.
-    first
-        The first selected frame, which setup() sees.
-    name
-        The analysis's name, for errors.
-    copy
-        Whether to copy positions on binding. One view may do without; further views of the same frames need copies,
-        because positions are writable and analyses must not see each other's changes.
-    transform
-        Adds transformations to the Universe, before setup() sees it.
-    member
-        Name of the member of an ensemble.
-    finite
-        Whether frames are refused in which positions of needed atoms are nan or infinite.
-    follow
-        Returns the positions of a frame, float32 (n_atoms, 3), Å, on paths that do not jump.
-
-    Attributes
-    ----------
-    universe
-        The Universe that setup() gets.
-    """
+    """One analysis's own Universe, and the frames that it is bound to."""
 
     def __init__(
         self,
@@ -97,13 +68,7 @@ class View:
             self._reader.bind(first, copy=True)  # with groups that update as the transformations leave it
 
     def ask(self, groups: Any) -> None:
-        """Show only the atoms of what atoms() returned in the frames that are bound from now on.
-
-        Raises
-        ------
-        AnalysisError
-            If it is neither a group of this view's Universe nor several.
-        """
+        """Show only the atoms of what atoms() returned in the frames that are bound from now on."""
         asked = asked_atoms(groups, self.universe, self._name)
         if not asked.all():
             self._reader.ask(asked, partial(_refuse, self.universe, self._name))
@@ -121,28 +86,8 @@ class View:
         """Indices of the atoms that a frame must have when it is bound, ascending int64 (n,); None for all."""
         return self._reader.needs
 
-    def bind(self, raw: RawFrame, step: int, late: LateFields | None = None) -> Frame:
-        """Bind the Universe to a frame, with the transformations and auxiliaries that setup() added.
-
-        Parameters
-        ----------
-        raw
-            The frame; its positions become the Universe's own (without `copy`).
-        step
-            Its position in the selection.
-        late
-            Reads velocities or forces that are unread, when they are touched.
-
-        Returns
-        -------
-        Frame
-            Whose positions, velocities, forces and box are the Universe's own memory; holds until the next bind().
-
-        Raises
-        ------
-        TrajectoryError
-            If the position of an atom is nan or infinite, where that is refused.
-        """
+    def bind(self, raw: RawFrame, step: int) -> Frame:
+        """Bind the Universe to a frame, with the transformations and auxiliaries that setup() added."""
         assert self._frames[step] == raw.number, f"frame {raw.number} is not at step {step} of {self._frames}"
         if self._finite and raw.coded is None and (atom := first_lost(raw.positions, self.needs)) >= 0:
             named = f"atom {atom} ({_called(self.universe.atoms[atom])})"
@@ -150,24 +95,17 @@ class View:
                 f"{self._name}: in frame {raw.number} the position of {named} "
                 "is nan or infinite; leave the frame out (--frames), or the atom"
             )
-        ts = self._reader.bind(raw, self._copy, late)
-        return _BoundFrame(raw, step, ts, self.universe, self._reader, late, self._member)
+        ts = self._reader.bind(raw, self._copy)
+        return _BoundFrame(raw, step, ts, self.universe, self._reader, self._member)
 
 
 class _BoundFrame(Frame):
     """A frame whose arrays are those of a timestep; velocities and forces are read when they are touched."""
 
-    __slots__ = ("_late", "_raw", "_reader", "_timestep")
+    __slots__ = ("_raw", "_reader", "_timestep")
 
     def __init__(
-        self,
-        raw: RawFrame,
-        step: int,
-        timestep: Timestep,
-        universe: Universe,
-        reader: _BoundReader,
-        late: LateFields | None,
-        member: str | None,
+        self, raw: RawFrame, step: int, timestep: Timestep, universe: Universe, reader: _BoundReader, member: str | None
     ) -> None:
         self.member = member
         self.number = raw.number
@@ -178,7 +116,6 @@ class _BoundFrame(Frame):
         self._timestep = timestep
         self._raw = raw
         self._reader = reader
-        self._late = late
 
     @property
     def box(self) -> Any:  # type: ignore[override]
@@ -194,7 +131,7 @@ class _BoundFrame(Frame):
     @property
     def data(self) -> dict[str, Any]:  # type: ignore[override]
         """What the file says of the frame beside all this."""
-        return self._reader.data(self._raw, self._late)
+        return self._reader.data(self._raw)
 
     @property
     def velocities(self) -> Any:  # type: ignore[override]
@@ -289,24 +226,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         self._settled = True
 
     def positions_at(self, number: int) -> npt.NDArray[np.float32]:
-        """Return the positions of any frame of the dataset, such as a reference, as the run sees it; in setup() alone.
-
-        Parameters
-        ----------
-        number
-            Its number, from 0; negative ones count from the end.
-
-        Returns
-        -------
-        float32 (n_atoms, 3), Å.
-
-        Raises
-        ------
-        UsageError
-            If there is no such frame.
-        AnalysisError
-            If setup() is over, or the trajectory cannot be reached.
-        """
+        """Return positions of any frame of the dataset as the run sees it; in setup() alone."""
         if self._settled:
             self._refuse()
         at = number + self.n_frames if number < 0 else number
@@ -334,8 +254,6 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
 
     def _needed(self, asked: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
         """Return the atoms that transformations need for those asked for; None for all."""
-        from himach.transformations import Transformation
-
         wanted = np.zeros(self.n_atoms, bool)
         wanted[asked] = True
         for each in reversed(self.transformations):
@@ -344,7 +262,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             wanted = each.needed(wanted)
         return None if wanted.all() else np.flatnonzero(wanted)
 
-    def bind(self, raw: RawFrame, copy: bool, late: LateFields | None = None) -> Timestep:
+    def bind(self, raw: RawFrame, copy: bool) -> Timestep:
         """Show a frame, then apply auxiliaries and transformations as every reader of MDAnalysis does."""
         own = self._own
         own.frame, own.refuse_box = raw.number, None
@@ -356,7 +274,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         own._pos = self._copied(raw.positions) if copy else raw.positions
         own.dimensions = raw.box
         self._kept = None
-        own.expect(raw, late, self._tell)
+        own.expect(raw, self._tell)
         self.ts = own
         if self._auxs or self._transformations:
             own.show(False)
@@ -367,37 +285,28 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             self.ts.show(True)
         return self.ts
 
-    def data(self, raw: RawFrame, late: LateFields | None) -> dict[str, Any]:
-        """Return what the file says of a frame beside positions, velocities and forces; from a cache, it is read.
-
-        Raises
-        ------
-        AnalysisError
-            If the frame is from a cache, and the trajectory cannot be reached.
-        """
+    def data(self, raw: RawFrame) -> dict[str, Any]:
+        """Return what the file says of a frame beside positions, velocities and forces; from a cache, it is read."""
         if self._kept is None or self._kept[0] is not raw:
-            data = self._read_data(raw.number, late) if raw.data is None else raw.data
+            data = self._read_data(raw) if raw.data is None else raw.data
             self._kept = raw, deepcopy(data)  # analyses must not see each other's changes
         return self._kept[1]
 
-    def _read_data(self, number: int, late: LateFields | None) -> dict[str, Any]:
+    def _read_data(self, raw: RawFrame) -> dict[str, Any]:
         if self._origin.kinds == (PUSHED,):
             return {}
         if not self._origin.present:
             raise AnalysisError(
-                f"{self._name} reads frame.data, what the file says of frame {number} beside positions, velocities and "
-                f"forces: caches do not keep it, and {out_of_reach(self.filename)}"
+                f"{self._name} reads frame.data, what the file says of frame {raw.number} beside positions, velocities "
+                f"and forces: caches do not keep it, and {out_of_reach(self.filename)}"
             )
-        frame = (
-            next(self._origin.read([number], ReadOptions(np.empty(0, np.int64))))
-            if late is None
-            else late(number, DATA)
-        )
-        return frame.data or {}
+        if raw.more is None:
+            raw = next(self._origin.read([raw.number], ReadOptions(np.empty(0, np.int64))))
+        return raw.field(DATA) or {}
 
-    def _tell(self, raw: RawFrame, late: LateFields | None) -> dict[str, Any]:
+    def _tell(self, raw: RawFrame) -> dict[str, Any]:
         """Return the same for the timestep, where MDAnalysis's writers look for it, too: nothing if it is away."""
-        return self.data(raw, late) if raw.data is not None or self._origin.present else {}
+        return self.data(raw) if raw.data is not None or self._origin.present else {}
 
     def _transform(self) -> None:
         for auxiliary in self._auxs.values():
@@ -429,8 +338,8 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             if not getattr(transformation, "parallelizable", True):
                 raise AnalysisError(
                     f"{self._name}: the transformation {type(transformation).__name__} needs other frames, and each "
-                    "rank sees some frames only; follow atoms by nojump=True of the run, or yield the positions "
-                    "and do it over the series in reduce()"
+                    "rank sees some frames only; follow atoms by transform=[himach.transformations.NoJump()] of the "
+                    "run (--nojump), or yield the positions and do it over the series in reduce()"
                 )
         # Behind those of the Universe that the run was given, and what the run is asked to do to frames.
         self._transformations: Sequence[Any] = [*self._transformations, *transformations]

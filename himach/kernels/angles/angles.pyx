@@ -1,6 +1,6 @@
 """The boundary to `dihedrals.h` and `order.h`: check, convert, release the GIL, call, raise."""
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 
 import numpy as np
 
@@ -8,10 +8,8 @@ from himach.errors import UsageError
 from himach.kernels.arrays import as_box, as_direction, as_groups, as_positions, as_rows
 
 
-cdef extern from "box/lattice.h":
-    struct lattice:
-        pass
-    int lattice_set(lattice *cell, const float *box) nogil
+include "../lattice.pxi"
+
 
 cdef extern from "angles/dihedrals.h":
     void dihedrals_degrees(const lattice *cell, const float *positions, const int64_t *places, size_t n,
@@ -20,24 +18,6 @@ cdef extern from "angles/dihedrals.h":
 cdef extern from "angles/order.h":
     size_t order_sums(const lattice *cell, const float *positions, const int64_t *pairs, size_t n_pairs,
                       const int64_t *kinds, const double *normal, int64_t *sums) nogil
-
-
-cdef int set_lattice_or_none(lattice *cell, const float[::1] box) except -1:
-    if lattice_set(cell, &box[0] if box is not None else NULL) != 0:
-        raise UsageError(
-            f"box {np.asarray(box).tolist()} is none: lengths must be positive and angles must fit together")
-    return 0
-
-
-cdef bint are_below(const int64_t[:, ::1] numbers, Py_ssize_t n) noexcept:
-    """Tell whether all are from 0 to n - 1; numpy takes longer to tell than a kernel works."""
-    cdef uint64_t limit = n
-    cdef bint good = True
-    cdef Py_ssize_t i, j
-    for i in range(numbers.shape[0]):
-        for j in range(numbers.shape[1]):
-            good &= <uint64_t>numbers[i, j] < limit
-    return good
 
 
 def dihedrals(positions, quadruples, box=None):
@@ -72,12 +52,9 @@ def dihedrals(positions, quadruples, box=None):
     array([90.])
     """
     cdef const float[:, ::1] kept = as_positions("positions", positions)
-    cdef const int64_t[:, ::1] places = as_rows("quadruples", quadruples, 4)
-    if not are_below(places, kept.shape[0]):
-        low, high = np.min(quadruples), np.max(quadruples)
-        raise UsageError(f"quadruples are of atoms 0 to {kept.shape[0] - 1}, not {low} to {high}")
+    cdef const int64_t[:, ::1] places = as_rows("quadruples", quadruples, 4, kept.shape[0])
     cdef lattice cell
-    set_lattice_or_none(&cell, as_box(box))
+    set_lattice(&cell, as_box(box))
     cdef size_t n = places.shape[0]
     found = np.empty(n)
     cdef double[::1] view = found
@@ -131,9 +108,7 @@ def order_parameters(positions, pairs, kinds=None, box=None, normal=(0, 0, 1), n
     """
     cdef lattice cell
     cdef const float[:, ::1] kept = as_positions("positions", positions)
-    cdef const int64_t[:, ::1] bonded = as_rows("pairs", pairs, 2)
-    if not are_below(bonded, kept.shape[0]):
-        raise UsageError(f"pairs are of atoms 0 to {kept.shape[0] - 1}, not {np.min(pairs)} to {np.max(pairs)}")
+    cdef const int64_t[:, ::1] bonded = as_rows("pairs", pairs, 2, kept.shape[0])
     cdef const double[::1] along = as_direction("normal", normal)
     numbers, count = as_groups(kinds, bonded.shape[0], "kinds", "pair")
     cdef const int64_t[::1] grouped = numbers
@@ -143,7 +118,7 @@ def order_parameters(positions, pairs, kinds=None, box=None, normal=(0, 0, 1), n
         if n_kinds < count:
             raise UsageError(f"kinds go up to {count - 1}, and n_kinds is {n_kinds}")
         count = n_kinds
-    set_lattice_or_none(&cell, as_box(box))
+    set_lattice(&cell, as_box(box))
     found = np.zeros(count, np.int64)
     cdef int64_t[::1] sums = found
     if n_pairs == 0:

@@ -17,8 +17,7 @@ INLINE double nearest(double number) {
     return (number + TO_INTEGER) - TO_INTEGER;
 }
 
-/* Take off the whole periods, axis by axis. What is left is the shortest image of a bond, which is shorter than half
- * the box's least width. */
+/* Take off the whole periods, axis by axis: the shortest image of a bond, shorter than half the box's least width. */
 CLONES static void take_off_periods(const struct lattice *lattice, struct vectors *v, size_t n) {
     const float(*box)[3] = lattice->vector;
     const double ax = box[0][0], bx = box[1][0], by = box[1][1], cx = box[2][0], cy = box[2][1], cz = box[2][2];

@@ -1,5 +1,4 @@
-/* Cells for a search: fractional coordinates in the box, or in the extent of the atoms if there is no box, and what
- * single precision can tell of a distance there. */
+/* Cells for a search, by fractions of the box or of the atoms' extent, and what single precision can tell there. */
 #ifndef HIMACH_KERNELS_GRID_H
 #define HIMACH_KERNELS_GRID_H
 

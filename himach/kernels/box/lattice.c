@@ -71,8 +71,7 @@ int lattice_set(struct lattice *lattice, const float *box) {
     return 0;
 }
 
-/* One period up or down is added in single precision. Only what is further away is folded by division, which may miss
- * the box by a rounding and is followed by one more step. */
+/* A period is added in single precision; what is further away is folded by division, which may miss by a rounding. */
 
 static float fold_axis(float x, float edge) {
     const double inverse = 1.0 / (double)edge;

@@ -20,8 +20,7 @@ struct lattice {
     float grid_cutoff;  /* the largest that MDAnalysis's grid takes, Å */
 };
 
-/* Set the lattice of a box (lengths in Å, angles in degrees), or of none for NULL. Returns -1 if the box is none:
- * lengths or angles that are not positive, or angles that do not fit together. */
+/* Set the lattice of a box (Å, degrees), or of none for NULL. -1: lengths are not positive, or angles do not fit. */
 int lattice_set(struct lattice *lattice, const float *box);
 
 /* Fold one position into the box, as apply_PBC() does; without a box it stays. */
@@ -30,8 +29,7 @@ void lattice_fold(const struct lattice *lattice, float position[3]);
 /* The same for positions (n, 3); `to` may be `from`. */
 void lattice_fold_all(const struct lattice *lattice, const float *from, size_t n, float *to);
 
-/* Take off the whole periods of a vector, axis by axis. What is left is the shortest image, if that is shorter than
- * half the box's least width. */
+/* Take off whole periods, axis by axis: the shortest image, if that is shorter than half the box's least width. */
 void lattice_reduce(const struct lattice *lattice, double vector[3]);
 
 /* Make of a vector its shortest image, or the shortest of those next to what lattice_reduce() gives: in the boxes of

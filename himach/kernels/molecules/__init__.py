@@ -12,14 +12,4 @@ from himach.kernels.molecules.molecules import (
     wrap,
 )
 
-__all__ = [
-    "centers",
-    "deviation_sums",
-    "gyration",
-    "move",
-    "rmsd",
-    "rmsd_matrix",
-    "superposition",
-    "unwrap",
-    "wrap",
-]
+__all__ = ["centers", "deviation_sums", "gyration", "move", "rmsd", "rmsd_matrix", "superposition", "unwrap", "wrap"]

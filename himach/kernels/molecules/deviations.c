@@ -112,8 +112,7 @@ CLONES static void multiply(const double *one, const double *four, size_t n, qua
     inner[6] = zu, inner[7] = zv, inner[8] = zw;
 }
 
-/* The same for structures that stay where they lie: all products of one axis with itself go to the first of the nine.
- */
+/* The same for structures that stay where they lie: all products of an axis with itself go to the first of the nine. */
 CLONES static void multiply_in_place(const double *one, const double *four, size_t n, quad inner[9]) {
     quad sum = inner[0];
     for (size_t i = 0; i < 3 * n; i++) {

@@ -19,12 +19,10 @@ struct deviation {
     double cutoff;         /* for `within` */
 };
 
-/* The deviation of each of `a` from each of `b`: `to` is (a.count, b.count). Where `b` has no positions it is `a`, and
- * each two of it are compared once. Returns 0, or -1 if there is no memory. */
+/* The deviation of each of `a` from each of `b`, which is `a` where it has no positions. -1: there is no memory. */
 int deviations_all(struct structures a, struct structures b, const struct deviation *asked, double *to);
 
-/* Whether these deviations are within the cutoff: `to` is (a.count, (b.count + 7) / 8), a bit each, the lowest first.
- */
+/* Whether these deviations are within the cutoff: `to` is (a.count, (b.count + 7) / 8), a bit each, lowest first. */
 int deviations_within(struct structures a, struct structures b, const struct deviation *asked, uint8_t *to);
 
 #endif

@@ -10,16 +10,13 @@
 #define FIT_PRECISION  1e-14
 #define FIT_ALONE      1e-2
 
-/* The deviation of positions (n, 3) from a reference (n, 3), n > 0, about their centres; after the rotation that makes
- * it least if `superpose`. Weights (n,) have a positive sum; NULL stands for equal ones. */
+/* The deviation of n > 0 positions from a reference about their centres, the least of any rotation if `superpose`. */
 double fit_rmsd(const float *positions, const float *reference, const double *weights, size_t n, int superpose);
 
-/* The greatest overlap that a rotation gives two structures, the sum of products of their positions, by the inner
- * products of their axes (3, 3), row by row, and an upper bound of it: half the sum of the squares of both. */
+/* The greatest overlap that a rotation gives, by the inner products (3, 3) and half the sum of both's squares. */
 double fit_overlap(const double inner[9], double guess);
 
-/* The rotation (3, 3), row by row, and the shift (3,) by which positions lie over the reference as well as they can:
- * each becomes rotation times position plus shift. */
+/* The rotation (3, 3) and the shift by which positions lie over the reference: rotation times position plus shift. */
 void fit_rotation(const float *positions, const float *reference, const double *weights, size_t n, double rotation[9],
                   double shift[3]);
 

@@ -12,8 +12,7 @@
 void groups_centers(const float *positions, size_t n, const int64_t *groups, const double *weights, size_t n_groups,
                     double *centers, double *totals);
 
-/* Move positions (n, 3) so that the centre (n_groups, 3) of each group is in the box, by the shifts that become of the
- * centres; `to` may be `positions`. */
+/* Move positions so that each group's centre is in the box; centres become shifts. `to` may be `positions`. */
 void groups_wrap(const struct lattice *lattice, const float *positions, size_t n, const int64_t *groups,
                  double *centers, size_t n_groups, float *to);
 

@@ -5,8 +5,8 @@ from libc.stdint cimport int64_t, uint8_t
 import numpy as np
 
 from himach.errors import UsageError
-from himach.kernels.arrays import as_bonds, as_box, as_doubles, as_groups, as_places
-from himach.kernels.arrays import as_output, as_positions, as_structures, as_weights
+from himach.kernels.arrays import as_box, as_doubles, as_groups, as_places
+from himach.kernels.arrays import as_output, as_positions, as_rows, as_structures, as_weights
 
 
 cdef extern from "molecules/fit.h":
@@ -41,6 +41,11 @@ cdef extern from "molecules/fluctuation.h":
 
 cdef extern from "molecules/shape.h":
     void shape_gyration(const float *positions, const double *weights, size_t n, double *tensor) nogil
+
+
+cdef const double *data_of(const double[::1] weights) noexcept:
+    return NULL if weights is None else &weights[0]
+
 
 cdef int check_pair(Py_ssize_t n, Py_ssize_t n_reference, const double[::1] weights) except -1:
     """Raise UsageError unless two structures can be compared."""
@@ -96,11 +101,9 @@ def rmsd(positions, reference, weights=None, bint superposition=True):
     cdef const float[:, ::1] fixed = as_positions("reference", reference)
     cdef Py_ssize_t n = mobile.shape[0]
     cdef const double[::1] weighed = as_weights(weights, n)
-    cdef const double *each = NULL
     cdef double found
     check_pair(n, fixed.shape[0], weighed)
-    if weighed is not None:
-        each = &weighed[0]
+    cdef const double *each = data_of(weighed)
     with nogil:
         found = fit_rmsd(&mobile[0, 0], &fixed[0, 0], each, n, superposition)
     return found
@@ -160,9 +163,7 @@ def rmsd_matrix(a, b=None, cutoff=None, weights=None, bint superposition=True):
         raise UsageError(f"a and b must be structures of as many atoms, not of {n} and {columns.shape[1]}")
     cdef const double[::1] weighed = as_weights(weights, n)
     check_weights(weighed)
-    cdef deviation asked = deviation(n=n, weights=NULL, superpose=superposition, cutoff=0)
-    if weighed is not None:
-        asked.weights = &weighed[0]
+    cdef deviation asked = deviation(n=n, weights=data_of(weighed), superpose=superposition, cutoff=0)
     if cutoff is not None:
         asked.cutoff = cutoff
         if not asked.cutoff >= 0:
@@ -233,10 +234,8 @@ def superposition(positions, reference, weights=None):
     cdef const float[:, ::1] fixed = as_positions("reference", reference)
     cdef Py_ssize_t n = mobile.shape[0]
     cdef const double[::1] weighed = as_weights(weights, n)
-    cdef const double *each = NULL
     check_pair(n, fixed.shape[0], weighed)
-    if weighed is not None:
-        each = &weighed[0]
+    cdef const double *each = data_of(weighed)
     rotation, shift = np.empty((3, 3)), np.empty(3)
     cdef double[:, ::1] to_rotation = rotation
     cdef double[::1] to_shift = shift
@@ -359,8 +358,7 @@ def deviation_sums(structures, fixed, reference=None, fitted=None, weights=None)
         asked.reference, asked.n_fitted = &onto[0, 0], k
         if fitted is not None:
             asked.fitted = &places[0]
-        if weights is not None:
-            asked.weights = &weighed[0]
+        asked.weights = data_of(weighed)
     sums = np.zeros((5, n), np.int64)
     cdef int64_t[:, ::1] view = sums
     cdef size_t count = kept.shape[0], at = 0
@@ -409,12 +407,10 @@ def gyration(positions, weights=None):
     cdef const float[:, ::1] kept = as_positions("positions", positions)
     cdef Py_ssize_t n = kept.shape[0]
     cdef const double[::1] weighed = as_weights(weights, n)
-    cdef const double *each = NULL
     if n == 0:
         raise UsageError("there are no positions, whose gyration tensor is none")
     check_weights(weighed)
-    if weighed is not None:
-        each = &weighed[0]
+    cdef const double *each = data_of(weighed)
     found = np.empty((3, 3))
     cdef double[:, ::1] view = found
     with nogil:

@@ -1,9 +1,9 @@
 # Centres of groups of atoms, and molecules under the periods of a box: wrapped into it, or made whole.
 
+include "../lattice.pxi"
+
+
 cdef extern from "box/lattice.h":
-    struct lattice:
-        pass
-    int lattice_set(lattice *cell, const float *box) nogil
     void lattice_fold_all(const lattice *cell, const float *positions, size_t n, float *to) nogil
 
 cdef extern from "molecules/groups.h":
@@ -14,13 +14,10 @@ cdef extern from "molecules/groups.h":
     void groups_unwrap(const lattice *cell, float *positions, const int64_t *bonds, size_t n_bonds) nogil
 
 
-cdef int set_lattice(lattice *cell, box) except -1:
+cdef int require_box(lattice *cell, box) except -1:
     if box is None:
         raise UsageError("there is no box; these positions cannot be moved by periods of it")
-    cdef const float[::1] sizes = box
-    if lattice_set(cell, &sizes[0]) != 0:
-        raise UsageError(f"box {box.tolist()} is none: lengths must be positive and angles must fit together")
-    return 0
+    return set_lattice(cell, as_box(box))
 
 
 def centers(positions, groups=None, weights=None):
@@ -67,10 +64,8 @@ def centers(positions, groups=None, weights=None):
     if n == 0:
         found[:] = np.nan
         return found
-    cdef const double *each = NULL
+    cdef const double *each = data_of(weighed)
     cdef const int64_t *of = NULL
-    if weights is not None:
-        each = &weighed[0]
     if groups is not None:
         of = &grouped[0]
     with nogil:
@@ -113,7 +108,7 @@ def wrap(positions, box, groups=None, weights=None, out=None):
     array([[1., 0., 9.]], dtype=float32)
     """
     cdef lattice cell
-    set_lattice(&cell, as_box(box))
+    require_box(&cell, box)
     given = as_positions("positions", positions)
     cdef const float[:, ::1] kept = given
     cdef Py_ssize_t n = kept.shape[0]
@@ -169,13 +164,13 @@ def unwrap(positions, bonds, box, out=None):
            [-1.,  1.,  1.]], dtype=float32)
     """
     cdef lattice cell
-    set_lattice(&cell, as_box(box))
+    require_box(&cell, box)
     kept = as_positions("positions", positions)
     moved = as_output(out, kept)
     if moved is not kept:
         moved[:] = kept
     cdef float[:, ::1] to = moved
-    cdef const int64_t[:, ::1] bonded = as_bonds(bonds, len(moved))
+    cdef const int64_t[:, ::1] bonded = as_rows("bonds", bonds, 2, len(moved))
     if bonded.shape[0]:
         with nogil:
             groups_unwrap(&cell, &to[0, 0], &bonded[0, 0], bonded.shape[0])

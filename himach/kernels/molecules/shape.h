@@ -4,8 +4,7 @@
 
 #include <stddef.h>
 
-/* The tensor (3, 3) of gyration of positions (n, 3), n > 0: the mean product of two coordinates about the centre.
- * Weights (n,) have a positive sum; NULL stands for equal ones. */
+/* The gyration tensor (3, 3) of n > 0 positions; weights (n,) have a positive sum, NULL: equal ones. */
 void shape_gyration(const float *positions, const double *weights, size_t n, double tensor[9]);
 
 #endif

@@ -42,8 +42,7 @@ INLINE int are_near(const float a[3], const float b[3]) {
     return x * x + y * y + z * z <= FARTHEST_CA * FARTHEST_CA;
 }
 
-/* Place the hydrogen of residue i, opposite to the C=O before it; return 0 if it has none: in a proline, and at the
- * beginning of a chain. */
+/* Place the hydrogen of residue i, opposite to the C=O before it; 0: it has none, as prolines and first ones. */
 INLINE int place(const struct backbone *backbone, size_t i, struct donor *donor) {
     if (i == 0 || !of_one_chain(backbone, i - 1, i) || (backbone->prolines != NULL && backbone->prolines[i])) {
         return 0;
@@ -177,8 +176,7 @@ INLINE void keep(double energies[2], bond_partners partners, int32_t acceptor, d
     }
 }
 
-/* Keep the bond to residue j, if it is one; what is beyond the last residue is near where coordinates are too large to
- * tell. */
+/* Keep the bond to residue j, if it is one; j may be beyond the last where coordinates are too large to tell. */
 INLINE void try_acceptor(const struct backbone *backbone, size_t i, size_t j, const struct donor *donor,
                          double energies[2], bond_partners partners) {
     if (j >= backbone->n || j == i || j + 1 == i ||

@@ -7,8 +7,7 @@
 
 enum backbone_atom { BACKBONE_N, BACKBONE_CA, BACKBONE_C, BACKBONE_O, BACKBONE_ATOMS };
 
-/* A protein: positions (n, 4, 3) of N, CA, C and O; the number of each residue's chain, NULL for one chain; whether it
- * is a proline, NULL where none is. */
+/* Positions (n, 4, 3) of N, CA, C and O; chains, NULL for one; whether each is a proline, NULL where none is. */
 struct backbone {
     const float (*at)[BACKBONE_ATOMS][3];
     const int64_t *chains;

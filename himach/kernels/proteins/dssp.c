@@ -32,8 +32,7 @@ static void cross(const double a[3], const double b[3], double to[3]) {
     to[2] = a[0] * b[1] - a[1] * b[0];
 }
 
-/* Whether a dihedral angle is within 29 degrees of another one, of which the cosine and sine are given. No arctangent,
- * whose last bits are not the same on all processors. */
+/* Whether a dihedral angle is within 29 degrees of another; no arctangent, whose last bits differ by processor. */
 static int is_near(const float a[3], const float b[3], const float c[3], const float d[3], double cosine, double sine) {
     double ab[3], bc[3], cd[3], first[3], second[3];
     subtract(b, a, ab);

@@ -1,5 +1,4 @@
-/* A cell list: targets sorted into rows of cells along the first axis, with images around the box, so that what is near
- * a place lies in a few runs of memory and needs no minimum image. */
+/* Targets sorted into rows of cells, with images around the box: what is near a place lies in a few runs of memory. */
 #ifndef HIMACH_KERNELS_CELL_LIST_H
 #define HIMACH_KERNELS_CELL_LIST_H
 

@@ -106,21 +106,6 @@ static int add_found(void *to, const struct pair_search *search, size_t atom, si
     return status;
 }
 
-/* The same of all pairs. */
-static int add_all(struct table *table, const struct pair_search *search) {
-    int status = SEARCH_OK;
-    for (size_t i = 0; i < search->a.n && status == SEARCH_OK; i++) {
-        for (size_t j = search->one ? i + 1 : 0; j < search->b.n && status == SEARCH_OK; j++) {
-            const uint64_t groups = groups_of(table, search, i, j);
-            const double square = metric_square(&search->metric, &search->placed_a[3 * i], &search->placed_b[3 * j]);
-            if (groups != NONE && square <= search->metric.limit) {
-                status = insert(table, find(table, groups), groups, square);
-            }
-        }
-    }
-    return status;
-}
-
 /* Take the contacts out of the table, in order. */
 static int list(const struct table *table, size_t n_a, size_t n_b, const struct found_pair **found) {
     struct found_pair *pairs = scratch_take(table->scratch, SCRATCH_SORTED, table->n * sizeof *pairs);
@@ -217,7 +202,7 @@ int search_contacts(struct scratch *scratch, const struct lattice *lattice, stru
         table.b = search.swapped ? groups_a : groups_b;
     }
     const size_t columns = b == NULL ? n_a : n_b;
-    if (search.by_cells && !distances && n_a <= MOST_BITS / columns) {
+    if (!distances && n_a <= MOST_BITS / columns) {
         return contacts_by_marks(&search, scratch, table.a, table.b, n_a, columns, found, n_found);
     }
     table.contacts = scratch_take(scratch, SCRATCH_FOUND, ROOM * sizeof *table.contacts);
@@ -225,7 +210,7 @@ int search_contacts(struct scratch *scratch, const struct lattice *lattice, stru
         return SEARCH_NO_MEMORY;
     }
     clear(&table);
-    status = search.by_cells ? pairs_each(&search, add_found, &table) : add_all(&table, &search);
+    status = pairs_each(&search, add_found, &table);
     if (status != SEARCH_OK || table.n == 0) {
         return status;
     }

@@ -76,18 +76,6 @@ static int count(void *to, const struct pair_search *search, size_t atom, size_t
     return SEARCH_OK;
 }
 
-static void count_all(const struct pair_search *search, const struct bins *bins) {
-    for (size_t i = 0; i < search->a.n; i++) {
-        for (size_t j = search->one ? i + 1 : 0; j < search->b.n; j++) {
-            if (bins->groups_a != NULL && bins->groups_a[i] == bins->groups_b[j]) {
-                continue;
-            }
-            count_by_metric(&search->metric, bins,
-                            metric_square(&search->metric, &search->placed_a[3 * i], &search->placed_b[3 * j]));
-        }
-    }
-}
-
 int search_histogram(struct scratch *scratch, const struct lattice *lattice, struct group a, const struct group *b,
                      const int64_t *groups_a, const int64_t *groups_b, const double *edges, size_t n, int64_t *counts) {
     if (a.n == 0 || (b != NULL && b->n == 0)) {
@@ -111,9 +99,5 @@ int search_histogram(struct scratch *scratch, const struct lattice *lattice, str
     for (size_t i = 0; i < n; i++) {
         bins.limits[i] = least_square(edges[i]);
     }
-    if (search.by_cells) {
-        return pairs_each(&search, count, &bins);
-    }
-    count_all(&search, &bins);
-    return SEARCH_OK;
+    return pairs_each(&search, count, &bins);
 }

@@ -5,8 +5,7 @@
 #include "box/grid.h"
 #include "search/scratch.h"
 
-/* Find which atoms of a group may be within reach of any of the targets: `*candidates` (n,), ascending, in the scratch.
- * Returns -1 if there is no memory. */
+/* Find which atoms of a group may be within reach of any target: `*candidates`, ascending. -1: there is no memory. */
 int mask_candidates(struct scratch *scratch, const struct grid *grid, struct group group, struct group targets,
                     const int32_t **candidates, size_t *n);
 

@@ -19,36 +19,21 @@ static int make_room(struct list *list, size_t more) {
     return list->pairs == NULL ? -1 : 0;
 }
 
-static void append(struct list *list, const struct pair_search *search, size_t i, size_t j, double square) {
-    if (square > search->metric.limit) {
-        return;
-    }
-    const int turned = search->one ? j < i : search->swapped;
-    list->pairs[list->n++] = (struct found_pair){(uint32_t)(turned ? j : i), (uint32_t)(turned ? i : j), square};
-}
-
 static int append_found(void *to, const struct pair_search *search, size_t atom, size_t n) {
     struct list *list = to;
     if (make_room(list, n) != 0) {
         return SEARCH_NO_MEMORY;
     }
     for (size_t k = 0; k < n; k++) {
-        append(list, search, atom, search->cells.atoms[search->slots[k]], pairs_square(search, atom, k));
+        const size_t other = search->cells.atoms[search->slots[k]];
+        const double square = pairs_square(search, atom, k);
+        if (square <= search->metric.limit) {
+            const int turned = search->one ? other < atom : search->swapped;
+            list->pairs[list->n++] =
+                (struct found_pair){(uint32_t)(turned ? other : atom), (uint32_t)(turned ? atom : other), square};
+        }
     }
     return SEARCH_OK;
-}
-
-static int list_all(struct list *list, const struct pair_search *search) {
-    for (size_t i = 0; i < search->a.n; i++) {
-        if (make_room(list, search->b.n) != 0) {
-            return SEARCH_NO_MEMORY;
-        }
-        for (size_t j = search->one ? i + 1 : 0; j < search->b.n; j++) {
-            append(list, search, i, j,
-                   metric_square(&search->metric, &search->placed_a[3 * i], &search->placed_b[3 * j]));
-        }
-    }
-    return 0;
 }
 
 int search_neighbors(struct scratch *scratch, const struct lattice *lattice, struct group a, const struct group *b,
@@ -64,7 +49,7 @@ int search_neighbors(struct scratch *scratch, const struct lattice *lattice, str
         return status;
     }
     struct list list = {.scratch = scratch};
-    status = search.by_cells ? pairs_each(&search, append_found, &list) : list_all(&list, &search);
+    status = pairs_each(&search, append_found, &list);
     if (status != SEARCH_OK || list.n == 0) {
         return status;
     }

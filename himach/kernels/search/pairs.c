@@ -52,14 +52,22 @@ int pairs_set(struct pair_search *search, struct scratch *scratch, const struct 
     if (place(search, scratch) != SEARCH_OK) {
         return SEARCH_NO_MEMORY;
     }
-    if (!search->by_cells) {
-        return SEARCH_OK;
-    }
     const struct group placed = {search->placed_b, search->b.n};
     const int parts = search->grid.reach > LARGE_REACH ? 2 : 1;
-    if ((b != NULL &&
-         mask_candidates(scratch, &search->grid, search->a, placed, &search->candidates, &search->n_candidates) != 0) ||
-        cell_list_set(&search->cells, scratch, &search->grid, placed, parts) != 0) {
+    if (!search->by_cells) {
+        uint32_t *atoms = scratch_take(scratch, SCRATCH_ATOMS, (placed.n + 1) * sizeof *atoms);
+        for (size_t k = 0; atoms != NULL && k < placed.n; k++) {
+            atoms[k] = (uint32_t)k;
+        }
+        search->cells = (struct cell_list){.atoms = atoms, .slots = placed.n};
+        search->grid.inside = -1; /* the metric decides about each */
+        search->grid.margin = INFINITY;
+        if (atoms == NULL) {
+            return SEARCH_NO_MEMORY;
+        }
+    } else if ((b != NULL && mask_candidates(scratch, &search->grid, search->a, placed, &search->candidates,
+                                             &search->n_candidates) != 0) ||
+               cell_list_set(&search->cells, scratch, &search->grid, placed, parts) != 0) {
         return SEARCH_NO_MEMORY;
     }
     const size_t room = search->cells.slots + LANES;
@@ -127,7 +135,8 @@ CLONES size_t pairs_after(const struct pair_search *search, uint32_t slot, int y
 
 double pairs_square(const struct pair_search *search, size_t atom, size_t k) {
     const size_t other = search->cells.atoms[search->slots[k]];
-    return metric_square_near(&search->metric, &search->placed_a[3 * atom], &search->placed_b[3 * other]);
+    const float *a = &search->placed_a[3 * atom], *b = &search->placed_b[3 * other];
+    return search->by_cells ? metric_square_near(&search->metric, a, b) : metric_square(&search->metric, a, b);
 }
 
 /* Put the pairs in the order of one of their members, those that are equal as they were: a counting sort. */

@@ -9,7 +9,7 @@ struct pair_search {
     struct metric metric;
     struct grid grid;
     struct cell_list cells;
-    int by_cells;    /* else by all pairs */
+    int by_cells;    /* else all pairs are what was found */
     int one;         /* whether pairs in one group are wanted, each once */
     int swapped;     /* whether `a` is the caller's second group */
     struct group a;  /* whose atoms are looked around from, as they came */
@@ -22,16 +22,14 @@ struct pair_search {
     float *squares;  /* and their squared distances in single precision */
 };
 
-/* Get ready to search. `b` is NULL for pairs in one group, each found once; `metric_of_two` then says whether to decide
- * as between two groups. Returns SEARCH_OK or another status. */
+/* Get ready to search; `b` NULL: pairs in one group, `metric_of_two`: decided as between two. Returns a status. */
 int pairs_set(struct pair_search *search, struct scratch *scratch, const struct lattice *lattice, struct group a,
               const struct group *b, int metric_of_two, double cutoff);
 
 /* Fill `slots` and `squares` with what may be within the cutoff of an atom, which is placed; return how many. */
 size_t pairs_around(const struct pair_search *search, size_t atom);
 
-/* The same for pairs in one group: what comes after this slot of the row of cells (y, z), so that each pair is found
- * once. */
+/* The same for pairs in one group: what comes after this slot of row (y, z), so that each pair is found once. */
 size_t pairs_after(const struct pair_search *search, uint32_t slot, int y, int z);
 
 /* The squared distance, by the metric, of the atom to the k-th of what was found around it. */

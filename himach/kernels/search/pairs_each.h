@@ -31,9 +31,25 @@ INLINE int pairs_each_of_one(const struct pair_search *search, pairs_visit *visi
     return status;
 }
 
-/* Visit, by cells, every atom that may have neighbours. */
+/* Every pair, for cutoffs beyond the box and coordinates far out. */
+INLINE int pairs_each_of_all(const struct pair_search *search, pairs_visit *visit, void *to) {
+    int status = SEARCH_OK;
+    for (size_t i = 0; i < search->a.n && status == SEARCH_OK; i++) {
+        size_t n = 0;
+        for (size_t j = search->one ? i + 1 : 0; j < search->b.n; j++) {
+            search->slots[n] = (uint32_t)j;
+            search->squares[n++] = 0;
+        }
+        status = visit(to, search, i, n);
+    }
+    return status;
+}
+
+/* Visit every atom that may have neighbours. */
 INLINE int pairs_each(const struct pair_search *search, pairs_visit *visit, void *to) {
-    return search->one ? pairs_each_of_one(search, visit, to) : pairs_each_of_two(search, visit, to);
+    return !search->by_cells ? pairs_each_of_all(search, visit, to)
+           : search->one     ? pairs_each_of_one(search, visit, to)
+                             : pairs_each_of_two(search, visit, to);
 }
 
 #endif

@@ -25,8 +25,7 @@ struct found_pair {
     double square; /* Å² */
 };
 
-/* Find the pairs of two groups within the cutoff, or those in `a` if `b` is NULL, each once and i < j: `*found`, in the
- * order of i and j, in the scratch. */
+/* Find the pairs of two groups within the cutoff, or those in `a` (`b` NULL, i < j), in the order of i and j. */
 int search_neighbors(struct scratch *scratch, const struct lattice *lattice, struct group a, const struct group *b,
                      double cutoff, const struct found_pair **found, size_t *n_found);
 

@@ -1,73 +1,33 @@
-from typing import Literal, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 def within(
-    positions: npt.ArrayLike, others: npt.ArrayLike, cutoff: float, box: npt.ArrayLike | None = None
+    positions: npt.ArrayLike, others: npt.ArrayLike, cutoff: float, box: Any = None
 ) -> npt.NDArray[np.int64]: ...
-@overload
 def neighbors(
     positions: npt.ArrayLike,
     others: npt.ArrayLike | None,
     cutoff: float,
-    box: npt.ArrayLike | None = None,
-    return_distances: Literal[True] = True,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]: ...
-@overload
-def neighbors(
-    positions: npt.ArrayLike,
-    others: npt.ArrayLike | None,
-    cutoff: float,
-    box: npt.ArrayLike | None,
-    return_distances: Literal[False],
-) -> npt.NDArray[np.int64]: ...
-@overload
-def neighbors(
-    positions: npt.ArrayLike,
-    others: npt.ArrayLike | None,
-    cutoff: float,
-    box: npt.ArrayLike | None = None,
-    *,
-    return_distances: Literal[False],
-) -> npt.NDArray[np.int64]: ...
-@overload
+    box: Any = None,
+    return_distances: bool = True,
+) -> Any: ...
 def contacts(
     positions: npt.ArrayLike,
     groups: npt.ArrayLike,
     others: npt.ArrayLike | None,
     other_groups: npt.ArrayLike | None,
     cutoff: float,
-    box: npt.ArrayLike | None = None,
-    return_distances: Literal[True] = True,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]: ...
-@overload
-def contacts(
-    positions: npt.ArrayLike,
-    groups: npt.ArrayLike,
-    others: npt.ArrayLike | None,
-    other_groups: npt.ArrayLike | None,
-    cutoff: float,
-    box: npt.ArrayLike | None,
-    return_distances: Literal[False],
-) -> npt.NDArray[np.int64]: ...
-@overload
-def contacts(
-    positions: npt.ArrayLike,
-    groups: npt.ArrayLike,
-    others: npt.ArrayLike | None,
-    other_groups: npt.ArrayLike | None,
-    cutoff: float,
-    box: npt.ArrayLike | None = None,
-    *,
-    return_distances: Literal[False],
-) -> npt.NDArray[np.int64]: ...
+    box: Any = None,
+    return_distances: bool = True,
+) -> Any: ...
 def histogram(
     positions: npt.ArrayLike,
     others: npt.ArrayLike | None,
     cutoff: float,
     bins: int,
-    box: npt.ArrayLike | None = None,
-    groups: npt.ArrayLike | None = None,
-    other_groups: npt.ArrayLike | None = None,
+    box: Any = None,
+    groups: Any = None,
+    other_groups: Any = None,
 ) -> npt.NDArray[np.int64]: ...

@@ -16,10 +16,8 @@ cdef extern from "search/scratch.h":
         pass
     void scratch_free(scratch *memory) nogil
 
-cdef extern from "box/lattice.h":
-    struct lattice:
-        pass
-    int lattice_set(lattice *cell, const float *box) nogil
+include "../lattice.pxi"
+
 
 cdef extern from "box/metric.h":
     struct group:
@@ -69,18 +67,6 @@ cdef group group_of(const float[:, ::1] positions) noexcept:
     return atoms
 
 
-cdef int set_lattice(lattice *cell, const float[::1] box) except -1:
-    cdef const float *sizes = NULL
-    if box is not None:
-        sizes = &box[0]
-    if lattice_set(cell, sizes) != 0:
-        raise UsageError(
-            f"box {np.asarray(box).tolist()} is none: lengths must be positive and angles must fit together; "
-            "None means no box"
-        )
-    return 0
-
-
 cdef double check_cutoff(cutoff) except? -1:
     if not isinstance(cutoff, Real) or not 0 <= cutoff < float("inf"):
         raise UsageError(f"cutoff must be a number, 0 or more, not {cutoff!r}")
@@ -103,6 +89,22 @@ cdef int check(int status) except -1:
     if status == SEARCH_NOT_FINITE:
         raise UsageError("positions must be finite, and there is a NaN or an infinity among them")
     return status
+
+
+cdef object pairs_of(const found_pair *found, size_t n, bint return_distances):
+    """Return pairs, and their distances if these are wanted."""
+    cdef int64_t[:, ::1] indices
+    cdef double[::1] lengths
+    cdef double *to = NULL
+    pairs = np.empty((n, 2), dtype=np.int64)
+    distances = np.empty(n if return_distances else 0, dtype=np.float64)
+    if n:
+        indices, lengths = pairs, distances
+        if return_distances:
+            to = &lengths[0]
+        with nogil:
+            search_write(found, n, &indices[0, 0], to)
+    return (pairs, distances) if return_distances else pairs
 
 
 def within(positions, others, cutoff, box=None):
@@ -175,9 +177,7 @@ def neighbors(positions, others, cutoff, box=None, bint return_distances=True):
     cutoff
         Largest distance in Å.
     box
-        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one. With a cutoff of up to
-        half the box's least width, the distance is that of the nearest images. Beyond, in strongly skewed boxes, it is
-        that of the images that MDAnalysis takes for the nearest, as ``capped_distance`` does by ``bruteforce``.
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box, as that of `within`; None without one.
     return_distances
         Whether to return distances.
 
@@ -218,24 +218,14 @@ def neighbors(positions, others, cutoff, box=None, bint return_distances=True):
     cdef const found_pair *found = NULL
     cdef size_t n = 0
     cdef int status
-    cdef int64_t[:, ::1] indices
-    cdef double[::1] lengths
-    cdef double *to = NULL
     set_lattice(&cell, as_box(box))
     cdef Scratch memory = take_scratch()
     with nogil:
         status = search_neighbors(&memory.memory, &cell, a, second, distance, &found, &n)
     check(status)
-    pairs = np.empty((n, 2), dtype=np.int64)
-    distances = np.empty(n if return_distances else 0, dtype=np.float64)
-    if n:
-        indices, lengths = pairs, distances
-        if return_distances:
-            to = &lengths[0]
-        with nogil:
-            search_write(found, n, &indices[0, 0], to)
+    pairs = pairs_of(found, n, return_distances)
     spare.append(memory)
-    return (pairs, distances) if return_distances else pairs
+    return pairs
 
 
 def contacts(positions, groups, others, other_groups, cutoff, box=None, bint return_distances=True):
@@ -254,9 +244,7 @@ def contacts(positions, groups, others, other_groups, cutoff, box=None, bint ret
     cutoff
         Largest distance in Å.
     box
-        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one. With a cutoff of up to
-        half the box's least width, the distance is that of the nearest images. Beyond, in strongly skewed boxes, it is
-        that of the images that MDAnalysis takes for the nearest, as ``capped_distance`` does by ``bruteforce``.
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box, as that of `within`; None without one.
     return_distances
         Whether to return distances.
 
@@ -304,9 +292,6 @@ def contacts(positions, groups, others, other_groups, cutoff, box=None, bint ret
     cdef const found_pair *found = NULL
     cdef size_t n = 0
     cdef int status = SEARCH_OK
-    cdef int64_t[:, ::1] indices
-    cdef double[::1] lengths
-    cdef double *to = NULL
     set_lattice(&cell, as_box(box))
     cdef Scratch memory = take_scratch()
     if numbers_a.shape[0] and numbers_b.shape[0]:
@@ -314,16 +299,9 @@ def contacts(positions, groups, others, other_groups, cutoff, box=None, bint ret
             status = search_contacts(&memory.memory, &cell, a, &numbers_a[0], n_a, second, &numbers_b[0], n_b, distance,
                                      return_distances, &found, &n)
     check(status)
-    pairs = np.empty((n, 2), dtype=np.int64)
-    distances = np.empty(n if return_distances else 0, dtype=np.float64)
-    if n:
-        indices, lengths = pairs, distances
-        if return_distances:
-            to = &lengths[0]
-        with nogil:
-            search_write(found, n, &indices[0, 0], to)
+    pairs = pairs_of(found, n, return_distances)
     spare.append(memory)
-    return (pairs, distances) if return_distances else pairs
+    return pairs
 
 
 def histogram(positions, others, cutoff, bins, box=None, groups=None, other_groups=None):
@@ -340,9 +318,7 @@ def histogram(positions, others, cutoff, bins, box=None, groups=None, other_grou
     bins
         Number of bins of equal width from 0 to `cutoff`. The last one holds its upper edge, each other one its lower.
     box
-        float32 (6,): lengths in Å and angles in degrees, of any triclinic box; None without one. With a cutoff of up to
-        half the box's least width, the distance is that of the nearest images. Beyond, in strongly skewed boxes, it is
-        that of the images that MDAnalysis takes for the nearest, as ``capped_distance`` does by ``bruteforce``.
+        float32 (6,): lengths in Å and angles in degrees, of any triclinic box, as that of `within`; None without one.
     groups
         int64 (n,): numbers from 0, such as those of residues. Pairs of atoms with one number are not counted. None: all
         pairs are.

@@ -22,8 +22,7 @@ INLINE enum nearness look(const struct cell_list *cells, const struct window *wi
         for (int y = window->y_first; y <= window->y_last; y++) {
             const struct run run = cell_list_run(cells, window, y, z);
             uint32_t slot = run.begin;
-            /* Slots behind the run are targets as well: one turn too many does no harm, and a branch would be a guess.
-             */
+            /* Slots behind the run are targets as well: one turn too many does no harm, a branch would be a guess. */
             do {
                 const floats squares = cell_list_squares(cells, slot, position);
                 near |= squares <= inside;

@@ -38,8 +38,7 @@ static double dot(const double a[3], const double b[3]) {
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
 }
 
-/* The widest angle between the middle of a cell and a direction in it: at a corner, as a cell's edges are great
- * circles. */
+/* The widest angle between a cell's middle and a direction in it: at a corner, as its edges are great circles. */
 static double cell_radius(const double middle[3], int face, const double u[2], const double w[2]) {
     double least = 1;
     for (int corner = 0; corner < 4; corner++) {

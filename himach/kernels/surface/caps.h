@@ -10,8 +10,7 @@
 
 enum { CAP_SIZES = 28, CAP_GROUP = 4 };
 
-/* The cosine of the largest cap in the table, and how much it grows from one to the next smaller. The last one holds
- * nothing. */
+/* The cosine of the largest cap in the table, and the step to the next smaller. The last one holds nothing. */
 #define CAP_LARGEST (-0.4F)
 #define CAP_STEP    0.05F
 

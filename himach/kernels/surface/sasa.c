@@ -5,8 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* A point p of the unit sphere around an atom of radius r lies in the sphere of a neighbour, of radius q and at v, if
- * p v > s = (r² + v² - q²) / (2 r). */
+/* A point p of an atom of radius r lies in a sphere of radius q at v if p v > s = (r² + v² - q²) / (2 r). */
 
 /* How far off p v - s may be in single precision, in units of reach² / r: v and p are rounded, s has five roundings. */
 #define ROUNDINGS 32.0F

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Cosine and sine of the golden angle, pi (3 - sqrt(5)). Points are products of them, not functions of a library, which
- * may round otherwise elsewhere. */
+/* Cosine and sine of the golden angle, of which points are products: a library's functions round as they like. */
 #define COSINE (-0.73736887807831985597)
 #define SINE   0.67549029426152362720
 

@@ -10,8 +10,7 @@ struct spiral {
     float *x, *y, *z; /* the same, rounded */
 };
 
-/* Set n points: the i-th at the height (2 i + 1) / n - 1 along y, and turned on by the golden angle. Returns -1 if
- * there is no memory. */
+/* Set n points: the i-th at the height (2 i + 1) / n - 1 along y, turned by the golden angle. -1: no memory. */
 int spiral_set(struct spiral *spiral, size_t n);
 void spiral_free(struct spiral *spiral);
 

@@ -7,7 +7,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from himach.errors import UsageError
-from himach.kernels.arrays import as_atoms, as_box, as_positions, as_radii
+from himach.kernels.arrays import as_box, as_places, as_positions, as_radii
 
 
 cdef extern from "search/scratch.h":
@@ -15,10 +15,8 @@ cdef extern from "search/scratch.h":
         pass
     void scratch_free(scratch *memory) nogil
 
-cdef extern from "box/lattice.h":
-    struct lattice:
-        double width[3]
-    int lattice_set(lattice *cell, const float *box) nogil
+include "../lattice.pxi"
+
 
 cdef extern from "box/metric.h":
     struct group:
@@ -130,19 +128,11 @@ def sasa(positions, radii, probe=1.4, points=960, box=None, atoms=None):
     if not isinstance(probe, Real) or not 0 <= probe < float("inf"):
         raise UsageError(f"probe must be a radius in Å, 0 or more, not {probe!r}")
     reaches = as_radii(radii, n) + float(probe)
-    chosen = None if atoms is None else as_atoms(atoms, n)
+    chosen = None if atoms is None else as_places("atoms", atoms, n)
     cdef const double[::1] reach = reaches
     cdef Sphere on_sphere = take_sphere(points)
     cdef lattice cell
-    cdef const float[::1] sizes = as_box(box)
-    cdef const float *lengths = NULL
-    if sizes is not None:
-        lengths = &sizes[0]
-    if lattice_set(&cell, lengths) != 0:
-        raise UsageError(
-            f"box {np.asarray(box).tolist()} is none: lengths must be positive and angles must fit together; "
-            "None means no box"
-        )
+    set_lattice(&cell, as_box(box))
     counts = np.zeros(n, dtype=np.int64)
     if n == 0:
         return counts.astype(np.float64)

@@ -1,22 +1,77 @@
 """A figure as files: `canvas()`, an empty one, and `encoded()`, its bytes as PNG, SVG or PDF.
 
 Figures are made without pyplot: no global state, no display. Equal figures are equal bytes, alone or with others.
+
+The style ``himach``: `drawn_in_style()` for himach's own figures, `add_when_imported()` for Matplotlib's users.
 """
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from himach.output.figures.style import drawn_in_style
+NAME = "himach"
+FILE = Path(__file__).with_name(f"{NAME}.mplstyle")
 
-__all__ = ["canvas", "encoded", "png", "width_on_screen"]
+
+@contextmanager
+def drawn_in_style() -> Iterator[None]:
+    """Have Matplotlib's parameters as the style has them, but for those that the user has set to other values."""
+    import matplotlib
+
+    now, usual = matplotlib.rcParams, matplotlib.rcParamsDefault
+    with matplotlib.rc_context({name: value for name, value in _style().items() if now[name] == usual[name]}):
+        yield
+
+
+def add_style(library: Any) -> None:
+    """Add the style to those that Matplotlib knows by name, `matplotlib.style`."""
+    library.library[NAME] = _style()
+    library.available[:] = sorted({*library.available, NAME})
+
+
+class StyleLoader:
+    """Loads `matplotlib.style`, and adds the style to it."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    @staticmethod
+    def found(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+        """Return how `matplotlib.style` is to be loaded."""
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            spec.loader = StyleLoader(spec.loader)  # type: ignore[assignment]
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Leave it to Python."""
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module."""
+        assert module.__spec__ is not None
+        module.__loader__ = module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        add_style(module)
+
+
+def _style() -> Any:
+    """Return the parameters of the style."""
+    import matplotlib
+
+    return matplotlib.rc_params_from_file(FILE, use_default_template=False)
+
 
 ON_SCREEN = 150  # pixels an inch
 PNG_LEVEL = 3  # of zlib: files are a twelfth larger than by its usual 6, and written in half the time
-
 #: What Matplotlib would write of itself and of the time.
 UNSAID: dict[str, dict[str, None]] = {
     "png": {"Software": None},

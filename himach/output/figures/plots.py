@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from himach.analysis import Analysis
-from himach.output.cells import LongCells
-from himach.output.figures.envelope import thinned
-from himach.output.figures.legend import draw_legend
-from himach.output.figures.picture import canvas, encoded
-from himach.output.figures.series import POINTS_PER_INCH, draw_series
-from himach.output.figures.style import drawn_in_style
+from himach.analysis import TIME, Analysis
+from himach.output.cells import BINS, LongCells
+from himach.output.figures.picture import canvas, drawn_in_style, encoded
+from himach.output.figures.series import POINTS_PER_INCH, draw_legend, draw_series
 from himach.output.parts import parts
 from himach.output.table import Table
-
-__all__ = ["draw", "drawable", "drawn", "figure", "numeric", "plot_table"]
 
 LINE = 10  # points, of a line of a legend
 PANEL = 0.72  # of a plot's height, for each of the panels that stand in its place
 
 
 def figure(plots: Sequence[tuple[str, Analysis, Any]]) -> Any:
-    """Draw plots below one another on a figure that shows itself in a notebook.
-
-    Title, analysis and outcome of each are given; exceptions of plot() pass through. A plot that has put panels into
-    the place of its axes (``axes.get_subplotspec().subgridspec(...)``) gets a height for each row of them, and a legend
-    below its axes one for each line.
-    """
+    """Draw plots below one another on a figure that shows itself in a notebook."""
     with drawn_in_style():
         picture = canvas()
         rows = picture.subplots(len(plots), squeeze=False)[:, 0]
@@ -108,3 +98,27 @@ def numeric(table: Table) -> list[str]:
         for name, cells in table.items()
         if isinstance(cells, np.ndarray | LongCells) and cells.dtype is not None and cells.dtype.kind in "iuf"
     ]
+
+
+def thinned(outcome: Any) -> Any:
+    """Return an outcome in which tables that are too long for one rank are envelopes.
+
+    Of each of many bins of rows there are two: the first has the least of each column of numbers, the second the most;
+    both have the first cell of times and of what are no numbers.
+    """
+    if isinstance(outcome, Table):
+        return _envelope(outcome) if outcome.long is not None else outcome
+    if not isinstance(outcome, Mapping):
+        return outcome
+    long = {name: thing for name, thing in outcome.items() if isinstance(thing, Table) and thing.long is not None}
+    return {**outcome, **{name: _envelope(table) for name, table in long.items()}} if long else outcome
+
+
+def _envelope(table: Table) -> Table:
+    columns: dict[str, Any] = {}
+    for name, cells in table.items():
+        bins = cells.bins(BINS)
+        sides = (bins.firsts, bins.firsts) if name == TIME or bins.means is None else (bins.least, bins.most)
+        both = [cell for pair in zip(*sides, strict=True) for cell in pair]
+        columns[name] = both if bins.means is None else np.array(both, cells.dtype)
+    return Table(columns).take_notes(table)

@@ -1,4 +1,4 @@
-"""Lines of values in order that stay lines, however many there are: `draw_series()`; and axes of times."""
+"""Lines of values in order that stay lines, `draw_series()`, axes of times, and legends, `draw_legend()`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["column_means", "columns_of", "draw_series", "time_axis"]
-
 POINTS_PER_INCH = 72
 #: Of that many values in a column one over the other, lines from one to the next become a blot.
 MOST_IN_COLUMN = 2
+#: Where a legend below axes begins, in points from the axes' lower left corner: under the labels of both axes.
+BELOW = -34, -26
 
 
 def time_axis(times: npt.ArrayLike, name: str) -> tuple[float, str]:
@@ -57,13 +57,7 @@ def draw_series(axes: Any, x: npt.ArrayLike, y: npt.ArrayLike, label: str = "", 
 
 
 def column_means(axes: Any, x: npt.ArrayLike, *ys: npt.ArrayLike, width: float | None = None) -> tuple[Any, ...]:
-    """Return places and values as lines of that width show them: as they are, or of more than that their means.
-
-    Returns
-    -------
-    tuple of ndarray
-        Places, then one for each of `ys`.
-    """
+    """Return places and values as lines of that width show them: as they are, or of more than that their means."""
     x, *some = (np.asarray(each, np.float64) for each in (x, *ys))
     count = _columns(axes, x, width)
     if count is None:
@@ -96,3 +90,36 @@ def _columns(axes: Any, x: Any, width: float | None) -> int | None:
 
     count = int(axes.figure.get_size_inches()[0] * POINTS_PER_INCH / (width or rcParams["lines.linewidth"]))
     return count if len(x) > MOST_IN_COLUMN * count and (np.diff(x) > 0).all() else None
+
+
+def draw_legend(axes: Any, below: bool = False, **look: Any) -> None:
+    """Draw the legend of axes, an entry for each text: what has the same text shares it, as a line and its band do.
+
+    Parameters
+    ----------
+    axes
+        Matplotlib axes; without a text to show they get no legend.
+    below
+        Whether it stands below the label of the x axis, for texts that would cover what is drawn; in a figure without a
+        layout, which makes no room for it, it does not.
+    **look
+        As `matplotlib.axes.Axes.legend` takes it.
+    """
+    from matplotlib.legend_handler import HandlerTuple
+    from matplotlib.transforms import ScaledTranslation
+
+    entries: dict[str, list[Any]] = {}
+    for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+        entries.setdefault(label, []).append(handle)
+    if not entries:
+        return
+    handles = [tuple(some) if len(some) > 1 else some[0] for some in entries.values()]
+    beside = [handle for handle in handles if isinstance(handle, tuple) and len(set(map(type, handle))) == 1]
+    handlers = {
+        handle: HandlerTuple(ndivide=None, pad=0.2) for handle in beside
+    }  # of one kind: beside, not over each other
+    if below and axes.figure.get_layout_engine() is not None:
+        x, y = (points / POINTS_PER_INCH for points in BELOW)
+        corner = axes.transAxes + ScaledTranslation(x, y, axes.figure.dpi_scale_trans)
+        look = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": corner, "frameon": False, **look}
+    axes.legend(handles, list(entries), handler_map=handlers, **look)

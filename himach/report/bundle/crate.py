@@ -1,24 +1,147 @@
 """What a bundle says of itself: `metadata()`, a Process Run Crate in JSON-LD.
 
 That is RO-Crate 1.1 with an action for each run: by which software, from what, with which parameters, and what it gave.
+
+What goes into a bundle: `contents_of()` runs, their files and the code that made them, each as the run had it.
 """
 
 from __future__ import annotations
 
 import json
+import modulefinder
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePosixPath
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
+from himach.errors import UsageError
 from himach.output.claim import RECORD
-from himach.report.bundle.archive import METADATA, DamagedError, Member
-from himach.report.bundle.contents import BundledRun, Contents
-from himach.report.bundle.places import FILES, Places, topologies
+from himach.output.names import unique_names
+from himach.output.text import count
+from himach.report.bundle.archive import METADATA, Member
+from himach.report.files import methods_files
+from himach.report.folder import RunFolder, stages
+from himach.user_code import is_installed
 
-__all__ = ["folders_of", "identifier", "metadata"]
+#: Folders of a bundle: what runs left, a folder each; what they depend on; what a paper says of them.
+RUNS, FILES, METHODS = "runs", "files", "methods"
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class BundledRun:
+    """A run in a bundle: its folder there, its record, and the members that it left and those that it needs."""
+
+    name: str
+    record: Record
+    outputs: tuple[str, ...]
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What goes into a bundle, but for its metadata; `untold` are files of which no record has a digest."""
+
+    runs: tuple[BundledRun, ...]
+    members: Mapping[str, Member]
+    untold: tuple[str, ...]
+
+
+def contents_of(folders: Sequence[RunFolder]) -> Contents:
+    """Return what a bundle of runs has in it."""
+    for folder in folders:
+        _check(folder)
+    members = {f"{METHODS}/{name}": Member.of(text.encode()) for name, text in methods_files(folders).items()}
+    untold: dict[str, None] = {}
+    runs: list[BundledRun] = []
+    for folder, name in zip(folders, unique_names([folder.name for folder in folders]), strict=True):
+        needed = _needed_files(folder.record)
+        needs = {place_of(path): _as_it_was(path, digest, folder) for path, digest in needed.items()}
+        imported = [path for path in _imported(needed, folder.record["code_folders"]) if path not in needed]
+        needs |= {place_of(path): Member.of(Path(path)) for path in imported}
+        outputs = {f"{RUNS}/{name}/{file}": Member.of(path) for file, path in folder.all_files.items()}
+        members |= needs | outputs
+        untold |= dict.fromkeys(imported)
+        runs.append(BundledRun(f"{RUNS}/{name}", folder.record, tuple(outputs), tuple(needs)))
+    return Contents(tuple(runs), members, tuple(untold))
+
+
+def place_of(path: str) -> str:
+    """Return the name of a file or folder in a bundle by its absolute path; raises UsageError if that is no text."""
+    place = FILES + os.path.normpath(f"/{path.lstrip('/')}")
+    if place != place.encode(errors="replace").decode():
+        raise UsageError(f"{path!r} has a name that is no text, which a bundle cannot hold; rename it")
+    return place
+
+
+def topologies(record: Record) -> set[str]:
+    """Return the paths of the topologies of a run, of an ensemble those of its members."""
+    paths = [holder["topology"] for holder in (record, *record.get("ensemble", ()))]
+    return {os.path.normpath(os.path.join(record["directory"], path)) for path in paths if path is not None}
+
+
+def _needed_files(record: Record) -> dict[str, str]:
+    """Return the files that a run depended on and that a bundle has: digests by path.
+
+    Not the topology, nor what belongs to an installed package, unless a parameter or an option names it.
+    """
+    parameters = [stage["parameters"] for entry in record["analyses"] for stage in stages(entry)]
+    values = [record.get("reference"), *(value for each in parameters for value in each.values())]
+    named = {os.path.normpath(os.path.join(record["directory"], path)) for path in values if isinstance(path, str)}
+    left_out = topologies(record) | set(filter(is_installed, record["digests"]))
+    return {path: digest for path, digest in sorted(record["digests"].items()) if path in named or path not in left_out}
+
+
+def _check(folder: RunFolder) -> None:
+    """Refuse a run that cannot be bundled."""
+    where, record = os.fspath(folder.path), folder.record
+    for entry in record["analyses"]:
+        if not entry.get("source"):
+            raise UsageError(
+                f"{where}: {entry['name']} cannot be bundled: {entry.get('unrepeatable', 'it has no source')}; put its "
+                "class, with all that it needs as parameters, into a script or a module, run that with --out, and "
+                "bundle what it leaves"
+            )
+    if record["errors"]:
+        raise UsageError(
+            f"{where}: that run did not end well ({record['errors'][0]}); run it again, and bundle what it leaves then"
+        )
+    if folder.missing or not folder.files:
+        lacking = ", ".join(folder.missing) or "any file of its outcome"
+        raise UsageError(f"{where} lacks {lacking}: himach run --rerun {where} --out {where} writes it anew")
+
+
+def _as_it_was(path: str, digest: str, folder: RunFolder) -> Member:
+    """Return a file that a run depended on; raises UsageError if it is another than then."""
+    again = f"put it back as it was, or run again (himach run --rerun {folder.path} --out {folder.path})"
+    if not os.path.isfile(path):
+        raise UsageError(f"{folder.path}: the run read {path}, which is not there any more; {again}")
+    member = Member.of(Path(path))
+    if member.digest != digest:
+        raise UsageError(f"{folder.path}: {path} has changed since the run; {again}")
+    return member
+
+
+def _imported(files: Mapping[str, str], folders: Sequence[str]) -> Iterator[str]:
+    """Give the files of the user's own modules that code imports anywhere, within functions too, without running it."""
+    own = [os.path.normpath(folder) for folder in folders if not is_installed(os.path.join(folder, ""))]
+    finder = modulefinder.ModuleFinder(path=own)
+    for path in (PurePosixPath(path) for path in files if path.endswith(".py")):
+        if (folder := next(filter(path.is_relative_to, own), None)) is None:
+            continue
+        parts = path.relative_to(folder).with_suffix("").parts
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        with suppress(ImportError, SyntaxError, ValueError, OSError):
+            if all(part.isidentifier() for part in parts):
+                finder.import_hook(".".join(parts))
+            else:
+                finder.run_script(str(path))
+    paths = (getattr(module, "__file__", None) for module in finder.modules.values())
+    yield from sorted({os.path.realpath(path) for path in paths if isinstance(path, str) and os.path.isfile(path)})
+
 
 CRATE = "https://w3id.org/ro/crate/1.1"
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
@@ -36,229 +159,137 @@ SOFTWARE = {
 }
 #: Kinds of files, whatever the machine knows of them.
 KINDS = {
-    ".bib": "application/x-bibtex",
-    ".csv": "text/csv",
-    ".html": "text/html",
-    ".json": "application/json",
-    ".md": "text/markdown",
-    ".nc": "application/x-netcdf",
-    ".npy": "application/x-npy",
-    ".npz": "application/x-npz",
-    ".parquet": "application/vnd.apache.parquet",
-    ".pdb": "chemical/x-pdb",
-    ".pdf": "application/pdf",
-    ".png": "image/png",
-    ".py": "text/x-python",
-    ".svg": "image/svg+xml",
-    ".tex": "application/x-tex",
+    ".bib": "application/x-bibtex", ".csv": "text/csv", ".html": "text/html", ".json": "application/json",
+    ".md": "text/markdown", ".nc": "application/x-netcdf", ".npy": "application/x-npy", ".npz": "application/x-npz",
+    ".parquet": "application/vnd.apache.parquet", ".pdb": "chemical/x-pdb", ".pdf": "application/pdf",
+    ".png": "image/png", ".py": "text/x-python", ".svg": "image/svg+xml", ".tex": "application/x-tex",
     ".txt": "text/plain",
-}
+}  # fmt: skip
 NO_LICENSE = "Its authors have not said under which license this may be used: ask them."
-
 Entity = dict[str, Any]
 
 
 def metadata(contents: Contents, title: str = "", license: str = "", author: str = "") -> bytes:  # noqa: A002
-    """Return the metadata of a bundle: the same bytes for the same content.
-
-    Parameters
-    ----------
-    contents
-        What is in it.
-    title
-        Its name; "": told by the analyses.
-    license
-        Address of a license, or words; "": none is stated.
-    author
-        Who made the runs; "": nobody is named.
-    """
-    names = list(dict.fromkeys(entry["name"] for run in contents.runs for entry in run.record["analyses"]))
-    folders = list(_folders(contents.places))
-    made = [entity for run in contents.runs for entity in _run(run, folders, author)]
+    """Return the metadata of a bundle: the same bytes for the same content."""
+    names = dict.fromkeys(entry["name"] for run in contents.runs for entry in run.record["analyses"])
+    made = [entity for run in contents.runs for entity in _run(run, author)]
     files = [_file(name, member) for name, member in sorted(contents.members.items())]
-    root: Entity = {
-        "@id": "./",
-        "@type": "Dataset",
-        "name": title or f"Analyses of molecular-dynamics simulations: {', '.join(names)}",
-        "description": f"{_count(len(contents.runs), 'run')} of himach: tables, figures, records, and the code and "
-        "parameters that they were made with; himach verify runs them again from the trajectories and compares.",
-        "datePublished": max(run.record["times"]["end"] for run in contents.runs),
-        "license": _link(license if "://" in license else "#license"),
-        "conformsTo": _link(PROFILE),
-        "hasPart": [_link(one["@id"]) for one in files],
-        "mentions": [_link(_action_of(run)) for run in contents.runs],
-    }
-    known: list[Entity] = [
-        {"@id": PROFILE, "@type": "CreativeWork", "name": "Process Run Crate", "version": "0.5"},
-        {"@id": root["license"]["@id"], "@type": "CreativeWork", "name": license or NO_LICENSE},
-    ]
-    if author:
-        root["author"] = _link("#author")
-        known.append({"@id": "#author", "@type": "Person", "name": author})
-    descriptor = {
-        "@id": METADATA,
-        "@type": "CreativeWork",
-        "conformsTo": _link(CRATE),
-        "about": _link("./"),
-    }
-    graph = {one["@id"]: one for one in (descriptor, root, *known, *files, *folders, *made)}
-    said = {"@context": CONTEXT, "@graph": list(graph.values())}
-    return (json.dumps(said, ensure_ascii=False, indent=1) + "\n").encode(errors="backslashreplace")
+    terms = _entity(license if "://" in license else "#license", "CreativeWork", name=license or NO_LICENSE)
+    people = [_entity("#author", "Person", name=author)] if author else []
+    root = _entity(
+        "./",
+        "Dataset",
+        name=title or f"Analyses of molecular-dynamics simulations: {', '.join(names)}",
+        description=f"{count(len(contents.runs), 'run')} of himach: tables, figures, records, and the code and "
+        "parameters that they were made with; himach bundle verify runs them again from the trajectories and compares.",
+        datePublished=max(run.record["times"]["end"] for run in contents.runs),
+        license=_link(terms),
+        conformsTo={"@id": PROFILE},
+        hasPart=[*map(_link, files)],
+        mentions=[_link(entity) for entity in made if entity["@type"] == "CreateAction"],
+        **({"author": {"@id": "#author"}} if author else {}),
+    )
+    profile = _entity(PROFILE, "CreativeWork", name="Process Run Crate", version="0.5")
+    descriptor = _entity(METADATA, "CreativeWork", conformsTo={"@id": CRATE}, about={"@id": "./"})
+    graph = {one["@id"]: one for one in (descriptor, root, profile, terms, *people, *files, *made)}
+    text = json.dumps({"@context": CONTEXT, "@graph": list(graph.values())}, ensure_ascii=False, indent=1)
+    return f"{text}\n".encode(errors="backslashreplace")
 
 
-def identifier(name: str) -> str:
-    """Return what a member of that name is called in the metadata: a part of an address."""
-    return quote(name)
+def _entity(identifier: str, kind: str, /, **properties: Any) -> Entity:
+    return {"@id": identifier, "@type": kind, **properties}
 
 
-def folders_of(graph: Mapping[str, Entity]) -> Places:
-    """Return the places of a bundle by its metadata: what `_folders` wrote there.
-
-    Raises DamagedError if one is no such place: it might lead out of the bundle, to files of this machine.
-    """
-    told = {name.removeprefix("#"): entity for name, entity in graph.items() if name.startswith(f"#{FILES}/")}
-    folders = {str(entity.get("value")): place for place, entity in told.items()}
-    for folder, place in folders.items():
-        if (
-            not re.fullmatch(rf"{FILES}/[0-9]+", place)
-            or not os.path.isabs(folder)
-            or os.path.normpath(folder) != folder
-        ):
-            raise DamagedError(
-                f"the bundle is damaged, or somebody changed it: {METADATA} has {place!r} stand for {folder!r}, which "
-                "might lead elsewhere; get the bundle again"
-            )
-    return Places(folders)
+def _link(entity: Entity) -> Entity:
+    return {"@id": entity["@id"]}
 
 
-def _folders(places: Places) -> Iterable[Entity]:
-    """Give the folders of files, each with the one that it stands for."""
-    for folder, place in places.folders.items():
-        yield {
-            "@id": f"#{place}",
-            "@type": "PropertyValue",
-            "name": place,
-            "description": "The folder that it stands for: what runs read below that is at the same place below it.",
-            "value": folder,
-        }
-
-
-def _run(run: BundledRun, folders: Sequence[Entity], author: str) -> Iterable[Entity]:
-    """Give what tells of a run: the action, its software, data and parameters."""
+def _run(run: BundledRun, author: str) -> list[Entity]:
+    """Return what tells of a run: the action, its software, data and parameters."""
     record = run.record
-    software = list(_software(record))
-    data, parameters = list(_data(run)), list(_parameters(run))
-    words = record.get("command")
+    software, data, parameters = list(_software(record)), list(_data(run)), list(_parameters(run))
     analyses = ", ".join(entry["name"] for entry in record["analyses"])
-    action: Entity = {
-        "@id": _action_of(run),
-        "@type": "CreateAction",
-        "name": f"himach run: {analyses}",
-        "description": " ".join(words) if words else f"{analyses}, run from Python",
-        "startTime": record["times"]["start"],
-        "endTime": record["times"]["end"],
-        "actionStatus": "http://schema.org/CompletedActionStatus",
-        "instrument": _link(software[0]["@id"]),
-        "object": [_link(one["@id"]) for one in (*data, *parameters, *folders)]
-        + [_link(identifier(one)) for one in run.needs],
-        "result": [_link(identifier(one)) for one in run.outputs],
-    }
-    if author:
-        action["agent"] = _link("#author")
+    action = _entity(
+        f"#{quote(run.name)}",
+        "CreateAction",
+        name=f"himach run: {analyses}",
+        description=" ".join(record["command"] or [f"{analyses}, run from Python"]),
+        startTime=record["times"]["start"],
+        endTime=record["times"]["end"],
+        actionStatus="http://schema.org/CompletedActionStatus",
+        instrument=_link(software[0]),
+        object=[*map(_link, (*data, *parameters)), *({"@id": quote(name)} for name in run.needs)],
+        result=[{"@id": quote(name)} for name in run.outputs],
+        **({"agent": {"@id": "#author"}} if author else {}),
+    )
     return [action, *software, *data, *parameters]
 
 
-def _software(record: Mapping[str, Any]) -> Iterable[Entity]:
+def _software(record: Record) -> Iterator[Entity]:
     """Give himach, and what it stood on."""
-    versions = {"himach": record["himach"], **record["versions"]}
+    versions = {name: version for name, version in record["versions"].items() if version}
+    pages = {name: SOFTWARE.get(name, f"pkg:pypi/{quote(name.lower())}") for name in versions}
     others = [
-        {
-            "@id": f"{_page(name)}#{quote(version)}",
-            "@type": "SoftwareApplication",
-            "name": name,
-            "url": _page(name),
-            "softwareVersion": version,
-        }
+        _entity(
+            f"{pages[name]}#{quote(version)}",
+            "SoftwareApplication",
+            name=name,
+            url=pages[name],
+            softwareVersion=version,
+        )
         for name, version in versions.items()
-        if version
     ]
+    page, version = SOFTWARE["himach"], record["himach"]
     # Runs of one himach may have had others of what it needs.
-    himach = {
-        **others[0],
-        "@id": f"{others[0]['@id']}+" + "+".join(quote(one["softwareVersion"]) for one in others[1:]),
-    }
-    return [{**himach, "softwareRequirements": [_link(one["@id"]) for one in others[1:]]}, *others[1:]]
+    identifier = f"{page}#{'+'.join(quote(version) for version in (version, *versions.values()))}"
+    needs = [*map(_link, others)]
+    yield _entity(
+        identifier, "SoftwareApplication", name="himach", url=page, softwareVersion=version, softwareRequirements=needs
+    )
+    yield from others
 
 
-def _page(software: str) -> str:
-    return SOFTWARE.get(software, f"pkg:pypi/{quote(software.lower())}")
-
-
-def _data(run: BundledRun) -> Iterable[Entity]:
+def _data(run: BundledRun) -> Iterator[Entity]:
     """Give the trajectories and topologies, which are not in the bundle, by what tells them from others."""
-    record = run.record
-    members = record.get("ensemble") or [{"name": "", **record, "fingerprint": record["dataset"]["fingerprint"]}]
+    record, dataset = run.record, run.record["dataset"]
+    members = record.get("ensemble", [{"name": "", **record, "fingerprint": dataset["fingerprint"]}])
     for number, member in enumerate(members, 1):
-        of = f" of {member['name']}" if member["name"] else ""
-        names = ", ".join(os.path.basename(path) for path in member["trajectory"])
-        yield {
-            "@id": f"#{run.name}/trajectory-{number}",
-            "@type": "CreativeWork",
-            "name": f"Trajectory{of}: {names}",
-            "description": f"{record['dataset']['frames']} frames of {record['dataset']['atoms']} atoms"
-            + (", with those of the other members" if of else ""),
-            "identifier": str(member.get("fingerprint")),
-        }
+        of, others = (f" of {member['name']}", ", with those of the other members") if member["name"] else ("", "")
+        yield _entity(
+            f"#{run.name}/trajectory-{number}",
+            "CreativeWork",
+            name=f"Trajectory{of}: {', '.join(map(os.path.basename, member['trajectory']))}",
+            description=f"{dataset['frames']} frames of {dataset['atoms']} atoms{others}",
+            identifier=str(member["fingerprint"]),
+        )
     for number, path in enumerate(sorted(topologies(record)), 1):
-        yield {
-            "@id": f"#{run.name}/topology-{number}",
-            "@type": "CreativeWork",
-            "name": f"Topology: {os.path.basename(path)}",
-            **({"identifier": record["digests"][path]} if path in record["digests"] else {}),
-        }
+        known = {"identifier": record["digests"][path]} if path in record["digests"] else {}
+        identifier = f"#{run.name}/topology-{number}"
+        yield _entity(identifier, "CreativeWork", name=f"Topology: {os.path.basename(path)}", **known)
 
 
-def _parameters(run: BundledRun) -> Iterable[Entity]:
+def _parameters(run: BundledRun) -> Iterator[Entity]:
     """Give the parameters of the analyses and of their later stages."""
     for number, entry in enumerate(run.record["analyses"], 1):
-        stage: Mapping[str, Any] | None = entry
-        depth = 0
-        while stage is not None:
+        for depth, stage in enumerate(stages(entry)):
             for name, value in stage["parameters"].items():
-                yield {
-                    "@id": f"#{run.name}/{number}.{depth}.{quote(name)}",
-                    "@type": "PropertyValue",
-                    "name": f"{stage['name']}.{name}",
-                    "value": value if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False),
-                }
-            stage, depth = stage.get("then"), depth + 1
+                plain = value if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)
+                identifier = f"#{run.name}/{number}.{depth}.{quote(name)}"
+                yield _entity(identifier, "PropertyValue", name=f"{stage['name']}.{name}", value=plain)
 
 
 def _file(name: str, member: Member) -> Entity:
-    suffix = PurePosixPath(name).suffix
-    kind = KINDS.get(suffix, "application/octet-stream")
-    entity: Entity = {
-        "@id": identifier(name),
-        "@type": "File",
-        "name": PurePosixPath(name).name,
-        "contentSize": str(member.size),
-        "encodingFormat": kind,
-        "sha256": member.digest,
-    }
-    if PurePosixPath(name).name == RECORD:
+    path = PurePosixPath(name)
+    entity = _entity(
+        quote(name),
+        "File",
+        name=path.name,
+        contentSize=str(member.size),
+        encodingFormat=KINDS.get(path.suffix, "application/octet-stream"),
+        sha256=member.digest,
+    )
+    if path.name == RECORD:
         entity["description"] = "The record of the run: what was asked for, and what it did"
-    if suffix == ".py":
+    if path.suffix == ".py":
         entity |= {"description": "Code that a run imported", "programmingLanguage": "Python"}
     return entity
-
-
-def _action_of(run: BundledRun) -> str:
-    return f"#{quote(run.name)}"
-
-
-def _link(name: str) -> Entity:
-    return {"@id": name}
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

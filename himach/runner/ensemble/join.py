@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Container, Mapping, Sequence
 from itertools import chain, count
 from typing import Any
 
 import numpy as np
 
+from himach.errors import UsageError
 from himach.opening.member import Member
 from himach.output.parts import parts
-from himach.output.table import Table
+from himach.output.table import Note, Table
 from himach.runner.ensemble.columns import roles_of
 from himach.runner.ensemble.groups import group_table
-
-__all__ = ["GROUPS", "joined", "own_columns"]
 
 MEMBER, GROUP = "member", "group"
 #: What is put to a table's name for that of its groups.
@@ -22,40 +22,27 @@ GROUPS = "_groups"
 
 
 def joined(label: str, members: Sequence[Member], outcomes: Sequence[Any], level: float | None) -> dict[str, Any]:
-    """Return the outcome of an analysis over an ensemble.
-
-    Parameters
-    ----------
-    label
-        Of the analysis.
-    members, outcomes
-        The members that have an outcome, and what each has.
-    level
-        Confidence of intervals over groups; None: there are none, nor tables of groups.
-
-    Returns
-    -------
-    dict
-        Each table with the column ``member`` at its front (and ``group`` and metadata, where there are), and beside it
-        its ``_groups``; of plain values a table; of arrays and other things one of each member, ``NAME-MEMBER``.
-    """
+    """Return an analysis's outcome over an ensemble: members' tables below one another, and beside each its groups."""
     named = [dict(parts(outcome, label)) for outcome in outcomes]
-    found: dict[str, Any] = {}
-    every = dict.fromkeys(name for one in named for name in one)
+    joint: dict[str, Any] = {}
+    every = dict.fromkeys(name for of_member in named for name in of_member)
     for name in every:
-        have = [(member, one[name]) for member, one in zip(members, named, strict=True) if name in one]
-        things = [thing for _, thing in have]
+        owned = [(member, things[name]) for member, things in zip(members, named, strict=True) if name in things]
+        owners, things = [member for member, _ in owned], [thing for _, thing in owned]
         if all(isinstance(thing, bool | int | float | str | np.generic) for thing in things):
             things = [Table({name: [thing]}) for thing in things]
         if not all(isinstance(thing, Table) for thing in things):
-            found.update({f"{name}-{member.name}": thing for member, thing in have})
+            joint.update({f"{name}-{member.name}": thing for member, thing in owned})
             continue
-        owners = [member for member, _ in have]
-        found[name] = _below(owners, things, own_columns(members))
-        compared = None if level is None else group_table(owners, things, roles_of(things), level)
-        if compared is not None:
-            found[_free(f"{name}{GROUPS}", every)] = compared
-    return found
+        joint[name] = _below(owners, things, own_columns(members))
+        try:
+            groups = None if level is None else group_table(owners, things, roles_of(things), level)
+        except UsageError as error:
+            warnings.warn(f"there is no {name}{GROUPS}: {error}", stacklevel=2)
+            continue
+        if groups is not None:
+            joint[_free(f"{name}{GROUPS}", every)] = groups
+    return joint
 
 
 def own_columns(members: Sequence[Member]) -> list[str]:
@@ -75,15 +62,16 @@ def _below(members: Sequence[Member], tables: Sequence[Table], own: Sequence[str
         place = name if name == GROUP or name not in names else _free(f"{MEMBER}_{name}", {**names, **columns})
         columns[place] = _repeated(cells, rows)
     units: dict[str, str] = {}
-    absent: dict[str, float] = {}
+    notes: dict[str, Note] = {}
     own_names = [*columns]
     for name in names:
         place = name if name not in own_names else _free(name, {**names, **columns})
         columns[place] = _column([table.get(name) for table in tables], rows)
         units[place] = next((table.units[name] for table in tables if name in table.units), "")
-        absent.update((place, table.absent[name]) for table in tables if name in table.absent)
+        present = [table for table in tables if name in table]
+        notes[place] = next((table for table in present if table.rows), present[0]).note(name)
     joint = Table(columns)
-    joint.absent = absent
+    joint.notes = notes
     joint.units = {name: unit for name, unit in units.items() if unit}
     joint.level = next((table.level for table in tables if table.level is not None), None)
     return joint

@@ -1,35 +1,181 @@
-"""The run of one member: `MemberRunner` does it, `MemberRun` is what came of it; `job_of()` is what it is asked."""
+"""The run of one member: `MemberRunner` does it, `MemberRun` is its result; `write_features()`, for Markov models.
+
+Which rank runs which members: `each_member()`. Large ones are run by all ranks together, others by one rank each.
+"""
 
 from __future__ import annotations
 
 import copy
+import io
 import pickle
+import sys
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-from himach.errors import AnalysisError, HimachError
+import numpy as np
+
+from himach.analysis import FRAME, TIME
+from himach.errors import AnalysisError, HimachError, StateError, TimeUpError, as_himach
+from himach.files import write_bytes
+from himach.io.dataset.lookup import find, names_of, open_cache
+from himach.io.server.survey import ServedStore
+from himach.io.store.store import Store
 from himach.launch.memory import MIN_LIMIT_BYTES, default_memory
 from himach.opening.member import Member
-from himach.opening.options import Job
+from himach.opening.options import FramesRequest, Job
 from himach.output.claim import FOLDER, PAIRS
-from himach.output.names import lasting_name
-from himach.parallel.collective import on_first_rank
-from himach.parallel.communicator import World
-from himach.runner.ensemble.distribution import attempted
-from himach.runner.ensemble.features import write_features
+from himach.output.names import lasting_name, unique_names
+from himach.output.parts import tables_of
+from himach.output.table import Table
+from himach.parallel.collective import Meeting, is_everywhere, on_first_rank, run_collectively
+from himach.parallel.communicator import Counter, World, alone
+from himach.parallel.process_exit import is_interruption
+from himach.parallel.progress import Progress
+from himach.planning.members import WORTH, together
 from himach.runner.kept_pairs import unasked_from
 from himach.runner.outcome.place import OutcomePlace
-from himach.runner.rank import Common, Done, perform
+from himach.runner.rank import EnsembleContext, RankOutcome, closing_collectively, one_thread, perform
 
-if TYPE_CHECKING:
-    from himach.opening.dataset import Assemble
+T = TypeVar("T")
 
-__all__ = ["MemberRun", "MemberRunner", "job_of"]
 
+@dataclass(frozen=True)
+class Distribution:
+    """Positions of members: those that all ranks run together, and this node's queue of others, the largest first."""
+
+    together: list[int]
+    queue: list[int]
+    counter: Counter
+
+    def mine(self) -> Iterator[int]:
+        """Yield the members that this rank runs alone, one whenever it asks."""
+        while (number := self.counter.next()) < len(self.queue):
+            yield self.queue[number]
+
+    def close(self) -> None:
+        """Free the node's counter (collective over the node)."""
+        self.counter.close()
+
+
+def each_member(
+    world: World, job: FramesRequest, members: Sequence[Member], do: Callable[[World, int], T], quiet: bool
+) -> dict[int, T]:
+    """Do something with every member, all ranks together or one alone, by turns (collective)."""
+    comm = world.comm
+    lone = replace(alone(), name=world.name, nodes=(world.name,), library=world.library)
+    meeting = Meeting(comm)
+    done: dict[int, T] = {}
+
+    def do_own(display: Progress) -> None:
+        for at in shared.mine():
+            done[at] = do(lone, at)
+            display(len(done))
+            meeting.look()
+
+    shared = distribute(world, job, members)
+    progress = Progress(comm, len(members), sys.stderr, quiet, "member")
+    try:
+        with closing_collectively(comm, shared), one_thread(), progress as display:
+            for at in shared.together:
+                result = do(world, at)
+                if comm.rank == 0:
+                    done[at] = result
+                    display(len(done))
+            meeting.together(partial(do_own, display))
+    except TimeUpError as error:
+        if comm.size > 1 and not is_everywhere(error):
+            raise
+        count = comm.allreduce(len(done))
+        raise TimeUpError(f"{count} of {len(members)} members are done; of the first that is not, {error}") from error
+    return done
+
+
+def attempted(world: World, member: Member, do: Callable[[], T]) -> T | HimachError:
+    """Return what `do` returns for a member, or why that member failed; raise what ends the whole run."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda *arguments, **options: None  # the ensemble shows it, of all members together
+        try:
+            return do()
+        except (TimeUpError, StateError) as error:
+            if world.comm.size > 1:
+                raise
+            raise type(error)(str(error)) from error  # a rank that runs a member alone has it alone
+        except Exception as error:
+            if is_interruption(error) or (world.comm.size > 1 and not is_everywhere(error)):
+                raise
+            known = as_himach(error)
+            return type(known)(f"member {member.name} failed: {known}")
+
+
+def distribute(world: World, job: FramesRequest, members: Sequence[Member]) -> Distribution:
+    """Distribute members over the ranks, each to the node whose cache has most of it (collective)."""
+    comm = world.comm
+    sizes = on_first_rank(comm, partial(_sizes, members), share=True)
+    large = together(sizes, comm.size, WORTH)
+    others = sorted(set(range(len(members))) - set(large), key=lambda at: (-sizes[at], at))
+    homes = _homes(world, job, [members[at] for at in others], [sizes[at] for at in others])
+    queue = [at for at, home in zip(others, homes, strict=True) if home == world.node_index]
+    return Distribution(large, queue, world.make_counter())
+
+
+def _sizes(members: Sequence[Member]) -> list[float]:
+    """Return the bytes of each member's files; of one that has none here, as many as the others have."""
+    known = [_bytes(member.trajectories) for member in members]
+    usual = float(np.median([size for size in known if size] or [1.0]))
+    return [size or usual for size in known]
+
+
+def _store(job: FramesRequest) -> Store | ServedStore | None:
+    """Return the store of this node, if there is one."""
+    return None if job.cache == "off" else open_cache(job.cache)[0]
+
+
+def _bytes(files: Sequence[Path]) -> float:
+    try:
+        every = [each for file in files for each in (file.iterdir() if file.is_dir() else [file])]
+        return float(sum(file.stat().st_size for file in every))
+    except OSError:
+        return 0.0
+
+
+def _homes(world: World, job: FramesRequest, members: Sequence[Member], sizes: Sequence[float]) -> list[int]:
+    """Return for each member, the largest first, the node that has most of it cached and not much more than others."""
+    n = len(world.nodes)
+    if n == 1:
+        return [0] * len(members)
+    cached = run_collectively(world.comm, lambda: _cached(world, job, members))
+    every = np.array([counts for counts in world.comm.allgather(cached) if counts is not None])
+    ranks = np.array([len(ranks) for ranks in world.ranks_of])
+    most = 1.1 * sum(sizes) / ranks.sum() * ranks + max(sizes, default=0.0)
+    given = np.zeros(n)
+    homes = []
+    for at, size in enumerate(sizes):
+        room = given + size <= most
+        home = int(np.argmax(every[:, at] * room))
+        if not every[home, at] or not room[home]:
+            home = int(np.argmin((given + size) / ranks))
+        given[home] += size
+        homes.append(home)
+    return homes
+
+
+def _cached(world: World, job: FramesRequest, members: Sequence[Member]) -> list[int] | None:
+    """Return how many frames of each member this node's store has; None on other ranks than a node's first."""
+    if world.leaders is None:
+        return None
+    store = _store(job)
+    if store is None:
+        return [0] * len(members)
+    return [max((one.frames for one in find(store, names_of(member.trajectories))), default=0) for member in members]
+
+
+#: Folder in that of the run.
+FEATURES = "features"
 #: What of the record of a member's run goes into that of the ensemble's.
 TOLD = ("frames", "faulty", "reused", "assignment", "bytes", "pairs", "seconds", "dataset", "system")
 #: It is looked for what map() changes in a rank's members up to the first that does not fail, then in every so-manieth:
@@ -39,79 +185,32 @@ GUARDED = 10
 
 @dataclass(frozen=True)
 class MemberRun:
-    """What came of a member.
+    """What came of a member."""
 
-    Attributes
-    ----------
-    name
-        Of the member.
-    outcomes
-        One per analysis; none of a member that failed, nor on other ranks than the first of those that ran it.
-    record
-        What its record says that the ensemble's adds up.
-    error
-        Why it failed; None: it did not.
-    said
-        What was warned of.
-    whole
-        All of its record, of one of the members that a rank runs.
-    files
-        What was written of it, as `himach.runner.ensemble.features.write_features` says.
-    """
-
-    name: str
-    outcomes: Sequence[Any] = ()
-    record: Mapping[str, Any] = field(default_factory=dict)
-    error: HimachError | None = None
-    said: Sequence[str] = ()
-    whole: Mapping[str, Any] | None = None
-    files: Sequence[str] = ()
+    name: str  # of the member
+    outcomes: Sequence[Any] = ()  # one per analysis
+    record: Mapping[str, Any] = field(default_factory=dict)  # what its record says that the ensemble's adds up
+    error: HimachError | None = None  # why it failed; None: it did not
+    said: Sequence[str] = ()  # what was warned of
+    whole: Mapping[str, Any] | None = None  # all of its record, of one of the members that a rank runs
+    files: Sequence[str] = ()  # what `write_features` wrote of it
 
 
 @dataclass
 class MemberRunner:
-    """Runs members, with analyses of their own; an error is the member's alone.
+    """Runs members, with analyses of their own; an error is the member's alone."""
 
-    Attributes
-    ----------
-    job
-        Of the ensemble.
-    place
-        Of its outcome.
-    members
-        All.
-    ranks
-        Of this node.
-    started
-        `time.time()` at which the user started the run.
-    assemble
-        See `himach.opening.dataset.OpenRequest`.
-    common
-        What its members have in common, on this rank.
-    travels
-        Whether outcomes are gathered from several ranks.
-    told
-        Whether one that did not fail has told all of its record.
-    """
-
-    job: Job
-    place: OutcomePlace
-    members: Sequence[Member]
-    ranks: int
-    started: float
-    assemble: Assemble | None
-    common: Common
-    travels: bool = False
-    told: bool = False
+    job: Job  # of the ensemble
+    place: OutcomePlace  # of its outcome
+    members: Sequence[Member]  # all
+    ranks: int  # of this node
+    started: float  # `time.time()` at which the user started the run
+    common: EnsembleContext  # what its members have in common, on this rank
+    travels: bool = False  # whether outcomes are gathered from several ranks
+    told: bool = False  # whether one that did not fail has told all of its record
 
     def run(self, world: World, at: int) -> MemberRun:
-        """Run the member of that position on the ranks of `world`.
-
-        Raises
-        ------
-        BaseException
-            As of `himach.runner.ensemble.distribution.attempted`.
-        """
+        """Run the member of that position on the ranks of `world`."""
         member, seen = self.members[at], self.common.seen
         folder = lasting_name(member.name)
         self.common.guarded = world.comm.size > 1 or not self.told or at % GUARDED == 0
@@ -122,14 +221,14 @@ class MemberRunner:
         if isinstance(came, HimachError):
             return MemberRun(member.name, error=came)
         done, files = came
-        record = {name: done.record[name] for name in TOLD}  # type: ignore[literal-required]
+        record = {name: done.record[name] for name in TOLD}
         said, whole, self.told = done.record["warnings"], not self.told, True
         return MemberRun(member.name, done.outcomes or (), record, None, said, done.record if whole else None, files)
 
-    def _ran(self, world: World, member: Member, folder: str) -> tuple[Done, Sequence[str]]:
+    def _ran(self, world: World, member: Member, folder: str) -> tuple[RankOutcome, Sequence[str]]:
         """Run a member whose files go by that name."""
         memory = self._memory if world.comm.size > 1 else max(MIN_LIMIT_BYTES, self._memory // self.ranks)
-        done = perform(world, self._job_of(member, folder, memory), self.started, self.assemble, self.common)
+        done = perform(world, self._job_of(member, folder, memory), self.started, self.common)
         files = self._features(world, folder, done)
         if self.travels:
             _check_travels(done.outcomes)
@@ -152,7 +251,7 @@ class MemberRunner:
             return own
         return replace(own, between=None)  # what tells whether kept pairs serve takes as long as some maps
 
-    def _features(self, world: World, folder: str, done: Done) -> Sequence[str]:
+    def _features(self, world: World, folder: str, done: RankOutcome) -> Sequence[str]:
         """Write the features of a member, if they are asked for; return the files, on the first of its ranks."""
         if not self.job.features or self.place.staged is None:
             return ()
@@ -174,7 +273,7 @@ def job_of(job: Job, member: Member) -> Job:
         quiet=True,
         member=member.name,
         features=False,
-        helper=None,
+        drawer=None,
     )
 
 
@@ -187,3 +286,35 @@ def _check_travels(outcomes: Sequence[Any] | None) -> None:
             f"its outcome cannot be sent to the first rank ({type(error).__name__}: {error}); return tables, arrays or "
             "plain values from finish()"
         ) from error
+
+
+def write_features(staged: Path, member: str, labels: Sequence[str], outcomes: Sequence[Any] | None) -> list[str]:
+    """Write a member's tables in time as ``features/TABLE/MEMBER.npz`` below `staged`; return the files."""
+    tables = {name.replace("/", "-"): table for name, table in tables_of(labels, outcomes or []).items()}
+    files = []
+    for name, folder in zip(tables, unique_names(list(tables)), strict=True):
+        content = _content(tables[name])
+        if content is not None:
+            file = Path(FEATURES, folder, f"{member}.npz")
+            try:
+                (staged / file.parent).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise HimachError(f"{staged / file} cannot be written ({error.strerror})") from None
+            write_bytes(staged / file, content)
+            files.append(file.as_posix())
+    return files
+
+
+def _content(table: Table) -> bytes | None:
+    """Return the columns of a table in time as an .npz; None if it is none, or has no numbers beside times."""
+    names = [name for name, cells in table.items() if name not in (TIME, FRAME) and _is_number(cells)]
+    if TIME not in table or not names:
+        return None
+    columns = np.stack([np.asarray(table[name], np.float64) for name in names], axis=1)
+    buffer = io.BytesIO()
+    np.savez(buffer, X=columns, time_ps=np.asarray(table[TIME], np.float64), columns=np.array(names))
+    return buffer.getvalue()
+
+
+def _is_number(cells: Any) -> bool:
+    return isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf"

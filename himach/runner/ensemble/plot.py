@@ -9,16 +9,13 @@ import numpy as np
 
 from himach.analysis import FRAME, TIME, Analysis
 from himach.opening.member import Member
-from himach.output.figures.legend import draw_legend
 from himach.output.figures.plots import numeric
-from himach.output.figures.series import column_means, time_axis
+from himach.output.figures.series import column_means, draw_legend, time_axis
 from himach.output.parts import parts
 from himach.output.table import Table
 from himach.runner.ensemble.columns import Roles, roles_of
 from himach.runner.ensemble.groups import common_places, groups_of, means_of, member_values
 from himach.runner.ensemble.join import MEMBER, own_columns
-
-__all__ = ["EnsemblePlot"]
 
 MOST_IN_LEGEND = 8  # lines; of more the groups are named alone
 MOST_LINES = 50  # of a group; of more members some are drawn, and all are in the band
@@ -31,24 +28,13 @@ Curve = tuple[Any, Any]
 
 
 class EnsemblePlot(Analysis):
-    """Draws the first table of an outcome in which members have figures, those that have intervals before others.
+    """Draws the first table of an outcome in which members have figures, those that have intervals before others."""
 
-    Attributes
-    ----------
-    groups
-        Names of the members of each group.
-    others
-        Names of members of no group, where there are groups.
-    n_own
-        How many columns at the front of tables say what a member is.
-    level
-        Confidence of bands; None: there are none.
-    """
-
-    groups: ClassVar[Mapping[str, Sequence[str]]] = {}
-    others: ClassVar[Sequence[str]] = ()
-    n_own: ClassVar[int] = 1
-    level: ClassVar[float | None] = 0.95
+    groups: ClassVar[Mapping[str, Sequence[str]]] = {}  # names of the members of each
+    others: ClassVar[Sequence[str]] = ()  # members of no group, where there are groups
+    n_own: ClassVar[int] = 1  # columns at the front of tables that say what a member is
+    level: ClassVar[float | None] = 0.95  # of bands; None: there are none
+    within: ClassVar[tuple[float, float]] = -np.inf, np.inf  # in which limits of bands stay
 
     @classmethod
     def of(cls, members: Sequence[Member], level: float | None = 0.95) -> EnsemblePlot:
@@ -74,6 +60,7 @@ class EnsemblePlot(Analysis):
             return
         table, of, roles = found[0]
         y = roles.values[0]
+        self.__dict__["within"] = table.note(y).within
         x = next((name for name in (TIME, FRAME) if name in table), None) if roles.in_time else self._axis(of, roles)
         if x is not None and max(one.rows for one in of.values()) > 1:
             scale, label = time_axis(table[x], "time") if x == TIME else (1.0, table.label(x) if x else "row")
@@ -90,29 +77,24 @@ class EnsemblePlot(Analysis):
         for at, name in enumerate(table[MEMBER]):
             rows.setdefault(name, []).append(at)
         columns = dict([*table.items()][self.n_own :])
-        tables = {
-            member: Table(
-                {
-                    name: cells[at] if isinstance(cells, np.ndarray) else [cells[i] for i in at]
-                    for name, cells in columns.items()
-                }
+
+        def take(at: list[int]) -> Table:
+            parts = (
+                cells[at] if isinstance(cells, np.ndarray) else [cells[i] for i in at] for cells in columns.values()
             )
-            for member, at in rows.items()
-        }
-        for own in tables.values():
-            own.absent = table.absent
-        return tables
+            own = Table(dict(zip(columns, parts, strict=True)))
+            own.notes = table.notes
+            return own
+
+        return {member: take(at) for member, at in rows.items()}
 
     @staticmethod
     def _axis(of: Mapping[str, Table], roles: Roles) -> str | None:
         """Return the column over which rows are drawn as a line; "" for their number, None where they are no line."""
         if not roles.keys:
             return ""
-        return (
-            roles.keys[0]
-            if len(roles.keys) == 1 and all(roles.keys[0] in numeric(one) for one in of.values())
-            else None
-        )
+        key, *others = roles.keys
+        return key if not others and all(key in numeric(table) for table in of.values()) else None
 
     def _lines(self, curves: Mapping[str, Curve], axes: Any) -> None:
         alone = len(self.groups) == 1 and len(curves) <= MOST_IN_LEGEND
@@ -144,7 +126,7 @@ class EnsemblePlot(Analysis):
         if len(curves) < 2 or self.level is None or len(xs) < 2:
             axes.plot([], [], color=colour, label=members)
             return
-        found = means_of(values, self.level)
+        found = means_of(values, self.level, self.within)
         label = f"{group}: mean of {len(curves)}, {100 * self.level:g} % interval"
         xs, mean, low, high = column_means(axes, xs, *(found[name] for name in ("mean", "low", "high")))
         axes.plot(xs, mean, color=colour, linewidth=1.5, label=label)
@@ -162,7 +144,7 @@ class EnsemblePlot(Analysis):
                 axes.plot(places, one, "o", color=f"C{i}", alpha=0.5, markersize=4)
             aside = places + step / 4
             if self.level is not None:
-                found = means_of(own, self.level)
+                found = means_of(own, self.level, self.within)
                 errors = np.abs(np.array([found["low"], found["high"]]) - found["mean"])
                 some = np.isfinite(errors).all(axis=0)
                 bars = {"fmt": "s", "color": f"C{i}", "markersize": 4, "capsize": 3}

@@ -1,8 +1,4 @@
-"""A run over an ensemble: `perform()` runs its members, one that fails beside the others, and joins what they gave.
-
-Each member is a run as there is one (`himach.runner.rank.perform`), by all ranks together or by one alone: so caches,
-kept pairs and results are those of runs of the members by themselves, whoever runs them.
-"""
+"""A run over an ensemble: `perform()` runs each member as a run by itself, and joins what they gave."""
 
 from __future__ import annotations
 
@@ -13,55 +9,32 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from himach.checkpoint.directory import LOCK
 from himach.errors import UsageError
 from himach.locks import HeldError, Lock
 from himach.opening.member import Member, some_of
 from himach.opening.member_table import members_of
+from himach.opening.node_store import open_store
 from himach.opening.options import Job
-from himach.output.record import Planning
+from himach.output.record import Record
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
-from himach.planning.observed import observed_members
-from himach.runner.ensemble.distribution import each_member
+from himach.planning.observation import member_observation
 from himach.runner.ensemble.join import joined
-from himach.runner.ensemble.member_run import MemberRun, MemberRunner
+from himach.runner.ensemble.member_run import MemberRun, MemberRunner, each_member
 from himach.runner.ensemble.plot import EnsemblePlot
 from himach.runner.ensemble.record import PHASES, ensemble_record
 from himach.runner.outcome.methods_text import with_groups
-from himach.runner.outcome.outcomes import LEVEL, units
-from himach.runner.outcome.place import OutcomePlace, outcome_place
-from himach.runner.rank import Common, Done, stages
-
-if TYPE_CHECKING:
-    from himach.opening.dataset import Assemble
-
-__all__ = ["perform"]
+from himach.runner.outcome.place import LEVEL, OutcomePlace, outcome_place, units
+from himach.runner.rank import EnsembleContext, RankOutcome, stages
 
 Runs = Mapping[int, MemberRun]
 
 
-def perform(
-    world: World,
-    job: Job,
-    ensemble: str | os.PathLike[str] | Sequence[Member],
-    started: float,
-    assemble: Assemble | None = None,
-) -> Done:
-    """Carry out a job of an ensemble as one of the ranks of `world`.
-
-    Parameters and what is returned are those of `himach.runner.rank.perform`; the outcomes on the first rank are those
-    of `himach.runner.ensemble.join.joined`.
-
-    Raises
-    ------
-    HimachError
-        What went wrong, beside members that failed; and if all did, what the first one said.
-    """
-    from himach.opening.node_store import open_store
-
+def perform(world: World, job: Job, ensemble: str | os.PathLike[str] | Sequence[Member], started: float) -> RankOutcome:
+    """Carry out a job of an ensemble as one of the ranks of `world`; outcomes on the first rank are `joined`."""
     comm = world.comm
     with outcome_place(world, job) as place:
         members = on_first_rank(comm, lambda: members_of(ensemble, job.topology), share=True)
@@ -70,13 +43,11 @@ def perform(
             raise UsageError("features are files: name a directory for them (out)")
         lock = on_first_rank(comm, partial(_make_place, job, place))
         try:
-            common = Common(open_store(comm, job.cache))
-            runner = MemberRunner(
-                job, place, members, world.node.size, started, assemble, common, travels=comm.size > 1
-            )
+            common = EnsembleContext(open_store(comm, job.cache))
+            runner = MemberRunner(job, place, members, world.node.size, started, common, travels=comm.size > 1)
             common.seen.began = time.time() - started
             ran = each_member(world, job, members, runner.run, place.quiet)
-            planning = observed_members(world, common.seen)
+            planning = member_observation(world, common.seen)
             told = comm.gather((ran, _phases(ran)))
             done = on_first_rank(comm, partial(_conclude, world, job, members, told, planning, started, place))
         finally:
@@ -85,7 +56,7 @@ def perform(
                     lock.remove()
                 lock.release()
     record = comm.bcast(None if done is None else done.record)
-    return done or Done(None, record, [EnsemblePlot() for _ in job.analyses])
+    return done or RankOutcome(None, record, [EnsemblePlot() for _ in job.analyses])
 
 
 def _make_place(job: Job, place: OutcomePlace) -> Lock | None:
@@ -113,10 +84,10 @@ def _conclude(
     job: Job,
     members: Sequence[Member],
     told: Sequence[tuple[Runs, Mapping[str, float]]],
-    planning: Planning,
+    planning: Record,
     started: float,
     place: OutcomePlace,
-) -> Done:
+) -> RankOutcome:
     """Join what the members gave, and write it. On the first rank."""
     ran = [run for _, run in sorted((at, run) for own, _ in told for at, run in own.items())]
     failed = [run.error for run in ran if run.error is not None]
@@ -139,12 +110,9 @@ def _conclude(
         record["files"] = place.write(plots, outcomes, record, staged)
         if place.claim is not None and not failed:
             shutil.rmtree(place.claim.pairs, ignore_errors=True)
-    return Done(outcomes, record, list(plots), _by_member(ran))
-
-
-def _by_member(ran: Sequence[MemberRun]) -> dict[str, tuple[Sequence[Any], Mapping[str, Any]]]:
-    """Return the outcomes of the members that did not fail, and what their records say."""
-    return {run.name: (run.outcomes, run.record) for run in ran if run.error is None}
+    return RankOutcome(
+        outcomes, record, list(plots), {run.name: (run.outcomes, run.record) for run in ran if run.error is None}
+    )
 
 
 def _warn(members: Sequence[Member], ran: Sequence[MemberRun], earlier: Mapping[str, Any] | None) -> None:

@@ -8,23 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import HimachError, UsageError
-from himach.io.push.address import EngineAddress, is_engine
-from himach.io.store.sizes import parse_size
+from himach.io.push.address import EngineAddress
 from himach.opening.member import Member
 from himach.opening.member_table import members_of
 from himach.opening.options import FramesRequest, LiveOptions
-from himach.output.names import lasting_name
-from himach.runner.live.frame_sources import EngineFeed, FramesSoFar
-from himach.runner.live.imd_client import ReceiverOptions, name_for
-
-__all__ = ["EnsembleFeed", "check_ensemble", "members_so_far"]
+from himach.runner.live.frame_sources import FramesSoFar
+from himach.runner.live.imd_client import ImdClient, ReceiverOptions
 
 
 def check_ensemble(asked: FramesRequest, live: LiveOptions) -> None:
     """Refuse what makes no sense; raises UsageError."""
-    assert asked.ensemble is not None
-    members = members_of(asked.ensemble, asked.topology)
-    engines = [member for member in members if is_engine(member.trajectories)]
+    engines = _engines_of(asked)
     if not engines:
         raise UsageError(
             "members of an ensemble are followed where they are running engines, imd://HOST:PORT; follow each file by "
@@ -32,42 +26,31 @@ def check_ensemble(asked: FramesRequest, live: LiveOptions) -> None:
         )
     if live.until is not None:
         raise UsageError("until is about the intervals of one simulation: leave it out for an ensemble")
-    for member in engines:
-        engine = EngineAddress.named(member.trajectories[0])
+    for member, engine in engines:
         if len(member.trajectories) > 1:
             raise UsageError(f"member {member.name}: {engine} is followed by no other trajectory")
         if member.topology is None:
             raise UsageError(f"member {member.name}: {engine} tells positions alone: name a topology file, too")
 
 
+def _engines_of(asked: FramesRequest) -> list[tuple[Member, EngineAddress]]:
+    """Return the members that are engines."""
+    assert asked.ensemble is not None
+    found = [
+        (member, EngineAddress.named(member.trajectories[0])) for member in members_of(asked.ensemble, asked.topology)
+    ]
+    return [(member, engine) for member, engine in found if engine is not None]
+
+
 class EnsembleFeed:
-    """The engines among the members of an ensemble, each received by a program of its own.
+    """The engines among the members of an ensemble, each received by a program of its own."""
 
-    Parameters
-    ----------
-    asked, live
-        What is asked of the run.
-    buffer
-        Bytes by which the analysis may be behind, of all engines together.
-    """
-
-    def __init__(self, asked: FramesRequest, live: LiveOptions, buffer: int) -> None:
-        assert asked.ensemble is not None
-        members = members_of(asked.ensemble, asked.topology)
-        engines = [member for member in members if is_engine(member.trajectories)]
-        size = parse_size(live.buffer) if isinstance(live.buffer, str) else live.buffer
-        self._feeds: dict[str, EngineFeed] = {}
-        for member in engines:
-            engine = EngineAddress.named(member.trajectories[0])
-            assert engine is not None
-            name = f"{live.dataset or name_for(engine.host, engine.port)}-{lasting_name(member.name)}"
-            given = {**vars(live), "dataset": name, "buffer": (size or buffer) // len(engines)}
-            self._feeds[member.name] = EngineFeed(
-                ReceiverOptions(
-                    **given, engine=str(engine), topology=str(member.topology), keywords=asked.keywords,
-                    cache=asked.cache,
-                )
-            )  # fmt: skip
+    def __init__(self, asked: FramesRequest, live: LiveOptions) -> None:
+        engines = _engines_of(asked)
+        self._feeds = {
+            member.name: ImdClient(ReceiverOptions.of(engine, asked, live, member, len(engines)))
+            for member, engine in engines
+        }
         self._errors: dict[str, HimachError] = {}
         self._counts: Mapping[str, int] = {}  # when they were looked at last
 
@@ -116,10 +99,7 @@ class EnsembleFeed:
 
 
 def members_so_far(asked: FramesRequest, seen: FramesSoFar) -> list[Member] | None:
-    """Return the members with the frames that there are; None where there is no ensemble.
-
-    Engines of which no frame has come are left out until all have ended.
-    """
+    """Return members with the frames that there are, without engines of which none has come; None of no ensemble."""
     if asked.ensemble is None or seen.members is None:
         return None
     found: list[Member] = []

@@ -1,4 +1,4 @@
-"""What a live run looks at: `EngineFeed`, `DatasetFeed`, `FileFeed` say how many frames there are by now."""
+"""What a live run looks at: `DatasetFeed` and `FileFeed` say how many frames there are by now."""
 
 from __future__ import annotations
 
@@ -8,92 +8,26 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from himach.errors import TrajectoryError, UsageError
-from himach.runner.live.imd_client import ImdClient, ReceiverOptions
-
-if TYPE_CHECKING:
-    from himach.io.store.store import Dataset
-
-__all__ = ["DatasetFeed", "EngineFeed", "FileFeed", "FramesSoFar", "LiveSource"]
+from himach.io.dataset.lookup import find, names_of, open_cache
+from himach.io.push.held_slices import names_with_slices
+from himach.io.store.store import Dataset, Store
+from himach.io.trajectory.origin import open_origin
 
 
 @dataclass(frozen=True)
 class FramesSoFar:
-    """What a rank has seen.
+    """What a rank has seen."""
 
-    Attributes
-    ----------
-    frames
-        That can be analysed: those before this number.
-    late
-        Whether the engine waits, or leaves frames out, until an update is done.
-    over
-        Why no more will come; "" as long as they may.
-    held
-        Of a dataset that is being staged: the frames that this node has, serialized.
-    told
-        For the record, and to be said.
-    missing
-        Why it is an error that nothing is here, unless another node has something; else "".
-    members
-        Of an ensemble the frames of each member that is an engine, of which `frames` is the sum.
-    """
-
-    frames: int = 0
-    late: bool = False
-    over: str = ""
-    held: bytes | None = None
-    told: Mapping[str, Any] = field(default_factory=dict)
-    missing: str = ""
+    frames: int = 0  # that can be analysed: those before this number
+    late: bool = False  # whether the engine waits, or leaves frames out, until an update is done
+    over: str = ""  # why no more will come; "" as long as they may
+    held: bytes | None = None  # of a dataset that is being staged: the frames that this node has, serialized
+    told: Mapping[str, Any] = field(default_factory=dict)  # for the record, and to be said
+    missing: str = ""  # why it is an error that nothing is here, unless another node has something; else ""
     members: Mapping[str, int] | None = None
-
-
-class LiveSource(Protocol):
-    """Where frames come from."""
-
-    def begin(self) -> None:
-        """Have frames come, now that all is ready for them."""
-
-    def look(self) -> FramesSoFar:
-        """Return what there is by now; raises where nothing can come of it."""
-
-    def analysed(self, frames: int) -> None:
-        """Take note that there is an outcome of so many frames."""
-
-    def stop(self) -> None:
-        """End it: a later look says that it is over."""
-
-    def close(self) -> None:
-        """Leave nothing behind."""
-
-
-class EngineFeed:
-    """An engine, whose frames a program of its own receives."""
-
-    def __init__(self, order: ReceiverOptions) -> None:
-        self._order = order
-        self._reception = ImdClient(order)
-        self.begin = self._reception.begin
-        self.analysed = self._reception.analysed
-        self.stop = self._reception.stop
-        self.close = self._reception.close
-
-    def look(self) -> FramesSoFar:
-        """Return what there is by now."""
-        report = self._reception.look()
-        told = {
-            "engine": self._order.engine,
-            "dataset": self._order.dataset,
-            "left_out": report.left_out,
-            "pauses": report.pauses,
-            "paused": round(report.paused, 3),
-        }
-        over = report.over
-        if report.error:
-            over = told["error"] = report.error
-        return FramesSoFar(report.frames, report.late, over, told=told)
 
 
 class Idle:
@@ -133,8 +67,6 @@ class DatasetFeed(Idle):
 
     def __init__(self, name: Path, cache: str, idle: float | None) -> None:
         super().__init__(idle)
-        from himach.io.dataset.lookup import open_cache
-
         self._name = name
         self._store, why = open_cache(cache)
         if self._store is None:
@@ -161,15 +93,9 @@ class DatasetFeed(Idle):
 
     def _has_slices(self) -> bool:
         """Tell whether slices were pushed to this node, of which no frame is whole yet."""
-        from himach.io.push.slice_kinds import names_with_slices
-        from himach.io.store.store import Store
-
         return isinstance(self._store, Store) and bool(names_with_slices(self._store, [os.fspath(self._name)]))
 
     def _found(self) -> Dataset | None:
-        from himach.io.dataset.lookup import find, names_of
-        from himach.io.store.store import Dataset
-
         assert self._store is not None
         candidates = find(self._store, names_of([self._name]))
         if not candidates:
@@ -186,11 +112,7 @@ class FileFeed(Idle):
     """Files of which the last one grows."""
 
     def __init__(
-        self,
-        trajectories: Sequence[Path],
-        topology: Path | None,
-        keywords: Mapping[str, Any],
-        idle: float | None,
+        self, trajectories: Sequence[Path], topology: Path | None, keywords: Mapping[str, Any], idle: float | None
     ) -> None:
         super().__init__(idle)
         self._open = (trajectories, topology, keywords)
@@ -212,8 +134,6 @@ class FileFeed(Idle):
         return FramesSoFar(self._count, over=self.over(self._count))
 
     def _reopen(self) -> None:
-        from himach.io.trajectory.origin import open_origin
-
         trajectories, topology, keywords = self._open
         try:
             with warnings.catch_warnings():

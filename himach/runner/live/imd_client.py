@@ -1,8 +1,4 @@
-"""An engine's frames on their way into this node's store: `ImdClient`, the side of the run.
-
-The frames are received by a program of its own (`himach.runner.live.receiver`), which no analysis holds up. It is told
-and tells lines of JSON.
-"""
+"""An engine's frames on their way into this node's store: `ImdClient` starts the program that receives them."""
 
 from __future__ import annotations
 
@@ -18,63 +14,56 @@ from importlib.util import find_spec
 from typing import Any
 
 from himach.errors import HimachError, TrajectoryError, UsageError
-from himach.opening.options import LiveOptions
+from himach.io.push.address import EngineAddress
+from himach.io.store.sizes import parse_size
+from himach.opening.member import Member
+from himach.opening.options import FramesRequest, LiveOptions
+from himach.output.names import lasting_name
+from himach.runner.live.frame_sources import FramesSoFar
 
-__all__ = ["ImdClient", "ReceiverOptions", "ReceiverStatus", "need_imdclient"]
-
+BUFFER = 2 * 10**9  # bytes of frames that no update has taken before an engine is paused
 #: Seconds that the program may take to keep what it has, and to end.
 END_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class ReceiverOptions(LiveOptions):
-    """What to receive, and where to keep it: what a live run is asked, of which `dataset` and `buffer` are known.
+    """What to receive, and where to keep it: what a live run is asked, of which `dataset` and `buffer` are known."""
 
-    Attributes
-    ----------
-    engine
-        Its address (see `himach.io.push.address`).
-    topology, keywords
-        Of its atoms, for MDAnalysis.
-    cache
-        The store, as a job has it.
-    """
-
-    engine: str = ""
+    engine: str = ""  # its address (see `himach.io.push.address`)
     topology: str = ""
     keywords: Mapping[str, Any] = field(default_factory=dict)
-    cache: str = "auto"
+    cache: str = "auto"  # the store, as a job has it
     dataset: str = ""
     buffer: int = 0
+
+    @classmethod
+    def of(
+        cls, engine: EngineAddress, asked: FramesRequest, live: LiveOptions, member: Member | None = None, of: int = 1
+    ) -> ReceiverOptions:
+        """Return what is received of an engine, which may be one `of` several members with a buffer in common."""
+        dataset = live.dataset or f"live-{engine.host}-{engine.port}-{time.strftime('%Y%m%d-%H%M%S')}"
+        size = parse_size(live.buffer) if isinstance(live.buffer, str) else live.buffer
+        topology = asked.topology if member is None else member.topology
+        given = {
+            **vars(live),
+            "dataset": dataset if member is None else f"{dataset}-{lasting_name(member.name)}",
+            "buffer": (size or BUFFER) // of,
+        }
+        return cls(**given, engine=str(engine), topology=str(topology), keywords=asked.keywords, cache=asked.cache)
 
 
 @dataclass
 class ReceiverStatus:
-    """What has become of it so far.
+    """What has become of it so far."""
 
-    Attributes
-    ----------
-    frames
-        One more than the number of the last frame that can be read.
-    late
-        Whether the analysis is behind by more than the buffer.
-    left_out
-        Frames that were not kept because of that.
-    pauses, paused
-        How often the engine was paused, and for how many seconds.
-    over
-        Why no more will come; "" as long as they may.
-    error
-        What failed, if something did; `usage` where it is for the user to mend, `begun` where frames had come.
-    """
-
-    frames: int = 0
-    late: bool = False
-    left_out: int = 0
+    frames: int = 0  # one more than the number of the last frame that can be read
+    late: bool = False  # whether the analysis is behind by more than the buffer
+    left_out: int = 0  # frames that were not kept because of that
     pauses: int = 0
     paused: float = 0.0
-    over: str = ""
-    error: str = ""
+    over: str = ""  # why no more will come; "" as long as they may
+    error: str = ""  # what failed, if something did
     usage: bool = False
     warnings: list[str] = field(default_factory=list)
 
@@ -90,13 +79,7 @@ def need_imdclient() -> None:
 
 
 class ImdClient:
-    """A program that receives an engine's frames; a context manager, which leaves no program behind.
-
-    Parameters
-    ----------
-    order
-        What it receives.
-    """
+    """A program that receives an engine's frames."""
 
     def __init__(self, order: ReceiverOptions) -> None:
         self._report = ReceiverStatus()
@@ -117,19 +100,22 @@ class ImdClient:
         """Have it connect to the engine, which waits until then."""
         self._tell(json.dumps(asdict(self._order)))
 
-    def look(self) -> ReceiverStatus:
-        """Return what has become of it so far.
-
-        Raises
-        ------
-        UsageError, TrajectoryError
-            If nothing came of it: the engine, the topology or the store cannot be used.
-        """
+    def look(self) -> FramesSoFar:
+        """Return what there is by now."""
         report = self._report
         if report.error and not report.frames:
             kind: type[HimachError] = UsageError if report.usage else TrajectoryError
             raise kind(report.error)
-        return report
+        told: dict[str, Any] = {
+            "engine": self._order.engine,
+            "dataset": self._order.dataset,
+            "left_out": report.left_out,
+            "pauses": report.pauses,
+            "paused": round(report.paused, 3),
+        }
+        if report.error:
+            told["error"] = report.error
+        return FramesSoFar(report.frames, report.late, report.error or report.over, told=told)
 
     def analysed(self, frames: int) -> None:
         """Say up to which frame the analysis has come."""
@@ -153,12 +139,6 @@ class ImdClient:
             died = f"what received the frames died (exit code {self._process.returncode})"
             self._report = ReceiverStatus(**{**asdict(self._report), "over": died, "error": died})
 
-    def __enter__(self) -> ImdClient:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """End the program; what it has received is kept."""
         assert self._process.stdin is not None
@@ -172,8 +152,3 @@ class ImdClient:
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
         self._reader.join()
-
-
-def name_for(host: str, port: int) -> str:
-    """Return a name for frames that the user gave none."""
-    return f"live-{host}-{port}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -14,9 +14,8 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame
@@ -24,12 +23,10 @@ from himach.io.dataset.attachment import AUTHOR
 from himach.io.dataset.lookup import names_of
 from himach.io.push.address import EngineAddress
 from himach.io.push.engine import EngineStream
-from himach.io.store.place import open_chosen
-from himach.io.store.quota import check_quota, chosen_quota
+from himach.io.store.quota import check_quota, chosen_quota, open_chosen
 from himach.io.store.store import Dataset, Store, StoreConflictError
-from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, parser_class
-from himach.io.trajectory.messages import quietly, reason
 from himach.io.trajectory.origin import existing
+from himach.io.universe.topology import parse
 from himach.runner.live.imd_client import ReceiverOptions, ReceiverStatus
 
 __all__: list[str] = []
@@ -40,13 +37,7 @@ CONNECT_SECONDS = 10.0  # seconds in which the engine may begin to listen
 
 
 class FrameKeeper:
-    """Writes frames to a dataset and reports of them.
-
-    Parameters
-    ----------
-    order
-        What is received.
-    """
+    """Writes frames to a dataset and reports of them."""
 
     def __init__(self, order: ReceiverOptions) -> None:
         self.report = ReceiverStatus()
@@ -185,7 +176,7 @@ def _receive(order: ReceiverOptions, keeper: FrameKeeper) -> str:
     """Receive frames; return why there are no more."""
     address = EngineAddress.named(order.engine)
     assert address is not None
-    n_atoms = _atoms(order.topology, order.keywords)
+    n_atoms = parse(existing(order.topology, "topology"), order.keywords).n_atoms
     with _new_dataset(order, address, keeper) as dataset:
         patience = CONNECT_SECONDS if order.idle is None else order.idle
         stream = EngineStream(address, n_atoms, order.idle, patience, BUFFER_BYTES, lambda: keeper.stopped)
@@ -231,20 +222,6 @@ def _claim(store: Store, name: str, author: str) -> Dataset:
         dataset = store.dataset(name)
         dataset.attach(AUTHOR, author.encode())
         return dataset
-
-
-def _atoms(topology: str, keywords: Mapping[str, Any]) -> int:
-    """Return how many atoms a topology has."""
-    path = existing(topology, "topology")
-    parser = parser_class(path, keywords.get("topology_format"))
-    if parser is None:
-        raise UsageError(f"{topology} is no topology that MDAnalysis reads")
-    others = {name: value for name, value in keywords.items() if name not in TOPOLOGY_KEYWORDS and name != "format"}
-    try:
-        with parser(path) as opened:
-            return int(quietly(opened.parse, **others).n_atoms)
-    except Exception as error:
-        raise TrajectoryError(f"{topology} cannot be read as a topology: {reason(error)}") from error
 
 
 def _listen(keeper: FrameKeeper) -> None:

@@ -1,7 +1,4 @@
-"""Where a live run keeps its pairs from one outcome to the next: `pairs_between()`, a folder that goes with the run.
-
-A run that was killed leaves its folder, and no lock on it; the next live run removes it.
-"""
+"""Where a live run keeps its pairs between outcomes: `pairs_between()`, a folder that goes with the run or the next."""
 
 from __future__ import annotations
 
@@ -21,8 +18,6 @@ from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
 from himach.parallel.quiet import say
 
-__all__ = ["pairs_between"]
-
 PREFIX = "himach-live-"
 LOCK = "lock"
 PAIRS = "pairs"
@@ -31,19 +26,7 @@ NEW = 60.0  # seconds for which a folder may have no lock yet
 
 @contextmanager
 def pairs_between(world: World, named: Path | None, out: Path | None, quiet: bool) -> Iterator[Path | None]:
-    """Give a directory for pairs that goes again (collective); None where there is none, or the user named one.
-
-    Parameters
-    ----------
-    world
-        All ranks.
-    named
-        Where the user has pairs kept.
-    out
-        The output directory; ranks of several nodes keep pairs beside it, if all of them see it.
-    quiet
-        Do not say that there is none.
-    """
+    """Give a directory for pairs that goes again (collective); None where there is none, or the user named one."""
     if named is not None:
         yield None
         return

@@ -1,87 +1,57 @@
-"""A run over frames that still come: `go_live()`, one ordinary run after another over what there is.
-
-Each maps only what is new, because pairs are kept from one to the next. The last one is a run over all that came; so
-its outcome is that of a run over the dataset or files that are left.
-"""
+"""A run over frames that still come: `go_live()`, one run after another over what there is, which maps what is new."""
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.io.push.address import EngineAddress
 from himach.io.remote.url import refuse_urls
-from himach.io.store.sizes import parse_size
 from himach.launch.preload import preload
-from himach.opening.member import some_of
+from himach.opening.member import Member, some_of
 from himach.opening.options import FramesRequest, LiveOptions, RunOptions
-from himach.parallel.collective import on_every_rank, on_first_rank
+from himach.output.record import Record
+from himach.parallel.collective import on_first_rank, run_collectively
 from himach.parallel.communicator import World
 from himach.parallel.quiet import say
 from himach.planning.half_width import HalfWidth
 from himach.runner.live.ensemble_feed import EnsembleFeed, check_ensemble, members_so_far
-from himach.runner.live.frame_sources import DatasetFeed, EngineFeed, FileFeed, FramesSoFar, LiveSource
-from himach.runner.live.imd_client import ReceiverOptions, name_for, need_imdclient
+from himach.runner.live.frame_sources import DatasetFeed, FileFeed, FramesSoFar
+from himach.runner.live.imd_client import ImdClient, ReceiverOptions, need_imdclient
 from himach.runner.live.scratch_pairs import pairs_between
-
-if TYPE_CHECKING:
-    from himach.opening.member import Member
-    from himach.output.record import Record
-    from himach.staging.assembly.api import Assembling
-
-__all__ = ["Update", "check_live", "give_way", "go_live", "nothing"]
+from himach.staging.assembly.api import Assembling
 
 T = TypeVar("T")
+LiveSource: TypeAlias = DatasetFeed | EnsembleFeed | FileFeed | ImdClient
 
 POLL_SECONDS = 0.05  # seconds between looks at what has come
-NICENESS = 10  # what ranks that live runs start add to their niceness
 # Intervals must be narrow at so many outcomes in a row: a run that ended at the first would end where they happen to be
 # too narrow, and contain the truth less often than they should (in 81 to 92 of 100 runs; so, in 92 to 96).
 LOOKS = 3
-BUFFER = 2 * 10**9  # bytes of frames that no update has taken before an engine is paused
 
 
 @dataclass(frozen=True)
 class Update:
-    """One of the runs of a live run.
+    """One of the runs of a live run."""
 
-    Attributes
-    ----------
-    trajectories
-        What it is over.
-    stop
-        Frame before which it stops.
-    pairs
-        Where pairs are kept from one update to the next, if the user named no place; None: nowhere.
-    last
-        Whether there is none after it.
-    new
-        Whether there are more frames than in the one before.
-    told
-        For the record.
-    members
-        Of an ensemble the members, with the frames that there are of them.
-    """
-
-    trajectories: Sequence[Path]
-    stop: int
-    pairs: Path | None
-    last: bool
-    new: bool
-    told: Mapping[str, Any] = field(default_factory=dict)
-    members: Sequence[Member] | None = None
+    trajectories: Sequence[Path]  # what it is over
+    stop: int  # frame before which it stops
+    pairs: Path | None  # where pairs are kept from one update to the next, if the user named no place; None: nowhere
+    last: bool  # whether there is none after it
+    new: bool  # whether there are more frames than in the one before
+    told: Mapping[str, Any] = field(default_factory=dict)  # for the record
+    members: Sequence[Member] | None = None  # of an ensemble the members, with the frames that there are of them
 
     def changes(self, quiet: bool) -> dict[str, Any]:
         """Return what of a `Job` is another than in the run as a whole, of which `quiet` is asked."""
@@ -143,15 +113,9 @@ def _feed(world: World, asked: FramesRequest, live: LiveOptions) -> LiveSource |
     engine = _engine(asked)
     first = world.comm.rank == 0
     if asked.ensemble is not None:
-        return EnsembleFeed(asked, live, BUFFER) if first else None
+        return EnsembleFeed(asked, live) if first else None
     if engine is not None:
-        size = parse_size(live.buffer) if isinstance(live.buffer, str) else live.buffer
-        name = live.dataset or name_for(engine.host, engine.port)
-        given = {**vars(live), "dataset": name, "buffer": size or BUFFER}
-        order = ReceiverOptions(
-            **given, engine=str(engine), topology=str(asked.topology), keywords=asked.keywords, cache=asked.cache
-        )
-        return EngineFeed(order) if first else None
+        return ImdClient(ReceiverOptions.of(engine, asked, live)) if first else None
     if len(asked.trajectories) > 1 or asked.trajectories[0].expanduser().exists():
         return FileFeed(asked.trajectories, asked.topology, asked.keywords, live.idle) if first else None
     return DatasetFeed(asked.trajectories[0], asked.cache, live.idle) if world.leaders is not None else None
@@ -164,8 +128,6 @@ def _slices(world: World, asked: FramesRequest) -> Assembling | None:
     files = _engine(asked) is not None or len(asked.trajectories) > 1 or asked.cache == "off"
     if files or world.comm.bcast(asked.trajectories[0].expanduser().exists()):
         return None
-    from himach.staging.assembly.api import Assembling
-
     return Assembling(world, asked.cache, asked.trajectories[0])
 
 
@@ -174,32 +136,13 @@ def go_live(
     asked: FramesRequest,
     live: LiveOptions,
     run: Callable[[Update], tuple[T, Record | None]],
-    ready: Callable[[], object] = lambda: None,
 ) -> T:
-    """Run over what has come, again and again, and at the end over all; return what the last run gave.
-
-    Parameters
-    ----------
-    world
-        The ranks that a launcher started, or this process alone.
-    asked, live
-        What was asked; the same on every rank.
-    run
-        Does one run, collectively; returns what it gave and, on the first rank, its record.
-    ready
-        Waits until what runs is ready; an engine begins then.
-
-    Raises
-    ------
-    UsageError, TrajectoryError
-        If no frame came.
-    """
+    """Run over what has come, again and again, and at the end over all; return what the last run gave."""
     between: AbstractContextManager[Path | None] = nullcontext()
     if isinstance(asked, RunOptions):
         between = pairs_between(world, asked.pairs, asked.out, asked.quiet)
     with _interruptible(asked.quiet) as interrupted, _feeding(world, asked, live) as feed, between as pairs:
         preload()
-        ready()
         if feed is not None:
             feed.begin()
         watching = _Watching(world, asked, live, feed, interrupted)
@@ -241,18 +184,6 @@ def _datasets(seen: FramesSoFar) -> str:
     return f"dataset{'s' * (len(names) > 1)} {some_of(names)}" if names else ""
 
 
-def nothing(world: World) -> None:
-    """Do nothing, as work of ranks: they are ready when it is done."""
-
-
-def give_way(world: World) -> None:
-    """Do the same with ranks of this run's own: where the processors are few, the engine is served first."""
-    if world.comm.rank == 0:  # for the group: the other ranks, and the process that forks those of later runs
-        os.setpriority(os.PRIO_PGRP, 0, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
-        with suppress(OSError):  # the kernel may weigh sessions first, and these ranks have one of their own
-            Path("/proc/self/autogroup").write_text(str(NICENESS))
-
-
 class _Watching:
     """Looks at what has come, on all ranks together."""
 
@@ -286,7 +217,7 @@ class _Watching:
             least = min((seen.members or {"": seen.frames}).values())
             reached = self._asked.stop is not None and 0 <= self._asked.stop <= least
             reached = reached or self._narrow >= LOOKS
-            if (reached or self._interrupted_anywhere()) and not self._stopped:
+            if (reached or self._comm.allreduce(self._interrupted.is_set())) and not self._stopped:
                 self._stopped = True
                 if self._feed is not None:
                     self._feed.stop()
@@ -339,21 +270,18 @@ class _Watching:
             return stop
         return len(range(*slice(self._asked.start, stop, self._asked.step).indices(stop)))
 
-    def _interrupted_anywhere(self) -> bool:
-        return bool(self._comm.allreduce(self._interrupted.is_set()))
-
     def _look(self) -> FramesSoFar:
         feed = self._feed
         if self._slices is not None:
             self._slices.look()
-        mine = on_every_rank(self._comm, lambda: FramesSoFar() if feed is None else feed.look())
+        mine = run_collectively(self._comm, lambda: FramesSoFar() if feed is None else feed.look())
         told = [one for one in self._comm.allgather(mine if feed is not None else None) if one is not None]
         if all(one.missing for one in told):
 
             def refuse() -> None:
                 raise UsageError(told[0].missing)
 
-            on_every_rank(self._comm, refuse)
+            run_collectively(self._comm, refuse)
         return _combined(told)
 
 
@@ -374,7 +302,7 @@ def _combined(told: Sequence[FramesSoFar]) -> FramesSoFar:
 
 @contextmanager
 def _feeding(world: World, asked: FramesRequest, live: LiveOptions) -> Iterator[LiveSource | None]:
-    feed = on_every_rank(world.comm, lambda: _feed(world, asked, live))
+    feed = run_collectively(world.comm, lambda: _feed(world, asked, live))
     try:
         yield feed
     finally:

@@ -15,50 +15,24 @@ from himach.analysis import TIME
 from himach.errors import UsageError
 from himach.output.cells import LongCells
 from himach.output.parts import tabled, tables_of
-from himach.output.record import MeanRecord, Uncertainty
+from himach.output.record import Record
 from himach.output.table import Column, Estimated, Table
 
 if TYPE_CHECKING:
     from himach.uncertainty import Estimate
 
-__all__ = ["add_estimates"]
-
 #: Values that are looked at one by one, at most, of a column that is not in memory; of more, means of so many bins are.
 BINS = 1 << 16
 
-NONE = MeanRecord(
-    mean=math.nan,
-    low=math.nan,
-    high=math.nan,
-    n_eff=0,
-    blocks=0,
-    method="none",
-    start_ps=None,
-    cut=False,
-    halves=None,
+NONE = Record(
+    mean=math.nan, low=math.nan, high=math.nan, n_eff=0, blocks=0, method="none", start_ps=None, cut=False, halves=None
 )
 
 
 def add_estimates(
     labels: Sequence[str], outcomes: Sequence[Any], level: float | None, equilibration: str | float | None
-) -> dict[str, Uncertainty]:
-    """Put limits beside the columns that ask for them, and return what the record says, by the name of the table.
-
-    Parameters
-    ----------
-    labels, outcomes
-        Of every analysis; the tables of the outcomes get the columns.
-    level
-        Confidence of the intervals; None: none are made.
-    equilibration
-        Of means, None: all values count; ``"auto"``: those from where the column is equilibrated; or the time, in ps,
-        from which they do.
-
-    Warns
-    -----
-    UserWarning
-        Of a column that has no interval because its values are none that can have one.
-    """
+) -> dict[str, Record]:
+    """Put limits beside the columns that ask for them, and return what the record says, by the name of the table."""
     for outcome in outcomes:
         if type(outcome) is dict:  # its tables need not be `Table`, which alone can get columns
             outcome.update({name: tabled(str(name), thing) for name, thing in outcome.items() if _asks(thing)})
@@ -76,7 +50,7 @@ def _asks(thing: Any) -> bool:
     return any(isinstance(column, Column) and column.estimate is not False for column in columns)
 
 
-def _of_table(name: str, table: Table, level: float, equilibration: str | float | None) -> Uncertainty:
+def _of_table(name: str, table: Table, level: float, equilibration: str | float | None) -> Record:
     """Return what a table tells of itself: the means, and how the least sure of its estimates was made."""
     times = table.get(TIME)
     times = times if isinstance(times, np.ndarray | LongCells) else None
@@ -86,7 +60,7 @@ def _of_table(name: str, table: Table, level: float, equilibration: str | float 
             if asked is True and not table.rows:
                 every.append(NONE)
             elif asked is True:
-                means[column], table.means[column] = _mean(table[column], times, level, equilibration)
+                means[column], table.means[column] = _mean(table, column, times, level, equilibration)
                 half_widths[column] = _positive(table.means[column].half_width)
                 every.append(means[column])
             else:
@@ -98,7 +72,7 @@ def _of_table(name: str, table: Table, level: float, equilibration: str | float 
             half_widths[column] = math.nan
             every.append(NONE)
     least = min(every, key=lambda one: one["n_eff"])
-    return Uncertainty(
+    return Record(
         method=least["method"],
         level=level,
         blocks=least["blocks"],
@@ -110,7 +84,7 @@ def _of_table(name: str, table: Table, level: float, equilibration: str | float 
     )
 
 
-def _limits(table: Table, column: str, asked: Estimated, level: float) -> MeanRecord:
+def _limits(table: Table, column: str, asked: Estimated, level: float) -> Record:
     """Put limits beside a column that has them: of counts, of a curve by blocks of frames, of what a function says."""
     if table.long is not None:
         raise UsageError(f"it has {table.rows:,} rows, too many for limits beside them")
@@ -125,6 +99,7 @@ def _limits(table: Table, column: str, asked: Estimated, level: float) -> MeanRe
             # By its distance: the value itself was added up in another order, and has other last bits.
             values = np.asarray(table[column], np.float64)
             low, high = values - (found.value - low), values + (high - found.value)
+        low, high = (np.clip(each, *table.note(column).within) for each in (low, high))
     columns = dict(table)
     table.clear()
     for name, cells in columns.items():
@@ -136,14 +111,11 @@ def _limits(table: Table, column: str, asked: Estimated, level: float) -> MeanRe
         table.units |= dict.fromkeys([f"{column}_low", f"{column}_high"], table.units[column])
     if found is None:
         return NONE
-    return MeanRecord(**{**NONE, "n_eff": found.n_eff, "blocks": found.blocks, "method": found.method})
+    return Record(**{**NONE, "n_eff": found.n_eff, "blocks": found.blocks, "method": found.method})
 
 
 def _widest(table: Table, column: str) -> float:
-    """Return half the width of the widest interval of values that are not 0; nan if one has none, or all widths are 0.
-
-    What has not changed yet has no width, which tells nothing of how sure it is.
-    """
+    """Return half the width of the widest interval of values other than 0, which have changed; nan if there is none."""
     seen = np.asarray(table[column]) != 0
     widths = np.asarray(table[f"{column}_high"])[seen] - np.asarray(table[f"{column}_low"])[seen]
     return _positive(widths.max() / 2) if len(widths) else math.nan
@@ -173,13 +145,17 @@ def _said(asked: Estimated, values: Any, level: float) -> Estimate[Any]:
 
 
 def _mean(
-    values: Any, times: npt.NDArray[np.float64] | LongCells | None, level: float, equilibration: str | float | None
-) -> tuple[MeanRecord, Estimate[float]]:
+    table: Table,
+    column: str,
+    times: npt.NDArray[np.float64] | LongCells | None,
+    level: float,
+    equilibration: str | float | None,
+) -> tuple[Record, Estimate[float]]:
     """Return the mean of what comes in time, as the record tells it and as it is."""
     from himach.uncertainty import equilibration as equilibrated_at
     from himach.uncertainty import halves, mean
 
-    values, times = _together(values), _firsts(times)
+    values, times = _together(table[column]), _firsts(times)
     if times is not None and times[0] > times[-1]:  # the selection runs backwards, as no equilibration does
         values, times = values[::-1], times[::-1]
     start, cut = equilibrated_at(values), 0
@@ -188,12 +164,13 @@ def _mean(
     elif equilibration is not None and times is not None:
         begin = float(equilibration)
         start = cut = int(np.searchsorted(times, begin - 1e-6 * abs(begin)))  # 50 ps are 49.99999 in many a file
-    found = mean(values, level, start=cut)
+    found, (least, most) = mean(values, level, start=cut), table.note(column).within
+    found = replace(found, low=max(found.low, least), high=min(found.high, most))
     if found.low == found.high:  # such as the share of a state that never occurred
         method = "none: all values are equal"
         found = replace(found, low=math.nan, high=math.nan, error=math.nan, blocks=0, method=method, converged=False)
     between = halves(values, level, start=cut)
-    told = MeanRecord(
+    told = Record(
         mean=found.value,
         low=found.low,
         high=found.high,
@@ -208,11 +185,7 @@ def _mean(
 
 
 def _together(values: Any) -> Any:
-    """Return values in memory: of more than `BINS` the means of so many bins, which have the same mean.
-
-    The blocks of an interval are far longer than these bins, so that it is what it is of all the values; there may be
-    more independent ones among them than are counted.
-    """
+    """Return values in memory: of more than `BINS` the means of bins, which are short beside blocks of an interval."""
     if not isinstance(values, LongCells):
         return values
     return np.asarray(values) if len(values) <= BINS else values.bins(BINS).means

@@ -1,7 +1,4 @@
-"""What a paper says of an analysis, for its record: `words_of()`, its methods, references and caption.
-
-The texts are those of `Analysis.methods` and `Analysis.caption`, with the values of parameters in place of their names.
-"""
+"""What a paper says of an analysis, for its record: `words_of()`, its methods, references and caption with values."""
 
 from __future__ import annotations
 
@@ -18,9 +15,7 @@ from typing import Any, TypedDict
 from himach.analysis import Analysis
 from himach.atoms import Atoms
 from himach.errors import HimachError, UsageError, nearest
-from himach.output.record import AnalysisRecord
-
-__all__ = ["Words", "due_references", "named_references", "with_groups", "with_intervals", "words_of"]
+from himach.output.record import Record
 
 #: A citation within a text: DOIs in square brackets.
 CITED = re.compile(r"\[(10\.\d{4,9}/[^\s\]]+(?:[,;]\s+10\.\d{4,9}/[^\s\]]+)*)\]")
@@ -43,27 +38,7 @@ class Words(TypedDict):
 
 
 def words_of(chain: Sequence[Analysis]) -> Words:
-    """Return what can be said of an analysis before it runs.
-
-    Parameters
-    ----------
-    chain
-        The analysis, and the stages that follow it.
-
-    Returns
-    -------
-    Words
-        ``methods``: what the stages say, with the values of their parameters; where they say nothing, the first line of
-        the analysis's docstring and its parameters. Values that are free text are between backticks, and DOIs in square
-        brackets are citations. ``references``: those citations, of a stage whose text has none all that its class
-        names, and, of an analysis of MDAnalysis, what `MDAnalysis.due` knows of it; each once.
-        ``caption``: what the analysis says, in plain text, or the first line of its docstring.
-
-    Raises
-    ------
-    UsageError
-        If a text is none, or names what is no parameter.
-    """
+    """Return what can be said of an analysis before it runs."""
     first = chain[0]
     texts = [_filled(stage, "methods") for stage in chain]
     text = " ".join(_sentence(each) for each in texts if each) or _summary(first)
@@ -75,17 +50,9 @@ def words_of(chain: Sequence[Analysis]) -> Words:
 
 
 def with_intervals(
-    entries: Sequence[AnalysisRecord], labels: Sequence[str], told: Mapping[str, Mapping[str, Any]]
-) -> list[AnalysisRecord]:
-    """Return the record's entries of analyses with captions that also say what their intervals are.
-
-    Parameters
-    ----------
-    entries, labels
-        Of each analysis.
-    told
-        What the record says of how sure tables are, by name as `himach.output.parts.tables_of` has it.
-    """
+    entries: Sequence[Record], labels: Sequence[str], told: Mapping[str, Mapping[str, Any]]
+) -> list[Record]:
+    """Return the record's entries of analyses with captions that also say what their intervals are."""
     found = []
     for entry, label in zip(entries, labels, strict=True):
         mine = [one for name, one in told.items() if len(labels) == 1 or name.startswith(f"{label}/")]
@@ -93,7 +60,7 @@ def with_intervals(
     return found
 
 
-def with_groups(entries: Sequence[AnalysisRecord], chains: Iterable[Sequence[Analysis]], level: float | None) -> Any:
+def with_groups(entries: Sequence[Record], chains: Iterable[Sequence[Analysis]], level: float | None) -> Any:
     """Return the entries of a run over an ensemble with captions that say what its members and groups are drawn as."""
     means = (
         f" Bands and bars are means over the members of a group and their intervals of {100 * (level or 0):g} %, by "
@@ -142,7 +109,7 @@ def _cited(calls: Iterable[ast.expr], name: str) -> Iterator[str]:
                     yield doi
 
 
-def _with(entry: AnalysisRecord, sentences: Iterable[str]) -> AnalysisRecord:
+def _with(entry: Record, sentences: Iterable[str]) -> Record:
     return {**entry, "caption": " ".join([entry.get("caption", ""), *sentences])}
 
 

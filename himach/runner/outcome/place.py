@@ -1,68 +1,46 @@
-"""Where the outcome of a run goes: `outcome_place()` has the directory as long as the run takes, and notes warnings."""
+"""Where the outcome of a run goes: `outcome_place()` has the directory as long as the run takes, and notes warnings.
+
+What a run gave, on the first rank: `outcomes_of()` its analyses, their units and intervals.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from himach.analysis import Analysis
+from himach.engine import Results
 from himach.engine.failures import RAISED, failure
 from himach.errors import UsageError
 from himach.opening.options import Job
-from himach.output.claim import FOLDER, STAGED, Claim
-from himach.output.directory import prepare_out, write_run
-from himach.output.names import unique_labels
+from himach.output.claim import FOLDER, STAGED, Claim, prepare_out
+from himach.output.directory import write_run
+from himach.output.names import unique_labels, unique_names
+from himach.output.parts import uneven_parts, units_of
 from himach.output.record import Record
+from himach.output.table import Table, default_outcome
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
 from himach.parallel.quiet import heard
 from himach.rows.tables import settle
-
-if TYPE_CHECKING:
-    from himach.launch.helper import Helper
-
-__all__ = ["OutcomePlace", "located", "outcome_place"]
+from himach.runner.outcome.estimates import add_estimates
 
 
 @dataclass(frozen=True)
 class OutcomePlace:
-    """Where the outcome is written, the same on every rank but for the claim, which the first one has.
+    """Where the outcome is written, the same on every rank but for the claim, which the first one has."""
 
-    Attributes
-    ----------
-    path
-        The directory; None: nothing is written.
-    claim
-        On the first rank, of that directory.
-    labels
-        Names of the analyses, each once.
-    quiet
-        Whether no progress is shown.
-    said
-        What this rank has warned of.
-    helper
-        A process that draws, if there is one.
-    units
-        Whether headers of tables name units.
-    tables
-        Formats of tables.
-    figures
-        Formats of pictures.
-    """
-
-    path: Path | None
-    claim: Claim | None
-    labels: Sequence[str]
-    quiet: bool
-    said: list[str]
-    helper: Helper | None
-    units: bool
-    tables: Sequence[str]
-    figures: Sequence[str]
+    path: Path | None  # the directory; None: nothing is written
+    claim: Claim | None  # on the first rank, of that directory
+    labels: Sequence[str]  # names of the analyses, each once
+    quiet: bool  # whether no progress is shown
+    said: list[str]  # what this rank has warned of
+    job: Job  # what is asked for
 
     @property
     def staged(self) -> Path | None:
@@ -74,6 +52,7 @@ class OutcomePlace:
     ) -> list[str]:
         """Write outcomes, plots and record beside what is `staged`; on the first rank."""
         assert self.claim is not None
+        job = self.job
         drawing = partial(located, method="plot", rank=0)
         try:
             return write_run(
@@ -83,11 +62,11 @@ class OutcomePlace:
                 outcomes,
                 record,
                 drawing,
-                self.helper,
-                self.units,
+                job.drawer,
+                job.units,
                 staged,
-                self.tables,
-                self.figures,
+                job.table,
+                job.figure,
             )
         finally:
             settle(outcomes, self.claim.staged, self.claim.out)
@@ -95,13 +74,7 @@ class OutcomePlace:
 
 @contextmanager
 def outcome_place(world: World, job: Job) -> Iterator[OutcomePlace]:
-    """Have the place of a job's outcome (collective).
-
-    Raises
-    ------
-    UsageError
-        If there is no such place, or another run has it.
-    """
+    """Have the place of a job's outcome (collective)."""
     comm = world.comm
     labels = unique_labels(job.labels)
     # What a script asks for on its first rank alone holds for all.
@@ -110,7 +83,7 @@ def outcome_place(world: World, job: Job) -> Iterator[OutcomePlace]:
     claim = None if out is None else on_first_rank(comm, partial(prepare_out, out, labels, job.force))
     try:
         with heard() as said:
-            yield OutcomePlace(out, claim, labels, quiet, said, job.helper, job.units, job.table, job.figure)
+            yield OutcomePlace(out, claim, labels, quiet, said, job)
     finally:
         if claim is not None:  # on the first rank
             claim.release()
@@ -125,3 +98,46 @@ def located(analysis: Analysis, method: str, rank: int) -> Iterator[None]:
         raise
     except RAISED as error:
         raise failure(analysis, method, error, rank) from error
+
+
+#: Confidence of intervals, where none is asked for.
+LEVEL = 0.95
+
+
+def outcomes_of(stages: Sequence[Analysis], results: Sequence[Results], tables: Sequence[Table | None]) -> list[Any]:
+    """Return what finish() of each last stage gives of its results, or the table of keys and results."""
+    outcomes = []
+    for stage, given, table in zip(stages, results, tables, strict=True):
+        found: Any = given
+        if table is not None and stage.yields_rows():
+            found = table
+        elif table is not None:
+            given.rows = table
+        if stage.defines("finish"):
+            with located(stage, "finish", 0):
+                outcomes.append(stage.finish(found))
+            for text in uneven_parts(outcomes[-1], stage.label()):
+                warnings.warn(text, stacklevel=2)
+        else:
+            whole = found if isinstance(found, Table) else default_outcome(found, stage.key_names)
+            beside = [] if table is None or table is whole else unique_names(["rows"], taken=[stage.label()])
+            outcomes.append({stage.label(): whole, beside[0]: table} if beside else whole)
+    return outcomes
+
+
+def units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
+    """Return the units of columns by table, for the record; none where an outcome has no form in files."""
+    try:
+        return units_of(labels, outcomes)
+    except UsageError:  # a table that is none says so when it is shown or written
+        return {}
+
+
+def estimates_of(labels: Sequence[str], outcomes: Sequence[Any], job: Job) -> dict[str, Record]:
+    """Return how sure tables are, to which intervals are added; of none where an outcome has no form in files."""
+    usual = LEVEL if job.confidence is None else job.confidence
+    level = None if usual == "off" else float(usual)
+    try:
+        return add_estimates(labels, outcomes, level, job.equilibration)
+    except UsageError:  # as of units
+        return {}

@@ -1,84 +1,48 @@
-"""Where a run comes from: `asked_for()` says what was asked for, and by which code, for its record.
-
-With that, run.json can be run again; where something is not as it was then, the one who does so is warned.
-"""
+"""Where a run comes from: `asked_for()` says for its record what was asked for, and by which code."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
-import itertools
 import json
 import os
 import platform
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import resolve_name
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from himach.analysis import GIVEN, Analysis
-from himach.digests.values import topology_digest
 from himach.io.remote.byte_file import local_path
 from himach.io.remote.url import absolute, is_url, masked
-from himach.output.jsonable import to_json
-from himach.output.record import AnalysisRecord, DatasetRecord, Request, analysis_record
+from himach.opening.dataset import OpenFrames
+from himach.opening.options import Job
+from himach.opening.universe_input import UniverseInput
+from himach.output.formats import to_json
+from himach.output.record import Record, analysis_record
 from himach.runner.assignments import class_of, written_stages
 from himach.runner.outcome.methods_text import words_of
 from himach.selection import chosen, frames_text
-from himach.user_code import SCRIPT_MODULE, file_of, is_installed, is_library, is_own
-
-if TYPE_CHECKING:
-    from himach.opening.dataset import Opened
-    from himach.opening.options import Job
-    from himach.opening.universe_input import UniverseInput
-
-__all__ = ["asked_for", "dataset_of", "restored_keywords", "source_of"]
+from himach.state_hash import topology_digest
+from himach.user_code import SCRIPT_MODULE, file_of, is_installed, is_library, own_modules
 
 LONGEST_PATH = 4096  # of a parameter that may name a file
 
 
 @dataclass(frozen=True)
 class ScriptSource:
-    """Where the class of an analysis is found.
+    """Where the class of an analysis is found."""
 
-    Attributes
-    ----------
-    spec
-        What `himach.runner.scripts.find_class` finds it by; None if nothing does.
-    file
-        Where it is defined, if it is not himach's own.
-    reason
-        Why there is no `spec`.
-    """
-
-    spec: str | None
-    file: str | None = None
-    reason: str = ""
+    spec: str | None  # what `himach.runner.scripts.find_class` finds it by; None if nothing does
+    file: str | None = None  # where it is defined, if it is not himach's own
+    reason: str = ""  # why there is no `spec`
 
 
-def asked_for(job: Job, opened: Opened, mpi: str | None) -> dict[str, Any]:
-    """Return the fields of the record that are known before setup(). On the first rank.
-
-    Parameters
-    ----------
-    job
-        What was asked for.
-    opened
-        What was found.
-    mpi
-        Name and version of the MPI library, if there is one.
-
-    Warns
-    -----
-    UserWarning
-        If something is not as in the run that this one repeats: each file, the data, each version.
-    """
+def asked_for(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
+    """Return the fields of the record that are known before setup(). On the first rank."""
     asked = {
         "himach": version("himach"),
         "analyses": [_analysis_record(analysis, job.given) for analysis in job.analyses],
@@ -87,17 +51,17 @@ def asked_for(job: Job, opened: Opened, mpi: str | None) -> dict[str, Any]:
     }
     earlier = job.earlier or {}
     if earlier.get("topology_digest") not in (None, asked["topology_digest"]) and job.given is None:
-        asked["topology_digest"] = _digest_of(opened)
+        asked["topology_digest"] = topology_digest(opened.topology)
     for difference in [] if job.earlier is None else _differences(job.earlier, asked):
         warnings.warn(f"{difference}; the outcome may differ from that of the run that is repeated", stacklevel=2)
     return asked
 
 
-def dataset_of(opened: Opened) -> DatasetRecord:
+def dataset_of(opened: OpenFrames) -> Record:
     """Return what the record says of the dataset."""
     origin = opened.origin
     paths = [str(path) for path in origin.paths]
-    return DatasetRecord(
+    return Record(
         path=paths[0] if len(paths) == 1 else paths,
         frames=origin.n_frames,
         atoms=origin.n_atoms,
@@ -125,20 +89,21 @@ def source_of(analysis: Analysis) -> ScriptSource:
     return _found(cls)
 
 
-def _request(job: Job, opened: Opened, mpi: str | None) -> dict[str, Any]:
+def _request(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
     import MDAnalysis
     import numpy as np
 
     topology = None if job.topology is None else absolute(job.topology)
     code, folders = _code_of(job.analyses)
-    named = [topology, *([] if job.reference is None else [os.path.abspath(job.reference)])]
+    reference = job.transform_options.reference
+    named = [topology, *([] if reference is None else [os.path.abspath(reference)])]
     files = [*code, *filter(None, named), *_files_named(job.analyses)]
-    request = Request(
+    request = Record(
         trajectory=_trajectory(job, opened),
         topology=topology,
         universe={name: _literal(value) for name, value in job.keywords.items()},
         pairs_directory=None if job.pairs is None else str(job.pairs),
-        topology_digest=None if job.given is None else _digest_of(opened),
+        topology_digest=None if job.given is None else topology_digest(opened.topology),
         selected=None if job.frames is None else frames_text(chosen(job.frames, opened.origin.n_frames)),
         command=[masked(word) for word in job.command] or None,
         directory=os.getcwd(),
@@ -155,9 +120,9 @@ def _request(job: Job, opened: Opened, mpi: str | None) -> dict[str, Any]:
     return {**request, **job.recorded()}
 
 
-def _analysis_record(analysis: Analysis, given: UniverseInput | None) -> AnalysisRecord:
+def _analysis_record(analysis: Analysis, given: UniverseInput | None) -> Record:
     found = source_of(analysis)
-    entry = AnalysisRecord(**analysis_record(analysis), **words_of(list(_stages(analysis))))
+    entry = Record(**analysis_record(analysis), **words_of(list(_stages(analysis))))
     reason = found.reason if given is None or found.spec is None else given.unrepeatable
     entry["source"] = None if reason else found.spec
     if entry["source"] is None:
@@ -230,8 +195,8 @@ def _file_of(cls: type[Analysis]) -> str | None:
 def _code_of(analyses: Sequence[Analysis]) -> tuple[list[str], list[str]]:
     """Return the files of code that analyses are made of, and the folders by which they were imported.
 
-    That is where each is defined, what was loaded from the folder of a script or of a package, or below, and modules of
-    the user's own elsewhere that these import.
+    That is where each is defined, what was loaded from the folder of a script or of a package, or below, and the user's
+    own modules elsewhere that are loaded.
     """
     classes = [getattr(type(analysis), "foreign", type(analysis)) for analysis in analyses]
     found = [source_of(analysis).file for analysis in analyses]
@@ -243,7 +208,7 @@ def _code_of(analyses: Sequence[Analysis]) -> tuple[list[str], list[str]]:
     files = {name: file_of(name) for name in list(sys.modules) if inside and file_of(name)}
     loaded = {os.path.realpath(file): name for name, file in files.items() if not is_installed(file)}
     below = {name: path for path, name in loaded.items() if path.startswith(inside)}
-    elsewhere = _imported({*own, *below})
+    elsewhere = {name for name in own_modules() if own and not name.startswith(SCRIPT_MODULE)} - {*own, *below}
     paths = {*below.values(), *(os.path.realpath(file_of(name)) for name in elsewhere)}
     folders += filter(None, map(_import_folder, sorted(elsewhere)))
     return [*scripts, *sorted(paths - {*scripts})], list(dict.fromkeys(folders))
@@ -262,47 +227,6 @@ def _version_of(package: str) -> str | None:
     except PackageNotFoundError:
         told = getattr(sys.modules[package], "__version__", None)
         return told if isinstance(told, str) else None
-
-
-def _imported(modules: set[str]) -> set[str]:
-    """Return the user's own modules that modules import, and that these import, as far as they are loaded."""
-    seen, open_ends = {*modules, "__main__"}, [*modules]
-    while open_ends:
-        for name in _names_imported(open_ends.pop()):
-            if name not in seen and file_of(name) and is_own(name):
-                seen.add(name)
-                open_ends.append(name)
-    return seen - modules - {"__main__"}
-
-
-def _names_imported(module: str) -> Iterable[str]:
-    """Return the names that a module's text imports, of modules or of what is in them, with those of their packages."""
-    file = file_of(module)
-    try:
-        status = os.stat(file)
-    except OSError:
-        return ()
-    package = getattr(sys.modules.get(module), "__package__", None)
-    return _names_in(file, package, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(1000)  # a notebook runs the same code again and again
-def _names_in(file: str, package: str | None, *stamp: int) -> tuple[str, ...]:
-    """Return the names that a file of a package imports; another stamp is that of another text."""
-    try:
-        nodes = list(ast.walk(ast.parse(Path(file).read_bytes())))
-    except (OSError, SyntaxError, ValueError):  # a compiled module
-        return ()
-    found: dict[str, None] = {}
-    for node in nodes:
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
-        if isinstance(node, ast.ImportFrom):
-            with suppress(ImportError):  # beyond its package
-                origin = resolve_name("." * node.level + (node.module or ""), package)
-                names = [origin, *(f"{origin}.{name}" for name in names)]
-        for name in names:
-            found.update(dict.fromkeys(itertools.accumulate(name.split("."), "{}.{}".format)))
-    return tuple(found)
 
 
 def _import_folder(module: str) -> str | None:
@@ -346,7 +270,7 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _trajectory(job: Job, opened: Opened) -> list[str]:
+def _trajectory(job: Job, opened: OpenFrames) -> list[str]:
     """Return what was asked for: files by their absolute paths, a dataset by the name that it was found under."""
     if job.given is not None and job.given.frames is not None:
         return [os.fspath(path) for path in job.trajectories]
@@ -364,10 +288,6 @@ def _literal(value: Any) -> Any:
     except (TypeError, ValueError):
         return {"python": repr(value)}
     return back if repr(back) == repr(value) and not isinstance(value, dict) else {"python": repr(value)}
-
-
-def _digest_of(opened: Opened) -> str:
-    return topology_digest(opened.topology)
 
 
 def _digest(path: str) -> str | None:

@@ -7,24 +7,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from himach.output.record import SystemRecord
+from himach.opening.dataset import OpenFrames
+from himach.output.record import Record
 
 if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
-
-    from himach.opening.dataset import Opened
-
-__all__ = ["system_record"]
 
 #: Kinds of residues that a record names; others are counted together.
 MOST_KINDS = 40
 
 
-def system_record(opened: Opened) -> SystemRecord:
+def system_record(opened: OpenFrames) -> Record:
     """Return what the record says of the system that was simulated. On the first rank."""
     frames, first = opened.frames, opened.first
     last = first.time if len(frames) < 2 else float(opened.origin.times([frames[-1]])[0])
-    return SystemRecord(
+    return Record(
         atoms=opened.origin.n_atoms,
         residues=residue_kinds(opened.topology),
         box=None if first.box is None else np.asarray(first.box).tolist(),
@@ -34,10 +31,7 @@ def system_record(opened: Opened) -> SystemRecord:
 
 
 def residue_kinds(topology: Topology) -> dict[str, int]:
-    """Return how many residues there are of each kind, the most frequent first: protein, water, others by their name.
-
-    What is protein, nucleic acid and water is as MDAnalysis's selections of these names have it.
-    """
+    """Return how many residues there are of each kind as MDAnalysis's selections have them, the most frequent first."""
     from MDAnalysis.core.selection import NucleicSelection, ProteinSelection, WaterSelection
 
     names = getattr(topology, "resnames", None)

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING
 
 from himach.errors import HimachError, UsageError
 from himach.io.remote.url import is_url
-from himach.io.store.place import open_chosen
-from himach.io.store.quota import check_quota, chosen_quota
+from himach.io.store.quota import open_chosen, set_chosen_quota
 from himach.io.store.store import Store, StoreError
-from himach.parallel.collective import is_everywhere, on_every_rank
+from himach.opening.options import DatasetRequest
+from himach.parallel.collective import is_everywhere, run_collectively
 from himach.parallel.communicator import World
+from himach.staging.options import StageOptions
+from himach.staging.shares import open_store
 
 if TYPE_CHECKING:
-    from himach.io.server.served_store import ServedStore
-    from himach.opening.options import DatasetRequest
-    from himach.staging.options import StageOptions
-
-__all__ = ["Assembling", "assemble_for_run", "assemble_here", "assemble_pushed"]
+    from himach.io.server.survey import ServedStore
 
 #: Seconds between two looks at least, and how many times as long as a look.
 LOOK_SECONDS = 0.5
@@ -63,14 +61,12 @@ class Assembling:
     """Puts together slices while they come, for a tenth of the time at most (collective)."""
 
     def __init__(self, world: World, cache: str, name: Path) -> None:
-        from himach.io.store.quota import set_chosen_quota
-
         self._world, self._name = world, name
         self._next = 0.0
-        store, _ = on_every_rank(world.comm, lambda: open_chosen(cache))
+        store, _ = run_collectively(world.comm, lambda: open_chosen(cache))
         self._store = store
         if store is not None:
-            on_every_rank(world.comm, lambda: set_chosen_quota(store))
+            run_collectively(world.comm, lambda: set_chosen_quota(store))
 
     def look(self) -> None:
         """Put together what is there by now, if it is time."""
@@ -82,35 +78,16 @@ class Assembling:
 
 
 def assemble_here(world: World, job: StageOptions) -> str:
-    """Put together the slices pushed under the name that is the job's trajectory; return what came of it (collective).
-
-    Raises
-    ------
-    UsageError
-        There are none, or there is no store.
-    StoreError
-        As `assemble`.
-    HimachError
-        Slices were left aside, which their simulation takes for kept; all else was done.
-    """
+    """Assemble the slices pushed under the job's trajectory's name; return a summary (collective)."""
     from himach.staging.assembly.assemble import assemble, have_slices
 
-    def opened() -> Store:
-        store, reason = open_chosen(job.cache)
-        if store is None:
-            raise UsageError(reason)
-        quota = chosen_quota(store.path, job.quota)
-        check_quota(store.path, quota, job.segment_size)
-        store.set_quota(quota)
-        return store
-
-    others = (job.follow, job.dataset, job.topology, job.copies, job.repair, job.server, job.keywords)
+    others = (job.follow, job.dataset, job.topology, job.copies, job.atoms, job.repair, job.server, job.keywords)
     if len(job.trajectories) != 1 or any(others) or job.placement != "spread":
         raise UsageError(
             "--assemble takes the name under which slices were pushed, and of the other options only "
             "--cache, --quota and -n: stage the frames with the others when they are there"
         )
-    store = on_every_rank(world.comm, opened)
+    store = open_store(world.comm, job)
     name = os.fspath(job.trajectories[0])
     if not have_slices(world, store, [name]):
         raise UsageError(f"no node has slices of a dataset {name}")
@@ -120,5 +97,5 @@ def assemble_here(world: World, job: StageOptions) -> str:
         if done.aside is not None:
             raise HimachError(f"{name}: {done}")
 
-    on_every_rank(world.comm, refuse)
+    run_collectively(world.comm, refuse)
     return f"{name}: {done}"

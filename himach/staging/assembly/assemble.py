@@ -11,11 +11,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from himach.io.push.held_slices import HeldSlices, find_slices
-from himach.io.push.launches import Followed, Since, merged
-from himach.io.push.slice_kinds import SliceKind, names_with_slices
+from himach.io.push.held_slices import Followed, HeldSlices, Since, SliceKind, find_slices, merged, names_with_slices
 from himach.io.store.store import Store
-from himach.parallel.collective import on_every_rank
+from himach.parallel.collective import run_collectively
 from himach.parallel.communicator import Communicator, World
 from himach.staging.assembly.complete_frames import Assembled, Finder
 from himach.staging.assembly.rounds import Rounds
@@ -27,30 +25,14 @@ __all__ = ["Assembled", "Launches", "assemble", "have_slices"]
 
 def have_slices(world: World, store: Store | None, names: Sequence[str]) -> list[str]:
     """Return those of some names of which any node has slices, the same on every rank (collective)."""
-    mine = on_every_rank(
+    mine = run_collectively(
         world.comm, lambda: names_with_slices(store, names) if world.leaders is not None and store is not None else []
     )
     return sorted({name for told in world.comm.allgather(mine) for name in told})
 
 
 def assemble(world: World, store: Store | None, name: str) -> Assembled:
-    """Put together all frames of a dataset of which every slice is there (collective).
-
-    Parameters
-    ----------
-    world
-        The ranks. Some of each node work (`Team`).
-    store
-        The node's; None where there is none.
-    name
-        Of the dataset.
-
-    Raises
-    ------
-    StoreError
-        On every rank: a store cannot be written to, or has no room. What was put together is kept, and so are the
-        slices of what was not.
-    """
+    """Put together all frames of a dataset of which every slice is there (collective)."""
     team = Team(world, has_store=store is not None)
     # The first rank of a node counts all slices; each that works reads those of some ranks of the simulation.
     leads = world.leaders is not None
@@ -59,7 +41,7 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
     def find() -> dict[SliceKind, HeldSlices]:
         return {} if store is None or part is None else find_slices(store, name, part, past=leads)
 
-    found = on_every_rank(world.comm, find)
+    found = run_collectively(world.comm, find)
     mine = [kind for kind, held in found.items() if held.datasets]
     kinds: list[SliceKind] = sorted({kind for told in world.comm.allgather(mine) for kind in told})
     done = Assembled()
@@ -86,19 +68,10 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a node has of launches.
-
-    Attributes
-    ----------
-    began
-        Of each of which it has slices: the second in which it began there, and its first frame. Seconds are those of
-        the node's clock, but later than all that its store had of other launches (native/store/launches.c).
-    known
-        By which launches each is known to be followed.
-    """
+    """What a node has of launches."""
 
     began: Mapping[SliceKind, tuple[int, int]]
-    known: Mapping[SliceKind, Followed]
+    known: Mapping[SliceKind, Followed]  # by which launches each is known to be followed
 
 
 class Launches:
@@ -107,22 +80,13 @@ class Launches:
     One is later than another if it began in a later second on every node that has slices of both, and there is such a
     node: so clocks of two nodes are never compared. Else their order is not known, and neither is left aside. What is
     found is remembered by every node that has slices of the earlier one.
-
-    Parameters
-    ----------
-    world
-        The ranks. The first of each node knows all its slices.
-    kinds
-        All that any node has.
-    found
-        The slices of this node, and what is known of those that were there.
     """
 
     def __init__(self, world: World, kinds: Sequence[SliceKind], found: Mapping[SliceKind, HeldSlices]) -> None:
         def told() -> dict[SliceKind, Followed]:
             return {} if world.leaders is None else _agree(world.leaders, kinds, found)
 
-        self._followed: dict[SliceKind, Followed] = world.node.bcast(on_every_rank(world.comm, told))
+        self._followed: dict[SliceKind, Followed] = world.node.bcast(run_collectively(world.comm, told))
 
     def after(self, kind: SliceKind) -> Followed:
         """Return which launches are later, and since when, on this node."""
@@ -141,7 +105,7 @@ def _agree(
         # What is known comes second: whoever drops slices of a later launch has had it known before.
         return Seen(began, {kind: held.known for kind, held in found.items()})
 
-    own = on_every_rank(leaders, mine)
+    own = run_collectively(leaders, mine)
     nodes = leaders.allgather(own)
     now = max([int(time.time()), *(held.last_second for held in found.values())]) + 1
     followed: dict[SliceKind, Followed] = {}
@@ -157,7 +121,7 @@ def _agree(
         for kind, held in found.items():
             held.remember(followed.get(kind, {}))
 
-    on_every_rank(leaders, remember)
+    run_collectively(leaders, remember)
     return followed
 
 

@@ -12,16 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.io.push.held_slices import HeldSlices
-from himach.io.push.slice_kinds import SliceKind
+from himach.io.push.held_slices import HeldSlices, SliceKind
 from himach.io.store.bodhi import GatherHandle
 from himach.io.store.store import StoreFullError
-from himach.parallel.collective import on_every_rank, told_by_every_rank
+from himach.parallel.collective import run_collectively
 from himach.parallel.communicator import Communicator, World
 from himach.staging.assembly.complete_frames import Assembled, Finder
 from himach.staging.assembly.target import Target, Writing
-
-__all__ = ["Inbox", "Rounds", "send_all"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -48,11 +45,7 @@ class Inbox:
 
 
 def send_all(comm: Communicator, outgoing: Sequence[Bytes], sizes: Sequence[int], inbox: Inbox) -> list[Bytes]:
-    """Send ``outgoing[r]`` to rank r, for all other ranks at once, and return what each has sent here (collective).
-
-    `sizes` is what each rank sends here. It then lies in the inbox, until that is used again. Nothing is sent to this
-    rank itself.
-    """
+    """Send ``outgoing[r]`` to rank r, for all other ranks at once, and return what each has sent here (collective)."""
     incoming = [inbox.room(source, 0 if source == comm.rank else size) for source, size in enumerate(sizes)]
     requests: list[Any] = []
     for source, data in enumerate(incoming):
@@ -105,21 +98,7 @@ class Round:
 
 
 class Rounds:
-    """Puts frames of one kind together, with all ranks.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    target
-        The dataset of whole frames.
-    kind
-        Of the frames.
-    held
-        The slices that this rank reads.
-    done
-        Is told what came of it.
-    """
+    """Puts frames of one kind together, with all ranks."""
 
     def __init__(self, world: World, target: Target, kind: SliceKind, held: HeldSlices, done: Assembled) -> None:
         self._world, self._held, self._done = world, held, done
@@ -188,18 +167,14 @@ class Rounds:
         return {}, {}
 
     def _settle(self, ready: Callable[[], Ready]) -> tuple[bool, list[int]]:
-        """Drop the slices of what is on disk, on every node (collective).
-
-        `ready` waits for what has to be done, and returns why frames cannot be put together, and how many bytes this
-        rank is about to send to others. Returned is whether a store is full, and how many come from each rank.
-        """
+        """Drop the slices of what is on disk, on every node (collective)."""
 
         def told() -> tuple[Ready, list[int], dict[int, str], bool]:
             is_ready = ready()
             self._await_dropped(MAX_DROPS)
             return is_ready, *self._writing.take(), self._writing.full is not None
 
-        every = told_by_every_rank(self._comm, told)
+        every = self._comm.allgather(run_collectively(self._comm, told))
         gone = np.sort(np.array([number for _, durable, _, _ in every for number in durable], dtype=np.int64))
         for (unread, _), _, bad, _ in every:
             self._done.note(unread)
@@ -233,12 +208,12 @@ class Rounds:
         while True:
             self._settle(self._await_all)
             gone = self._gone
-            on_every_rank(self._comm, self._await_dropped)
-            every = told_by_every_rank(self._comm, again)
+            run_collectively(self._comm, self._await_dropped)
+            every = self._comm.allgather(run_collectively(self._comm, again))
             if not any(left for _, left in every):
                 return
             if not gone and not any(count for count, _ in every):
-                on_every_rank(self._comm, refuse)
+                run_collectively(self._comm, refuse)
 
     def _await_dropped(self, but: int = 0) -> None:
         """Wait until slices of frames that are on disk are dropped, all but those of the last `but` times."""
@@ -254,8 +229,8 @@ class Rounds:
 
         while self._settle(self._await_all)[0]:
             self._make_room()
-        on_every_rank(self._comm, self._await_dropped)
-        on_every_rank(self._comm, lost)
+        run_collectively(self._comm, self._await_dropped)
+        run_collectively(self._comm, lost)
 
 
 def sizes(outgoing: Sequence[Bytes]) -> dict[int, int]:

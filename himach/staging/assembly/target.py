@@ -10,31 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.io.dataset.attachment import AUTHOR, has_stamp
-from himach.io.push.held_slices import HeldSlices, find_slices
-from himach.io.push.slice_kinds import SUFFIX, SliceKind
+from himach.io.push.held_slices import SUFFIX, HeldSlices, SliceKind, find_slices
 from himach.io.store.bodhi import GatherHandle
 from himach.io.store.quota import survey
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError, StoreFullError, StoreNotFoundError
-from himach.parallel.collective import on_every_rank, told_by_every_rank
+from himach.parallel.collective import run_collectively
 from himach.parallel.communicator import Communicator
-
-__all__ = ["OTHERS", "Target", "Writing"]
 
 Numbers = npt.NDArray[np.int64]
 
 
 class Target:
-    """Whole frames of one kind in this node's store.
-
-    Parameters
-    ----------
-    store
-        The node's; None where there is none.
-    name
-        Of the dataset.
-    kind
-        Of the frames.
-    """
+    """Whole frames of one kind in this node's store."""
 
     def __init__(self, store: Store | None, name: str, kind: SliceKind) -> None:
         self._store, self._name, self._kind = store, name, kind
@@ -69,17 +56,13 @@ class Target:
             self._streams = True
         return dataset
 
-    def holds(self, frames: range | Numbers) -> npt.NDArray[np.bool_]:
+    def holds(self, frames: Numbers) -> npt.NDArray[np.bool_]:
         """Return which of some frames are there natively, by now."""
         if not len(frames) or (self._dataset is None and not self.is_there):
             return np.zeros(len(frames), np.bool_)
         dataset = self.open()
         dataset.refresh()
-        if not isinstance(frames, range):
-            return dataset.holds(frames, native=True)
-        native, alien = (np.zeros(-(-len(frames) // 64), dtype=np.uint64) for _ in range(2))
-        dataset.mark(frames, native, alien)
-        return np.unpackbits(native.view(np.uint8), bitorder="little")[: len(frames)].astype(np.bool_)
+        return dataset.holds(frames, native=True)
 
     def advice(self) -> str:
         """Return what helps a store in which frames find no room."""
@@ -115,7 +98,7 @@ class Target:
                 frames = {self._store.dataset(self._name, self._kind.generation).attachment(AUTHOR)}
             return {one for one in frames if one}, {one for one in slices if one}
 
-        both = told_by_every_rank(comm, told)
+        both = comm.allgather(run_collectively(comm, told))
         frames, slices = (sorted(set().union(*(one[i] for one in both))) for i in range(2))
         if len({*frames, *slices}) < 2:
             self._author = next(iter([*frames, *slices]), None)
@@ -128,7 +111,7 @@ class Target:
                 f"meant ({self._name}, or '{self._name}{SUFFIX}')"
             )
 
-        on_every_rank(comm, refuse)
+        run_collectively(comm, refuse)
 
     def close(self) -> None:
         """Let go of the segment that was written."""
@@ -150,17 +133,7 @@ DURABLE_BYTES = 32 << 20
 
 
 class Writing:
-    """Writes frames, and knows which are on disk.
-
-    Attributes
-    ----------
-    full
-        Why nothing more is written now; None as long as there is room.
-    count
-        Frames written so far.
-    lost
-        Why frames that were to be written are not there, though their slices are gone from memory.
-    """
+    """Writes frames, and knows which are on disk."""
 
     def __init__(self, target: Target, n_atoms: int) -> None:
         self.full: StoreFullError | None = None

@@ -9,29 +9,12 @@ import numpy.typing as npt
 
 from himach.parallel.communicator import World
 
-__all__ = ["HELD", "Team", "among_ranks", "assign"]
-
 #: Ranks of a node that assemble, at most: each holds some rounds in memory, and a disk has enough of a few.
 MAX_WORKERS = 4
 
 
 class Team:
-    """The ranks that read slices and put frames together (collective).
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    has_store
-        Whether this rank's node has a store; else none of its ranks works.
-
-    Attributes
-    ----------
-    ranks
-        Those of each node, in the order of `World.nodes`.
-    part
-        Of this rank: which part of its node's slices it reads, of how many parts; None if it does not work.
-    """
+    """The ranks that read slices and put frames together (collective)."""
 
     def __init__(self, world: World, *, has_store: bool) -> None:
         workers = min(MAX_WORKERS, world.node.size)
@@ -59,12 +42,7 @@ HELD = -1
 def assign(shares: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the node of each frame, int64 (frames,).
 
-    Parameters
-    ----------
-    shares
-        int64 (nodes, frames): how many atoms each node has of each; `HELD` where it has the whole frame.
-
-    A node gets at most its even part, but for frames that it has. Frames of which most lies together are given first.
+    `shares`: int64 (nodes, frames): how many atoms each node has of each; `HELD` where it has the whole frame.
     """
     nodes, frames = shares.shape
     chosen = np.argmax(shares, axis=0)

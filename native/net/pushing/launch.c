@@ -54,8 +54,7 @@ static long parent_of(long pid) {
     return end != NULL && strlen(end) >= sizeof before ? strtol(end + strlen(before), NULL, 10) : 0;
 }
 
-/* MPICH's mpiexec tells its ranks nothing of itself, but to the process that starts those of a machine where it is
- * reached, which is the same on all machines. */
+/* MPICH's mpiexec tells nothing of itself but a port, on all machines, to the process that starts its ranks. */
 static bool add_hydra(char out[MOST]) {
     char words[WORDS];
     long pid = (long)getppid();
@@ -72,8 +71,7 @@ static bool add_hydra(char out[MOST]) {
     return false;
 }
 
-/* Whether MPICH's mpiexec was told from which ports to choose: it takes the first that is free, often the same one in
- * the next launch. Its ranks are told the same. */
+/* Whether MPICH's mpiexec was given ports to choose from: it often takes the same one in the next launch. */
 static bool ports_are_chosen(void) {
     static const char *const names[] = {"MPIEXEC_PORTRANGE",     "MPIEXEC_PORT_RANGE",       "MPICH_PORTRANGE",
                                         "MPICH_PORT_RANGE",      "MPICH_CH3_PORT_RANGE",     "MPIR_CVAR_CH3_PORT_RANGE",

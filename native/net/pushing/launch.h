@@ -1,5 +1,4 @@
-/* Which launch of a simulation this process is of: what all processes that one mpiexec or srun started have in common,
- * and those of no other launch have. */
+/* Which launch of a simulation this process is of: what all processes of one mpiexec or srun have in common. */
 #ifndef BODHI_LAUNCH_H
 #define BODHI_LAUNCH_H
 

@@ -10,6 +10,7 @@
 #include "net/pushing/pusher.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -161,7 +162,7 @@ int pusher_push(bodhi_pusher *pusher, const bodhi_frame *frame) {
     if (status != BODHI_OK) {
         return status;
     }
-    slot *s = slots_fill(&pusher->unused, frame);
+    slot *s = slots_make(frame);
     if (s == NULL) {
         return bodhi_fail_memory();
     }
@@ -218,12 +219,8 @@ static void free_pusher(bodhi_pusher *p) {
         free(p->servers[i].address);
     }
     slots_free(&p->waiting);
-    slots_free(&p->unused);
     free(p->servers);
     free(p->polled);
-    free(p->name);
-    free(p->generation);
-    free(p->identity);
     explicit_bzero(p->key, sizeof p->key);
     free(p);
 }
@@ -256,29 +253,26 @@ static int make_servers(bodhi_pusher *p, const char *const *servers, int n) {
 
 /* Who pushes, unless it was told: the simulation of this directory, which a restart has in common with it. */
 int pusher_set_identity(bodhi_pusher *p, const char *identity) {
-    p->identity = identity != NULL ? strdup(identity) : getcwd(NULL, 0);
-    if (p->identity == NULL) {
-        return identity != NULL ? bodhi_fail_memory() : bodhi_fail_system(errno, "getcwd", ".");
+    size_t most = sizeof p->open.identity;
+    if (identity == NULL) {
+        return getcwd(p->open.identity, most) != NULL ? BODHI_OK : bodhi_fail_system(errno, "getcwd", ".");
     }
-    return strlen(p->identity) <= WIRE_MAX_NAME
+    int n = snprintf(p->open.identity, most, "%s", identity);
+    return n >= 0 && (size_t)n < most
                ? BODHI_OK
-               : bodhi_fail(BODHI_ERROR_ARGUMENT, "the identity has %zu bytes; it may have %d", strlen(p->identity),
-                            WIRE_MAX_NAME);
+               : bodhi_fail(BODHI_ERROR_ARGUMENT, "the identity has %d bytes; it may have %d", n, WIRE_MAX_NAME);
 }
 
 static int make_pusher(bodhi_pusher *p, const char *dataset, const void *generation, size_t generation_bytes) {
     bodhi_push_options *o = &p->options;
     o->timeout_ms = o->timeout_ms <= 0 ? DEFAULT_TIMEOUT_MS : o->timeout_ms;
     o->batch_bytes = o->batch_bytes <= 0 ? DEFAULT_BATCH_BYTES : o->batch_bytes;
-    p->name = strdup(dataset);
-    p->generation = malloc(generation_bytes + 1);
-    if (p->name == NULL || p->generation == NULL) {
-        return bodhi_fail_memory();
-    }
+    p->open.flags = WIRE_PUSHES | (o->durable != 0 ? (uint32_t)WIRE_DURABLE : 0U);
+    memcpy(p->open.name, dataset, strlen(dataset) + 1);
     if (generation_bytes > 0) {
-        memcpy(p->generation, generation, generation_bytes);
+        memcpy(p->open.generation, generation, generation_bytes);
     }
-    p->generation_bytes = generation_bytes;
+    p->open.generation_bytes = generation_bytes;
     p->start = hash_bytes(dataset, strlen(dataset)); /* first frames of many datasets are spread */
     int status = pusher_set_identity(p, o->identity);
     o->identity = NULL; /* the caller's */

@@ -24,13 +24,12 @@ typedef struct {
     dialling *dialling;  /* NULL: nobody connects to it now */
     bool refused_frames; /* it is asked what it has, and then left alone for a while */
     uint8_t token[WIRE_TOKEN];
-    slot_list sent;               /* to it, and not acknowledged yet */
-    const slot *out;              /* of these the last, which has not all gone yet; NULL: there is none */
-    size_t out_done;              /* bytes of `out`, else of the FLUSH, that have gone */
-    unsigned char tag[MAC_BYTES]; /* that go behind them, once they are known */
-    size_t n_tag;
-    bool tagged;
+    slot_list sent;   /* to it, and not acknowledged yet */
+    slot *out;        /* of these the last, which has not all gone yet; NULL: there is none */
+    size_t out_bytes; /* of `out`, else of the FLUSH, once its first byte goes; 0: before */
+    size_t out_done;  /* of these, that have gone */
     bool flush_due;   /* a FLUSH is to go behind it */
+    unsigned char flush[WIRE_HEADER + MAC_BYTES];
     int64_t moved_at; /* when bytes last went */
     int64_t unasked;  /* bytes sent since the last FLUSH */
     int64_t asked_at; /* when a FLUSH went that was not answered yet; 0: none waits */
@@ -49,24 +48,20 @@ struct bodhi_pusher {
     int64_t slices_of;  /* atoms of a frame whose slices are pushed; 0: frames are */
     straight *straight; /* to where, without a server; NULL: to servers */
     slice_scratch scratch;
-    char *name;
-    unsigned char *generation;
-    size_t generation_bytes;
+    wire_open open; /* but for the token, which each server has of its own */
     bodhi_push_options options;
     uint8_t key[KEY_MOST];
     size_t key_bytes; /* 0: none */
-    char *identity;
-    server *servers; /* in the order of their addresses, whatever it was in the call */
+    server *servers;  /* in the order of their addresses, whatever it was in the call */
     int n_servers;
     struct pollfd *polled; /* room for all of them */
     uint64_t start;        /* the server of frame 0, modulo their number */
-    slot_list unused;
-    slot_list waiting; /* to be given to a server */
-    int64_t bytes;     /* in flight */
-    int64_t moved;     /* bytes of frames sent for the first time */
-    int refused;       /* status with which servers refused frames lately, or 0 */
-    bool conflict;     /* what is there is of another simulation: nothing more is pushed */
-    char reason[1024]; /* what a server said of that; "": nothing */
+    slot_list waiting;     /* to be given to a server */
+    int64_t bytes;         /* in flight */
+    int64_t moved;         /* bytes of frames sent for the first time */
+    int refused;           /* status with which servers refused frames lately, or 0 */
+    bool conflict;         /* what is there is of another simulation: nothing more is pushed */
+    char reason[1024];     /* what a server said of that; "": nothing */
     bodhi_push_facts facts;
 };
 

@@ -20,7 +20,7 @@ static void acknowledged(bodhi_pusher *p, slot *s) {
     p->bytes -= (int64_t)s->size;
     p->facts.in_flight--;
     p->facts.acknowledged++;
-    slots_drop(&p->unused, s);
+    free(s);
 }
 
 static void requeue(bodhi_pusher *p, slot *s) {
@@ -47,8 +47,7 @@ static void disconnect(server *s) {
     s->asked_at = 0;
     s->unasked = 0;
     s->out = NULL;
-    s->out_done = 0;
-    s->tagged = false;
+    s->out_done = s->out_bytes = 0;
     s->flush_due = false;
 }
 
@@ -79,27 +78,23 @@ static unsigned char *questions_about(const server *s) {
     return questions;
 }
 
-/* Begin to connect to a server; what was sent to it before is asked about, and goes nowhere else meanwhile. */
 void server_begin_dialling(bodhi_pusher *p, server *s, int64_t timeout_ms) {
     disconnect(s);
     unsigned char *questions = questions_about(s);
     dial_request request = {.address = s->address,
-                            .key = p->key_bytes > 0 ? p->key : NULL,
                             .key_bytes = p->key_bytes,
-                            .flags = WIRE_PUSHES | (p->options.durable != 0 ? (uint32_t)WIRE_DURABLE : 0U),
-                            .token = s->token,
-                            .name = p->name,
-                            .generation = p->generation,
-                            .generation_bytes = p->generation_bytes,
-                            .identity = p->identity,
+                            .open = p->open,
                             .asked = questions,
                             .n_asked = (size_t)s->sent.n,
                             .timeout_ms = timeout_ms};
+    memcpy(request.key, p->key, p->key_bytes);
+    memcpy(request.open.token, s->token, WIRE_TOKEN);
     s->dialling = questions == NULL ? NULL : dial_begin(&request);
     if (s->dialling == NULL) {
         back_off(s);
         requeue_all(p, s);
     }
+    explicit_bzero(request.key, sizeof request.key);
 }
 
 /* Take what a server says of the first frame sent to it. */
@@ -112,13 +107,12 @@ static void take_kept(bodhi_pusher *p, server *s, unsigned kept) {
     if (kept == WIRE_OTHER) {
         char reason[256];
         (void)snprintf(reason, sizeof reason, "%.100s: frame %llu of dataset %.60s is there with other content",
-                       s->address, (unsigned long long)each->number, p->name);
+                       s->address, (unsigned long long)each->number, p->open.name);
         note_conflict(p, reason);
     }
     requeue(p, each);
 }
 
-/* Take what came of connecting to a server, which has ended. */
 int server_end_dialling(bodhi_pusher *p, server *s) {
     unsigned char *kept;
     int status = dial_end(s->dialling, &s->link, &kept);
@@ -140,8 +134,7 @@ int server_end_dialling(bodhi_pusher *p, server *s) {
     return status;
 }
 
-/* A server broke off or was too slow: ask it once more; what it does not have, or nobody knows of, is to be given
- * again. */
+/* A server broke off or was too slow: ask it once more what it has. */
 static void resync(bodhi_pusher *p, server *s) {
     server_begin_dialling(p, s, patience_of(p));
 }
@@ -152,27 +145,24 @@ bool server_is_sending(const server *s) {
     return s->out != NULL || s->flush_due;
 }
 
-/* Authenticate a message, once, before its first byte goes. */
-static void tag_message(server *s, const unsigned char *message, size_t size) {
-    if (!s->tagged) {
+/* The message that goes now; authenticated before its first byte goes. */
+static const unsigned char *message_of(server *s) {
+    unsigned char *message = s->out != NULL ? s->out->message : s->flush;
+    if (s->out_bytes == 0) {
+        size_t size = s->out != NULL ? s->out->size : WIRE_HEADER;
+        if (s->out == NULL) {
+            wire_header(message, WIRE_FLUSH, NULL, 0);
+        }
         const wire_part body = {message + WIRE_HEADER, size - WIRE_HEADER};
-        s->n_tag = wire_tag(&s->link.mac, message, &body, 1, s->tag);
-        s->tagged = true;
+        s->out_bytes = size + wire_tag(&s->link.mac, message, &body, 1, message + size);
     }
+    return message;
 }
 
-/* Send what a server takes now. */
 void server_send(bodhi_pusher *p, server *s) {
-    unsigned char flush[WIRE_HEADER];
-    wire_header(flush, WIRE_FLUSH, NULL, 0);
     while (s->link.fd >= 0 && server_is_sending(s)) {
-        const unsigned char *data = s->out != NULL ? s->out->message : flush;
-        size_t bare = s->out != NULL ? s->out->size : sizeof flush;
-        tag_message(s, data, bare);
-        size_t size = bare + s->n_tag;
-        bool behind = s->out_done >= bare;
-        ssize_t sent = behind ? link_send_some(&s->link, s->tag + (s->out_done - bare), size - s->out_done)
-                              : link_send_some(&s->link, data + s->out_done, bare - s->out_done);
+        const unsigned char *message = message_of(s);
+        ssize_t sent = link_send_some(&s->link, message + s->out_done, s->out_bytes - s->out_done);
         if (sent < 0) {
             resync(p, s);
         }
@@ -182,11 +172,10 @@ void server_send(bodhi_pusher *p, server *s) {
         s->out_done += (size_t)sent;
         s->moved_at = now_ms();
         p->moved += s->out != NULL && !s->out->again ? sent : 0; /* what goes round and round is no progress */
-        if (s->out_done < size) {
+        if (s->out_done < s->out_bytes) {
             continue;
         }
-        s->out_done = 0;
-        s->tagged = false;
+        s->out_done = s->out_bytes = 0;
         if (s->out != NULL) {
             s->out = NULL;
         } else {
@@ -272,7 +261,6 @@ static void receive_acks(bodhi_pusher *p, server *s) {
     }
 }
 
-/* Wait up to `wait_ms` until some server can be sent to, has sent something, or has been connected to. */
 void servers_await(const bodhi_pusher *p, int64_t wait_ms) {
     struct pollfd *polled = p->polled;
     nfds_t n = 0;
@@ -293,7 +281,6 @@ static bool is_late(const bodhi_pusher *p, const server *s, int64_t now) {
            (server_is_sending(s) && now - s->moved_at > patience_of(p));
 }
 
-/* Go on with all servers, waiting up to `wait_ms` for the first; resync with those that are late. */
 void servers_go_on(bodhi_pusher *p, int64_t wait_ms) {
     servers_await(p, wait_ms);
     int64_t now = now_ms();

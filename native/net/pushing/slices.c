@@ -58,7 +58,7 @@ static int open_straight(const slices_of *of, const char *dataset, const bodhi_p
                            .dataset = of->name,
                            .generation = of->generation,
                            .generation_bytes = of->generation_bytes,
-                           .identity = p->identity,
+                           .identity = p->open.identity,
                            .durable = options->durable,
                            .batch_bytes = options->batch_bytes > 0 ? options->batch_bytes : DEFAULT_BATCH_BYTES};
     if (status == BODHI_OK) {
@@ -114,24 +114,12 @@ int bodhi_push_open_slices(const char *const *servers, int n, const char *datase
 /* --- Pushing ----------------------------------------------------------------------------------------------------- */
 
 /* Put vectors in the order of the ids. */
-static float *in_order(const float *vectors, id_order *order, float *out) {
-    if (vectors != NULL) {
-        id_order_rows(order, vectors, out);
+static float *in_order(float *vectors, const id_order *order, float *out) {
+    if (vectors == NULL || order->ascends) {
+        return vectors;
     }
-    return vectors == NULL ? NULL : out;
-}
-
-static int push_to_servers(bodhi_pusher *pusher, const bodhi_frame *frame, slice_scratch *s) {
-    size_t n = (size_t)frame->n_atoms;
-    bodhi_frame slice = *frame;
-    if (!ARRAY_FIT(s->vectors, s->capacity, 9 * n)) {
-        return bodhi_fail_memory();
-    }
-    slice.ids = id_order_ids(&s->order);
-    slice.positions = in_order(frame->positions, &s->order, s->vectors);
-    slice.velocities = in_order(frame->velocities, &s->order, s->vectors + 3 * n);
-    slice.forces = in_order(frame->forces, &s->order, s->vectors + 6 * n);
-    return pusher_push(pusher, &slice);
+    id_order_rows(order, vectors, out);
+    return out;
 }
 
 /* What of a slice is no number; NULL: nothing is. */
@@ -171,6 +159,14 @@ int bodhi_push_slice(bodhi_pusher *pusher, const bodhi_frame *frame, const int64
                           "atom %lld of the slice of frame %lld is there twice, or not one of 0 to %lld",
                           (long long)wrong, (long long)frame->number, (long long)pusher->slices_of - 1);
     }
-    return pusher->straight != NULL ? straight_push(pusher->straight, frame, &s->order)
-                                    : push_to_servers(pusher, frame, s);
+    bodhi_frame slice = *frame;
+    size_t n = (size_t)frame->n_atoms;
+    if (!ARRAY_FIT(s->vectors, s->capacity, 9 * n)) {
+        return bodhi_fail_memory();
+    }
+    slice.ids = s->order.sorted;
+    slice.positions = in_order(frame->positions, &s->order, s->vectors);
+    slice.velocities = in_order(frame->velocities, &s->order, s->vectors + 3 * n);
+    slice.forces = in_order(frame->forces, &s->order, s->vectors + 6 * n);
+    return pusher->straight != NULL ? straight_push(pusher->straight, &slice) : pusher_push(pusher, &slice);
 }

@@ -45,43 +45,16 @@ slot *slots_take_number(slot_list *list, uint64_t number) {
     return s;
 }
 
-void slots_drop(slot_list *unused, slot *s) {
-    s->next = unused->first;
-    if (unused->first == NULL) {
-        unused->last = s;
-    }
-    unused->first = s;
-    unused->n++;
-}
-
 void slots_free(slot_list *list) {
     slot *s;
     while ((s = slots_take(list)) != NULL) {
-        free(s->message);
         free(s);
     }
 }
 
 /* --- Filling ----------------------------------------------------------------------------------------------------- */
 
-static slot *reserve(slot_list *unused, size_t size) {
-    slot *s = slots_take(unused);
-    if (s == NULL && (s = calloc(1, sizeof *s)) == NULL) {
-        return NULL;
-    }
-    if (size > s->capacity) {
-        free(s->message);
-        s->message = malloc(size);
-        s->capacity = s->message == NULL ? 0 : size;
-    }
-    if (s->message == NULL) {
-        free(s);
-        return NULL;
-    }
-    return s;
-}
-
-slot *slots_fill(slot_list *unused, const bodhi_frame *frame) {
+slot *slots_make(const bodhi_frame *frame) {
     const void *fields[] = {frame->positions, frame->velocities, frame->forces, frame->ids};
     const size_t row[] = {12, 12, 12, sizeof *frame->ids};
     size_t n_atoms = (size_t)frame->n_atoms;
@@ -89,7 +62,7 @@ slot *slots_fill(slot_list *unused, const bodhi_frame *frame) {
     for (int i = 0; i < FIELD_COUNT; i++) {
         size += fields[i] != NULL ? n_atoms * row[i] : 0;
     }
-    slot *s = reserve(unused, WIRE_HEADER + size);
+    slot *s = malloc(sizeof *s + WIRE_HEADER + size + MAC_BYTES);
     if (s == NULL) {
         return NULL;
     }

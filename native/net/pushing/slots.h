@@ -11,9 +11,9 @@
 typedef struct slot {
     struct slot *next;
     uint64_t number;
-    unsigned char *message; /* a FRAME, header and body */
-    size_t size, capacity;
-    bool again; /* it was given to a server before */
+    size_t size;
+    bool again;              /* it was given to a server before */
+    unsigned char message[]; /* a FRAME: header and body, and room for a MAC */
 } slot;
 
 /* A list of slots in the order of their coming. */
@@ -30,11 +30,8 @@ slot *slots_take(slot_list *list);
 /* The first slot with this frame, taken off; NULL: there is none. */
 slot *slots_take_number(slot_list *list, uint64_t number);
 
-/* Fill a slot that is unused or new; NULL: memory is out. */
-slot *slots_fill(slot_list *unused, const bodhi_frame *frame);
-
-/* Back to the unused ones; the last to come is the first to be filled again, its memory being warm. */
-void slots_drop(slot_list *unused, slot *s);
+/* A slot with a frame, to be freed; NULL: memory is out. */
+slot *slots_make(const bodhi_frame *frame);
 
 void slots_free(slot_list *list);
 

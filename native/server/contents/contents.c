@@ -1,7 +1,6 @@
-/* What a store has: places of frames, generations, attachments, marks; see contents.h. */
+/* What a store has: places of frames, attachments, marks; see contents.h. */
 #include "server/contents/contents.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,13 +14,13 @@
 #include "store/dataset.h"
 
 enum {
-    PART_BYTES = 128 << 10 /* of an attachment at once: the loop waits for the disk so long */
+    PART_BYTES = 128 << 10,      /* of an attachment at once: the loop waits for the disk so long */
+    ATTACHMENT_NAME = 2 + 64 + 1 /* "x-", the letters, and the end */
 };
 
 /* --- Places ------------------------------------------------------------------------------------------------------ */
 
-/* The descriptor of the place's segment among those that are open, opened if there is room; -1 if it cannot be. With
- * `descriptors` NULL none are opened, and segments are counted only. */
+/* The ordinal of the place's segment, opened if `descriptors` is not NULL; -1: it cannot be, or there is no room. */
 static int descriptor_of(const bodhi_dataset *dataset, const wire_place *at, uint64_t *segments, int *descriptors,
                          int *n_descriptors) {
     for (int i = *n_descriptors; i-- > 0;) {
@@ -163,55 +162,6 @@ bool answer_take(bodhi_server *server, connection *c) {
     return true;
 }
 
-/* --- Generations ------------------------------------------------------------------------------------------------- */
-
-/* Append the generation that a subdirectory of the store holds of dataset `name`, if it does. Returns the bytes. */
-static size_t write_generation(int store, const char *directory, const unsigned char *name, size_t size,
-                               unsigned char *out, size_t room) {
-    int fd = io_open(store, directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-    size_t meta_bytes = 0;
-    unsigned char *meta = fd < 0 ? NULL : dataset_read_meta(fd, &meta_bytes);
-    const char *found;
-    const void *generation;
-    size_t found_bytes;
-    size_t bytes = 0;
-    unsigned version;
-    size_t used = 0;
-    if (meta != NULL && parse_meta(meta, meta_bytes, &found, &found_bytes, &generation, &bytes, &version) == PARSED &&
-        found_bytes == size && memcmp(found, name, size) == 0 && 4 + bytes <= room) {
-        put32(out, (uint32_t)bytes);
-        memcpy(out + 4, generation, bytes);
-        used = 4 + bytes;
-    }
-    free(meta);
-    io_drop(fd);
-    return used;
-}
-
-bool answer_generations(const bodhi_server *server, connection *c) {
-    char hash[20];
-    size_t size = 0;
-    DIR *entries = io_list(server->store->fd, ".");
-    unsigned char *body = output_body(c, WIRE_MAX_PART);
-    if (entries == NULL || body == NULL) {
-        if (entries != NULL) {
-            (void)closedir(entries);
-        }
-        return output_error(c, BODHI_ERROR_SYSTEM, "the store's directory cannot be read now");
-    }
-    const struct dirent *entry;
-    (void)snprintf(hash, sizeof hash, "%016llx-", (unsigned long long)hash_bytes(c->in.body, c->in.size));
-    while ((entry = readdir(entries)) != NULL) { // NOLINT(concurrency-mt-unsafe): a stream of our own
-        if (strncmp(entry->d_name, hash, 17) == 0) {
-            size += write_generation(server->store->fd, entry->d_name, c->in.body, c->in.size, body + size,
-                                     WIRE_MAX_PART - size);
-        }
-    }
-    (void)closedir(entries);
-    output_done(c, WIRE_GENERATIONS, size);
-    return true;
-}
-
 /* --- Attachments ------------------------------------------------------------------------------------------------- */
 
 /* The file's name of an attachment; false if nothing may be called so. It is never a path. */
@@ -227,25 +177,10 @@ static bool attachment_name(const unsigned char *name, size_t size, char file[AT
     return right;
 }
 
-/* Have an attachment open; false and errno: it cannot be. What comes of it in parts is of one file, also if that is
- * replaced meanwhile. */
-static bool open_attachment(connection *c, const char *file, uint64_t from) {
-    if (from > 0 && strcmp(c->attachment, file) == 0) {
-        return true;
-    }
-    connection_close_attachment(c);
-    c->attachment_fd = io_open(c->dataset->dataset->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-    if (c->attachment_fd >= 0) {
-        memcpy(c->attachment, file, strlen(file) + 1);
-    }
-    return c->attachment_fd >= 0;
-}
-
-/* Read a part of what is open; returns its bytes and the size of all. -1 and errno: it cannot be read, or is no file.
- */
-static ssize_t read_attachment(const connection *c, uint64_t from, unsigned char *part, uint64_t *size) {
+/* Read a part of an attachment, its size, and which file it is: it may be replaced between parts. -1 and errno. */
+static ssize_t read_attachment(int fd, uint64_t from, unsigned char *part, uint64_t *size, uint64_t *which) {
     struct stat status;
-    if (bodhi_io.fstat(c->attachment_fd, &status) != 0) {
+    if (fd < 0 || bodhi_io.fstat(fd, &status) != 0) {
         return -1;
     }
     if (!S_ISREG(status.st_mode)) {
@@ -253,9 +188,10 @@ static ssize_t read_attachment(const connection *c, uint64_t from, unsigned char
         return -1;
     }
     *size = (uint64_t)status.st_size;
-    ssize_t got = io_read(c->attachment_fd, part, PART_BYTES, from, READ_ANY);
+    *which = (uint64_t)status.st_ino << 32 ^ (uint64_t)status.st_mtim.tv_sec << 30 ^ (uint64_t)status.st_mtim.tv_nsec;
+    ssize_t got = io_read(fd, part, PART_BYTES, from, READ_ANY);
     if (got == PART_BYTES) {
-        (void)posix_fadvise(c->attachment_fd, (off_t)from + PART_BYTES, (off_t)8 * PART_BYTES,
+        (void)posix_fadvise(fd, (off_t)from + PART_BYTES, (off_t)8 * PART_BYTES,
                             POSIX_FADV_WILLNEED); /* for the next ones */
     }
     return got;
@@ -265,28 +201,38 @@ bool answer_attachment(connection *c) {
     char file[ATTACHMENT_NAME];
     uint64_t from = get64(c->in.body);
     uint64_t size = UINT64_MAX;
+    uint64_t which = 0;
     if (from > INT64_MAX || !attachment_name(c->in.body + 8, c->in.size - 8, file)) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "no attachment may have this name");
     }
-    unsigned char *body = output_body(c, 8 + PART_BYTES);
+    unsigned char *body = output_body(c, 16 + PART_BYTES);
     if (body == NULL) {
         return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
     }
-    ssize_t got = open_attachment(c, file, from) ? read_attachment(c, from, body + 8, &size) : -1;
-    if (got < 0 && errno != ENOENT && errno != ELOOP) {
-        return output_error(c, bodhi_fail_system(errno, "read", file), bodhi_message());
-    }
-    if (got < PART_BYTES) {
-        connection_close_attachment(c);
+    int fd = io_open(c->dataset->dataset->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t got = read_attachment(fd, from, body + 16, &size, &which);
+    int error = errno;
+    io_drop(fd);
+    if (got < 0 && error != ENOENT && error != ELOOP) {
+        return output_error(c, bodhi_fail_system(error, "read", file), bodhi_message());
     }
     put64(body, size);
-    output_done(c, WIRE_ATTACHMENT, 8 + (got < 0 ? 0 : (size_t)got));
+    put64(body + 8, which);
+    output_done(c, WIRE_ATTACHMENT, 16 + (got < 0 ? 0 : (size_t)got));
     return true;
 }
 
 /* --- Marks ------------------------------------------------------------------------------------------------------- */
 
+/* The first frame of a kind from one on; 2^64 - 1: there is none. */
+static uint64_t first_from(bodhi_dataset *dataset, int kind, int64_t from) {
+    uint64_t first = UINT64_MAX;
+    int64_t count;
+    return bodhi_dataset_numbers(dataset, kind, from, &first, 1, &count) == BODHI_OK ? first : UINT64_MAX;
+}
+
 bool answer_mark(connection *c) {
+    bodhi_dataset *dataset = c->dataset->dataset;
     int64_t first = (int64_t)get64(c->in.body);
     int64_t step = (int64_t)get64(c->in.body + 8);
     uint64_t count = get64(c->in.body + 16);
@@ -294,20 +240,24 @@ bool answer_mark(connection *c) {
         return output_error(c, BODHI_ERROR_ARGUMENT, "so many frames are not marked at once");
     }
     size_t words = (size_t)(count + 63) / 64;
-    unsigned char *body = output_body(c, 16 * words);
+    unsigned char *body = output_body(c, 16 + 16 * words);
     uint64_t *marks = calloc(2 * words, sizeof *marks);
     if (body == NULL || marks == NULL) {
         free(marks);
         return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
     }
-    int status = bodhi_dataset_mark(c->dataset->dataset, first, step, (int64_t)count, marks, marks + words);
+    int status = bodhi_dataset_mark(dataset, first, step, (int64_t)count, marks, marks + words);
     for (size_t i = 0; status == BODHI_OK && i < 2 * words; i++) {
-        put64(body + 8 * i, marks[i]);
+        put64(body + 16 + 8 * i, marks[i]);
     }
     free(marks);
     if (status != BODHI_OK) {
         return output_error(c, status, bodhi_message());
     }
-    output_done(c, WIRE_MARKED, 16 * words);
+    int64_t last = first + step * (int64_t)(count - 1); /* not before 0, nor too large: it was marked */
+    int64_t behind = (last > first ? last : first) + 1;
+    put64(body, first_from(dataset, BODHI_NATIVE, behind));
+    put64(body + 8, first_from(dataset, BODHI_ALIEN, behind));
+    output_done(c, WIRE_MARKED, 16 + 16 * words);
     return true;
 }

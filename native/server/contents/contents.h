@@ -1,4 +1,4 @@
-/* What a store has: where its frames lie, and, for readers who may not enter it, what lies beside them. */
+/* What a store has: its datasets, where frames lie, and what lies beside them for those who may not enter it. */
 #ifndef BODHI_CONTENTS_H
 #define BODHI_CONTENTS_H
 
@@ -11,8 +11,8 @@ bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, si
 bool answer_take(bodhi_server *server, connection *c);
 
 /* Each puts its answer into the connection's output. False after an error. */
-bool answer_generations(const bodhi_server *server, connection *c);
 bool answer_attachment(connection *c);
 bool answer_mark(connection *c);
+bool answer_survey(bodhi_server *server, connection *c);
 
 #endif

@@ -1,9 +1,10 @@
-/* What a server says of its store as a whole; see survey.h. Looking at a dataset is no use of it. */
-#include "server/contents/survey.h"
+/* What a server says of its store as a whole. Looking at a dataset is no use of it. */
+#include "server/contents/contents.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ enum {
     MOST_STAMP = 128 << 10, /* bytes of what says of its origin */
     MOST_NOTE = 4096,       /* bytes of other notes */
     SURVEY_MS = 50,         /* the loop does nothing else meanwhile */
-    NAME = DIRECTORY_NAME - 1,
+    NAME = WIRE_DIRECTORY,
     ROW_BYTES = 24
 };
 #define TOO_LONG UINT32_MAX
@@ -30,14 +31,14 @@ static bool is_directory_name(const char *name) {
     return strlen(name) == NAME && strspn(name, "0123456789abcdef-") == NAME;
 }
 
-/* The first directory behind `after` in the order of names; false: there is none. */
-static bool next_directory(int store, const char *after, char found[DIRECTORY_NAME]) {
+/* The first directory behind `after`, in the order of names, that begins with `prefix`; false: there is none. */
+static bool next_directory(int store, const char *prefix, const char *after, char found[DIRECTORY_NAME]) {
     DIR *entries = io_list(store, ".");
     const struct dirent *entry;
     bool any = false;
     while (entries != NULL && (entry = readdir(entries)) != NULL) { // NOLINT(concurrency-mt-unsafe): a stream of ours
-        if (is_directory_name(entry->d_name) && strcmp(entry->d_name, after) > 0 &&
-            (!any || strcmp(entry->d_name, found) < 0)) {
+        if (is_directory_name(entry->d_name) && strncmp(entry->d_name, prefix, strlen(prefix)) == 0 &&
+            strcmp(entry->d_name, after) > 0 && (!any || strcmp(entry->d_name, found) < 0)) {
             memcpy(found, entry->d_name, DIRECTORY_NAME);
             any = true;
         }
@@ -140,15 +141,17 @@ static void describe_directory(bodhi_server *server, text *t, const char *direct
 /* As many datasets as a message takes and as can be looked at in a moment, but one at least. */
 bool answer_survey(bodhi_server *server, connection *c) {
     char after[DIRECTORY_NAME] = "";
-    if (c->in.size != 0 && c->in.size != NAME) {
-        return output_error(c, BODHI_ERROR_ARGUMENT, "this is no name of a dataset's directory");
+    char prefix[DIRECTORY_NAME] = "";
+    memcpy(after, c->in.body, NAME);
+    if (c->in.size > NAME) {
+        uint64_t hash = hash_bytes(c->in.body + NAME, c->in.size - NAME);
+        (void)snprintf(prefix, sizeof prefix, "%016llx-", (unsigned long long)hash);
     }
-    memcpy(after, c->in.body, c->in.size);
     text told = {0};
     char next[DIRECTORY_NAME];
     size_t fits = 0;
     int64_t until = now_ms() + SURVEY_MS;
-    while (!told.failed && (fits == 0 || now_ms() < until) && next_directory(server->store->fd, after, next)) {
+    while (!told.failed && (fits == 0 || now_ms() < until) && next_directory(server->store->fd, prefix, after, next)) {
         describe_directory(server, &told, next);
         if (told.n > WIRE_MAX_PART) {
             break;
@@ -165,19 +168,5 @@ bool answer_survey(bodhi_server *server, connection *c) {
         return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
     }
     output_done(c, WIRE_SURVEYED, fits);
-    return true;
-}
-
-bool answer_peers(const bodhi_server *server, connection *c) {
-    size_t size = server->peers == NULL ? 0 : strlen(server->peers);
-    unsigned char *body = output_body(c, sizeof server->store->identity + size);
-    if (body == NULL) {
-        return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
-    }
-    memcpy(body, server->store->identity, sizeof server->store->identity);
-    if (size > 0) {
-        memcpy(body + sizeof server->store->identity, server->peers, size);
-    }
-    output_done(c, WIRE_PEERED, sizeof server->store->identity + size);
     return true;
 }

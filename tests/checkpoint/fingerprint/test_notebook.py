@@ -75,7 +75,7 @@ sys.path.insert(0, tests)
 from checkpoint.fingerprint.fingerprints import TOPOLOGY, TRAJECTORY, fingerprint_of, fingerprint_of_script
 from himach.launch.work_pickle import pack_work
 from himach.opening.options import Job
-from himach.runner.job_pickle import PickledJob
+from himach.runner.perform import PickledJob
 shell = InteractiveShell.instance()
 def run(*cells):
     for cell in cells:
@@ -103,7 +103,7 @@ EDITS = [
     (1, "return unrelated()", "return 2 * unrelated()", []),
     (1, "    def map", "    def more(self):\n        pass\n    def map", []),
     (0, '    "Doc."\n', "", []),
-    (1, "return 1", "return 2", ["Part.value was changed"]),
+    (1, "return 1", "return 2", ["self.part is another after setup()"]),
     (1, "frame.number) +", "frame.number) -", ["Mine.map was changed"]),
     (0, "LIMIT = 3", "LIMIT = 4", ["LIMIT is now 4"]),
     (0, "x + LIMIT", "x - LIMIT", ["helper was changed"]),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.spatial import cKDTree
 
-from himach.digests.values import ValueDigests
+from himach.state_hash import StateHasher
 
 
 class Plain:
@@ -35,7 +35,7 @@ class Table(np.ndarray):
 
 
 def digest(value):
-    return ValueDigests().digest(value)
+    return StateHasher().digest(value)
 
 
 def own(value, **attributes):
@@ -97,15 +97,3 @@ def test_things_that_lie_in_themselves_end():
         deep = [deep]
     with pytest.raises(RecursionError):
         digest(deep)
-
-
-def test_a_thing_whose_attributes_do_not_count():
-    """Such as a later stage of a chain without parameters, on which a run put the selected frames."""
-    digests = ValueDigests(skipped=lambda cls: frozenset({"frames"}))
-    bare, selected = Bare(), Bare()
-    selected.frames = range(3)
-    assert digests.digest(selected, stable=True) == digests.digest(bare, stable=True)
-
-
-class Bare:
-    """It has no attributes of its own."""

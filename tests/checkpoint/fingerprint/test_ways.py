@@ -124,8 +124,8 @@ def test_own_modules_count(place, name):
 
     first = fingerprint("a", 1)
     assert differences(first, fingerprint("b", 1)) == []
-    (sentence,) = differences(first, fingerprint("c", 2))
-    assert sentence in ("beside.py was changed", "deep.py was changed", "apart is another")
+    sentence = differences(first, fingerprint("c", 2))[0]
+    assert sentence in ("beside.py was changed", "deep.py was changed", "f in apart was changed")
 
 
 C = """

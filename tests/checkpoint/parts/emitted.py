@@ -1,7 +1,5 @@
 """Blocks as map() makes them, their slow twin, and the comparison to the last bit of what comes back."""
 
-from __future__ import annotations
-
 import math
 import struct
 from pathlib import Path
@@ -14,7 +12,7 @@ from himach.checkpoint.parts.part import write_part
 from himach.engine.pairs.block import SHARDS, Form
 from himach.engine.pairs.emission import Emission
 from himach.engine.pairs.values import Pickled
-from himach.engine.stamps.growing import Stamps
+from himach.engine.stamps import Stamps
 
 
 class Made:
@@ -65,6 +63,7 @@ def exact(value):
 
 def spread(block, numbers):
     """Return every pair of a block as (shard, key, frame number, order, value), row after row."""
+    block = block.part(0, len(block.bounds) - 1)
     shards = np.repeat(np.arange(len(block.bounds) - 1), np.diff(block.bounds)).tolist()
     orders = [None] * len(block) if block.order is None else block.order.tolist()
     pairs = []

@@ -5,7 +5,7 @@ import numpy as np
 import himach
 from himach.engine.pairs.block import Form
 from himach.engine.pairs.emission import Emission
-from himach.engine.stamps.growing import Stamps
+from himach.engine.stamps import Stamps
 
 
 def forms(emission, *yields, last=False):

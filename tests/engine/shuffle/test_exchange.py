@@ -14,7 +14,7 @@ from himach.engine.pairs.block import SHARDS, Form, by_shard, objects, shards_fo
 from himach.engine.shuffle import exchange
 from himach.engine.shuffle.exchange import Exchange, shards_of
 from himach.engine.shuffle.waves import plan_waves
-from himach.engine.stamps.table import FrameTable
+from himach.engine.stamps import FrameTable
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 511, 512, 600])

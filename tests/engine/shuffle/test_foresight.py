@@ -33,7 +33,10 @@ class Folded(One):
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("options", [{}, {"step": -1}])
 def test_a_key_that_will_be_too_large_is_told(options):
-    found = r"One: map\(\) yields some 3\d,\d+ bytes a frame for one key, 0.00\d+ GB in all frames, .*combine\(\), take"
+    found = (
+        r"One: map\(\) yields some 3\d,\d+ bytes a frame for one key, 0.00\d+ GB in all frames, "
+        r".*himach.Row a frame, .*combine\(\), .*finer"
+    )
     with pytest.warns(UserWarning, match=found) as told:
         result = himach.run(One(), DCD, PSF, memory=MEMORY, **options)
     assert len([one for one in told if "bytes a frame" in str(one.message)]) == 1

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from himach.engine.pairs.block import Block, Form, by_shard, objects
+from himach.engine.shuffle import spill as spill_module
 from himach.engine.shuffle.spill import Scratch, spill
 from himach.engine.shuffle.stack import MergedBlocks
 
@@ -47,13 +48,15 @@ def test_a_block_lists_every_column_that_it_may_have():
 @pytest.mark.parametrize("width", [-1, 0, 2])
 @pytest.mark.parametrize("values", [None, "f4", "V5", "objects"])
 @pytest.mark.parametrize("ordered", [(False, False, False), (True, False, True), (True, True, True)])
-@pytest.mark.parametrize("step", [1, 3, SHARDS])
-def test_shards_of_many_blocks_come_as_one_from_memory_and_from_disk(width, values, ordered, step, tmp_path):
-    sizes = [40, 3, 1] if step == 3 else [40, 30, 20]
-    blocks = [made_up(width, values, some, n, n) for some, n in zip(ordered, sizes, strict=True)]
+@pytest.mark.parametrize("together", [1, 1 << 22])
+def test_shards_of_many_blocks_come_as_one_from_memory_and_from_disk(
+    width, values, ordered, together, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(spill_module, "PIECE_BYTES", together)
+    blocks = [made_up(width, values, some, n, n) for some, n in zip(ordered, [40, 3, 1], strict=True)]
     stack = MergedBlocks(blocks)
     scratch = Scratch(tmp_path)
-    spilled = spill(scratch, stack, step)
+    spilled = spill(scratch, stack)
     for start, stop in [(0, SHARDS), (2, 5), (SHARDS - 1, SHARDS), (3, 3)]:
         expected = [[row for block in blocks for row in rows(block, shard)] for shard in range(start, stop)]
         for part in (stack.part(start, stop), spilled.part(start, stop)):

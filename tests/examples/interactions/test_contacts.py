@@ -57,20 +57,6 @@ def test_against_mdtraj(trajectory, topology, selection, stop, scheme, cutoff):
     assert len(expected) > 40
 
 
-def test_between_two_selections_against_mdanalysis():
-    a, b = "resname NA+", "protein"
-    universe = MDAnalysis.Universe(GRO, XTC)
-    ions, protein = universe.select_atoms(a), heavy_atoms(universe.select_atoms(b))
-    expected = []
-    for ts in universe.trajectory:
-        near = pairs_within(ions, protein, 8, ts.dimensions)
-        expected.append(len(set(zip(ions.resindices[near[:, 0]], protein.resindices[near[:, 1]], strict=True))))
-    outcome = plain.run(Contacts(a=a, b=b, cutoff=8), XTC, GRO)
-    assert outcome["counts"]["contacts"].tolist() == expected
-    assert sum(expected) > 10
-    assert {label[:3] for label in outcome["frequency"]["a"]} == {"NA+"}
-
-
 def pairs_within(a, b, cutoff, box):
     return np.argwhere(distance_array(a.positions, b.positions, box=box) <= cutoff)
 

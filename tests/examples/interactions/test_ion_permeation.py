@@ -1,5 +1,3 @@
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,7 +11,6 @@ from himach.examples.interactions.ion_permeation import (
     BELOW,
     ELSEWHERE,
     FILTER,
-    HALF_LENGTH,
     POINTS,
     IonPermeation,
     find_passages,
@@ -46,15 +43,6 @@ def test_passages_are_those_of_a_walk(region):
     assert list(zip(entered.tolist(), left.tolist(), strict=True)) == passages_frame_by_frame(region)
 
 
-@given(regions)
-def test_passages_are_those_of_a_pattern(region):
-    word = "".join(LETTERS[code] for code in region)
-    expected = [match.span(1) for match in re.finditer("(?:(?<=b)(?=(f+)a))", word)]
-    expected += [match.span(1) for match in re.finditer("(?:(?<=a)(?=(f+)b))", word)]
-    entered, left = find_passages(np.array(region, dtype=np.float64))
-    assert list(zip(entered.tolist(), left.tolist(), strict=True)) == sorted(expected)
-
-
 def count(outcome, ion):
     events = outcome["events"]
     return [int(((events["ion"] == ion) & (events["direction"] == way)).sum()) for way in ("up", "down")]
@@ -68,19 +56,6 @@ def test_kcsa():
     assert list(outcome["counts"]["events"]) == [4, 3]
     assert (outcome["events"]["entered_ps"] < outcome["events"]["left_ps"]).all()
     assert len(outcome["z"]["time_ps"]) == len(outcome["z"]["ion 544"]) == 101
-
-
-def test_regions_of_the_first_frames_of_kcsa():
-    class Regions(IonPermeation):
-        def reduce(self, key, series):
-            return None if key == HALF_LENGTH else series.values[:, 1]
-
-        def finish(self, results):
-            return results[544]
-
-    region = plain.run(Regions(**KCSA), *sample("kcsa"))
-    assert "".join(LETTERS[code] for code in region[:11]) == "fbaabbaabab"
-    assert np.flatnonzero(region == ELSEWHERE).tolist() == [75]
 
 
 def test_bulk_to_bulk_leaves_out_what_jumped():
@@ -139,14 +114,3 @@ def test_a_pore_that_breaks_on_the_way_is_refused():
 
     with pytest.raises(himach.UsageError, match="top is not above bottom"):
         plain.run(Broken(**KCSA), *sample("kcsa"), stop=4)
-
-
-def test_top_and_bottom_have_no_default():
-    with pytest.raises(himach.UsageError, match="top"):
-        IonPermeation()
-
-
-@pytest.mark.parametrize("parameter", ["ions", "top", "bottom"])
-def test_empty_selections(parameter):
-    with pytest.raises(himach.UsageError, match=f"parameter {parameter}: 'resname NONE' selects none"):
-        plain.run(IonPermeation(**{**KCSA, parameter: "resname NONE"}), *sample("kcsa"))

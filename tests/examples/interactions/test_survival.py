@@ -1,16 +1,22 @@
-"""Runs of presence and survival, against sets of what is present in each frame as waterdynamics has them."""
+"""Survival of stays beside counting by hand, and water-residence beside waterdynamics."""
 
-import warnings
-
+import MDAnalysis
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from MDAnalysis.lib.correlations import autocorrelation, correct_intermittency
+from MDAnalysis.lib.correlations import correct_intermittency
+from MDAnalysisTests.datafiles import GRO, XTC
 from scipy.stats import CensoredData, ecdf
+from support import plain
+from waterdynamics import SurvivalProbability
 
+import himach
 from himach import uncertainty
+from himach.examples import sample
 from himach.examples.interactions.survival import find_runs, find_runs_of_many, lasting, occupancy, survival
+from himach.examples.interactions.water_residence import WaterResidence
+from himach.frame import Frame
 
 presence = st.lists(st.sets(st.integers(0, 4)), min_size=1, max_size=25)
 
@@ -56,19 +62,6 @@ def test_survival_is_that_of_sets(sets, intermittency, data):
     np.testing.assert_allclose(found, by_sets(correct_intermittency(sets, intermittency), tau_max), rtol=1e-14)
 
 
-@given(presence, st.integers(0, 4), st.data())
-def test_survival_is_that_of_mdanalysis(sets, intermittency, data):
-    tau_max = data.draw(st.integers(0, len(sets) - 1))
-    filled = correct_intermittency(sets, intermittency)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # means of nothing
-        _, expected, _ = autocorrelation(filled, tau_max)
-    found = survival(runs_of(sets, intermittency), len(sets), tau_max)
-    if not any(sets):
-        expected[0] = np.nan  # which says 1 of nothing
-    np.testing.assert_allclose(found, expected, rtol=1e-14)
-
-
 @given(presence, st.integers(0, 4))
 def test_runs_cover_the_filled_frames(sets, intermittency):
     filled = correct_intermittency(sets, intermittency)
@@ -81,11 +74,6 @@ def test_runs_cover_the_filled_frames(sets, intermittency):
 
 def test_nothing_ever_present():
     np.testing.assert_array_equal(survival([], 5, 2), [np.nan] * 3)
-
-
-@pytest.mark.parametrize(("intermittency", "expected"), [(0, [[0, 1], [3, 2]]), (1, [[0, 1], [3, 2]]), (2, [[0, 5]])])
-def test_gaps(intermittency, expected):
-    assert pairs(find_runs(np.array([0, 3, 4]), intermittency)) == expected
 
 
 def stays_one_by_one(present, intermittency):
@@ -199,3 +187,64 @@ def test_absences_that_are_bridged_do_not_make_stays_longer():
         bridged.append(np.frombuffer(find_runs(np.flatnonzero(whole), 5), np.int64)[3:-2:2])
     _, mean = lasting(runs, 100, 1.0, 5)
     assert mean["mean_ps"][0] == pytest.approx(np.concatenate(bridged).mean(), rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("intermittency", "expected"),
+    [(0, [1, 0.38664, 0.18483, 0.10417, 0.06476, 0.04714]), (2, [1, 0.56154, 0.38170, 0.26235, 0.17741, 0.12370])],
+)
+def test_adk(intermittency, expected):
+    analysis = WaterResidence(water="name OW", cutoff=4, tau_max=5, intermittency=intermittency)
+    table = plain.run(analysis, XTC, GRO)["survival"]
+    np.testing.assert_allclose(table["survival"], expected, atol=5e-6)
+    np.testing.assert_allclose(table["tau_ps"], np.arange(6) * 100, rtol=1e-6)
+
+
+def test_villin(shared):
+    table = plain.run(WaterResidence(tau_max=10), *shared("villin"))["survival"]
+    expected = [1, 0.89559, 0.82216, 0.76606, 0.72030, 0.68191, 0.64863, 0.61950, 0.59390, 0.57098, 0.55021]
+    np.testing.assert_allclose(table["survival"], expected, atol=5e-6)
+
+
+@pytest.mark.parametrize("by", ["atom", "residue"])
+@pytest.mark.parametrize("intermittency", [0, 3])
+def test_nanopore_against_waterdynamics(by, intermittency):
+    trajectory, topology = sample("nanopore")
+    universe = MDAnalysis.Universe(topology, trajectory)
+    expected = SurvivalProbability(universe, "resname HOH and around 3 name K").run(
+        tau_max=15, stop=60, residues=by == "residue", intermittency=intermittency
+    )
+    analysis = WaterResidence(
+        water="resname HOH", solute="name K", cutoff=3, tau_max=15, intermittency=intermittency, by=by
+    )
+    table = plain.run(analysis, trajectory, topology, stop=60)["survival"]
+    np.testing.assert_allclose(table["survival"], expected.sp_timeseries, rtol=1e-12)
+
+
+@pytest.mark.parametrize("box", [None, [40, 42, 44, 90, 90, 90], [40, 42, 44, 80, 75, 70]])
+@pytest.mark.parametrize("n", [300, 12])
+def test_near_is_what_around_selects(box, n):
+    """Positions on a grid, so that many distances equal the cutoff."""
+    rng = np.random.default_rng(n)
+    universe = MDAnalysis.Universe.empty(2 * n, trajectory=True)
+    universe.add_TopologyAttr("names", ["OW"] * n + ["C"] * n)
+    universe.atoms.positions = rng.integers(0, 60, (2 * n, 3)) * 0.7
+    universe.dimensions = box
+    analysis = WaterResidence(water="name OW", solute="name C", tau_max=0)
+    analysis.frames = range(1)
+    analysis.setup(universe)
+    (pairs,) = analysis.map(Frame(0, 0, 0.0, universe.atoms.positions, universe.dimensions, None, None, universe))
+    expected = universe.select_atoms("name OW and around 3.5 name C")
+    np.testing.assert_array_equal(pairs.keys, expected.indices)
+
+
+def test_atoms_of_the_solute_are_no_water():
+    trajectory, topology = sample("nanopore")
+    table = plain.run(WaterResidence(water="name O K", solute="name K", tau_max=3), trajectory, topology, stop=5)
+    other = plain.run(WaterResidence(water="name O", solute="name K", tau_max=3), trajectory, topology, stop=5)
+    np.testing.assert_array_equal(table["survival"]["survival"], other["survival"]["survival"])
+
+
+def test_cutoff_must_be_positive():
+    with pytest.raises(himach.UsageError, match="cutoff must be greater than 0"):
+        plain.run(WaterResidence(cutoff=-1), *sample("nanopore"))

@@ -1,14 +1,12 @@
 import functools
 
 import gridData
-import matplotlib.pyplot as plt
 import MDAnalysis
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from MDAnalysis.analysis.density import DensityAnalysis
-from MDAnalysis.analysis.lineardensity import LinearDensity
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, TPR, XTC
 from support import plain
 
@@ -16,7 +14,7 @@ import himach
 from himach.examples import sample
 from himach.examples.charges import atomic_numbers_of
 from himach.examples.common import box_vectors
-from himach.examples.liquids.density import G_CM3, Density
+from himach.examples.liquids.density import Density
 from himach.examples.liquids.grids import Grid, center_of
 
 # The first rows, per nm³ and in kg/m³, of: echo 0 | gmx density -s TPR -f XTC -d Z -sl 50 -dens number -e 0
@@ -25,8 +23,6 @@ GMX = {
     "mass": [1043.89, 947.821, 957.898, 986.121],
     "charge": [-2.33528, -0.507909, 1.4354, 1.21733],
 }
-# The same of two frames (-e 150): GROMACS takes the mean of each frame's density.
-GMX_MEAN = [983.464, 1004.83, 973.012]
 
 
 def profile(trajectory, topology, frames=None, **parameters):
@@ -38,29 +34,6 @@ def test_against_gromacs(weights):
     table = profile(XTC, TPR, {"stop": 1}, selection="all", weights=weights, bins=50)
     np.testing.assert_allclose(1000 * table["density"][:4], GMX[weights], rtol=6e-6)
     np.testing.assert_allclose(table["position"][:2], [0.565806, 1.69742], rtol=6e-6)
-
-
-def test_in_a_box_that_changes_gromacs_differs_in_how_frames_are_averaged():
-    run = functools.partial(profile, XTC, TPR, selection="all", weights="mass", bins=50)
-    frames = [run({"start": number, "stop": number + 1})["density"] for number in range(2)]
-    np.testing.assert_allclose(1000 * np.mean(frames, axis=0)[:3], GMX_MEAN, rtol=6e-6)
-    np.testing.assert_allclose(1000 * run({"stop": 2})["density"][:3], GMX_MEAN, rtol=3e-4)
-
-
-def test_against_mdanalysis_in_layers():
-    trajectory, topology = sample("nanopore")
-    universe = MDAnalysis.Universe(topology, trajectory)
-    universe.add_TopologyAttr("charges", np.round(np.cos(np.arange(len(universe.atoms))), 3))
-    expected = LinearDensity(universe.atoms, binsize=0.473).run(stop=10).results.z
-    charges = [f"index {i} = {charge}" for i, charge in enumerate(universe.atoms.charges[:5])]
-    bins = len(expected.mass_density)
-    table = profile(trajectory, topology, {"stop": 10}, selection="all", weights="mass", bins=bins)
-    np.testing.assert_allclose(table["density"], expected.mass_density, rtol=2e-7)  # Avogadro's number of 2010 there
-    expected = LinearDensity(universe.atoms[:5], binsize=0.473).run(stop=10).results.z.charge_density
-    table = profile(
-        trajectory, topology, {"stop": 10}, selection="index 0:4", weights="charge", bins=bins, charges=charges
-    )
-    np.testing.assert_allclose(table["density"], expected * 0.602214129, atol=1e-12)  # there in e mol/cm³
 
 
 @pytest.mark.parametrize(
@@ -196,16 +169,6 @@ def test_atoms_outside_of_the_grid_are_told_of(tmp_path):
     assert outcome["grid"].sum() == 1.5
 
 
-@pytest.mark.parametrize("weights", ["number", "charge"])
-def test_plot_of_a_grid(weights):
-    analysis = Density(selection="name K CL", grid=2.0, weights=weights, charges=["name K = 1", "name CL = -1"])
-    outcome = plain.run(analysis, *sample("nanopore"), stop=3)
-    figure, axes = plt.subplots()
-    analysis.plot(outcome, axes)
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("x / Å", "y / Å")
-    plt.close(figure)
-
-
 def test_files(tmp_path):
     himach.run(Density(grid=3.0), *sample("nanopore"), stop=2, cache="off", out=tmp_path, progress=False)
     assert {"volume.dx", "grid.npy", "extent.csv", "density.png"} <= {path.name for path in tmp_path.iterdir()}
@@ -242,7 +205,3 @@ def test_what_the_topology_lacks():
     with pytest.raises(himach.UsageError, match="the trajectory has no box"):
         plain.run(Density(selection="name CA"), DCD, PSF, stop=1)
     assert plain.run(Density(selection="name CA", grid=2.0), DCD, PSF, stop=1)["grid"].sum() * 8 == pytest.approx(214)
-
-
-def test_units():
-    assert pytest.approx(1.66053907) == G_CM3  # 1e-24 g in an atomic mass unit

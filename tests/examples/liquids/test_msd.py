@@ -1,5 +1,5 @@
-import functools
-import itertools
+"""msd and diffusion beside MDAnalysis; corrections for finite size."""
+
 import warnings
 
 import MDAnalysis
@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from MDAnalysis.analysis.msd import EinsteinMSD
-from MDAnalysis.lib.distances import minimize_vectors
 from MDAnalysis.lib.mdamath import triclinic_vectors
 from MDAnalysis.transformations import NoJump
-from MDAnalysisTests.datafiles import DCD, GRO, PSF, TPR, XTC
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 from support import plain
 
 import himach
@@ -26,7 +25,7 @@ from himach.examples.liquids.displacements import (
     unwrap,
     windowed_msd,
 )
-from himach.examples.liquids.finite_size import yeh_hummer
+from himach.examples.liquids.finite_size import mobility_lost, yeh_hummer
 from himach.examples.liquids.msd import Msd
 
 seeds = st.integers(0, 2**32 - 1)
@@ -41,23 +40,6 @@ def test_against_mdanalysis():
     assert table["msd"][0] == 0
     np.testing.assert_allclose(table["msd"][1:], expected[1:], rtol=1e-4)
     np.testing.assert_allclose(table["tau_ps"], np.arange(len(expected)) * universe.trajectory.dt, rtol=1e-6)
-
-
-def test_shortest_steps_in_a_triclinic_box_that_changes():
-    universe = MDAnalysis.Universe(GRO, XTC)
-    atoms = universe.select_atoms("name OW and resid 1-2000")
-    frames = [(atoms.positions.astype(np.float64), ts.dimensions.copy()) for ts in universe.trajectory]
-    steps = [minimize_vectors(new - old, box) for (old, _), (new, box) in itertools.pairwise(frames)]
-    expected = windowed_msd(np.cumsum([frames[0][0], *steps], axis=0).transpose(1, 0, 2)).mean(axis=0)
-    table = plain.run(Msd(selection="name OW and resid 1-2000", tau_max=len(frames) - 1), XTC, GRO)["msd"]
-    np.testing.assert_allclose(table["msd"], expected, rtol=1e-4)
-
-
-def test_without_unwrapping():
-    universe = MDAnalysis.Universe(PSF, DCD)
-    expected = EinsteinMSD(universe, "name CA", fft=False).run().results.timeseries
-    table = plain.run(Msd(selection="name CA", tau_max=97, unwrap=False), DCD, PSF)["msd"]
-    np.testing.assert_allclose(table["msd"][1:], expected[1:], rtol=1e-4)
 
 
 def wrapped_walk(seed, m=40):
@@ -81,28 +63,6 @@ def wrapped_walk(seed, m=40):
 def test_unwrap_finds_the_walk(seed):
     walk, wrapped, boxes = wrapped_walk(seed)
     np.testing.assert_allclose(unwrap(wrapped, boxes), walk, atol=1e-9)
-
-
-@given(seeds)
-def test_unwrap_leaves_a_whole_path_alone(seed):
-    walk, _, boxes = wrapped_walk(seed)
-    np.testing.assert_allclose(unwrap(walk, boxes), walk, atol=1e-9)
-
-
-def test_diffusion_at_constant_pressure():
-    """Brownian particles: 0.23 Å²/ps, a cubic box of 30 Å that fluctuates by 0.1 Å, a frame each 10 ps."""
-    rng = np.random.default_rng(1)
-    m, n = 20_000, 10
-    sides = rng.normal(30, 0.1, m)
-    steps = rng.normal(0, np.sqrt(2 * 0.23 * 10), (n, m, 3))
-    wrapped = np.empty_like(steps)
-    at = np.full((n, 3), 15.0)
-    for i, side in enumerate(sides):
-        at = wrapped[:, i] = (at + steps[:, i]) % side
-    boxes = np.column_stack([sides, sides, sides, *np.full((3, m), 90.0)])
-    found = windowed_msd(unwrap(wrapped, boxes)).mean(axis=0)
-    np.testing.assert_allclose(found, windowed_msd(np.cumsum(steps, axis=1)).mean(axis=0), rtol=0.02)
-    assert found[1] == pytest.approx(6 * 0.23 * 10, rel=0.02)
 
 
 def test_a_path_that_others_unwrapped_in_a_box_that_changes_is_warned_of():
@@ -237,11 +197,6 @@ def test_no_box_to_unwrap_by():
         plain.run(Msd(selection="name CA"), DCD, PSF)
 
 
-def test_empty_selection():
-    with pytest.raises(himach.UsageError, match="parameter selection"):
-        plain.run(Msd(unwrap=False), DCD, PSF)
-
-
 def test_both_axes_are_logarithmic_on_request():
     result = himach.run(Msd(selection="name K", loglog=True), *sample("nanopore"), cache="off")
     (axes,) = result.plot().axes
@@ -269,102 +224,6 @@ def test_against_gromacs(parameters, msd, d):
     ).outcome
     np.testing.assert_allclose(found["msd"]["msd"][[1, 2, 15]], np.array(msd) * 100, rtol=1e-5)
     assert found["diffusion"]["d_cm2_s"][0] == pytest.approx(10 * d * 1e-5, abs=0.0005 * 1e-5)
-
-
-@pytest.mark.nightly(but=1)
-@pytest.mark.parametrize("directions", ["xy", "xz", "yz", "x", "y", "z"])
-def test_directions_against_mdanalysis(directions):
-    trajectory, topology = sample("nanopore")
-    universe = MDAnalysis.Universe(topology, trajectory)
-    universe.trajectory.add_transformations(NoJump())
-    expected = EinsteinMSD(universe, "name K", msd_type=directions, fft=False).run().results.timeseries
-    msd = Msd(selection="name K", tau_max=20, directions=directions)
-    found = plain.run(msd, trajectory, topology)
-    np.testing.assert_allclose(found["msd"]["msd"][1:], expected[1:21], rtol=1e-4)
-    slope = np.polyfit(found["msd"]["tau_ps"][2:19], found["msd"]["msd"][2:19], 1)[0]
-    assert found["diffusion"]["d_cm2_s"][0] == pytest.approx(slope / (2 * len(directions)) * 1e-4, rel=1e-9)
-
-
-def test_molecules_by_bonds_of_the_topology():
-    """The protein and water as wholes, in a box that changes, beside centres that are followed one by one."""
-    universe = MDAnalysis.Universe(TPR, XTC)
-    selection = "protein or (resname SOL and resid 300-330)"
-    protein = universe.select_atoms("protein")
-    water = universe.select_atoms(selection).residues[protein.n_residues :]
-    centers = []
-    for _ in universe.trajectory:
-        of_protein = protein.center_of_mass(unwrap=True)
-        centers.append([of_protein])
-        for one in water:
-            oxygen = one.atoms[0].position
-            near = minimize_vectors((one.atoms.positions - oxygen).astype(np.float64), universe.dimensions)
-            centers[-1].append(oxygen + np.average(near, axis=0, weights=one.atoms.masses))
-    boxes = np.array([ts.dimensions.copy() for ts in universe.trajectory])
-    expected = windowed_msd(unwrap(np.array(centers).transpose(1, 0, 2), boxes)).mean(axis=0)
-    table = plain.run(Msd(selection=selection, molecules=True, tau_max=9), XTC, TPR)["msd"]
-    np.testing.assert_allclose(table["msd"][1:], expected[1:], rtol=1e-4)
-
-
-def test_a_molecule_that_is_whole_already():
-    universe = MDAnalysis.Universe(PSF, DCD)
-    path = np.array([universe.atoms.center_of_mass() for _ in universe.trajectory])
-    table = plain.run(Msd(selection="all", molecules=True, unwrap=False, tau_max=97), DCD, PSF)["msd"]
-    np.testing.assert_allclose(table["msd"], windowed_msd(path), rtol=1e-3, atol=1e-6)
-
-
-def test_molecules_are_taken_as_they_are_without_unwrapping(tmp_path):
-    """One whose ends are more than half a box apart, from some frame on."""
-    universe = MDAnalysis.Universe.empty(2, n_residues=1, atom_resindex=[0, 0], trajectory=True)
-    universe.add_TopologyAttr("names", ["C1", "C2"])
-    universe.dimensions = [20, 20, 20, 90, 90, 90]
-    with MDAnalysis.Writer(str(tmp_path / "long.xtc"), 2) as writer:
-        for frame in range(10):
-            universe.trajectory.ts.time = frame
-            universe.atoms.positions = [[1, 2, 3], [8 + frame, 2, 3]]
-            writer.write(universe.atoms)
-    universe.atoms.write(str(tmp_path / "long.gro"))
-    msd = Msd(selection="all", molecules=True, unwrap=False, tau_max=9)
-    table = plain.run(msd, tmp_path / "long.xtc", tmp_path / "long.gro")["msd"]
-    np.testing.assert_allclose(table["msd"], (np.arange(10) / 2) ** 2, atol=0.01)
-
-
-def test_along_one_axis_diffusion_and_its_interval_are_thrice_those_in_space(tmp_path):
-    """Of particles that move along y alone."""
-    universe = MDAnalysis.Universe.empty(9, trajectory=True)
-    universe.add_TopologyAttr("names", ["AR"] * 9)
-    steps = np.random.default_rng(3).normal(0, 1, (300, 9))
-    with MDAnalysis.Writer(str(tmp_path / "walk.dcd"), 9) as writer:
-        for y in np.cumsum(steps, axis=0):
-            universe.atoms.positions = np.column_stack([np.zeros(9), y, np.ones(9)])
-            writer.write(universe.atoms)
-    universe.atoms.write(str(tmp_path / "walk.gro"))
-    run = functools.partial(
-        himach.run, trajectory=tmp_path / "walk.dcd", topology=tmp_path / "walk.gro", cache="off", progress=False
-    )
-    space, along, across = (
-        run(Msd(selection="all", unwrap=False, tau_max=20, directions=directions))["diffusion"]
-        for directions in ("xyz", "y", "xz")
-    )
-    for column in ("d_cm2_s", "d_cm2_s_low", "d_cm2_s_high"):
-        assert np.isfinite(space[column][0])
-        assert along[column][0] == pytest.approx(3 * space[column][0], rel=1e-9)
-    assert across["d_cm2_s"][0] == pytest.approx(0, abs=1e-12)
-
-
-@pytest.mark.nightly
-def test_diffusion_in_a_box_without_end():
-    msd = Msd(selection="name O", tau_max=17, fit="1-3", viscosity=0.31, temperature=300)
-    for directions, axes in (("xyz", slice(None)), ("xy", [0, 1]), ("z", [2])):
-        msd.directions = directions
-        result = himach.run(msd, *sample("nanopore"), cache="off", progress=False)
-        found = result["diffusion"]
-        lacks = yeh_hummer(np.diag([30, 30, 46]), 0.31, 300, axes)
-        for end in ("", "_low", "_high"):
-            assert found[f"yeh_hummer_cm2_s{end}"][0] == pytest.approx(found[f"d_cm2_s{end}"][0] + lacks, rel=1e-6)
-        assert abs(lacks) > 1e-6
-    slow = plain.run(msd, *sample("nanopore"))["diffusion"]
-    np.testing.assert_allclose(slow["yeh_hummer_cm2_s"], found["yeh_hummer_cm2_s"], rtol=1e-9)
-    assert "Yeh-Hummer D₀ = " in result.plot().axes[0].get_legend().get_texts()[-1].get_text()
 
 
 def test_a_box_that_changes_counts_by_its_mean():
@@ -397,6 +256,56 @@ def test_no_box_that_viscosity_is_for():
         plain.run(Msd(selection="name CA", unwrap=False, viscosity=1, temperature=300), DCD, PSF)
 
 
-def test_directions_that_there_are_not():
-    with pytest.raises(himach.UsageError, match="parameter directions: 'zx'"):
-        Msd(directions="zx")
+#: Constants of cubic lattices, by the cube root of a cell's volume (Yeh and Hummer 2004), and by the radius of a sphere
+#: of that volume (Hasimoto 1959).
+CELLS = {
+    "cube": ([25, 25, 25, 90, 90, 90], 2.837297, 1.7601),
+    "truncated octahedron": ([25, 25, 25, 70.528779, 109.471221, 70.528779], None, 1.7919),
+    "rhombic dodecahedron": ([25, 25, 25, 60, 60, 90], None, 1.7917),
+}
+
+
+@pytest.mark.parametrize(("box", "by_side", "by_sphere"), CELLS.values(), ids=CELLS)
+def test_cells_of_cubic_symmetry(box, by_side, by_sphere):
+    vectors = triclinic_vectors(box, dtype=np.float64)
+    found = mobility_lost(vectors) * np.cbrt(np.linalg.det(vectors))
+    np.testing.assert_allclose(found, found[0, 0] * np.eye(3), atol=1e-7)
+    assert found[0, 0] / np.cbrt(4 * np.pi / 3) == pytest.approx(by_sphere, abs=6e-5)
+    if by_side:
+        assert found[0, 0] == pytest.approx(by_side, abs=5e-7)
+
+
+def test_the_box_in_which_diffusion_across_is_as_without_end():
+    """Busch and Paschek, J. Phys. Chem. B 127, 7983 (2023): where the ratio of sides is 2.7933596497, to ten digits."""
+    side = 22.0
+    vectors = np.diag([side, side, 2.7933596497 * side])
+    x, y, z = np.diagonal(mobility_lost(vectors)) * vectors[2, 2]
+    np.testing.assert_allclose([x, y, z], [0, 0, 8.1711245653], atol=1e-8)
+    assert yeh_hummer(vectors, 0.5, 300, [0, 1]) == pytest.approx(0, abs=1e-14)
+    assert yeh_hummer(vectors, 0.5, 300) == pytest.approx(yeh_hummer(vectors, 0.5, 300, [2]) / 3)
+
+
+def test_water_in_boxes_of_many_sizes():
+    """TIP3P at 298 K by Yeh and Hummer (2004); kinisi 2.1 (YehHummer) fits the D and the viscosity below to these."""
+    sides = [18.58, 23.42, 29.51, 37.19, 46.86]
+    found = [4.884e-5, 5.123e-5, 5.315e-5, 5.466e-5, 5.590e-5]
+    errors = [0.032e-5, 0.027e-5, 0.014e-5, 0.011e-5, 0.013e-5]
+    endless, viscosity = 6.05267464879004e-05, 0.28454706430188853
+    for side, d, error in zip(sides, found, errors, strict=True):
+        assert d + yeh_hummer(np.eye(3) * side, viscosity, 298) == pytest.approx(endless, abs=error / 2)
+        formula = 2.837297 * 1.380649e-23 * 298 / (6 * np.pi * viscosity * 1e-3 * side * 1e-10) * 1e4
+        assert yeh_hummer(np.eye(3) * side, viscosity, 298) == pytest.approx(formula, rel=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.tuples(*[st.floats(10, 40)] * 3), st.tuples(*[st.floats(65, 110)] * 3), st.integers(0, 99))
+def test_any_box_however_it_is_described(lengths, angles, seed):
+    """Turned, in larger units, or by other vectors of the same lattice."""
+    vectors = triclinic_vectors([*lengths, *angles], dtype=np.float64)
+    found = mobility_lost(vectors)
+    np.testing.assert_allclose(found, found.T, atol=1e-12)
+    np.testing.assert_allclose(mobility_lost(3 * vectors), found / 3, rtol=1e-7, atol=1e-9)
+    rotation = np.linalg.qr(np.random.default_rng(seed).normal(size=(3, 3)))[0]
+    np.testing.assert_allclose(mobility_lost(vectors @ rotation), rotation.T @ found @ rotation, atol=1e-8)
+    others = np.array([[1, 0, 0], [-1, 1, 0], [1, 0, 1]]) @ vectors
+    np.testing.assert_allclose(mobility_lost(others), found, atol=1e-8)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import MDAnalysis
 import numpy as np
 import pytest
-from MDAnalysis.analysis.rdf import InterRDF, InterRDF_s
+from MDAnalysis.analysis.rdf import InterRDF
 from MDAnalysis.lib.distances import capped_distance
 from MDAnalysis.lib.mdamath import box_volume, triclinic_vectors
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, TPR, XTC
@@ -38,25 +38,11 @@ def test_against_mdanalysis(topology, trajectory, a, b, keywords):
     assert table["g"].max() > 2
 
 
-def test_atoms_of_both_selections_are_not_paired_with_themselves():
-    both = plain.run(Rdf(a="name K CL", b="name K O", r_max=7), *sample("nanopore"), stop=3)["rdf"]
-    assert both["g"][0] == 0
-
-
 @pytest.mark.parametrize(("r_max", "bins"), [(10.0, 100), (9.9, 99), (7.7, 77), (3.3, 11)])
 def test_middles_of_bins_have_no_digits_of_rounding(r_max, bins):
     r = plain.run(Rdf(a="name K", b="name CL", r_max=r_max, bins=bins), *sample("nanopore"), stop=1)["rdf"]["r"]
     assert max(len(repr(one)) for one in r.tolist()) <= 5
     np.testing.assert_allclose(r, (np.arange(bins) + 0.5) * r_max / bins, rtol=1e-14)
-
-
-def test_combined_in_any_grouping():
-    class Uncombined(Rdf):
-        combine = himach.Analysis.combine
-
-    one = plain.run(Rdf(a="name K"), *sample("nanopore"), stop=10)["rdf"]
-    other = plain.run(Uncombined(a="name K"), *sample("nanopore"), stop=10)["rdf"]
-    np.testing.assert_array_equal(one["g"], other["g"])
 
 
 def test_without_box():
@@ -100,12 +86,6 @@ def test_beyond_half_the_box_is_warned_of(trajectory, topology):
         run(Rdf(r_max=1.0001 * half, bins=5, **ions))
 
 
-@pytest.mark.parametrize("parameter", ["a", "b"])
-def test_empty_selections(parameter):
-    with pytest.raises(himach.UsageError, match=f"parameter {parameter}: 'name XYZ' selects none"):
-        plain.run(Rdf(**{parameter: "name XYZ"}), *sample("nanopore"))
-
-
 #: What `gmx rdf -bin 0.01 -rmax 0.8 -cn` (2022.5) finds of the water of the nanopore: `-ref "name O"` with the same as
 #: `-sel`, with "name H1 H2", and with `-excl` too; and of `-selrpos whole_mol_com -seltype whole_mol_com`. How many are
 #: within 1, 2.7, 2.8, 3.5 and 7.9 Å; g at 2.7, 2.8, 3.5 and 7.9 Å; all pairs over those that count.
@@ -141,34 +121,6 @@ def test_against_gromacs(parameters, expected):
     counts = found["rdf"]["g"] * shells
     both = (counts[1:-1:2] + counts[2::2]) / (shells[1:-1:2] + shells[2::2])
     np.testing.assert_allclose(both[(at[1:] - 1) // 2], np.array(g) * pairs, atol=0.00055)
-
-
-def test_coordination_against_mdanalysis():
-    trajectory, topology = sample("nanopore")
-    universe = MDAnalysis.Universe(topology, trajectory)
-    a, b = universe.select_atoms("name K"), universe.select_atoms("name O and resid 1-300")
-    sites = InterRDF_s(universe, [[a, b]], nbins=40, range=(0, 8)).run(stop=10)
-    expected = sites.get_cdf()[0].sum(axis=(0, 1)) / len(a)
-    found = plain.run(Rdf(a="name K", b="name O and resid 1-300", r_max=8, bins=40), trajectory, topology, stop=10)[
-        "coordination"
-    ]
-    np.testing.assert_allclose(found["n"], expected, rtol=1e-12)
-    np.testing.assert_allclose(found["r"], sites.results.edges[1:], rtol=1e-12)
-
-
-def test_atoms_of_one_residue_against_mdanalysis():
-    """It leaves out such pairs, but not from the density."""
-    trajectory, topology = sample("nanopore")
-    universe = MDAnalysis.Universe(topology, trajectory)
-    water = universe.select_atoms("resname HOH and name O"), universe.select_atoms("name H1 H2")
-    expected = InterRDF(*water, nbins=70, range=(0, 7), exclude_same="residue").run(stop=5).results
-    keywords = {"a": "resname HOH and name O", "b": "name H1 H2", "r_max": 7, "bins": 70}
-    found = plain.run(Rdf(**keywords, exclude="same-residue"), trajectory, topology, stop=5)
-    n_a, n_b = map(len, water)
-    np.testing.assert_allclose(found["rdf"]["g"], expected.rdf * n_a * n_b / (n_a * n_b - n_b), rtol=1e-12)
-    np.testing.assert_allclose(found["coordination"]["n"], np.cumsum(expected.count) / 5 / n_a, rtol=1e-12)
-    every = plain.run(Rdf(**keywords), trajectory, topology, stop=5)
-    np.testing.assert_allclose(every["coordination"]["n"][-1] - found["coordination"]["n"][-1], 2)
 
 
 SELECTIONS = {
@@ -241,26 +193,6 @@ def test_what_is_one_and_the_same_is_refused():
         with pytest.raises(himach.UsageError, match=f"a and b are one {told}, the same"):
             plain.run(Rdf(a="resname HOH and resid 50", b="resname HOH and resid 50 and name O", **keywords), *nanopore)
     plain.run(Rdf(a="resname HOH and resid 50", b="resname HOH and resid 50"), *nanopore, stop=2)
-
-
-def test_a_topology_without_bonds_is_said():
-    with pytest.warns(UserWarning, match="rdf: the topology has no bonds, so each residue is a molecule"):
-        plain.run(Rdf(by="molecule", r_max=3), *sample("nanopore"), stop=2)
-
-
-@pytest.mark.parametrize(("parameter", "value"), [("by", "segment"), ("exclude", "residue")])
-def test_ways_to_count_that_there_are_not(parameter, value):
-    with pytest.raises(himach.UsageError, match=f"parameter {parameter}: '{value}'"):
-        Rdf(**{parameter: value})
-
-
-def test_coordination_lies_within_its_limits():
-    rdf = Rdf(a="resname HOH", b="name K CL or resname HOH", by="residue", r_max=8)
-    table = himach.run(rdf, *sample("nanopore"), stop=70, cache="off", progress=False)["coordination"]
-    assert np.isfinite(table["n_low"]).all()
-    assert (table["n_low"] <= table["n"]).all() and (table["n"] <= table["n_high"]).all()
-    assert (table["n_high"][:10] > 0).all()  # no atom comes so near, and that many may
-    assert (np.diff(table["n"]) >= 0).all()
 
 
 def test_limits_contain_the_coordination_of_an_ideal_gas():

@@ -119,48 +119,10 @@ def test_carbons_are_means_of_their_hydrogens_and_numbered_along_chains():
     assert carbons["number"].tolist() == 4 * list(range(2, 13))
 
 
-#: -S_CD of carbons 2 to 11 of both tails of DLPC, from `gmx order -d z` (GROMACS 2022), with a topology of these atoms
-#: and an index file with a group for each carbon of a tail, from C21 to C212 and from C31 to C312.
-GMX_ORDER = [
-    [0.106287, 0.188296, 0.166344, 0.203026, 0.156347, 0.174434, 0.158721, 0.126525, 0.119778, 0.0916873],
-    [0.274032, 0.113513, 0.0856991, 0.0964327, 0.137687, 0.155459, 0.15208, 0.113513, 0.107325, 0.0553268],
-]
-
-
-def test_against_hydrogens_made_up_by_gmx_order():
-    carbons = plain.run(LipidOrder(lipids="resname DLPC"), *sample("membrane"))["carbons"]
-    for chain, expected in enumerate(GMX_ORDER, 1):
-        mine = carbons["s_ch"][(carbons["chain"] == chain) & (carbons["number"] < 12)]
-        np.testing.assert_allclose(-mine, expected, atol=0.01)  # hydrogens are not quite there
-
-
 def test_chosen_carbons():
     table = plain.run(LipidOrder(carbons="name C1 C3 C21"), *sample("membrane"), stop=3)["order"]
     assert set(table["carbon"]) == {"C1", "C3"}  # C21 has no hydrogens
     assert len(table["carbon"]) == 8
-
-
-@pytest.mark.parametrize(("bond", "expected"), [((0, 0, 1.1), 1), ((1.1, 0, 0), -0.5), ((1, 1, 1), 0)])
-def test_known_angles(tmp_path, bond, expected):
-    universe = MDAnalysis.Universe.empty(4, n_residues=2, atom_resindex=[0, 0, 1, 1], trajectory=True)
-    universe.add_TopologyAttr("names", ["C1", "H1"] * 2)
-    universe.add_TopologyAttr("resnames", ["DPPC"] * 2)
-    universe.add_TopologyAttr("resids", [1, 2])
-    universe.add_TopologyAttr("bonds", [(0, 1), (2, 3)])
-    universe.dimensions = [20, 20, 20, 90, 90, 90]
-    universe.atoms.positions = np.array([[1, 1, 1], np.add(1, bond), [19.5, 19.5, 19.5], np.add(19.5, bond) % 20])
-    universe.atoms.write(str(tmp_path / "bonds.pdb"), bonds="all")
-    table = plain.run(LipidOrder(), tmp_path / "bonds.pdb", tmp_path / "bonds.pdb")["order"]
-    np.testing.assert_allclose(table["s_ch"], [expected], atol=2e-3)
-
-
-def test_the_same_in_any_order():
-    trajectory, topology = sample("membrane")
-    forth = himach.run(LipidOrder(leaflets="z"), trajectory, topology, cache="off")
-    back = himach.run(LipidOrder(leaflets="z"), trajectory, topology, start=-1, step=-1, cache="off")
-    for table in ("order", "by_leaflet", "carbons"):
-        assert "s_ch_low" in forth[table]
-        np.testing.assert_array_equal(forth[table]["s_ch"], back[table]["s_ch"])
 
 
 def test_without_box(tmp_path):
@@ -191,14 +153,6 @@ def test_without_box(tmp_path):
 def test_what_is_refused(files, parameters, said):
     with pytest.raises(himach.UsageError, match=said):
         plain.run(LipidOrder(**parameters), *files, stop=1)
-
-
-def test_united_atoms(tmp_path):
-    trajectory, topology = sample("membrane")
-    universe = MDAnalysis.Universe(topology, trajectory)
-    universe.select_atoms("not name H*").write(str(tmp_path / "united.pdb"), bonds="all")
-    with pytest.raises(himach.UsageError, match=r"none of the .* carbons of tails .* to a hydrogen; united-atom"):
-        plain.run(LipidOrder(), tmp_path / "united.pdb", tmp_path / "united.pdb")
 
 
 def test_hydrogens_need_not_be_selected():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from lipyphilic.analysis.area_per_lipid import AreaPerLipid
 from lipyphilic.analysis.memb_thickness import MembThickness
-from MDAnalysisTests.datafiles import DCD, GRO_MEMPROT, PSF, XTC_MEMPROT, Martini_membrane_gro
+from MDAnalysisTests.datafiles import DCD, PSF, Martini_membrane_gro
 from support import plain
 
 import himach
@@ -110,25 +110,6 @@ def test_wherever_the_membrane_is_in_the_box(moved, parameters):
     atol = 0.01 if parameters != {"bins": 2} else 2  # patches begin elsewhere
     thickness = expected["thickness"]["thickness"]
     np.testing.assert_allclose(outcome["thickness"]["thickness"], thickness, atol=atol)
-
-
-def test_a_hexagonal_box_with_a_protein():
-    outcome = plain.run(Membrane(), XTC_MEMPROT, GRO_MEMPROT)
-    graph = plain.run(Membrane(leaflets="graph"), XTC_MEMPROT, GRO_MEMPROT)
-    universe = MDAnalysis.Universe(GRO_MEMPROT, XTC_MEMPROT)
-    phosphorus = universe.select_atoms("resname POPE POPG and name P")
-    assert set(outcome["area"]) == {"time_ps", "lower", "upper", "POPE", "POPG"}
-    for row, timestep in enumerate(universe.trajectory):
-        a, b, *_, gamma = timestep.dimensions.astype(float)
-        z = phosphorus.positions[:, 2].astype(float)  # this membrane is in the middle of its box
-        upper = z > z.mean()
-        area = a * b * np.sin(np.radians(gamma))
-        assert outcome["area"]["upper"][row] == pytest.approx(area / upper.sum(), rel=1e-6)
-        assert outcome["area"]["lower"][row] == pytest.approx(area / (~upper).sum(), rel=1e-6)
-        thickness = z[upper].mean() - z[~upper].mean()
-        assert outcome["thickness"]["thickness"][row] == pytest.approx(thickness, rel=1e-5)
-    for column in outcome["area"]:
-        np.testing.assert_array_equal(outcome["area"][column], graph["area"][column])
 
 
 @pytest.fixture(scope="module")

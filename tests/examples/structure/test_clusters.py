@@ -12,15 +12,8 @@ from MDAnalysisTests.datafiles import DCD, PSF
 from support import plain
 
 import himach
-from himach.examples import sample
 from himach.examples.structure import gromos
 from himach.examples.structure.clusters import Clusters
-
-#: gmx cluster -method gromos -cutoff 0.25, and 0.1, of C-alpha atoms of PSF and DCD, as an XTC: what -clid tells.
-GMX = {
-    2.5: 29 * "2" + 69 * "1",
-    1.0: "8" + 14 * "4" + 5 * "6" + 18 * "2" + 10 * "5" + 17 * "3" + 3 * "7" + 30 * "1",
-}
 
 
 class Small(Clusters):
@@ -93,38 +86,10 @@ def test_against_loops(start, stop, step, cutoff):
     assert found["clusters"]["cluster"].tolist() == list(range(1, len(centers) + 1))
 
 
-@pytest.mark.parametrize("cutoff", GMX)
-def test_gmx_takes_another_frame_where_several_have_as_many_neighbours(tmp_path, cutoff):
-    atoms = MDAnalysis.Universe(PSF, DCD).select_atoms("name CA")
-    atoms.write(tmp_path / "ca.pdb")
-    atoms.write(tmp_path / "ca.xtc", frames="all")
-    universe = MDAnalysis.Universe(tmp_path / "ca.pdb", tmp_path / "ca.xtc")
-    near = deviations(universe, "all") <= cutoff
-    given = np.array([int(cluster) for cluster in GMX[cutoff]])
-    files = tmp_path / "ca.xtc", tmp_path / "ca.pdb"
-    found = plain.run(Small(selection="all", cutoff=cutoff), *files)["membership"]["cluster"]
-    assert (found == given).all() == (cutoff == 2.5)
-    pool = np.ones(98, bool)
-    for cluster in range(1, given.max() + 1):
-        counts = np.where(pool, (near & pool).sum(axis=1), 0)
-        tied = np.flatnonzero(counts == counts.max())
-        assert any(((given == cluster) == (near[center] & pool)).all() for center in tied)
-        pool &= given != cluster
-    assert not pool.any()
-
-
 def test_few_frames_at_a_time_give_the_clusters_of_all_at_once():
     small = himach.run(Small(selection="name CA", cutoff=1.0), DCD, PSF, cache="off")
     whole = himach.run(Clusters(selection="name CA", cutoff=1.0), DCD, PSF, cache="off")
     assert [str(small[name]) for name in small] == [str(whole[name]) for name in whole]
-
-
-def test_a_trajectory_that_has_grown_costs_what_is_new(tmp_path):
-    himach.run(Small(selection="name CA", cutoff=1.0), DCD, PSF, cache="off", pairs=tmp_path, stop=50)
-    grown = himach.run(Small(selection="name CA", cutoff=1.0), DCD, PSF, cache="off", pairs=tmp_path)
-    assert grown.record["reused"]["frames"] == 50
-    anew = himach.run(Small(selection="name CA", cutoff=1.0), DCD, PSF, cache="off")
-    assert [str(grown[name]) for name in grown] == [str(anew[name]) for name in anew]
 
 
 def test_fit_lays_frames_over_the_first():
@@ -163,15 +128,6 @@ def test_centers_are_written_and_lie_over_the_first(tmp_path):
     assert (again.atoms.positions == MDAnalysis.Universe(tmp_path / "center_2.pdb").atoms.positions).all()
 
 
-def test_sizes_have_limits():
-    result = himach.run(Clusters(cutoff=1.0), *sample("villin"), cache="off")
-    table = result["clusters"]
-    assert list(table) == ["cluster", "size", "size_low", "size_high", "center_frame"]
-    assert len(table["size"]) > 1
-    assert ((table["size_low"] < table["size"]) & (table["size"] < table["size_high"])).all()
-    assert result["membership"].units == {"time_ps": "ps"}
-
-
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -190,3 +146,18 @@ def test_too_many_frames():
     gromos.check_memory(10_000)
     with pytest.raises(himach.UsageError, match=r"10,000,000 frames need 1\.88e\+04 GB on one rank"):
         gromos.check_memory(10_000_000)
+
+
+def test_centres_that_pdb_files_cannot_hold_are_gro_files(tmp_path):
+    universe = MDAnalysis.Universe(PSF, DCD)
+    atoms = universe.select_atoms("name CA")
+    with MDAnalysis.Writer(str(tmp_path / "far.xtc"), len(atoms)) as writer:
+        for _ in universe.trajectory[:10]:
+            atoms.positions -= 3000
+            writer.write(atoms)
+    universe.trajectory[0]
+    atoms.write(tmp_path / "top.pdb")
+    given = Clusters(selection="all", cutoff=2.5)
+    himach.run(given, tmp_path / "far.xtc", tmp_path / "top.pdb", cache="off", out=tmp_path / "out", progress=False)
+    center = MDAnalysis.Universe(tmp_path / "out/center_1.gro").atoms
+    assert len(center) == len(atoms) and center.positions.max() < -2900

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from MDAnalysis.analysis.dihedrals import Janin
 from MDAnalysis.lib.distances import apply_PBC, calc_angles, calc_bonds, calc_dihedrals, distance_array
-from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC, JaninArray, RamaArray
+from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC, RamaArray
 from support import plain
 
 import himach
@@ -80,20 +79,6 @@ def test_ramachandran_of_mdanalysis():
         check_angles(columns_of(table, torsion), np.load(RamaArray)[..., i], torsion_atoms(residues, torsion)[0])
 
 
-def test_janin_of_mdanalysis():
-    residues = "protein and not resname ALA CYS* GLY PRO SER THR VAL"
-    table = plain.run(Geometry(dihedrals=[f"chi1:{residues}", f"chi2:{residues}"]), XTC, GRO)["geometry"]
-    found = np.stack([columns_of(table, "chi1"), columns_of(table, "chi2")], axis=-1)
-    np.testing.assert_allclose(found % 360, np.load(JaninArray), atol=1.5e-3, rtol=0)  # as MDAnalysis's test allows
-    protein = MDAnalysis.Universe(GRO, XTC).select_atoms("protein")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        peer = Janin(protein).run().results.angles
-    for i, torsion in enumerate(("chi1", "chi2")):
-        some = protein.select_atoms(residues).residues
-        check_angles(found[..., i], peer[..., i], torsion_atoms(some, torsion)[0])
-
-
 @pytest.mark.nightly(but=5)
 @pytest.mark.parametrize(("trajectory", "topology"), [(DCD, PSF), sample("villin")], ids=["AdK", "villin"])
 @pytest.mark.parametrize("torsion", [*TORSIONS][:7])  # MDTraj's chi5 has another end
@@ -138,21 +123,6 @@ def test_against_mdanalysis(trajectory, topology):
         np.testing.assert_allclose(table["h"][i], np.degrees(calc_dihedrals(*four, box)), atol=1e-4)
         a, b = (universe.select_atoms(f"resid {some}").positions for some in ("5:9", "190:200"))
         np.testing.assert_allclose(table["m"][i], distance_array(a, b, box).min(), atol=2e-5)
-
-
-def test_centres_are_plain_means():
-    table = plain.run(
-        Geometry(distances=["resid 1:10 and name CA; resid 20:30"], angles=["resid 1; index 100; resid 30"]),
-        *sample("villin"), stop=3,
-    )["geometry"]  # fmt: skip
-    trajectory, topology = sample("villin")
-    universe = MDAnalysis.Universe(topology, trajectory)
-    for i, ts in enumerate(universe.trajectory[:3]):
-        centres = [universe.select_atoms(some).positions.mean(axis=0, dtype=float) for some in
-                   ("resid 1:10 and name CA", "resid 20:30", "resid 1", "index 100", "resid 30")]  # fmt: skip
-        distance = calc_bonds(*(np.float32(one) for one in centres[:2]), ts.dimensions)
-        angle = np.degrees(calc_angles(*(np.float32(one) for one in centres[2:]), ts.dimensions))
-        np.testing.assert_allclose([distance, angle], [table[name][i] for name in [*table][1:]], rtol=1e-5)
 
 
 @settings(max_examples=60)
@@ -217,10 +187,3 @@ def test_residues_that_follow_one_another():
 def test_bad_parameters(parameters, error):
     with pytest.raises(himach.UsageError, match=error):
         plain.run(Geometry(**parameters), *sample("villin"), stop=1)
-
-
-def test_a_picture_of_many(tmp_path):
-    analysis = Geometry(distances=["index 1 2"], dihedrals=["phi:protein"])
-    result = himach.run(analysis, *sample("villin"), stop=20, cache="off", progress=False)
-    result.write(tmp_path / "out")
-    assert (tmp_path / "out" / "geometry.png").stat().st_size > 10_000

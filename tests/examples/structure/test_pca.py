@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from MDAnalysis.analysis import align
 from MDAnalysis.analysis.pca import PCA
-from MDAnalysis.analysis.rms import RMSF
 from MDAnalysisTests.datafiles import DCD, PSF, RANDOM_WALK, RANDOM_WALK_TOPO
 from support import plain
 
@@ -53,37 +52,6 @@ def test_against_mdanalysis(topology, trajectory, selection):
     space = expected.transform(universe.select_atoms(selection), 5).real * np.sign(np.diagonal(overlap))
     np.testing.assert_allclose(along(found, 5), space, atol=2e-3)
     np.testing.assert_allclose(variance["variance"], space.var(axis=0, ddof=1), rtol=1e-4)
-
-
-def test_norm_of_the_covariance():
-    """As it is in MDAnalysis's tests."""
-    selection = "backbone and name CA and resid 1-10"
-    found = plain.run(Pca(selection=selection, components=30), DCD, PSF)
-    assert np.sqrt((found["variance"]["variance"] ** 2).sum()) == pytest.approx(0.96799758, abs=1e-6)
-    assert found["variance"]["share"].sum() == pytest.approx(1, abs=1e-6)
-
-
-def test_gmx(tmp_path):
-    """`gmx covar -nopbc` and `gmx anaeig -proj` of the C-alpha atoms, as XTC: nm, and covariance divided by N."""
-    atoms = MDAnalysis.Universe(PSF, DCD).select_atoms("name CA")
-    atoms.write(tmp_path / "ca.pdb")
-    atoms.write(tmp_path / "ca.xtc", frames="all")
-    found = plain.run(Small(selection="all"), tmp_path / "ca.xtc", tmp_path / "ca.pdb")
-    variance = found["variance"]["variance"][:4] * 97 / 98 / 100
-    np.testing.assert_allclose(variance, [10.3483, 0.559856, 0.154805, 0.0626055], rtol=5e-6)
-    assert (found["variance"]["variance"] / found["variance"]["share"])[0] * 97 / 98 / 100 == pytest.approx(
-        11.441, 1e-5
-    )
-    projections = along(found, 2)[[0, 1, 2, -1]] / 10
-    np.testing.assert_allclose(np.abs(projections[:, 0]), [5.91014, 5.75362, 5.60605, 3.93637], atol=2e-5)
-    np.testing.assert_allclose(np.abs(projections[:3, 1]), [1.44515, 1.33889, 1.25674], atol=2e-5)
-
-
-def test_trace_is_the_sum_of_rmsf():
-    selection = "name CA"
-    rmsf = RMSF(fitted(PSF, DCD, selection).select_atoms(selection)).run().results.rmsf
-    found = plain.run(Small(selection=selection, components=1), DCD, PSF)["variance"]
-    assert found["variance"][0] / found["share"][0] == pytest.approx((rmsf**2).sum() * 98 / 97, rel=1e-5)
 
 
 def test_cross_correlation():
@@ -182,16 +150,6 @@ def test_free_energy_has_limits():
     often = found.value < 1  # cells with thousands of values that know nothing of each other: by Poisson's law
     expected = 2 / np.sqrt(counts.max() * np.exp(-found.value[often]))
     np.testing.assert_allclose((found.high - found.low)[often] / 2, expected, rtol=0.6)
-
-
-def test_variances_have_limits_above_zero():
-    table = himach.run(Pca(components=3), *sample("villin"), cache="off")["variance"]
-    assert list(table) == ["component", "variance", "variance_low", "variance_high", "share", "cosine"]
-    assert (table["variance_low"] > 0).all()
-    assert (table["variance_low"] < table["variance"]).all()
-    assert (table["variance"] < table["variance_high"]).all()
-    assert table.units["variance"] == "Å²"
-    assert uncertainty.FINE_BLOCKS == 64
 
 
 def test_one_component_is_drawn_in_time(tmp_path):

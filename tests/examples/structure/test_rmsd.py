@@ -1,3 +1,5 @@
+"""rmsd and radius-of-gyration beside MDAnalysis."""
+
 import MDAnalysis
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from support import plain
 
 import himach
 from himach.examples import sample
+from himach.examples.structure.radius_of_gyration import RadiusOfGyration
 from himach.examples.structure.rmsd import Rmsd
 from himach.examples.superposition import Superposition
 
@@ -74,13 +77,6 @@ def test_groups_and_fit_against_mdanalysis(weights):
     table = himach.run(analysis, DCD, PSF, step=7, cache="off")["rmsd"]
     assert list(table) == ["time_ps", "rmsd", "nmp", "lid"]
     np.testing.assert_allclose(np.array([table[name] for name in ("rmsd", "nmp", "lid")]).T, expected[:, 3:], atol=1e-5)
-
-
-def test_a_group_of_all_is_what_is_compared():
-    table = plain.run(Rmsd(selection="name CA", groups=["same=name CA"], weights="mass"), DCD, PSF, step=9)["rmsd"]
-    alone = plain.run(Rmsd(selection="name CA", weights="mass"), DCD, PSF, step=9)["rmsd"]
-    np.testing.assert_allclose(table["same"], table["rmsd"], rtol=1e-12)
-    np.testing.assert_allclose(table["rmsd"], alone["rmsd"], rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("weights", ["none", "mass"])
@@ -158,23 +154,52 @@ def test_superposition_is_mdanalysis(seed, n, weighted):
     np.testing.assert_allclose(superposition.move(fitted, others), expected, atol=1e-3)
 
 
-def test_sample():
-    table = plain.run(Rmsd(), *sample("villin"))["rmsd"]
-    assert len(table["rmsd"]) == 250
-    assert table["rmsd"][0] == pytest.approx(0, abs=1e-4)
-    assert 0.3 < table["rmsd"][1:].min() < table["rmsd"].max() < 3  # whole molecules, hence no leaps
+@pytest.mark.parametrize(
+    ("topology", "trajectory", "selection"),
+    [(PSF, DCD, "protein"), (PSF, DCD, "name CA"), (GRO, XTC, "protein"), (*reversed(sample("villin")), "protein")],
+    ids=["AdK", "CA", "in water", "villin"],
+)
+def test_against_mdanalysis_of_radius_of_gyration(topology, trajectory, selection):
+    """Its asphericity is what Theodorou and Suter call relative shape anisotropy."""
+    atoms = MDAnalysis.Universe(topology, trajectory).select_atoms(selection)
+    some = slice(None, None, max(1, atoms.universe.trajectory.n_frames // 10))
+    expected = [(atoms.radius_of_gyration(), atoms.asphericity()) for _ in atoms.universe.trajectory[some]]
+    table = plain.run(RadiusOfGyration(selection=selection), trajectory, topology, step=some.step)["rg"]
+    np.testing.assert_allclose(np.array([table["rg"], table["anisotropy"]]).T, expected, rtol=1e-9)
 
 
-def test_empty_selection():
-    with pytest.raises(himach.UsageError, match="parameter selection"):
-        plain.run(Rmsd(), *sample("nanopore"))
+def line(n):
+    return np.array([[x, 0, 0] for x in range(n)])
 
 
-def test_units_go_to_labels_and_to_the_record(tmp_path):
-    result = himach.run(Rmsd(), DCD, PSF, stop=3, cache="off", out=tmp_path)
-    assert result.record["units"] == {"rmsd": {"time_ps": "ps", "rmsd": "Å"}}
-    assert result["rmsd"].units == result.to_frame().attrs["units"]
-    (axes,) = result.plot().axes
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time / ps", "RMSD / Å")
-    assert (tmp_path / "rmsd.csv").read_text().splitlines()[0] == "time_ps,rmsd"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["rmsd.csv", "rmsd.png", "run.json"]
+SHAPES = {
+    # Of n atoms in a row, one apart, the squared radius is (n^2 - 1) / 12.
+    "rod": (line(11), [np.sqrt(10), 10, 0, 1]),
+    "square": (np.array([[1, 1, 0], [1, -1, 0], [-1, 1, 0], [-1, -1, 0]]), [np.sqrt(2), 0.5, 1, 0.25]),
+    "cube": (np.array([[x, y, z] for x in (0, 2) for y in (0, 2) for z in (0, 2)]), [np.sqrt(3), 0, 0, 0]),
+    "point": (np.zeros((3, 3)), [0, 0, 0, 0]),
+}
+
+
+def shape_of(positions, turn=None):
+    """Return the row of the table for one frame of atoms at these positions, turned about."""
+    positions = positions if turn is None else positions @ turn.T + 17
+    universe = MDAnalysis.Universe.empty(len(positions), trajectory=True)
+    universe.atoms.positions = positions
+    table = himach.run(RadiusOfGyration(selection="all", weights="none"), universe, cache="off")["rg"]
+    return [table[column][0] for column in ("rg", "asphericity", "acylindricity", "anisotropy")]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shapes_that_are_known(shape):
+    positions, expected = SHAPES[shape]
+    np.testing.assert_allclose(shape_of(positions), expected, atol=1e-12)
+
+
+def test_bad_parameters_of_radius_of_gyration():
+    with pytest.raises(himach.UsageError, match="radius-of-gyration: parameter selection: 'name XX' selects none"):
+        plain.run(RadiusOfGyration(selection="name XX"), *sample("villin"))
+    universe = MDAnalysis.Universe(PSF, DCD)
+    universe.del_TopologyAttr("masses")
+    with pytest.raises(himach.UsageError, match="radius-of-gyration: the topology has no masses"):
+        himach.run(RadiusOfGyration(), universe, cache="off")

@@ -1,24 +1,24 @@
+"""rmsf beside MDAnalysis, and sums over blocks of frames."""
+
 import warnings
 from functools import partial
+from types import SimpleNamespace
 
 import MDAnalysis
-import mdtraj
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from MDAnalysis.analysis import align, rms
-from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC, rmsfArray
+from MDAnalysisTests.datafiles import DCD, GRO, PSF
 from support import plain
 
 import himach
 from himach import uncertainty
 from himach.examples import sample
-from himach.examples.structure import rmsf
+from himach.examples.structure import blocks, rmsf
 from himach.examples.structure.fluctuations import block_sums, mean_deviation, mean_squares
-from himach.examples.structure.rmsd import Rmsd
 from himach.examples.structure.rmsf import Rmsf, packed, unpacked
-from himach.examples.superposition import Reference, Superposition
 
 STEP = 7
 
@@ -57,25 +57,6 @@ def test_against_mdanalysis(reference, selection, fit, weights):
     assert table["atom"].tolist() == MDAnalysis.Universe(PSF).select_atoms(selection).indices.tolist()
 
 
-def test_the_array_of_mdanalysis():
-    """Its own tests do not superpose: the protein tumbles, and is broken by the boundary."""
-    table = plain.run(Rmsf(selection="name CA", fit="none"), XTC, GRO)["rmsf"]
-    np.testing.assert_allclose(table["rmsf"], np.load(rmsfArray), atol=1e-6)
-
-
-def test_without_superposition_the_reference_does_not_count():
-    tables = [plain.run(Rmsf(fit="none", reference=one), DCD, PSF, step=5)["rmsf"] for one in ("mean", "first")]
-    assert tables[0]["rmsf"].tolist() == tables[1]["rmsf"].tolist()
-
-
-def test_against_mdtraj():
-    trajectory, topology = sample("villin")
-    frames = mdtraj.load(str(trajectory), top=str(topology))
-    frames = frames.atom_slice(frames.top.select("name CA"))
-    table = plain.run(Rmsf(selection="name CA", reference="first"), trajectory, topology)["rmsf"]
-    np.testing.assert_allclose(table["rmsf"], 10 * mdtraj.rmsf(frames, frames, 0), atol=5e-6)
-
-
 def test_against_gromacs():
     # printf C-alpha | gmx rmsf -s villin.pdb -f villin.xtc -oq (GROMACS 2022.5), every eighth atom
     rmsf, b_factor = [1.120, 0.822, 0.391, 0.373, 1.003], [33.01, 17.80, 4.03, 3.67, 26.50]
@@ -99,16 +80,6 @@ def test_residues_are_the_weighted_mean_square_of_their_atoms(weights):
     assert list(of_residue) == ["residue", "rmsf", "bfactor"]
     assert of_residue["residue"][:2] + of_residue["residue"][-1:] == ["MET1", "ARG2", "GLY214"]
     np.testing.assert_allclose(of_residue["rmsf"], expected, rtol=1e-9)
-
-
-def test_what_does_not_move():
-    universe = MDAnalysis.Universe(
-        PSF, np.repeat(MDAnalysis.Universe(PSF, DCD).atoms.positions[np.newaxis], 20, axis=0)
-    )
-    for reference in "mean", "first":
-        table = himach.run(Rmsf(reference=reference), universe, cache="off")["rmsf"]
-        np.testing.assert_allclose(table["rmsf"], 0, atol=2e-5)
-        assert np.all(table["rmsf_low"] >= 0)
 
 
 def test_bands_are_by_blocks_of_frames():
@@ -195,12 +166,30 @@ def test_frames_travel_as_they_are(seed, n, numbers):
         assert found.tolist() == positions[order].tolist()
 
 
-def test_a_reference_is_read_once_and_moves_on():
-    universe = MDAnalysis.Universe(PSF, DCD)
-    analysis = Rmsd(selection="name CA", reference=str(GRO))
-    superposition = Superposition.of(universe, analysis, Reference(universe, analysis, None))
-    assert superposition.reference.tolist() == universe.select_atoms("name CA").positions.tolist()
-    other = superposition.onto(superposition.reference + 1)
-    assert other.indices is superposition.indices
-    moved = other.move(superposition.reference, superposition.reference)
-    np.testing.assert_allclose(moved, superposition.reference + 1, atol=1e-4)
+selections = st.builds(range, st.integers(0, 300), st.integers(301, 900), st.integers(1, 40)).flatmap(
+    lambda frames: st.sampled_from([frames, frames[::-1]])
+)
+
+
+@given(selections, st.integers(1, 60), st.integers(1, 6))
+def test_blocks_hold_all_frames_in_order(frames, least, most):
+    length = blocks.block_length(len(frames), least, most)
+    assert length % 8 == 0
+    assert length >= least
+    count = -(-len(frames) // length)
+    assert count <= most
+    parts, gathered = {}, {}
+    for step, number in sorted(enumerate(frames), key=lambda pair: pair[1]):
+        parts.setdefault(blocks.part_of(SimpleNamespace(number=number)), []).append((step, number))
+    for members in parts.values():
+        steps, numbers = np.array(members).T
+        series = SimpleNamespace(steps=steps, frames=numbers, times=numbers / 2, values=numbers[:, np.newaxis] * [1, 2])
+        for key, part in blocks.split(series, frames, length):
+            gathered.setdefault(key, []).append(part)
+    assert sorted(gathered) == [(block, count) for block in range(count)]
+    found = [blocks.joined(SimpleNamespace(values=gathered[key])) for key in sorted(gathered)]
+    assert all(len(block["frames"]) == length for block in found[:-1])
+    np.testing.assert_array_equal(np.concatenate([block["frames"] for block in found]), sorted(frames))
+    for block in found:
+        np.testing.assert_array_equal(block["times"], block["frames"] / 2)
+        np.testing.assert_array_equal(block["values"], block["frames"][:, np.newaxis] * [1, 2])

@@ -34,11 +34,7 @@ def test_against_mdtraj(peer, by):
 
 @pytest.mark.parametrize(
     ("parameters", "expected"),
-    [
-        ({}, [12053.6, 12502.2]),
-        ({"periodic": False}, [13454.1]),
-        ({"part": PART}, [1993.9, 2139.9]),
-    ],
+    [({}, [12053.6, 12502.2]), ({"periodic": False}, [13454.1]), ({"part": PART}, [1993.9, 2139.9])],
     ids=["in the box", "without the box", "a part"],
 )
 def test_against_gmx_in_water(parameters, expected):
@@ -46,13 +42,6 @@ def test_against_gmx_in_water(parameters, expected):
     by the box. Its dots lie elsewhere, and are 0.1 % off."""
     found = plain.run(Sasa(points=5000, **parameters), XTC, GRO, stop=len(expected))["sasa"]["sasa"]
     np.testing.assert_allclose(found, expected, rtol=1e-3)
-
-
-def test_against_gmx_without_water():
-    """gmx sasa -f villin.xtc -s villin.pdb -ndots 10000 -surface Protein, GROMACS 2022.5."""
-    found = plain.run(Sasa(points=10_000), *sample("villin"), stop=5)["sasa"]
-    np.testing.assert_allclose(found["sasa"], [3054.7, 2983.9, 3009.2, 3010.0, 3020.1], rtol=7e-4)
-    np.testing.assert_allclose(found["time_ps"], [0.2, 0.6, 1.0, 1.4, 1.8], rtol=1e-6)
 
 
 def test_parts_add_up():

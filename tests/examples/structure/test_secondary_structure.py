@@ -126,11 +126,6 @@ def test_chains_that_the_box_cuts_are_made_whole(protein, tmp_path):
         plain.run(SecondaryStructure(), write(tmp_path / "two.pdb", there))
 
 
-def test_no_protein():
-    with pytest.raises(himach.UsageError, match="parameter selection"):
-        plain.run(SecondaryStructure(), *sample("nanopore"))
-
-
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), n_frames=st.integers(1, 200), n=st.integers(1, 5))
 def test_tables_tell_of_states(seed, n_frames, n):

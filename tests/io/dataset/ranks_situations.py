@@ -1,7 +1,5 @@
 """Zazen's situations, with real stores of several nodes on one machine: run on four ranks, by test_situations.py."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

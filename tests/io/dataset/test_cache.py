@@ -1,7 +1,5 @@
 """Runs with a store: what is read from where, what changes when origin, store or disk do, and never the outcome."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -20,7 +18,7 @@ from support.ranks import clean_environment
 
 import himach
 from himach.io.dataset import cpu_budget, writeback
-from himach.io.trajectory import frame_file
+from himach.io.trajectory import formats
 from himach.io.trajectory.index.walk import read_index
 
 ALL = list(range(N_FRAMES))
@@ -61,7 +59,7 @@ def test_second_run_reads_the_cache_alone(tmp_path, place, name):
 def test_headers_are_walked_over_once(tmp_path, place, name, monkeypatch):
     topology, trajectory = make(tmp_path, name=name)
     walked: list[str] = []
-    monkeypatch.setattr(frame_file, "read_index", lambda path, kind: (walked.append(path), read_index(path, kind))[1])
+    monkeypatch.setattr(formats, "read_index", lambda path, kind: (walked.append(path), read_index(path, kind))[1])
     expected = analyse(trajectory, topology, cache="off")
 
     def walks() -> int:
@@ -330,7 +328,7 @@ def test_dataset_staged_under_a_name(tmp_path, place):
     topology, trajectory = make(tmp_path)
     without = analyse(trajectory, topology, cache="off")
     words = ["stage", trajectory, "--topology", topology, "--dataset", "protein", "--cache", place]
-    commands.himach(*words, check=True)
+    commands.himach(*words, code=0)
     trajectory.rename(f"{trajectory}.away")
     result = analyse(Path("protein"), None, cache=place)
     assert bits(result.outcome) == bits(without.outcome)

@@ -1,7 +1,5 @@
 """Trajectories that change while they are analysed, or are others on other nodes: told by name, and never mixed."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Datasets that were kept with keywords of MDAnalysis are found by their name; those of earlier versions are not."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
@@ -37,8 +35,7 @@ def test_a_lammps_dump_is_run_by_its_name(dump, tmp_path, monkeypatch):
     topology, trajectory = dump
     monkeypatch.chdir(tmp_path)
     store = ("--cache", tmp_path / "store")
-    done = command("stage", trajectory, "--dataset", "d", "--universe", "format=LAMMPSDUMP", *store)
-    assert done.returncode == 0, done.stderr
+    command("stage", trajectory, "--dataset", "d", "--universe", "format=LAMMPSDUMP", *store, code=0)
     expected = analyse(trajectory, topology, cache="off", universe={"format": "LAMMPSDUMP"})
     trajectory.rename(tmp_path / "away")
     for named in (topology, None):  # a dump is a topology, too
@@ -46,8 +43,7 @@ def test_a_lammps_dump_is_run_by_its_name(dump, tmp_path, monkeypatch):
             result = analyse("d", named, cache=tmp_path / "store", universe=keywords)
             assert bits(result.outcome) == bits(expected.outcome)
             assert result.record["bytes"]["origin"] == 0
-    done = command("run", "rmsd", "-p", "selection=all", "--trajectory", "d", *store)
-    assert done.returncode == 0, done.stderr
+    command("run", "rmsd", "-p", "selection=all", "--trajectory", "d", *store, code=0)
     assert "LAMMPSDUMP" in command("info", "d", *store).stdout
 
 
@@ -98,6 +94,17 @@ def test_what_a_path_was_kept_with_is_told(tmp_path):
     with pytest.warns(UserWarning, match=r"md\.trr cannot be reached.*kept in the cache: with dt=2\.5"):
         result = analyse(trajectory, topology, cache=tmp_path / "store")
     assert list(result.outcome["frames"]["time"][:3]) == [0, 2.5, 5]
+
+
+def test_files_that_are_away_are_told_with_warnings_and_in_the_record(tmp_path):
+    topology, trajectory = make(tmp_path)
+    assert analyse(trajectory, topology, cache=tmp_path / "store").record["warnings"] == []
+    for path in (trajectory, topology):
+        path.unlink()
+    with pytest.warns(UserWarning, match=r"md\.trr cannot be reached.*kept in the cache$"):
+        result = analyse(trajectory, topology, cache=tmp_path / "store")
+    texts = [f"{path} cannot be reached, and is read as it was kept in the cache" for path in (trajectory, topology)]
+    assert [text for text in texts if not any(text in warning for warning in result.record["warnings"])] == []
 
 
 def test_one_of_several_must_be_chosen(tmp_path):

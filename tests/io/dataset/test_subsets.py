@@ -1,15 +1,7 @@
 """What a run keeps of the atoms that it asked for: the next run of these, or of fewer, needs no origin."""
 
-from __future__ import annotations
-
-import contextlib
-import inspect
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -19,17 +11,16 @@ from support.cache_data import N_ATOMS, N_FRAMES, make, only_dataset
 
 import himach
 from himach.errors import TrajectoryError
-from himach.frame import FIELDS, POSITIONS, VELOCITIES, Needs
+from himach.frame import DATA, FORCES, POSITIONS, VELOCITIES
 from himach.io.dataset import cpu_budget
 from himach.io.dataset.listing import entries, evict_chosen
 from himach.io.dataset.name_space import list_datasets
 from himach.io.dataset.source import Source
-from himach.io.dataset.subsets import Subsets, name_of, subset_of, subsets_beside
-from himach.io.frame_source import atom_ranges
+from himach.io.dataset.subsets import kept_atoms, name_of, subset_of, subsets_beside
+from himach.io.frame_source import ReadOptions, atom_ranges
 from himach.io.store.cached_frames import base_name
 from himach.io.store.quota import survey
 from himach.io.store.store import Store
-from himach.io.store.verify import verify
 from himach.io.trajectory.origin import open_origin
 
 ALL = np.arange(N_FRAMES)
@@ -76,7 +67,7 @@ def analysed(made, place, analysis=None, **options):
 
 def source_of(made, store, atoms, keep=True):
     origin = open_origin(made[:1], made[1])
-    return Source(origin, store.dataset("/sim", b"g"), keep, needs=Needs(np.array(atoms), POSITIONS), first=0)
+    return Source(origin, store.dataset("/sim", b"g"), keep, ReadOptions(np.array(atoms), POSITIONS), first=0)
 
 
 @pytest.mark.nightly(but=2)
@@ -119,30 +110,12 @@ def test_any_runs_one_after_another(made, tmp_path_factory, runs):
             assert frame.number == number
             assert np.array_equal(frame.positions[sorted(wanted)], truth[number][sorted(wanted)])
         known = [number for number in numbers if any(wanted <= one for one in kept.get(number, ()))]
-        unknown = [n for n in numbers if not wanted <= set().union(*kept.get(n, [set()])) and 0 not in numbers]
-        per_frame = source._origin.nbytes([0])
+        unknown = [] if 0 in numbers else [number for number in numbers if number not in known]
+        per_frame = open_origin(made[:1], made[1]).nbytes([0])
         assert per_frame * len(unknown) <= source.bytes_origin <= per_frame * (len(numbers) - len(known))
         source.close()
         for number in numbers:
             kept.setdefault(number, []).append(wanted)
-
-
-def test_several_subsets_together_serve_a_union(made, tmp_path):
-    place = tmp_path / "store"
-    for first, last in [(0, 10), (10, 20), (30, 50)]:
-        analysed(made, place, Rows(first=first, last=last, fast=N_FRAMES))
-    both = Rows(first=2, last=19, fast=N_FRAMES)
-    assert analysed(made, place, both)[:2] == (analysed(made, "off", both)[0], 0)
-    assert analysed(made, place, Rows(first=2, last=21))[1] > 0
-
-
-def test_frames_of_several_subsets_stay_where_others_are_kept_by_themselves(made, tmp_path):
-    place, both = tmp_path / "store", Rows(first=5, last=15)
-    for first, last in [(0, 10), (10, 20)]:
-        analysed(made, place, Rows(first=first, last=last), stop=N_FRAMES // 2)
-    text = analysed(made, "off", both)[0]
-    assert analysed(made, place, both)[0] == text
-    assert analysed(made, place, both)[:2] == (text, 0)
 
 
 def test_several_analyses_of_one_pass_keep_what_all_ask_for(made, tmp_path):
@@ -205,22 +178,21 @@ def test_frames_of_another_number_of_atoms_are_misses(made, tmp_path):
     subset.dataset.write(5, 0.0, None, np.zeros((4, 3), dtype=np.float32))
     subset.dataset.flush()
     dataset = store.dataset("/sim", b"g")
-    assert list(Subsets(dataset, np.array([1, 3]), N_ATOMS).read(0, [5], POSITIONS)) == [None]
+    (kept,) = kept_atoms(dataset, np.array([1, 3]), N_ATOMS)
+    assert list(kept.read([5], ReadOptions(np.array([1, 3]), POSITIONS))) == [None]
 
 
-def test_a_frame_that_is_read_late_leaves_the_one_in_use_alone(made, tmp_path):
+def test_a_field_that_is_read_late_leaves_the_positions_in_use_alone(made, tmp_path):
     store = Store(tmp_path / "store")
     list((first := source_of(made, store, [4, 9])).read(ALL))
     first.close()
     source = source_of(made, store, [4, 9])
+    velocities = [frame.velocities[[4, 9]] for frame in open_origin(made[:1], made[1]).read(ALL)]
     for frame in source.read(ALL[1:]):
-        assert frame.unread == FIELDS & ~POSITIONS
-        before = frame.positions[[4, 9]]
+        assert frame.unread == VELOCITIES | FORCES | DATA
         frame.positions[:] = 7
-        late = source.late(frame.number, VELOCITIES)
-        assert (late.velocities is not None, np.all(frame.positions == 7)) == (True, True)
-        assert np.array_equal(late.positions[[4, 9]], before)
-        break
+        assert np.array_equal(frame.field(VELOCITIES)[[4, 9]], velocities[frame.number])
+        assert np.all(frame.positions == 7)
     assert source.bytes_origin == 0
 
 
@@ -246,7 +218,7 @@ def test_names():
     name = name_of("/sim [slices]", ranges)
     assert name.startswith("/sim [slices] [4 atoms ")
     assert base_name(name) == "/sim [slices]"
-    assert base_name("/sim [time-major]") == base_name("/sim") == "/sim"
+    assert base_name("/sim") == "/sim"
 
 
 def test_no_room_for_it_fails_no_run(made, tmp_path):
@@ -254,39 +226,3 @@ def test_no_room_for_it_fails_no_run(made, tmp_path):
     analysed(made, place)
     shutil.rmtree(next(one.dataset.path for one in subsets_beside(only_dataset(place, made[0]))))
     assert analysed(made, place)[0] == analysed(made, "off")[0]
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_runs_of_overlapping_atoms_that_are_killed_leave_nothing_wrong(tmp_path):
-    """Two jobs at once, killed at any moment; the trajectory grows between. What is left is right, and is completed."""
-    topology, trajectory = make(tmp_path, 2000)
-    made, place, random = (trajectory, topology), tmp_path / "store", np.random.default_rng(5)
-    (tmp_path / "rows.py").write_text(inspect.getsource(Rows).join(["import himach\nimport numpy as np\n\n", ""]))
-    for turn in range(8):
-        first = int(random.integers(0, 20))
-        words = [
-            sys.executable,
-            "-m",
-            "himach",
-            "run",
-            str(tmp_path / "rows.py"),
-            "-t",
-            str(trajectory),
-            "-s",
-            str(topology),
-        ]
-        words += ["-p", f"first={first}", "-p", f"last={first + 20}", "--cache", str(place), "-n"]
-        jobs = [subprocess.Popen([*words, n], stdout=-3, stderr=-3, start_new_session=True) for n in ("1", "2")]
-        time.sleep(random.uniform(1, 5))
-        for job in jobs:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
-        if turn == 4:
-            make(tmp_path, 2100)
-    for first, last in ((0, 20), (5, 25), (17, 30)):
-        found = [analysed(made, cache, Rows(first=first, last=last))[:2] for cache in ("off", place, place)]
-        assert [text for text, _ in found] == [found[0][0]] * 3
-        assert found[2][1] == 0
-    assert verify(Store(place)).bad == []

@@ -6,7 +6,7 @@ import pytest
 from support import needs
 
 from himach.benchmarks.parts.urls import served
-from himach.io.remote import byte_file, patience, place
+from himach.io.remote import byte_file, copies, transport
 
 
 @pytest.fixture(autouse=True)
@@ -15,9 +15,12 @@ def _node(tmp_path, monkeypatch):
     needs.module("aiohttp")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("SLURM_TMPDIR", raising=False)
-    monkeypatch.setattr(patience, "PAUSES", (0.01, 0.02, 0.05))
+    for name, seconds in (("FIRST_SECONDS", 0.1), ("SECONDS", 0.1), ("PAUSE", 0.01)):
+        monkeypatch.setattr(transport, name, seconds)
     monkeypatch.setattr(byte_file, "FAILED_SECONDS", 0.0)
-    monkeypatch.setattr(place, "PRUNE_SECONDS", 0.0)
+    monkeypatch.setattr(byte_file, "LOOK_SECONDS", 60.0)  # tests say when a server is asked anew
+    monkeypatch.setattr(copies, "PRUNE_SECONDS", 0.0)
+    copies.keep_in(None)
     byte_file._known.clear()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import threading
@@ -17,7 +18,7 @@ from support.commands import himach as command
 import himach
 from himach.benchmarks.parts.urls import FAULTS, served
 from himach.errors import HimachError, UsageError
-from himach.io.remote import byte_file
+from himach.io.remote import byte_file, copies
 
 SAMPLES = [(XTC, GRO), (TRR, GRO), (DCD, PSF), (TRJncdf, PRMncdf)]
 
@@ -59,6 +60,30 @@ def test_a_run_by_url_gives_the_bits_of_the_local_file(web, tmp_path, trajectory
     web.sent.clear()
     assert outcome(*urls, cache=str(tmp_path / "cache")) == expected
     assert sum(web.sent.values()) <= 8  # whether they have changed
+
+
+def test_atoms_are_followed_by_reading_each_byte_once(web, tmp_path, monkeypatch):
+    monkeypatch.setattr(copies, "SMALL_BYTES", 0)
+    topology, trajectory = make(web.folder, name="md.trr", n_frames=50)
+    followed = [himach.transformations.NoJump()]
+    expected = outcome(trajectory, topology, transform=followed)
+    assert outcome(web.url(trajectory.name), topology, transform=followed) == expected
+    assert web.sent[trajectory.name] <= trajectory.stat().st_size + 8
+
+
+def test_the_cache_lists_copies_of_files_elsewhere_and_evicts_them(web, tmp_path):
+    topology, trajectory = make(web.folder, name="md.dcd")
+    url, cache = web.url(trajectory.name), ["--cache", tmp_path / "cache"]
+    done = command("run", "rmsd", "-p", "selection=all", "-t", url, "-s", topology, *cache, TMPDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert not [*tmp_path.glob("himach-remote-*")]
+    listed = command("cache", "list", *cache).stdout.splitlines()
+    assert any(line.startswith(f"copy of {url} ") for line in listed), listed
+    status = json.loads(command("cache", "status", "--json", *cache).stdout)
+    assert 0 < status["copies"] < status["used"] and status["datasets"] == 1
+    assert command("cache", "verify", *cache).returncode == 0
+    assert command("cache", "evict", url, *cache).returncode == 0
+    assert command("cache", "list", *cache).stdout.startswith("no frames are cached")
 
 
 def test_other_formats_are_brought_whole(web, tmp_path):
@@ -177,7 +202,7 @@ def test_what_is_not_there_is_named(web, tmp_path):
         outcome(web.url("none.xtc"), topology)
     url = web.url("md.trr")
     web.fault = lambda number, place: "reset"
-    with pytest.raises(HimachError, match=r"127.0.0.1:\d+/md.trr.*4 times in turn"):
+    with pytest.raises(HimachError, match=r"127.0.0.1:\d+/md.trr.*\d times in turn"):
         outcome(url, topology)
 
 
@@ -193,7 +218,7 @@ def test_what_does_not_fit_is_refused_by_name(web, tmp_path):
     topology, trajectory = make(web.folder)
     url = web.url(trajectory.name, "me:secret@")
     for words in (
-        ["run", "rmsd", "--follow", "-t", url, "-s", topology],
+        ["follow", "rmsd", "-t", url, "-s", topology],
         ["stage", url],
         ["split", url, tmp_path / "frames"],
         ["convert", trajectory, "-s", topology, "--out", "s3://bucket/out.xtc"],

@@ -11,8 +11,8 @@ from support.cache_data import make
 from support.commands import himach as command
 
 from himach.errors import UsageError
+from himach.io.remote.byte_file import brought, status_of, transport_of
 from himach.io.remote.errors import PassingError, RemoteChangedError, RemoteError
-from himach.io.remote.schemes import transport_of
 from himach.io.trajectory.origin import open_origin
 
 from ..trajectory.foreign import read_frames
@@ -85,8 +85,6 @@ def test_what_is_not_there_is_named(bucket, tmp_path):
 
 
 def test_an_object_that_changes_is_named(bucket, tmp_path):
-    from himach.io.remote.byte_file import brought, status_of
-
     key, url = {"Bucket": BUCKET, "Key": "md.xtc"}, f"s3://{BUCKET}/md.xtc"
     bucket.put_object(**key, Body=bytes(3_000_000))
     before = status_of(url)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from himach.errors import UsageError
-from himach.io.remote.url import absolute, address_of, is_url, masked, refuse_urls, suffixed
+from himach.io.remote.url import absolute, address_of, is_url, local, masked, refuse_urls, suffixed
 
 WORDS = st.text("abcXYZ019-._~", min_size=3, max_size=12)
 
@@ -27,6 +27,17 @@ def test_a_path_that_has_lost_a_slash_is_the_same_url(text):
 def test_other_paths_are_none(text):
     assert not is_url(text)
     assert absolute(text) == os.path.abspath(text)
+
+
+def test_urls_of_this_machine_and_of_datasets_are_paths_and_names(tmp_path):
+    cases = {
+        "file:///data/a%20b.xtc": "/data/a b.xtc", "file:/data/a.xtc": "/data/a.xtc", "himach://run7": "run7",
+        "himach:///data/a.xtc": "/data/a.xtc", "file": "file", "s3://b/a.xtc": "s3://b/a.xtc",
+    }  # fmt: skip
+    assert {text: local(text) for text in cases} == cases
+    for text in ("file://other/a.xtc", "file:///", "himach://", "himach://run7?server=h:1"):
+        with pytest.raises(UsageError, match=r"names no|--server h:1"):
+            local(text)
 
 
 @given(WORDS, WORDS, WORDS, WORDS)

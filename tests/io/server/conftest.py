@@ -1,7 +1,5 @@
 """Servers of the tests: real processes, a store each, all on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import pwd

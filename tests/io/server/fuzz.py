@@ -8,8 +8,6 @@ and kills it and starts it again on the same store, and compares every answer wi
 acknowledged. It ends with 1 and says what was wrong, with the seed.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import random
@@ -29,7 +27,7 @@ from fuzz_model import DATASETS, NOTE, Connection, Model, WrongError
 from support.messages import OPEN, OPENED
 
 MOST_CONNECTIONS = 24
-FEW_CONNECTIONS = 12  # of some servers: who said nothing yet makes way for others
+FEW_CONNECTIONS = 12  # of some servers: others are refused
 F_OFD_SETLK = 37  # of Linux
 PATIENCE = 60.0  # seconds for an answer, under a sanitizer and beside other work
 
@@ -131,7 +129,7 @@ class Fuzzer:
                     other.wronged = connection.wronged = True  # whichever comes first
             connection.open(token)
         elif len(connection.expected) < 5:
-            anybodys = [connection.have, connection.list, connection.read, connection.fetch, connection.mark]
+            anybodys = [connection.read, connection.fetch, connection.mark]
             pushers = [connection.push] * 5 + [connection.keep]
             self.rng.choice(anybodys + (pushers if connection.pushes else []))()
 
@@ -222,7 +220,7 @@ class Fuzzer:
             connection.ask(OPEN, struct.pack("<IIII", 1, len(name), 0, 0) + bytes(16) + name, OPENED)
             for _ in range(5):
                 connection.keep()
-                connection.list()
+                connection.mark()
             deadline = time.monotonic() + PATIENCE
             while connection.expected and time.monotonic() < deadline:
                 self.pump(connection)

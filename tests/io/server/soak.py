@@ -8,8 +8,6 @@ all are killed, and every frame is read: what was acknowledged must be there, an
 outcome or end with an error of himach's. Seconds later no process is left, nor a file in $TMPDIR or /dev/shm.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import contextlib

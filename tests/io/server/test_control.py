@@ -1,29 +1,25 @@
 """The server: starting, stopping, recovering; what is no server, or a stuck one."""
 
-from __future__ import annotations
-
 import contextlib
 import json
+import shutil
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
+from pathlib import Path
 
-import numpy as np
 import pytest
 from support import commands
 from support.cache_data import frame_of, push
+from support.commands import wait_until
 
 import himach
+from himach import ServerUnreachableError
 from himach.errors import UsageError
 from himach.io.server import control
 from himach.io.server.client import find
-from himach.io.store.bodhi import (
-    ServerProtocolError,
-    ServerUnreachableError,
-)
+from himach.io.store.bodhi import ServerProtocolError
 from himach.io.store.store import Store, StoreBusyError, StoreError
 
 
@@ -51,27 +47,6 @@ def test_start_status_stop(tmp_path, key):
     assert not (place / "server" / "socket").exists()
     assert command("stop", "--cache", place).stdout == "there is no server to stop\n"
     assert json.loads(command("status", "--cache", place, "--json").stdout)["server"] == {"running": False}
-
-
-@pytest.mark.nightly
-def test_asking_for_the_status_refuses_no_start(tmp_path, key):
-    place = tmp_path / "store"
-    command("start", "--cache", place)
-    command("stop", "--cache", place)
-    program = "import sys; from pathlib import Path; from himach.io.server import control\n"
-    program += "while True: control._peek(Path(sys.argv[1]))"
-    asking = [subprocess.Popen([sys.executable, "-P", "-c", program, place]) for _ in range(2)]
-    try:
-        time.sleep(0.5)
-        for _ in range(4):
-            started = command("start", "--cache", place)
-            assert started.returncode == 0, started.stderr
-            assert control.status(place)["running"]
-            assert command("stop", "--cache", place).returncode == 0
-    finally:
-        for process in asking:
-            process.kill()
-            process.wait()
 
 
 @pytest.mark.parametrize(
@@ -126,6 +101,29 @@ def test_sigkill_and_restart(run_server):
         assert list(client.open("run").native) == list(range(5))
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_server_ends_when_its_store_is_removed(tmp_path, key, inside):
+    """By the end of a job, say: another one begins at the same port, and the first leaves its socket alone."""
+    place = tmp_path / "store"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        words = ["--cache", place, "--listen", f"127.0.0.1:{free.getsockname()[1]}", "--key", key]
+    first = control.start(place, listen=words[3], key_file=key)
+    for path in [*place.iterdir()] if inside else [place]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert wait_until(lambda: not Path("/proc", str(first["pid"]), "stat").exists() or is_zombie(first["pid"]), 30)
+    text = Path(first["log"]).read_text()
+    assert f"begins to serve {place}" in text
+    assert f"{place} was removed, and its server ends" in text
+    assert command("start", *words).returncode == 0
+    assert control.status(place)["answers"]
+    assert command("stop", "--cache", place).returncode == 0
+    assert "ends, by himach cache stop" in Path(first["log"]).read_text()
+
+
+def is_zombie(pid):
+    return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
 def test_one_server_a_store(run_server):
     running = run_server()
     with pytest.raises(StoreBusyError, match="has a server already"):
@@ -154,33 +152,6 @@ def test_stop_of_a_stuck_server(run_server):
     finally:
         running.process.send_signal(signal.SIGCONT)
     assert running.process.wait(30) in (0, 143)  # the signal may come when it has ended already
-
-
-PUSHERS = """
-import sys, time
-import numpy as np
-import himach
-writers = [himach.Writer(f"run{i}", 100, servers=[sys.argv[1]]) for i in range(24)]  # more than stay open unused
-for time_of_frame in range(20):
-    for writer in writers:
-        writer.push(np.zeros((100, 3), np.float32), time=float(time_of_frame))
-print("pushed", flush=True)
-time.sleep(60)
-"""
-
-
-@pytest.mark.nightly
-def test_a_server_ends_well_when_many_datasets_have_just_lost_their_pushers(run_server):
-    running = run_server()
-    for delay in np.linspace(0.001, 0.008, 6):  # some of them while the last frames are being written
-        with subprocess.Popen(
-            [sys.executable, "-c", PUSHERS, running.path], stdout=subprocess.PIPE, text=True
-        ) as pushers:
-            assert pushers.stdout.readline() == "pushed\n"
-            pushers.kill()
-            time.sleep(delay)
-            assert running.terminate() == 0
-        running.start()
 
 
 def test_what_a_killed_server_leaves_open_is_closed_by_whoever_looks_for_it(run_server):

@@ -1,19 +1,18 @@
-"""Everything malformed or slow that a client can send to a server, and its limits."""
-
-from __future__ import annotations
+"""Messages that are malformed, and a soak."""
 
 import contextlib
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
-from support.messages import FLUSH, FRAME, HAVE, OPEN, STATUS, frame_body, message, open_body
+from support.messages import FLUSH, FRAME, OPEN, READ, STATUS, frame_body, message, open_body
 
-from himach.io.store.bodhi import (
-    ServerHandle,
-)
+from himach.io.store.bodhi import ServerHandle
 
 
 def talk(path, *parts, wait=10.0):
@@ -43,8 +42,8 @@ OPENED = message(OPEN, open_body())
         ([message(2, bytes(48))], b"not known here"),
         ([message(FRAME, size=0xFFFFFFFF)], b"length that its verb"),
         ([message(STATUS, b"x")], b"length that its verb"),
-        ([message(HAVE, b"123456789")], b"length that its verb"),
-        ([message(HAVE, size=8 * 16385)], b"length that its verb"),
+        ([message(READ, b"123456789")], b"length that its verb"),
+        ([message(READ, size=8 * 16385)], b"length that its verb"),
         ([message(OPEN, open_body(), crc=1)], b"checksum"),
         ([message(OPEN, open_body(name_bytes=4096))], b"does not fit"),
         ([message(OPEN, open_body(name=b"a\0b"))], b"does not fit"),
@@ -55,7 +54,7 @@ OPENED = message(OPEN, open_body())
         ([OPENED, message(FRAME, frame_body(claimed=0xFFFFFFFF))], b"do not fit its length"),
         ([OPENED, message(FRAME, frame_body(fields=8))], b"do not fit its length"),
         ([OPENED, message(FRAME, frame_body(fields=2))], b"do not fit its length"),
-        ([OPENED, message(HAVE, b"\xff" * 8)], b"too large"),
+        ([OPENED, message(READ, b"\xff" * 8)], b"too large"),
     ],
 )
 def test_malformed(run_server, parts, said):
@@ -118,19 +117,11 @@ def test_idle_connection_is_closed(tmp_path):
         assert talk(path, OPENED) != b""
 
 
-def test_too_many_connections(tmp_path):
-    with served(tmp_path, max_connections=3) as path, contextlib.ExitStack() as stack:
-        for _ in range(3):
-            raw = stack.enter_context(socket.socket(socket.AF_UNIX))
-            raw.connect(path)
-            raw.sendall(message(STATUS))
-            assert raw.recv(65536)
-        assert b"as many connections" in talk(path, OPENED)
-        raw.close()
-        time.sleep(0.3)
-        assert b"no message" in talk(path, b"x" * 16)
-
-
-def test_frame_larger_than_allowed(tmp_path):
-    with served(tmp_path, max_frame=1000) as path:
-        assert b"length that its verb" in talk(path, OPENED, message(FRAME, frame_body(100)))
+@pytest.mark.slow
+def test_killing_everybody():
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("soak.py")), "--kills", "20", "--seed", "5"],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "'frames checked'" in done.stdout

@@ -1,22 +1,33 @@
-"""Frame numbers: their bound, and datasets whose numbers are far apart, which cost by their frames."""
+"""A server's numbers: frames by number, those taken or acknowledged, sources of frames."""
 
-from __future__ import annotations
-
+import contextlib
 import json
+import socket
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from pyroaring import BitMap64
+from support import commands
 from support.cache_data import frame_of, push
 from support.ranks import clean_environment
 
 import himach
 from himach.io.dataset.name_space import joined
-from himach.io.server.address import Server
-from himach.io.server.survey import HEAD, Answer, parse
-from himach.io.store.bodhi import MAX_NUMBER
+from himach.io.frame_source import ReadOptions
+from himach.io.server import remote_store
+from himach.io.server.admission import make_key, read_key
+from himach.io.server.remote_store import RemoteStore
+from himach.io.server.survey import HEAD, Answer, Server, parse
+from himach.io.store.bodhi import MAX_NUMBER, POSITIONS
 from himach.io.store.store import Store
+
+from ..frame_sources import N_FRAMES as SOURCE_FRAMES
+from ..frame_sources import CachedFramesTests, fill
+from .conftest import Running
 
 FAR = [0, 1, 2**40, 2**40 + 3, MAX_NUMBER]
 MEMORY = 3_000_000  # kB of addresses that a command may take; a bit for each number would be 125 TiB
@@ -98,9 +109,232 @@ def test_numbers_far_apart_cost_by_their_frames(run_server, command, tmp_path, k
     assert seen(*here, "--start", 1, "--stop", 2**40 + 1) == {number: right[number] for number in FAR[1:3]}
     remote = command("stage", "run", "--server", server.address, "--key", key, "--cache", tmp_path / "other", "-n", 2)
     assert f"{len(FAR)} of them now" in remote
-    assert "chunks of the time-major form made" in command("stage", "run", "--layout", "both", *here)
-    assert seen(*here) == right
     command("stage", "run", "--repair", "--copies", 1, *here)
     server.terminate()
     assert seen(*here) == right
     assert json.loads(command("datasets", "--json", *here))["datasets"][0]["held"] == len(FAR)
+
+
+N_ATOMS, N_FRAMES = 20000, 60
+BOX = np.array([99, 99, 99, 90, 90, 90], np.float32)
+
+
+def taken_frame(number):
+    """Positions on a grid: the first half takes less and less room packed, in steps, so that the second one moves."""
+    rng = np.random.default_rng(number)
+    most = np.full((N_ATOMS, 1), 9000)
+    most[: N_ATOMS // 2] = 9000 >> 2 * (number // 10)
+    return (rng.integers(-most, most + 1, size=(N_ATOMS, 3)) / np.float32(100)).astype(np.float32)
+
+
+@pytest.fixture
+def served(tmp_path, run_server, key):
+    dataset = Store(tmp_path / "n0").dataset("/moving")
+    for number in range(N_FRAMES):
+        dataset.write(number, float(number), BOX, taken_frame(number), native=True)
+    dataset.close()
+    remote = RemoteStore(Server(run_server().address, read_key(key))).dataset("/moving")
+    yield remote, Store(tmp_path / "n0").dataset("/moving"), tmp_path / "n0"
+    remote.close()
+
+
+@pytest.mark.nightly(but=2)
+@pytest.mark.parametrize("request_bytes", [0, 100_000])
+@pytest.mark.parametrize("first", [0, 9900, 15000])
+def test_blocks_that_lie_elsewhere_in_later_frames_are_found(served, first, request_bytes):
+    atoms = np.arange(first, first + 4000)
+    for _ in range(2):  # the second reader has the memory of the first
+        for frame, number in zip(
+            served[0].read(range(N_FRAMES), ReadOptions(atoms, POSITIONS, request_bytes=request_bytes)),
+            range(N_FRAMES),
+            strict=True,
+        ):
+            assert np.array_equal(frame.positions[atoms], taken_frame(number)[atoms])
+
+
+def evict(place, *options, check=True):
+    commands.himach("cache", "evict", *options, "--cache", place, code=0 if check else None, timeout=60)
+
+
+def assert_held(running, numbers):
+    """Through the server, by a client that asks now, and without it."""
+    with running.client() as client:
+        client.open("run")
+        assert list(client.native) == list(numbers)
+        for number, frame in zip(numbers, client.read(list(numbers)), strict=True):
+            np.testing.assert_array_equal(frame.positions, frame_of(number))
+    dataset = Store(running.place).dataset("run", create=False)
+    assert list(dataset.native) == list(numbers)
+    assert all(frame is not None for frame in dataset.read(list(numbers)))
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("whole", [True, False], ids=["the dataset", "its segments"])
+def test_frames_pushed_again_after_an_eviction_are_there(run_server, durable, whole):
+    running = run_server()
+    push(running, range(20), durable=durable)
+    if whole:
+        evict(running.place, "run")
+    else:
+        dataset = Store(running.place).dataset("run", create=False)
+        while any(segment["busy"] for segment in dataset.segments()):
+            time.sleep(0.01)  # the server lets go of it when nobody pushes any more
+        for segment in dataset.segments():
+            dataset.evict(segment["id"])
+    push(running, range(20), durable=durable)
+    assert_held(running, range(20))
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_writer_goes_on_while_its_dataset_is_evicted(run_server, durable):
+    """Its connection stays open; the server has let go of the segment after a while, or not."""
+    running = run_server()
+    with himach.Writer("run", 100, servers=[running.path], durable=durable) as writer:
+        for number in range(5):
+            writer.push(frame_of(number), time=number / 2, box=[9, 9, 9, 90, 90, 90])
+        writer.flush()
+        evict(running.place, "run", check=False)
+        there = list(Store(running.place).dataset("run").native)  # a segment that is written to is not evicted
+        assert there == list(range(5))
+        for number in range(5, 10):
+            writer.push(frame_of(number), time=number / 2, box=[9, 9, 9, 90, 90, 90])
+        writer.flush()
+        assert_held(running, range(10))
+
+
+def test_clients_that_stay_see_an_evicted_dataset_and_the_new_one(run_server):
+    """Lists, places, marks and attachments are of the directory that has the name now."""
+    running = run_server()
+    push(running, range(20))
+    with running.client() as client:
+        client.open("run")
+        assert list(client.native) == list(range(20))
+        evict(running.place, "run")
+        assert list(client.native) == []
+        assert list(client.read([3])) == [None]
+        assert marks(client) == []
+        push(running, range(4, 8))
+        assert list(client.native) == [4, 5, 6, 7]
+        assert [frame is not None for frame in client.read([3, 4, 7])] == [False, True, True]
+        assert marks(client) == [4, 5, 6, 7]
+        Store(running.place).dataset("run").attach("note", b"new")
+        assert client.attachment("note") == b"new"
+
+
+def marks(client):
+    native, alien = np.zeros(1, dtype=np.uint64), np.zeros(1, dtype=np.uint64)
+    client.mark(range(64), native, alien)
+    assert not alien.any()
+    return [number for number in range(64) if int(native[0]) >> number & 1]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_damaged_copy_is_not_acknowledged(run_server, durable):
+    running = run_server()
+    push(running, range(5), durable=durable)
+    (segment,) = (running.place / Store(running.place).directories()[0]).glob("n-*.seg")
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 0xFF  # one of the five
+    segment.write_bytes(content)
+    push(running, range(5), durable=durable)
+    assert_held(running, range(5))
+
+
+def test_a_directory_that_is_deleted_by_hand_heals(run_server):
+    import shutil
+
+    running = run_server()
+    push(running, range(5))
+    shutil.rmtree(running.place / Store(running.place).directories()[0])
+    push(running, range(5), durable=True)
+    assert_held(running, range(5))
+
+
+def test_an_attachment_of_the_name_is_made_again(run_server):
+    """A dataset whose meta file somebody deleted in passing is found by its name."""
+    running = run_server()
+    push(running, range(5))
+    (running.place / Store(running.place).directories()[0] / "meta").unlink()
+    push(running, range(5, 7))
+    assert Store(running.place).generations("run") == [b""]
+    assert_held(running, range(7))
+
+
+def test_reads_through_a_server_count_as_use(run_server):
+    import os
+
+    running = run_server()
+    push(running, range(5))
+    meta = running.place / Store(running.place).directories()[0] / "meta"
+    with running.client() as client:
+        client.open("run")
+        os.utime(meta, (1, 1))
+        list(client.read([1]))
+        assert meta.stat().st_mtime > 1
+
+
+def keep(place, numbers=range(SOURCE_FRAMES)):
+    fill(Store(place).dataset("/sim1", b"g1"), numbers)
+    Store(place).dataset("/sim1", b"g1").attach("note", b"n" * 300_000)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    """One server that has all frames, and two that know each other and have a part each, and some frames both."""
+    folder = tmp_path_factory.mktemp("servers")
+    make_key(folder / "key")
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
+    for one in held:
+        one.close()
+    (folder / "peers").write_text("\n".join(addresses))
+    with contextlib.ExitStack() as stack:
+        running = []
+        for name, numbers in (("all", range(SOURCE_FRAMES)), ("first", range(12)), ("last", range(8, SOURCE_FRAMES))):
+            keep(folder / name, numbers)
+            options = () if name == "all" else ("--peers", str(folder / "peers"))
+            listen = "127.0.0.1:0" if name == "all" else addresses[len(running) - 1]
+            running.append(Running(folder / name, folder / "key", *options, listen=listen))
+            stack.callback(running[-1].kill)
+        yield running
+
+
+def at(running):
+    return Server(running.address, read_key(running.key))
+
+
+class TestServed(CachedFramesTests):
+    @pytest.fixture
+    def source(self, servers):
+        with servers[0].client() as client:
+            yield client.open("/sim1", b"g1")
+
+
+class TestTaken(CachedFramesTests):
+    """Bytes come over the connection, as from another machine."""
+
+    @pytest.fixture
+    def source(self, servers):
+        with at(servers[0]).dial(20.0) as client:
+            yield client.open("/sim1", b"g1")
+
+
+class TestRemote(CachedFramesTests):
+    @pytest.fixture
+    def source(self, servers):
+        with RemoteStore(at(servers[1])).dataset("/sim1", b"g1") as dataset:
+            yield dataset
+
+
+@pytest.mark.parametrize(
+    "frames", [range(3000), range(2999, -1, -7), range(10, 90), range(3, 2500, 2), range(0), range(4000, 5000)]
+)
+def test_frames_of_servers_are_marked_some_at_a_time(monkeypatch, frames):
+    monkeypatch.setattr(remote_store, "MARKED_WORDS", 2)
+    held = BitMap64(range(100, 1000)), BitMap64(range(5, 2000, 3))
+    holder = SimpleNamespace(native=held[0], alien=held[1])
+    words = np.zeros((2, (len(frames) + 63) // 64), np.uint64)
+    remote_store.RemoteDataset("run7", b"", [holder]).mark(frames, *words)
+    for numbers, some in zip(held, words, strict=True):
+        there = np.unpackbits(some.view(np.uint8), bitorder="little")
+        assert [frames[place] for place in np.flatnonzero(there)] == [number for number in frames if number in numbers]

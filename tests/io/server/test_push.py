@@ -1,10 +1,7 @@
 """Pushing: over loopback to several servers, one killed on the way; from MDAnalysis, OpenMM and C."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
-import os
 import re
 import signal
 import socket
@@ -20,13 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import commands, needs
-from support.disks import small_disk
-from support.messages import HAVE, KINDS, OPEN, OPENED, message
+from support.messages import OPEN, OPENED, message
 from support.shelves import fill
 
 import himach
+from himach import ServerUnreachableError
 from himach.errors import UsageError
-from himach.io.store.bodhi import ServerUnreachableError
 from himach.io.store.quota import survey
 from himach.io.store.store import Store, StoreFullError
 
@@ -81,21 +77,6 @@ def push_until_full(writer):
     return writer.facts()["acknowledged"], str(caught.value)
 
 
-def test_a_frame_costs_the_same_however_many_there_are(run_server):
-    running = run_server()
-
-    def spent():
-        """Seconds of processor time of the server."""
-        stat = Path(f"/proc/{running.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-
-    before = spent()
-    with himach.Writer("run", 1, servers=[running.path]) as writer:
-        for number in range(60_000):
-            writer.push(np.full((1, 3), number, np.float32), time=number)
-    assert spent() - before < 0.8  # it takes 0.2 s; 1.5 s if those that are there are counted each time
-
-
 def test_a_push_beyond_the_quota_is_refused_with_both_numbers(run_server, key):
     running = run_server("--quota", "3MB")
     writer = himach.Writer("run", 1000, servers=[running.address], key=key, timeout=3, batch_bytes=200_000)
@@ -119,19 +100,6 @@ def test_frames_for_which_a_server_has_no_room_go_to_another_once(run_server, ke
     full, other = (set(Store(one.place).dataset("run").native) for one in running)
     assert full | other == set(range(1000)) and not full & other
     assert len(full) > 200
-
-
-@pytest.mark.nightly
-def test_pushes_leave_the_disk_its_reserve(run_server, key, tmp_path):
-    with small_disk(tmp_path / "disk", "size=8M"):
-        running = run_server("--quota", "1GB", name="disk/store")
-        writer = himach.Writer("run", 1000, servers=[running.address], key=key, timeout=3, batch_bytes=200_000)
-        acknowledged, message = push_until_full(writer)
-        assert "419 kB are left to others" in message
-        assert acknowledged > 500
-        found = survey(running.place)
-        assert found.reserve <= found.free < found.reserve + 100_000
-        running.terminate()
 
 
 def test_pushing_makes_room_where_there_are_copies(run_server, key, tmp_path):
@@ -238,17 +206,6 @@ def forward(source, target, cut):
         pass
 
 
-def test_nodes_that_do_not_answer_are_passed_over(run_server, key):
-    running = run_server()
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        nobody = f"127.0.0.1:{closed.getsockname()[1]}"
-    with himach.Writer("run", 1000, servers=[nobody, running.address], key=key) as writer:
-        push(writer, range(10))
-    assert natives(running.place) == [list(range(10))]
-    with pytest.raises(ServerUnreachableError, match="no server listens"):
-        himach.Writer("run", 1000, servers=[nobody], key=key)
-
-
 def test_nobody_is_left(run_server, key):
     running = run_server()
     writer = himach.Writer("run", 1000, servers=[running.address], key=key, timeout=4)
@@ -263,10 +220,10 @@ def test_nobody_is_left(run_server, key):
 
 
 @contextlib.contextmanager
-def forgetful(answers_have=True):
-    """A server that takes frames and never acknowledges one; says that it has none if asked, or not even that."""
+def forgetful():
+    """A server that takes frames, and never acknowledges one nor says which it has."""
     header = struct.Struct("<4sHHII")
-    opened, held = message(OPENED, bytes(64)), message(KINDS, b"\0")
+    opened = message(OPENED, bytes(64))
 
     def serve(raw):
         with raw, contextlib.suppress(OSError):
@@ -275,8 +232,6 @@ def forgetful(answers_have=True):
                 raw.recv(size, socket.MSG_WAITALL)
                 if verb == OPEN:
                     raw.sendall(opened)
-                elif verb == HAVE and answers_have:
-                    raw.sendall(held)
 
     def accept():
         with contextlib.suppress(OSError):
@@ -290,9 +245,8 @@ def forgetful(answers_have=True):
         yield f"{directory}/socket"
 
 
-@pytest.mark.parametrize("answers_have", [True, False])
-def test_a_server_that_never_acknowledges(answers_have):
-    with forgetful(answers_have) as path:
+def test_a_server_that_never_acknowledges():
+    with forgetful() as path:
         writer = himach.Writer("run", 1000, servers=[path], timeout=0.3)
         push(writer, [0])
         start = time.monotonic()
@@ -408,7 +362,7 @@ def test_from_openmm(run_server):
 
 def config(*options):
     """What `himach cache config` prints, as words."""
-    return commands.himach("cache", "config", *options, check=True).stdout.split()
+    return commands.himach("cache", "config", *options, code=0).stdout.split()
 
 
 def test_from_c(run_server, key, tmp_path):

@@ -1,9 +1,6 @@
 """Whoever is on the way between a client and a server: every message that it touches is refused, and nothing taken."""
 
-from __future__ import annotations
-
 import contextlib
-import hmac
 import socket
 import struct
 import threading
@@ -12,13 +9,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from support.cache_data import frame_of
-from support.commands import wait_until
 from support.messages import (
     ANSWER,
     COUNTERS,
     ERROR,
-    FIND,
-    GENERATIONS,
     GREETING,
     HEADER,
     REPLY,
@@ -26,16 +20,14 @@ from support.messages import (
     TAG,
     connect,
     message,
-    poly1305,
     receive,
     tag,
 )
 
 import himach
-from himach.io.server.address import Server
 from himach.io.server.admission import read_key
 from himach.io.server.remote_store import RemoteStore
-from himach.io.store.bodhi import message_tag
+from himach.io.server.survey import Server
 from himach.io.store.store import Store, StoreError
 
 #: Called with the side that sends ("c" or "s"), the message's number in its session and its bytes with the tag; returns
@@ -166,19 +158,6 @@ def stored(place):
     return found
 
 
-def test_the_tag_is_poly1305():
-    # RFC 8439, 2.5.2
-    key = bytes.fromhex("85d6be7857556d337f4452fe42d506a80103808afb0db2fd4abff6af4149f51b")
-    assert poly1305(key, b"Cryptographic Forum Research Group").hex() == "a8061dc1305136c6c22b8baf0c0127a9"
-    rng = np.random.default_rng(5)
-    for size in (0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 1000, 4097, 70001):
-        session, data = rng.bytes(32), rng.bytes(size)
-        for side, number in ((b"c", 0), (b"s", 0), (b"c", 1), (b"s", 1 << 40)):
-            assert message_tag(session, side == b"c", number, data) == tag(session, side, number, data)
-    extremes = b"\xff" * 4096
-    assert message_tag(b"\xff" * 32, True, 7, extremes) == tag(b"\xff" * 32, b"c", 7, extremes)
-
-
 @pytest.mark.nightly(but=3)
 @pytest.mark.parametrize("way", [*WAYS, "moved"])
 def test_pushed_frames_that_are_touched_are_not_taken(run_server, key, way):
@@ -197,20 +176,6 @@ def test_pushed_frames_that_are_touched_are_not_taken(run_server, key, way):
     for number, positions in stored(running.place).items():
         assert np.array_equal(positions, frame_of(number, N_ATOMS))
     assert sorted(stored(running.place)) == list(FRAMES)
-
-
-def test_nothing_is_taken_of_what_is_always_touched(run_server, key):
-    running = run_server()
-    relay = Relay(running.address, lambda side, number, data: flip(-20)(data) if side == "c" and number else [data])
-    with contextlib.suppress(StoreError):
-        writer = himach.Writer("run", N_ATOMS, servers=[relay.address], key=key, timeout=2)
-        writer.push(frame_of(0, N_ATOMS), time=0)
-        writer.close()
-    with running.client() as client:
-        assert client.counters()["frames"] == 0
-        assert client.counters()["refused"] > 0
-    assert stored(running.place) == {}
-    relay.close()
 
 
 def fill(running, key):
@@ -276,13 +241,4 @@ def test_sessions_have_keys_of_their_own(run_server, key):
     running = run_server()
     keys = {connect(running.address, read_key(key)).key for _ in range(4)}
     assert len(keys) == 4
-    assert all(hmac.compare_digest(one, one) and len(one) == 32 for one in keys)
-
-
-def test_other_messages_go_on_as_ever(run_server, key):
-    running = run_server()
-    session = connect(running.address, read_key(key))
-    for _ in range(300):
-        session.send(message(FIND, b"run"))
-        assert session.receive() == (GENERATIONS, b"")
-    assert wait_until(lambda: running.process.poll() is None, 1)
+    assert all(len(key) == 32 for key in keys)

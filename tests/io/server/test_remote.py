@@ -1,7 +1,5 @@
 """Datasets of other machines: read by their servers, listed as one name space, brought to this node."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -16,11 +14,9 @@ from support.cache_data import natives
 from support.commands import himach
 
 from himach.errors import TrajectoryError, UsageError
-from himach.io.server.address import Server, choice_of, read_peers, server_of_choice, with_port
 from himach.io.server.admission import read_key
 from himach.io.server.remote_store import RemoteStore, divide
-from himach.io.server.survey import HEAD, parse, survey
-from himach.io.server.survey import _frames as frames_told
+from himach.io.server.survey import HEAD, Server, choice_of, parse, read_peers, server_of_choice, survey, with_port
 from himach.io.store.store import Store, StoreError, StoreNotFoundError
 
 N_ATOMS, N_FRAMES = 9000, 300
@@ -143,12 +139,6 @@ def test_a_peer_for_which_there_is_no_key_is_named(tmp_path, two_servers, monkey
     assert any("key" in why for why in found.silent.values())
 
 
-def test_a_run_of_frames_that_nobody_can_list_is_refused():
-    for row in ((0, 2, 1 << 31), (1 << 62, 1 << 40, 1 << 40), (0, 1, 1 << 62), (-1, 1, 1), (0, 0, 1)):
-        with pytest.raises(StoreError, match="no run"):
-            frames_told(np.array([row], "<i8").tobytes())
-
-
 def test_a_key_is_not_shown():
     assert "secret" not in repr(Server("a:1", b"secret"))
 
@@ -170,16 +160,6 @@ def test_copies_stand_in_for_a_damaged_one(servers, key, tmp_path):
         file.seek(segment.stat().st_size // 2)
         file.write(b"\xff" * 5000)
     dataset = opened(servers[1], key).dataset("/sim1")
-    assert all(same(frame, number) for number, frame in enumerate(dataset.read(range(N_FRAMES))))
-
-
-def test_what_is_evicted_meanwhile_comes_from_another(servers, key, tmp_path):
-    dataset = opened(servers[0], key).dataset("/sim1")
-    store = Store(tmp_path / "n1")
-    for directory in store.directories():
-        held = store.open_directory(directory)
-        for one in held.segments():
-            held.evict(one["id"])
     assert all(same(frame, number) for number, frame in enumerate(dataset.read(range(N_FRAMES))))
 
 
@@ -291,13 +271,13 @@ def test_a_server_that_never_ends_its_survey_is_left(key):
     told = HEAD.pack(1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) + b"0" * 33 + b"a"
 
     class Endless:
-        def survey(self, after):
+        def survey(self, after, name):
             return told
 
     from himach.io.server import survey as module
 
     with pytest.raises(StoreError, match="what is none"):
-        list(module._holdings(Endless()))
+        list(module.holdings(Endless()))
 
 
 def test_addresses():

@@ -1,10 +1,7 @@
 """Runs use the server of their node's store: frames are read as it says, with the same outcome, and without it too."""
 
-from __future__ import annotations
-
 import contextlib
 import json
-import shlex
 import sys
 from pathlib import Path
 
@@ -17,8 +14,9 @@ from support.ranks import mpiexec
 
 import himach
 from himach import examples
-from himach.frame import POSITIONS, VELOCITIES, Needs
+from himach.frame import POSITIONS, VELOCITIES
 from himach.io.dataset.source import Source
+from himach.io.frame_source import ReadOptions
 from himach.io.store.store import Store
 from himach.io.trajectory.origin import open_origin
 
@@ -27,6 +25,7 @@ class NoOrigin:
     """An origin of which nothing may be asked."""
 
     present = False
+    n_atoms = 50
 
 
 def run(place, **options):
@@ -66,8 +65,8 @@ def test_a_run_goes_on_when_the_server_ends_in_the_middle(run_server):
         for number in range(70):  # a segment each, of which a message grants 32
             dataset.write(number, 1.0, None, np.full((50, 3), number, dtype=np.float32))
             dataset.flush()
-    with running.client() as client:
-        source = Source(NoOrigin(), dataset, server=client.open("run"))
+    with running.client():
+        source = Source(NoOrigin(), dataset)
         found = source.read(np.arange(70))
         assert next(found).number == 0
         running.kill()
@@ -82,13 +81,12 @@ def test_a_field_is_read_late_when_the_server_has_ended(run_server):
     with Store(running.place).dataset("run") as dataset:
         for number in range(5):
             dataset.write(number, 1.0, None, *np.full((2, 50, 3), number, dtype=np.float32))
-    with running.client() as client:
-        source = Source(NoOrigin(), dataset, server=client.open("run"), needs=Needs(None, POSITIONS))
+    with running.client():
+        source = Source(NoOrigin(), dataset, options=ReadOptions(fields=POSITIONS))
         for frame in source.read(np.arange(5)):
             if frame.number == 0:
                 running.kill()
-            late = source.late(frame.number, VELOCITIES) if frame.velocities is None else frame
-            np.testing.assert_array_equal(late.velocities, np.full((50, 3), frame.number))
+            np.testing.assert_array_equal(frame.field(VELOCITIES), np.full((50, 3), frame.number))
 
 
 def test_a_cache_that_goes_away_in_the_middle_is_told_of(run_server):
@@ -201,7 +199,6 @@ def test_a_name_that_two_simulations_have_on_different_nodes_is_refused(run_serv
             for _ in universe.trajectory[5 * i : 5 * i + 5]:
                 writer.write(universe)
     command = [sys.executable, "-P", "-m", "himach", "run", "rmsd", "--trajectory", "run", "--topology", str(PSF)]
-    script = f"HIMACH_NODE=n$PMI_RANK exec {shlex.join(command)}"
-    done = mpiexec(2, ["sh", "-c", script], environ={"HIMACH_CACHE": str(tmp_path / "{node}")})
+    done = mpiexec(["n0", "n1"], command, disks=tmp_path)
     assert done.returncode == 1, done.stderr
     assert "dataset run has frames of several simulations ('sim 0', 'sim 1')" in done.stderr

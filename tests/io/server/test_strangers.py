@@ -1,33 +1,41 @@
-"""Other users of the machine: what they can do to a server and its store, which is nothing unless they are allowed."""
-
-from __future__ import annotations
+"""Who may do what at a server: admission, keys, strangers."""
 
 import ast
+import ctypes
 import encodings.idna  # noqa: F401 - for create_connection(): a stranger may not be able to read Python's library
+import hmac
 import os
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
-from support import commands
+from support import commands, needs
 from support.cache_data import push
+from support.messages import ERROR, OPEN, OPENED, PLACES, READ, STOP, message, open_body
+from support.messages import connect as connect_of_messages
+from support.ranks import clean_environment
 
 import himach
 import himach.opening.offline_origin  # of files that a stranger may not read
 from himach import examples
 from himach.io.dataset.lookup import open_cache
-from himach.io.server import served_store  # noqa: F401 - a stranger may not be able to read himach either
+from himach.io.server import (
+    control,
+    survey,  # noqa: F401 - a stranger may not be able to read himach either
+)
+from himach.io.server.admission import read_key
 from himach.io.server.client import find
 from himach.io.store.bodhi import ServerProtocolError, ServerRefusedError
-from himach.io.store.store import Store
+from himach.io.store.store import Store, StoreError
 
 
 def as_user(user, work):
@@ -191,30 +199,6 @@ def test_an_attachment_is_never_a_path(run_server, name):
         client.open("run").attachment(name)
 
 
-def test_attachments_generations_and_marks(run_server):
-    running = run_server()
-    content = os.urandom(5 << 20)
-    for generation in (b"one", b"", bytes(range(256))):
-        with Store(running.place).dataset("run", generation) as dataset:
-            dataset.attach("big", content)
-            dataset.attach("empty", b"")
-            for number in (*range(0, 300, 7), 2_000_000):
-                dataset.write(number, 0.0, None, np.zeros((2, 3), np.float32), native=number % 2 == 0)
-    with running.client() as client:
-        assert sorted(client.generations("run")) == sorted([b"one", b"", bytes(range(256))])
-        assert client.generations("other") == []
-        client.open("run", b"one")
-        assert client.facts() == {"native": 23, "alien": 21}
-        assert client.attachment("big") == content
-        assert (client.attachment("empty"), client.attachment("none")) == (b"", None)
-        for frames in (range(300), range(290, -1, -3), range(5, 2_100_000), range(0)):
-            words = (len(frames) + 63) // 64
-            expected, found = (np.zeros((2, words), dtype=np.uint64) for _ in range(2))
-            dataset.store.dataset("run", b"one").mark(frames, *expected)
-            client.mark(frames, *found)
-            np.testing.assert_array_equal(found, expected)
-
-
 def test_a_user_not_on_the_list(run_server, stranger, open_place):
     running = run_server("--allow-user", "nobody", name=open_place / "store")
     owner = os.geteuid()
@@ -266,3 +250,139 @@ def test_what_a_stranger_plants_is_refused(stranger, open_place, key):
             listener.send_signal(signal.SIGKILL)
             listener.wait()
             raw.close()
+
+
+def test_wrong_key(run_server, tmp_path):
+    running = run_server()
+    other = tmp_path / "other"
+    other.write_text("another key, long enough")
+    other.chmod(0o600)
+    with pytest.raises(ServerRefusedError, match="refuses the key"):
+        himach.Writer("run", 1, servers=[running.address], key=other)
+    other.chmod(0o640)
+    with pytest.raises(ServerRefusedError, match="mode 600"):
+        himach.Writer("run", 1, servers=[running.address], key=other)
+    with pytest.raises(StoreError, match="mode 600"):
+        control.start(tmp_path / "s", listen="127.0.0.1:0", key_file=other)
+
+
+def test_a_server_without_the_key_is_refused(key):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def pose():
+            with listener.accept()[0] as raw:
+                raw.sendall(b"BdhAuth2" + bytes(32))
+                raw.recv(64)
+                raw.sendall(bytes(36))
+                raw.recv(1)
+
+        threading.Thread(target=pose, daemon=True).start()
+        with pytest.raises(ServerRefusedError, match="does not have the key"):
+            himach.Writer("run", 1, servers=[f"127.0.0.1:{listener.getsockname()[1]}"], key=key)
+
+
+def answer_of(key, challenge, counter=bytes(32)):
+    return counter + hmac.digest(key.read_bytes().strip(), b"client" + challenge + counter, "sha256")
+
+
+def test_replayed_answer(run_server, key):
+    running = run_server()
+    host, port = running.address.split(":")
+    answers = []
+    for replay in (False, True):
+        with socket.create_connection((host, int(port)), timeout=10) as raw:
+            challenge = raw.recv(40, socket.MSG_WAITALL)[8:]
+            answers.append(answer_of(key, challenge))
+            raw.sendall(answers[0])
+            reply = raw.recv(36, socket.MSG_WAITALL)
+            assert (reply[:4] == bytes(4)) is not replay
+            if replay:
+                assert raw.recv(1) == b""
+
+
+def test_silence_at_the_door(run_server):
+    running = run_server()
+    host, port = running.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as raw:
+        raw.recv(40, socket.MSG_WAITALL)
+        assert raw.recv(1) == b""
+
+
+def test_from_another_machine_nobody_stops_a_server(run_server, key):
+    running = run_server()
+    session = connect_of_messages(running.address, read_key(key))
+    session.send(message(STOP))
+    verb, said = session.receive()
+    assert verb == ERROR and b"may stop it" in said
+    assert running.process.poll() is None
+    session = connect_of_messages(running.address, read_key(key))
+    session.send(message(OPEN, open_body()))
+    assert session.receive()[0] == OPENED
+    session.send(message(READ, bytes(8)))
+    verb, places = session.receive()
+    assert verb == PLACES and places[24:28] == b"\xff\xff\xff\xff"  # it is not there
+
+
+PUSH = """
+import numpy as np, sys, himach
+from himach.io.server import control
+from himach.io.server.client import find
+place, servers = sys.argv[1], sys.argv[2:]
+started = None if servers else control.start(place)
+with himach.Writer("run", 3, servers=servers or [started["socket"]]) as writer:
+    writer.push(np.ones((3, 3), np.float32), time=0)
+with find(place) as client:
+    (frame,) = client.open("run").read([0])
+    print("read", frame.positions.sum())
+control.stop(place)
+"""
+
+
+@pytest.fixture
+def without_libcrypto(tmp_path):
+    """Returns a function that runs Python with these words where libcrypto is an empty file."""
+    needs.mount_namespace()
+    ctypes.CDLL("libcrypto.so.3")
+    mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/libcrypto.so." in line}
+    hidden = [shlex.join(["mount", "--bind", "/dev/null", path]) for path in mapped]
+
+    def run(*words):
+        command = " && ".join([*hidden, f"exec {shlex.join([sys.executable, '-P', *map(str, words)])}"])
+        return subprocess.run(
+            ["unshare", "-m", "sh", "-c", command],
+            env=clean_environment(HIMACH_CACHE=str(tmp_path / "store")),
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+
+    return run
+
+
+def test_what_is_local_works(without_libcrypto, tmp_path):
+    done = without_libcrypto("-c", PUSH, tmp_path / "store")
+    assert (done.stdout, done.stderr) == ("read 9.0\n", "")
+
+
+@pytest.mark.nightly(but=1)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["cache", "start", "--listen", "127.0.0.1:0", "--key"],
+        ["run", "rmsd", "-p", "selection=all", "-t", "a.xtc", "-s", "b.pdb", "--server", "127.0.0.1:1", "--key"],
+        ["datasets", "--server", "127.0.0.1:1", "--key"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_other_machines_are_refused_in_one_line(without_libcrypto, key, words):
+    done = without_libcrypto("-m", "himach", *words, key)
+    assert done.returncode != 0 and done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("himach: error: ") and "libcrypto" in line and "libssl3" in line
+
+
+def test_nothing_is_pushed_to_another_machine(without_libcrypto, tmp_path):
+    done = without_libcrypto("-c", PUSH, tmp_path / "store", "127.0.0.1:1")
+    said = done.stderr.splitlines()[-1]
+    assert "StoreSystemError" in said and "libcrypto" in said and "libssl3" in said

@@ -4,8 +4,6 @@
 ``golden_packed`` has packed positions; `packed_frame` says what must be found. Run it only when the format changes.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,10 +1,9 @@
-"""Damage of every kind: the store opens, a damaged frame is a miss, every other is served, nothing is wrong."""
-
-from __future__ import annotations
+"""Damage to a store costs misses only, and is found by verify."""
 
 import os
 import random
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -13,9 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.needs import sample
+from support.shelves import fill, place_of, positions_of, segment_files
 
 from himach.io.frame_source import ReadOptions
+from himach.io.store.bodhi import crc32c
 from himach.io.store.store import Dataset, Store
+from himach.io.store.verify import drop, verify
 
 HEAD_BYTES, HEAD_PADDING = 128, range(120, 128)
 N_ATOMS = {"raw": 3, "packed": 40}  # as few as are worth packing
@@ -188,28 +190,6 @@ def test_holes_are_remembered(place, made):
     assert again.facts()["scanned"] == 0
 
 
-def test_a_lost_index_is_rebuilt_once(place, made):
-    made.with_suffix(".idx").unlink()
-    assert Store(place / "made").dataset("/s").facts()["scanned"] > 0
-    assert made.with_suffix(".idx").exists()
-    with Store(place / "made").dataset("/s") as dataset:
-        assert dataset.facts()["scanned"] == 0
-        assert served(dataset, 8) == set(range(8))
-
-
-def test_dropped_frames_stay_dropped_when_the_index_is_lost(place, made):
-    with Store(place / "made").dataset("/s") as dataset:
-        assert dataset.drop([1, 6, 7]) == 3
-    for index in made.parent.glob("*.idx"):
-        index.unlink()
-    for _ in range(2):
-        with Store(place / "made").dataset("/s") as dataset:
-            assert served(dataset, 8) == {0, 2, 3, 4, 5}
-    with Store(place / "made").dataset("/s") as dataset:
-        write(dataset, range(8))
-    assert served(Store(place / "made").dataset("/s"), 8) == set(range(8))
-
-
 def test_files_that_are_nothing_do_no_harm(place, made):
     directory = made.parent
     (directory / "a-0000000000000001.seg").write_bytes(b"")
@@ -240,12 +220,6 @@ def test_a_file_of_64_gib_without_content_is_no_more_than_damage(place, made, sp
     again = Store(made.parents[1]).dataset("/s")
     write(again, range(8, 10))
     assert served(again, 10) == set(range(10))
-
-
-def test_a_segment_cut_under_an_open_dataset_is_a_miss(place, made):
-    dataset = Store(place / "made").dataset("/s")
-    os.truncate(made, 64 + 192 * 5 + 30)
-    assert served(dataset, 8) == set(range(5))
 
 
 def test_another_copy_is_read_when_one_is_damaged(place, made):
@@ -296,3 +270,105 @@ def test_damage_that_is_read_ahead_costs_only_what_it_hit(tmp_path, kind, direct
         assert (frame is None) == (number in hit and number % 4 != 0)
         assert frame is None or np.array_equal(frame.positions, frames[number])
     assert not set(dataset.native) & hit
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    path.write_bytes(data)
+
+
+def look(place: Path):
+    return verify(Store(place, read_only=True))
+
+
+def test_a_sound_store_is_sound(tmp_path):
+    fill(tmp_path / "store", range(30), native=True, segment_bytes=64_000)
+    fill(tmp_path / "store", range(30, 40))
+    dropping = fill(tmp_path / "store", range(5), "other")
+    dropping.drop([2])
+    found = look(tmp_path / "store")
+    assert found.bad == []
+    assert found.frames == 45
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("within", [0, 20, 100, 115, 200, 3000])
+@pytest.mark.parametrize("number", [0, 17, 29])
+def test_a_flipped_byte_is_named_by_dataset_frame_and_segment(tmp_path, within, number, native):
+    dataset = fill(tmp_path / "store", range(30), native=native, segment_bytes=64_000)
+    path, offset, _ = place_of(dataset, number)
+    flip(path, offset + within)
+    (bad,) = look(tmp_path / "store").bad
+    assert (bad.dataset, bad.frame, bad.segment, bad.native) == ("/made/up.xtc", number, path.name, native)
+    assert "damaged" in bad.reason
+    assert drop(Store(tmp_path / "store"), [bad]) == 1
+    assert look(tmp_path / "store").bad == []
+    after = Store(tmp_path / "store").dataset("/made/up.xtc", b"one")
+    assert number not in after.native | after.alien
+    assert len(after.native | after.alien) == 29
+
+
+def test_a_copy_that_others_hide_is_read_too(tmp_path):
+    alien = fill(tmp_path / "store", range(10))
+    fill(tmp_path / "store", range(10), native=True)
+    flip(segment_files(alien)[0], 64 + 300)
+    (bad,) = look(tmp_path / "store").bad
+    assert bad.frame == 0
+    assert not bad.native
+
+
+def test_a_segment_that_was_cut_off_is_named_by_its_frames(tmp_path):
+    dataset = fill(tmp_path / "store", range(10), native=True)
+    path, offset, _ = place_of(dataset, 8)
+    with open(path, "r+b") as file:
+        file.truncate(offset + 100)
+    found = look(tmp_path / "store")
+    assert sorted(bad.frame for bad in found.bad) == [8, 9]
+    assert all("cut off" in bad.reason for bad in found.bad)
+    assert found.frames == 8
+
+
+def test_without_an_index_what_is_damaged_is_found_all_the_same(tmp_path):
+    dataset = fill(tmp_path / "store", range(10), native=True)
+    path, offset, length = place_of(dataset, 4)
+    path.with_suffix(".idx").unlink()
+    flip(path, offset + 300)
+    found = look(tmp_path / "store")
+    (bad,) = found.bad
+    assert bad.frame is None
+    assert bad.reason == f"{length} bytes without a valid record"
+    assert found.frames == 9
+
+
+def test_frames_that_a_writer_is_about_to_acknowledge_are_no_damage(tmp_path):
+    dataset = Store(tmp_path / "store").dataset("busy", b"")
+    for number in range(20):
+        dataset.write(number, 0.0, None, positions_of(number), native=True)
+        if number == 9:
+            dataset.flush()
+    with open(segment_files(dataset)[0], "ab") as file:
+        file.write(b"BdhR but torn")
+    assert look(tmp_path / "store").bad == []
+    dataset.close()
+
+
+def test_a_segment_of_another_version_is_named_and_left_alone(tmp_path):
+    dataset = fill(tmp_path / "store", range(10), native=True)
+    path = segment_files(dataset)[0]
+    data = bytearray(path.read_bytes())
+    data[4:6] = struct.pack("<H", 9)
+    data[12:16] = bytes(4)
+    data[12:16] = struct.pack("<I", crc32c(bytes(data[:64])))
+    path.write_bytes(data)
+    (bad,) = look(tmp_path / "store").bad
+    assert "version 9" in bad.reason
+    assert drop(Store(tmp_path / "store"), [bad]) == 0
+    assert path.exists()
+
+
+def test_verifying_is_no_use_of_a_dataset(tmp_path):
+    dataset = fill(tmp_path / "store", range(3))
+    os.utime(dataset.path / "meta", (5, 5))
+    look(tmp_path / "store")
+    assert (dataset.path / "meta").stat().st_mtime == 5

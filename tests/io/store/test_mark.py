@@ -1,13 +1,9 @@
-"""Marking what a dataset holds of a selection, beside Python sets: any frames, dropped ones, other processes' ones."""
+"""Stores: marks, several processes, parts of frames."""
 
-from __future__ import annotations
-
-import contextlib
 import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,50 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from himach.io.frame_source import ReadOptions
+from himach.io.store import bodhi
 from himach.io.store.bodhi import MAX_NUMBER
 from himach.io.store.store import Store
 
 ATOM = np.zeros((1, 3), dtype=np.float32)
 FAR = MAX_NUMBER - 300
 
-WRITER = """
-    import sys
-    import numpy as np
-    from himach.io.store.store import Store
-    place, who, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    dataset = Store(place).dataset("d", segment_bytes=65_536)
-    for number in range(who, n, 3):
-        dataset.write(number, 0.0, None, np.zeros((1, 3), np.float32), native=number % 2 == 0)
-        if number % 5 == 0:
-            dataset.flush()
-    dataset.close()
-"""
-
 
 @pytest.fixture
 def place():
     with tempfile.TemporaryDirectory(prefix="himach-mark-") as folder:
         yield Path(folder, "store")
-
-
-@st.composite
-def batches(draw, top=400):
-    """Frames in the order in which they are written: runs, turns, single ones, all of them maybe far away."""
-    first = draw(st.sampled_from([0, 0, FAR]))
-    frames: list[int] = []
-    for _ in range(draw(st.integers(0, 5))):
-        low, high = sorted(draw(st.tuples(st.integers(0, 299), st.integers(0, 299))))
-        frames += range(low, high, draw(st.sampled_from([1, 1, 2, 5, 64])))
-    frames += draw(st.lists(st.integers(0, 299), max_size=12))
-    return [first + frame for frame in frames[:top]]
-
-
-@st.composite
-def ranges(draw):
-    start, stop = sorted(draw(st.tuples(st.integers(0, 299), st.integers(0, 299))))
-    step = draw(st.sampled_from([1, 1, 2, 3, 7, 64, 100, 250]))
-    first = draw(st.sampled_from([0, FAR]))
-    return range(first + start, first + stop, step)[:: draw(st.sampled_from([1, -1]))]
 
 
 def frames_of(words, frames):
@@ -87,48 +52,6 @@ def write(dataset, numbers, native):
     dataset.flush()
 
 
-@pytest.mark.nightly
-@settings(max_examples=150)
-@given(
-    written=st.lists(st.tuples(batches(), st.booleans()), max_size=4),
-    dropped=st.lists(st.tuples(batches(), st.booleans()), max_size=2),
-    again=batches(),
-    selections=st.lists(ranges(), min_size=1, max_size=6),
-)
-def test_marked_is_what_is_held(written, dropped, again, selections):
-    with tempfile.TemporaryDirectory(prefix="himach-mark-") as folder:
-        held: dict[bool, set[int]] = {True: set(), False: set()}
-        dataset = Store(Path(folder, "store")).dataset("d", segment_bytes=8192)
-
-        def keep(numbers, native):
-            write(dataset, numbers, native)
-            held[native] |= set(numbers) if native else set(numbers) - held[True]
-
-        for numbers, native in written:
-            keep(numbers, native)
-        for numbers, native in dropped:
-            dataset.drop(numbers, native=native)
-            held[native] -= set(numbers)
-        keep(again, False)  # copies that are dropped lie beside living ones
-        assert (set(dataset.native), set(dataset.alien)) == (held[True], held[False])
-        for frames in selections:
-            check(dataset, frames, held[True], held[False])
-        other = Store(Path(folder, "store")).dataset("d")  # another order in its table
-        for frames in selections:
-            check(other, frames, held[True], held[False])
-
-
-def test_frames_that_came_out_of_order(place):
-    """More than are waiting beside the table, in both of its parts."""
-    dataset = Store(place).dataset("d")
-    numbers = np.random.default_rng(7).permutation(np.arange(0, 30_000, 2)).tolist()
-    for first in range(0, len(numbers), 5):
-        write(dataset, numbers[first : first + 5], native=True)
-    held = set(numbers)
-    for frames in (range(30_000), range(29_999, -1, -1), range(1, 30_000, 3), range(64, 29_000, 63)):
-        check(dataset, frames, held, set())
-
-
 def test_selections_of_no_frames_and_beyond_all(place):
     dataset = Store(place).dataset("d")
     write(dataset, [0, 5, MAX_NUMBER], native=True)
@@ -141,60 +64,143 @@ def test_selections_of_no_frames_and_beyond_all(place):
     check(dataset, range(MAX_NUMBER, -1, -MAX_NUMBER), {0, MAX_NUMBER}, set())
 
 
-def test_negative_frames_are_refused(place):
-    dataset = Store(place).dataset("d")
-    words = np.zeros(1, dtype=np.uint64)
-    for frames in (range(-1, 5), range(5, -2, -1), range(-5, 7, 3)):
-        with pytest.raises(ValueError, match=f"first is {frames.start}, step {frames.step}, count {len(frames)}"):
-            dataset.mark(frames, words, words)
-    with pytest.raises(OverflowError):
-        dataset.mark(range(2**63, 2**63 + 5), words, words)
+PROCESSES_WRITER = """
+    import sys
+    import numpy as np
+    from himach.io.store.store import Store
+    place, who, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    dataset = Store(place).dataset("/s", segment_bytes=200_000)
+    print("ready", flush=True)
+    sys.stdin.read(1)
+    for number in range(who, n, 4):
+        dataset.write(number, number, None, np.full((500, 3), number, np.float32), native=who % 2 == 0)
+        if number % 17 == 0:
+            dataset.flush()
+    dataset.close()
+"""
 
 
-def test_while_other_processes_write(place):
-    """Frames only come; what is marked is there, and in the end everything is."""
-    n = 30_000
-    dataset = Store(place).dataset("d")
-    frames = range(n - 1, -1, -1)
-    before: list[set[int]] = [set(), set()]
-    with contextlib.ExitStack() as stack:
+def test_writers_and_a_reader_at_once():
+    with tempfile.TemporaryDirectory(prefix="himach-store-") as directory:
+        n = 1200
         writers = [
-            stack.enter_context(
-                subprocess.Popen([sys.executable, "-c", textwrap.dedent(WRITER), str(place), str(who), str(n)])
+            subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(PROCESSES_WRITER), directory, str(who), str(n)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
             )
-            for who in range(3)
+            for who in range(4)
         ]
+        for writer in writers:
+            assert writer.stdout.readline() == "ready\n"
+        for writer in writers:
+            writer.stdin.write("x")
+            writer.stdin.flush()
+        dataset = Store(directory).dataset("/s")
+        seen = 0
         while any(writer.poll() is None for writer in writers):
             dataset.refresh()
-            now = marked(dataset, frames)
-            assert all(earlier <= later for earlier, later in zip(before, now, strict=True))
-            before = now
-    assert all(writer.returncode == 0 for writer in writers)
+            numbers = np.array(sorted(set(dataset.native) | set(dataset.alien)), dtype=np.int64)
+            assert numbers.size >= seen
+            seen = numbers.size
+            for number, frame in zip(numbers.tolist(), dataset.read(numbers), strict=True):
+                assert frame is not None and frame.number == number and (frame.positions == number).all()
+        for writer in writers:
+            assert writer.wait() == 0
+            writer.stdin.close()
+            writer.stdout.close()
+        dataset.refresh()
+        assert set(dataset.native) == set(range(0, n, 2))
+        assert set(dataset.alien) == set(range(1, n, 2))
+
+
+BLOCK = 32  # atoms
+FIELDS = ("positions", "velocities", "forces")
+
+
+def made_up(number: int, n_atoms: int, fields: int) -> dict[str, np.ndarray | None]:
+    rng = np.random.default_rng((number, n_atoms, fields))
+    return {
+        name: rng.normal(size=(n_atoms, 3)).astype(np.float32) if fields >> i & 1 else None
+        for i, name in enumerate(FIELDS)
+    }
+
+
+def fill(place, frames, encoding: int = bodhi.ENCODING_AUTO):
+    """A dataset of these frames (number -> fields) in small blocks."""
+    dataset = Store(place).dataset("/parts")
+    writer = dataset.open_writer(bodhi.ALIEN, block_atoms=BLOCK, encoding=encoding)
+    for number, arrays in frames.items():
+        writer.append(number, float(number), arrays["positions"], None, arrays["velocities"], arrays["forces"])
+    writer.close()
     dataset.refresh()
-    check(dataset, frames, set(range(0, n, 2)), set(range(1, n, 2)))
+    return dataset
 
 
-def test_while_threads_of_this_process_write(place):
-    dataset = Store(place).dataset("d")
-    count = 20_000
-    done = threading.Event()
+def assert_holds(frame, wanted, atoms, fields: int) -> None:
+    for i, name in enumerate(FIELDS):
+        found, array = getattr(frame, name), wanted[name]
+        if array is None or not fields >> i & 1:
+            assert found is None, name
+            continue
+        assert found.shape == array.shape
+        rows = slice(None) if atoms is None else atoms[atoms < len(array)]
+        assert np.array_equal(found[rows].view(np.uint32), array[rows].view(np.uint32)), name
 
-    def work():
-        try:
-            for number in range(count - 1, -1, -1):  # every one goes before what is there
-                write(dataset, [number], native=False)
-        finally:
-            done.set()
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    before = 0
-    while not done.is_set():
-        native, alien = np.zeros((2, -(-count // 64)), dtype=np.uint64)
-        dataset.mark(range(count), native, alien)
-        held = frames_of(alien, range(count))
-        assert held == set(range(count - len(held), count))
-        assert len(held) >= before
-        before = len(held)
-    thread.join()
-    check(dataset, range(count), set(), set(range(count)))
+@settings(max_examples=60)
+@given(
+    shapes=st.lists(st.tuples(st.sampled_from([1, 31, 32, 33, 200, 5000]), st.sampled_from([1, 3, 5, 7])), max_size=12),
+    atoms=st.none() | st.sets(st.integers(0, 5100), max_size=20) | st.just(set(range(0, 5000, 3))),
+    fields=st.integers(1, 7),
+    direct=st.sampled_from(["on", "off"]),
+    request_bytes=st.sampled_from([0, 4096, 100_000]),
+    seed=st.integers(0, 99),
+)
+def test_what_is_asked_for_is_what_was_written(tmp_path_factory, shapes, atoms, fields, direct, request_bytes, seed):
+    frames = {number: made_up(number, *shape) for number, shape in enumerate(shapes)}
+    dataset = fill(tmp_path_factory.mktemp("parts"), frames)
+    numbers = np.random.default_rng(seed).permutation(len(frames) + 1)
+    chosen = None if atoms is None else np.array(sorted(atoms), dtype=np.int64)
+    reading = dataset.read(numbers, ReadOptions(chosen, fields, direct=direct, request_bytes=request_bytes))
+    for number, frame in zip(numbers.tolist(), reading, strict=True):
+        if number == len(frames):
+            assert frame is None
+        else:
+            assert (frame.number, frame.time) == (number, number)
+            assert_holds(frame, frames[number], chosen, fields)
+
+
+def test_only_the_blocks_of_the_atoms_are_read(tmp_path):
+    frames = {number: made_up(number, 200_000, 7) for number in range(6)}
+    dataset = fill(tmp_path, frames)
+    whole = dataset.read(np.arange(6))
+    for number, frame in enumerate(whole):
+        assert_holds(frame, frames[number], None, 7)
+    atoms = np.array([0, 100, 199_999], dtype=np.int64)
+    few = dataset.read(np.arange(6), ReadOptions(atoms, bodhi.POSITIONS | bodhi.FORCES))
+    for number, frame in enumerate(few):
+        assert_holds(frame, frames[number], atoms, bodhi.POSITIONS | bodhi.FORCES)
+    assert 0 < few.nbytes < whole.nbytes / 20
+    some = dataset.read(np.arange(6), ReadOptions(fields=bodhi.VELOCITIES))
+    for number, frame in enumerate(some):
+        assert_holds(frame, frames[number], None, bodhi.VELOCITIES)
+    assert some.nbytes < whole.nbytes * 0.4
+
+
+def test_damage_elsewhere_is_not_looked_at(tmp_path):
+    frames = {number: made_up(number, 50_000, 1) for number in range(3)}
+    dataset = fill(tmp_path, frames)
+    (segment,) = dataset.path.glob("*.seg")
+    _, _, offset, length = dataset.locate(np.array([1]))[0]
+    data = bytearray(segment.read_bytes())
+    data[offset + length - 70] ^= 1
+    segment.write_bytes(data)
+    atoms = np.arange(BLOCK, dtype=np.int64)
+    for number, frame in enumerate(dataset.read([0, 1, 2], ReadOptions(atoms))):
+        assert_holds(frame, frames[number], atoms, 1)
+    last = np.array([49_999], dtype=np.int64)
+    reading = dataset.read([0, 1, 2], ReadOptions(last))
+    assert [frame is None for frame in reading] == [False, True, False]
+    assert reading.misses == {"damaged": 1}

@@ -1,21 +1,19 @@
-"""Packed positions: to the last bit what was written, with vector instructions, without them, and by the slow twin."""
+"""Packed frames, and stores that earlier versions have written."""
 
-from __future__ import annotations
-
-import os
 import shutil
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.shelves import fill, positions_of
 
 from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.bodhi import Packer, unpack
-from himach.io.store.store import Store
+from himach.io.store.store import Store, StoreBusyError, StoreConflictError
 
-from . import make_golden, slow_bodhi
+from . import make_golden
 
 PRECISIONS = [1e3, 1e2, 1e4, 10.0, 1e5, 1e6, 1.0]
 
@@ -52,7 +50,6 @@ def assert_round_trip(positions: np.ndarray, block_atoms: int, blocks: list[byte
     assert blocks is not None
     assert_same_bits(decoded(blocks, len(positions), block_atoms, False), positions)
     assert_same_bits(decoded(blocks, len(positions), block_atoms, True), positions)
-    assert_same_bits(np.concatenate([slow_bodhi.unpacked(block) for block in blocks]), positions)
 
 
 @settings(max_examples=150)
@@ -133,14 +130,9 @@ def test_frames_of_other_grids_and_sizes_follow_one_another(tmp_path):
     lengths = [place[3] for place in dataset.locate(np.arange(len(frames)))]
     assert lengths[0] < 0.5 * frames[0].nbytes
     assert lengths[5] > 2 * frames[5].nbytes
-    slow = slow_bodhi.frames(dataset.path)
     for number, frame in enumerate(dataset.read(np.arange(len(frames)))):
         assert_same_bits(frame.positions, frames[number])
         assert (frame.velocities is None) == (number % 3 == 0)
-        (copy,) = slow[1, number]
-        for name in ("positions", "velocities", "forces"):
-            if getattr(frame, name) is not None:
-                assert_same_bits(getattr(copy, name), getattr(frame, name))
     for frame in dataset.read(np.arange(len(frames)), ReadOptions(fields=bodhi.FORCES)):
         assert frame.positions is None and frame.velocities is None
         assert frame.forces is None or np.array_equal(frame.forces, -frames[frame.number])
@@ -173,40 +165,17 @@ def test_some_atoms_of_packed_frames(tmp_path_factory, atoms, request_bytes, dir
     assert reading.nbytes <= sum(place[3] for place in dataset.locate(np.arange(12)))
 
 
-@pytest.mark.parametrize("direct", ["on", "off"])
-@pytest.mark.parametrize("cached", [True, False])
-def test_few_atoms_of_long_packed_frames_take_few_bytes(tmp_path, direct, cached):
-    """Whether or not the page cache has the bytes, which is for the kernel to say, and on overlayfs it does not."""
-    frames = [on_grid(waters(40_000, 3, 60_000, number, wrapped=False)) for number in range(4)]
-    with Store(tmp_path).dataset("/x") as dataset:
-        for number, positions in enumerate(frames):
-            dataset.write(number, 0.0, None, positions)
-    (segment,) = dataset.path.glob("*.seg")
-    if not cached:
-        with segment.open("rb") as file:
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    chosen = np.array([5, 60_000, 119_999])
-    reading = dataset.read(np.arange(4), ReadOptions(chosen, direct=direct))
-    for number, frame in enumerate(reading):
-        assert_same_bits(frame.positions[chosen], frames[number][chosen])
-    assert reading.nbytes < 0.6 * sum(place[3] for place in dataset.locate(np.arange(4)))
-
-
 def test_golden_files_are_read_as_written(tmp_path):
     shutil.copytree(make_golden.PACKED, tmp_path / "store")
     golden = Store(tmp_path / "store", read_only=True)
     (directory,) = golden.directories()
     dataset = golden.open_directory(directory)
-    slow = slow_bodhi.frames(dataset.path)
     for number, frame in enumerate(dataset.read(np.arange(make_golden.N_PACKED))):
         wanted = make_golden.packed_frame(number)
-        (copy,) = slow[1, number]
         for name in ("positions", "velocities", "box"):
             assert (wanted[name] is None) == (getattr(frame, name) is None)
             if wanted[name] is not None:
                 assert_same_bits(getattr(frame, name), wanted[name])
-                assert_same_bits(np.array(getattr(copy, name)), wanted[name])
     assert next(dataset.path.glob("*.seg")).stat().st_size < 24_000  # 45 KB raw
 
 
@@ -229,17 +198,88 @@ def test_damaged_blocks_are_refused_or_harmless(data):
         assert_same_bits(answers[0][1], answers[1][1])
 
 
-def test_every_damaged_byte_is_a_miss(tmp_path):
-    positions = on_grid(waters(40, 3, 900, 3, wrapped=True))
-    with Store(tmp_path).dataset("/x") as dataset:
-        dataset.write(0, 0.0, None, positions)
-    (segment,) = dataset.path.glob("*.seg")
-    good = segment.read_bytes()
-    _, _, offset, length = dataset.locate(np.array([0]))[0]
-    for at in range(offset, offset + length, 7):
-        bad = bytearray(good)
-        bad[at] ^= 0x10
-        segment.write_bytes(bad)
-        with Store(tmp_path).dataset("/x", create=False) as again:
-            (frame,) = again.read([0])
-            assert frame is None or np.array_equal(frame.positions, positions)  # padding may hold anything
+def open_again(path):
+    return Store(path).dataset("/made/up.xtc", b"one")
+
+
+def old_grid(number):
+    steps = np.random.default_rng(number).integers(0, 5000, (500, 3))
+    return (steps.astype(np.float32) * np.float32(0.001)) * np.float32(10)
+
+
+@pytest.mark.parametrize("made", [positions_of, old_grid], ids=["raw", "packed"])
+@pytest.mark.parametrize("flushed", [True, False])
+@pytest.mark.parametrize("native", [True, False])
+def test_the_same_exists_and_another_is_a_conflict(tmp_path, made, flushed, native):
+    dataset = open_again(tmp_path)
+    box = np.array([9, 9, 9, 90, 90, 90], dtype=np.float32)
+    for number in range(3):
+        assert dataset.write(number, 1.0, box, made(number), made(number + 9), native=native)
+    if flushed:
+        dataset.flush()
+    assert not dataset.write(1, 1.0, box, made(1), made(10), native=native)
+    other = made(1)
+    other[499, 2] += 1
+    for wrong, why in [
+        ((1.5, box, made(1), made(10)), "the time 1 ps, not 1.5 ps"),
+        ((1.0, None, made(1), made(10)), "another box"),
+        ((1.0, box + 1, made(1), made(10)), "another box"),
+        ((1.0, box, other, made(10)), r"other positions \(first of atom 499\)"),
+        ((1.0, box, made(1), made(11)), "other velocities"),
+        ((1.0, box, made(1), None), "with velocities"),
+        ((1.0, box, made(1), made(10), made(10)), "without forces"),
+        ((1.0, box, made(1)[:499], made(10)[:499]), "500 atoms, not 499"),
+    ]:
+        with pytest.raises(StoreConflictError, match=f"frame 1 of dataset /made/up.xtc is there with {why}"):
+            dataset.write(1, *wrong, native=native)
+    dataset.write(3, 1.0, box, made(3), native=native)  # the writer goes on
+    dataset.close()
+    again = open_again(tmp_path)
+    assert len(again.native if native else again.alien) == 4
+    for number, frame in zip(range(3), again.read(range(3)), strict=True):
+        np.testing.assert_array_equal(frame.positions, made(number))
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_what_another_process_evicted_is_written_again(tmp_path, native):
+    fill(tmp_path, range(5), native=native)
+    dataset = open_again(tmp_path)
+    other = open_again(tmp_path)
+    (segment,) = other.segments()
+    other.evict(segment["id"])
+    assert all(dataset.write(number, float(number), None, positions_of(number), native=native) for number in range(5))
+    dataset.close()
+    assert all(frame is not None for frame in open_again(tmp_path).read(range(5)))
+
+
+def test_a_dataset_that_another_process_removed_is_made_again(tmp_path):
+    fill(tmp_path, range(5))
+    dataset = open_again(tmp_path)
+    store = Store(tmp_path)
+    store.remove(dataset.path.name)
+    assert store.directories() == []
+    assert all(dataset.write(number, float(number), None, positions_of(number)) for number in range(5))
+    dataset.close()
+    assert store.generations("/made/up.xtc") == [b"one"]
+    assert all(frame is not None for frame in open_again(tmp_path).read(range(5)))
+    dataset.refresh()
+    assert list(dataset.alien) == list(range(5))
+
+
+def test_removing_a_dataset_that_is_written_to_keeps_what_is_written(tmp_path):
+    dataset = open_again(tmp_path)
+    dataset.write(0, 0.0, None, positions_of(0))
+    dataset.flush()
+    with pytest.raises(StoreBusyError):
+        Store(tmp_path).remove(dataset.path.name)
+    dataset.write(1, 1.0, None, positions_of(1))
+    dataset.close()
+    assert Store(tmp_path).generations("/made/up.xtc") == [b"one"]
+    assert list(open_again(tmp_path).alien) == [0, 1]
+
+
+def test_what_others_have_written_since_is_dropped_too(tmp_path):
+    dataset = open_again(tmp_path)
+    fill(tmp_path, range(3))
+    assert dataset.drop([1]) == 1
+    assert list(open_again(tmp_path).alien) == [0, 2]

@@ -1,13 +1,11 @@
 """Where a node's store lies, and opening the one that the user chose."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
 import pytest
 
-from himach.io.store.place import open_store, store_place
+from himach.io.store.quota import open_store, store_place
 from himach.io.store.store import StoreRefusedError
 
 OWN = f"himach-{os.geteuid()}"

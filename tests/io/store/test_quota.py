@@ -1,7 +1,5 @@
 """Quota and eviction: writers beside the obvious plan, several at once, killed ones; what is held or pushed stays."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -155,22 +153,6 @@ def test_a_dataset_does_not_eat_itself(tmp_path):
     before = survey(tmp_path / "store")
     assert not write(tmp_path / "store", 1000, before.used)
     assert [one.id for one in survey(tmp_path / "store").segments] == [one.id for one in before.segments]
-
-
-def test_what_was_pushed_goes_only_when_named(tmp_path):
-    """Frames without an origin are nowhere else."""
-    pushed = fill(tmp_path / "store", range(40), "pushed", native=True)
-    use(pushed, 1)
-    fill(tmp_path / "store", range(40), "copy", native=True).attach("origin.json", b"{}")
-    used = survey(tmp_path / "store").used
-    assert write(tmp_path / "store", 100_000, used)
-    assert not write(tmp_path / "store", 200_000, used)
-    pushed.refresh()
-    assert len(pushed.native) == 40
-    (segment,) = [one for one in survey(tmp_path / "store").segments if one.pushed and one.native]
-    Store(tmp_path / "store").evict(segment.directory, segment.id, native=True)
-    pushed.refresh()
-    assert not pushed.native
 
 
 def test_what_is_held_stays(tmp_path):

@@ -1,6 +1,4 @@
-"""Round trips through the store, beside a dict and the slow reader; refusals; sets of frames; dropping and evicting."""
-
-from __future__ import annotations
+"""Round trips through the store, beside a dict; refusals; sets of frames; dropping and evicting."""
 
 import os
 import shutil
@@ -17,14 +15,13 @@ from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
 from himach.io.store.store import (
     Store,
-    StoreBusyError,
     StoreConflictError,
     StoreNotFoundError,
     StoreRefusedError,
     StoreVersionError,
 )
 
-from . import make_golden, slow_bodhi
+from . import make_golden
 
 
 def made_up(number: int, n_atoms: int, fields: int, box: bool) -> dict[str, object]:
@@ -84,7 +81,7 @@ FRAME = st.tuples(
     direct=st.sampled_from(["on", "off"]),
     seed=st.integers(0, 99),
 )
-def test_round_trip_beside_a_dict_and_the_slow_reader(frames, flushes, dropped, segment_bytes, request, direct, seed):
+def test_round_trip_beside_a_dict(frames, flushes, dropped, segment_bytes, request, direct, seed):
     directory = tempfile.mkdtemp(prefix="himach-store-")
     try:
         model: dict[tuple[bool, int], dict[str, object]] = {}
@@ -108,10 +105,6 @@ def test_round_trip_beside_a_dict_and_the_slow_reader(frames, flushes, dropped, 
             for number in dropped:
                 model.pop((False, number), None)
             check_all(dataset, model, request, direct, seed)
-            found = slow_bodhi.frames(dataset.path)
-            assert set(found) == {(0 if native else 1, number) for native, number in model}
-            for (kind, number), copies in found.items():
-                assert_is(copies[0], model[kind == 0, number])
         with Store(directory).dataset("/sim1", b"g", create=False) as again:
             check_all(again, model, request, direct, seed)
     finally:
@@ -154,20 +147,6 @@ def test_golden_files_are_read_as_written(place):
     for number, frame in zip((0, 1, 2, 7, 9), dataset.read([0, 1, 2, 7, 9]), strict=True):
         assert_is(frame, make_golden.frame(number))
     assert dataset.facts()["scanned"] == 0
-    slow = slow_bodhi.frames(dataset.path)
-    assert set(slow) == {(0, 0), (0, 1), (0, 2), (0, 7), (1, 9)}
-    for (_, number), (copy,) in slow.items():
-        assert_is(copy, make_golden.frame(number))
-
-
-def test_the_slow_reader_reads_the_index(place):
-    with Store(place).dataset("/sim1") as dataset:
-        for number in range(5):
-            dataset.write(**made_up(number, 3, 1, False))
-        dataset.flush()
-        (index,) = dataset.path.glob("a-*.idx")
-        places = dataset.locate(np.arange(5, dtype=np.int64))
-        assert slow_bodhi.indexed(index) == [(1, n, offset, length) for n, (_, _, offset, length) in enumerate(places)]
 
 
 def test_generations_are_apart(place):
@@ -196,32 +175,6 @@ def test_a_write_shows_only_after_a_flush(place):
     assert_is(next(two.read([1])), made_up(1, 5, 1, True))
     assert not two.write(**made_up(1, 5, 1, True), native=False)
     assert one.written == 1 and two.written == 0
-
-
-def test_evicting_spares_what_is_held(place):
-    dataset = Store(place).dataset("/s", segment_bytes=4096)
-    for number in range(20):
-        dataset.write(**made_up(number, 50, 1, False))
-    dataset.flush()
-    other = Store(place).dataset("/s")
-    busy = [segment for segment in other.segments() if segment["busy"]]
-    assert len(busy) == 1
-    with pytest.raises(StoreBusyError):
-        other.evict(busy[0]["id"])
-    reading = dataset.read(np.arange(20))
-    first = next(reading)
-    held = dataset.locate(np.array([0]))[0][0]
-    with pytest.raises(StoreBusyError):
-        other.evict(held)
-    del reading, first
-    other.evict(held)
-    assert 0 not in other.alien
-    frames = list(dataset.read(np.arange(20)))
-    assert frames[0] is None and frames[19] is not None
-    dataset.refresh()
-    assert 0 not in dataset.alien and 19 in dataset.alien
-    with pytest.raises(StoreNotFoundError):
-        other.evict(held)
 
 
 def test_arrays_are_writable_and_outlive_the_reading(place):
@@ -274,21 +227,12 @@ def test_small_files_are_kept_with_the_dataset(place):
     assert Store(place).dataset("/s").attachment("topology.pdb") == b"two"
 
 
-def test_identity_is_kept_and_a_damaged_one_replaced(place):
-    identity = Store(place).identity
-    assert Store(place).identity == identity
-    (place / "identity").write_bytes(b"garbage")
-    new = Store(place).identity
-    assert new != identity
-    assert Store(place).identity == new
-
-
 def unknown_version(path: Path, magic: bytes) -> None:
     data = bytearray(path.read_bytes())
     size = int.from_bytes(data[8:12], "little")
     data[4:6] = (7).to_bytes(2, "little")
     data[12:16] = bytes(4)
-    data[12:16] = slow_bodhi.crc32c(bytes(data[:size])).to_bytes(4, "little")
+    data[12:16] = bodhi.crc32c(bytes(data[:size])).to_bytes(4, "little")
     assert data[:4] == magic
     path.write_bytes(data)
 
@@ -330,14 +274,6 @@ def test_an_index_of_an_unknown_version_is_not_overwritten(place):
         dataset.flush()
         assert tuple(dataset.alien) == (1, 2)
     assert index.read_bytes() == before
-
-
-def test_a_meta_file_of_another_dataset_is_a_conflict(place):
-    opened = Store(place)
-    one, two = opened.dataset("/one"), opened.dataset("/two")
-    shutil.copy(one.path / "meta", two.path / "meta")
-    with pytest.raises(StoreRefusedError, match="/one"):
-        opened.dataset("/two")
 
 
 def test_a_segment_of_another_dataset_is_left_alone(place):
@@ -409,7 +345,3 @@ def test_checksums_can_be_turned_off(place):
         assert_is(next(dataset.read([1])), made_up(1, 100, 1, False))
     again = Store(place).dataset("/s")
     assert_is(next(again.read([1])), made_up(1, 100, 1, False))
-
-
-def test_the_way_of_checksums_has_a_name():
-    assert bodhi.checksum_way() in {"portable", "sse4.2", "pclmul", "vpclmul", "arm64"}

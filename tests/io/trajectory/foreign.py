@@ -1,7 +1,5 @@
 """Every trajectory that MDAnalysisTests ships, what MDAnalysis itself reads in it, and runs compared with that."""
 
-from __future__ import annotations
-
 import functools
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Runs over trajectories of each format that MDAnalysisTests ships, on several ranks, cached and not."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

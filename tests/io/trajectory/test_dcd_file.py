@@ -1,7 +1,5 @@
 """DCD files that himach reads by itself: to the last bit what MDAnalysis's reader gives, whatever the variant."""
 
-from __future__ import annotations
-
 import struct
 
 import numpy as np

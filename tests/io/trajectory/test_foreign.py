@@ -1,7 +1,5 @@
 """Frames of every trajectory that MDAnalysisTests ships are those that MDAnalysis reads in it, to the last bit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

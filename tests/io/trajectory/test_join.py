@@ -1,18 +1,20 @@
-import os
+"""Files that follow one another, and folders of files of one frame."""
+
+import json
 import shutil
 import warnings
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from MDAnalysisTests import datafiles as data
-from support.commands import himach
 from support.io_samples import copied, make
 
 from himach.errors import TrajectoryError, UsageError
 from himach.io.dataset.split import split
+from himach.io.trajectory.manifest import Manifest
 from himach.io.trajectory.origin import open_origin
-from himach.io.trajectory.xdr_file import XdrFile
+
+from .trajectory_formats import Sample, TrajectoryFormatTests
 
 WAY_OUT = r"look like two simulations, not like a restart: give .* as --ensemble .* or leave out the file"
 
@@ -51,12 +53,6 @@ def test_one_frame_written_again_in_float32(tmp_path):
     paths = [make(tmp_path / "a.xtc", [0.1 * i for i in range(8)]), make(tmp_path / "b.trr", [0.7 + 1e-8, 0.8])]
     with pytest.warns(UserWarning, match=r"1 frame of .*a\.xtc, from 0\.7 ps on"):
         assert open_origin(paths).n_frames == 9
-
-
-def test_three_files(tmp_path):
-    paths = [make(tmp_path / f"{i}.xtc", list(range(2 * i, 2 * i + 4))) for i in range(3)]
-    with pytest.warns(UserWarning, match="dropped"):
-        assert times(open_origin(paths)) == list(range(8))
 
 
 @pytest.mark.parametrize("later", [[5, 6, 7], [5, 6, 7, 8, 9], [5, 6], [5], [5 + 1e-6, 6]])
@@ -135,25 +131,6 @@ def test_a_restart_with_dt_repeats_what_it_wrote_again(tmp_path):
     assert times(open_origin(paths, keywords={"dt": 2.0})) == [0, 2, 4, 6, 8]
 
 
-def test_files_whose_first_frames_were_compared_are_closed(tmp_path):
-    paths = [make(tmp_path / f"{i}.xtc", [i, i + 1]) for i in range(9)]
-    before = len(os.listdir("/proc/self/fd"))
-    origin = open_origin(paths, keywords={"dt": 2.0})
-    assert len(os.listdir("/proc/self/fd")) <= before + 1  # the one that frames are read from
-    origin.close()
-
-
-def test_one_atom_elsewhere_tells_first_frames_apart(tmp_path):
-    _, first = copied("XYZ", tmp_path)
-    lines = first.read_text().splitlines(keepends=True)
-    last = len(lines) // 10 - 1  # of the first frame
-    name, x, *rest = lines[last].split()
-    lines[last] = " ".join([name, str(float(x) + 0.001), *rest]) + "\n"
-    other = tmp_path / "other.xyz"
-    other.write_text("".join(lines))
-    assert open_origin([first, other]).n_frames == 20
-
-
 def test_a_first_frame_that_cannot_be_read_is_told_of_where_it_is_wanted(tmp_path):
     paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [0, 1, 2])]
     content = bytearray(paths[1].read_bytes())
@@ -165,53 +142,11 @@ def test_a_first_frame_that_cannot_be_read_is_told_of_where_it_is_wanted(tmp_pat
         list(origin.read([3]))
 
 
-def test_first_frames_are_compared_of_several_files_that_count_frames_only(tmp_path, monkeypatch):
-    """Which of them is read once more on opening is the first."""
-    reads = []
-    read = XdrFile.read
-    monkeypatch.setattr(XdrFile, "read", lambda file, *words: reads.append(file.path[-5]) or read(file, *words))
-    paths = [make(tmp_path / "a.xtc", [0, 1]), make(tmp_path / "b.xtc", [2, 3])]
-    split(paths, tmp_path / "frames", frames_per_file=1)
-    for some, keywords, expected in (
-        (paths[:1], {"dt": 1.0}, ["a"]),
-        (paths, {}, ["a"]),
-        ([tmp_path / "frames"], {"dt": 1.0}, ["0"]),
-        (paths, {"dt": 1.0}, ["a", "b", "a"]),
-    ):
-        reads.clear()
-        open_origin(some, keywords=keywords)
-        assert reads == expected
-
-
 def test_formats_whose_times_are_read(tmp_path):
     topology, first = copied("DCD", tmp_path / "a")
     _, second = copied("DCD", tmp_path / "b")
     with pytest.raises(UsageError, match=rf"a/.*\.dcd and .*b/.*\.dcd both begin at 1 ps, so they {WAY_OUT}"):
         open_origin([first, second], topology)
-
-
-COMMANDS = {
-    "run": ("run", "rmsd", "-p", "selection=name CA", "--cache", "off"),
-    "ranks": ("run", "rmsd", "-p", "selection=name CA", "--cache", "off", "-n", "2"),
-    "dry run": ("run", "rmsd", "-p", "selection=name CA", "--cache", "off", "--dry-run"),
-    "live run": ("run", "rmsd", "-p", "selection=name CA", "--cache", "off", "--follow", "--idle", "20"),
-    "stage": ("stage", "--cache", "store"),
-    "stage live": ("stage", "--cache", "store", "--follow", "--idle", "20"),
-}
-
-
-@pytest.mark.nightly(but=3)
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-@pytest.mark.parametrize("keywords", [(), ("--universe", "dt=1")], ids=["times", "dt"])
-def test_commands_say_once_that_replicas_are_no_restart(tmp_path, words, keywords):
-    command, *options = words
-    paths = ["one.dcd", "two.dcd"]
-    for path in paths:
-        shutil.copy(data.DCD, tmp_path / path)
-    given = paths if command == "stage" else [word for path in paths for word in ("--trajectory", path)]
-    done = himach(command, *options, *given, "--topology", data.PSF, *keywords, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.count("himach: error: ") == done.stderr.count("--ensemble") == 1
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -233,3 +168,82 @@ def test_joined_times_are_those_of_the_latest_files(tmp_path, starts, lengths):
     for run in runs:
         expected = [time for time in expected if time < run[0]] + run
     assert times(origin) == expected
+
+
+class TestFrameDirectory(TrajectoryFormatTests):
+    message = r"{path}/frames-000001\.xtc"
+
+    @pytest.fixture
+    def sample(self, tmp_path):
+        trajectory = make(tmp_path / "a.xtc", [0.5 * number for number in range(8)])
+        split([trajectory], tmp_path / "frames", frames_per_file=3)
+        return Sample(tmp_path / "frames", twin=trajectory)
+
+    def damages(self, sample, number):
+        file = sample.path / "frames-000001.xtc"
+        content = file.read_bytes()
+        other_atoms = make(file.with_name("b.xtc"), [3, 4, 5], n_atoms=41).read_bytes()
+        for wrong in (content[:-8], content + content, b"", other_atoms):
+            file.write_bytes(wrong)
+            yield range(3, 6)
+
+
+def test_a_last_file_that_is_missing_is_told_at_once(tmp_path):
+    split([make(tmp_path / "a.xtc", list(range(9)))], tmp_path / "frames", frames_per_file=3)
+    (tmp_path / "frames" / "frames-000002.xtc").unlink()
+    with pytest.raises(TrajectoryError, match=r"frames-000002\.xtc is missing"):
+        open_origin([tmp_path / "frames"])
+
+
+def test_opening_reads_no_frame_file_but_the_ends(tmp_path, monkeypatch):
+    split([make(tmp_path / "a.xtc", list(range(50)))], tmp_path / "frames", frames_per_file=1)
+    for number in range(1, 49):
+        (tmp_path / "frames" / f"frames-{number:06}.xtc").unlink()
+    origin = open_origin([tmp_path / "frames"])
+    assert origin.n_frames == 50
+    with pytest.raises(TrajectoryError, match=r"frames-000007\.xtc is missing"):
+        next(origin.read([7]))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("version", 2),
+        ("format", "other"),
+        ("frames", 0),
+        ("frames", True),
+        ("atoms", "40"),
+        ("frames_per_file", -1),
+        ("kind", "EXE"),
+        ("pattern", "../%06d.xtc"),
+        ("pattern", "/tmp/%06d.xtc"),
+        ("pattern", "%06d%s.xtc"),
+        ("pattern", "frames.xtc"),
+        ("topology", "../secret.pdb"),
+        ("topology", ".."),
+        ("keywords", []),
+        ("source", None),
+    ],
+)
+def test_manifests_that_are_refused(field, value, tmp_path):
+    split([make(tmp_path / "a.xtc", [0, 1])], tmp_path / "frames")
+    path = tmp_path / "frames" / "himach.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    with pytest.raises(TrajectoryError, match=r"himach\.json"):
+        open_origin([tmp_path / "frames"])
+
+
+def test_damaged_manifest_and_times(tmp_path):
+    split([make(tmp_path / "a.xtc", [0, 1])], tmp_path / "frames")
+    for name, content in (("times.npy", b"\x93NUMPY"), ("himach.json", b"{")):
+        (tmp_path / "frames" / name).write_bytes(content)
+        with pytest.raises(TrajectoryError, match=name):
+            open_origin([tmp_path / "frames"])
+
+
+def test_manifest_round_trip(tmp_path):
+    manifest = Manifest(10, 4, 3, "TRR", "f%03d.trr", "topology.gro", {"atom_style": "id x y z"}, "x")
+    manifest.write(str(tmp_path / "himach.json"))
+    assert Manifest.read(str(tmp_path / "himach.json")) == manifest
+    assert manifest.n_files == 4
+    assert [manifest.frames_in(number) for number in range(4)] == [3, 3, 3, 1]

@@ -1,11 +1,8 @@
 """Keywords of MDAnalysis: mistyped ones are refused by name, legal ones of every format are not."""
 
-from __future__ import annotations
-
 import pytest
 from MDAnalysis import _PARSERS, _READERS
 from MDAnalysisTests import datafiles as data
-from support.commands import DATA, himach
 from support.io_samples import make
 
 from himach.errors import UsageError
@@ -37,10 +34,6 @@ LEGAL_OF_PARSERS = {
 
 @pytest.mark.nightly
 def test_what_readers_and_parsers_take_is_found():
-    for name, reader in _READERS.items():
-        if name != "MEMORY" and "MemoryReader" not in {one.__name__ for one in reader.__mro__}:
-            assert {"dt", "time_offset"} <= names_of(reader), name
-        assert {"filename", "kwargs", "self", "start"}.isdisjoint(names_of(reader) - {"filename"}), name
     for classes, legal in ((_READERS, LEGAL), (_PARSERS, LEGAL_OF_PARSERS)):
         for name, expected in legal.items():
             assert expected <= names_of(classes[name]), name
@@ -92,12 +85,3 @@ def test_other_values_that_cannot_be_meant():
     origin = open_origin([data.XTC], data.GRO)
     with pytest.raises(UsageError, match="no topology that MDAnalysis reads"):
         load_topology(data.GRO, origin, {"topology_format": 5})
-
-
-def test_at_the_command_line():
-    for keyword, told in (("dtt=2", "did you mean 'dt'?"), ("dt=abc", "dt is a number of ps above 0")):
-        for words in (["run", "rmsd", *DATA], ["info", data.DCD, "--topology", data.PSF]):
-            done = himach(*words, "--universe", keyword)
-            assert done.returncode == 2, done.stderr
-            assert told in done.stderr
-            assert ".py" not in done.stderr

@@ -1,17 +1,29 @@
+"""Origins: files by number, what is said of them, patience with a network's disk."""
+
+import ast
+import contextlib
+import errno
+import importlib
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
+from support.cache_data import analyse, bits
+from support.cache_data import make as make_of_cache_data
 from support.io_samples import copied, make
 
+import himach
 from himach.errors import TrajectoryError, UsageError
 from himach.io.dataset.source import Source
+from himach.io.trajectory import formats, retry
+from himach.io.trajectory.messages import reason
 from himach.io.trajectory.origin import open_origin
 
 
 def test_unpickled_builds_no_index(tmp_path, monkeypatch):
     state = pickle.dumps(open_origin([make(tmp_path / "a.xtc", [0, 1, 2])]))
-    monkeypatch.setattr("himach.io.trajectory.frame_file.read_index", None)
+    monkeypatch.setattr("himach.io.trajectory.formats.read_index", None)
     assert [frame.time for frame in pickle.loads(state).read([2, 0])] == [2, 0]
 
 
@@ -48,6 +60,24 @@ def test_files_that_readers_misread_are_refused_or_warned_of(tmp_path):
     boxed.write_text('1\nLattice="9 0 0 0 9 0 0 0 9" Properties=species:S:1:pos:R:3\nAr 1 2 3\n')
     with pytest.warns(UserWarning, match=r"the box that Lattice= tells is not read"):
         open_origin([boxed])
+
+
+@pytest.mark.parametrize(
+    ("columns", "tilt", "warning"), [("x y z", "", None), ("xs ys zs", "", "displaced"), ("x y z", " 1", None)]
+)
+def test_image_flags_of_lammps_are_read_right_or_refused(tmp_path, columns, tilt, warning):
+    path, bounds = tmp_path / "a.lammpsdump", "\n".join(f"-2 8{tilt}" for _ in range(3))
+    heads = (f"ITEM: TIMESTEP\n{step}\nITEM: NUMBER OF ATOMS\n1\nITEM: BOX BOUNDS" for step in (0, 1))
+    rest = f"{' xy xz yz' * bool(tilt)} pp pp pp\n{bounds}\nITEM: ATOMS id {columns} ix iy iz\n1 .5 .5 .5 1 0 0\n"
+    path.write_text("".join(head + rest for head in heads))
+    with pytest.warns(UserWarning, match=warning) if warning else contextlib.nullcontext():
+        open_origin([path], keywords={"dt": 1.0})
+    if columns == "x y z" and not tilt:
+        origin = open_origin([path], keywords={"dt": 1.0, "unwrap_images": True})
+        np.testing.assert_array_equal(next(iter(origin.read([0]))).positions, [[12.5, 2.5, 2.5]])
+    else:
+        with pytest.raises(TrajectoryError, match=r"MDAnalysis unwraps columns x, y, z alone"):
+            open_origin([path], keywords={"dt": 1.0, "unwrap_images": True})
 
 
 @pytest.mark.parametrize("suffix", ["xtc", "trr"])
@@ -117,3 +147,83 @@ def test_format_keyword_and_content(tmp_path):
     path = make(tmp_path / "a.xtc", [0, 1]).rename(tmp_path / "frames.part0002")
     assert open_origin([path]).kinds == ("XTC",)
     assert open_origin([path], keywords={"format": "XTC"}).n_frames == 2
+
+
+ROOT = Path(himach.__file__).parent
+
+
+def bare() -> list[tuple[str, str]]:
+    """Return module and name of every exception class of himach's readers that is raised without a text."""
+    found = set()
+    for path in sorted(ROOT.glob("io/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Name) and node.exc.id[0].isupper():
+                module = path.relative_to(ROOT.parent).with_suffix("").as_posix().replace("/", ".")
+                found.add((module, node.exc.id))
+    return sorted(found)
+
+
+@pytest.mark.parametrize(("module", "name"), bare())
+def test_an_error_raised_without_words_has_some(module, name):
+    kind = getattr(importlib.import_module(module), name, None) or getattr(__import__("builtins"), name)
+    assert kind.__module__ == "builtins" or " " in reason(kind())
+
+
+NAMES = ["md.trr", "md.xtc", "md.dcd", "md.xyz"]
+
+
+class Failing:
+    """Does what a function does, but fails so many times first, where `place` is the first of its numbers."""
+
+    def __init__(self, function, number: int, count: int, place: int | None = None) -> None:
+        self.function, self.number, self.left, self.place = function, number, count, place
+
+    def __call__(self, *words, **options):
+        if self.left and self.place in (None, *words[1:2]):
+            self.left -= 1
+            raise OSError(self.number, "it failed")
+        return self.function(*words, **options)
+
+
+@pytest.fixture
+def impatient(monkeypatch) -> None:
+    monkeypatch.setattr(retry, "PAUSES", (0.0, 0.0, 0.0))
+
+
+def read_failing(folder: Path, monkeypatch, name: str, number: int, count: int) -> None:
+    """Read a trajectory one of whose frames fails so many times; check that the others are right."""
+    topology, trajectory = make_of_cache_data(folder, name=name)
+    origin = open_origin([trajectory], topology)
+    expected = [frame.positions.tobytes() for frame in origin.read(range(origin.n_frames))]
+    kind = type(origin.files()[0][0])
+    failing = Failing(kind.read, number, count, 10)
+    monkeypatch.setattr(kind, "read", lambda file, index, needed=None: failing(file, index, needed))
+    found = [frame.positions.tobytes() for frame in origin.read(range(origin.n_frames))]
+    assert found == expected
+    assert not failing.left
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_passes_ends_no_run(impatient, tmp_path, monkeypatch, name, number):
+    read_failing(tmp_path, monkeypatch, name, number, 3)
+
+
+@pytest.mark.parametrize(("number", "count"), [(errno.EIO, 4), (errno.ENOENT, 1)])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_stays_is_told(impatient, tmp_path, monkeypatch, name, number, count):
+    with pytest.raises(TrajectoryError, match=rf"frame 10 of the dataset cannot be read from {tmp_path / name}"):
+        read_failing(tmp_path, monkeypatch, name, number, count)
+
+
+@pytest.mark.parametrize("cache", ["kept", "off"])
+def test_what_fails_while_a_run_opens_is_tried_again_or_told(impatient, tmp_path, monkeypatch, cache):
+    topology, trajectory = make_of_cache_data(tmp_path, name="md.trr")
+    expected = analyse(trajectory, topology, cache="off")
+    store = tmp_path / "store" if cache == "kept" else "off"
+    opening = "himach.io.trajectory.origin.open_file"
+    monkeypatch.setattr(opening, Failing(formats.open_file, errno.EIO, 3))
+    assert bits(analyse(trajectory, topology, cache=store).outcome) == bits(expected.outcome)
+    monkeypatch.setattr(opening, Failing(formats.open_file, errno.EIO, 99))
+    with pytest.raises(TrajectoryError, match=rf"{trajectory} cannot be read: it failed"):
+        analyse(trajectory, topology, cache="off")

@@ -1,7 +1,6 @@
-"""Formats that MDAnalysis reads; readers that seek wrongly, or in order; frames that show what earlier ones said."""
+"""Files through MDAnalysis's readers, and read ahead."""
 
-from __future__ import annotations
-
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -9,13 +8,18 @@ from pathlib import Path
 import MDAnalysis as mda
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from MDAnalysis.coordinates.base import ProtoReader
 from MDAnalysis.coordinates.XYZ import XYZReader
 from MDAnalysisTests import datafiles as data
-from support.io_samples import copied
+from support.io_samples import FORMATS, copied
 
 from himach.errors import TrajectoryError
+from himach.io.trajectory import readahead
+from himach.io.trajectory.dcd_file import layout_of
 from himach.io.trajectory.origin import Origin, open_origin
+from himach.io.trajectory.readahead import Ahead, ask_for
 from himach.io.trajectory.reader_file import ReaderFile, in_order
 
 from .foreign import read_frames
@@ -179,3 +183,66 @@ def test_another_time_than_the_index_has_is_refused(tmp_path):
     times._times[5] += 0.5
     with pytest.raises(TrajectoryError, match=rf"frame 5 .*gives a frame at .* there was one at {times[5]:g} ps"):
         list(origin.read([4, 5]))
+
+
+@given(n=st.integers(1, 60), start=st.integers(0, 20), stride=st.integers(-2, 5).filter(bool), batch=st.integers(1, 12))
+def test_every_frame_is_asked_for_before_it_is_read_and_not_too_early(n, start, stride, batch):
+    numbers = [number for number in range(start, start + n * stride, stride) if number >= 0]
+    n_frames = max(numbers, default=0) + 8
+    asked: list[int] = []
+    ahead = Ahead(n_frames, readahead.BATCH_BYTES // batch, asked.extend)
+    ahead.begin(numbers)
+    for place, number in enumerate(numbers):
+        ahead.reach(place)
+        assert number in asked
+        assert len(asked) <= place + 2 * batch
+    assert len(set(asked)) == len(asked)
+    beyond = asked[len(numbers) :]
+    assert asked[: len(numbers)] == numbers
+    assert all(number < n_frames and (number - numbers[0]) % stride == 0 for number in beyond)
+    assert not beyond or stride > 0
+
+
+def test_neighbours_are_asked_for_together(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100))
+    calls = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _fd, begin, length, advice: calls.append((begin, length, advice)))
+    monkeypatch.setattr(readahead, "HOLE_BYTES", 5)
+    ask_for(str(path), [(0, 10), (10, 20), (25, 30), (50, 60)])
+    assert calls == [(0, 30, os.POSIX_FADV_WILLNEED), (50, 10, os.POSIX_FADV_WILLNEED)]
+    ask_for(str(tmp_path / "missing"), [(0, 10)])
+
+
+@pytest.mark.parametrize("name", ["XTC", "TRR", "DCD", "NCDF", "PDB"])
+def test_a_reader_asks_for_the_frames_of_its_file(name, monkeypatch):
+    topology, trajectory = FORMATS[name]
+    origin = open_origin([trajectory], topology)
+    expected = [frame.positions.copy() for frame in (next(origin.read([number])) for number in range(6))]
+    asked = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _fd, begin, length, _advice: asked.append((begin, length)))
+    for frame, positions in zip(origin.read(range(6)), expected, strict=True):
+        np.testing.assert_array_equal(frame.positions, positions)
+    size = os.path.getsize(trajectory)
+    begins = layout_of(str(trajectory), origin.n_atoms).begin if name == "DCD" else 0
+    assert min(begin for begin, _ in asked) == begins
+    assert all(begin + length <= size for begin, length in asked)
+    assert sum(length for _, length in asked) >= origin.nbytes(range(6)) - 6
+
+
+@pytest.mark.parametrize("stride", [2, 4])
+@pytest.mark.parametrize("name", ["XTC", "TRR", "DCD"])
+def test_frames_far_apart_are_read_and_nothing_between_them(name, stride, monkeypatch):
+    topology, trajectory = FORMATS[name]
+    origin = open_origin([trajectory], topology)
+    numbers = np.arange(3, origin.n_frames, stride)
+    for frame in origin.read([0]):  # what is opened is read, too
+        assert frame.number == 0
+    asked, read = [], []
+    preadv = os.preadv
+    monkeypatch.setattr(os, "posix_fadvise", lambda _fd, _begin, length, _advice: asked.append(length))
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, at: read.append(preadv(fd, buffers, at)) or read[-1])
+    for taken, frame in enumerate(origin.read(numbers)):
+        assert frame.number == numbers[taken]
+    assert sum(read) == origin.nbytes(numbers)
+    assert sum(asked) == origin.nbytes(numbers)

@@ -1,7 +1,5 @@
 """XTC and TRR files: what holds of every format, their decoder, and damage of any kind."""
 
-from __future__ import annotations
-
 import os
 import struct
 

@@ -1,7 +1,5 @@
 """Vectors of which only some atoms were asked for, against plain arrays."""
 
-from __future__ import annotations
-
 import re
 
 import MDAnalysis as mda

@@ -1,7 +1,6 @@
-"""What files say of frames beside positions, velocities and forces: `frame.data`."""
+"""Topologies as data: loading, rows, what is the same in another process."""
 
-from __future__ import annotations
-
+import pickle
 import warnings
 
 import MDAnalysis as mda
@@ -9,9 +8,14 @@ import numpy as np
 import pytest
 from MDAnalysisTests import datafiles as data
 from support.cache_data import make, make_dump
+from support.io_samples import FORMATS, copied
+from support.io_samples import make as make_of_io_samples
 
 import himach
-from himach.errors import AnalysisError
+from himach.errors import AnalysisError, TrajectoryError, UsageError
+from himach.io.trajectory.origin import open_origin
+from himach.io.universe.gather import mean_row, rows
+from himach.io.universe.topology import load_topology
 
 COLUMNS = {"format": "LAMMPSDUMP", "additional_columns": True}
 #: name -> topology, trajectory, keywords
@@ -148,3 +152,135 @@ def test_on_two_ranks(tmp_path):
     assert one == [list(range(N_FRAMES))]
     for _ in range(2):
         assert run(topology, trajectory, {}, Step(), cache=tmp_path / "store", ranks=2).outcome["result"] == one
+
+
+@pytest.mark.parametrize("name", ["XTC", "DCD", "NCDF", "PDB", "XYZ"])
+def test_pickle_keeps_what_a_universe_has(name, tmp_path):
+    topology, trajectory = copied(name, tmp_path)
+    origin = open_origin([trajectory], topology)
+    loaded = pickle.loads(pickle.dumps(load_topology(topology, origin)))
+    ours = mda.Universe(loaded, to_guess=())
+    theirs = mda.Universe(*FORMATS[name])
+    names = {attr.attrname for attr in theirs._topology.attrs}
+    assert {attr.attrname for attr in ours._topology.attrs} == names
+    assert {"masses", "types"} <= names
+    for name in ("names", "types", "masses", "charges", "resnames", "resids", "segids", "elements"):
+        if name in names:
+            np.testing.assert_array_equal(getattr(ours.atoms, name), getattr(theirs.atoms, name))
+    if "bonds" in names:
+        np.testing.assert_array_equal(ours.bonds.to_indices(), theirs.bonds.to_indices())
+
+
+def test_nothing_is_guessed_twice(tmp_path, monkeypatch):
+    topology, trajectory = copied("XTC", tmp_path)
+    loaded = load_topology(topology, open_origin([trajectory]))
+    monkeypatch.setattr("MDAnalysis.guesser.default_guesser.DefaultGuesser.guess_attr", None)
+    assert mda.Universe(loaded, to_guess=()).atoms.total_mass() > 0
+
+
+def test_keywords(tmp_path):
+    topology, trajectory = copied("PDB", tmp_path)
+    origin = open_origin([trajectory], keywords={"to_guess": ["types", "masses", "bonds"]})
+    assert len(mda.Universe(load_topology(None, origin), to_guess=()).bonds) > 100
+    unguessed = load_topology(topology, origin, {"to_guess": []})
+    assert not hasattr(mda.Universe(unguessed, to_guess=()).atoms, "masses")
+
+
+def test_lammps_atom_style(tmp_path):
+    origin = open_origin(
+        [data.LAMMPSdata_mini], keywords={"format": "DATA", "atom_style": "id resid type charge x y z"}
+    )
+    assert load_topology(None, origin).n_atoms == origin.n_atoms == 1
+
+
+def test_none(tmp_path):
+    origin = open_origin([make_of_io_samples(tmp_path / "a.xtc", [0, 1])])
+    with pytest.raises(UsageError, match=r"a\.xtc holds no topology; name a topology file"):
+        load_topology(None, origin)
+    with pytest.raises(UsageError, match=r"a\.xtc is no topology"):
+        load_topology(tmp_path / "a.xtc", origin)
+    with pytest.raises(UsageError, match=r"no topology .*b\.gro"):
+        load_topology(tmp_path / "b.gro", origin)
+
+
+def test_other_atoms(tmp_path):
+    origin = open_origin([make_of_io_samples(tmp_path / "a.xtc", [0, 1])])
+    with pytest.raises(UsageError, match=r"\.gro has 47681 atoms, .*a\.xtc has 40"):
+        load_topology(data.GRO, origin)
+
+
+def test_damaged(tmp_path):
+    (tmp_path / "a.gro").write_text("title\nmany\n")
+    with pytest.raises(TrajectoryError, match=r"a\.gro cannot be read as a topology"):
+        load_topology(tmp_path / "a.gro", open_origin([make_of_io_samples(tmp_path / "a.xtc", [0, 1])]))
+
+
+VECTORS = np.random.default_rng(3).normal(size=(50, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        np.arange(50),
+        np.arange(7, 31),
+        np.arange(0, 50, 3),
+        np.array([5, 5, 4, 49, 0]),
+        np.array([3]),
+        np.array([-1, 2]),
+        np.array([], dtype=np.int64),
+        np.arange(9, dtype=np.int32),
+        np.arange(20)[::2],
+        np.array([[1, 2], [3, 4]]),
+        VECTORS[:, 0] > 0,
+        slice(2, 9),
+        4,
+        (slice(None), 1),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("vectors", [VECTORS, VECTORS.astype(np.float64), VECTORS[::-1], np.asfortranarray(VECTORS)])
+def test_rows_are_those_of_numpy(vectors, index):
+    found = rows(vectors, index)
+    np.testing.assert_array_equal(found, vectors[index])
+    assert found.dtype == vectors.dtype
+    if isinstance(index, np.ndarray):
+        assert found.flags.owndata
+        assert found.flags.writeable
+
+
+@pytest.mark.parametrize("index", [np.array([0, 50]), np.array([-51]), np.arange(40, 60)])
+def test_a_row_that_is_not_there_is_refused_by_numpy(index):
+    with pytest.raises(IndexError):
+        rows(VECTORS, index)
+    assert mean_row(VECTORS, index) is None
+
+
+def scattered(n):
+    random = np.random.default_rng(n)
+    return (random.normal(size=(n, 3)) * 10.0 ** random.integers(-9, 9, (n, 3))).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [*(scattered(n) for n in (2, 3, 8, 9, 127, 1000, 8193, 47681)), np.full((3, 3), -0.0, dtype=np.float32)],
+    ids=len,
+)
+def test_means_are_those_of_numpy_to_the_last_bit(vectors):
+    for some in (np.arange(len(vectors)), np.arange(1, len(vectors))):
+        found = mean_row(vectors, some)
+        if len(some) < 2:
+            assert found is None
+        else:
+            assert found.tobytes() == vectors[some].astype(np.float64).mean(axis=0).tobytes()
+
+
+def test_means_of_what_is_no_number():
+    vectors = scattered(9)
+    vectors[4, 1], vectors[5, 2] = np.inf, np.nan
+    np.testing.assert_array_equal(mean_row(vectors, np.arange(9)), vectors.astype(np.float64).mean(axis=0))
+
+
+@pytest.mark.parametrize("index", [np.arange(0, 50, 2), np.array([1, 2, 2]), np.array([3]), slice(0, 5)])
+def test_other_rows_are_left_to_numpy(index):
+    assert mean_row(VECTORS, index) is None
+    assert mean_row(VECTORS.astype(np.float64), np.arange(9)) is None

@@ -4,8 +4,6 @@ import warnings
 import MDAnalysis as mda
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from MDAnalysis import transformations
 from MDAnalysisTests import datafiles as data
 from support.io_samples import FORMATS, copied, make
@@ -87,26 +85,6 @@ def test_groups_are_those_of_mdanalysis_at_each_frame(opened, copy):
             for name, quantity in QUANTITIES.items():
                 if len(mine):
                     np.testing.assert_array_equal(quantity(mine), quantity(other), err_msg=name)
-
-
-@pytest.mark.nightly(but=1)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    words=st.lists(
-        st.sampled_from(["name CA", "resid 3:40", "prop x > 0", "around 4 resid 7", "byres name N"]), min_size=1
-    ),
-    joins=st.lists(st.sampled_from(["and", "or", "and not"]), min_size=9),
-    numbers=st.lists(st.integers(0, 9), min_size=1, max_size=4),
-)
-def test_any_updating_selection(opened, words, joins, numbers):
-    origin, _, theirs = opened
-    text = words[0] + "".join(f" {join} ({word})" for join, word in zip(joins, words[1:5], strict=False))
-    view = new_view(opened)
-    mine, other = (universe.select_atoms(text, updating=True) for universe in (view.universe, theirs))
-    for number in numbers:
-        view.bind(next(origin.read([number])), number)
-        theirs.trajectory[number]
-        np.testing.assert_array_equal(mine.indices, other.indices)
 
 
 def test_positions_are_one_memory(opened):
@@ -222,23 +200,6 @@ def test_transformations_run_on_every_frame(opened):
         ts = reference.trajectory[number]
         np.testing.assert_array_equal(frame.positions, ts.positions)
         np.testing.assert_array_equal(frame.box, [50, 60, 70, 90, 90, 90])
-
-
-def test_transformation_may_return_another_timestep(opened):
-    origin = opened[0]
-    view = new_view(opened)
-
-    def replaced(ts):
-        new = ts.copy()
-        new.positions += 1
-        return new
-
-    view.universe.trajectory.add_transformations(replaced)
-    for number in (0, 1):
-        raw = next(origin.read([number]))
-        frame = view.bind(raw, number)
-        np.testing.assert_array_equal(frame.positions, raw.positions + 1)
-        assert view.universe.trajectory.frame == number
 
 
 @pytest.mark.parametrize("name", ["NoJump", "PositionAverager"])

@@ -20,7 +20,6 @@ const known_dataset known[DATASETS] = {
     [WHOLE] = {"store", "made", "", NULL},
     [COPIED] = {"other", "copied", "", NULL},
     [PART] = {"store", "/cached [4 atoms 0123456789abcdef]", "", "x-atoms"},
-    [TIME_MAJOR] = {"store", "/cached [time-major]", "", "x-time-major.json"},
 };
 
 static float *contents[DATASETS][LATE_FRAMES];

@@ -15,7 +15,6 @@ enum {
     WHOLE = 4,       /* put together from these */
     COPIED,          /* from PUSHED to another store */
     PART,            /* some atoms of CACHED */
-    TIME_MAJOR,      /* the other form of CACHED */
     DATASETS,        /* how many there are */
     SLICED = 300,    /* atoms of WHOLE */
     FRAMES = 40,     /* that histories write */

@@ -47,18 +47,24 @@ static void test_questions(void) {
     CHECK(get64(one.in.body) == 40 && get64(one.in.body + 8) == 4);
     wire_link two = opened(0, no_token, "/run", "two");
     CHECK(get64(two.in.body) == 3 && get64(two.in.body + 8) == 0);
-    CHECK(ask(&two, WIRE_FIND, "/run", 4, WIRE_GENERATIONS) == BODHI_OK && two.in.size == 14);
-    CHECK(ask(&two, WIRE_FIND, "/ran", 4, WIRE_GENERATIONS) == BODHI_OK && two.in.size == 7);
-    CHECK(memcmp(two.in.body + 4, "six", 3) == 0);
-    CHECK(ask(&two, WIRE_SURVEY, NULL, 0, WIRE_SURVEYED) == BODHI_OK && two.in.size > 0);
-    put64(question, 0);
+    char named[WIRE_DIRECTORY + 4] = "";
+    CHECK(ask(&two, WIRE_SURVEY, named, WIRE_DIRECTORY, WIRE_SURVEYED) == BODHI_OK);
+    uint32_t all = two.in.size;
+    memcpy(named + WIRE_DIRECTORY, "/run", 4); // NOLINT(bugprone-not-null-terminated-result): the length tells the end
+    CHECK(ask(&two, WIRE_SURVEY, named, sizeof named, WIRE_SURVEYED) == BODHI_OK && two.in.size < all);
+    uint32_t of_run = two.in.size;
+    memcpy(named + WIRE_DIRECTORY, "/ran", 4); // NOLINT(bugprone-not-null-terminated-result): as above
+    CHECK(ask(&two, WIRE_SURVEY, named, sizeof named, WIRE_SURVEYED) == BODHI_OK && two.in.size == all - of_run);
+    CHECK(memcmp(two.in.body + WIRE_DATASET_HEAD + WIRE_DIRECTORY, "/ransix", 7) == 0);
+    put64(question, 30);
     put64(question + 8, 1);
-    put64(question + 16, 64);
+    put64(question + 16, 32);
     CHECK(ask(&one, WIRE_MARK, question, 24, WIRE_MARKED) == BODHI_OK);
-    CHECK(get64(one.in.body) == (UINT64_C(1) << 40) - 1 && get64(one.in.body + 8) == UINT64_C(15) << 60);
+    CHECK(get64(one.in.body) == UINT64_MAX && get64(one.in.body + 8) == 62);
+    CHECK(get64(one.in.body + 16) == (UINT64_C(1) << 10) - 1 && get64(one.in.body + 24) == UINT64_C(3) << 30);
     fetch(&one, "large", 5000, WIRE_ATTACHMENT);
-    CHECK(get64(one.in.body) == sizeof attached && one.in.size == 8 + PART_BYTES);
-    CHECK(memcmp(one.in.body + 8, attached + 5000, PART_BYTES) == 0);
+    CHECK(get64(one.in.body) == sizeof attached && one.in.size == 16 + PART_BYTES);
+    CHECK(memcmp(one.in.body + 16, attached + 5000, PART_BYTES) == 0);
     send_frame(&one, 200); /* it did not say that it would push */
     CHECK(link_answer(&one, WIRE_ACK, now_ms() + SOON_MS) == BODHI_ERROR_UNSAFE);
     link_close(&one);
@@ -89,8 +95,8 @@ static void test_long_answer(void) {
     bodhi_io.sendmsg = short_sendmsg;
     start((bodhi_serve_options){0});
     wire_link link = opened(0, no_token, "/run", "one");
-    CHECK(ask(&link, WIRE_MARK, question, 24, WIRE_MARKED) == BODHI_OK && link.in.size == 1600);
-    CHECK(get64(link.in.body) == (UINT64_C(1) << 40) - 1);
+    CHECK(ask(&link, WIRE_MARK, question, 24, WIRE_MARKED) == BODHI_OK && link.in.size == 1616);
+    CHECK(get64(link.in.body + 16) == (UINT64_C(1) << 40) - 1);
     link_close(&link);
     stop();
     bodhi_io = real;
@@ -205,7 +211,7 @@ static void test_wrong_answers(void) {
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     wire_link link = {.fd = ends[0], .address = name};
     CHECK(pthread_create(&one, NULL, answer_wrongly, &ends[1]) == 0);
-    CHECK(ask(&link, WIRE_HAVE, number, 8, WIRE_KINDS) == BODHI_ERROR_PROTOCOL);
+    CHECK(ask(&link, WIRE_READ, number, 8, WIRE_PLACES) == BODHI_ERROR_PROTOCOL);
     CHECK(pthread_join(one, NULL) == 0);
     link_close(&link);
     (void)close(ends[1]);

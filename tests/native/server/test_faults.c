@@ -253,7 +253,9 @@ static void read_places(void) {
     }
     int status = link_open(&link, 0, no_token, "run", NULL, 0, "", deadline);
     if (status == BODHI_OK) {
-        status = link_ask(&link, WIRE_HAVE, &part, 1, WIRE_KINDS, deadline);
+        const unsigned char question[24] = {[8] = 1, [16] = FRAMES};
+        const wire_part asked = {question, sizeof question};
+        status = link_ask(&link, WIRE_MARK, &asked, 1, WIRE_MARKED, deadline);
     }
     if (status == BODHI_OK) {
         status = link_ask(&link, WIRE_READ, &part, 1, WIRE_PLACES, deadline);

@@ -42,7 +42,6 @@ static task *new_task(enum task_verb verb, bool durable, size_t bytes) {
     CHECK(t != NULL);
     t->body = bytes == 0 ? NULL : calloc(1, bytes);
     CHECK(bytes == 0 || t->body != NULL);
-    t->capacity = bytes;
     return t;
 }
 

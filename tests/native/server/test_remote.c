@@ -85,7 +85,7 @@ static void close_remote(served_dataset *d) {
 static void test_connections_of_an_address(void) {
     served_dataset first;
     served_dataset second;
-    start((bodhi_serve_options){.max_per_caller = 1});
+    start((bodhi_serve_options){.max_connections = 2});
     open_remote(&first, false);
     CHECK(try_remote(&second, false) < 0);
     close_remote(&second);

@@ -31,7 +31,7 @@ static int as_nobody(void) {
             link_open(&link, 0, no_token, "/run", "one", 3, "", now_ms() + SOON_MS) == BODHI_OK) {
             unsigned char number[8] = {0};
             got = ask(&link, WIRE_READ, number, 8, WIRE_PLACES) == BODHI_OK;
-            got += got == 1 && ask(&link, WIRE_STOP, NULL, 0, WIRE_STOPPING) == BODHI_OK;
+            got += got == 1 && ask(&link, WIRE_STOP, NULL, 0, WIRE_COUNTERS) == BODHI_OK;
         }
         _exit(got);
     }
@@ -54,7 +54,7 @@ static void test_rights(void) {
     link = dialled();
     CHECK(ask(&link, WIRE_STATUS, NULL, 0, WIRE_COUNTERS) == BODHI_OK);
     CHECK(get64(link.in.body + (size_t)COUNT_ADMITTED * 8) == (geteuid() == 0 ? 2 : 1));
-    CHECK(ask(&link, WIRE_STOP, NULL, 0, WIRE_STOPPING) == BODHI_OK && pthread_join(thread, NULL) == 0);
+    CHECK(ask(&link, WIRE_STOP, NULL, 0, WIRE_COUNTERS) == BODHI_OK && pthread_join(thread, NULL) == 0);
     CHECK(ended == BODHI_END);
     link_close(&link);
     bodhi_server_close(server);
@@ -119,14 +119,8 @@ static int dial_gate(gate g, bool aside) {
     (void)snprintf(address, sizeof address, "127.0.0.1:%u", ntohs(name.sin_port));
     CHECK(pthread_create(&one, NULL, admit, &g) == 0);
     int64_t began = now_ms();
-    const dial_request request = {.address = address,
-                                  .key = key,
-                                  .key_bytes = 16,
-                                  .token = no_token,
-                                  .name = "/run",
-                                  .generation = "",
-                                  .identity = "",
-                                  .timeout_ms = SOON_MS};
+    dial_request request = {.address = address, .key_bytes = 16, .open = {.name = "/run"}, .timeout_ms = SOON_MS};
+    memcpy(request.key, key, 16);
     int status = aside ? dial_aside(&request, &link)
                        : link_dial(&link, address, 0, key, 16, now_ms() + (g.is_silent ? 300 : SOON_MS));
     CHECK(now_ms() - began < (int64_t)2 * SOON_MS);
@@ -236,15 +230,15 @@ static enum wire_result feed(enum wire_verb verb, size_t size, uint32_t max_fram
 
 static void test_limits(void) {
     begin("what a message may be");
-    CHECK(feed(WIRE_HAVE, 16, 0) == WIRE_MESSAGE && feed(WIRE_HAVE, 12, 0) == WIRE_TOO_LONG);
-    CHECK(feed(WIRE_LIST, 16, 0) == WIRE_MESSAGE && feed(WIRE_LIST, 24, 0) == WIRE_TOO_LONG);
+    CHECK(feed(WIRE_READ, 16, 0) == WIRE_MESSAGE && feed(WIRE_READ, 12, 0) == WIRE_TOO_LONG);
+    CHECK(feed(WIRE_MARK, 24, 0) == WIRE_MESSAGE && feed(WIRE_MARK, 32, 0) == WIRE_TOO_LONG);
     CHECK(feed(WIRE_FRAME, 1200, 0) == WIRE_MESSAGE && feed(WIRE_FRAME, 1200, 1000) == WIRE_TOO_LONG);
     CHECK(feed(WIRE_ACK, 16, 0) == WIRE_BAD_VERB && feed(WIRE_OPENED, WIRE_OPENED_BYTES, 0) == WIRE_BAD_VERB);
     wire_parser parser = {.from_client = true};
     unsigned char message[WIRE_HEADER + 8] = {0};
     size_t used;
     wire_part part = {message + WIRE_HEADER, 8};
-    wire_header(message, WIRE_HAVE, &part, 1);
+    wire_header(message, WIRE_READ, &part, 1);
     message[WIRE_HEADER + 3] = 1;
     CHECK(wire_feed(&parser, message, sizeof message, &used) == WIRE_BAD_CHECKSUM);
     wire_free(&parser);

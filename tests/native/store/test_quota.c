@@ -91,52 +91,6 @@ static void test_pushed_frames(void) {
     close_all();
 }
 
-static void mark_with(const bodhi_dataset *dataset, const char *file) {
-    char path[300];
-    (void)snprintf(path, sizeof path, "%s/%s/%s", home, bodhi_dataset_directory(dataset), file);
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    CHECK(fd >= 0 && close(fd) == 0);
-}
-
-/* What is made of frames goes before any frame does, and no frame goes for it. */
-static void test_derived(void) {
-    enum { QUOTA = 1000000, LARGE = 5000 };
-    bodhi_dataset *derived;
-    bodhi_dataset *other;
-    bodhi_writer *writer;
-    bodhi_usage usage;
-    bodhi_stored_segment *listed;
-    int64_t number = 0;
-    int64_t n;
-    begin("room for what is made of frames, and of that for frames");
-    mark_with(run, "x-origin.json");
-    bodhi_store_set_quota(store, QUOTA);
-    CHECK(bodhi_dataset_open(store, "/run [time-major]", NULL, 0, BODHI_CREATE, &derived) == BODHI_OK);
-    mark_with(derived, "x-time-major.json");
-    CHECK(bodhi_writer_open(derived, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
-    while (append(writer, number, LARGE) == BODHI_OK) {
-        number++;
-        CHECK(number < QUOTA / (LARGE * 12));
-    }
-    CHECK(append(writer, number, LARGE) == BODHI_ERROR_FULL && bodhi_writer_close(writer) == BODHI_OK);
-    CHECK(number > 0 && bodhi_dataset_refresh(run) == BODHI_OK && read_all(NULL) == all_frames);
-    CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK && n == 2);
-    CHECK(listed[0].derived == 1 && listed[1].derived == 0 && listed[0].pushed == 0 && listed[1].pushed == 0);
-    free(listed);
-    CHECK(bodhi_dataset_open(store, "/other", NULL, 0, BODHI_CREATE, &other) == BODHI_OK);
-    CHECK(bodhi_writer_open(other, BODHI_ALIEN, NULL, &writer) == BODHI_OK);
-    for (int64_t i = 0; i < number / 2; i++) {
-        CHECK(append(writer, i, LARGE) == BODHI_OK);
-    }
-    CHECK(bodhi_writer_close(writer) == BODHI_OK);
-    CHECK(bodhi_dataset_refresh(run) == BODHI_OK && read_all(NULL) == all_frames);
-    CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK && n == 2 && listed[0].derived == 0);
-    free(listed);
-    bodhi_dataset_close(derived);
-    bodhi_dataset_close(other);
-    close_all();
-}
-
 static ssize_t half_pwritev(int fd, const struct iovec *parts, int n, off_t offset) {
     if (parts->iov_len < 4000 && n == 1) {
         return real.pwritev(fd, parts, n, offset);
@@ -193,7 +147,6 @@ int main(void) {
     make_home();
     test_quota();
     test_pushed_frames();
-    test_derived();
     test_full_disk();
     remove_home();
     return 0;

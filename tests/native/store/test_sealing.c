@@ -95,38 +95,49 @@ static void test_sealing(void) {
     close_all();
 }
 
-/* A table that is torn while it is in use, or was before, is as good as none; what was dropped stays so. */
-static void test_torn(void) {
-    for (int open = 0; open < 2; open++) {
-        begin_both("a torn table", 3, 0);
-        const int64_t numbers[1] = {6};
-        int64_t dropped;
-        CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 1, &dropped) == BODHI_OK && dropped == 1);
-        CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
-        char table[256];
-        (void)snprintf(table, sizeof table, "%s", file_of('n', ".tab"));
-        int64_t size = size_of(table);
-        CHECK(size > 4096); /* it has pages beside its first */
-        if (open == 0) {
-            close_all();
+/* Frames stay dropped where the segment that says so goes on, and theirs does not. */
+static void test_dropped_by_another_segment(void) {
+    begin_empty("frames dropped by another segment");
+    bodhi_writer *writers[2];
+    for (int64_t i = 0; i < 2; i++) {
+        CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writers[i]) == BODHI_OK);
+        for (int64_t number = 5 * i; number < 5 * i + 5; number++) {
+            CHECK(append(writers[i], number, ATOMS) == BODHI_OK);
         }
-        for (int64_t at = 4096; at < size; at += 4096) {
-            flip(table, at + 100);
-        }
-        if (open == 0) {
-            open_all();
-        }
-        check_held(all_frames & ~(UINT64_C(1) << 6), 7);
-        CHECK(bodhi_dataset_refresh(run) == BODHI_OK);
-        check_held(all_frames & ~(UINT64_C(1) << 6), 7);
-        flip(table, 70); /* and now its directory */
-        reopen();
-        check_held(all_frames & ~(UINT64_C(1) << 6), 7);
-        CHECK(unlink(table) == 0);
-        reopen();
-        check_held(all_frames & ~(UINT64_C(1) << 6), 7);
-        close_all();
     }
+    CHECK(bodhi_writer_close(writers[0]) == BODHI_OK && bodhi_writer_close(writers[1]) == BODHI_OK);
+    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK && count_files('n') == 6);
+    const int64_t numbers[2] = {2, 7};
+    int64_t dropped;
+    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 2, &dropped) == BODHI_OK && dropped == 2);
+    write_frames(BODHI_NATIVE, 10, FRAMES, 0);
+    uint64_t left = all_frames & ~(UINT64_C(1) << 2 | UINT64_C(1) << 7);
+    for (int again = 0; again < 3; again++) {
+        check_held(left, 0);
+        if (again == 0) {
+            CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
+        }
+        reopen();
+    }
+    close_all();
+}
+
+/* A table that is torn is as good as none; what was dropped stays so. */
+static void test_torn(void) {
+    begin_both("a torn table", 3, 0);
+    const int64_t numbers[1] = {6};
+    int64_t dropped;
+    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
+    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 1, &dropped) == BODHI_OK && dropped == 1);
+    char table[256];
+    (void)snprintf(table, sizeof table, "%s", file_of('n', ".tab"));
+    for (int64_t at = 70; at < size_of(table); at += 100) {
+        close_all();
+        flip(table, at);
+        open_all();
+        check_held(all_frames & ~(UINT64_C(1) << 6), 7);
+    }
+    close_all();
 }
 
 /* A copy that is damaged is passed over; that does not go into a table, which is for all. */
@@ -218,6 +229,7 @@ static void test_lost_records(void) {
 int main(void) {
     make_home();
     test_sealing();
+    test_dropped_by_another_segment();
     test_torn();
     test_damaged_copy();
     test_eviction();

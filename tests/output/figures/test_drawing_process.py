@@ -1,10 +1,11 @@
-"""Plots that a helper draws are those that are drawn where the outcome is; what it cannot draw is left."""
+"""Plots of the drawing process are those that are drawn where the outcome is; what it cannot draw is left."""
 
 import pickle
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from support.commands import clean_environment, himach, wait_until
 
 from himach import Analysis
 from himach.examples import sample
-from himach.output.figures.drawing_process import _with_state
+from himach.output.figures import drawing_process
 
 pytestmark = pytest.mark.fresh  # a command that has Matplotlib already draws by itself
 DATA = ("--trajectory", sample("nanopore").trajectory, "--topology", sample("nanopore").topology)
@@ -66,15 +67,11 @@ class Here(himach.Analysis):
 """
 TWINS = """
 import sys
-from himach.launch.helper import helping
+from himach.output.figures.drawer import drawing
 
 FORMATS = ["svg", "pdf", "png"]
 
-def draw(wait):
-    from himach.output.figures.drawing_process import draw_when_asked
-    return draw_when_asked(wait)
-
-with helping(draw) as helper:
+with drawing() as drawer:
     from himach.output.figures.drawing_process import begin_drawing
     from himach.output.figures.plots import drawn as drawn_here
     import himach
@@ -88,8 +85,8 @@ with helping(draw) as helper:
     results = [himach.run(load(name)(**p), *sample(data), stop=20, cache="off") for name, (data, p) in given.items()]
     plots = [(result.labels[0], result.analyses[0], result.outcome) for result in results]
     assert not {"matplotlib"} & set(sys.modules)
-    drawn = begin_drawing(helper, plots, FORMATS)()
-    assert begin_drawing(helper, plots, FORMATS)() == [None] * len(plots), "it answers once"
+    drawn = begin_drawing(drawer, plots, FORMATS)()
+    assert begin_drawing(drawer, plots, FORMATS)() == [None] * len(plots), "it answers once"
 for plot, files in zip(plots, drawn, strict=True):
     assert [one[1:4] for one in files] == [b"?xm", b"PDF", b"PNG"], plot[0]
     assert files == drawn_here(plot, FORMATS), plot[0]
@@ -99,7 +96,7 @@ for plot, files in zip(plots, drawn, strict=True):
 
 
 @pytest.mark.nightly
-def test_pictures_of_a_helper_are_those_drawn_here():
+def test_pictures_of_the_process_are_those_drawn_here():
     done = subprocess.run(
         [sys.executable, "-c", TWINS], check=False, env=clean_environment(), capture_output=True, text=True
     )
@@ -109,13 +106,14 @@ def test_pictures_of_a_helper_are_those_drawn_here():
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("way", ["", "group", "warning", "print", "exception", "exit", "killed", "style"])
-def test_what_a_helper_cannot_draw_is_drawn_by_the_run(tmp_path, way, ranks):
+def test_what_the_process_cannot_draw_is_drawn_by_the_run(tmp_path, way, ranks):
     script = tmp_path / "own.py"
     script.write_text(OWN)
-    done = himach("run", script, *DATA, "--stop", 3, "-n", ranks, "-p", f"way={way}", "--out", "out", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = himach(
+        "run", script, *DATA, "--stop", 3, "-n", ranks, "-p", f"way={way}", "--out", "out", cwd=tmp_path, code=0
+    )
     drawers = [line.split() for line in (tmp_path / f"{way or 'plain'}.by").read_text().splitlines()]
-    # A helper does not wait for MDAnalysis to be imported; it is not asked where a style may have been set.
+    # The process does not import MDAnalysis; it is not asked where a style may have been set.
     assert [imported for _, imported in drawers] == {"": ["False"], "style": ["True"]}.get(way, ["False", "True"])
     assert len({process for process, _ in drawers}) == len(drawers)
     files = {path.name for path in (tmp_path / "out").iterdir()}
@@ -130,7 +128,7 @@ def test_what_a_helper_cannot_draw_is_drawn_by_the_run(tmp_path, way, ranks):
     assert done.stdout.count("printed once") == (1 if way == "print" else 0)
 
 
-def test_an_interrupt_while_a_helper_draws_loses_no_outcome(tmp_path):
+def test_an_interrupt_while_a_plot_is_drawn_loses_no_outcome(tmp_path):
     script, by = tmp_path / "own.py", Path("hangs.by")
     script.write_text(OWN)
     words = ["run", script, *DATA, "--stop", "3", "-p", "way=hangs", "--out", "out"]
@@ -139,18 +137,16 @@ def test_an_interrupt_while_a_helper_draws_loses_no_outcome(tmp_path):
         cwd=tmp_path, env=clean_environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     assert wait_until(lambda: (tmp_path / by).exists() and (tmp_path / by).read_text().endswith("\n"), 30)
-    helper = int((tmp_path / by).read_text().split()[0])
-    assert helper != process.pid
+    drawer = int((tmp_path / by).read_text().split()[0])
+    assert drawer != process.pid
     process.send_signal(signal.SIGINT)
     assert (process.communicate(timeout=30)[1].strip(), process.returncode) == ("himach: interrupted", 130)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"run.json", "t.npy", "x.json"}
-    assert not Path(f"/proc/{helper}").exists()
+    assert not Path(f"/proc/{drawer}").exists()
 
 
 def test_too_much_is_not_sent(monkeypatch):
     from support.sample_runs import Drawn
-
-    from himach.output.figures import drawing_process
 
     monkeypatch.setattr(drawing_process, "MOST_SENT", 10_000)
     assert drawing_process._packed("Drawn", Drawn(), {"x": np.arange(100.0)})
@@ -160,10 +156,9 @@ def test_too_much_is_not_sent(monkeypatch):
 @pytest.mark.nightly
 def test_a_run_leaves_the_formats_that_it_is_asked_for_and_so_does_the_same_again(tmp_path):
     words = ("--figure", "pdf,svg", "-p", "selection=name K", "--stop", 5)
-    done = himach("run", "rmsd", *DATA, *words, "--out", "one", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert himach("run", "--again", "one/run.json", "--out", "again", cwd=tmp_path).returncode == 0
-    assert himach("run", "--again", "one", "--figure", "png", "--out", "other", cwd=tmp_path).returncode == 0
+    himach("run", "rmsd", *DATA, *words, "--out", "one", cwd=tmp_path, code=0)
+    himach("run", "--rerun", "one/run.json", "--out", "again", cwd=tmp_path, code=0)
+    himach("run", "--rerun", "one", "--figure", "png", "--out", "other", cwd=tmp_path, code=0)
     found = {out: {path.name for path in (tmp_path / out).iterdir()} for out in ("one", "again", "other")}
     pictures = {out: names - {"run.json", "rmsd.csv"} for out, names in found.items()}
     assert pictures == {"one": {"rmsd.pdf", "rmsd.svg"}, "again": {"rmsd.pdf", "rmsd.svg"}, "other": {"rmsd.png"}}
@@ -181,22 +176,17 @@ class Plain(Analysis):
     """An analysis whose class has a value of what setup() sets, too."""
 
     width: float = 1.0
-    seen = "of the class"
+    words = "of the class"
 
 
 def test_what_setup_kept_is_unpickled_when_plot_asks_for_it():
-    drawer = object.__new__(Plain)
-    kept = {"width": 2.0, "seen": "of setup()", "rows": [1]}
-    state = {name: pickle.dumps(value) for name, value in kept.items()} | {"module": b"cimported_nowhere\nthing\n."}
-    drawer.__class__ = _with_state(Plain, state)
-    assert (drawer.width, drawer.seen, drawer.rows) == (2.0, "of setup()", [1])
-    drawer.rows.append(2)
-    assert drawer.rows == [1, 2]
-    with pytest.raises(ModuleNotFoundError):  # which draws it where the run is
-        _ = drawer.module
-    del state["module"]
-    other = object.__new__(Plain)
-    other.__class__ = _with_state(Plain, state)
-    assert vars(other) == other.__dict__ == kept
-    other.seen = "of plot()"
-    assert other.seen == "of plot()"
+    analysis = Plain(width=2.0)
+    analysis.words, analysis.rows, analysis.lock = "of setup()", [1], Lock()  # which cannot be pickled
+    packed = drawing_process._packed("Plain", analysis, {})
+    assert packed is not None
+    _, twin, _ = pickle.loads(packed)
+    assert (twin.width, twin.words, twin.rows) == (2.0, "of setup()", [1])
+    twin.rows.append(2)
+    assert twin.rows == [1, 2]
+    with pytest.raises(EOFError):  # which draws it where the run is
+        _ = twin.lock

@@ -52,7 +52,7 @@ def test_rocrate_reads_it(crate):
     from urllib.parse import unquote
 
     assert {unquote(entity.id) for entity in read.data_entities} == names
-    assert "files/1/my script ü/count frames.py" in names
+    assert f"files{crate.parent}/my script ü/count frames.py" in names
     root = read.root_dataset
     assert root["conformsTo"].id == "https://w3id.org/ro/wfrun/process/0.5"
     assert (root["name"], root["license"].id) == ("Title", "https://creativecommons.org/licenses/by/4.0/")
@@ -72,28 +72,18 @@ def test_rocrate_reads_it(crate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("severity", "least"), [("REQUIRED", 40), ("RECOMMENDED", 90)])
-def test_a_validator_finds_nothing_wrong(crate, tmp_path, severity, least):
-    *issues, count = _validated(crate, tmp_path, severity)
-    assert int(count.split()[0]) > least
+def test_a_validator_finds_nothing_wrong(crate, tmp_path):
+    *issues, count = _validated(crate, tmp_path)
+    assert int(count.split()[0]) > 90
     assert [issue for issue in issues if not any(word in issue for word in NOT_TOLD)] == []
-    assert severity == "RECOMMENDED" or not issues
 
 
-@pytest.mark.slow
-def test_the_validator_sees_what_is_wrong(crate, tmp_path):
-    with zipfile.ZipFile(crate) as archive, zipfile.ZipFile(tmp_path / "b.zip", "w") as other:
-        for name in archive.namelist():
-            other.writestr(name, archive.read(name).replace(b'"instrument"', b'"tool"'))
-    assert any("instrument" in line for line in _validated(tmp_path / "b.zip", tmp_path, "REQUIRED"))
-
-
-def _validated(crate: Path, folder: Path, severity: str) -> list[str]:
+def _validated(crate: Path, folder: Path) -> list[str]:
     # An environment of its own, where it is named: the validator and import-linter ask for different versions of rich.
     python = os.environ.get("HIMACH_CRATE_VALIDATOR")
     if not python:
         needs.module("rocrate_validator")
-    words = [python or sys.executable, str(VALIDATOR), str(crate), str(folder), severity]
+    words = [python or sys.executable, str(VALIDATOR), str(crate), str(folder)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -19,12 +19,11 @@ from support.ranks import mpiexec
 
 import himach as package
 from himach.errors import UsageError
-from himach.report.bundle.archive import METADATA, Archive, Member, write_archive
-from himach.report.bundle.contents import contents_of
-from himach.report.bundle.crate import metadata
+from himach.report.bundle.archive import METADATA, Member, extract, write_archive
+from himach.report.bundle.crate import contents_of, metadata
 from himach.report.bundle.data import Given
 from himach.report.bundle.verify import verify
-from himach.report.run_folder import read_folder
+from himach.report.folder import read_folder
 
 root = importlib.import_module("himach.cli").himach
 
@@ -132,7 +131,7 @@ def _path() -> list[str]:
 
 def verified(words: list, cwd: Path, ranks: int = 0) -> tuple[int, list[str]]:
     """Verify in a process of its own; return the exit code and the lines."""
-    run = himach("verify", *words, *(["-n", ranks] if ranks else []), cwd=cwd)
+    run = himach("bundle", "verify", *words, *(["-n", ranks] if ranks else []), cwd=cwd)
     assert "Traceback" not in run.stderr
     return run.returncode, run.stdout.splitlines()
 
@@ -168,19 +167,8 @@ def test_all_comes_out_the_same_elsewhere(made, tmp_path, ranks):
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_ranks_of_a_launcher_verify_together(made):
-    words = [
-        sys.executable,
-        "-P",
-        "-m",
-        "himach",
-        "verify",
-        "all.zip",
-        "--ensemble",
-        "data/*.xtc",
-        "-s",
-        "data/top.psf",
-    ]
-    run = mpiexec(3, [*words, "-t", "data/one.xtc", "-t", "data/two.xtc"], cwd=made)
+    words = "-P -m himach bundle verify all.zip --ensemble data/*.xtc -s data/top.psf -t data/one.xtc -t data/two.xtc"
+    run = mpiexec(3, [sys.executable, *words.split()], cwd=made)
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("all.zip: verified") == 1
 
@@ -239,7 +227,7 @@ def test_nothing_is_run_without_a_simulation(made, plain, tmp_path):
     assert equal
     assert said[1] == "There is no code in it: its analyses are himach's, or of packages that are installed here."
     assert "--trajectory" in said[-1]
-    answer = CliRunner().invoke(root, ["verify", str(made / "all.zip")], standalone_mode=False)
+    answer = CliRunner().invoke(root, ["bundle", "verify", str(made / "all.zip")], standalone_mode=False)
     assert (answer.return_value, "mine.py" in answer.output, "equal" in answer.output) == (0, True, False)
 
 
@@ -264,9 +252,10 @@ def test_what_differs_is_told_with_its_first_place_and_another_version(made, pla
     assert said[-2].startswith("  What is of another version may be why")
     assert said[-1] == "\nb.zip: NOT verified"
     answer = CliRunner().invoke(
-        root, ["verify", str(tmp_path / "b.zip"), "-t", str(data.trajectories[0]), "-s", str(data.topologies[0])],
+        root,
+        ["bundle", "verify", *map(str, [tmp_path / "b.zip", "-t", data.trajectories[0], "-s", data.topologies[0]])],
         standalone_mode=False,
-    )  # fmt: skip
+    )
     assert answer.return_value == 1
 
 
@@ -372,7 +361,8 @@ def test_structures_to_fit_to_are_in_it(made, tmp_path):
     reference = tmp_path / "reference.gro"
     universe.atoms.write(str(reference))
     there = package.examples.load("rmsd")(selection="name CA", fit="none", reference=str(PDB_small))  # in a package
-    package.run(there, one, top, fit="name CA", reference=reference, out=tmp_path / "out", cache="off")
+    transform = [package.transformations.Fit("name CA", reference=reference)]
+    package.run(there, one, top, transform=transform, out=tmp_path / "out", cache="off")
     bundle = bundled(tmp_path / "out", tmp_path / "b.zip")
     reference.unlink()
     with zipfile.ZipFile(bundle) as archive:
@@ -398,7 +388,7 @@ def test_what_cannot_be_bundled_is_refused_by_name(made, plain, tmp_path):
         contents_of([read_folder(tmp_path / "hand")])
     out = copy(plain, tmp_path)
     (out / "rmsd.png").unlink()
-    with pytest.raises(UsageError, match=r"lacks rmsd.png: himach run --again"):
+    with pytest.raises(UsageError, match=r"lacks rmsd.png: himach run --rerun"):
         contents_of([read_folder(out)])
     record = json.loads((out / "run.json").read_bytes())
     (out / "run.json").write_text(json.dumps({**record, "errors": ["member b failed: no"]}))
@@ -408,13 +398,12 @@ def test_what_cannot_be_bundled_is_refused_by_name(made, plain, tmp_path):
 
 def test_a_script_that_needs_what_is_not_there_is_told(made, tmp_path):
     """As when it imports a package that is not installed here: the run's error is told, and the rest goes on."""
-    with Archive(made / "all.zip") as archive:
-        archive.extract(tmp_path)
+    extract(made / "all.zip", tmp_path)
     out = tmp_path / "runs" / "mixed"
     contents = contents_of([read_folder(_at_home(made, out, tmp_path))])
     script = next(name for name in contents.members if name.endswith("mine.py"))
     members = {**contents.members, script: Member.of(b"import not_installed_anywhere\n")}
-    broken = type(contents)(contents.runs, contents.places, members, ())
+    broken = type(contents)(contents.runs, members, ())
     write_archive(tmp_path / "b.zip", {**members, METADATA: Member.of(metadata(broken))})
     data = Given([made / "data" / "one.xtc", made / "data" / "two.xtc"], [made / "data" / "top.psf"])
     equal, said = lines_of(tmp_path / "b.zip", data)

@@ -1,4 +1,4 @@
-"""Validates a crate against the profile of Process Run Crates, with no network: ``validator.py CRATE FOLDER SEVERITY``.
+"""Validates a crate against the profile of Process Run Crates, with no network: ``validator.py CRATE FOLDER``.
 
 A process of its own, as the validator changes how JSON-LD is loaded. It gets the words of RO-Crate from what rocrate
 brings along, by its cache of what was fetched before. It prints what is wrong, a line each, and how much was looked at.
@@ -36,13 +36,13 @@ def remember(cache: Path) -> None:
 
 
 def main() -> None:
-    crate, folder, severity = sys.argv[1:]
+    crate, folder = sys.argv[1:]
     cache = Path(folder) / "cache"
     remember(cache)
     asked = ValidationSettings(
         rocrate_uri=crate,
         profile_identifier="process-run-crate",
-        requirement_severity=Severity[severity],
+        requirement_severity=Severity.RECOMMENDED,
         cache_path=cache,
         offline=True,
     )

@@ -1,7 +1,5 @@
 """An ensemble of AdK: members of two groups, other lengths, time steps, formats and topologies."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,15 +1,18 @@
-"""Roles of columns: of the tables of all built-ins, over members, and of tables as users make them."""
-
-from __future__ import annotations
+"""Tables of an ensemble: columns, members joined, and what is foreseen of them."""
 
 import numpy as np
 import pytest
+from runner.ensemble.simulations import FRAMES, NAMES, members_in, record_in
 from support import plain
+from support.commands import himach
 
-from himach import Column, Table
+import himach as package
+from himach import Column, Member, Table
 from himach.examples import BUILTINS, load, sample
 from himach.output.parts import parts
+from himach.output.table import default_outcome
 from himach.runner.ensemble.columns import Roles, roles_of
+from himach.runner.ensemble.join import joined, own_columns
 from himach.runner.outcome.estimates import add_estimates
 from himach.uncertainty import mean
 
@@ -84,8 +87,6 @@ IN_TIME = {
     "sasa": {"sasa": ["sasa"]},
     "secondary-structure": {"content": STATES},
 }
-#: Whose figures intervals alone tell from what a row is of: a number behind another one, or two axes.
-NOT_FOUND = {"clusters", "surface"}
 #: Of which no interval is told.
 UNSURE = {"events", "filter", "flip_flops", "membership", "radii", "running", "surface", "z"}
 
@@ -130,24 +131,12 @@ def test_settings_of_a_grid_are_not_compared():
     assert roles_of([outcome["extent"]] * 3).values == []
 
 
-def test_times_of_events_are_not_compared_where_there_is_one_of_each():
-    times = {"entered_ps": Column([2.0, 9.0], "ps", compared=False), "left_ps": [4.0, 11.0]}
-    table = Table({"ion": np.array([544, 545]), "direction": ["in", "out"], **times})
+def test_labels_are_not_compared():
+    times = {"entered_ps": Column([2.0, 9.0], "ps", role="label"), "left_ps": [4.0, 11.0]}
+    table = Table({"ion": Column([544, 545], role="label"), "direction": ["in", "out"], **times})
     assert roles_of([table, table]).values == ["left_ps"]
-    again = Table({**Table(times), "more": [1.0, 2.0]})
-    assert not again.uncompared and Table(Table(times)).uncompared == {"entered_ps"}
-
-
-@pytest.mark.nightly(but=6)
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", BUILTINS)
-def test_without_confidence_all_can_be_drawn(outcomes, name):
-    sure, plain_ones = outcomes(name, 0.95), outcomes(name, None)
-    for table in sure[0]:
-        found = roles_of([one[table] for one in plain_ones])
-        asked = roles_of([one[table] for one in sure])
-        assert not found.sure
-        assert set(asked.values) <= set(found.values) or table in NOT_FOUND
+    assert Table(Table(times)).note("entered_ps").role == "label"
+    assert Table({**Table(times), "more": [1.0, 2.0]}).note("entered_ps").role == "value"
 
 
 def table(**columns):
@@ -155,67 +144,51 @@ def table(**columns):
 
 
 RNG = np.random.default_rng(1)
-GRID = {"state": ["open", "shut"]}
+SITE = Column([1, 2], role="label")
+R = Column([0.5, 1.5], role="x")
 
 
 @pytest.mark.parametrize(
     ("tables", "keys", "values"),
     [
         ([table(x=[1.5]), table(x=[2.5])], [], ["x"]),
-        ([table(n=[3]), table(n=[4])], [], ["n"]),
         ([table(n=[3]), table(n=[3])], [], ["n"]),
-        ([table(key=[0], result=[1.5]), table(key=[0], result=[1.5])], ["key"], ["result"]),
         ([table(stays=[3], mean=[1.5]), table(stays=[4], mean=[2.5])], [], ["stays", "mean"]),
-        ([table(ion=[3], way=["up"], at=[1.5]), table(ion=[4], way=["up"], at=[2.5])], ["way"], ["at"]),
+        ([table(way=["up"], at=[1.5])] * 2, ["way"], ["at"]),
         ([table(rg=[1.0], verdict=["ok"]), table(rg=[2.0], verdict=["bad"])], [], ["rg"]),
         ([table(x=["a"]), table(x=["b"])], [], []),
-        ([table(x=[1.0, 2.0]), table(x=[1.0])], [], ["x"]),
-        ([table(**GRID, p=[0.1, 0.9])] * 2, ["state"], ["p"]),
-        ([table(**GRID, n=[1, 2], p=[0.1, 0.9]), table(**GRID, n=[2, 2], p=[0.2, 0.8])], ["state"], ["n", "p"]),
-        ([table(**GRID, n=[1, 2])] * 2, ["state"], ["n"]),
-        ([table(chain=["A", "A"], resid=[1, 2], rmsf=[0.1, 0.2])] * 2, ["chain", "resid"], ["rmsf"]),
-        ([table(r=[0.5, 1.5], n=[3, 4], g=[0.1, 0.2])] * 2, ["r"], ["n", "g"]),
-        ([table(donor=[1, 2], acceptor=[5, 5], p=[0.1, 0.2])] * 2, ["donor", "acceptor"], ["p"]),
-        ([table(bin=[0, 1], n=[4, 5])] * 2, ["bin"], ["n"]),
-        ([table(ion=[1, 1], way=["up", "up"], at=[0.1, 0.2])] * 2, ["ion", "way"], []),  # a list
-        ([table(key=[1, 2], mean=[1.0, 2.0], low=[0.0, 1.0], high=[2.0, 3.0], n_eff=[9.0, 9.0])], ["key"], ["mean"]),
-        ([table(key=[1, 2], x=[1.0, None]), table(key=[1, 2], x=[1.0, 2.0])], ["key"], ["x"]),
-        (
-            [table(resid=[1, 2], n=[3, 4], x=[0.1, 0.2]), table(resid=[1, 2], n=[5, 6], x=[0.1, 0.3])],
-            ["resid"],
-            ["n", "x"],
-        ),
-        ([table(key=[1, 2], x=[1, 2]), table(key=[1, 2], x=[1.5, 2.0])], ["key"], ["x"]),
-        ([table(key=[1, 2], x=[1.5, 2.0]), table(key=[], x=[])], ["key"], ["x"]),
-        ([table(key=[1, 2], y=[1.0, 2.0]), table(key=[1, 2], x=[3.0, 4.0])], ["key"], ["y", "x"]),
+        ([table(state=["open", "shut"], n=[1, 2], p=[0.1, 0.9])] * 2, ["state"], ["n", "p"]),
+        ([table(chain=["A", "A"], resid=SITE, rmsf=[0.1, 0.2])] * 2, ["chain", "resid"], ["rmsf"]),
+        ([table(r=R, n=[3, 4], g=[0.1, 0.2])] * 2, ["r"], ["n", "g"]),
+        ([table(g=[0.1, 0.2], r=R, site=SITE)] * 2, ["r"], ["g"]),
+        ([table(key=SITE, mean=[1.0, 2.0], low=[0.0, 1.0], high=[2.0, 3.0], n_eff=[9.0, 9.0])], ["key"], ["mean"]),
+        ([table(key=SITE, x=[1.0, None]), table(key=SITE, x=[1.0, 2.0])], ["key"], ["x"]),
+        ([table(key=SITE, x=[1.5, 2.0]), table(key=[], x=[])], ["key"], ["x"]),
+        ([table(key=SITE, y=[1.0, 2.0]), table(key=SITE, x=[3.0, 4.0])], ["key"], ["y", "x"]),
         ([table(a=["x", "y"], b=["u", "v"])] * 2, [], []),
         ([table(a=[[1], [2]], x=[1.0, 2.0])] * 2, ["a"], ["x"]),
-        ([table(a=[np.nan, np.nan], x=[1.0, 2.0])] * 2, ["a"], []),
+        ([default_outcome({1: 0.5, 2: 1.5})] * 2, ["key"], ["result"]),
         ([Table({})], [], []),
     ],
 )
 def test_tables_of_users(tables, keys, values):
     found = roles_of(tables)
     assert not found.in_time
-    assert found.values == values
-    if values:
-        assert found.keys == keys
+    assert (found.keys, found.values) == (keys, values)
 
 
-EVEN, UNEVEN = [0.0, 0.2, 0.4000001, 0.6], [0.0, 0.2, 0.9, 1.0]
+EVEN = [0.0, 0.2, 0.4000001, 0.6]
 
 
 @pytest.mark.parametrize(
     ("columns", "values"),
     [
-        ({"time_ps": EVEN, "bonds": [1, 2, 3, 4]}, ["bonds"]),
         ({"time_ps": EVEN, "rg": RNG.random(4), "bonds": [1, 2, 3, 4], "state": list("abcd")}, ["rg", "bonds"]),
-        ({"time_ps": UNEVEN, "ion": [1, 2, 3, 4], "way": list("uudd")}, []),  # a list of events
-        ({"time_ps": UNEVEN, "ion": [1, 2, 3, 4], "took": RNG.random(4)}, ["took"]),
-        ({"time_ps": UNEVEN, "n": [1, 2, 3, 4], "bound": [True, False] * 2, "frame": [0, 1, 5, 6]}, ["n", "bound"]),
+        ({"time_ps": EVEN, "ion": Column([1, 2, 3, 4], role="label"), "way": list("uudd")}, []),
+        ({"time_ps": EVEN, "n": [1, 2, 3, 4], "bound": [True, False] * 2, "frame": [0, 1, 5, 6]}, ["n", "bound"]),
         ({"time_ps": EVEN, "x": [1.0, None, 2.0, 3.0], "frame": [0, 1, 2, 3]}, ["x"]),
         ({"rg": RNG.random(4), "frame": [0, 1, 2, 3]}, ["rg"]),
-        ({"time_ps": [], "n": []}, []),
+        ({"time_ps": [], "n": []}, ["n"]),
     ],
 )
 def test_tables_in_time(columns, values):
@@ -227,15 +200,204 @@ def test_what_has_a_mean_or_limits_goes_before_others():
     series.means["y"] = mean(RNG.random(100))
     assert roles_of([Table({"time_ps": EVEN, "x": EVEN, "y": EVEN}), series]) == Roles(True, [], ["y"], True)
     curve = Table({"time_ps": EVEN, "p": EVEN, "p_low": EVEN, "p_high": EVEN, "q": EVEN})
-    assert roles_of([curve]) == Roles(False, ["time_ps"], ["p"], True)
+    assert roles_of([curve]) == Roles(False, ["time_ps"], ["p"], True, ["time_ps"])
 
 
 def test_members_without_rows_say_nothing():
-    full = Table({"ion": [1, 2], "x": Column([1.0, 2.0], "Å")})
-    assert roles_of([Table({"ion": [], "x": []}), full]) == Roles(False, ["ion"], ["x"])
+    full = Table({"ion": SITE, "x": Column([1.0, 2.0], "Å")})
+    assert roles_of([Table({"ion": [], "x": []}), full]) == Roles(False, ["ion"], ["x"], x=[])
 
 
-def test_places_that_files_round_are_the_same():
-    found = [table(to_ps=[to], d=[d], d_low=[0.0], d_high=[9.0]) for to, d in ((0.2, 1.0), (0.2000001, 2.0))]
-    assert roles_of(found).keys == ["to_ps"]
-    assert roles_of([*found, table(to_ps=[0.4], d=[3.0], d_low=[0.0], d_high=[9.0])]).keys == []
+def members(n: int, groups=(None, None, None), metadata=({}, {}, {})) -> list[Member]:
+    return [Member(f"r{i}", "traj.xtc", group=groups[i], metadata=metadata[i]) for i in range(n)]
+
+
+def below(*tables, **options) -> Table:
+    """Return the tables of members below one another, as the outcome has it."""
+    return joined("label", members(len(tables), **options), tables, None)["label"]
+
+
+def same(cells, expected) -> bool:
+    return type(cells) is type(expected) and repr(cells) == repr(expected) and len(cells) == len(expected)
+
+
+def test_the_member_is_the_first_column():
+    table = below(Table({"r": [0.5, 1.5], "g": [1.0, 2.0]}), Table({"r": [0.5], "g": [3.0]}))
+    assert list(table) == ["member", "r", "g"]
+    assert table["member"] == ["r0", "r0", "r1"]
+    assert list(table["g"]) == [1, 2, 3]
+
+
+def test_groups_and_metadata_stand_behind_it():
+    metadata = ({"T": 300, "seed": 7}, {"T": 310}, {"note": "x"})
+    tables = [Table({"x": [float(i)]}) for i in range(3)]
+    table = below(*tables, groups=("wt", None, "mut"), metadata=metadata)
+    assert list(table) == ["member", "group", "T", "seed", "note", "x"]
+    assert table["group"] == ["wt", None, "mut"]
+    assert (table["T"], table["seed"], table["note"]) == ([300, 310, None], [7, None, None], [None, None, "x"])
+    numbers = below(*tables, metadata=({"T": 300}, {"T": 310.5}, {"T": 320}))
+    assert same(numbers["T"], np.array([300, 310.5, 320]))
+    assert own_columns(members(2)) == []
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (([1.5], [2.5, 3.5]), np.array([1.5, 2.5, 3.5])),
+        (([1], [2, 3]), np.array([1, 2, 3])),
+        (([1], [2.5]), np.array([1, 2.5])),
+        (([1.5], None), np.array([1.5, np.nan])),
+        (([1], None, [2.5]), np.array([1, np.nan, 2.5])),
+        (([1], None), [1, None]),  # whole numbers stay whole
+        (([True], [False]), np.array([True, False])),
+        (([True], [2]), [True, 2]),
+        (([True], None), [True, None]),
+        ((["a"], ["b"]), ["a", "b"]),
+        ((["a"], [1.5]), ["a", 1.5]),
+        ((["a"], None), ["a", None]),
+        (([], [544]), np.array([544])),  # no rows are of no type: the ion is 544, not 544.0
+        (([], [True]), np.array([True])),
+        (([], ["up"]), ["up"]),
+        (([], None, ["up"]), [None, "up"]),
+        (([], []), np.empty(0)),
+        (([1.5, None], [2.5]), [1.5, None, 2.5]),
+        (([2**62 + 1], [0.5]), [2**62 + 1, 0.5]),  # no float holds it
+        (([1 + 2j], [1.0]), [1 + 2j, 1.0]),
+    ],
+)
+def test_columns_of_other_types_or_that_are_not_there(cells, expected):
+    tables = [
+        Table({"of": np.zeros(1 if own is None else len(own)), **({} if own is None else {"x": own})}) for own in cells
+    ]
+    found = below(*tables)["x"]
+    if isinstance(expected, list) and isinstance(found, np.ndarray):
+        expected = np.array(expected)
+    assert same(found, expected)
+
+
+def test_a_table_has_columns_of_these_names_itself():
+    own = {"member": Column([1.5], "Å"), "group": ["x"], "T": Column([3.5], "K"), "T_2": Column([4.5], "ns")}
+    table = below(Table(own), Table(own), groups=("a", "b", None), metadata=({"T": 300}, {"T": 310}, {}))
+    assert list(table) == ["member", "group", "member_T", "member_2", "group_2", "T", "T_2"]
+    assert table["member"] == ["r0", "r1"]
+    assert table["group_2"] == ["x", "x"]
+    assert (list(table["member_T"]), list(table["T"]), list(table["T_2"])) == ([300, 310], [3.5, 3.5], [4.5, 4.5])
+    assert table.units == {"member_2": "Å", "T": "K", "T_2": "ns"}
+    assert list(below(Table({"group": ["x"]}))) == ["member", "group"]  # where members have none
+
+
+def test_units_and_level():
+    first, second = Table({"x": [1.0]}), Table({"x": Column([2.0], "Å"), "y": Column([3.0], "ps")})
+    second.level = 0.9
+    table = below(first, second)
+    assert table.units == {"x": "Å", "y": "ps"}
+    assert table.level == 0.9
+
+
+def test_values_become_a_table():
+    found = joined("label", members(3), [{"n": 3, "d": 1.5}, {"n": 5, "d": np.float64(2.5)}, {"n": 7}], 0.95)
+    assert list(found) == ["n", "n_groups", "d", "d_groups"]
+    assert (found["n"]["member"], list(found["n"]["n"])) == (["r0", "r1", "r2"], [3, 5, 7])
+    assert (found["d"]["member"], list(found["d"]["d"])) == (["r0", "r1"], [1.5, 2.5])
+    assert (list(found["n_groups"]["mean"]), list(found["d_groups"]["mean"])) == ([5], [2])
+    words = joined("label", members(2), ["folded", "unfolded"], 0.95)
+    assert list(words) == ["label"]
+    assert words["label"]["label"] == ["folded", "unfolded"]
+
+
+def test_arrays_and_other_things_are_each_members():
+    grid, other = np.zeros((2, 2)), {"any": object()}
+    found = joined("label", members(2), [{"grid": grid, "more": other, "t": Table({"x": [1.0]})}, {"grid": grid}], 0.95)
+    assert list(found) == ["grid-r0", "grid-r1", "more-r0", "t", "t_groups"]
+    assert found["grid-r1"] is grid
+    assert found["more-r0"] is other
+    mixed = joined("label", members(2), [{"x": 1.5}, {"x": np.zeros(3)}], 0.95)
+    assert list(mixed) == ["x-r0", "x-r1"]
+
+
+def test_members_without_an_outcome_have_no_rows():
+    found = joined("label", members(3), [None, Table({"x": [1.0]}), {"label": Table({"x": [2.0]})}], 0.95)
+    assert found["label"]["member"] == ["r1", "r2"]
+    assert list(found["label_groups"]["n"]) == [2]
+    assert joined("label", members(2), [None, None], 0.95) == {}
+
+
+def test_beside_each_table_stands_that_of_groups():
+    tables = [Table({"k": Column([1, 2], role="x"), "x": [float(i), 1.0]}) for i in range(3)]
+    found = joined("label", members(3, groups=("a", "b", "b")), tables, 0.9)
+    assert list(found) == ["label", "label_groups"]
+    assert found["label_groups"]["group"] == ["a"] * 2 + ["b"] * 2 + ["b - a"] * 2
+    assert found["label_groups"].level == 0.9
+    assert list(joined("label", members(3), tables, None)) == ["label"]
+    taken = joined("label", members(2), [{"x": 1.0, "x_groups": 2.0}] * 2, 0.9)
+    assert list(taken) == ["x", "x_groups_2", "x_groups", "x_groups_groups"]
+    assert list(taken["x_groups"]["x_groups"]) == [2, 2]
+
+
+def test_members_tables_stay_as_they_are():
+    tables = [Table({"k": Column([at, 0.2], role="x"), "x": [1.0, 2.0]}) for at in (0.1, 0.1000001)]
+    before = [repr(table) + repr({name: cells.tolist() for name, cells in table.items()}) for table in tables]
+    joined("label", members(2), tables, 0.95)
+    assert before == [repr(table) + repr({name: cells.tolist() for name, cells in table.items()}) for table in tables]
+
+
+@pytest.mark.nightly
+def test_a_dry_run_tells_of_all_members(folder, asked, tmp_path):
+    (tmp_path / "more.csv").write_text((folder / "ensemble.csv").read_text().replace("\nr10,r10.dcd", "\nr10,none.dcd"))
+    for name in ("r1.xtc", "r2.trr", "m1.xtc", "m2.xtc", "m3.nc", "top214.pdb", "top500.pdb"):
+        (tmp_path / name).symlink_to(folder / name)
+    words = [*asked[:-1], tmp_path / "more.csv", "--cache", tmp_path / "store", "-n", 2, "-o", tmp_path / "out"]
+    frames = FRAMES - 25
+    for ran in (False, True):
+        done = himach("run", *words, "--dry-run", code=0)
+        told = dict(line.rsplit(None, 1) for line in done.stdout.splitlines() if len(line.split()) > 1)
+        figures = {name.strip(): cell for name, cell in told.items()}
+        assert (figures["members"], figures["of these would fail"], figures["frames"]) == ("6", "1", str(frames))
+        assert figures["from the origin"] == ("0" if ran else str(frames)) and figures["atoms"] == "500"
+        assert figures["in caches, alien"] == (str(frames) if ran else "0")
+        assert "member r10 failed: " in done.stdout
+        assert ("As a second run" in done.stdout) == ran
+        if not ran:
+            assert not (tmp_path / "out").exists() and "'himach plan DIR --frames 125" in done.stdout
+            himach("run", *words, "--force", code=1)
+    done = himach("run", *asked[:-1], folder / "r*.nothing", "--dry-run")
+    assert done.returncode == 2 and "no file matches" in done.stderr
+    done = himach("run", "rmsd", "-p", "selection=name XX", *asked[3:], "--dry-run")
+    assert done.returncode == 2 and "member r1 failed" in done.stderr
+
+
+@pytest.mark.nightly
+def test_a_plan_of_an_ensemble(folder, asked, whole, tmp_path):
+    out = tmp_path / "out"
+    himach("run", *asked, "--cache", "off", "-n", 2, "-o", out, code=0)
+    record = record_in(out)
+    told = record["planning"]
+    assert told["totals"]["frames"]["sum"] == FRAMES == sum(told["share_frames"]) and len(told["ranks"]["rank"]) == 2
+    longest, seconds = max(told["ranks"]["busy"]), record["seconds"]["total"]
+    assert 0 < longest < seconds
+    for busy, read, compute, frames in zip(
+        *(told["ranks"][n] for n in ("busy", "read", "compute", "frames")), strict=True
+    ):
+        assert (read + compute) * frames == pytest.approx(busy, rel=1e-3)
+    plan = package.plan([out], nodes=[1, 3, 30], ranks_per_node=2)
+    assert set(plan["times"]["run"]) == {"first", "second"}
+    at = [i for i, run in enumerate(plan["times"]["run"]) if run == "first"]
+    assert plan["times"]["total"][at[0]] == pytest.approx(seconds, rel=0.4)  # ranks of a busy machine differ
+    done = himach("plan", out, "--nodes", "1,2", "--frames", 10 * FRAMES)
+    assert done.returncode == 0 and "members are taken to be as long" in done.stdout
+    result = package.run("rmsd", ensemble=members_in(folder), cache="off")
+    with pytest.raises(package.UsageError, match="does not tell what its ranks did"):
+        package.plan(result.members["r1"].record)
+
+
+def test_info(folder, tmp_path):
+    done = himach("info", "--ensemble", folder / "ensemble.csv", "--cache", tmp_path / "store", code=0)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines[1:]] == NAMES
+    shown = dict(zip(lines[0], lines[-2], strict=False))
+    assert shown["frames"] == "12" and shown["atoms"] == "500" and shown["dt_ps"] == "5.0" and shown["format"] == "XTC"
+    (tmp_path / "bad.csv").write_text(
+        f"name,trajectory,topology\na,none.xtc,top.pdb\nb,{folder}/r1.xtc,{folder}/top214.pdb\n"
+    )
+    done = himach("info", "--ensemble", tmp_path / "bad.csv", "--cache", tmp_path / "store")
+    assert done.returncode == 1 and "member a: there is no trajectory none.xtc" in done.stderr and "31" in done.stdout

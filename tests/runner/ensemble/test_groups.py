@@ -1,18 +1,15 @@
 """Means over members by group and their differences, beside SciPy on the members' own tables."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
-from himach import Column, Member, Table
+from himach import Column, Member, Table, UsageError
 from himach.runner.ensemble.columns import Roles, roles_of
-from himach.runner.ensemble.groups import common_places, group_table, groups_of, means_of, member_values
+from himach.runner.ensemble.groups import common_places, group_table, groups_of, member_values
+from himach.runner.ensemble.join import joined
 from himach.uncertainty import mean
 
 LEVEL = 0.9
@@ -27,7 +24,7 @@ def members_of(groups) -> list[Member]:
 def curves(n: int, keys=(0.5, 1.5, 2.5), seed: int = 1) -> list[Table]:
     random = np.random.default_rng(seed)
     return [
-        Table({"r": Column(list(keys), "Å"), "g": Column(random.normal(1 + i % 3, 1, len(keys)), "nm")})
+        Table({"r": Column(list(keys), "Å", role="x"), "g": Column(random.normal(1 + i % 3, 1, len(keys)), "nm")})
         for i in range(n)
     ]
 
@@ -142,30 +139,57 @@ def test_members_that_lack_rows_or_have_nan():
     values[:4, 3] = np.nan  # of one group none is left
     values[:, 4] = np.nan
     values[5, 5] = np.inf  # no number to take a mean with
-    lacking = [Table({"k": np.arange(6.0)[np.isfinite(row)], "x": row[np.isfinite(row)]}) for row in values]
-    with_nan = [Table({"k": np.arange(6.0), "x": row}) for row in values]
+    lacking = [
+        Table({"k": Column(np.arange(6.0)[np.isfinite(row)], role="label"), "x": row[np.isfinite(row)]})
+        for row in values
+    ]
+    with_nan = [Table({"k": Column(np.arange(6.0), role="x"), "x": row}) for row in values]
     values[5, 5] = np.nan
     check_against_scipy(groups, values, compared(groups, with_nan), "k")
     check_against_scipy(groups, np.delete(values, 4, 1), compared(groups, lacking), "k")
 
 
-def test_axes_of_other_lengths_and_steps():
-    groups = ["a", "a", "a", "b", "b"]
+def curve(*places) -> Table:
+    return Table({"t": Column(list(places), role="x"), "x": np.arange(float(len(places)))})
+
+
+def test_shorter_axes_have_the_beginning_of_the_longest():
+    groups, sizes = ["a", "a", "b", "b"], (4, 2, 4, 3)
+    tables = [curve(*range(size)) for size in sizes]
+    values = np.full((4, 4), np.nan)
     random = np.random.default_rng(4)
-    axes = [np.arange(4.0), np.arange(3.0), np.arange(0, 4, 0.5), np.arange(4.0), np.arange(0, 4, 2.0)]
-    tables = [Table({"t": axis, "x": random.normal(size=len(axis))}) for axis in axes]
-    table = compared(groups, tables)
-    every = np.arange(0, 4, 0.5)
-    assert list(table["t"][:8]) == list(every)  # in order, though members come with other ones
-    values = np.full((5, 8), np.nan)
-    for row, axis, one in zip(values, axes, tables, strict=True):
-        row[np.searchsorted(every, axis)] = one["x"]
-    check_against_scipy(groups, values, table, "t")
+    for row, of in zip(values, tables, strict=True):
+        row[: of.rows] = of["x"] = random.normal(size=of.rows)
+    check_against_scipy(groups, values, compared(groups, tables), "t")
+
+
+@pytest.mark.parametrize(
+    ("tables", "why"),
+    [
+        (
+            [curve(0, 1, 2), curve(0, 0.5, 1)],
+            r"members' t differ \(3 from 0 to 2; 3 from 0 to 1\): give all .* the same",
+        ),
+        ([curve(0, 1, 2), curve(0, 2)], r"members' t differ \(3 from 0 to 2; 2 from 0 to 2\)"),
+        ([curve(0.2), curve(0.4)], r"members' t differ \(1 from 0.2 to 0.2; 1 from 0.4 to 0.4\)"),
+        (
+            [Table({"x": [0.1, 0.2]}), Table({"x": [0.1]})],
+            "members have different numbers of rows, and no column tells these apart",
+        ),
+        ([Table({"way": ["up", "up"], "x": [0.1, 0.2]})] * 2, "rows of a member have the same way: say role='label'"),
+    ],
+)
+def test_members_whose_rows_differ_have_no_table_and_are_named(tables, why):
+    with pytest.raises(UsageError, match=why):
+        compared([None, None], tables)
+    with pytest.warns(UserWarning, match=f"there is no part_groups: {why}"):
+        outcome = joined("label", members_of("ab"), [{"part": table} for table in tables], LEVEL)
+    assert list(outcome) == ["part"]
 
 
 def test_lags_that_files_round_are_one_row():
     lags = np.arange(200) * 0.2
-    tables = [Table({"tau_ps": lags * stretch, "x": lags}) for stretch in (1, 1 + 3e-7, 1 - 3e-7)]
+    tables = [Table({"tau_ps": Column(lags * stretch, role="x"), "x": lags}) for stretch in (1, 1 + 3e-7, 1 - 3e-7)]
     assert list(compared([None] * 3, tables)["n"]) == [3] * 200
     assert list(tables[1]["tau_ps"]) == list(lags * (1 + 3e-7))  # the members' own are as they were
     apart = common_places([np.arange(3) * 0.12, np.arange(3) * 0.121])
@@ -178,7 +202,10 @@ def test_keys_that_are_texts_and_several():
     random = np.random.default_rng(5)
     rows = [("shut", 2), ("shut", 1), ("open", 2)]
     tables = [
-        Table({"state": [s for s, _ in rows], "site": [i for _, i in rows], "p": random.random(3)}) for _ in range(6)
+        Table(
+            {"state": [s for s, _ in rows], "site": Column([i for _, i in rows], role="label"), "p": random.random(3)}
+        )
+        for _ in range(6)
     ]
     table = compared(groups, tables)
     check_against_scipy(groups, np.array([one["p"] for one in tables]), table, "state", "site")
@@ -188,7 +215,7 @@ def test_keys_that_are_texts_and_several():
 
 
 def test_keys_of_any_name():
-    tables = [Table({"n": [1, 2], "mean": ["x", "y"], "g": [0.1 * i, 0.2]}) for i in range(3)]
+    tables = [Table({"n": Column([1, 2], role="label"), "mean": ["x", "y"], "g": [0.1 * i, 0.2]}) for i in range(3)]
     table = compared([None] * 3, tables)
     assert list(table) == ["group", "column", "n_2", "mean_2", "mean", "low", "high", "n"]
     assert (list(table["n_2"]), table["mean_2"], list(table["n"])) == ([1, 2], ["x", "y"], [3, 3])
@@ -202,16 +229,9 @@ def test_a_key_that_a_member_lacks():
 
 
 def test_rows_without_keys_go_by_their_number():
-    tables = [Table({"x": Column(np.arange(n) + 0.5, "Å")}) for n in (3, 1, 3)]
+    tables = [Table({"x": Column(np.arange(n) + 0.5, "Å")}) for n in (3, 3, 3)]
     table = compared([None] * 3, tables)
-    assert (list(table["row"]), list(table["n"])) == ([0, 1, 2], [3, 2, 2])
-
-
-def test_single_values_and_counts():
-    groups = ["a", "a", "b", "b", "b"]
-    values = np.array([3, 5, 9, 8, 4])
-    tables = [Table({"events": [n]}) for n in values]
-    check_against_scipy(groups, values[:, None].astype(float), compared(groups, tables))
+    assert (list(table["row"]), list(table["n"])) == ([0, 1, 2], [3, 3, 3])
 
 
 def test_tables_in_time_are_compared_by_their_means():
@@ -245,8 +265,9 @@ def test_means_that_tables_bring_count_as_they_are():
 def test_each_figure_is_corrected_by_itself():
     groups = ["a"] * 4 + ["b"] * 4
     random = np.random.default_rng(7)
-    both = [Table({"k": [1, 2, 3], "x": random.normal(size=3), "y": random.normal(size=3)}) for _ in range(8)]
-    alone = [Table({"k": one["k"], "x": one["x"]}) for one in both]
+    k = Column([1, 2, 3], role="x")
+    both = [Table({"k": k, "x": random.normal(size=3), "y": random.normal(size=3)}) for _ in range(8)]
+    alone = [Table({"k": k, "x": one["x"]}) for one in both]
     of_both = rows_of(compared(groups, both), "k")
     for name, row in rows_of(compared(groups, alone), "k").items():
         np.testing.assert_equal(of_both[name], row)
@@ -255,7 +276,7 @@ def test_each_figure_is_corrected_by_itself():
 def test_what_is_the_same_in_all_members_is_no_test():
     groups = ["a"] * 3 + ["b"] * 3
     x = [0.1, 0.2, 0.3, 1.1, 1.2, 1.3]
-    tables = [Table({"r": [1.0, 2.0, 3.0], "g": [0.0, 0.0, value]}) for value in x]
+    tables = [Table({"r": Column([1.0, 2.0, 3.0], role="x"), "g": [0.0, 0.0, value]}) for value in x]
     row = rows_of(compared(groups, tables), "r")["b - a", "g", 3.0]
     assert row["p_exact"] == pytest.approx(0.1)
     assert row["p"] == pytest.approx(stats.ttest_ind(x[:3], x[3:], equal_var=False).pvalue)
@@ -272,19 +293,12 @@ def test_members_of_no_group_have_no_part():
     assert 7.5 not in with_one["r"]
 
 
-def test_one_member_is_its_own_mean():
-    row = rows_of(compared(["a"], curves(1)), "r")["a", "g", 0.5]
-    assert row["mean"] == curves(1)[0]["g"][0]
-    assert np.isnan([row["low"], row["high"]]).all()
-    assert row["n"] == 1
-
-
 @pytest.mark.parametrize(
     "tables",
     [
         [Table({"name": ["a"]})] * 2,
         [Table({"r": [], "g": []})] * 2,
-        [Table({"r": [1.0, 2.0], "g": [np.nan, np.nan]})] * 2,
+        [Table({"r": Column([1.0, 2.0], role="x"), "g": [np.nan, np.nan]})] * 2,
         [Table({})] * 2,
     ],
 )
@@ -292,61 +306,12 @@ def test_where_nothing_can_be_compared_there_is_no_table(tables):
     assert group_table(members_of("ab"), tables, roles_of(tables), LEVEL) is None
 
 
-def test_many_rows_of_few_members_take_no_time():
-    random = np.random.default_rng(8)
-    tables = []
-    for _ in range(24):
-        rows = np.flatnonzero(random.random(5000) < 0.5)
-        tables.append(Table({"pair": rows, "p": random.random(len(rows))}))
-    table = compared([None] * 24, tables)
-    assert len(set(table["n"].tolist())) > 10
-
-
-VALUES = st.one_of(st.floats(-1e3, 1e3), st.just(np.nan))
-
-
-@st.composite
-def ensembles(draw):
-    n, rows = draw(st.integers(2, 7)), draw(st.integers(1, 4))
-    groups = draw(st.lists(st.sampled_from(["a", "b", None]), min_size=n, max_size=n))
-    values = [draw(st.lists(VALUES, min_size=rows, max_size=rows)) for _ in range(n)]
-    return groups, values, draw(st.permutations(range(n)))
-
-
-@given(ensembles())
-def test_the_order_of_members_does_not_matter(ensemble):
-    groups, values, order = ensemble
-    random = np.random.default_rng(0)
-    tables = [Table({"k": np.arange(len(row)) + 0.5, "x": np.array(row)}) for row in values]
-    for one in tables:
-        one["x"] = one["x"] + random.normal(size=one.rows)  # equal values in another order may differ by rounding
-    roles = Roles(False, ["k"], ["x"])
-    first, second = (
-        group_table(members_of([groups[i] for i in of]), [tables[i] for i in of], roles, LEVEL)
-        for of in (range(len(groups)), order)
-    )
-    if first is None or second is None:
-        assert first is second
-        return
-    mine, theirs = rows_of(first, "k"), rows_of(second, "k")
-    for name, row in mine.items():
-        if name not in theirs:  # groups come in the other order
-            assert " - " in name[0]
-            b, a = name[0].split(" - ")
-            other = theirs[f"{a} - {b}", *name[1:]]
-            other = {**other, "mean": -other["mean"], "low": -other["high"], "high": -other["low"]}
-        else:
-            other = theirs[name]
-        np.testing.assert_allclose(list(row.values()), list(other.values()), rtol=1e-9, atol=1e-9)
-
-
-@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=6), st.randoms())
-def test_the_order_within_a_group_does_not_matter(values, random):
-    shuffled = random.sample(values, len(values))
-    first, second = (means_of(np.array(some)[:, None], LEVEL) for some in (values, shuffled))
-    scale = max(map(abs, values), default=0) + 1e-300
-    for name in ("mean", "low", "high", "n"):
-        np.testing.assert_allclose(first[name] / scale, second[name] / scale, rtol=1e-12, atol=1e-12)
+def test_limits_of_a_share_are_shares():
+    tables = [Table({"part": Column([part], within=(0, 1)), "free": Column([part])}) for part in (0.05, 0.4, 1.0)]
+    found = compared([None] * 3, tables)
+    limits = {name: (low, high) for name, low, high in zip(found["column"], found["low"], found["high"], strict=True)}
+    assert limits["part"] == (0, 1)
+    assert limits["free"][0] < 0 and limits["free"][1] > 1
 
 
 @pytest.mark.parametrize("absent", [None, 0, 2.5])

@@ -1,7 +1,5 @@
 """Pictures of ensembles: a line for each member, a band for each group, and points where there is no curve."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -51,7 +49,7 @@ def legend(axes) -> list[str]:
 def curves(n: int, length=20, seed: int = 1) -> list[Table]:
     random = np.random.default_rng(seed)
     return [
-        Table({"r": Column(np.arange(size) / 2, "Å"), "g": Column(random.normal(size=size), "nm")})
+        Table({"r": Column(np.arange(size) / 2, "Å", role="x"), "g": Column(random.normal(size=size), "nm")})
         for size in (np.broadcast_to(length, n))
     ]
 
@@ -110,7 +108,7 @@ def test_bands_are_where_all_members_of_the_group_are():
 
 
 def test_a_band_of_two_does_not_flatten_the_lines():
-    tables = [Table({"r": [0.0, 1.0, 2.0], "g": [value, 0.5, 1 - value]}) for value in (0.0, 1.0)]
+    tables = [Table({"r": Column([0.0, 1.0, 2.0], role="x"), "g": [value, 0.5, 1 - value]}) for value in (0.0, 1.0)]
     axes = drawn(members_of(["a", "a"]), tables)
     assert bands(axes)[0][0, 2] > 6
     low, high = axes.get_ylim()
@@ -159,7 +157,8 @@ def test_rows_of_texts_are_each_shown():
 
 
 def test_many_rows_are_not_all_named():
-    tables = [Table({"donor": np.arange(60), "acceptor": np.arange(60) % 7, "p": np.full(60, i)}) for i in (0.1, 0.3)]
+    pairs = {name: Column(np.arange(60) % n, role="label") for name, n in (("donor", 60), ("acceptor", 7))}
+    tables = [Table({**pairs, "p": np.full(60, i)}) for i in (0.1, 0.3)]
     axes = drawn(members_of("ab"), tables)
     assert len(axes.get_xticklabels()) <= 12
     assert axes.get_xticklabels()[0].get_text() == "0 0"

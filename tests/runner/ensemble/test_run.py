@@ -1,24 +1,18 @@
 """Runs over ensembles: members as alone, for any ranks, nodes and order; repeated."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from runner.ensemble.simulations import FRAMES, MEMBERS, NAMES, members_in, record_in, write_table
+from runner.ensemble.simulations import FRAMES, MEMBERS, NAMES, members_in, record_in
 from support.cache_data import stage_on_nodes
 from support.commands import himach, same_files
 from support.ranks import run_under_mpiexec
 
 import himach as package
-from himach.examples import load
 from himach.io.store.store import Store
-from himach.opening.options import Job
-from himach.runner.ensemble import distribution
-
-JOB = Job(["any.xtc"], cache="off", analyses=[load("rmsd")()])
+from himach.runner.ensemble import member_run
 
 
 def rows_of(table, name):
@@ -67,8 +61,7 @@ def test_each_member_is_as_it_is_alone(folder):
 @pytest.mark.nightly
 def test_three_ranks_leave_the_same_bytes(folder, asked, whole, tmp_path):
     for cache in ("off", tmp_path / "store", tmp_path / "store"):
-        done = himach("run", *asked, "--cache", cache, "-o", tmp_path / "out", "-n", 3)
-        assert done.returncode == 0, done.stderr
+        himach("run", *asked, "--cache", cache, "-o", tmp_path / "out", "-n", 3, code=0)
         same_files(whole, tmp_path / "out")
     record = record_in(tmp_path / "out")
     assert record["bytes"]["origin"] == 0 and record["frames"] == FRAMES and record["ranks"] == 3
@@ -100,18 +93,6 @@ def test_together(monkeypatch):
     same_files(whole, tmp_path / "out")
 
 
-def test_members_come_in_the_order_of_the_table(folder, asked, whole, tmp_path):
-    order = [MEMBERS[at] for at in (3, 0, 5, 4, 2, 1)]
-    table = write_table(folder / "other.csv", order)
-    words = [*asked[:3], "--ensemble", table]
-    assert himach("run", *words, "--cache", "off", "-o", tmp_path / "out", "-n", 2).returncode == 0
-    lines = (tmp_path / "out" / "rmsd" / "rmsd.csv").read_text().splitlines()
-    assert list(dict.fromkeys(line.partition(",")[0] for line in lines[1:])) == [name for name, *_ in order]
-    then = (whole / "rmsd" / "rmsd.csv").read_text().splitlines()
-    short = [line.split(",")[0:1] + line.split(",")[3:] for line in lines[1:]]
-    assert sorted(short) == sorted(line.split(",")[0:1] + line.split(",")[3:] for line in then[1:])
-
-
 def test_a_pattern_and_topologies_by_pattern(folder, tmp_path):
     for name, _, n_atoms, *_, kind in MEMBERS[:2]:
         place = tmp_path / "sims" / name
@@ -136,19 +117,26 @@ def test_a_pattern_and_topologies_by_pattern(folder, tmp_path):
         (tmp_path / "sims" / place / f"traj.{kind}").rename(tmp_path / "sims" / place / "traj.trj")
     words = ("--universe", "format=XTC", "--universe", "topology_format=PDB")
     shutil.copy(tmp_path / "sims/r1/traj.trj", tmp_path / "sims/r2/traj.trj")
-    done = himach(
-        "run", "rmsd", "--ensemble", "sims/*/traj.trj", "-s", "sims/*/top.pdb", "--cache", "off", "-o", "out", *words,
+    himach(
+        "run",
+        "rmsd",
+        "--ensemble",
+        "sims/*/traj.trj",
+        "-s",
+        "sims/*/top.pdb",
+        "--cache",
+        "off",
+        "-o",
+        "out",
+        *words,
         cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+        code=0,
+    )
     assert [one["name"] for one in record_in(tmp_path / "out")["ensemble"]] == ["r1", "r2"]
 
 
-@pytest.mark.nightly(but=1)
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_features_of_each_member(folder, asked, whole, tmp_path, ranks):
-    done = himach("run", *asked, "--cache", "off", "--features", "-o", tmp_path / "out", "-n", 3)
-    assert done.returncode == 0, done.stderr
+def test_features_of_each_member(folder, asked, whole, tmp_path):
+    himach("run", *asked, "--cache", "off", "--features", "-o", tmp_path / "out", "-n", 3, code=0)
     files = sorted(path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.npz"))
     assert files == sorted(
         f"features/{table}/{name}.npz" for table in ("rmsd-rmsd", "Gyration-Gyration") for name in NAMES
@@ -161,27 +149,17 @@ def test_features_of_each_member(folder, asked, whole, tmp_path, ranks):
         assert found["X"].shape == (len(table["rg"]), 1) and np.array_equal(found["X"][:, 0], table["rg"])
         assert np.array_equal(found["time_ps"], table["time_ps"]) and found["columns"].tolist() == ["rg"]
     shutil.rmtree(tmp_path / "out" / "features" / "rmsd-rmsd")
-    done = himach("run", *asked, "--cache", "off", "-o", tmp_path / "out", "-n", 3)
-    assert done.returncode == 0, done.stderr
+    himach("run", *asked, "--cache", "off", "-o", tmp_path / "out", "-n", 3, code=0)
     same_files(whole, tmp_path / "out")  # the features of the run before are gone
 
 
 def test_again(folder, asked, whole, tmp_path):
-    done = himach("run", "--again", whole, "-o", tmp_path / "out", "-n", 2)
-    assert done.returncode == 0, done.stderr
+    himach("run", "--rerun", whole, "-o", tmp_path / "out", "-n", 2, code=0)
     same_files(whole, tmp_path / "out")
-    done = himach("run", "--again", whole, "-o", tmp_path / "one", "-t", folder / "r1.xtc", "-s", folder / "top214.pdb")
-    assert done.returncode == 0, done.stderr
+    himach(
+        "run", "--rerun", whole, "-o", tmp_path / "one", "-t", folder / "r1.xtc", "-s", folder / "top214.pdb", code=0
+    )
     assert "ensemble" not in record_in(tmp_path / "one")
-
-
-def test_ranks_that_stay(folder, whole):
-    with package.Ranks(2) as ranks:
-        result = package.run("rmsd", ensemble=folder / "ensemble.csv", cache="off", ranks=ranks)
-    assert list(result.members) == NAMES
-    text = (whole / "rmsd" / "rmsd.csv").read_text()
-    assert len(text.splitlines()) == len(result["rmsd"]["rmsd"]) + 1
-    assert result.plot() is not None
 
 
 @pytest.mark.nightly
@@ -213,20 +191,6 @@ def test_members_go_to_the_node_that_has_them(folder, asked, whole, tmp_path):
     assert seen[0] > 0 and seen[1:] == [0, 0]
     stores = [{name for name in Store(tmp_path / node).names() if "/." not in name} for node in "abc"]
     assert all(stores) and sum(map(len, stores)) == len(set.union(*stores))  # no member is on two nodes
-
-
-@pytest.mark.nightly
-def test_members_are_read_where_they_are_cached(folder, tmp_path):
-    table = write_table(folder / "two.csv", [MEMBERS[5], MEMBERS[2]])
-    words = ["run", "rmsd", "-p", "selection=all", "--ensemble"]
-    for node, members in (("c", table), ("a", folder / "ensemble.csv")):
-        nodes = [node] if node == "c" else ["a", "b", "c"]
-        done = stage_on_nodes(tmp_path, nodes, *words, members, "-o", tmp_path / "out", "--force")
-        assert done.returncode == 0, done.stderr
-    assert record_in(tmp_path / "out")["bytes"]["cache"] > 0
-    stores = {node: {name.rpartition("/")[2] for name in Store(tmp_path / node).names()} for node in "abc"}
-    assert {"m3.nc", "r10.dcd"} <= stores["c"]
-    assert not {"m3.nc", "r10.dcd"} & (stores["a"] | stores["b"])
 
 
 def test_members_of_one_trajectory_share_its_cache(folder, tmp_path):
@@ -266,39 +230,15 @@ def test_again_tells_which_member_is_another(folder, tmp_path):
     place = tmp_path / "simulations"
     shutil.copytree(folder, place)
     words = ["--cache", "off", "-o", tmp_path / "out"]
-    assert himach("run", "rmsd", "--ensemble", place / "ensemble.csv", *words).returncode == 0
+    himach("run", "rmsd", "--ensemble", place / "ensemble.csv", *words, code=0)
     shutil.copy(folder / "r1.xtc", place / "m1.xtc")
-    done = himach("run", "--again", tmp_path / "out", *words)
+    done = himach("run", "--rerun", tmp_path / "out", *words)
     assert done.returncode == 0 and "m1: the content is another than in the run that is repeated" in done.stderr
     assert done.stderr.count("another than") == 1
 
 
-def test_a_member_draws_and_tells_its_own(folder):
-    found = package.run("rmsd", ensemble=members_in(folder), cache="off").members["m2"]
-    assert found.record["frames"] == 12
-    (axes,) = found.plot().axes
-    assert [len(line.get_xdata()) for line in axes.lines] == [12]
-
-
 def test_a_frame_directory_counts_by_its_files(folder, tmp_path):
-    done = himach("split", folder / "r1.xtc", tmp_path / "frames", "-s", folder / "top214.pdb", "--frames-per-file", 5)
-    assert done.returncode == 0, done.stderr
+    himach("split", folder / "r1.xtc", tmp_path / "frames", "-s", folder / "top214.pdb", "--frames-per-file", 5, code=0)
     whole, parts = (package.Member("r", path) for path in (folder / "r1.xtc", tmp_path / "frames"))
-    sizes = distribution._sizes(JOB, [whole, parts, package.Member("staged", tmp_path / "none")])
+    sizes = member_run._sizes([whole, parts, package.Member("staged", tmp_path / "none")])
     assert sizes[0] <= sizes[1] < 10 * sizes[0] and sizes[2] in (sum(sizes[:2]) / 2, *sizes[:2])
-
-
-def test_a_member_counts_by_the_frames_that_are_chosen(folder, tmp_path, monkeypatch):
-    path, topology = folder / "r1.xtc", folder / "top214.pdb"
-    given = ({}, {"stop": 10}, {"step": 4}, {"start": 25, "step": 2}, {"start": 99})
-    members = [package.Member(f"part{at}", path, topology, **choice) for at, choice in enumerate(given)]
-    job, whole = replace(JOB, cache=str(tmp_path / "store")), path.stat().st_size
-    unknown = [1, 1, 1 / 4, 1 / 2, 1]
-    assert distribution._sizes(job, members) == pytest.approx([whole * part for part in unknown])
-    package.run("rmsd", path, topology, cache=tmp_path / "store")
-    known = [1, 10 / 31, 8 / 31, 3 / 31, 1]
-    assert distribution._sizes(job, members) == pytest.approx([whole * part for part in known])
-    general = replace(job, stop=10)
-    assert distribution._sizes(general, members[:1]) == [whole]
-    monkeypatch.setattr(distribution, "WORTH", 0)
-    assert distribution._sizes(general, members[:1]) == pytest.approx([whole * 10 / 31])

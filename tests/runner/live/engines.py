@@ -1,7 +1,5 @@
 """Engines that speak IMDv3: a made-up one in a thread, whose streams can be odd, and LAMMPS."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """Ensembles whose members are running engines."""
 
-from __future__ import annotations
-
 import signal
 from collections import Counter
 
@@ -12,7 +10,7 @@ from support.commands import himach, processes_with, same_files, start_himach, w
 
 import himach as package
 from himach.errors import TrajectoryError, UsageError
-from himach.io.store.place import open_store
+from himach.io.store.quota import open_store
 
 SCRIPT = """
 import himach
@@ -51,10 +49,16 @@ def counts(outcome):
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_the_outcome_is_that_of_the_datasets_that_are_left(tmp_path, top, ranks):
     seen = []
-    with MadeUpEngine(made_up(23), rate=12) as one, MadeUpEngine(made_up(31), rate=16) as other:
-        result = package.run(
+    with MadeUpEngine(made_up(23), hold=12) as one, MadeUpEngine(made_up(31), hold=12) as other:
+
+        def update(result):
+            seen.append(counts(result.outcome))
+            one.go.set()
+            other.go.set()
+
+        result = package.follow(
             Emit(), ensemble=members_of({"a": one, "b": other}, top), dataset="run7", every=10, ranks=ranks,
-            out=tmp_path / "out", on_update=lambda update: seen.append(counts(update.outcome)), progress=False,
+            out=tmp_path / "out", on_update=update, progress=False,
         )  # fmt: skip
     assert counts(result.outcome) == seen[-1] == {"a": 23, "b": 31}
     totals = [sum(update.values()) for update in seen]
@@ -74,7 +78,7 @@ def test_by_a_table_beside_a_member_that_is_there(tmp_path, top, script):
     with MadeUpEngine(made_up(12)) as one, MadeUpEngine(made_up(15)) as other:
         table = tmp_path / "members.csv"
         table.write_text(f"name,trajectory,stop\na,{one.address},\nb,{other.address},4\nc,{tmp_path / 'there.trr'},\n")
-        done = himach("run", script, "--ensemble", table, "--topology", top, "--out", tmp_path / "out")
+        done = himach("follow", script, "--ensemble", table, "--topology", top, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "kept as datasets live-127.0.0.1-" in done.stderr
     rows = (tmp_path / "out" / "Mean.csv").read_text().splitlines()[1:]
@@ -83,7 +87,7 @@ def test_by_a_table_beside_a_member_that_is_there(tmp_path, top, script):
 
 def test_stop_ends_all_engines(top):
     with MadeUpEngine(made_up(4000), rate=50) as one, MadeUpEngine(made_up(4000), rate=90) as other:
-        result = package.run(Emit(), ensemble=members_of({"a": one, "b": other}, top), stop=9, progress=False)
+        result = package.follow(Emit(), ensemble=members_of({"a": one, "b": other}, top), stop=9, progress=False)
     assert counts(result.outcome) == {"a": 9, "b": 9}
     assert one.sent < 4000 > other.sent
 
@@ -93,7 +97,7 @@ def test_ctrl_c_ends_all_and_their_outcome_follows(tmp_path, top, script):
     with MadeUpEngine(made_up(4000), rate=50) as one, MadeUpEngine(made_up(4000), rate=50) as other:
         table = tmp_path / "members.csv"
         table.write_text(f"name,trajectory\na,{one.address}\nb,{other.address}\n")
-        running = start_himach("run", script, "--ensemble", table, "--topology", top, "-n", 2)
+        running = start_himach("follow", script, "--ensemble", table, "--topology", top, "-n", 2)
         assert wait_until(lambda: min(one.sent, other.sent) > 20, 60)
         running.send_signal(signal.SIGINT)
         out, error = running.communicate(timeout=60)
@@ -106,7 +110,7 @@ def test_one_that_fails_is_named_and_the_rest_go_on(tmp_path, top, script):
     with MadeUpEngine(made_up(12)) as one, MadeUpEngine(made_up(9, 7)) as other:
         table = tmp_path / "members.csv"
         table.write_text(f"name,trajectory\na,{one.address}\nb,{other.address}\n")
-        done = himach("run", script, "--ensemble", table, "--topology", top, "--out", tmp_path / "out")
+        done = himach("follow", script, "--ensemble", table, "--topology", top, "--out", tmp_path / "out")
     assert done.returncode == 1, done.stderr
     assert "member b" in done.stderr
     assert (tmp_path / "out" / "Mean.csv").read_text().splitlines()[1].startswith("a,x,12,")
@@ -114,7 +118,7 @@ def test_one_that_fails_is_named_and_the_rest_go_on(tmp_path, top, script):
 
 def test_if_all_fail_it_is_an_error(top):
     with MadeUpEngine(made_up(3, 7)) as one, MadeUpEngine(made_up(3, 7)) as other, pytest.raises(TrajectoryError):
-        package.run(Emit(), ensemble=members_of({"a": one, "b": other}, top), progress=False)
+        package.follow(Emit(), ensemble=members_of({"a": one, "b": other}, top), progress=False)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,7 @@ def test_if_all_fail_it_is_an_error(top):
 )
 def test_what_cannot_be_is_refused(members, options, words):
     with pytest.raises(UsageError, match=words):
-        package.run(Emit(), ensemble=members, progress=False, **options)
+        package.follow(Emit(), ensemble=members, progress=False, **options)
 
 
 def test_only_runs_take_engines_as_members(tmp_path, top):

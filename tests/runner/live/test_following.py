@@ -1,7 +1,5 @@
 """Runs over what is being pushed, staged or written, while it is."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -58,7 +56,7 @@ def test_a_growing_file(tmp_path, ranks):
         with path.open("ab") as file:
             file.write(content[at : {4: ends[7], 8: len(content)}.get(after, at)])
 
-    result = himach.run(
+    result = himach.follow(
         Emit(), path, topology, every=4, idle=2, ranks=ranks, out=tmp_path / "out", progress=False,
         on_update=watched(counts, grow, 12),
     )  # fmt: skip
@@ -76,15 +74,15 @@ def test_a_file_that_is_replaced(tmp_path):
         os.replace(tmp_path / "other.trr", path)
 
     with pytest.raises(TrajectoryError, match="it was replaced while it was followed"):
-        himach.run(Emit(), path, topology, every=2, idle=5, progress=False, on_update=replace)
+        himach.follow(Emit(), path, topology, every=2, idle=5, progress=False, on_update=replace)
 
 
 @pytest.fixture
 def server(monkeypatch):
     """A server of this test's store."""
-    commands.himach("cache", "start", check=True)
+    commands.himach("cache", "start", code=0)
     yield
-    commands.himach("cache", "stop", check=True)
+    commands.himach("cache", "stop", code=0)
 
 
 def test_a_dataset_that_is_being_pushed(tmp_path, server):
@@ -98,7 +96,7 @@ def test_a_dataset_that_is_being_pushed(tmp_path, server):
             writer.flush()
 
         thread = in_thread(lambda: (time.sleep(1), push(0)))
-        result = himach.run(
+        result = himach.follow(
             Emit(), "run8", topology, every=5, idle=4, out=tmp_path / "out", progress=False,
             on_update=watched(counts, push, 17),
         )  # fmt: skip
@@ -124,7 +122,7 @@ def test_a_dataset_that_is_being_staged(tmp_path):
             file.write(content[at : {10: ends[19], 20: len(content)}.get(after, at)])
 
     try:
-        result = himach.run(
+        result = himach.follow(
             Emit(), "run9", topology, every=10, idle=6, out=tmp_path / "out", progress=False,
             on_update=watched(counts, grow, 30),
         )  # fmt: skip
@@ -135,17 +133,6 @@ def test_a_dataset_that_is_being_staged(tmp_path):
     assert result.record["frames"] == 30
     himach.run(Emit(), "run9", topology, out=tmp_path / "again", progress=False)
     same_files(tmp_path / "out", tmp_path / "again")
-
-
-def test_an_analysis_that_fails_ends_it(tmp_path):
-    topology, path = make(tmp_path, 6)
-
-    class Wrong(Emit):
-        def map(self, frame):
-            raise KeyError(frame.number)
-
-    with pytest.raises(himach.AnalysisError, match="Wrong"):
-        himach.run(Wrong(), path, topology, every=2, idle=60, progress=False)
 
 
 def test_state_of_one_outcome_does_not_reach_the_next(tmp_path):
@@ -162,7 +149,7 @@ def test_state_of_one_outcome_does_not_reach_the_next(tmp_path):
         def finish(self, results):
             return {"runs": {"seen": [len(self.seen)]}}
 
-    result = himach.run(Counting(), path, topology, every=2, idle=0.5, progress=False)
+    result = himach.follow(Counting(), path, topology, every=2, idle=0.5, progress=False)
     assert result.outcome["runs"]["seen"] == [1]
 
 
@@ -185,26 +172,14 @@ def test_slices_that_lie_on_one_node_of_several_are_followed(tmp_path):
     )
     line = "    1RES      C    1   0.000   0.000   0.000\n"
     (tmp_path / "top.gro").write_text(f"\n{n_atoms}\n" + n_atoms * line + "1 1 1\n")
-    (tmp_path / "node.py").write_text(
-        "import os, sys\n"
-        "os.environ['HIMACH_NODE'] = 'nm'[int(os.environ['PMI_RANK'])]\n"
-        "sys.argv[0] = 'himach'\n"
-        "from himach.cli import main\n"
-        "main()\n"
-    )
     with himach.Writer("run7", n_atoms, cache=tmp_path / "m", rank=0) as writer:
         for number in range(5):
             writer.push_slice(number, np.arange(n_atoms), np.zeros((n_atoms, 3), np.float32), time=number)
-    words = ["run", "count.py", "-t", "run7", "-s", "top.gro", "--follow", "--every", "5", "--out", "out"]
-    done = mpiexec(
-        2, [sys.executable, "-P", "node.py", *words, "--stop", "5"], cwd=tmp_path, timeout=90,
-        environ={"HIMACH_CACHE": str(tmp_path / "{node}")},
-    )  # fmt: skip
+    words = ["follow", "count.py", "-t", "run7", "-s", "top.gro", "--every", "5", "--out", "out"]
+    command = [sys.executable, "-P", "-m", "himach"]
+    done = mpiexec("nm", [*command, *words, "--stop", "5"], cwd=tmp_path, timeout=90, disks=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "out" / "run.json").read_text())["frames"] == 5
     words[words.index("run7")] = "run8"
-    done = mpiexec(
-        2, [sys.executable, "-P", "node.py", *words], cwd=tmp_path, timeout=90,
-        environ={"HIMACH_CACHE": str(tmp_path / "{node}")},
-    )  # fmt: skip
+    done = mpiexec("nm", [*command, *words], cwd=tmp_path, timeout=90, disks=tmp_path)
     assert done.returncode == 2 and "no dataset of this name yet" in done.stderr

@@ -1,14 +1,11 @@
 """Live runs in a notebook, whose cell redraws itself, and under mpiexec."""
 
-from __future__ import annotations
-
 import sys
 
 import nbformat
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from nbclient import NotebookClient
-from runner.live.engines import MadeUpEngine, made_up, topology
 from support.commands import DATA, himach, same_files
 from support.ranks import mpiexec
 
@@ -28,7 +25,7 @@ class Seen(himach.Analysis):
     def plot(self, outcome, axes):
         axes.bar(["seen"], outcome["seen"]["frames"])
 """
-RUN = f"last = himach.run(Seen(), {str(DCD)!r}, {str(PSF)!r}, every=20, idle=0.5, progress=False)"
+RUN = f"last = himach.follow(Seen(), {str(DCD)!r}, {str(PSF)!r}, every=20, idle=0.5, progress=False)"
 
 
 def test_a_cell_redraws_itself(tmp_path):
@@ -42,44 +39,17 @@ def test_a_cell_redraws_itself(tmp_path):
 
 @pytest.mark.nightly
 def test_ranks_of_a_launcher(tmp_path):
-    words = ["run", "rmsd", "-p", "selection=name CA", *DATA]
-    command = [sys.executable, "-P", "-m", "himach", *words, "--follow", "--every", "20", "--idle", "0.5"]
+    words = ["follow", "rmsd", "-p", "selection=name CA", *DATA]
+    command = [sys.executable, "-P", "-m", "himach", *words, "--every", "20", "--idle", "0.5"]
     done = mpiexec(2, [*command, "--out", str(tmp_path / "out")], timeout=90)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("after 98 frames") == 1
-    assert himach(*words, "--out", tmp_path / "again").returncode == 0
-    same_files(tmp_path / "out", tmp_path / "again")
-
-
-@pytest.mark.nightly
-def test_ranks_of_a_launcher_and_an_engine(tmp_path):
-    (tmp_path / "count.py").write_text(CELL)
-    words = ["run", tmp_path / "count.py", "-s", topology(tmp_path)]
-    with MadeUpEngine(made_up(30), rate=20) as engine:
-        live = ["-t", engine.address, "--every", 5, "--dataset", "run7", "--out", tmp_path / "out"]
-        command = [sys.executable, "-P", "-m", "himach", *map(str, [*words, *live])]
-        done = mpiexec(2, command, timeout=90)
-    assert done.returncode == 0, done.stderr
-    assert "after 30 frames, kept as dataset run7" in done.stderr
-    assert himach(*words, "-t", "run7", "--out", tmp_path / "again").returncode == 0
+    himach("run", *words[1:], "--out", tmp_path / "again", code=0)
     same_files(tmp_path / "out", tmp_path / "again")
 
 
 def test_no_frame_is_one_error_of_all_ranks(tmp_path):
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "himach",
-        "run",
-        "rmsd",
-        "-t",
-        "nothing",
-        *DATA[2:],
-        "--follow",
-        "--idle",
-        "1",
-    ]
+    command = [sys.executable, "-P", "-m", "himach", "follow", "rmsd", "-t", "nothing", *DATA[2:], "--idle", "1"]
     done = mpiexec(2, command, timeout=90)
     assert done.returncode == 1
     assert done.stderr.count("there is no frame to analyse") == 1

@@ -1,7 +1,5 @@
 """Runs over the frames of an engine, with streams as they come and as they should not."""
 
-from __future__ import annotations
-
 import signal
 import time
 
@@ -13,7 +11,7 @@ from support.commands import himach, processes_with, same_files, start_himach, w
 
 import himach as package
 from himach.errors import TrajectoryError, UsageError
-from himach.io.store.place import open_store
+from himach.io.store.quota import open_store
 from himach.runner.live import imd_client
 
 
@@ -26,16 +24,18 @@ def kept(name):
 
 
 def run(engine, top, query="", **options):
-    return package.run(Emit(), engine.address + query, top, progress=False, **options)
+    return package.follow(Emit(), engine.address + query, top, progress=False, **options)
 
 
 def test_every_outcome_is_that_of_the_frames_so_far_and_the_last_that_of_the_dataset(tmp_path):
     universe, top, counts = made_up(23), topology(tmp_path), []
-    with MadeUpEngine(universe, rate=50) as engine:
-        result = run(
-            engine, top, dataset="run7", every=5, out=tmp_path / "out",
-            on_update=lambda one: counts.append(len(one.outcome["frames"]["number"])),
-        )  # fmt: skip
+    with MadeUpEngine(universe, hold=12) as engine:
+
+        def update(result):
+            counts.append(len(result.outcome["frames"]["number"]))
+            engine.go.set()
+
+        result = run(engine, top, dataset="run7", every=5, out=tmp_path / "out", on_update=update)
     assert counts[-1] == 23
     assert counts == sorted(set(counts))
     assert all(count % 5 == 0 for count in counts[:-1])
@@ -100,26 +100,26 @@ def test_streams_of_no_use_leave_nothing(tmp_path, session, atoms, said):
 
 def test_what_is_refused(tmp_path, monkeypatch):
     top = topology(tmp_path)
-    asked = {"trajectory": "imd://localhost:1", "topology": top, "progress": False}
+    asked = {"source": "imd://localhost:1", "topology": top, "progress": False}
     for more, said in [
         ({"topology": None}, "name a topology file"),
         ({"cache": "off"}, "makes no sense"),
         ({"every": 0}, "every is 0"),
         ({"idle": 0}, "idle is 0"),
-        ({"trajectory": "imd://localhost"}, "imd://HOST:PORT"),
-        ({"trajectory": "imd://localhost:1?units=lj"}, "units=metal"),
-        ({"trajectory": ["imd://localhost:1", "a.xtc"]}, "no other trajectory"),
+        ({"source": "imd://localhost"}, "imd://HOST:PORT"),
+        ({"source": "imd://localhost:1?units=lj"}, "units=metal"),
+        ({"source": ["imd://localhost:1", "a.xtc"]}, "no other trajectory"),
         ({"topology": tmp_path / "none.gro"}, "there is no topology"),
-        ({"trajectory": top, "dataset": "run7"}, "for the frames of a running engine"),
-        ({"trajectory": "nothing", "every": 5}, "no dataset of this name yet"),
+        ({"source": top, "dataset": "run7"}, "for the frames of a running engine"),
+        ({"source": "nothing", "every": 5}, "no dataset of this name yet"),
     ]:
         with pytest.raises(UsageError, match=said):
-            package.run(Emit(), **(asked | more))
+            package.follow(Emit(), **(asked | more))
     with pytest.raises(TrajectoryError, match="nobody listens there"):
-        package.run(Emit(), **asked, idle=0.5)
+        package.follow(Emit(), **asked, idle=0.5)
     monkeypatch.setattr(imd_client, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"himach\[live\]"):
-        package.run(Emit(), **asked)
+        package.follow(Emit(), **asked)
 
 
 def test_a_name_is_taken_once(tmp_path):
@@ -133,31 +133,6 @@ def test_a_name_is_taken_once(tmp_path):
     else:
         pytest.fail("taken twice")
     assert len(kept("run7")) == 2
-
-
-@pytest.mark.nightly
-def test_of_two_runs_at_once_one_has_the_name(tmp_path):
-    """Whichever comes first; the other is refused, and neither loses or gains a frame."""
-    (tmp_path / "count.py").write_text(SCRIPT)
-    words = ["run", tmp_path / "count.py", "-s", topology(tmp_path), "--dataset", "run7", "--every", 2]
-    with MadeUpEngine(made_up(9), rate=5) as one, MadeUpEngine(made_up(13), rate=5) as other:
-        both = [
-            start_himach(*words, "-t", engine.address, "--out", tmp_path / f"out{n}")
-            for n, engine in enumerate((one, other))
-        ]
-        try:
-            said = [process.communicate(timeout=120)[1] for process in both]
-        finally:
-            for process in both:
-                process.kill()
-    codes = [process.returncode for process in both]
-    first = codes.index(0)
-    assert codes[1 - first] == 1
-    assert "there is a dataset run7 already: give another --dataset" in said[1 - first]
-    assert len(kept("run7")) == (9, 13)[first]
-    done = himach(*words[:4], "-t", "run7", "--out", tmp_path / "again")
-    assert done.returncode == 0, done.stderr
-    same_files(tmp_path / f"out{first}", tmp_path / "again")
 
 
 @pytest.mark.nightly
@@ -181,7 +156,7 @@ def test_an_engine_is_paused_while_the_analysis_is_late(tmp_path):
     n_atoms = 20_000
     with MadeUpEngine(made_up(400, n_atoms, velocities=False)) as engine:
         began = time.monotonic()
-        result = package.run(
+        result = package.follow(
             Emit(), engine.address, topology(tmp_path, n_atoms), progress=False, dataset="run7", buffer="4MB", every=300
         )
     assert result.record["frames"] == 400
@@ -193,7 +168,7 @@ def test_an_engine_is_paused_while_the_analysis_is_late(tmp_path):
 
 def test_what_is_not_chosen_holds_up_nothing(tmp_path):
     with MadeUpEngine(made_up(60)) as engine:
-        result = package.run(
+        result = package.follow(
             Emit(), engine.address, topology(tmp_path), progress=False, dataset="run7", every=2, start=50,
             buffer=5 * 24 * N_ATOMS,
         )  # fmt: skip
@@ -206,14 +181,14 @@ def test_an_analysis_that_fails_leaves_the_frames(tmp_path, capsys):
             raise KeyError(frame.number)
 
     with MadeUpEngine(made_up(20), hold=10) as engine, pytest.raises(package.AnalysisError, match="Wrong"):
-        package.run(Wrong(), engine.address, topology(tmp_path), progress=False, dataset="run7", every=2)
+        package.follow(Wrong(), engine.address, topology(tmp_path), progress=False, dataset="run7", every=2)
     assert "the frames that came are kept as dataset run7" in capsys.readouterr().err
     assert len(kept("run7")) == 10
 
 
 def test_frames_are_left_out_where_that_was_asked_for(tmp_path):
     with MadeUpEngine(made_up(60), rate=100) as engine:
-        result = package.run(
+        result = package.follow(
             Slow(), engine.address, topology(tmp_path), progress=False, dataset="run7", every=2, stride_when_late=5,
             buffer=5 * 24 * N_ATOMS,
         )  # fmt: skip
@@ -242,7 +217,7 @@ class Count(himach.Analysis):
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_first_interruption_ends_the_stream_and_gives_the_outcome(tmp_path, ranks):
     (tmp_path / "count.py").write_text(SCRIPT)
-    words = ["run", tmp_path / "count.py", "-s", topology(tmp_path), "--dataset", "run7", "--every", 5, "-n", ranks]
+    words = ["follow", tmp_path / "count.py", "-s", topology(tmp_path), "--dataset", "run7", "--every", 5, "-n", ranks]
     with MadeUpEngine(made_up(40), hold=12) as engine:
         process = start_himach(*words, "-t", engine.address, "--out", tmp_path / "out")
         try:
@@ -256,8 +231,7 @@ def test_the_first_interruption_ends_the_stream_and_gives_the_outcome(tmp_path, 
     assert "after 12 frames, kept as dataset run7" in error
     assert "12" in out
     assert wait_until(lambda: "IMD_DISCONNECT" in engine.asked)
-    done = himach(*words[:4], "-t", "run7", "--out", tmp_path / "again")
-    assert done.returncode == 0, done.stderr
+    himach("run", *words[1:4], "-t", "run7", "--out", tmp_path / "again", code=0)
     same_files(tmp_path / "out", tmp_path / "again")
 
 
@@ -272,7 +246,7 @@ def test_what_ends_a_run_leaves_no_process(tmp_path, monkeypatch, signals, codes
     monkeypatch.setenv("HIMACH_TEST_MARK", mark := str(tmp_path))
     with MadeUpEngine(made_up(40), hold=12) as engine:
         process = start_himach(
-            "run",
+            "follow",
             tmp_path / "count.py",
             "-s",
             topology(tmp_path),

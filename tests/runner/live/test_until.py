@@ -1,20 +1,23 @@
-"""Runs that end when an interval is narrow enough."""
+"""Live runs: until, and between updates."""
 
-from __future__ import annotations
-
-import json
-from functools import partial
+import os
+import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from MDAnalysis import Universe, Writer
+from MDAnalysisTests.datafiles import DCD, PSF
 from support.commands import himach, same_files, start_himach, wait_until
+from support.threads import on_threads
 
 import himach as package
 from himach import uncertainty
 from himach.examples import load, sample
 from himach.io.trajectory.index.walk import read_index
+from himach.parallel.communicator import alone
 from himach.planning.half_width import HalfWidth
+from himach.runner.live.scratch_pairs import LOCK, pairs_between
 
 TRAJECTORY, TOPOLOGY = sample("nanopore")
 RDF = ["rdf", "-p", "a=name K", "-p", "b=name O OH2"]
@@ -63,7 +66,7 @@ def test_a_run_ends_when_its_intervals_are_narrow_enough(tmp_path, growing, rank
         growing.grow(40)
 
     growing.grow(40)
-    result = package.run(
+    result = package.follow(
         load("rdf")(a="name K", b="name O OH2"), growing.path, TOPOLOGY, every=40, idle=20, until="rdf.g<0.4",
         ranks=ranks, cache="off", on_update=update, out=tmp_path / "out", progress=False,
     )  # fmt: skip
@@ -79,35 +82,6 @@ def test_a_run_ends_when_its_intervals_are_narrow_enough(tmp_path, growing, rank
         out=tmp_path / "again",
     )  # fmt: skip
     same_files(tmp_path / "out", tmp_path / "again")
-
-
-@pytest.mark.nightly
-def test_by_the_command(tmp_path, growing):
-    growing.grow(50)
-    run = start_himach(
-        "run", *RDF, "-t", growing.path, "-s", TOPOLOGY, "--follow", "--every", 50, "--cache", "off",
-        "--until", "rdf.g<0.4", "--out", tmp_path / "out", "-n", 2,
-    )  # fmt: skip
-    record = tmp_path / "out" / "run.json"
-
-    def goes_on(frames: int) -> bool:
-        """Whether the run has looked at so many frames, or has ended."""
-        there = record.exists() and json.loads(record.read_text())["frames"] == frames
-        return there or run.poll() is not None
-
-    try:
-        for frames in range(50, 401, 50):  # it may end without those that came last
-            assert wait_until(partial(goes_on, frames), 60)
-            growing.grow(50)
-        said = "".join(run.communicate(timeout=60))
-    finally:
-        run.kill()
-        run.wait()
-    assert run.returncode == 0, said
-    assert "himach: intervals of rdf.g are within ±0." in said
-    told = json.loads(record.read_text())
-    assert told["live"]["half_width"] < 0.4
-    assert "g_low" in (tmp_path / "out" / "rdf.csv").read_text()
 
 
 class Late(package.Analysis):
@@ -134,7 +108,7 @@ class Late(package.Analysis):
 )
 def test_what_has_not_changed_or_is_not_there_yet_is_waited_for(growing, until, least, most):
     growing.grow(10)
-    result = package.run(
+    result = package.follow(
         Late(), growing.path, TOPOLOGY, every=10, idle=20, until=until, cache="off", progress=False,
         on_update=lambda result: growing.grow(10),
     )  # fmt: skip
@@ -154,8 +128,7 @@ def test_what_has_not_changed_or_is_not_there_yet_is_waited_for(growing, until, 
     ],
 )
 def test_what_cannot_be_waited_for_is_refused(words, told):
-    done = himach("run", *RDF, "-t", TRAJECTORY, "-s", TOPOLOGY, "--follow", "--idle", 5, "--cache", "off", *words)
-    assert done.returncode == 2
+    done = himach("follow", *RDF, "-t", TRAJECTORY, "-s", TOPOLOGY, "--idle", 5, "--cache", "off", *words, code=2)
     assert told in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -165,3 +138,111 @@ def test_a_mean_is_waited_for_as_a_curve_is():
     mean = record["counts"]["means"]["bonds"]
     assert HalfWidth.of("counts.bonds<1").seen(record) == pytest.approx((mean["high"] - mean["low"]) / 2)
     assert np.isnan(HalfWidth.of("rmsd.rmsd < 1e-2").seen({"rmsd": {"half_widths": {"rmsd": None}}}))
+
+
+RUN = ["follow", "rmsd", "-p", "selection=name CA", "-t", DCD, "-s", PSF, "--every", 20]
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    place = tmp_path / "scratch"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    return place
+
+
+def folders(place):
+    return sorted(place.glob("himach-live-*"))
+
+
+@pytest.mark.nightly
+def test_what_a_killed_run_left_goes_with_the_next_and_what_a_living_one_has_stays(scratch, tmp_path):
+    killed, living = (start_himach(*RUN, "--idle", 600, "--out", tmp_path / name) for name in ("killed", "living"))
+    try:
+        assert wait_until(lambda: all((tmp_path / one / "run.json").exists() for one in ("killed", "living")), 90)
+        assert len(folders(scratch)) == 2
+        killed.kill()
+        killed.wait()
+        assert len(folders(scratch)) == 2
+        himach(*RUN, "--idle", 0.5, "--out", tmp_path / "next", code=0)
+        (left,) = folders(scratch)
+        assert f"process {living.pid} " in (left / LOCK).read_text()
+        living.send_signal(signal.SIGINT)
+        _, error = living.communicate(timeout=60)
+        assert living.returncode == 0, error
+        assert folders(scratch) == []
+    finally:
+        for process in (killed, living):
+            process.kill()
+            process.communicate()
+
+
+def test_only_folders_of_ones_own_are_removed(scratch, tmp_path):
+    mine, other = scratch / "himach-live-mine", tmp_path / "other"
+    (mine / "pairs").mkdir(parents=True)
+    other.mkdir()
+    (scratch / "himach-live-link").symlink_to(other)
+    (scratch / "himach-live-file").write_text("")
+    theirs = scratch / "himach-live-theirs"
+    theirs.mkdir()
+    if os.geteuid() == 0:
+        os.chown(theirs, 12345, 12345)
+    with pairs_between(alone(), None, None, True) as path:
+        assert path.parent.parent == scratch
+        assert os.stat(path.parent).st_mode & 0o777 == 0o700
+        assert not mine.exists()
+        assert other.exists()
+        assert (scratch / "himach-live-file").exists()
+        assert theirs.exists() == (os.geteuid() == 0)
+    assert not path.parent.exists()
+
+
+def test_a_folder_that_has_no_lock_yet_is_left_for_a_while(scratch):
+    new, old = scratch / ".himach-live-new", scratch / ".himach-live-old"
+    for path in (new, old):
+        path.mkdir()
+    os.utime(old, (0, 0))
+    with pairs_between(alone(), None, None, True):
+        assert new.exists()
+        assert not old.exists()
+
+
+def test_many_at_once_keep_their_folders(scratch):
+
+    def one(comm):
+        there = []
+        for _ in range(20):
+            with pairs_between(alone(), None, None, True) as path:
+                path.mkdir()
+                there.append(path.exists())
+        return all(there)
+
+    assert on_threads(8, one) == [True] * 8
+    assert os.listdir(scratch) == []
+
+
+@pytest.mark.parametrize("out", [None, "out"])
+def test_nodes_keep_pairs_beside_out_or_say_that_they_have_no_place(tmp_path, scratch, capsys, out):
+    def one(comm):
+        world = replace(alone(), comm=comm, nodes=("node1", "node2"))
+        with pairs_between(world, None, None if out is None else tmp_path / out, False) as path:
+            comm.barrier()
+            return path
+
+    first, second = on_threads(2, one)
+    said = capsys.readouterr().err
+    assert first == second
+    if out is None:
+        assert first is None
+        assert said.count("every outcome maps all frames again") == 1
+        assert "--pairs DIR" in said
+    else:
+        assert first.parent.parent == tmp_path
+        assert not said
+    assert not folders(tmp_path)
+
+
+def test_nobody_needs_a_folder_where_the_user_named_one(scratch, tmp_path):
+    with pairs_between(alone(), tmp_path, None, False) as path:
+        assert path is None
+        assert not folders(scratch)

@@ -28,7 +28,7 @@ import numpy as np
 import himach
 from himach.errors import HimachError
 from himach.io.dataset.listing import entries
-from himach.io.push.slice_kinds import SUFFIX, told_by
+from himach.io.push.held_slices import SUFFIX, told_by
 from himach.io.server import control
 from himach.io.server.client import find, socket_path
 from himach.io.store.store import Dataset, Store, StoreBusyError

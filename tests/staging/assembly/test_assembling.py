@@ -137,7 +137,7 @@ def test_a_full_store_keeps_the_slices(tmp_path):
         assemble(alone(), store, "run7")
     (held,) = find_slices(Store(place), "run7").values()
     held.refresh()
-    assert held.until(0, 1) is not None
+    assert held.frames
     done = assemble(alone(), Store(place), "run7")
     assert not done.absent
     check(place, range(300))
@@ -210,7 +210,7 @@ def test_slices_and_frames_of_two_simulations_do_not_mix(tmp_path):
         assemble(alone(), Store(place), "run7")
     (held,) = find_slices(Store(place), "run7").values()
     held.refresh()
-    assert held.until(0, 9) == (0, 4)
+    assert list(held.frames) == [0, 1, 2, 3]
 
 
 @pytest.mark.nightly
@@ -273,7 +273,7 @@ def test_lammps_pushes_what_it_dumps(tmp_path, monkeypatch):
         "        x, y, z = zip(*results.values())\n"
         "        return {'first': {'x': x, 'y': y, 'z': z}}\n"
     )
-    words = ["run", "first.py", "-t", "argon", "-s", "top.gro", "--follow", "--idle", "8", "--every", "5"]
+    words = ["follow", "first.py", "-t", "argon", "-s", "top.gro", "--idle", "8", "--every", "5"]
     follower = subprocess.Popen(
         [sys.executable, "-m", "himach", *words, "--out", "out"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )

@@ -129,10 +129,9 @@ def test_simulations_on_two_nodes_are_not_mixed(tmp_path):
         textwrap.dedent("""
         import os, sys
         rank = int(os.environ["PMI_RANK"])
-        os.environ["HIMACH_NODE"] = "nm"[rank]
         import numpy as np
         import himach
-        from himach.io.store.place import open_store
+        from himach.io.store.quota import open_store
         from himach.parallel.mpi import connect
         from himach.staging.assembly.api import assemble_pushed
 
@@ -159,7 +158,7 @@ def test_simulations_on_two_nodes_are_not_mixed(tmp_path):
         assert "'first'" in told and "'second'" in told and "evict" in told, told
         """)
     )
-    done = mpiexec(2, [sys.executable, str(script)], environ={"HIMACH_CACHE": str(tmp_path / "{node}")})
+    done = mpiexec("nm", [sys.executable, str(script)], disks=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -170,10 +169,9 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
         textwrap.dedent("""
         import os, time
         rank = int(os.environ["PMI_RANK"])
-        os.environ["HIMACH_NODE"] = "nm"[rank]
         import numpy as np
         import himach
-        from himach.io.store.place import open_store
+        from himach.io.store.quota import open_store
         from himach.io.store.store import StoreFullError
         from himach.parallel import collective
         from himach.parallel.mpi import connect
@@ -199,6 +197,6 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
         world.comm.barrier()
         """)
     )
-    done = mpiexec(2, [sys.executable, str(script)], environ={"HIMACH_CACHE": str(tmp_path / "{node}")}, timeout=60)
+    done = mpiexec("nm", [sys.executable, str(script)], disks=tmp_path, timeout=60)
     assert done.returncode != 0
     assert "no room on this node" in done.stderr

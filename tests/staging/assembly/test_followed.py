@@ -84,9 +84,7 @@ def test_nor_where_slices_of_the_earlier_one_are_still_there(tmp_path):
 # --- Two nodes ------------------------------------------------------------------------------------------------------
 
 TOGETHER = textwrap.dedent("""
-    import os
-    os.environ["HIMACH_NODE"] = "nm"[int(os.environ["PMI_RANK"]) // 2]
-    from himach.io.store.place import open_store
+    from himach.io.store.quota import open_store
     from himach.parallel.mpi import connect
     from himach.staging.assembly.assemble import assemble
     world = connect()
@@ -98,8 +96,7 @@ TOGETHER = textwrap.dedent("""
 
 def together(place):
     """Assemble with two ranks a node; return how many frames were made, and from which on slices are left aside."""
-    environ = {"HIMACH_CACHE": str(place / "{node}")}
-    done = mpiexec(4, [sys.executable, "-c", TOGETHER], environ=environ)
+    done = mpiexec("nnmm", [sys.executable, "-c", TOGETHER], disks=place)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

@@ -35,12 +35,7 @@ class Part(NamedTuple):
         return np.random.default_rng(self.of).normal(size=(20, 3)).astype(np.float32)[self.ids]
 
     def packed(self) -> bytes:
-        first = self.ids[0]
-        bits = bytearray((self.ids[-1] - first) // 8 + 1)
-        for atom in self.ids:
-            bits[(atom - first) // 8] |= 1 << (atom - first) % 8
-        told = struct.pack("<B3xIII", 2, len(self.ids), first, 0) + bits
-        told += bytes(-len(told) % 4)
+        told = struct.pack(f"<B3xIQ{len(self.ids)}I", 4, len(self.ids), 0, *self.ids)
         box = BOX if self.has & 1 else (0.0,) * 6
         head = struct.pack("<qqqd6fII", self.number, self.rank, len(self.ids), self.time, *box, self.has, len(told))
         fields = [self.rows, self.rows * 2, self.rows * 3]

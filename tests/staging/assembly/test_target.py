@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from himach.io.push.slice_kinds import SliceKind
+from himach.io.push.held_slices import SliceKind
 from himach.io.store.quota import survey
 from himach.io.store.store import Store
 from himach.staging.assembly.target import Target

@@ -6,13 +6,13 @@ from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pyroaring import BitMap64
 from support.threads import on_threads
 
 from himach.io.push.held_slices import HeldSlices, RankSlices
-from himach.staging.assembly.complete_frames import pick, totals
+from himach.staging.assembly.complete_frames import totals
 
 FAR = 2**62
 NUMBERS = st.one_of(st.integers(0, 40), st.integers(0, 20).map(lambda i: 1000 * i + 7), st.integers(0, FAR))
@@ -24,7 +24,10 @@ def held_of(ranks: list[dict[int, int]]) -> HeldSlices:
         numbers = sorted(atoms)
         counts = np.array([atoms[number] for number in numbers], np.uint32)
         held = HeldSlices(
-            [*held._ranks, RankSlices(rank, SimpleNamespace(), np.array(numbers, np.int64), atoms=counts)]
+            [
+                *held._ranks,
+                RankSlices(rank, SimpleNamespace(native=BitMap64(numbers)), np.array(numbers, np.int64), atoms=counts),
+            ]
         )
     return held
 
@@ -33,10 +36,9 @@ def found(comm, held: HeldSlices, at_once: int) -> dict[int, int]:
     """All frames of which there are atoms; they ascend."""
     seen: dict[int, int] = {}
     for frames, atoms in totals(comm, None, held, 100, at_once):
-        there = np.flatnonzero(atoms)
-        for number, count in zip(pick(frames, there).tolist(), atoms[there].tolist(), strict=True):
+        for number, count in zip(frames, atoms.tolist(), strict=True):
             assert number > max(seen, default=-1)
-            seen[number] = count
+            seen |= {number: count} if count else {}
     return seen
 
 
@@ -45,6 +47,7 @@ def found(comm, held: HeldSlices, at_once: int) -> dict[int, int]:
     st.lists(st.lists(st.dictionaries(NUMBERS, st.integers(1, 9), max_size=12), max_size=3), min_size=1, max_size=3),
     st.integers(1, 6),
 )
+@example([[{0: 1, 2: 3}], [{2: 4, 9: 1, FAR: 2}]], 3)
 def test_totals_are_those_of_a_dict(nodes, at_once):
     expected: Counter[int] = Counter()
     for ranks in nodes:
@@ -52,15 +55,6 @@ def test_totals_are_those_of_a_dict(nodes, at_once):
             expected.update(atoms)
     for told in on_threads(len(nodes), lambda comm: found(comm, held_of(nodes[comm.rank]), at_once)):
         assert told == dict(expected)
-
-
-@pytest.mark.parametrize("apart", [1, 500, 10**13])
-def test_numbers_apart_take_no_longer(apart):
-    """As many windows as of neighbours, whatever lies between."""
-    numbers = np.arange(1000) * apart
-    held = HeldSlices([RankSlices(0, SimpleNamespace(), numbers, atoms=np.full(1000, 3, np.uint32))])
-    windows = list(on_threads(2, lambda comm: len(list(totals(comm, None, held, 100, 100)))))
-    assert max(windows) <= 11
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 60), st.integers(1, 9)), max_size=4), st.sets(st.integers(0, 60)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,42 +15,23 @@ import numpy.typing as npt
 
 from himach.errors import HimachError, NoFrameError, TrajectoryError, UsageError
 from himach.frame import RawFrame, Vectors
-from himach.io.remote.byte_file import status_of
-from himach.io.remote.file_object import FileObject
+from himach.io.remote.byte_file import FileObject, status_of
 from himach.io.remote.url import is_url
 from himach.io.trajectory.h5md.layout import Element, Layout, layout_of
 from himach.io.trajectory.h5md.rows import DatasetRows, Rows
 from himach.io.trajectory.index.timeline import EvenTimeline, ListedTimeline, Timeline
 from himach.io.trajectory.messages import reason
 from himach.io.trajectory.readahead import ask_for
+from himach.io.trajectory.xdr_file import FrameFile
 
-Numbers = npt.NDArray[np.int64]
 #: Of a chunk of a local file, at least, to be asked for: to find a smaller one takes as long as to read it.
 ASKED_BYTES = 1 << 16
 _ANGLES = (90, 90, 90)
 
 
-class H5mdFile:
-    """An H5MD file.
+class H5mdFile(FrameFile):
+    """An H5MD file."""
 
-    Parameters
-    ----------
-    path
-        The file.
-    dt, time_offset, convert_units
-        Keywords of MDAnalysis: times are a formula (ps), begin later (ps); units are made MDAnalysis's.
-    group
-        Name of the group of particles, where there are several.
-
-    Raises
-    ------
-    UsageError
-        A package is missing.
-    TrajectoryError
-        The file is damaged, or holds nothing that is an H5MD trajectory.
-    """
-
-    present = True
     kind = "H5MD"
     _object: FileObject | None = None  # of a file elsewhere
 
@@ -63,15 +44,13 @@ class H5mdFile:
         group: str | None = None,
         **kwargs: Any,  # for the topology
     ) -> None:
-        self.path = path
+        super().__init__(path)
         self.stamps = self._stamps()
-        self.topology: str | None = None
-        self.keywords: Mapping[str, Any] = {}
         self._forget()
         layout = self._layout = self._look(group, convert_units)
         self.n_frames, self.n_atoms = layout.n_frames, layout.n_atoms
         self.timed = dt is None
-        self.times: Timeline | None = self._timeline(dt, time_offset)
+        self.times = self._timeline(dt, time_offset)
         self._bytes_per_frame = self._size() / self.n_frames
 
     def __getstate__(self) -> dict[str, Any]:
@@ -104,10 +83,6 @@ class H5mdFile:
                 assert isinstance(array, DatasetRows)
                 places += array.places((row for row in rows if row >= 0), 0 if is_url(self.path) else ASKED_BYTES)
         ask_for(self.path, sorted(places))
-
-    def nbytes(self, indices: Numbers) -> int:
-        """Return the bytes that as many frames take in the file on average."""
-        return round(len(indices) * self._bytes_per_frame)
 
     def release(self) -> None:
         """Close the file until the next read."""

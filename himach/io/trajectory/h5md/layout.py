@@ -24,24 +24,12 @@ _SPEEDS = {"velocity": "speed"}  # what MDAnalysis converts it as
 
 @dataclass(frozen=True)
 class Element:
-    """Something that is sampled in time, or the same in all frames.
+    """Something that is sampled in time, or the same in all frames."""
 
-    Attributes
-    ----------
-    path
-        Of its array in the tree.
-    rows
-        The row of each frame, int64 (n_frames,), -1 for a frame that has none; None where rows are numbered as frames.
-    factor
-        What values are multiplied by.
-    value
-        The one of all frames; else None.
-    """
-
-    path: str
-    rows: Numbers | None = None
-    factor: float = 1.0
-    value: npt.NDArray[Any] | None = None
+    path: str  # of its array in the tree
+    rows: Numbers | None = None  # the row of each frame, int64 (n_frames,), -1 for a frame that has none
+    factor: float = 1.0  # what values are multiplied by
+    value: npt.NDArray[Any] | None = None  # the one of all frames; else None
 
     def row(self, frame: int) -> int:
         """Return the row of a frame; -1 if it has none."""
@@ -50,30 +38,14 @@ class Element:
 
 @dataclass(frozen=True)
 class Layout:
-    """What an H5MD tree holds.
-
-    Attributes
-    ----------
-    n_frames, n_atoms
-        Frames are those that have positions.
-    vectors
-        Those of `VECTORS` that there are, by name.
-    edges
-        Vectors or lengths of the box; None without a box.
-    observables
-        By name, as MDAnalysis has them.
-    steps
-        The integration step of each frame; as an array's path, or the first and the distance.
-    times
-        Of each frame, ps: float64 (n_frames,), or the first and the distance; None where there are none.
-    """
+    """What an H5MD tree holds."""
 
     n_frames: int
     n_atoms: int
-    vectors: Mapping[str, Element]
-    edges: Element | None
-    observables: Mapping[str, Element]
-    steps: str | tuple[Any, Any]
+    vectors: Mapping[str, Element]  # those of `VECTORS` that there are, by name
+    edges: Element | None  # vectors or lengths of the box; None without a box
+    observables: Mapping[str, Element]  # by name, as MDAnalysis has them
+    steps: str | tuple[Any, Any]  # the integration step of each frame
     times: npt.NDArray[np.float64] | tuple[float, float] | None
 
 
@@ -140,29 +112,7 @@ def is_array(thing: Any) -> bool:
 
 
 def layout_of(root: Any, rows: Callable[[str], Rows], group: str | None, converted: bool) -> Layout:
-    """Return what an H5MD tree holds.
-
-    Parameters
-    ----------
-    root
-        A file of h5py, or a group of zarr.
-    rows
-        Gives its arrays by their path.
-    group
-        Name of the particles' group; None: the only one.
-    converted
-        Whether units are made those of MDAnalysis.
-
-    Raises
-    ------
-    ValueError
-        What is in the tree is not H5MD, or nothing that is a trajectory.
-
-    Warns
-    -----
-    UserWarning
-        If there are positions of more frames than have steps and times.
-    """
+    """Return what an H5MD tree holds."""
     tree = _Tree(root, rows, converted)
     base = _particles(tree, group)
     dimension = tree.group(f"{base}/box").attrs.get("dimension", 3)

@@ -15,15 +15,7 @@ BLOCK_BYTES = 1 << 20
 
 
 class Rows:
-    """Rows of an array, for one thread.
-
-    Parameters
-    ----------
-    array
-        A dataset of h5py or an array of zarr.
-    chunk_rows
-        Rows that cannot be read but together, because they are decoded together.
-    """
+    """Rows of an array, for one thread."""
 
     def __init__(self, array: Any, chunk_rows: int = 1) -> None:
         self.array = array
@@ -42,10 +34,6 @@ class Rows:
             self._load(row, columns)
         found = self._block[row - self._first]
         return found if columns is None else found[:columns]
-
-    def all(self) -> npt.NDArray[Any]:
-        """Return all rows."""
-        return self.read(0, len(self), None)
 
     def _has(self, columns: int | None) -> bool:
         return self._columns is None or (columns is not None and columns <= self._columns)

@@ -15,19 +15,9 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from himach.io.remote.byte_file import ByteFile, is_there
 from himach.io.remote.errors import RemoteError
 
-__all__ = ["open_url"]
-
 
 def open_url(url: str) -> Any:
-    """Open a group of Zarr by its URL.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is none.
-    OSError
-        It cannot be read.
-    """
+    """Open a group of Zarr by its URL."""
     return open_group(_UrlStore(url), mode="r")
 
 

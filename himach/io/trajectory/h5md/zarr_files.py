@@ -39,17 +39,9 @@ def is_zarr(path: str) -> bool:
 
 @dataclass(frozen=True)
 class ZarrFiles:
-    """Files below a directory of Zarr.
+    """Files below a directory of Zarr."""
 
-    Attributes
-    ----------
-    metadata
-        What says which arrays there are: paths, sorted.
-    chunks
-        Of each array (or folder of another kind), by its path, its other files in the order of their numbers.
-    """
-
-    metadata: tuple[str, ...]
+    metadata: tuple[str, ...]  # what says which arrays there are: paths, sorted
     chunks: dict[str, list[str]]
 
     @classmethod

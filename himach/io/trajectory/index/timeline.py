@@ -1,15 +1,14 @@
 """Times of all frames of a file, none of which need lie in memory: `Timeline`, and its kinds.
 
-`EvenTimeline` computes them, `ListedTimeline` holds them, `StoredTimeline` reads them from a file, `BetweenTimeline`
-knows those of some; `PartTimeline` is of some frames of another, and `JoinedTimeline` of files that follow one another.
+`EvenTimeline` computes them, `ListedTimeline` holds them, `BetweenTimeline` knows those of some; `JoinedTimeline` is of
+files that follow one another.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator, Sequence
-from typing import Protocol, overload
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +22,9 @@ Numbers = npt.NDArray[np.int64]
 CHUNK_FRAMES = 1 << 16
 
 
-@overload
-def tolerance(time: float) -> float: ...
-@overload
-def tolerance(time: Times) -> Times: ...
-def tolerance(time: float | Times) -> float | Times:
-    """Return how far apart two equal times can lie that went through float32, ps."""
-    error: float | Times = 2.4e-7 * np.abs(time) + 1e-9
-    return error
+def tolerance(time: Any) -> Any:
+    """Return how far apart two equal times can lie that went through float32, ps; of an array an array."""
+    return 2.4e-7 * np.abs(time) + 1e-9
 
 
 class Timeline(Protocol):
@@ -92,80 +86,6 @@ class ListedTimeline:
         return back_in(self, n_frames)
 
 
-class StoredTimeline:
-    """Times in a file, float64 one behind the other from byte `begin` on, and what is added to each.
-
-    They are read where they are asked for, some neighbours at once.
-    """
-
-    def __init__(self, path: str, begin: int, n_frames: int, offset: float = 0.0) -> None:
-        self._path, self._begin, self._n_frames, self._offset = path, begin, n_frames, offset
-        self._first, self._some = 0, np.empty(0, np.float64)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_first": 0, "_some": np.empty(0, np.float64)}
-
-    def __len__(self) -> int:
-        return self._n_frames
-
-    def __getitem__(self, number: int) -> float:
-        number %= self._n_frames
-        if not 0 <= number - self._first < len(self._some):
-            self._first = number // 512 * 512
-            self._some = self._read(self._first, min(512, self._n_frames - self._first))
-        return float(self._some[number - self._first]) + self._offset
-
-    def at(self, numbers: Numbers) -> Times:
-        """Read them: in one piece where they lie close together."""
-        numbers = np.asarray(numbers, dtype=np.int64)
-        times = np.empty(len(numbers))
-        for begin in range(0, len(numbers), CHUNK_FRAMES):
-            wanted = numbers[begin : begin + CHUNK_FRAMES]
-            first, last = int(wanted.min()), int(wanted.max())
-            if last - first < 16 * len(wanted):
-                found = self._read(first, last - first + 1)[wanted - first] + self._offset
-            else:
-                found = np.array([self[number] for number in wanted.tolist()])
-            times[begin : begin + CHUNK_FRAMES] = found
-        return times
-
-    def back(self, n_frames: int) -> int | None:
-        """Look through them, some at once."""
-        return back_in(self, n_frames)
-
-    def _read(self, first: int, count: int) -> Times:
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            content = os.pread(descriptor, 8 * count, self._begin + 8 * first)
-        finally:
-            os.close(descriptor)
-        if len(content) != 8 * count:
-            raise ValueError(f"{self._path} has become shorter since it was opened")
-        return np.frombuffer(content, dtype=np.float64)
-
-
-class PartTimeline:
-    """Some frames of another timeline, from `first` on."""
-
-    def __init__(self, times: Timeline, first: int, n_frames: int) -> None:
-        self._times, self._first, self._n_frames = times, first, n_frames
-
-    def __len__(self) -> int:
-        return self._n_frames
-
-    def __getitem__(self, number: int) -> float:
-        return self._times[self._first + number]
-
-    def at(self, numbers: Numbers) -> Times:
-        """Ask for them by the other's numbers."""
-        return self._times.at(np.asarray(numbers, dtype=np.int64) + self._first)
-
-    def back(self, n_frames: int) -> int | None:
-        """Ask the other."""
-        found = self._times.back(self._first + n_frames)
-        return None if found is None or found <= self._first else found - self._first
-
-
 class BetweenTimeline:
     """Times of all frames as those of some tell them, which lie on straight lines in between."""
 
@@ -209,13 +129,9 @@ class JoinedTimeline:
     def at(self, numbers: Numbers) -> Times:
         """Ask each file for its own."""
         numbers = np.asarray(numbers, dtype=np.int64)
-        if len(self._parts) == 1:
-            return self._parts[0].at(numbers)
-        of_part = np.searchsorted(self._starts, numbers, side="right") - 1
         times = np.empty(len(numbers))
-        for part in np.unique(of_part).tolist():
-            mine = of_part == part
-            times[mine] = self._parts[part].at(numbers[mine] - self._starts[part])
+        for part, mine, own in by_part(self._starts, numbers):
+            times[mine] = self._parts[part].at(own)
         return times
 
     def back(self, n_frames: int) -> int | None:
@@ -230,6 +146,14 @@ class JoinedTimeline:
             if found is not None:
                 return start + found
         return None
+
+
+def by_part(starts: Numbers, numbers: Numbers) -> Iterator[tuple[int, npt.NDArray[np.bool_], Numbers]]:
+    """Yield the parts that frames are in, which of the frames these are, and their numbers within the part."""
+    of_part = np.searchsorted(starts, numbers, side="right") - 1
+    for part in np.flatnonzero(np.bincount(of_part)).tolist():  # unique() imports numpy.ma
+        mine = of_part == part
+        yield part, mine, numbers[mine] - starts[part]
 
 
 def back_in(times: Timeline, n_frames: int) -> int | None:
@@ -248,17 +172,7 @@ def _overlapping(n_frames: int) -> Iterator[Numbers]:
 
 
 def gaps(times: Timeline, frames: Selected) -> tuple[float, bool, bool, float]:
-    """Return what lies between the times of selected frames, two at least.
-
-    Returns
-    -------
-    mean
-        Time from one to the next, ps.
-    even, equal
-        Whether all are that long, as far as float32 tells; whether all are so to the last bit.
-    largest
-        Of all times, without its sign.
-    """
+    """Return what lies between the times of selected frames, two at least."""
     ends = np.array([times[frames[0]], times[frames[-1]]])
     mean = float(ends[1] - ends[0]) / (len(frames) - 1)
     largest = float(np.abs(ends).max())

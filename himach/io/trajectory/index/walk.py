@@ -10,19 +10,18 @@ after it is an error that names frame and byte.
 from __future__ import annotations
 
 import itertools
+import re
 import struct
+from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from himach.errors import NoFrameError, TrajectoryError
+from himach.errors import HimachError, NoFrameError, TrajectoryError
 from himach.io.remote.byte_file import ByteFile
-from himach.io.trajectory.index.columns import PIECE_FRAMES, Piece, pack
-from himach.io.trajectory.index.timeline import ListedTimeline, back_in, tolerance
-from himach.io.trajectory.index.xdr_index import Span, XdrIndex
+from himach.io.trajectory.index.timeline import ListedTimeline, back_in
+from himach.io.trajectory.index.xdr_index import COLUMNS, Columns, XdrIndex
 from himach.io.trajectory.xdr_header import (
     HEADER_BYTES,
     BadHeaderError,
@@ -44,9 +43,10 @@ Parse = Callable[[bytes], XtcHeader | TrrHeader]
 
 
 class Walked(NamedTuple):
-    """What a walk found: frames, the first byte of the last of them, and where it ended."""
+    """What a walk found: how many frames, first byte of the first and of the last, where it ended, atoms in each."""
 
-    span: Span
+    n_frames: int
+    begin: int
     last: int
     end: int
     n_atoms: int
@@ -57,20 +57,7 @@ def _parser(kind: str) -> Parse:
 
 
 def read_index(path: str, kind: str) -> XdrIndex:
-    """Walk over the headers of an XTC or TRR file.
-
-    Parameters
-    ----------
-    path
-        The file.
-    kind
-        ``"XTC"`` or ``"TRR"``.
-
-    Raises
-    ------
-    TrajectoryError
-        If the file is none of its kind, holds no whole frame, or is damaged before its last frame.
-    """
+    """Walk over the headers of an XTC or TRR file."""
     with ByteFile(path) as file:
         size, _, changed = file.status
         try:
@@ -79,15 +66,20 @@ def read_index(path: str, kind: str) -> XdrIndex:
             raise TrajectoryError(f"{path} is no {kind} file: it does not begin with a frame's header") from None
         except ShortError:
             pass
-        walked, content = _walk(file, kind, 0, 0, size, size)
+        walked, columns = _walk(file, kind, 0, 0, size, size)
         _refuse_damage(path, kind, file, walked)
-    if not walked.span.n_frames:
+    if not walked.n_frames:
         raise NoFrameError(f"{path} holds no whole {kind} frame; it was cut off while its first frame was written")
-    array = np.frombuffer(content, dtype=np.uint8)
-    return XdrIndex(kind, walked.n_atoms, [walked.span], array, walked.end < size, size, changed)
+    return XdrIndex(path, kind, walked.n_atoms, columns, first_back(columns), walked.end < size, size, changed)
 
 
-def walk_part(path: str, kind: str, size: int, part: int, parts: int) -> tuple[Walked, bytes]:
+def first_back(columns: Columns) -> int:
+    """Return the first frame that was taken before the one before it; -1 if none was."""
+    back = back_in(ListedTimeline(columns["time"]), len(columns) - 1)
+    return -1 if back is None else back
+
+
+def walk_part(path: str, kind: str, size: int, part: int, parts: int) -> tuple[Walked, Columns]:
     """Walk over the frames of a file that begin in one of so many parts of it, all of `size` bytes together."""
     begin, until = (size * bound // parts // 4 * 4 if bound < parts else size for bound in (part, part + 1))
     with ByteFile(path) as file:
@@ -101,70 +93,42 @@ def walk_part(path: str, kind: str, size: int, part: int, parts: int) -> tuple[W
             return _walk(file, kind, 0, until, until, size)
 
 
-def joined(path: str, kind: str, size: int, changed: int, parts: Sequence[Walked]) -> XdrIndex | None:
-    """Return the index that parts make, without its content; None where they do not fit: one walk must decide then."""
-    some = [part for part in parts if part.span.n_frames]
-    if not some or some[0].span.begin != 0 or any(part.n_atoms != some[0].n_atoms for part in some):
+def joined(
+    path: str, kind: str, size: int, changed: int, parts: Sequence[Walked], columns: Columns
+) -> XdrIndex | None:  # fmt: skip
+    """Return the index that parts make, with `columns` of all; None where they do not fit."""
+    some = [part for part in parts if part.n_frames]
+    if not some or some[0].begin != 0 or any(part.n_atoms != some[0].n_atoms for part in some):
         return None
-    for one, following in itertools.pairwise(some):
-        if one.end != following.span.begin:
-            return None
+    if any(part.end != following.begin for part, following in itertools.pairwise(some)):
+        return None
     try:
         with ByteFile(path) as file:
             _refuse_damage(path, kind, file, some[-1])
     except TrajectoryError:
         return None
-    spans, place = [], 0
-    for part in some:
-        spans.append(part.span._replace(place=place))
-        place += part.span.n_bytes
-    cut = some[-1].end < size
-    return XdrIndex(kind, some[0].n_atoms, spans, np.empty(0, np.uint8), cut, size, changed)
+    return XdrIndex(path, kind, some[0].n_atoms, columns, first_back(columns), some[-1].end < size, size, changed)
 
 
-def extended(index: XdrIndex, path: str) -> XdrIndex | None:
+def extended(index: XdrIndex) -> XdrIndex | None:
     """Return the index of a file that has grown since `index` was made of it; None where one walk must decide."""
     try:
-        with ByteFile(path) as file:
+        with ByteFile(index.path) as file:
             size, _, changed = file.status
             if size <= index.size or not _fits(index, file):
                 return None
-            *whole, span = index.spans
-            kept = (span.n_frames - 1) // PIECE_FRAMES  # the last piece may have fewer frames than it will have
-            start = index.n_frames - span.n_frames
-            begin = index.place(start + kept * PIECE_FRAMES)[0]
-            walked, content = _walk(file, index.kind, index.n_atoms, begin, size, size, kept * PIECE_FRAMES)
-            _refuse_damage(path, index.kind, file, walked)
-    except (TrajectoryError, ValueError):
+            last = index.n_frames - 1
+            walked, more = _walk(file, index.kind, index.n_atoms, index.place(last)[0], size, size)
+            _refuse_damage(index.path, index.kind, file, walked)
+    except (HimachError, ValueError):
         return None
-    more = walked.span
-    if start + kept * PIECE_FRAMES + more.n_frames < index.n_frames:
+    if not walked.n_frames:
         return None
-    if kept:
-        before = index.time(start + kept * PIECE_FRAMES - 1)
-        back = more.back + kept * PIECE_FRAMES if more.back >= 0 else -1
-        back = kept * PIECE_FRAMES if more.first < before - tolerance(before) else back
-        back = span.back if 0 <= span.back < kept * PIECE_FRAMES else back
-        content, more = _appended(index, kept, content, more), more._replace(back=back)
-    more = more._replace(n_frames=kept * PIECE_FRAMES + more.n_frames, begin=span.begin, place=span.place)
-    more = more._replace(first=span.first if kept else more.first, n_bytes=len(content))
-    head = index.bytes_at(0, span.place)
-    array = np.frombuffer(bytes(head) + content, dtype=np.uint8)
-    facts = (walked.end < size, size, changed)
-    return XdrIndex(index.kind, index.n_atoms, [*whole, more], array, *facts, again=index.again)
-
-
-def _appended(index: XdrIndex, kept: int, content: bytes, more: Span) -> bytes:
-    """Return the bytes of an index's last span with more frames behind its first `kept` pieces."""
-    span = index.spans[-1]
-    old = bytes(index.bytes_at(span.place, span.n_bytes))
-    pieces = -(-span.n_frames // PIECE_FRAMES)
-    places = np.frombuffer(old, "<u8", kept + 1)
-    added = np.frombuffer(content, "<u8", -(-more.n_frames // PIECE_FRAMES) + 1)
-    body = old[places[0] : places[kept]] + content[added[0] :]
-    table = 8 * (kept + len(added))
-    old_places = places - 8 * (pieces + 1) + table
-    return np.concatenate([old_places[:kept], added - added[0] + old_places[kept]]).astype("<u8").tobytes() + body
+    columns = np.concatenate([index.columns[:last], more])
+    back = index.back if index.back >= 0 else first_back(columns[max(0, last - 1) :])
+    if index.back < 0 <= back:
+        back += max(0, last - 1)
+    return XdrIndex(index.path, index.kind, index.n_atoms, columns, back, walked.end < size, size, changed)
 
 
 def _fits(index: XdrIndex, file: ByteFile) -> bool:
@@ -183,16 +147,11 @@ def _fits(index: XdrIndex, file: ByteFile) -> bool:
     return True
 
 
-def _walk(
-    file: ByteFile, kind: str, n_atoms: int, begin: int, until: int, size: int, first: int = 0
-) -> tuple[Walked, bytes]:
-    """Walk over the frames that begin at `begin` and behind it, before `until`, as far as there are whole ones.
-
-    The first one is frame `first` of its span, at the beginning of a piece.
-    """
+def _walk(file: ByteFile, kind: str, n_atoms: int, begin: int, until: int, size: int) -> tuple[Walked, Columns]:
+    """Walk over the frames that begin at `begin` and behind it, before `until`, as far as there are whole ones."""
     parse = _parser(kind)
-    packed = _Packed(begin, first)
-    at = last = begin
+    offsets, times, fields = array("q"), array("d"), array("B")
+    at = begin
     streams = file.mirror is not None and file.mirror.most
     while at < until:
         try:
@@ -204,59 +163,14 @@ def _walk(
         n_atoms = n_atoms or header.n_atoms
         if header.n_atoms != n_atoms or at + header.size > size:
             break
-        last = at
+        offsets.append(at)
+        times.append(header.time)
+        fields.append(header.has)
         at += header.size
-        packed.add(at, header.time, header.has)
-    span, content = packed.span()
-    return Walked(span, last, at, n_atoms), content
-
-
-class _Packed:
-    """Frames on their way into a span."""
-
-    def __init__(self, begin: int, first: int = 0) -> None:
-        self._begin, self._number = begin, first
-        self._offsets, self._has = [begin], bytearray()
-        self._times: list[float] = []
-        self._pieces: list[bytes] = []
-        self._n_frames = 0
-        self._first = self._last = 0.0
-        self._back = -1
-
-    def add(self, end: int, time: float, has: int) -> None:
-        """Take note of a frame that ends there."""
-        self._offsets.append(end)
-        self._times.append(time)
-        self._has.append(has)
-        if len(self._has) == PIECE_FRAMES:
-            self._close()
-
-    def span(self) -> tuple[Span, bytes]:
-        """Return what was noted."""
-        if self._has:
-            self._close()
-        places = np.cumsum([8 * (len(self._pieces) + 1), *map(len, self._pieces)], dtype=np.uint64)
-        content = b"".join([places.astype("<u8").tobytes(), *self._pieces])
-        ends = (self._begin, self._offsets[-1], self._first, self._last)
-        return Span(self._n_frames, *ends, self._back, 0, len(content)), content
-
-    def _close(self) -> None:
-        times = np.array(self._times, dtype=np.float64)
-        piece = Piece(
-            self._number + self._n_frames,
-            np.array(self._offsets, dtype=np.int64),
-            times,
-            np.frombuffer(self._has, np.uint8),
-        )
-        self._pieces.append(pack(piece))
-        if not self._n_frames:
-            self._first = self._last = self._times[0]
-        if self._back < 0:
-            back = back_in(ListedTimeline(np.concatenate([[self._last], times])), len(times) + 1)
-            self._back = -1 if back is None else self._n_frames + back - 1
-        self._last = self._times[-1]
-        self._n_frames += len(times)
-        self._offsets, self._times, self._has = self._offsets[-1:], [], bytearray()
+    columns = np.zeros(len(times) + 1, COLUMNS)
+    columns["offset"][:-1], columns["offset"][-1] = offsets, at
+    columns["time"][:-1], columns["fields"][:-1] = times, fields
+    return Walked(len(times), begin, offsets[-1] if offsets else begin, at, n_atoms), columns
 
 
 def _refuse_damage(path: str, kind: str, file: ByteFile, walked: Walked) -> None:
@@ -264,7 +178,7 @@ def _refuse_damage(path: str, kind: str, file: ByteFile, walked: Walked) -> None
     found = _find_mark(file, walked.last + 4, walked.end, marks(kind, walked.n_atoms))
     if found is None:
         return
-    number, begin = walked.span.n_frames, walked.end
+    number, begin = walked.n_frames, walked.end
     if found <= walked.end:
         number, begin = number - 1, walked.last
     raise TrajectoryError(
@@ -290,16 +204,14 @@ def _find_mark(file: ByteFile, begin: int, but: int, wanted: list[bytes]) -> int
 def _find_chain(
     file: ByteFile, kind: str, n_atoms: int, begin: int, until: int, size: int, look: int = _CHUNK
 ) -> int | None:
-    """Return the first byte of a part at which a frame begins, as far as what follows tells; None if none seems to.
-
-    So many bytes are looked at together.
-    """
+    """Return the first byte of a part at which a frame begins, as far as what follows tells; None if none seems to."""
     parse, wanted = _parser(kind), marks(kind, n_atoms)
     overlap = max(map(len, wanted)) - 1
     at = begin
     while at < until:
         chunk = file.pread(min(look, until - at) + overlap, at)
-        places = sorted(at + place for mark in wanted for place in _finds(chunk, mark))
+        pattern = b"(?=" + b"|".join(map(re.escape, wanted)) + b")"
+        places = [at + match.start() for match in re.finditer(pattern, chunk)]
         for place in places:
             if place < until and place % 4 == 0 and _is_chain(file, parse, n_atoms, place, size):
                 return place
@@ -307,14 +219,6 @@ def _find_chain(
             return None
         at += len(chunk) - overlap
     return None
-
-
-def _finds(chunk: bytes, mark: bytes) -> list[int]:
-    found, place = [], chunk.find(mark)
-    while place >= 0:
-        found.append(place)
-        place = chunk.find(mark, place + 1)
-    return found
 
 
 def _is_chain(file: ByteFile, parse: Parse, n_atoms: int, at: int, size: int) -> bool:
@@ -331,17 +235,3 @@ def _is_chain(file: ByteFile, parse: Parse, n_atoms: int, at: int, size: int) ->
         if at >= size:
             return True
     return True
-
-
-def taken(index: XdrIndex, path: str, newer: Callable[[], XdrIndex | None]) -> XdrIndex:
-    """Return an index that was kept; what is wrong with it costs a walk, unless a `newer` one is in its place."""
-    return replace(index, again=partial(_anew, path, index.kind, newer), _pieces={})
-
-
-def _anew(path: str, kind: str, newer: Callable[[], XdrIndex | None]) -> XdrIndex:
-    found = newer()
-    if found is not None:
-        with ByteFile(path) as file:
-            if _fits(found, file):
-                return found
-    return read_index(path, kind)

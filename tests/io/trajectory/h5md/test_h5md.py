@@ -1,7 +1,5 @@
 """H5MD in HDF5 and in Zarr: frames are those that MDAnalysis reads, to the last bit, and what it cannot read, too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import MDAnalysis as mda
@@ -183,25 +181,6 @@ def test_every_chunk_is_read_once(name, tmp_path, monkeypatch):
     assert read.count(f"{BASE}/position/value") == 3
 
 
-@pytest.mark.parametrize(
-    "how", [{"rows": 1}, {"rows": 4, "atoms": 3}, {"chunks": None}], ids=["rows", "blocks", "plain"]
-)
-def test_bytes_are_asked_for_where_they_lie(how, tmp_path, monkeypatch):
-    content = tree()
-    path = write(tmp_path / "a.h5md", content, **how)
-    origin = open_origin([path])
-    asked = []
-    monkeypatch.setattr("himach.io.trajectory.h5md.h5md_file.ASKED_BYTES", 1)
-    monkeypatch.setattr("himach.io.trajectory.h5md.h5md_file.ask_for", lambda path, places: asked.extend(places))
-    read_frames(origin, [2, 3, 7])
-    held = b"".join(path.read_bytes()[begin:end] for begin, end in asked)
-    for name in ("position", "velocity", "force"):
-        for row in (2, 3, 7):
-            for atom in content[f"{BASE}/{name}/value"][0][row]:
-                assert atom.tobytes() in held
-    assert len(held) < path.stat().st_size / 2 or how.get("rows") == 4
-
-
 # Beyond MDAnalysis: what H5MD allows.
 
 
@@ -278,13 +257,6 @@ def test_positions_that_were_not_written_to_the_end(name, tmp_path):
         origin = open_origin([write(tmp_path / name, content)])
     assert origin.n_frames == 8
     assert len(read_frames(origin)) == 8
-
-
-def test_units_as_bytes(tmp_path):
-    content = tree()
-    expected = theirs(write(tmp_path / "twin.h5md", content))
-    content[f"{BASE}/position/value"] = (content[f"{BASE}/position/value"][0], {"unit": np.bytes_(b"nm")})
-    assert read_frames(open_origin([write(tmp_path / "a.h5md", content)])) == expected
 
 
 class Other(H5MDReader):

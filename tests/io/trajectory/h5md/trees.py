@@ -1,7 +1,5 @@
 """H5MD trees of small trajectories, written to HDF5 by h5py and to Zarr by zarr, and what MDAnalysis reads of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,13 +27,7 @@ def tree(
 ) -> Tree:
     """Return a tree of positions, velocities, forces, a box, and two observables."""
     random = np.random.default_rng(5)
-    units = {
-        "time": "fs",
-        "position": "nm",
-        "velocity": "nm ns-1",
-        "force": "kJ mol-1 nm-1",
-        **(units or {}),
-    }
+    units = {"time": "fs", "position": "nm", "velocity": "nm ns-1", "force": "kJ mol-1 nm-1", **(units or {})}
     ticks = {
         "step": (np.arange(n_frames, dtype="i4") * 50, {}),
         "time": ((np.arange(n_frames) * 0.7 + 3).astype("f4"), _unit(units["time"])),

@@ -1,7 +1,5 @@
 """XTC files made byte by byte, and what a walk from frame to frame finds in a file, slowly and obviously."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 
@@ -42,7 +40,7 @@ def seen(index: XdrIndex) -> list[tuple[int, int, float, int]]:
     """Return the same of an index, which is asked for frames one by one."""
     numbers = np.arange(index.n_frames)
     times, sizes = index.times(numbers), index.sizes(numbers)
-    found = [(*index.place(number), index.time(number), index.has(number)) for number in numbers.tolist()]
+    found = [(*index.place(number), index.time(number), index.fields(number)) for number in numbers.tolist()]
     assert [time for _, _, time, _ in found] == times.tolist()
     assert [end - begin for begin, end, _, _ in found] == sizes.tolist()
     return found

@@ -1,7 +1,5 @@
 """Every kind of timeline tells what an array of all times does."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -15,8 +13,6 @@ from himach.io.trajectory.index.timeline import (
     EvenTimeline,
     JoinedTimeline,
     ListedTimeline,
-    PartTimeline,
-    StoredTimeline,
     gaps,
     tolerance,
 )
@@ -55,29 +51,12 @@ def test_listed(times):
     check(ListedTimeline(times), times)
 
 
-@given(TIMES, st.floats(-10, 10))
-def test_stored(tmp_path_factory, times, offset):
-    path = tmp_path_factory.getbasetemp() / "times"
-    path.write_bytes(b"head" + times.tobytes())
-    check(StoredTimeline(str(path), 4, len(times), offset), times + offset)
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="shorter"):
-        StoredTimeline(str(path), 4, len(times))[len(times) - 1]
-
-
 @given(st.lists(TIMES, min_size=1, max_size=5), st.data())
-def test_joined_and_parts(several, data):
+def test_joined(several, data):
     counts = [data.draw(st.integers(0, len(times))) for times in several]
     counts[-1] = max(1, counts[-1])
-    joined = JoinedTimeline([(ListedTimeline(times), n) for times, n in zip(several, counts, strict=True)])
     expected = np.concatenate([times[:n] for times, n in zip(several, counts, strict=True)])
-    check(joined, expected)
-    first = data.draw(st.integers(0, len(expected) - 1))
-    part = PartTimeline(joined, first, len(expected) - first)
-    numbers = np.arange(len(part))
-    assert part.at(numbers).tobytes() == expected[first:].tobytes()
-    if back(expected[: first + 1]) is None:
-        assert part.back(len(part)) == back(expected[first:])
+    check(JoinedTimeline([(ListedTimeline(times), n) for times, n in zip(several, counts, strict=True)]), expected)
 
 
 def test_between():

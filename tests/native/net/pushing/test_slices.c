@@ -286,6 +286,7 @@ static void test_refused(void) {
     const int64_t wrong[][4] = {{0, 1, 2, 0}, {0, 1, 2, ATOMS}, {-1, 1, 2, 3}, {3, 2, 2, 1}};
     for (int i = 0; i < 4; i++) {
         CHECK(bodhi_push_slice(pusher, &frame, wrong[i]) == BODHI_ERROR_ARGUMENT);
+        CHECK(strstr(bodhi_message(), "is there twice") != NULL); /* not left to a server */
     }
     CHECK(bodhi_push_slice(pusher, &frame, NULL) == BODHI_ERROR_ARGUMENT && bodhi_push(pusher, &frame) < 0);
     frame.time = NAN;

@@ -1,0 +1,230 @@
+"""The frames of a conversion: `Reader` reads them, also from other nodes; `Steps` is what is done to them.
+
+Both know the atoms alone that are written, or are needed for those.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.atoms import Atoms
+from himach.conversion.options import ConvertOptions
+from himach.errors import UsageError
+from himach.frame import RawFrame
+from himach.io.dataset.source import Source
+from himach.io.frame_source import ReadOptions
+from himach.io.trajectory.origin import PUSHED
+from himach.opening.dataset import OpenFrames
+from himach.opening.frame_steps import Part, frame_steps, rows
+from himach.opening.paths import Shift, jumps, shift_of
+from himach.parallel.collective import run_collectively
+from himach.parallel.communicator import World
+from himach.transformations import Transformation, find_bonds, known_bonds
+
+if TYPE_CHECKING:
+    from MDAnalysis import AtomGroup, Universe
+
+TAG = 7040  # of frames on their way
+NO_ATOMS = ReadOptions(np.empty(0, np.int64))
+#: PDB files have no numbers of atoms from here on.
+PDB_SERIALS = 100_000
+PDB_END = b"END\n"
+
+
+class Steps:
+    """What is done to each frame, in two parts: before atoms are followed through the boundary, and then.
+
+    Frames are read for the atoms `needed`, ascending int64 (n,); `atoms` are written. `warnings` are to be said before.
+    """
+
+    def __init__(self, opened: OpenFrames, options: ConvertOptions) -> None:
+        from himach.io.universe.view import View
+
+        self._view: View = View(opened.topology, opened.origin, opened.frames, opened.first, name="convert")
+        self._universe: Universe = self._view.universe
+        self.atoms: AtomGroup = Atoms.of(options.selection).select_fixed(self._universe, "select")
+        self._bonds = known_bonds(self._universe)  # before any are guessed
+        self.warnings: list[str] = []
+        ts = self._universe.trajectory.ts
+        if (asked := options.transform_options).nojump and ts.dimensions is None:
+            raise UsageError("nojump: the frames have no box by whose periods atoms jump; leave it out")
+        if asked.whole or asked.wrap == "molecules":
+            self._need_bonds()
+        steps: list[Transformation] = []
+        for step in frame_steps(options.transform, self._universe):
+            step(ts)
+            steps.append(step)
+        wanted = np.zeros(len(self._universe.atoms), bool)
+        wanted[self.atoms.indices] = True
+        for step in reversed(steps):
+            wanted = step.needed(wanted)
+        self.needed = np.flatnonzero(wanted)
+        self._read = rows(self.needed)
+        self._written = rows(np.searchsorted(self.needed, self.atoms.indices))
+        steps = [step.of(self.needed) for step in steps]
+        self._before, self._after = (steps[:1], steps[1:]) if asked.whole else ([], steps)
+
+    def _need_bonds(self) -> None:
+        if not len(self._bonds):
+            found = len(find_bonds(self._universe.atoms))
+            self.warnings.append(f"the topology has no bonds: {found} were guessed from distances in the first frame")
+
+    def write_topology(self, path: Path) -> None:
+        """Write the atoms as they are in the first frame, before another is shown."""
+        is_pdb = path.suffix.lower() in (".pdb", ".ent")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what a format has and the topology lacks
+            self.atoms.write(str(path), **({"bonds": None} if is_pdb else {}))
+        if is_pdb and len(self._bonds) and len(self.atoms) < PDB_SERIALS:
+            _add_bonds(path, self.atoms.indices, self._bonds)
+
+    def read(self, raw: RawFrame, copy: bool) -> Part:
+        """Return what is needed of a frame, as it is before atoms are followed; in memory of its own, if asked."""
+        positions, velocities, forces = (
+            None if each is None else np.array(each[self._read], copy=copy or None)
+            for each in (raw.positions, raw.velocities, raw.forces)
+        )
+        box = None if raw.box is None else raw.box.copy()
+        assert positions is not None
+        part = Part(raw.number, raw.time, positions, box, velocities, forces, data=raw.data, precision=raw.precision)
+        for step in self._before:
+            step(part)
+        return part
+
+    def finish(self, part: Part) -> None:
+        """Do the rest to a frame, and leave of it the atoms that are written."""
+        for step in self._after:
+            step(part)
+        part.positions = part.positions[self._written]
+        part.velocities, part.forces = (
+            None if each is None else each[self._written] for each in (part.velocities, part.forces)
+        )
+
+    def show(self, part: Part, step: int) -> AtomGroup:
+        """Show a frame of the atoms that are written; return these."""
+        of_all: list[Any] = []
+        for each in (part.positions, part.velocities, part.forces):
+            of_all.append(None if each is None else np.zeros((len(self._universe.atoms), 3), np.float32))
+            if each is not None:
+                of_all[-1][self.atoms.indices] = each
+        self._view.bind(RawFrame(part.number, part.time, of_all[0], part.box, *of_all[1:], data=part.data), step)
+        return self.atoms
+
+
+def _add_bonds(path: Path, indices: npt.NDArray[np.int64], bonds: npt.NDArray[np.int64]) -> None:
+    """Add the bonds between some atoms to a PDB file of these: by the lines of MDAnalysis's writer, in less time."""
+    serials = np.zeros(max(int(bonds.max()), int(indices.max())) + 1, np.int64)
+    serials[indices] = np.arange(1, len(indices) + 1)
+    ends = serials[bonds]
+    ends = ends[ends.all(axis=1)]
+    ends = np.unique(np.concatenate([ends, ends[:, ::-1]]), axis=0)
+    partners: dict[int, str] = {}
+    for one, other in ends.tolist():
+        partners[one] = partners.get(one, "") + f"{other:5d}"
+    lines = "".join(f"CONECT{one:5d}{others}\n" for one, others in partners.items())
+    with path.open("r+b") as file:
+        file.seek(-len(PDB_END), os.SEEK_END)
+        if file.read() != PDB_END:
+            raise ValueError("it does not end as PDB files do")
+        file.seek(-len(PDB_END), os.SEEK_END)
+        file.write(lines.encode() + PDB_END)
+
+
+class Reader:
+    """Reads frames as they are before atoms are followed through the boundary, and by how much these jump."""
+
+    def __init__(
+        self, world: World, opened: OpenFrames, steps: Steps, fields: int, nojump: bool, with_data: bool
+    ) -> None:  # fmt: skip
+        self._world = world
+        self._apart = len(world.nodes) > 1 and not opened.origin.present
+        self._cached = opened.cached
+        self._brought: dict[int, RawFrame] = {}
+        options = ReadOptions(None if len(steps.needed) == opened.origin.n_atoms else steps.needed, fields)
+        self._source = Source(opened.origin, opened.cached, False, options, opened.watch)
+        self._do = steps
+        self._origin = opened.origin
+        self._with_data = with_data and opened.origin.present and PUSHED not in opened.origin.kinds
+        self.frames = opened.frames
+        self.first_time, self.timestep = opened.first.time, opened.dt or 0.0
+        self.n_atoms = len(steps.needed)
+        self.followed = self.n_atoms if nojump else 0
+
+    def read(self, mine: range) -> tuple[Iterable[Part], list[Shift]]:
+        """Return some frames, and by how much atoms jumped to each from the one before.
+
+        Where atoms are not followed, a frame is read when the one before is done with, in whose memory it may lie.
+        """
+        if not self.followed or not mine:
+            return self._read(mine, copy=False), []
+        steps = self._steps_for(mine)
+        found = list(self._read(steps, copy=True))
+        nothing = np.empty(0, np.int64), np.empty((0, 3), np.int64)
+        shifts: list[Shift] = [] if steps.start < mine.start else [nothing]
+        for before, after in pairwise(found):
+            vectors = after.vectors_to_follow()
+            shifts.append(shift_of(jumps(before.positions, after.positions, vectors, after.number), vectors))
+        return found[mine.start - steps.start :], shifts
+
+    def _steps_for(self, part: range) -> range:
+        """Return the steps that are read for some: where atoms are followed, the one before, too."""
+        return range(max(part.start - 1, 0), part.stop) if self.followed and part else part
+
+    def bring(self, parts: Sequence[range]) -> None:
+        """Have frames sent here that this rank reads next and other nodes alone hold (collective)."""
+        self._brought = {}
+        if not self._apart:
+            return
+        comm, ranks_of = self._world.comm, self._world.ranks_of
+        numbers = {rank: [self.frames[step] for step in self._steps_for(part)] for rank, part in enumerate(parts)}
+        every = np.unique(np.concatenate([np.array(some, np.int64) for some in numbers.values()]))
+        cached = None if self._world.leaders is None else self._cached
+        holds = run_collectively(comm, lambda: np.zeros(len(every), bool) if cached is None else cached.holds(every))
+        held = comm.allgather(holds)
+        has = {ranks[0]: set(every[held[ranks[0]]].tolist()) for ranks in ranks_of}
+        ways = [
+            (next((first for first, some in has.items() if number in some), rank), rank, number)
+            for ranks in ranks_of
+            for rank in ranks
+            for number in numbers[rank]
+            if number not in has[ranks[0]]
+        ]
+        given = [(rank, number) for first, rank, number in ways if first == comm.rank != rank]
+
+        def send() -> list[Any]:
+            frames = self._source.read(np.array([number for _, number in given], np.int64))
+            return [
+                comm.isend(replace(raw, more=None), dest=rank, tag=TAG)
+                for (rank, _), raw in zip(given, frames, strict=True)
+            ]
+
+        requests = run_collectively(comm, send)
+        for first, rank, number in ways:
+            if rank == comm.rank != first:
+                self._brought[number] = comm.recv(source=first, tag=TAG)
+        for request in requests:
+            request.wait()
+
+    def _read(self, steps: range, copy: bool) -> Iterator[Part]:
+        numbers = np.array([self.frames[step] for step in steps], np.int64)
+        known: dict[int, tuple[dict[str, Any] | None, float]] = {}
+        here = self._source.read(np.array([one for one in numbers.tolist() if one not in self._brought], np.int64))
+        for number in numbers.tolist():
+            raw = self._brought.get(number) or next(here)
+            if raw.data is None and self._with_data:
+                known = known or {one.number: (one.data, one.precision) for one in self._origin.read(numbers, NO_ATOMS)}
+                raw.data, raw.precision = known[raw.number]
+            yield self._do.read(raw, copy)
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._source.close(False)

@@ -1,0 +1,127 @@
+"""What is kept of a conversion: its record, `write_record()`; where its time was over, how far it is, `Unfinished`.
+
+An unfinished file has another name, and its state behind its bytes. It is renamed once to be kept and once to be taken
+up, so that one conversion goes on, and what is kept is whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.checkpoint.sources import versions
+from himach.conversion.options import ConvertOptions
+from himach.conversion.target import NAME, Converted, Target, cannot_write, dataset_named
+from himach.files import content_digest, whole_file
+from himach.io.remote.byte_file import local_path
+from himach.io.remote.url import absolute, named
+from himach.opening.dataset import OpenFrames
+from himach.runner.outcome.run_record import dataset_of
+from himach.selection import frames_text
+
+#: Packages that have a say in where atoms go; which others are loaded depends on how ranks are started.
+MOVING = ("MDAnalysis", "numpy")
+LENGTH = 8  # bytes at the end of an unfinished file that tell how many the state has
+
+
+def write_record(path: Path, options: ConvertOptions, opened: OpenFrames, done: Converted, ranks: int) -> None:
+    """Write what was read, what was done to it by so many ranks, and what came of that, as JSON."""
+    trajectory = done.name if dataset_named(done.path) else str(done.path.absolute())
+    written = {**asdict(done), "path": trajectory, "topology": str(done.topology.absolute())}
+    del written["members"]
+    record = {
+        **_requested(options, opened), "done": written.pop("done"), "warnings": written.pop("warnings"), "ranks": ranks,
+        "written": written, "date": datetime.now().astimezone().isoformat(timespec="seconds"),
+    }  # fmt: skip
+    try:
+        with whole_file(path, sync=True) as file:
+            file.write(json.dumps(record, indent=2, ensure_ascii=False).encode() + b"\n")
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def identity_of(options: ConvertOptions, opened: OpenFrames) -> str:
+    """Return a digest (hex) of all that the bytes of the trajectory depend on."""
+    requested = _requested(options, opened)
+    requested["versions"] = {name: requested["versions"].get(name) for name in ("himach", "himach's format", *MOVING)}
+    return hashlib.sha256(json.dumps(requested).encode()).hexdigest()
+
+
+def _requested(options: ConvertOptions, opened: OpenFrames) -> dict[str, Any]:
+    """Return what is read, what is done to it, and by which versions."""
+    frames, transform = opened.frames, options.transform_options
+    files = {"topology": options.topology, "reference": transform.reference}
+    there = [named(file) for file in files.values() if file is not None]
+    return {
+        "dataset": dataset_of(opened),
+        "digests": {file: content_digest(local_path(file)) for file in there},
+        "asked": {
+            **{name: None if file is None else absolute(file) for name, file in files.items()},
+            "select": options.selection,
+            **{name: getattr(transform, name) for name in ("whole", "nojump", "center", "wrap", "fit")},
+        },
+        "selected": [frames.start, frames.stop, frames.step] if isinstance(frames, range) else frames_text(frames),
+        "versions": versions(),
+    }
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """How far a conversion is: frames that are written, in so many bytes."""
+
+    frames: int
+    n_bytes: int
+    moved: npt.NDArray[np.int64]
+
+    def keep(self, target: Target, identity: str) -> None:
+        """Keep a file, of which all ranks have synced what they wrote, for a conversion of the same identity."""
+        state = io.BytesIO()
+        np.savez(state, identity=identity, frames=self.frames, n_bytes=self.n_bytes, moved=self.moved)
+        target.write(self.n_bytes, [state.getvalue(), len(state.getvalue()).to_bytes(LENGTH, "little")])
+        target.sync()
+        target.take_name(_kept_name(target.path))
+
+
+def _kept_name(path: Path) -> Path:
+    return path.with_name(f".himach-unfinished.{path.name[-NAME:]}")
+
+
+def take(path: Path, temporary: Path, identity: Callable[[], str], stack: ExitStack) -> Unfinished | None:
+    """Return how far an earlier conversion of this identity is, whose file is now `temporary`; None if there is none.
+
+    What is kept of another conversion is deleted. Until `stack` ends, others take the file for one that is in use.
+    """
+    try:
+        file = stack.enter_context(open(_kept_name(path), "r+b"))  # noqa: SIM115 - the stack closes it
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        os.rename(_kept_name(path), temporary)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    with suppress(OSError, ValueError, KeyError, EOFError, OverflowError, BadZipFile):  # of another version, or damaged
+        end = file.seek(0, os.SEEK_END) - LENGTH
+        file.seek(max(0, end))
+        file.seek(end - int.from_bytes(file.read(LENGTH), "little"))
+        with np.load(io.BytesIO(file.read()[:-LENGTH]), allow_pickle=False) as state:
+            if str(state["identity"]) == identity():
+                before = Unfinished(int(state["frames"]), int(state["n_bytes"]), state["moved"])
+                file.truncate(before.n_bytes)
+                return before
+    with suppress(OSError):
+        temporary.unlink()
+    return None

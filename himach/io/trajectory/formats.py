@@ -1,0 +1,128 @@
+"""Formats of trajectories: `open_file()` opens a file or directory as the kind of `FrameFile` that its format has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from himach.errors import HimachError, NoFrameError, TrajectoryError
+from himach.io.remote.byte_file import ByteFile, brought, local_path, mirror_of, status_of
+from himach.io.remote.mirror import HEAD_BYTES, Records, records_of
+from himach.io.remote.url import is_url
+from himach.io.trajectory.dcd_file import DcdFile, opening_of, swapped_dt
+from himach.io.trajectory.frame_directory import FrameDirectory
+from himach.io.trajectory.h5md.h5md_file import H5mdFile
+from himach.io.trajectory.h5md.zarr_directory import ZarrDirectory
+from himach.io.trajectory.h5md.zarr_files import ZarrFiles, is_zarr
+from himach.io.trajectory.index.walk import extended, read_index
+from himach.io.trajectory.index.xdr_index import XdrIndex
+from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, kind_of, reader_class
+from himach.io.trajectory.messages import quietly, reason, warn_cut
+from himach.io.trajectory.reader_file import Places, ReaderFile, construct, in_order, refuse_misread, whole_frames
+from himach.io.trajectory.xdr_file import FrameFile, XdrFile
+from himach.io.trajectory.xdr_header import sniff
+
+#: Formats whose reader has to be told the number of atoms.
+_COUNTLESS = frozenset({"DATA", "TRJ", "TRZ"})
+
+
+def open_file(
+    path: str, topology: str | None, keywords: Mapping[str, Any], known: Mapping[str, XdrIndex] | None = None
+) -> FrameFile:
+    """Open one trajectory file, or directory."""
+    options = keywords
+    keywords = {name: value for name, value in options.items() if name not in TOPOLOGY_KEYWORDS}
+    if is_zarr(path):
+        return ZarrDirectory(path, **keywords)
+    if os.path.isdir(path):
+        return FrameDirectory(path, keywords)
+    if status_of(path).size == 0:
+        raise NoFrameError(f"{path} is empty")
+    found = reader_class(path, keywords.pop("format", None))
+    kind = kind_of(found)
+    if kind in ("XTC", "TRR"):
+        return _open_xdr(path, kind, keywords, (known or {}).get(path))
+    if kind == "H5MD" and _is_own(found, "H5MD") and not keywords.keys() & {"driver", "comm"}:
+        return H5mdFile(path, **keywords)
+    if kind in _COUNTLESS and "n_atoms" not in keywords:
+        keywords["n_atoms"] = _count_atoms(topology or local_path(path), options)
+    opening, records = _ranges(path, kind) if is_url(path) else ((), None)
+    there = brought(path, opening) if is_url(path) else path
+    if kind == "DCD" and "dt" not in keywords:
+        keywords |= swapped_dt(there)
+    reader = _open_reader(there, kind, found, keywords, path)
+    refuse_misread(there, kind, reader)
+    ordered = in_order(reader, kind)
+    n_frames = whole_frames(there, kind, reader, ordered, path)
+    if kind == "DCD" and not ordered and _is_own(type(reader), "DCD"):
+        return DcdFile(path, reader, n_frames, opening)
+    file = ReaderFile(path, reader, n_frames, ordered)
+    file.opening, file.records = opening, records
+    return file
+
+
+def _ranges(path: str, kind: str) -> tuple[Places, Records | None]:
+    """Return what of a file elsewhere opening it takes (nothing: all of it), and where a NetCDF file's frames lie."""
+    if kind == "DCD":
+        return opening_of(path), None
+    if kind != "NCDF":
+        return (), None
+    records = records_of(mirror_of(path))
+    if records is None:
+        return (), None
+    last = records.places(records.n_records - 1, 0)  # whether it can be read
+    return [(0, HEAD_BYTES), *records.times(), *records.places(0), *last], records
+
+
+def stamps_of(path: str) -> tuple[str, ...]:
+    """Return the `FrameFile.stamps` of a file or directory; raises OSError, and TrajectoryError or UsageError."""
+    if is_zarr(path):
+        return ZarrFiles.of(path).ends
+    return FrameDirectory(path, {}).stamps if os.path.isdir(path) else (path,)
+
+
+def _is_own(reader_class: Any, module: str) -> bool:
+    """Tell a reader of MDAnalysis from one that the user has put in its place."""
+    return bool(reader_class.__module__ == f"MDAnalysis.coordinates.{module}")
+
+
+def _open_xdr(path: str, kind: str, keywords: Mapping[str, Any], known: XdrIndex | None) -> XdrFile:
+    with ByteFile(path) as file:
+        kind = sniff(file.pread(4, 0)) or kind
+    index = known if known is not None and known.kind == kind else None
+    if index is not None and not index.is_current():
+        index = extended(index)
+    index = index or read_index(path, kind)
+    if index.cut:
+        warn_cut(path, index.n_frames)
+    return XdrFile(path, index, keywords)
+
+
+def _open_reader(path: str, kind: str, reader_class: Any, keywords: Mapping[str, Any], name: str) -> Any:
+    try:
+        reader = construct(reader_class, path, **keywords)
+        if reader.n_frames < 1:
+            raise ValueError("no frame in it")
+        return reader
+    except HimachError:
+        raise
+    except Exception as error:
+        why = reason(error)
+        if kind == "PDB" and isinstance(error, IndexError):
+            why = "its frames have no MODEL and ENDMDL records, or differ in their atoms; write MODEL before each"
+        raise TrajectoryError(f"{name} cannot be read as {kind or reader_class.__name__}: {why}") from error
+
+
+def _count_atoms(topology: str, keywords: Mapping[str, Any]) -> int:
+    """Return the number of atoms that a topology tells."""
+    from MDAnalysis.core.universe import _topology_from_file_like
+
+    names = keywords.keys() - TOPOLOGY_KEYWORDS - {"format"}
+    options = {"topology_format": keywords.get("topology_format"), **{name: keywords[name] for name in names}}
+    try:
+        return int(quietly(_topology_from_file_like, topology, **options).n_atoms)
+    except Exception as error:
+        raise TrajectoryError(
+            f"{topology} does not tell the number of atoms: {reason(error.__cause__ or error)}"
+        ) from error

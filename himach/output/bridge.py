@@ -1,0 +1,210 @@
+"""Columns as other programs take them: of one type, `typed()`; as datasets of xarray, `to_xarray()`.
+
+`grid_of()` tells where the rows of a table lie: along an axis, and of an ensemble by members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.analysis import FRAME, TIME
+from himach.errors import UsageError
+from himach.output.cells import EXACT_INTEGERS, Cells, plain, shortest
+
+if TYPE_CHECKING:
+    import xarray
+
+Columns: TypeAlias = Mapping[str, Any]
+
+#: The column of an ensemble's tables that says whose a row is; the dimension of rows that have no axis.
+MEMBER, ROW = "member", "row"
+#: Columns that say where a row is from, wherever they stand.
+WHERE = (MEMBER, "group", TIME, FRAME)
+#: By how much of the least distance of a member's places those of others differ that are meant to be one.
+ROUNDING = 0.01
+#: Types of cells that a column may have beside None, and the type that each column of them then has.
+KINDS: dict[frozenset[type], type] = {
+    frozenset({bool}): bool,
+    frozenset({int}): int,
+    frozenset({float}): float,
+    frozenset({int, float}): float,
+}
+INTEGERS = range(-(2**63), 2**63)  # of 64 bits
+#: Units of time that are of one length, in the types of numpy that hold times.
+TIME_UNITS = ("s", "ms", "us", "ns")
+
+
+def to_xarray(columns: Columns, units: Mapping[str, str], level: float | None) -> xarray.Dataset:
+    """Return columns as a dataset: a variable for each, as `Result.to_xarray` tells."""
+    try:
+        import xarray
+    except ImportError:
+        raise UsageError("to_xarray() needs xarray, which is not installed: pip install 'himach[xarray]'") from None
+    grid = grid_of(columns)
+    along = [] if grid.members is not None and grid.axis is None else [grid.axis or ROW]
+    dims = along if grid.members is None else [MEMBER, *along]
+    variables: dict[str, tuple[list[str], npt.NDArray[Any], dict[str, Any]]] = {}
+    for name, cells in columns.items():
+        attributes = {"units": unit} if (unit := units.get(name)) else {}
+        if name == grid.axis:
+            variables[name] = (along, grid.places, attributes)
+        elif grid.members is not None and (name == MEMBER or name in grid.own):
+            variables[name] = ([MEMBER], grid.of_members(cells), attributes)
+        else:  # a variable that has a dimension's name is its coordinate
+            variables[f"{name}_" if name == ROW and ROW in dims else name] = (dims, grid.lay_out(cells), attributes)
+    places = {name for name in variables if name in (*WHERE, *dims, *grid.own)}
+    return xarray.Dataset(
+        {name: variable for name, variable in variables.items() if name not in places},
+        {name: variables[name] for name in variables if name in places},
+        {} if level is None else {"level": level},
+    )
+
+
+def typed(cells: Cells) -> Cells:
+    """Return a column as an array (n,) of a type of numpy, or as a list of cells of one type and None.
+
+    Floats larger than float64 become float64. What has no common type, and complex numbers, become texts, as in a CSV.
+    """
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "mM":
+        unit = np.datetime_data(cells.dtype)[0]
+        return cells if unit in TIME_UNITS else cells.astype(f"{cells.dtype.kind}8[s]")
+    if isinstance(cells, np.ndarray) and cells.dtype.kind != "c":
+        return shortest(cells) if cells.dtype.itemsize > np.dtype(np.float64).itemsize else cells
+    values = [plain(cell) for cell in cells]
+    kind = KINDS.get(frozenset(type(cell) for cell in values if cell is not None))
+    if kind is int and any(cell is not None and cell not in INTEGERS for cell in values):
+        kind = None
+    if kind is not None:
+        return [None if cell is None else kind(cell) for cell in values]
+    return [None if cell is None else clean(str(cell)) for cell in values]
+
+
+def clean(text: str) -> str:
+    """Return a text that has a form in UTF-8: what has none is spelled out."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def masked(cells: Cells) -> Any:
+    """Return a typed column as an array of numbers with nan for None where that loses nothing, else as objects."""
+    if isinstance(cells, np.ndarray):
+        return cells
+    kinds = {type(cell) for cell in cells if cell is not None}
+    exact = kinds == {float} or (kinds == {int} and all(cell is None or abs(cell) <= EXACT_INTEGERS for cell in cells))
+    if exact:
+        return np.array([np.nan if cell is None else cell for cell in cells], np.float64)
+    return np.array([*cells, None], object)[:-1]
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Where the rows of a table lie."""
+
+    axis: str | None  # column of the places along the axis; None: rows are counted only, and have no axis
+    places: npt.NDArray[Any]  # places along it, in order
+    members: list[str] | None  # names of the members that are a dimension; None: they are none
+    own: Sequence[str]  # columns that say something of a member as a whole, where members are a dimension
+    rows: npt.NDArray[np.int64]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a column that is laid out: members, then places."""
+        inner = () if self.members is not None and self.axis is None else (len(self.places),)
+        return inner if self.members is None else (len(self.members), *inner)
+
+    def lay_out(self, cells: Cells) -> npt.NDArray[Any]:
+        """Return a column as an array of `shape`; nan, or None of what are no numbers, where there is no row."""
+        column = masked(cells if isinstance(cells, np.ndarray) and cells.dtype.kind == "c" else typed(cells))
+        size = int(np.prod(self.shape))
+        if len(self.rows) < size:
+            column = _with_gaps(column)
+        fill = None if column.dtype == object else np.zeros(1, column.dtype)[0]
+        array = np.full(size, fill, column.dtype)
+        if len(self.rows) < size and column.dtype.kind in "fcmM":
+            array[:] = np.nan if column.dtype.kind in "fc" else np.array("NaT", column.dtype)
+        array[self.rows] = column
+        return array.reshape(self.shape)
+
+    def of_members(self, cells: Cells) -> npt.NDArray[Any]:
+        """Return what a column says of each member, (members,)."""
+        assert self.members is not None
+        inner = max(1, len(self.places))
+        first = [int(np.argmax(self.rows // inner == i)) for i in range(len(self.members))]
+        column: npt.NDArray[Any] = masked(typed(cells))[first]
+        return column
+
+
+def grid_of(columns: Columns) -> Grid:
+    """Return where the rows of a table lie.
+
+    The axis is the first column if that is of floats that ascend, or descend; times (``time_ps``) are one even where
+    there is but one row. Of an ensemble the columns of the members go before it. Their axis are the places of all of
+    them, and members are a dimension unless most places would be empty; where each has one row, they are the only one.
+    """
+    first = next(iter(columns), None)
+    rows = 0 if first is None else len(columns[first])
+    if first == MEMBER and isinstance(columns[first], list) and rows:
+        grid = _of_members(columns, list(map(str, columns[first])))
+        if grid is not None:
+            return grid
+    elif first is not None and _is_axis(first, [columns[first]]):
+        return Grid(first, np.asarray(columns[first]), None, (), np.arange(rows))
+    return Grid(None, np.arange(rows), None, (), np.arange(rows))
+
+
+def _of_members(columns: Columns, column: list[str]) -> Grid | None:
+    """Return the grid of an ensemble's table; None where rows are only counted."""
+    names = list(dict.fromkeys(column))
+    number = {name: i for i, name in enumerate(names)}
+    member = np.array([number[name] for name in column], np.int64)
+    if len(names) == len(column):
+        return Grid(None, np.empty(0), names, (), member)
+    each = [np.flatnonzero(member == i) for i in range(len(names))]
+    own: list[str] = []
+    for name in list(columns)[1:]:
+        cells = columns[name]
+        if isinstance(cells, np.ndarray) and _is_axis(name, [cells[rows] for rows in each]):
+            break
+        if not all(len({repr(cells[row]) for row in rows}) == 1 for rows in each):
+            return None
+        own.append(name)
+    else:
+        return None
+    places = _places_of([np.asarray(columns[name])[rows] for rows in each])
+    if len(names) * len(places) > 2 * len(column):
+        return None
+    order = np.argsort(places)
+    nearest = np.searchsorted((places[order][1:] + places[order][:-1]) / 2, np.asarray(columns[name]))
+    return Grid(name, places, names, own, member * len(places) + order[nearest])
+
+
+def _is_axis(name: str, members: Sequence[Cells]) -> bool:
+    """Tell whether a column is an axis: of floats that ascend, or descend, in all members."""
+    arrays = [cells for cells in members if isinstance(cells, np.ndarray) and cells.dtype.kind == "f"]
+    if not arrays or len(arrays) < len(members) or not all(np.isfinite(array).all() for array in arrays):
+        return False
+    signs = {sign for array in arrays for sign in np.sign(np.diff(array)).tolist()}
+    return len(signs) == 1 and 0 not in signs if signs else name == TIME
+
+
+def _places_of(members: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return the places of all members, in the order in which they have them; such as differ by rounding are one."""
+    every = np.unique(np.concatenate(members))
+    gaps = [np.abs(np.diff(places)).min() for places in members if len(places) > 1]
+    new = np.diff(every, prepend=-np.inf) > (ROUNDING * min(gaps) if gaps else 0)
+    places: npt.NDArray[Any] = every[new]
+    return places[::-1] if any(len(own) > 1 and own[0] > own[-1] for own in members) else places
+
+
+def _with_gaps(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a column in a type that has a value for what is not there."""
+    if column.dtype.kind in "fcmMO":
+        return column
+    exact = column.dtype.kind in "iu" and (
+        not len(column) or int(np.abs(column.astype(object)).max()) <= EXACT_INTEGERS
+    )
+    return column.astype(np.float64 if exact else object)

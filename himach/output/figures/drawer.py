@@ -1,0 +1,30 @@
+"""`drawing()`: a process beside a command that imports Matplotlib while ranks read, and draws what rank 0 sends it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+
+class Drawer(NamedTuple):
+    """Paths of the pipes of the process, for others of this user and machine; each carries one pickle."""
+
+    requests: str
+    answers: str
+
+
+@contextmanager
+def drawing() -> Iterator[Drawer]:
+    """Have such a process for as long as the context lasts."""
+    words = [sys.executable, "-P", "-m", "himach.output.figures.drawing_process"]
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=null, start_new_session=True) as process:
+        try:
+            ends = (end.fileno() for end in (process.stdin, process.stdout) if end)
+            yield Drawer(*(f"/proc/{os.getpid()}/fd/{end}" for end in ends))
+        finally:
+            process.kill()

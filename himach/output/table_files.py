@@ -1,0 +1,283 @@
+r"""Tables for other programs, `table_content()`: Parquet by pyarrow, NetCDF by xarray, ``.xvg`` of GROMACS.
+
+Equal tables are equal bytes (of Parquet, by one version of pyarrow). NetCDF is of version 3, which every reader has.
+In ``.xvg`` units are in ASCII, as Grace and the tools expect, exponents as these write them: ``Angstrom\S2\N``.
+
+CSV of a table: `csv_text()`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import UsageError
+from himach.output.bridge import clean, grid_of, masked, typed
+from himach.output.cells import EXACT_INTEGERS, PIECE_CELLS, Cells, LongCells, plain
+from himach.output.table import Table
+
+#: Names of columns that hold times: with a unit of time at their end, or as a word of theirs.
+TIME = re.compile(r"_(fs|ps|ns|us)$|(^|_)(time|times)(_|$)")
+SHORT_DIGITS = 12  # significant digits that people may have written
+
+
+def csv_text(table: Table, units: bool = False) -> bytes:
+    """Return a table as CSV, in UTF-8; with `units` its header says those that columns have and their names do not."""
+    text = _joined(pieces_of(table, header(table, units)))
+    return _joined(pieces_of(table, header(table, units), quoted=True)) if b"\r" in text else text
+
+
+def pieces_of(columns: Mapping[str, Cells | LongCells], head: Sequence[str], quoted: bool = False) -> Iterator[bytes]:
+    """Give columns as CSV with this header, some rows at a time: a row takes many times its bytes while it is made."""
+    yield encoded(rows_text([head], quoted))
+    rows = max(map(len, columns.values()), default=0)
+    for start in range(0, rows, PIECE_CELLS):
+        piece = {name: column[start : start + PIECE_CELLS] for name, column in columns.items()}
+        yield encoded(rows_text(rows_of(piece), quoted))
+
+
+def _joined(pieces: Iterable[bytes]) -> bytes:
+    whole = io.BytesIO()  # it does not hold all pieces beside the whole
+    whole.writelines(pieces)
+    return whole.getvalue()
+
+
+def header(table: Table, units: bool) -> list[str]:
+    """Return the names of a table's columns as a CSV has them."""
+    return [_with_unit(name, table.units.get(name)) if units else name for name in table]
+
+
+def rows_of(columns: Mapping[str, Cells | LongCells]) -> Iterable[tuple[Any, ...]]:
+    """Return the rows of columns as the csv module is to write them."""
+    return zip(*(cell_texts(name, column[:]) for name, column in columns.items()), strict=True)
+
+
+def rows_text(rows: Iterable[Sequence[Any]], quoted: bool = False) -> str:
+    """Return rows of cells as text.
+
+    Of a CSV that has a carriage return anywhere all texts are `quoted`: the csv module of Python 3.11 does not do so by
+    itself, and reads it as the end of a row.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC if quoted else csv.QUOTE_MINIMAL)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def encoded(text: str) -> bytes:
+    """Return the text of a file as its bytes."""
+    return text.encode(errors="backslashreplace")
+
+
+def cell_texts(name: str, column: Cells) -> Iterable[Any]:
+    """Return the cells of a column as the csv module is to write them; it writes Python's floats by repr()."""
+    if isinstance(column, np.ndarray) and column.dtype == np.float64 and TIME.search(str(name)):
+        return [_time_text(time) for time in column.tolist()]
+    if not isinstance(column, np.ndarray):
+        return [cell if cell is None or isinstance(cell, str) else str(plain(cell)) for cell in column]
+    if column.dtype.kind in "biu" or column.dtype == np.float64:
+        return list(column.tolist())
+    return list(column.astype(str))  # the shortest digits that tell values of this type apart
+
+
+def _with_unit(name: str, unit: str | None) -> str:
+    return name if not unit or name.endswith(f"_{unit}") else f"{name} ({unit})"
+
+
+def _time_text(time: float) -> str:
+    """Return a time as people write it: in the digits that it had before it went through float32 or a multiplication.
+
+    Trajectories hold times in float32, 0.1 as 0.10000000149011612; others are products of a number and a step, 3 and
+    0.1 as 0.30000000000000004. A time that takes many digits to be told from the next float64 is written with those
+    that tell it from the next float32, if it is one, else with few digits where these differ from it by less than the
+    rounding of a product. So the text holds all that the trajectory said: `float32()` of it is the same.
+    """
+    exact = repr(time)
+    if len(exact) <= SHORT_DIGITS or not np.isfinite(time):
+        return exact
+    single = np.float32(time)
+    if float(single) == time:
+        return str(single)
+    rounded = float(f"{time:.{SHORT_DIGITS}g}")
+    near = abs(rounded - time) <= 4 * np.spacing(abs(time))
+    return repr(rounded) if near else exact
+
+
+INT32 = np.iinfo(np.int32)
+#: Words that are types in NetCDF's language, and what its names have not.
+TYPES = {"byte", "char", "short", "ushort", "int", "uint", "int64", "uint64", "float", "real", "double", "bool"}
+
+
+TYPES |= {"string"}
+
+
+NOT_IN_NAMES = re.compile(r"[/\x00-\x1f\x7f]")
+ASCII = str.maketrans({"Å": "Angstrom", "°": "degrees", "µ": "u", "μ": "u", "·": "*"})
+RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+EXPONENT = re.compile(r"[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+VIEW = """\
+@TYPE xy
+@    view 0.15, 0.15, 0.75, 0.85
+@    legend on
+@    legend box on
+@    legend loctype view
+@    legend 0.78, 0.8
+@    legend length 2"""
+
+
+def table_content(table: Table, name: str, kind: str) -> bytes:
+    """Return the bytes of a table's file in another format than CSV; raises TypeError if it has no form in that."""
+    if table.long is not None:
+        try:
+            table = table.whole()
+        except UsageError as error:
+            raise TypeError(str(error)) from None
+    return _parquet(table) if kind == "parquet" else _netcdf(table) if kind == "nc" else _xvg(table, name)
+
+
+def _parquet(table: Table) -> bytes:
+    """Return a table as Parquet: None is null; units are metadata of the fields, and where pandas keeps ``attrs``."""
+    import pyarrow
+    import pyarrow.parquet
+
+    arrays = [_arrow(pyarrow, typed(cells)) for cells in table.values()]
+    fields = [
+        pyarrow.field(clean(name), array.type, metadata={"unit": unit} if (unit := table.units.get(name)) else None)
+        for name, array in zip(table, arrays, strict=True)
+    ]
+    attributes = {"PANDAS_ATTRS": json.dumps({"units": table.units})} if table.units else None
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.table(arrays, pyarrow.schema(fields, attributes)), sink)
+    return bytes(sink.getvalue())
+
+
+def _arrow(pyarrow: Any, cells: Cells) -> Any:
+    if isinstance(cells, np.ndarray):
+        return pyarrow.array(cells.astype(cells.dtype.newbyteorder("=")))
+    kinds = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
+    kind = next((type(cell) for cell in cells if cell is not None), str)
+    return pyarrow.array(cells, kinds.get(kind, pyarrow.string()))
+
+
+def _netcdf(table: Table) -> bytes:
+    """Return a table as NetCDF, laid out as `to_xarray` does.
+
+    The format has integers of 32 bits: larger ones are floats where these hold them, else texts. None is an empty text.
+    A name that NetCDF has not is changed, and stands whole in ``long_name``.
+    """
+    dataset = table.to_xarray()
+    names = _netcdf_names(list(dataset.variables))
+    stored = {}
+    for name, variable in dataset.variables.items():
+        attributes = variable.attrs if names[name] == name else {**variable.attrs, "long_name": name}
+        stored[name] = type(variable)(variable.dims, _netcdf_values(variable.values), attributes)
+    dataset = dataset.assign({name: stored[name] for name in dataset.data_vars})
+    dataset = dataset.assign_coords({name: stored[name] for name in dataset.coords}).rename(names)
+    encoding = {name: {"_FillValue": None} for name in dataset.variables}  # nan is nan without a value for it
+    return bytes(dataset.to_netcdf(engine="scipy", format="NETCDF3_64BIT", encoding=encoding))
+
+
+def _netcdf_values(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the values of a variable in a type that the format has."""
+    if values.dtype.kind in "iu" and values.size:
+        least, largest = int(values.min()), int(values.max())
+        if INT32.min <= least and largest <= INT32.max:
+            return values if values.dtype.kind == "i" and values.itemsize < INT32.bits // 8 else values.astype(np.int32)
+        exact = max(-least, largest) <= EXACT_INTEGERS
+        return values.astype(np.float64) if exact else values.astype(str).astype(object)
+    if values.dtype == np.float16:
+        return values.astype(np.float32)
+    if values.dtype.kind in "cO":  # xarray makes nan of the None in texts, in which there are no other floats
+        texts = [
+            "" if value is None or isinstance(value, float) else clean(str(plain(value))) for value in values.ravel()
+        ]
+        return np.array([*texts, ""], object)[:-1].reshape(values.shape)
+    return values
+
+
+def _netcdf_names(names: Sequence[Any]) -> dict[Any, str]:
+    """Return a name that the format has for each; those that it has stay."""
+    stored = {name: name for name in names if _netcdf_name(name) == name}
+    for name in names:
+        free = _netcdf_name(name)
+        while name not in stored:
+            stored |= {name: free} if free not in stored.values() else {}
+            free += "_"
+    return {name: stored[name] for name in names}
+
+
+def _netcdf_name(name: str) -> str:
+    text = NOT_IN_NAMES.sub("_", clean(name)).rstrip()
+    begins = text[:1].isalnum() or text[:1] == "_" or not text[:1].isascii()
+    return text if text and begins and text not in TYPES else f"_{text}"
+
+
+def _xvg(table: Table, title: str) -> bytes:
+    """Return a table as ``.xvg``: the numbers of its columns over those of the first, with lines for Grace.
+
+    Columns that are no numbers are left out; None is nan. Of an ensemble there is a column for each member and column,
+    with the member's name before the column's, over the places of all; what a member lacks there is nan.
+    """
+    x, *others = _xvg_columns(table)
+    labels = [(label, table.units.get(name, "")) for label, name, _ in (x, *others)]
+    units = {unit for _, unit in labels[1:]}
+    shared = units.pop() if len(units) == 1 else ""
+    lines = [
+        f'@    title "{_quoted(title)}"',
+        f'@    xaxis  label "{_axis_label(*labels[0])}"',
+        f'@    yaxis  label "{_axis_label(others[0][0] if len(others) == 1 else "", shared)}"',
+        VIEW,
+        *(f'@ s{i} legend "{_axis_label(name, "" if shared else unit)}"' for i, (name, unit) in enumerate(labels[1:])),
+    ]
+    rows = zip(*(map(str, _xvg_cells(name, cells)) for _, name, cells in (x, *others)), strict=True)
+    return "\n".join([*lines, *map(" ".join, rows), ""]).encode()
+
+
+def _xvg_columns(table: Table) -> list[tuple[str, str, Cells]]:
+    """Return columns of numbers, each as its label, its name and its cells; the axis first."""
+    grid = grid_of(table)
+    if grid.members is None:
+        numbers = {name: cells for name, column in table.items() if (cells := _real(column)) is not None}
+        first = next(iter(table), None)
+        if first not in numbers:
+            raise TypeError(f"an .xvg has numbers over numbers, and the first column, {first!r}, is none of numbers")
+        return [(name, name, cells) for name, cells in numbers.items()]
+    if grid.axis is None:
+        raise TypeError("an .xvg has numbers over numbers, and these are one row a member")
+    names = [name for name in list(table)[1:] if name not in (grid.axis, *grid.own) and _real(table[name]) is not None]
+    columns = {name: column for name in names if (column := _real(grid.lay_out(table[name]))) is not None}
+    of_members = [
+        (f"{member} {name}", name, column[i])
+        for i, member in enumerate(grid.members)
+        for name, column in columns.items()
+    ]
+    return [(grid.axis, grid.axis, grid.places), *of_members]
+
+
+def _real(cells: Cells) -> Cells | None:
+    """Return cells as an array of real numbers, nan for None; None if they are none."""
+    column = masked(typed(cells)) if not isinstance(cells, np.ndarray) or cells.ndim == 1 else cells
+    return column if column.dtype.kind in "biuf" else None
+
+
+def _xvg_cells(name: str, cells: Cells) -> Iterable[Any]:
+    is_truth = isinstance(cells, np.ndarray) and cells.dtype.kind == "b"
+    return cell_texts(name, np.asarray(cells, np.int64) if is_truth else cells)
+
+
+def _axis_label(name: str, unit: str) -> str:
+    """Return what an axis or a legend shows: the name without a unit at its end, and the unit."""
+    shown = name.removesuffix(f"_{unit}") if unit else name
+    unit = EXPONENT.sub(lambda match: rf"\S{match[0].translate(RAISED)}\N", unit.translate(ASCII))
+    return _quoted(f"{shown} ({unit})".strip() if unit else shown)
+
+
+def _quoted(text: str) -> str:
+    return " ".join(clean(text).replace('"', "'").split())

@@ -1,1 +1,0 @@
-"""Tables for other programs: the bytes of CSV, Parquet, NetCDF and .xvg files, and objects of pandas and xarray."""

@@ -1,0 +1,242 @@
+"""`observe()`: what a plan takes from the record of a run; `Costs`: what runs cost, fitted to records of them.
+
+A phase's time is a sum of few terms, each of which can only add: a constant; a step of the trees by which ranks tell
+each other; a byte of pairs. `fit_terms()` is least squares without negative terms (Lawson and Hanson, Solving Least
+Squares Problems, 1974, chapter 23), over one row for each record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import nnls
+
+from himach.engine.reducing import SHARD_GROUPS
+from himach.errors import UsageError
+from himach.planning.closed_forms import exchange_seconds, held_memory, loads, steps, stored_bytes
+from himach.planning.machine import Machine
+
+PHASES = ("startup", "zazen", "map", "shuffle", "reduce", "finish")
+#: The part of a run's frames that may come from elsewhere than the rest.
+MIXED = 0.02
+MEETING = ("one", "steps")  # of a phase in which ranks do little but meet
+#: Terms by phase. Of terms that the records cannot tell apart, the first takes all.
+TERMS = {
+    "startup": (*MEETING, "first"), "opening": (*MEETING, "first"), "zazen": MEETING, "after_map": MEETING,
+    "shuffle": ("travel", "bytes", "one", "ranks", "others"), "reduce": MEETING, "finish": ("keys", "one"),
+}  # fmt: skip
+#: Bytes of pairs below which they cost nothing that could be told from what a shuffle costs without any.
+FREE_PAIR_BYTES = 1e6
+
+
+class Observed:
+    """A run that was made, with the field ``planning`` of its record."""
+
+    def __init__(self, record: Mapping[str, Any], name: str) -> None:
+        planning, assignment = record["planning"], record["assignment"]
+        totals = planning["totals"]
+        self.name = name
+        self.analyses = [{key: entry[key] for key in ("name", "source", "parameters", "then") if key in entry}
+                         for entry in record["analyses"]]  # fmt: skip
+        self.atoms, self.frames = int(record["dataset"]["atoms"]), int(totals["frames"]["sum"])
+        self.ranks, self.nodes = int(record["ranks"]), int(record["nodes"])
+        self.hosts, self.cores = int(planning["hosts"]), int(planning["cores"])
+        #: The part of the frames that came from the cache; whether frames came from both, so that it tells of neither.
+        self.cached = (assignment["native"] + assignment["alien"]) / max(1, sum(assignment.values()))
+        self.mixed = MIXED < self.cached < 1 - MIXED
+        self.first = self.cached < 0.5
+        self.nbytes = int(record["bytes"]["cache"]) + int(record["bytes"]["origin"])
+        self.seconds = {phase: float(record["seconds"][phase]) for phase in (*PHASES, "total")}
+        self.of_ranks = {column: np.asarray(cells, float) for column, cells in planning["ranks"].items()}
+        self.members = [int(member["frames"]) for member in record.get("ensemble") or () if member["frames"]]
+        self.keys = len(self.members) or int(totals["keys"]["sum"])
+        self.frame_quantiles = np.asarray(planning["frame_seconds"], float)
+        self.pair_bytes = np.asarray(planning["pair_bytes"], float)
+        self.memory, self.opening = float(totals["memory"]["most"]), float(totals["opening"]["most"])
+        self.drift = float(totals["drift"]["median"])
+        self.uncertainty: Mapping[str, Any] = dict(record.get("uncertainty") or {})
+        self.reused = int((record.get("reused") or {}).get("frames", 0))
+        if min(self.ranks, self.nodes, self.hosts, self.cores) < 1:
+            raise ValueError("no ranks, nodes, hosts or cores")
+        rows = {len(self.of_ranks[column]) for column in ("frames", "busy", "read", "compute", "reduce")}
+        if len(rows) != 1 or 0 in rows:
+            raise ValueError("a table of ranks without rows, or of uneven columns")
+        if len(self.pair_bytes) != SHARD_GROUPS:
+            raise ValueError(f"pair_bytes has {len(self.pair_bytes)} parts, not {SHARD_GROUPS}")
+        # Frames that were timed tell how the ranks' time divides into map() and reading; tasks tell how much there was.
+        read, compute = (float(self.of_ranks[part] @ self.of_ranks["frames"]) for part in ("read", "compute"))
+        self.busy, self.cpu = float(totals["busy"]["sum"]), float(totals["cpu"]["sum"])
+        self.computing = self.busy * compute / (read + compute) if read + compute else 0.0
+        self.reading = self.busy - self.computing
+        self.longest = float(self.of_ranks["busy"].max())
+        if self.members:  # all of a member is map(), as ranks run other ones meanwhile
+            startup = float(totals["startup"]["median"])
+            after = max(0.0, self.seconds["total"] - startup - self.longest)
+            self.seconds |= dict.fromkeys(PHASES, 0.0) | {"startup": startup, "map": self.longest, "finish": after}
+
+
+def read_record(path: Path) -> Observed:
+    """Read the record of a run: a file run.json or the folder that it is in."""
+    file = path / "run.json" if path.is_dir() else path
+    try:
+        record = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{file}: no record of a run ({why}); a run with --out leaves one") from error
+    return observe(record, str(file))
+
+
+def observe(record: Any, name: str) -> Observed:
+    """Return what a plan takes from a record, or raise a UsageError that says which run gives one that carries it."""
+    again = f"himach run --rerun {name} --out DIR"
+    if not isinstance(record, dict) or "analyses" not in record or "seconds" not in record:
+        raise UsageError(f"{name}: no record of a run; a run with --out leaves one, run.json")
+    if "live" in record:
+        raise UsageError(
+            f"{name}: a live run's times are those of frames that came; a run over them when all are there tells more"
+        )
+    if "planning" not in record:
+        raise UsageError(f"{name}: it does not tell what its ranks did; '{again}' gives one that does")
+    try:
+        observed = Observed(record, name)
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"{name}: its field 'planning' cannot be read ({error!r}); '{again}' gives another") from error
+    if not observed.frames:
+        raise UsageError(f"{name}: no frame was mapped, all pairs were kept ones; '{again} --reuse never' maps them")
+    if observed.reused:
+        raise UsageError(
+            f"{name}: the pairs of {observed.reused} frames were kept ones, so it does not tell what these cost; "
+            f"'{again} --reuse never' maps all"
+        )
+    return observed
+
+
+Terms = dict[str, float]
+
+
+class Reading(NamedTuple):
+    """A frame's seconds where a rank waits the least for it, its bytes, and the most bytes a second that a run got."""
+
+    seconds: float
+    nbytes: float
+    rate: float
+
+
+class Costs:
+    """What runs of one kind cost, made on a machine whose network, if it is known, tells what travelling took."""
+
+    def __init__(self, records: Sequence[Observed], machine: Machine | None = None) -> None:
+        _check_kind(records)
+        longest = max(records, key=lambda run: run.frames)
+        total, frames = sum(run.pair_bytes.sum() for run in records), sum(run.frames for run in records)
+        self.records, self.frames, self.members = records, longest.frames, longest.members
+        self.most_ranks = max(run.ranks for run in records)
+        #: A frame's seconds in map(); the part of a rank's time in its tasks in which its processor is busy.
+        self.compute = sum(run.computing for run in records) / frames
+        self.cpu_part = sum(run.cpu for run in records) / max(1e-12, sum(run.busy for run in records))
+        #: Reading from the origin and from the cache; where no run has done it for all its frames, as runs read at all.
+        from_origin, from_cache = ([run for run in records if run.first == first and not run.mixed]
+                                   for first in (True, False))  # fmt: skip
+        self.from_origin, self.from_cache = bool(from_origin), bool(from_cache)
+        self.first, self.again = _reading(from_origin or records), _reading(from_cache or records)
+        #: Bytes of a frame in a store.
+        least = 0.0 if from_origin else stored_bytes(records[0].atoms, None)
+        self.stored = max(self.first.nbytes, self.again.nbytes, least)
+        #: Seconds of reduce() a byte of pairs, bytes of pairs a frame, and their parts by part of the key space.
+        reduced = sum(float(run.of_ranks["reduce"].mean()) * run.ranks for run in records)
+        self.reduce_byte = reduced / total if total else 0.0
+        self.pair_bytes = float(total) / frames
+        self.parts = np.sum([run.pair_bytes for run in records], axis=0) / (total or 1.0)
+        #: Terms by phase, and keys over all ranks, which grow with frames if they do so in the records; of an ensemble
+        #: they are its members.
+        rows = [_quantities(run, machine or Machine(), float(total)) for run in records]
+        self.terms = {phase: fit_terms(rows, [self._beside(run, phase) for run in records], names)
+                      for phase, names in TERMS.items()}  # fmt: skip
+        self.keys = fit_terms(rows, [float(run.keys) for run in records], ("one", "frames")[bool(self.members) :])
+        #: What no phase counts: waiting between them; negative where ranks wait within one phase for another's.
+        self.rest = float(np.median([run.seconds["total"] - sum(run.seconds[name] for name in PHASES)
+                                     for run in records]))  # fmt: skip
+        #: Standard deviation of a frame's time in map(); of a rank's mean as a part of it, beyond what frames do.
+        deviations = [float(np.std(run.frame_quantiles[:-1])) for run in records if len(run.frame_quantiles) > 2]
+        self.frame_spread = float(np.median(deviations)) if deviations else 0.0
+        spreads = [spread for run in records if (spread := _rank_spread(run)) is not None]
+        self.rank_spread = float(np.median(spreads)) if spreads else 0.0
+        #: Bytes of a rank beside what grows with frames and pairs.
+        self.rank_memory = max(map(_rank_memory, records))
+
+    def _beside(self, run: Observed, phase: str) -> float:
+        """Return what a phase of a run took beside what map() and reduce() take themselves."""
+        if phase == "opening":
+            return run.opening
+        if phase == "after_map":
+            return max(0.0, run.seconds["map"] - run.longest)
+        own = self.reduce_byte * _heaviest(run) if phase == "reduce" else 0.0
+        return max(0.0, run.seconds[phase] - own)
+
+
+def evaluate(terms: Terms, quantities: Mapping[str, float]) -> float:
+    """Return the sum of terms where each quantity is so much."""
+    return sum(factor * quantities[name] for name, factor in terms.items())
+
+
+def fit_terms(rows: Sequence[Mapping[str, float]], values: Sequence[float], names: Sequence[str]) -> Terms:
+    """Return what one of each named quantity takes, so that its sums over the rows are close to the values."""
+    matrix = np.array([[row[name] for name in names] for row in rows])
+    scale = np.where(matrix.max(axis=0) > 0, matrix.max(axis=0), 1.0)
+    factors, _ = nnls(matrix / scale, np.asarray(values, float))
+    return dict(zip(names, (factors / scale).tolist(), strict=True))
+
+
+def _check_kind(records: Sequence[Observed]) -> None:
+    if not records:
+        raise UsageError("a plan needs the record of a run, run.json, at least one")
+    first = records[0]
+    for run in records[1:]:
+        if (run.analyses, run.atoms) != (first.analyses, first.atoms):
+            raise UsageError(
+                f"{run.name} is of other analyses, parameters or atoms than {first.name}; plan one kind at a time"
+            )
+        if bool(run.members) != bool(first.members):
+            raise UsageError(f"of {run.name} and {first.name} one is of an ensemble; plan one kind at a time")
+
+
+def _quantities(run: Observed, machine: Machine, pairs: float) -> dict[str, float]:
+    """Return the row of a run: what its phases are taken to be proportional to."""
+    handled = float(run.pair_bytes.sum()) / min(run.ranks, run.cores * run.hosts) if pairs > FREE_PAIR_BYTES else 0.0
+    travel = 0.0
+    if machine.network is not None:
+        ranks, latency = run.ranks, machine.latency or 0.0
+        travel = exchange_seconds(run.pair_bytes.sum(), run.nodes, ranks, latency, machine.network, _heaviest(run))
+    return {
+        "one": 1.0, "first": float(run.first), "steps": float(steps(run.ranks)), "frames": float(run.frames),
+        # Messages of ranks of one host go one after another; to those of others each rank sends on its own.
+        "ranks": run.ranks / run.hosts, "others": run.ranks - run.ranks / run.hosts,
+        "bytes": handled, "keys": float(run.keys), "travel": travel,
+    }  # fmt: skip
+
+
+def _heaviest(run: Observed) -> float:
+    return float(loads(run.pair_bytes, run.ranks).max(initial=0.0))
+
+
+def _reading(records: Sequence[Observed]) -> Reading:
+    alone = min(records, key=lambda run: (run.reading / run.frames, run.ranks))
+    rate = max(run.nbytes / max(1e-9, run.seconds["map"]) for run in records)
+    return Reading(alone.reading / alone.frames, alone.nbytes / alone.frames, rate)
+
+
+def _rank_memory(run: Observed) -> float:
+    pairs = float(run.pair_bytes.sum()) / run.ranks
+    return max(0.0, run.memory - pairs - held_memory(run.frames, max(1, run.ranks // run.nodes), pairs))
+
+
+def _rank_spread(run: Observed) -> float | None:
+    means = run.of_ranks["compute"][run.of_ranks["frames"] > 0]
+    if len(means) < 2 or means.mean() <= 0:
+        return None
+    chance = float(np.std(run.frame_quantiles[:-1]) / means.mean() / np.sqrt(run.frames / run.ranks))
+    return float(max(0.0, (means.std(ddof=1) / means.mean()) ** 2 - chance**2) ** 0.5)

@@ -1,0 +1,134 @@
+"""What a run tells of its ranks, for plans of other runs: the field ``planning`` of its record.
+
+It is gathered where the record is drawn up; nothing is timed for it but a sample of the frames, and members of an
+ensemble.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from himach.engine import Passed
+from himach.engine.clock import QUANTILES, RankTimes, quantiles_of
+from himach.engine.reducing import SHARD_GROUPS
+from himach.output.record import Record
+from himach.parallel.collective import on_first_rank
+from himach.parallel.communicator import World
+
+if TYPE_CHECKING:
+    from himach.zazen.node_frames import Share
+
+#: Ranks that are listed, at most; of more, as many at even distances, the first and the last among them.
+MAX_RANKS = 256
+#: A name of this start of the machine, the same on all its virtual ones.
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass
+class MemberTimes:
+    """What members of an ensemble that this rank ran took."""
+
+    began: float = 0.0
+    busy: float = 0.0
+    cpu: float = 0.0
+    preparing: float = 0.0
+    read: dict[str, int] = field(default_factory=lambda: {"cache": 0, "origin": 0})
+    passes: list[RankTimes] = field(default_factory=list)
+
+    def add(self, times: RankTimes, read: Mapping[str, int], preparing: float) -> None:
+        """Add a member that was taken through its pass."""
+        self.passes.append(times)
+        self.preparing += preparing
+        self.read = {place: nbytes + read[place] for place, nbytes in self.read.items()}
+
+    def total(self) -> RankTimes:
+        """Return all passes as one, in which a frame's reading is preparing, too, and its map() all else."""
+        passes = [times for times in self.passes if times.frames]
+        frames, pairs, keys, sent = (sum(getattr(times, name) for times in passes)
+                                     for name in ("frames", "pairs", "keys", "sent"))  # fmt: skip
+        reading = min(self.busy, self.preparing + sum(times.read * times.frames for times in passes))
+        each = max(1, frames)
+        drift = _median([times.drift for times in passes]) if passes else 1.0
+        return RankTimes(
+            frames=frames, pairs=pairs, keys=keys, busy=self.busy, cpu=self.cpu, read=reading / each,
+            compute=(self.busy - reading) / each, drift=drift, shuffle=0.0, reduce=0.0, sent=sent,
+            quantiles=_distribution(times.quantiles for times in passes),
+        )  # fmt: skip
+
+
+def observation(
+    world: World, passed: Passed, share: Share, read: Mapping[str, int], before: Mapping[str, float]
+) -> Record:
+    """Return what a plan needs to know of this run (collective)."""
+    zazen = {**{part: share.seconds[part] for part in ("sets", "rounds")}, "reductions": sum(share.rounds.values())}
+    return _gathered(world, passed.own, share.size, read, before, zazen, passed.parts, passed.spilled)
+
+
+def member_observation(world: World, members: MemberTimes) -> Record:
+    """Return the same of a run of an ensemble, in which ranks ran members (collective); it tells of no pairs."""
+    times, before = members.total(), {"startup": members.began, "zazen": 0.0, "opening": members.began}
+    zazen = {"sets": 0.0, "rounds": 0.0, "reductions": 0}
+    frames = world.node.allreduce(times.frames)
+    return _gathered(world, times, frames, members.read, before, zazen, [0] * SHARD_GROUPS, 0)
+
+
+def _gathered(
+    world: World, times: RankTimes, frames: int, read: Mapping[str, int], before: Mapping[str, float],
+    zazen: dict[str, float], parts: list[int], spilled: int,
+) -> Record:  # fmt: skip
+    """Return what all ranks tell; `frames` are those of this node."""
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    columns = {
+        **before,
+        "cache_bytes": read["cache"],
+        "origin_bytes": read["origin"],
+        "memory": memory,
+        **asdict(times),
+    }
+    quantiles = np.array(columns.pop("quantiles"), np.float32).tobytes()  # there may be thousands of ranks
+    boot = None if world.leaders is None else BOOT.read_text()
+    gathered = world.comm.gather((world.node_index, boot, frames, list(columns.values()), quantiles))
+
+    def planning() -> Record:
+        nodes, boots, shares, rows, distributions = zip(*gathered, strict=True)
+        counts = [nodes.count(node) for node in range(len(world.nodes))]
+        by_name = {name: [_rounded(value) for value in values]
+                   for name, values in zip(columns, zip(*rows, strict=True), strict=True)}  # fmt: skip
+        listed = sorted(set(np.linspace(0, len(rows) - 1, min(MAX_RANKS, len(rows))).astype(int).tolist()))
+        table = {"node": nodes, **by_name}
+        return Record(
+            ranks_per_node=[min(counts), max(counts)],
+            hosts=len(set(boots) - {None}),
+            cores=len(os.sched_getaffinity(0)),
+            node_memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            share_frames=[shares[nodes.index(node)] for node in range(min(len(counts), MAX_RANKS))],
+            frame_seconds=_distribution(np.frombuffer(some, np.float32).tolist() for some in distributions),
+            pair_bytes=parts, spilled=spilled, zazen=zazen,
+            ranks={"rank": listed, **{name: [values[i] for i in listed] for name, values in table.items()}},
+            totals={name: {"sum": sum(values), "median": _median(values), "most": max(values)}
+                    for name, values in by_name.items()},
+        )  # fmt: skip
+
+    result: Record = on_first_rank(world.comm, planning, share=True)
+    return result
+
+
+def _median(values: Sequence[float]) -> float:
+    return quantiles_of(values)[QUANTILES // 2]
+
+
+def _rounded(value: Any) -> Any:
+    """Return seconds to six digits, which is more than anybody knows of them."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _distribution(quantiles: Iterable[Sequence[float]]) -> list[float]:
+    """Return the quantiles over all ranks of the times of frames in map(), by those of each."""
+    return [_rounded(value) for value in quantiles_of([value for each in quantiles for value in each])]

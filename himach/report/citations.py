@@ -1,0 +1,154 @@
+"""Text that cites: `pieces_of()` finds code and citations in it, `cited()` numbers the references of paragraphs.
+
+What himach knows of papers lies in ``data/references.toml``, so that nothing is asked of a network.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from himach.report.latex import address, latex
+
+LIBRARY = Path(__file__).parent / "data" / "references.toml"
+#: Code between backticks, or a citation.
+PIECES = re.compile(r"(?P<fence>`+)(?P<code>.+?)(?P=fence)(?!`)|\[(?P<cited>[^\[\]]*)\]")
+DOI = re.compile(r"10\.\d{4,9}/\S+\Z")
+#: Fields in the order in which BibTeX gets them.
+FIELDS = ("author", "title", "journal", "booktitle", "year", "volume", "pages", "note", "doi", "url", "howpublished")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A paper, a program, or whatever else is cited; `number` is that in its bibliography, from 1 on."""
+
+    key: str
+    kind: str
+    fields: Mapping[str, Any]
+    number: int = 0
+
+    @property
+    def url(self) -> str:
+        """Its address; "" if it has none."""
+        doi = self.fields.get("doi")
+        return f"https://doi.org/{quote(doi, safe='/:;.,()<>-_~')}" if doi else self.fields.get("url", "")
+
+    @property
+    def entry(self) -> list[tuple[str, str]]:
+        """Its fields for BibTeX, in plain ASCII."""
+        known = {**self.fields, **({"howpublished": self.url} if self.kind == "misc" and self.url else {})}
+        return [(name, _bibtex(name, known[name])) for name in FIELDS if name in known]
+
+    @property
+    def words(self) -> str:
+        """A line of plain text, without its address."""
+        fields = self.fields
+        authors = (" ".join(reversed(name.strip("{}").split(", ", 1))) for name in fields.get("author", ()))
+        where = fields.get("journal") or fields.get("booktitle") or ""
+        if where:
+            where += f" {fields['volume']}" if "journal" in fields and "volume" in fields else ""
+            where += f", {fields['pages']}" if "pages" in fields else ""
+            where += f" ({fields['year']})" if "year" in fields else ""
+        parts = [", ".join(authors), fields.get("title", ""), where, fields.get("note", "")]
+        return " ".join(f"{part.rstrip('.')}." for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a paragraph: words, or code, or what is cited there, by `names` and, once numbered, `references`."""
+
+    text: str = ""
+    is_code: bool = False
+    names: tuple[str, ...] = ()
+    references: tuple[Reference, ...] = ()
+
+
+def pieces_of(text: str) -> list[Piece]:
+    """Return the pieces of a text: code is between backticks, DOIs and ``@keys`` in square brackets are citations."""
+    pieces, at = [], 0
+    for match in PIECES.finditer(text):
+        names = re.split(r"[,;]\s+", (match["cited"] or "").strip())
+        cites = all(DOI.match(name) or (name.startswith("@") and name[1:] in _library()) for name in names)
+        if match["fence"] or cites:
+            pieces += [Piece(text[at : match.start()])] if match.start() > at else []
+            names = [name.removeprefix("@") for name in names]
+            pieces.append(Piece(names=tuple(names)) if cites else Piece(match["code"].strip(" "), is_code=True))
+            at = match.end()
+    return [*pieces, Piece(text[at:])] if at < len(text) else pieces
+
+
+def code(text: object) -> str:
+    """Return a text between backticks, more of them than it has on end."""
+    fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", str(text))), default=0))
+    return f"{fence} {text} {fence}" if len(fence) > 1 else f"`{text}`"
+
+
+def cited(paragraphs: Sequence[Sequence[Piece]], version: str) -> tuple[list[list[Piece]], list[Reference]]:
+    """Return paragraphs whose citations have their references, and all of these, numbered in the order of citation."""
+    by_key: dict[str, Reference] = {}
+    by_name: dict[str, Reference] = {}
+    for name in (name for each in paragraphs for piece in each for name in piece.names):
+        reference = reference_of(name)
+        key, copies = reference.key, 1
+        if key == "himach" and version:
+            reference = replace(reference, fields={**reference.fields, "note": f"Version {version}"})
+        while name.lower() not in by_name and by_key.get(key, reference).fields != reference.fields:
+            copies += 1
+            key = f"{reference.key}{chr(96 + copies) if copies < 27 else copies}"
+        if name.lower() not in by_name:  # capitals of a DOI mean nothing
+            by_name[name.lower()] = by_key.setdefault(key, replace(reference, key=key, number=len(by_key) + 1))
+
+    def numbered(piece: Piece) -> Piece:
+        references = {(one := by_name[name.lower()]).number: one for name in piece.names}
+        return replace(piece, references=tuple(references[number] for number in sorted(references)))
+
+    return [[numbered(piece) for piece in each] for each in paragraphs], list(by_key.values())
+
+
+def reference_of(name: str) -> Reference:
+    """Return what a DOI, a key of the library or a text stands for; of what is not known, the name is all it has."""
+    text = " ".join(str(name).split())
+    if (known := _library().get(text.lower())) is not None:
+        return known
+    if DOI.match(text):
+        return Reference(f"doi{_letters(text)}", "misc", {"doi": text})
+    if re.match(r"https?://\S+\Z", text):
+        return Reference(f"url{_letters(text.partition('//')[2])}", "misc", {"url": text})
+    return Reference(f"ref{_letters(text)[:40]}", "misc", {"note": text})
+
+
+@functools.cache
+def _library() -> dict[str, Reference]:
+    """Return what is known, by key and by DOI in small letters."""
+    entries = tomllib.loads(LIBRARY.read_text(encoding="utf-8"))
+    known = {key: Reference(key, fields.pop("type"), fields) for key, fields in entries.items()}
+    return known | {entry.fields["doi"].lower(): entry for entry in known.values() if "doi" in entry.fields}
+
+
+def _letters(text: str) -> str:
+    """Return the plain letters and digits of a text, for a key."""
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    return re.sub(r"[^A-Za-z0-9]", "", plain).lower() or "x"
+
+
+def _bibtex(name: str, value: Any) -> str:
+    """Return a field's value."""
+    match name:
+        case "author":
+            return " and ".join(f"{{{latex(one[1:-1])}}}" if one.startswith("{") else latex(one) for one in value)
+        case "title":
+            return f"{{{latex(value)}}}"  # as it is written, whatever a style does to capitals
+        case "pages":
+            return latex(value).replace("-", "--")
+        case "doi" | "url":
+            return address(value)
+        case "howpublished":
+            return rf"\url{{{address(value)}}}"
+    return latex(str(value))

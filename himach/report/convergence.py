@@ -1,0 +1,109 @@
+"""Whether the mean of a column in time can be trusted: `converge()` looks at it from several sides; `small_plot()`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.uncertainty import Estimate, equilibration, halves, mean
+from himach.uncertainty.block_mean import FEWEST, block_error
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+#: What speaks against a result: the name of a phrase of ``prose.j2``, or words; and values in that phrase.
+Doubt: TypeAlias = tuple[str, Mapping[str, Any]]
+
+#: Points of a running mean, which begins with one part in so many: fewer values would hide the others.
+POINTS, BEGINNING = 60, 30
+#: From so many independent values on, each block of the fewest holds as many as it should.
+ENOUGH = 32
+#: Size of a small plot and the room around its curves, in pixels.
+WIDTH, HEIGHT, MARGIN = 150, 44, 3
+
+
+@dataclass(frozen=True, eq=False)
+class Convergence:
+    """A mean, and what tells whether it holds."""
+
+    estimate: Estimate[float]
+    start: int
+    running: tuple[Floats, Floats]
+    fractions: Floats
+    halves: Estimate[float]
+    every_second: float
+    agrees: Mapping[str, bool | None]
+    lengths: npt.NDArray[np.int64]
+    errors: Floats
+    doubts: list[Doubt]
+
+
+def converge(values: npt.ArrayLike, level: float = 0.95, first: int = 0) -> Convergence:
+    """Look at the mean of values in time order, shape (n,), from index `first` on."""
+    every = np.asarray(values, np.float64)
+    used = every[first:]
+    estimate, n, start, between = mean(used, level), len(used), equilibration(every), halves(used, level)
+    second = float(used[::2].mean())
+    agrees = {
+        "halves": _is_within(between, 0.0),
+        "stride": _is_within(estimate, second),
+        "start": _is_within(estimate, float(every[start:].mean())),
+    }
+    counts = np.unique(np.linspace(max(1, n // BEGINNING), n, min(n, POINTS)).round().astype(np.int64))
+    lengths, length = [], 1.0
+    while round(length) <= n // FEWEST:
+        lengths.append(round(length))
+        length = max(length * 1.5, length + 1)
+    against = {"few": estimate.n_eff < ENOUGH, **{name: told is False for name, told in agrees.items()}}
+    against["late"] = start > len(every) / 2
+    if not estimate.converged:
+        against = {estimate.method.removeprefix("none: "): True}
+    elif estimate.low == estimate.high:
+        against = {"constant": True}
+    return Convergence(
+        estimate=estimate,
+        start=start,
+        running=(_running_mean(used)[counts - 1], _running_mean(used[::-1])[counts - 1]),
+        fractions=counts / n,
+        halves=between,
+        every_second=second,
+        agrees=agrees,
+        lengths=np.array(lengths, np.int64),
+        errors=np.array([block_error(used, n // each) for each in lengths], np.float64),
+        doubts=[(name, {"n_eff": estimate.n_eff, "enough": ENOUGH}) for name, speaks in against.items() if speaks],
+    )
+
+
+def _is_within(estimate: Estimate[float], value: float) -> bool | None:
+    return estimate.low <= value <= estimate.high if estimate.converged else None
+
+
+def _running_mean(values: Floats) -> Floats:
+    return np.asarray(np.cumsum(values) / np.arange(1, len(values) + 1), np.float64)
+
+
+def small_plot(
+    label: str, x: npt.ArrayLike, *curves: npt.ArrayLike, band: tuple[float, float] | None = None, zero: bool = False
+) -> dict[str, Any]:
+    """Return curves over the same places for the template to draw; what is not finite is left out."""
+    points = np.array([[x, y] for y in curves], np.float64)  # (curve, axis, n)
+    good = [curve[:, np.isfinite(curve).all(axis=0)] for curve in points]
+    xs, ys = np.concatenate(good, axis=1)
+    limits = [limit for limit in band or () if math.isfinite(limit)]
+    if not len(xs):
+        return {}
+    across, up = _scale(xs, WIDTH), _scale(np.concatenate([ys, limits, [0.0] * zero]), HEIGHT)
+    drawn = [[f"{across(a):.1f},{HEIGHT - up(b):.1f}" for a, b in curve.T] for curve in good]
+    edges = sorted(HEIGHT - up(limit) for limit in limits)
+    shade = (f"{edges[0]:.1f}", f"{edges[1] - edges[0]:.1f}") if len(edges) == 2 else None
+    return {"label": label, "curves": drawn, "band": shade, "width": WIDTH, "height": HEIGHT}
+
+
+def _scale(values: Floats, size: int) -> Callable[[float], float]:
+    """Return what turns a value into a place along an axis of so many units."""
+    low, high = float(values.min()), float(values.max())
+    span = high / 2 - low / 2  # by halves, as the range of two floats may be none
+    return lambda value: MARGIN + ((float(value) / 2 - low / 2) / span if span > 0 else 0.5) * (size - 2 * MARGIN)

@@ -1,0 +1,231 @@
+"""The folder that a run left, as it is read again: `read_folder()`, `RunFolder`, and its tables, `read_table()`.
+
+``run.json`` has the shape of ``data/run-schema.json`` (docs/run-json.md); a record of another shape is refused.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import fastjsonschema
+import numpy as np
+
+from himach.errors import UsageError
+from himach.output.cells import Cells
+from himach.output.claim import RECORD, folders_of
+from himach.output.directory import listed_files
+from himach.output.names import unique_labels, unique_names
+from himach.output.table import Table
+
+SCHEMA = Path(__file__).parent / "data" / "run-schema.json"
+#: Suffixes of figures.
+FIGURES = (".svg", ".png", ".pdf")
+#: Bytes of a table that is read, at most: it takes some twenty times as many in memory.
+LARGEST = 1 << 27
+#: What is known of a table that the record does not name under `uncertainty`.
+UNKNOWN: Mapping[str, Any] = {
+    "method": "", "level": math.nan, "blocks": 0, "n_eff": math.nan, "means": {}, "half_widths": {}
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AnalysisFiles:
+    """An analysis of a run: its label, its record, names of its tables, and files of its figures by suffix.
+
+    A figure is ``{".svg": "rdf/rdf.svg", ".png": "rdf/rdf.png"}``; `others` are arrays, JSON, structures, other forms
+    of the tables.
+    """
+
+    label: str
+    entry: Mapping[str, Any]
+    tables: tuple[str, ...]
+    figures: tuple[Mapping[str, str], ...]
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder that a run left: its record, and the files that this names."""
+
+    path: Path
+    record: Mapping[str, Any]
+    files: Mapping[str, Path]
+    missing: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.path.name or os.fspath(self.path)
+
+    @property
+    def all_files(self) -> dict[str, Path]:
+        """The record, and the files that it names and that are there."""
+        return {RECORD: self.path / RECORD, **self.files}
+
+    @property
+    def members(self) -> list[dict[str, Any]]:
+        """The members of an ensemble; none of another run."""
+        return list(self.record.get("ensemble", ()))
+
+    @property
+    def groups(self) -> Counter[str]:
+        """How many members there are in each group, of those that did not fail; "" is that of those in none."""
+        return Counter(member["group"] or "" for member in self.members if not member["error"])
+
+    @property
+    def own_code(self) -> dict[str, str]:
+        """Files of the user's own code, with their digests."""
+        own, digests = [PurePosixPath(path) for path in self.record["code_folders"]], self.record["digests"]
+        files = [path for path in digests if path.endswith(".py") and any(map(PurePosixPath(path).is_relative_to, own))]
+        return {path: digests[path] for path in files}
+
+    @cached_property
+    def analyses(self) -> tuple[AnalysisFiles, ...]:
+        """The analyses in their order, with their files."""
+        labels = unique_labels([entry["name"] for entry in self.record["analyses"]])
+        entries = zip(labels, folders_of(labels), self.record["analyses"], strict=True)
+        return tuple(self._of_analysis(*entry) for entry in entries)
+
+    @cached_property
+    def tables(self) -> Mapping[str, str]:
+        """Files of the tables by the names in `units` and `uncertainty` (of several analyses ``LABEL/TABLE``)."""
+        named = [name for key in ("units", "uncertainty") for name in self.record.get(key, {})]
+        by_file = {_file_of(name, len(self.record["analyses"]) > 1): name for name in named}
+        bare = {name.removesuffix(".csv"): name for name in self.files if name.endswith(".csv")}
+        return {by_file.get(name, name): file for name, file in bare.items()}
+
+    def table(self, name: str) -> Table:
+        """Return one of the tables; raises UsageError if its file is no table."""
+        table = read_table(self.files[self.tables[name]], self.record.get("units", {}).get(name, {}))
+        if any(f"{column}_low" in table for column in table):
+            table.level = self.uncertainty(name)["level"]
+        return table
+
+    def uncertainty(self, name: str) -> Mapping[str, Any]:
+        """Return how sure a table is; `UNKNOWN` where the record does not say."""
+        known: Mapping[str, Any] = self.record.get("uncertainty", {}).get(name, UNKNOWN)
+        return known
+
+    def _of_analysis(self, label: str, folder: str, entry: Mapping[str, Any]) -> AnalysisFiles:
+        own = [file for file in self.files if not folder or PurePosixPath(file).parent == PurePosixPath(folder)]
+        tables = tuple(name for name, file in self.tables.items() if file in own)
+        figures: dict[str, dict[str, str]] = {}
+        for file in own:
+            bare, suffix = os.path.splitext(file)
+            if suffix in FIGURES:
+                figures.setdefault(bare, {})[suffix] = file
+        shown = {self.tables[name] for name in tables} | {file for kinds in figures.values() for file in kinds.values()}
+        others = tuple(file for file in own if file not in shown)
+        return AnalysisFiles(label, entry, tables, tuple(figures.values()), others)
+
+
+def stages(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the record of an analysis, and those of the stages that follow it."""
+    return [entry, *(stages(entry["then"]) if "then" in entry else [])]
+
+
+def read_folder(path: str | os.PathLike[str]) -> RunFolder:
+    """Read the folder that a run left; raises UsageError if there is no record, or one of another shape (`SCHEMA`)."""
+    folder = Path(os.path.abspath(path))
+    file = folder / RECORD
+    try:
+        record = json.loads(file.read_bytes(), parse_constant=int)  # NaN, which is no JSON, is a ValueError
+        _checked()(record)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            f"{path} is no folder of a run: there is no {RECORD} in it; name the folder that --out of himach run named"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"the record {file} cannot be read ({error.strerror})") from None
+    except fastjsonschema.JsonSchemaValueException as error:
+        message = error.message.removeprefix("data.").replace("data must", "it must")
+        raise UsageError(f"{file} is no record of a run of himach's: {message}") from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{file} is no record of a run: it is not JSON") from None
+    names = record.get("files", [])
+    files = listed_files(folder, names)
+    return RunFolder(folder, _with_floats(record), files, tuple(name for name in names if name not in files))
+
+
+@functools.cache
+def _checked() -> Callable[[Any], Any]:
+    """Return what raises JsonSchemaValueException for a record of another shape."""
+    checked: Callable[[Any], Any] = fastjsonschema.compile(json.loads(SCHEMA.read_bytes()), use_default=False)
+    return checked
+
+
+def _with_floats(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record whose floats are numbers: null was a nan, and texts infinities."""
+    for table in record.get("uncertainty", {}).values():
+        means = table["means"].values()
+        for told in (table, *means):
+            told |= {key: _float(told[key]) for key in ("n_eff", "mean", "low", "high") if key in told}
+        for mean in means:
+            mean["halves"] = None if None in (mean["halves"] or [None]) else [*map(_float, mean["halves"])]
+        table["half_widths"] = {name: _float(width) for name, width in table["half_widths"].items()}
+    for holder in (record, *record.get("ensemble", ())):
+        system = holder.get("system", {"box": None, "time_ps": []})
+        system["box"] = None if None in (system["box"] or [None]) else [*map(_float, system["box"])]
+        system["time_ps"] = [*map(_float, system["time_ps"])]
+    return record
+
+
+def _float(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _file_of(table: str, several: bool) -> str:
+    """Return the file of a table, without suffix, by the name that the record gives it."""
+    label, _, part = table.partition("/") if several else ("", "", table)
+    return "/".join([*filter(None, [label]), *unique_names([part])])
+
+
+def read_table(path: Path, units: Mapping[str, str]) -> Table:
+    """Return the table of a CSV file of himach's; a header that names the unit of its column loses it.
+
+    Columns of numbers are int64 or float64 arrays (n,), in which an empty cell is nan; others are lists of text with
+    None for empty cells. Raises UsageError if the file cannot be read, is larger than `LARGEST`, or is no table.
+    """
+    try:
+        csv.field_size_limit(1 << 30)  # the module's limit is for files whose quotes do not match
+        if (size := path.stat().st_size) > LARGEST:
+            raise UsageError(
+                f"{path} is not looked at: it has {size:,} bytes, and a page is made of {LARGEST:,} at most"
+            )
+        text = path.read_bytes().decode("utf-8", "replace")
+        header, *rows = list(csv.reader(io.StringIO(text, newline=""), strict=True)) or [[]]
+    except OSError as error:
+        raise UsageError(f"the table {path} cannot be read ({error.strerror})") from None
+    except csv.Error as error:
+        raise UsageError(f"{path} is no table: {error}") from None
+    rows = [row or [""] for row in rows]  # the one cell of a row may be empty
+    uneven = next((i for i, row in enumerate(rows, 2) if len(row) != len(header)), None)
+    if uneven is not None:
+        raise UsageError(f"{path} is no table: row {uneven} has not as many cells as the header")
+    bare = {f"{column} ({unit})": column for column, unit in units.items()}
+    names = [name if name in units else bare.get(name, name) for name in header]
+    columns: Iterable[Iterable[str]] = zip(*rows, strict=True) if rows else [()] * len(names)
+    table = Table({name: _cells(list(texts)) for name, texts in zip(names, columns, strict=True)})
+    table.units.update({name: unit for name, unit in units.items() if name in table})
+    return table
+
+
+def _cells(texts: list[str]) -> Cells:
+    """Return cells as numbers if all are some, or empty; else as text."""
+    for kind in (np.int64, np.float64):
+        try:
+            return np.array([kind(text) if text or kind is np.int64 else math.nan for text in texts], kind)
+        except (ValueError, OverflowError):
+            continue
+    return [text or None for text in texts]

@@ -1,0 +1,212 @@
+"""The page of a report: `report_page()` gives runs to the template ``report.html.j2``, and sees that all fits."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from himach.errors import UsageError
+from himach.output.cells import EDGE_CELLS, ends_of
+from himach.output.text import alignment, cells_text, count
+from himach.report.folder import AnalysisFiles, RunFolder, stages
+from himach.report.methods import methods_of
+from himach.report.results import result_lines, trust
+from himach.report.template import render
+
+#: A page is smaller, so that it can be sent by mail.
+MOST_BYTES = 2_000_000
+#: A longer table shows its first and last rows, a wider one its first columns.
+MOST_ROWS, MOST_COLUMNS = 16, 12
+KINDS = {".svg": "image/svg+xml", ".png": "image/png"}
+#: Colours of a figure that is made smaller; it has lines, bands and text of few.
+COLOURS = 64
+#: Options of a run that are listed, where they are not as usual.
+OPTIONS = (
+    "start", "stop", "step", "selected", "whole", "nojump", "center", "wrap", "fit", "reference", "confidence",
+    "equilibration",
+)  # fmt: skip
+MARK = "\x00"  # stands before and behind the number of a piece: no text of a page has it
+
+
+def report_page(folders: Sequence[RunFolder], directory: Path | None = None) -> str:
+    """Return the report of runs as HTML, by the user's templates of a directory, if there is one.
+
+    It is the same text for the same folders. Raises UsageError if a folder is given twice, or a template is wrong.
+    """
+    runs = [_run(name, at, folder) for at, (name, folder) in enumerate(zip(_names(folders), folders, strict=True))]
+    methods, references = methods_of(folders, directory)
+    values = {"runs": runs, "methods": methods, "references": references}
+    for few in (False, True):  # figures have fewer colours where not all fits as it is
+        pieces = Pieces(MOST_BYTES - 1)
+        page = render("report.html", directory, piece=pieces.add, image=partial(_image, few=few), **values)
+        if pieces.all_fit(page):
+            break
+    return pieces.fit(page)
+
+
+def _names(folders: Sequence[RunFolder]) -> list[str]:
+    """Return names of runs, each once: those of the folders, with as many of the folders above as tell them apart."""
+    paths = [folder.path for folder in folders]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the folder {twice} is given twice")
+    depth = 1
+    while len({path.parts[-depth:] for path in paths}) < len(paths):
+        depth += 1
+    return ["/".join(path.parts[-depth:]) for path in paths]
+
+
+def _run(name: str, at: int, folder: RunFolder) -> dict[str, Any]:
+    """Return what the template shows of a run."""
+    record = folder.record
+    analyses = [
+        {
+            "label": one.label,
+            "key": _anchor("run", at, name, one.label),
+            "results": result_lines(folder, one),
+            "figures": [_figure(folder, one, kinds) for kinds in one.figures],
+            "tables": [_table(folder, table) for table in one.tables],
+            "others": one.others,
+            "parameters": dict.fromkeys(
+                (name, json.dumps(value, ensure_ascii=False))
+                for stage in stages(one.entry)
+                for name, value in stage["parameters"].items()
+            ),
+        }
+        for one in folder.analyses
+    ]
+    lone = [f"{one.label} ({one.entry.get('unrepeatable')})" for one in folder.analyses if not one.entry.get("source")]
+    return {
+        "name": name,
+        "key": _anchor("run", at, name),
+        "folder": folder,
+        "record": record,
+        "analyses": analyses,
+        "trust": trust(folder),
+        "command": None if record["command"] is None else shlex.join(record["command"]),
+        "options": {option: record[option] for option in OPTIONS if record.get(option) not in (None, False)},
+        "unrepeatable": lone,
+    }
+
+
+def _anchor(*words: object) -> str:
+    """Return an id for a part of a page, of plain characters."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(map(str, words))).strip("-").lower()
+
+
+def _table(folder: RunFolder, name: str) -> dict[str, Any]:
+    """Return a table; of a long one the first and last rows, and the range of each column."""
+    try:
+        table = folder.table(name)
+    except UsageError as error:
+        return {"name": name, "error": str(error).replace(str(folder.path), folder.name)}
+    shown, hidden = list(table.items())[:MOST_COLUMNS], len(table) - MOST_COLUMNS
+    long = table.rows > MOST_ROWS
+    texts = [cells_text(ends_of(cells) if long else cells) for _, cells in shown]
+    return {
+        "name": name,
+        "file": folder.tables[name],
+        "size": count(table.rows, "row") + (f", {count(hidden, 'more column')}" if hidden > 0 else ""),
+        "heads": [(table.label(title), alignment(cells) == "right") for title, cells in shown],
+        "rows": list(zip(*texts, strict=True)),
+        "edge": EDGE_CELLS,
+        "gap": table.rows - 2 * EDGE_CELLS if long else 0,
+        "ranges": [_range(cells) for _, cells in shown] if long else [],
+    }
+
+
+def _range(cells: Any) -> str:
+    """Return from where to where the numbers of a column go, or how many texts differ."""
+    if not isinstance(cells, np.ndarray):
+        return f"{len(set(map(str, cells)))} different"
+    finite = cells[np.isfinite(cells)]
+    if not len(finite):
+        return "\N{EN DASH}"
+    low, high = cells_text(np.array([finite.min(), finite.max()]))
+    return low if low == high else f"{low} to {high}"
+
+
+def _figure(folder: RunFolder, analysis: AnalysisFiles, kinds: Any) -> dict[str, Any]:
+    """Return a figure: its smallest file that a page can show."""
+    shown = {suffix: folder.files[file].read_bytes() for suffix, file in kinds.items() if suffix in KINDS}
+    suffix = min(shown, key=lambda suffix: (len(shown[suffix]), suffix), default="")
+    caption = analysis.entry.get("caption")
+    return {
+        "content": shown.get(suffix, b""),
+        "kind": KINDS.get(suffix),
+        "caption": caption or analysis.label,
+        "alt": f"{analysis.label}: {caption}" if caption else f"Figure of {analysis.label}",
+        "files": list(kinds.values()),
+    }
+
+
+def _image(figure: dict[str, Any], few: bool) -> Markup:
+    """Return the address of a figure whose content is in it; of few colours, where that is smaller."""
+    content = figure["content"]
+    if few and figure["kind"] == KINDS[".png"]:
+        content = min(_fewer_colours(content), content, key=len)
+    return Markup(f"data:{figure['kind']};base64,{base64.b64encode(content).decode()}")
+
+
+def _fewer_colours(content: bytes) -> bytes:
+    """Return a PNG in few colours; as it is if it cannot be read."""
+    from PIL import Image  # which Matplotlib brings
+
+    buffer = io.BytesIO()
+    try:
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+            few = image.convert("RGB").quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+            few.save(buffer, "PNG")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return content
+    return buffer.getvalue()
+
+
+@dataclass
+class Pieces:
+    """Pieces of a page that are there if all fits into so many bytes, the more important ones first."""
+
+    limit: int
+    _pieces: list[tuple[int, str, str]] = field(default_factory=list)
+
+    def add(self, rank: int, instead: str, caller: Callable[[], str]) -> Markup:
+        """Return what stands for the piece that `caller` gives until `fit` puts that there, or `instead`.
+
+        Pieces of a lower rank go first.
+        """
+        self._pieces.append((rank, caller(), escape(instead)))
+        return Markup(f"{MARK}{len(self._pieces) - 1}{MARK}")
+
+    def all_fit(self, page: str) -> bool:
+        """Tell whether the page has room for all."""
+        parts = page.split(MARK)
+        return sum(map(_bytes, parts[::2])) + sum(_bytes(self._pieces[int(n)][1]) for n in parts[1::2]) <= self.limit
+
+    def fit(self, page: str) -> str:
+        """Return the page with the pieces that fit."""
+        parts = page.split(MARK)
+        order = [int(number) for number in parts[1::2]]
+        chosen = [self._pieces[number][2] for number in order]
+        room = self.limit - sum(map(_bytes, [*parts[::2], *chosen]))
+        for at in sorted(range(len(order)), key=lambda at: self._pieces[order[at]][0]):
+            more = _bytes(whole := self._pieces[order[at]][1]) - _bytes(chosen[at])
+            if more <= room:
+                chosen[at] = whole
+                room -= max(0, more)
+        parts[1::2] = chosen
+        return "".join(parts)
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())

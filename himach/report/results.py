@@ -1,0 +1,365 @@
+"""Results in a line each: `result_lines()` of an analysis, by its tables and the record.
+
+Whether the results of a run can be trusted: `trust()`, rows for each mean, curve and group of the run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.analysis import TIME
+from himach.errors import UsageError
+from himach.output.summary import mean_line
+from himach.output.table import Table
+from himach.output.text import count
+from himach.report.convergence import ENOUGH, Doubt, converge, small_plot
+from himach.report.folder import AnalysisFiles, RunFolder
+from himach.uncertainty.estimate import in_figures
+
+#: A table of at most so many rows has a line for each.
+FEW_ROWS = 6
+#: Lines of a table, at most; names of columns in one; columns of a long table of named rows that have a line.
+MOST_LINES, MOST_NAMES, MOST_NAMED = 6, 6, 2
+#: Names of the built-ins' columns in a sentence, by built-in.
+NAMES: dict[str, dict[str, str]] = {
+    "rdf": {"g": "g(r)", "n": "coordination number n(r)"},
+    "rmsd": {"rmsd": "RMSD"},
+    "rmsf": {"rmsf": "RMSF", "bfactor": "B-factor"},
+    "radius-of-gyration": {"rg": "radius of gyration"},
+    "sasa": {"sasa": "solvent-accessible surface"},
+    "msd": {"msd": "mean square displacement", "d_cm2_s": "D", "yeh_hummer_cm2_s": "D without images (Yeh, Hummer)"},
+    "velocity-autocorrelation": {"c": "velocity autocorrelation", "d_cm2_s": "D", "density": "spectrum"},
+    "dielectric": {"epsilon": "relative permittivity"},
+    "water-residence": {"mean_ps": "mean residence time", "lasting": "stays that last"},
+    "hydrogen-bonds": {"mean_ps": "mean lifetime of a bond", "bonds": "number of bonds", "lasting": "bonds that last"},
+    "contacts": {"contacts": "number of contacts", "mean_ps": "mean lifetime of a contact"},
+    "ion-permeation": {"events": "passages", "rate_per_ns": "rate of passages"},
+    "lipid-order": {"s_ch": "order S_CH"},
+}
+#: Curves of built-ins of which the first peak is told.
+PEAKS = {("rdf", "g")}
+#: Units in the ends of names of columns, and how they are written.
+SUFFIXES = {"_ps": "ps", "_per_ns": "1/ns", "_cm2_s": "cm²/s", "_ns": "ns"}
+#: Columns of every table of groups of an ensemble, and those that some have; others are places of a curve.
+OF_GROUPS = {"group", "column", "mean", "low", "high"}
+OF_SOME_GROUPS = {"n", "p", "p_exact"}
+
+
+def result_lines(folder: RunFolder, analysis: AnalysisFiles) -> list[str]:
+    """Return what came of an analysis, in a line for each result that has an interval; of others what there is."""
+    lines: list[str] = []
+    plain: list[str] = []
+    for name in analysis.tables:
+        try:
+            of_table = _TableLines(folder.table(name), folder.uncertainty(name), str(analysis.entry.get("source")))
+        except UsageError:  # the page says so where the table would be
+            continue
+        title = name.partition("/")[2] or name
+        own = list(of_table.lines())
+        lines += own[:MOST_LINES]
+        if len(own) > MOST_LINES:
+            lines.append(f"{title}: {len(own) - MOST_LINES} more, in the table")
+        columns = list(of_table.table)
+        named = ", ".join(columns[:MOST_NAMES]) + (", ..." if len(columns) > MOST_NAMES else "")
+        plain += [] if own else [f"{title}: {count(of_table.table.rows, 'row')} of {named}"]
+    return lines or plain or ["no table"]
+
+
+def unit_of(column: str, table: Table) -> str:
+    """Return the unit of a column, by the record or by the end of its name; "" for none."""
+    return table.units.get(column) or next((unit for end, unit in SUFFIXES.items() if column.endswith(end)), "")
+
+
+@dataclass(frozen=True)
+class _TableLines:
+    """The lines of a table: its cells, its uncertainty in the record, and the source of its analysis."""
+
+    table: Table
+    told: Mapping[str, Any]
+    source: str
+
+    def lines(self) -> Iterator[str]:
+        for column, mean in self.told["means"].items():
+            unit = unit_of(column, self.table)
+            yield mean_line(f"{self._title(column)}{f' / {unit}' if unit else ''}", mean, self.told["level"])
+        if set(self.table) >= OF_GROUPS:
+            yield from self._groups()
+        elif "member" not in self.table:
+            columns = [name for name in self.table if {f"{name}_low", f"{name}_high"} <= set(self.table)]
+            keys = self._keys(columns)
+            if self.table.rows <= FEW_ROWS or self._is_curve(keys) or len(columns) <= MOST_NAMED:
+                for column in columns:
+                    yield from self._values(column, keys)
+
+    def _title(self, column: str, short: bool = False) -> str:
+        """Return a column's name in a sentence."""
+        bare = next((column.removesuffix(end) for end in SUFFIXES if column.endswith(end)), column)
+        return bare if short else NAMES.get(self.source, {}).get(column, bare.replace("_", " "))
+
+    def _number(self, column: str, row: int) -> float:
+        return float(self.table[column][row]) if isinstance(self.table.get(column), np.ndarray) else math.nan
+
+    def _groups(self) -> Iterator[str]:
+        """Give a line for each group of an ensemble, and of values for each difference of two."""
+        places = [name for name in self.table if name not in OF_GROUPS | OF_SOME_GROUPS]
+        if places:  # each place of a curve has a row
+            yield from self._group_curves(places)
+            return
+        for row in range(self.table.rows):
+            mean, low, high = (self._number(name, row) for name in ("mean", "low", "high"))
+            value = _with_unit(in_figures(mean, low, high, interval=True), self.table.units.get("mean", ""))
+            n, p = (self._number(name, row) for name in ("n", "p"))
+            more = f", {n:.0f} members" * (not math.isnan(n)) + f", p = {p:.2g}" * (not math.isnan(p))
+            column = self._title(str(self.table["column"][row]))
+            yield f"{column}, {self.table['group'][row]}: mean {value}{more}"
+
+    def _group_curves(self, places: list[str]) -> Iterator[str]:
+        """Give a line for the curve of each group of an ensemble, none for differences of two."""
+        groups, columns = (np.asarray([str(cell) for cell in self.table[name]]) for name in ("group", "column"))
+        for column, group in dict.fromkeys(zip(columns.tolist(), groups.tolist(), strict=True)):
+            rows = np.flatnonzero((groups == group) & (columns == column)).tolist()
+            if all(math.isnan(self._number("p", row)) for row in rows):
+                cells = {name: name for name in places} | {
+                    column: "mean", f"{column}_low": "low", f"{column}_high": "high"
+                }  # fmt: skip
+                own = Table({name: [self.table[of][row] for row in rows] for name, of in cells.items()})
+                own.units.update({name: self.table.units[of] for name, of in cells.items() if of in self.table.units})
+                for line in _TableLines(own, self.told, self.source)._values(column, places):
+                    title, _, rest = line.partition(": ")
+                    yield f"{title}, {group}: {rest}"
+
+    def _keys(self, columns: list[str]) -> list[str]:
+        """Return the columns that name a row: those before the first one with an interval, texts if any."""
+        before = list(itertools.takewhile(lambda name: name not in columns, self.table))
+        texts = [name for name in before if not isinstance(self.table[name], np.ndarray)]
+        return texts or (before if self.table.rows > 1 else [])
+
+    def _is_curve(self, keys: list[str]) -> bool:
+        """Tell whether rows are places along one axis."""
+        places = self.table[keys[0]] if len(keys) == 1 else None
+        return isinstance(places, np.ndarray) and places.dtype.kind == "f" and bool((np.diff(places) > 0).all())
+
+    def _values(self, column: str, keys: list[str]) -> Iterator[str]:
+        """Give a line for each value that has an interval in a small table, and one for a curve in a large one."""
+        if not isinstance(self.table[column], np.ndarray):
+            return
+        if self.table.rows <= FEW_ROWS:
+            for row in range(self.table.rows):
+                which = "".join(f", {self._place(key, row)}" for key in keys)
+                yield f"{self._title(column)}{which}: {self._with_limits(column, row)}{self._basis(column, row)}"
+            return
+        values = np.asarray(self.table[column], np.float64)
+        good = np.flatnonzero(np.isfinite(values))
+        if not len(good):
+            yield f"{self._title(column)}: no finite values"
+            return
+        has_peak = (self.source, column) in PEAKS
+        peak = _first_peak(values) if has_peak else int(good[np.argmax(values[good])])
+        first, last = int(good[0]), int(good[-1])
+        if has_peak or not self._is_curve(keys) or first < peak < last:
+            place = ", ".join(self._place(key, peak) for key in keys) or f"row {peak + 1}"
+            value = f"{'first peak' if has_peak else 'largest'} {self._with_limits(column, peak)} at {place}"
+            yield f"{self._title(column)}: {value}{self._basis(column, peak)}"
+            return
+        way = f"from {self._place(keys[0], first)} to {self._place(keys[0], last)}"
+        value = f"{values[first]:.4g} to {self._with_limits(column, last)}"
+        yield f"{self._title(column)}: {value}, {way}{self._basis(column, last)}"
+
+    def _with_limits(self, column: str, row: int) -> str:
+        """Return a value with its interval and unit."""
+        value, low, high = (self._number(name, row) for name in (column, f"{column}_low", f"{column}_high"))
+        return _with_unit(in_figures(value, low, high, interval=True), unit_of(column, self.table))
+
+    def _place(self, column: str, row: int) -> str:
+        """Return a cell of a column that says where a value is."""
+        cell = self.table[column][row]
+        if not isinstance(self.table[column], np.ndarray):
+            return str(cell)
+        return f"{self._title(column, True)} {float(cell):.6g} {unit_of(column, self.table)}".rstrip()
+
+    def _basis(self, column: str, row: int) -> str:
+        """Return what the interval of a value is made of, or why it has none."""
+        level, blocks, method = self.told["level"], self.told["blocks"], self.told["method"]
+        why = method.removeprefix("none: ")
+        if math.isnan(self._number(f"{column}_low", row)):
+            return f" (no interval{f': {why}' if why != method else ''})"
+        if math.isnan(level):
+            return ""
+        # A method of none is that of the least sure value, which this is not.
+        return f" ({100 * level:g} %" + (f", {f'{blocks} blocks' if blocks else method}" if why == method else "") + ")"
+
+
+def _with_unit(value: str, unit: str) -> str:
+    """Return ``1.2 [1.0, 1.4] (95 %)`` with the unit behind the value: ``1.2 Å [1.0, 1.4] (95 %)``."""
+    bare, space, rest = value.partition(" ")
+    return f"{bare.rstrip(',')} {unit}{',' if bare.endswith(',') else ''}{space}{rest}" if unit else value
+
+
+def _first_peak(values: npt.NDArray[np.float64]) -> int:
+    """Return the place of the first peak of g(r): the largest value of the first stretch above 1 that is no noise.
+
+    Noise is what rises less than half as far above 1 as the highest value.
+    """
+    above = np.concatenate([[False], values > 1, [False]])
+    begins, ends = np.flatnonzero(above[1:] & ~above[:-1]), np.flatnonzero(~above[1:] & above[:-1])
+    highest = np.nanmax(values)
+    peaks = [int(begin + np.argmax(values[begin:end])) for begin, end in zip(begins, ends, strict=True)]
+    return next((peak for peak in peaks if values[peak] - 1 >= (highest - 1) / 2), int(np.nanargmax(values)))
+
+
+#: Most columns of a table that are judged, means of members on the page, and columns whose widths are on it.
+MOST_COLUMNS, MOST_MEANS, MOST_WIDTHS = 12, 48, 6
+#: Columns that are no results.
+NO_RESULTS = {TIME, "frame", "member", "group"}
+LEVEL = 0.95
+NONE = "\N{EN DASH}"
+#: Independent simulations of a condition that Communications Biology 6, 268 asks for.
+ENOUGH_MEMBERS = 3
+#: Verdicts, the best first.
+SOUND, DOUBTFUL, BAD = VERDICTS = ("sound", "doubtful", "without interval")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table of verdicts: the cells of a curve, or by name those of a mean."""
+
+    title: str
+    verdict: str
+    doubts: Sequence[Doubt] = ()
+    cells: Sequence[str] = ()
+    mean: dict[str, Any] = field(default_factory=dict)
+
+
+def trust(folder: RunFolder) -> dict[str, Any]:
+    """Return the verdicts on a run: ``counts`` in words, ``means``, ``others``, and ``hidden``: means left out."""
+    means = [
+        row
+        for analysis in folder.analyses
+        for name in analysis.tables
+        for row in _means_of(folder, name, bool(folder.members) or ":" in str(analysis.entry.get("source")))
+    ]
+    others = [row for name in folder.tables for row in (*_curve_of(folder, name), *_groups_of(folder, name))]
+    counts, hidden = _counts([*means, *others]), []
+    if folder.members:  # the worst first
+        means.sort(key=lambda row: VERDICTS.index(row.verdict), reverse=True)
+        means, hidden = means[:MOST_MEANS], means[MOST_MEANS:]
+    return {"counts": counts, "means": means, "others": others, "hidden": len(hidden), "hidden_counts": _counts(hidden)}
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    counts = Counter(row.verdict for row in rows)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+
+
+def _means_of(folder: RunFolder, name: str, of_user: bool) -> Iterator[Row]:
+    """Give a row for each column in time of a table; of an ensemble, for each of its members."""
+    try:
+        table, told = folder.table(name), folder.uncertainty(name)
+    except UsageError:
+        return
+    if not isinstance(table.get(TIME), np.ndarray) or not table.rows:
+        return
+    columns = [column for column in told["means"] if column in table] or (_numbers(table) if of_user else [])
+    level = LEVEL if math.isnan(told["level"]) else told["level"]
+    for column in columns[:MOST_COLUMNS]:
+        start = mean["start_ps"] if (mean := told["means"].get(column)) and mean["cut"] else None
+        for member, values, times in _series(table, column):
+            title = f"{name}: {column}" if name.rpartition("/")[2] != column else name
+            title += f", {member}" if member else ""
+            first = int(np.searchsorted(times, -math.inf if start is None else start))
+            try:
+                yield _mean_row(title, values, times, level, first, unit_of(column, table))
+            except UsageError as error:
+                yield Row(title, BAD, [(str(error), {})])
+    if len(columns) > MOST_COLUMNS:
+        yield Row(name, BAD, [("columns", {"n": len(columns) - MOST_COLUMNS})])
+
+
+def _numbers(table: Table) -> list[str]:
+    """Return the columns of numbers, of a table of which the record says nothing."""
+    floats = [name for name, cells in table.items() if isinstance(cells, np.ndarray) and cells.dtype.kind == "f"]
+    return [name for name in floats if name not in NO_RESULTS and not name.endswith(("_low", "_high"))]
+
+
+def _series(table: Table, column: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Give the values of a column in time order with their times; of an ensemble, those of each member."""
+    values, times = np.asarray(table[column]), np.asarray(table[TIME])
+    if "member" not in table:
+        way = slice(None, None, -1 if times[0] > times[-1] else 1)
+        yield "", values[way], times[way]
+        return
+    names = np.asarray([str(member) for member in table["member"]])
+    for name in dict.fromkeys(names.tolist()):
+        yield name, values[names == name], times[names == name]
+
+
+def _mean_row(title: str, values: np.ndarray, times: np.ndarray, level: float, first: int, unit: str) -> Row:
+    """Return the row of a mean: its value, and what speaks for and against it."""
+    looks = converge(values, level, first)
+    mean, between, (forward, backward) = looks.estimate, looks.halves, looks.running
+    running = (
+        f"Running mean of {title}: from the beginning {forward[0]:.3g} to {forward[-1]:.3g}, from the end "
+        f"{backward[0]:.3g} to {backward[-1]:.3g}"
+    )
+    errors = f"Standard error of {title} by length of blocks: {min(looks.errors, default=0):.2g} to "
+    errors += f"{max(looks.errors, default=0):.2g}"
+    cells = {
+        "value": f"{in_figures(mean.value, mean.low, mean.high, mean.converged)} {unit}".strip(),
+        "n_eff": f"{mean.n_eff:.3g} of {len(values)}",
+        "since": f"{times[looks.start]:.6g} ps" if looks.start or mean.converged else NONE,
+        "running": small_plot(running, looks.fractions, forward, backward, band=(mean.low, mean.high)),
+        "halves": in_figures(between.value, between.low, between.high, between.converged),
+        "halves_agree": looks.agrees["halves"],
+        "errors": small_plot(errors, np.log(looks.lengths), looks.errors, zero=True),
+        "second": f"{looks.every_second:.4g}",
+        "second_agrees": looks.agrees["stride"],
+    }
+    return Row(title, BAD if not mean.converged else DOUBTFUL if looks.doubts else SOUND, looks.doubts, mean=cells)
+
+
+def _curve_of(folder: RunFolder, name: str) -> Iterator[Row]:
+    """Give a row for a table with limits beside its values."""
+    told = folder.uncertainty(name)
+    widths = {column: width for column, width in told["half_widths"].items() if column not in told["means"]}
+    if not widths:
+        return
+    n_eff, method = told["n_eff"], told["method"]
+    why = method.removeprefix("none: ")
+    doubts: list[Doubt] = []
+    if method.startswith("none"):
+        doubts = [(why, {})]
+    elif told["blocks"] and n_eff < ENOUGH:
+        doubts = [("blocks", {"n_eff": n_eff, "enough": ENOUGH})]
+    shown = [f"{column} \N{PLUS-MINUS SIGN} {half:.3g}" for column, half in widths.items() if not math.isnan(half)]
+    lacking = [column for column, half in widths.items() if math.isnan(half)]
+    columns = ", ".join(lacking[:MOST_WIDTHS]) + ", ..." * (len(lacking) > MOST_WIDTHS)
+    shown = shown[:MOST_WIDTHS] + [f"without interval in places: {columns}"] * bool(lacking)
+    effective = f"{n_eff:.0f}" if n_eff >= 100 else f"{n_eff:.3g}"
+    cells = [", ".join(shown), f"{100 * told['level']:g} %", str(told["blocks"] or NONE), effective, why]
+    yield Row(name, BAD if method.startswith("none") else DOUBTFUL if doubts else SOUND, doubts, cells)
+
+
+def _groups_of(folder: RunFolder, name: str) -> Iterator[Row]:
+    """Give a row for the groups of an ensemble: of how many independent simulations their means are."""
+    try:
+        table = folder.table(name) if folder.members and name.endswith("_groups") else Table({})
+    except UsageError:
+        return
+    if not {"group", "low", "high"} <= set(table) or not table.rows or not isinstance(table.get("n"), np.ndarray):
+        return
+    members = dict(zip(map(str, table["group"]), np.nan_to_num(table["n"]).astype(int).tolist(), strict=True))
+    few = ", ".join(f"{group}: {n}" for group, n in members.items() if n < ENOUGH_MEMBERS)
+    counts = ", ".join(f"{group}: {n} members" for group, n in members.items())
+    method = "Student's t over members" + "; differences by Welch's, corrected by Holm" * (len(members) > 1)
+    level = folder.record.get("confidence")
+    cells = [counts, f"{100 * (level if isinstance(level, float) else LEVEL):g} %", NONE, NONE, method]
+    doubts = [("members", {"enough": ENOUGH_MEMBERS, "groups": few})] if few else []
+    yield Row(name, DOUBTFUL if few else SOUND, doubts, cells)

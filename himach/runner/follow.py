@@ -1,0 +1,159 @@
+"""`follow()`: runs over frames that still come, of a running engine, a dataset that fills, or files that grow."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from himach.errors import UsageError, knowing_arguments
+from himach.launch.ranks import Ranks
+from himach.opening.member import Member
+from himach.opening.options import FramesRequest, LiveOptions, Output
+from himach.output.record import Record
+from himach.parallel.collective import on_first_rank
+from himach.parallel.communicator import World, alone
+from himach.parallel.process_exit import promised_rank, under_launcher
+from himach.parallel.quiet import quiet_ranks
+from himach.runner.live.updates import Update, check_live, go_live
+from himach.runner.run import Analyses, PathLike, on_ranks, requested_job, run_here, run_on_spawned_ranks
+from himach.transformations import NoJump, Transformation
+
+if TYPE_CHECKING:
+    from himach.result import Result
+
+T = TypeVar("T")
+
+
+@partial(knowing_arguments, instead={"trajectory": "it is called source"})
+def follow(
+    analysis: Analyses,
+    source: PathLike | Sequence[PathLike] | None = None,
+    topology: PathLike | None = None,
+    *,
+    every: int | None = None,
+    idle: float | None = None,
+    until: str | None = None,
+    on_update: Callable[[Result], object] | None = None,
+    dataset: str | None = None,
+    buffer: int | str | None = None,
+    stride_when_late: int | None = None,
+    ensemble: PathLike | Sequence[Member] | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    step: int | None = None,
+    transform: Sequence[Transformation | NoJump] = (),
+    ranks: int | Ranks | None = None,
+    cache: PathLike = "auto",
+    memory: int | str | None = None,
+    pairs: PathLike | None = None,
+    reuse: Literal["auto", "always", "never"] = "auto",
+    out: PathLike | Output | None = None,
+    confidence: float | Literal["off"] | None = None,
+    equilibration: float | str | None = None,
+    progress: bool | None = None,
+    universe: Mapping[str, Any] | None = None,
+) -> Result:
+    """Analyse frames while they come, again and again, and at the end all of them.
+
+    Parameters
+    ----------
+    analysis
+        As of `himach.run`.
+    source
+        Where frames come from: a running engine, ``imd://HOST:PORT``; the name of a dataset that is being pushed or
+        staged; a file that grows, or several of which the last one does.
+    topology
+        Topology file; not needed where the source carries it.
+    every
+        There is an outcome every so many frames, in `out` and for `on_update`; None: at the end alone.
+    idle
+        Seconds without a new frame after which it ends; None: an engine's end does, or Ctrl-C.
+    until
+        A condition such as ``"rdf.g<0.02"``, compared every so many frames (`every`): it ends when the intervals of
+        that column of that table, in its unit, were within that half-width at three outcomes in a row.
+    on_update
+        Called with the result of each; by default a notebook shows it in place of the one before.
+    dataset
+        Name of the dataset in which an engine's frames are kept.
+    buffer
+        Bytes of an engine's frames, or a size such as ``"2GB"``, by which the analysis may be behind; None: 2 GB.
+    stride_when_late
+        Where the analysis is behind by more than `buffer`, keep every N-th frame, and do not pause the engine.
+    ensemble
+        In place of `source` many simulations, of which some are running engines.
+    start, stop, step, transform, ranks, cache, memory, pairs, reuse, out, confidence, equilibration, progress, universe
+        As of `himach.run`.
+
+    Returns
+    -------
+    Result
+        The last one: that of a run over the frames that came, which are kept.
+
+    Raises
+    ------
+    UsageError
+        If an argument, a parameter or a path cannot be used.
+    TrajectoryError
+        If no frame came, or the data cannot be used.
+    AnalysisError
+        If a method of the analysis failed; the error says where.
+    RankError
+        If ranks could not be started, or one died.
+    """
+    arguments = locals()
+    job = requested_job({**arguments, "trajectory": source})
+    live = LiveOptions(**{each.name: arguments[each.name] for each in fields(LiveOptions)})
+    show = on_update or _notebook_cell()
+    own_ranks = None if under_launcher() else ranks
+
+    def update(world: World, ready: Ranks | None, change: Update) -> tuple[Result, Record]:
+        asked = replace(job, analyses=copy.deepcopy(job.analyses), **change.changes(job.quiet))
+        began = time.time()
+        result = run_here(world, asked, began) if ready is None else run_on_spawned_ranks(asked, began, ready)
+        on_first_rank(world.comm, lambda: show(result) if change.new else None)
+        return result, result.record
+
+    with quiet_ranks(promised_rank() if own_ranks is None else 0):
+        return run_live(job, live, own_ranks, update)
+
+
+def run_live(
+    asked: FramesRequest,
+    live: LiveOptions,
+    ranks: int | Ranks | None,
+    update: Callable[[World, Ranks | None, Update], tuple[T, Record | None]],
+) -> T:
+    """Run again and again while frames come; return what the last run gave."""
+    check_live(asked, live)
+    if isinstance(ranks, Ranks) and ranks.elsewhere and asked.engines:
+        raise UsageError(
+            "frames of an engine come to this machine, whose store ranks in a job do not see: give ranks=n of this "
+            "machine, or call himach run in the job"
+        )
+    if ranks is None:
+        return on_ranks(lambda world: go_live(world, asked, live, partial(update, world, None)))
+    with nullcontext(ranks) if isinstance(ranks, Ranks) else Ranks(ranks, oversubscribe=True) as held:
+        return go_live(alone(), asked, live, partial(update, alone(), held))
+
+
+def _notebook_cell() -> Callable[[Result], object]:
+    """Return what shows each result below the notebook's cell that runs, in place of the one before."""
+    if "ipykernel" not in sys.modules or "IPython" not in sys.modules or sys.modules["IPython"].get_ipython() is None:
+        return lambda result: None
+    handles: list[Any] = []
+
+    def show(result: Result) -> None:
+        from IPython.display import display
+
+        if handles:
+            handles[0].update(result)
+        else:
+            handles.append(display(result, display_id=True))
+
+    return show

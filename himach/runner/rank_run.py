@@ -1,0 +1,250 @@
+"""A run as one of its ranks has it: `RankRun`, what is done in which order to set it up, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.analysis import Analysis
+from himach.engine import Memory
+from himach.errors import UsageError
+from himach.frame import POSITIONS
+from himach.io.dataset.source import Source
+from himach.io.dataset.subsets import readable
+from himach.io.frame_source import ReadOptions
+from himach.io.remote.url import named
+from himach.io.server.survey import ServedStore
+from himach.io.store.store import Store
+from himach.io.universe.view import View
+from himach.launch.memory import default_memory, scratch_directory
+from himach.opening.dataset import OpenFrames, open_frames
+from himach.opening.frame_steps import transform_of
+from himach.opening.node_store import open_store
+from himach.opening.options import Job
+from himach.opening.paths import Paths
+from himach.output.record import Record
+from himach.parallel.collective import is_everywhere, run_collectively, warn_once
+from himach.parallel.communicator import Communicator, World
+from himach.planning.observation import MemberTimes
+from himach.runner.outcome.place import OutcomePlace, located
+from himach.staging.assembly.api import assemble_for_run
+from himach.zazen import assign
+from himach.zazen.node_frames import Share
+
+if TYPE_CHECKING:
+    from himach.checkpoint.opened_files import OpenedFiles
+    from himach.checkpoint.reuse import CheckpointRun
+
+Atoms = npt.NDArray[np.int64]
+#: Stages of a chain, at most: more are the work of a `then` that makes new ones for ever.
+MOST_STAGES = 1000
+
+
+@dataclass
+class RankOutcome:
+    """What a run gave, complete on rank 0."""
+
+    outcomes: list[Any] | None  # one per analysis; None on other ranks
+    record: Record
+    last_stages: list[Analysis]  # the instances that drew up the outcomes, set up at this rank
+    members: Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]] = field(default_factory=dict)
+
+
+@dataclass
+class EnsembleContext:
+    """What the runs of an ensemble's members have in common, so that a rank finds it once."""
+
+    store: tuple[Store | ServedStore | None, int] = (None, 0)  # the cache, and the bytes that it may hold
+    asked: dict[str, Any] = field(default_factory=dict)  # what the record of the first one says of the request
+    guarded: bool = True  # whether it is looked for what map() changes
+    seen: MemberTimes = field(default_factory=MemberTimes)  # what members took
+
+
+@dataclass
+class RankRun:
+    """The state of a run on one of its ranks, in the order in which it comes about."""
+
+    world: World
+    job: Job
+    opened: OpenFrames
+    chains: list[list[Analysis]]  # the analyses, each with those that follow by `then`
+    opening: float  # when the frames began to be opened
+    place: OutcomePlace | None = None  # where the outcome goes; None: nowhere, of a dry run
+    started: float = 0.0  # when the user started the run
+    common: EnsembleContext | None = None  # what the members of an ensemble share; None: it is no member's run
+    files: OpenedFiles | None = None  # notes the files that analyses open; None where no pairs are kept
+    paths: Paths | None = None  # follows atoms, if they are followed
+    views: list[View] = field(default_factory=list)  # bind frames to each analysis
+    atoms: Atoms | None = None  # that any analysis needs, ascending; None for all
+    kept: CheckpointRun | None = None  # pairs of earlier runs, and this one's
+    _share: Share | None = None
+
+    @classmethod
+    def open(cls, world: World, job: Job, common: EnsembleContext | None = None, **state: Any) -> RankRun:
+        """Open the frames of a job; slices that were pushed are put together before (collective)."""
+        chains = [stages(analysis) for analysis in job.analyses]
+        opening = time.time()
+        store = None if common is None else common.store
+        if job.given is None or job.given.frames is None:  # else they are in memory
+            store = store or open_store(world.comm, job.cache)
+            warn_once(world.comm, assemble_for_run(world, store[0], job))
+        opened = open_frames(world, job, store)
+        return cls(world, job, opened, chains, opening, common=common, **state)
+
+    @property
+    def ends(self) -> list[Analysis]:
+        """The last stage of each analysis, which draws up its outcome."""
+        return [chain[-1] for chain in self.chains]
+
+    @property
+    def share(self) -> Share:
+        """Which frames the ranks of this node read, after `assign`."""
+        assert self._share is not None
+        return self._share
+
+    @property
+    def memory(self) -> int:
+        """Bytes that pairs may take on this node."""
+        return int(self.job.memory or default_memory())
+
+    def pass_memory(self) -> Memory:
+        """Return what the pairs of this rank may take, and where the rest goes."""
+        memory = Memory(self.memory // self.world.node.size, scratch_directory())
+        if self.job.out is None or self.job.member is not None:  # the first rank is to have the whole of it
+            memory.table = self.memory
+        return memory
+
+    def source(self) -> Source:
+        """Return where this rank's frames come from."""
+        opened, options, ranks = self.opened, ReadOptions(self.atoms, POSITIONS), self.world.node.size
+        keep, first = opened.quota > 0, opened.frames[0]
+        return Source(opened.origin, opened.cached, keep, options, opened.watch, ranks, first=first)
+
+    def set_up(self) -> None:
+        """Give every analysis its own Universe and call setup() (collective)."""
+        comm = self.world.comm
+        self.paths = run_collectively(comm, self._paths)
+        if comm.bcast(self.job.keeps):
+            from himach.checkpoint.opened_files import OpenedFiles
+
+            topology = [] if self.job.topology is None else [named(self.job.topology)]
+            self.files = OpenedFiles([*self.opened.origin.paths, *topology])
+            self.files.digests.update(self.job.loaded)
+        self.views = run_collectively(comm, lambda: [self._set_up(i) for i in range(len(self.chains))])
+        self.atoms = needed_atoms(self.views)
+
+    def _paths(self) -> Paths | None:
+        if not self.job.transform_options.nojump:
+            return None
+        from himach.opening.paths import Paths
+
+        return Paths(self.job, self.opened)
+
+    def _set_up(self, i: int) -> View:
+        """Set up the analysis of this number and its later stages; return what binds frames to it."""
+        chain, opened, member = self.chains[i], self.opened, self.job.member
+        view = self._view(i)
+        for stage in chain:
+            stage.__dict__.update(frames=opened.frames, dt=opened.dt, **({} if member is None else {"member": member}))
+            try:
+                stage.select_groups(view.universe)
+            except UsageError as error:
+                raise UsageError(f"{stage.label()}: {error}") from error
+            looking = nullcontext() if self.files is None else self.files.looking()
+            with located(stage, "setup", self.world.comm.rank), looking:
+                stage.setup(view.universe)
+        if chain[0].defines("atoms"):
+            with located(chain[0], "atoms", self.world.comm.rank):
+                # As the class has it: setup() may have an attribute of that name.
+                view.ask(type(chain[0]).atoms(chain[0], view.universe))
+        view.settle()
+        return view
+
+    def _view(self, i: int) -> View:
+        first, opened = self.chains[i][0], self.opened
+        return View(
+            opened.topology,
+            opened.origin,
+            opened.frames,
+            opened.first,
+            name=first.label(),
+            copy=i > 0,
+            transform=transform_of(self.job),
+            member=self.job.member,
+            finite=any(kind.__module__.startswith("himach.examples.") for kind in type(first).__mro__),
+            follow=None if self.paths is None else partial(self.paths.positions_at, opened),
+        )
+
+    def assign(self) -> Share:
+        """Agree with all nodes who reads which frame, of those that are to be mapped."""
+        world, opened, kept = self.world, self.opened, self.kept
+        cached = None if world.leaders is None else readable(opened.cached, self.atoms, opened.origin.n_atoms)
+        frames = opened.frames if kept is None or kept.found.remaining is None else kept.found.remaining
+        origin, whole = opened.origin.present, not opened.pushed
+        self._share = run_collectively(world.comm, lambda: assign(world, cached, frames, origin=origin, whole=whole))
+        return self._share
+
+
+def stages(analysis: Analysis) -> list[Analysis]:
+    """Return the analysis and those that follow by `then`."""
+    chain = [analysis]
+    begun = {id(analysis)}
+    while (stage := chain[-1].next_stage()) is not None:
+        # One class may be in several stages, each an instance with a `then` of its own; a `then` that comes back, class
+        # or instance, goes round for ever.
+        then = id(chain[-1].then)
+        if then in begun or len(chain) == MOST_STAGES:
+            raise UsageError(f"{analysis.label()}: its stages come back to {stage.label()}; a chain must end")
+        begun.add(then)
+        chain.append(stage)
+    rows = len(chain) == 1 and analysis.yields_rows()
+    needed = [(chain[0], "map"), *((stage, "reduce") for stage in chain if not rows)]
+    for stage, method in needed:
+        if not stage.defines(method):
+            raise UsageError(f"{stage.label()} has no {method}(): every analysis needs one")
+    return chain
+
+
+def needed_atoms(views: Sequence[View]) -> Atoms | None:
+    """Return the atoms that any analysis needs, ascending; None for all."""
+    some = [view.needs for view in views if view.needs is not None]
+    if len(some) < len(views):
+        return None
+    # Of one there is no need of numpy.unique(), which imports numpy.ma.
+    union = some[0].copy() if len(some) == 1 else np.unique(np.concatenate(some))
+    union.flags.writeable = False
+    return union
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Let BLAS use one thread, as ranks that are started do: more give other last bits, by which ranks would show."""
+    if "OMP_NUM_THREADS" in os.environ:
+        return nullcontext()
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[object] = threadpool_limits(1, "blas")
+    return limits
+
+
+class _Closed(Protocol):
+    def close(self) -> None: ...
+
+
+@contextmanager
+def closing_collectively(comm: Communicator, shared: _Closed) -> Iterator[None]:
+    """Free what the ranks of a node share, also where all of them fail: a process may run again, with less memory."""
+    try:
+        yield
+    except BaseException as error:
+        if comm.size == 1 or is_everywhere(error):
+            shared.close()
+        raise
+    shared.close()

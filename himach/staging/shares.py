@@ -1,0 +1,66 @@
+"""What stages have in common: the store, `open_store()`; frames of a rank that are native nowhere, `missing_part()`."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.errors import UsageError
+from himach.io.dataset.subsets import Readable
+from himach.io.store.quota import check_quota, chosen_quota, open_chosen
+from himach.io.store.store import Store
+from himach.parallel.collective import run_collectively
+from himach.parallel.communicator import Communicator, World
+from himach.staging.options import StageOptions
+
+Numbers = npt.NDArray[np.int64]
+
+PART_TAG = 43
+
+
+def open_store(comm: Communicator, job: StageOptions) -> Store:
+    """Open this node's store, which keeps to the quota that is asked for (collective)."""
+
+    def opened() -> Store:
+        store, reason = open_chosen(job.cache)
+        if store is None:
+            raise UsageError(reason)
+        quota = chosen_quota(store.path, job.quota)
+        check_quota(store.path, quota, job.segment_size)
+        store.set_quota(quota)
+        return store
+
+    return run_collectively(comm, opened)
+
+
+def missing_part(world: World, placement: str, span: range, held: Readable, aliens: bool = False) -> Numbers:
+    """Return the frames of `span` that this rank stages, ascending: of its node's that are native nowhere, a part.
+
+    Where a frame goes depends on nothing but the span and the nodes, so that a resumed stage spreads as one in one go.
+    """
+    nodes, node = len(world.nodes), world.node_index
+    if placement == "spread":
+        of_node = range(span.start + (node - span.start) % nodes, span.stop, nodes)
+    else:
+        of_node = span[node * len(span) // nodes : (node + 1) * len(span) // nodes]
+
+    def missing() -> list[Numbers]:
+        if world.leaders is None:
+            return []
+        native, alien = (np.zeros(-(-len(span) // 64), dtype=np.uint64) for _ in range(2))
+        held.mark(span, native, alien)
+        if aliens:
+            native |= alien
+        if world.leaders.size > 1:
+            world.leaders.Allreduce(native.copy(), native, op=world.bor)
+        bits = np.unpackbits(native.view(np.uint8), count=len(span), bitorder="little")
+        places = np.flatnonzero(bits[of_node.start - span.start : of_node.stop - span.start : of_node.step] == 0)
+        return np.array_split(of_node.start + of_node.step * places, world.node.size)
+
+    parts = run_collectively(world.comm, missing)
+    if not parts:
+        part: Numbers = world.node.recv(source=0, tag=PART_TAG)
+        return part
+    for request in [world.node.isend(each, rank, PART_TAG) for rank, each in enumerate(parts) if rank]:
+        request.wait()
+    return parts[0]

@@ -1,0 +1,422 @@
+"""Hashes of Python values, `StateHasher` and `topology_digest()`: equal for equal values, in every process.
+
+A value counts by the bytes that pickle makes of it. What differs there between processes counts by a text: strings,
+sets, arrays by content, groups of atoms, functions and classes by name, code and what they hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import io
+import logging
+import os
+import pickle
+import re
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from himach.analysis import GIVEN, MAPPING, Analysis
+from himach.files import content_digest
+from himach.user_code import SCRIPT_MODULE, file_of, is_found, is_installed, is_library, is_own
+
+#: What runs after map() and combine(): what is written in it does not count. What runs before counts by what it left.
+LATER = frozenset({"reduce", "reduce_many", "finish", "plot"})
+BEFORE = frozenset({"setup", "atoms", "__init__"})
+#: Attributes of an analysis that himach looks after.
+HIMACHS = frozenset({MAPPING, GIVEN, "frames", "dt", "caches"})
+#: What a class has beside what is written in it.
+MADE = frozenset({"__dict__", "__weakref__", "__annotate__", "__annotate_func__", "_abc_impl"})
+#: Stands for any name; names by which code gets at things under names that it makes up.
+ANY = "*"
+REFLECTION = re.compile(
+    r"globals|locals|eval|exec|vars|dir|__globals__|__dict__|[gs]etattr|attrgetter|methodcaller|__getattribute__|modules"
+    r"|getmembers|__import__|import_module|spec_from_file_location|run_path|format|format_map"
+)
+#: What every group of atoms has of its own; the classes of MDAnalysis that are groups, or single ones.
+_OF_GROUP = frozenset(
+    {"_ix", "_u", "_cache", "_selections", "_selection_strings", "_base_group", "_lastupdate", "_derived_class"}
+    | {"convert_to"}
+)
+_ATOMS = frozenset({"AtomGroup", "ResidueGroup", "SegmentGroup", "Atom", "Residue", "Segment"})
+#: What wrappers of functions are made of.
+_WRAPPED = ("fget", "fset", "fdel", "__func__", "func", "__wrapped__", "py_func")
+_WRAPPERS = (property, staticmethod, classmethod, functools.cached_property, type(functools.cache(len)))
+_REDUCERS = tuple((name, getattr(object, name)) for name in ("__reduce_ex__", "__reduce__", "__getstate__"))
+#: Bytes of a file of which more than its time is read.
+LARGE = 1 << 30
+
+Handler = Callable[[Any], str | None]
+
+
+@functools.lru_cache(4096)
+def code_names(code: types.CodeType) -> frozenset[str]:
+    """Return the names in code, and in code within it; with ANY, where it makes names up."""
+    inner = [code_names(const) for const in code.co_consts if isinstance(const, types.CodeType)]
+    names = frozenset(code.co_names).union(*inner)
+    return names | {ANY} if any(map(REFLECTION.fullmatch, names)) else names
+
+
+def _code_text(code: types.CodeType) -> str:
+    """Return what code does, without its docstring, file and lines; it holds for one version of Python."""
+    consts = code.co_consts
+    if code.co_flags & 0x2 and consts and isinstance(consts[0], str):  # of a function
+        consts = (None, *consts[1:])
+    counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & 0xFF)
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    return repr((code.co_name, counts, names, code.co_code, code.co_exceptiontable, _constant(consts)))
+
+
+def _constant(value: Any) -> str:
+    if isinstance(value, types.CodeType):
+        return _code_text(value)
+    if isinstance(value, frozenset):  # in another order in every process
+        return f"frozenset {sorted(map(_constant, value))}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_constant, value))})"
+    return f"{type(value).__name__} {value!r}"
+
+
+class StateHasher:
+    """Hashes of values."""
+
+    def __init__(self, known: Iterable[tuple[str, Any]] = (), *, homes: Sequence[str] = (), here: bool = False) -> None:
+        self.names: set[str] = set()
+        self.spaces: dict[int, dict[str, Any]] = {}
+        self.arrays: list[npt.NDArray[Any]] = []
+        self.identities = 0
+        self.here = here
+        self._homes = homes
+        streams = [(f"sys.{name}", getattr(sys, name)) for name in ("stdout", "stderr", "stdin")]
+        self._known = {id(thing): (f"known {name}", thing) for name, thing in [*streams, *known] if thing is not None}
+        self._handlers: dict[type, Handler | None] = dict.fromkeys((int, float, bool, type(None)))
+        self._handlers[str] = lambda text: f"'{text}"  # pickle writes whether two texts are the same object
+        self._handlers[bytes] = lambda value: f"bytes {hashlib.sha256(value).hexdigest()}"
+        self._open: dict[int, int] = {}
+
+    def digest(self, value: Any) -> str:
+        """Return the hash (hex) of a value; raises whatever pickle raises that cannot take it apart."""
+        buffer = io.BytesIO()
+        pickler = _Pickler(buffer, 4)
+        pickler.text_of, pickler.reduced = self._text_of, self._reduced
+        pickler.dump(value)
+        return hashlib.sha256(buffer.getbuffer()).hexdigest()[:40]
+
+    def _text_of(self, value: Any) -> str | None:
+        """Return the text by which a value counts in place of what pickle makes of it; None: it is left to pickle."""
+        if (known := self._known.get(id(value))) is not None:
+            return str(known[0])
+        kind = type(value)
+        if kind not in self._handlers:
+            self._handlers[kind] = self._handler(kind)
+        handler = self._handlers[kind]
+        return None if handler is None else handler(value)
+
+    def _handler(self, kind: type) -> Handler | None:
+        """Return what makes the text of values of a type."""
+        for types_, handler in (
+            (type, self._class),
+            (types.FunctionType, self._function),
+            (types.ModuleType, self._module),
+            (types.MethodType, self._method),
+            (_WRAPPERS, self._wrapper),
+            ((set, frozenset), self._set),
+            (np.ndarray, self._array),
+            (np.ufunc, self._ufunc),
+            (types.MemberDescriptorType, lambda slot: f"slot {slot.__name__}"),
+            (types.MappingProxyType, lambda proxy: self._parts("proxy", dict(proxy))),
+            ((type(threading.Lock()), type(threading.RLock()), Executor), lambda lock: f"lock {kind.__qualname__}"),
+            (logging.Logger, lambda logger: f"logger {logger.name}"),
+        ):
+            if issubclass(kind, types_):
+                return handler
+        if issubclass(kind, (re.Match, ctypes.CDLL, ctypes._CFuncPtr)):  # type: ignore[attr-defined]
+            return self._identity if self.here else _refuse
+        if kind.__name__ == "_memoryviewslice":  # of Cython, another class in each module
+            return lambda view: self._parts("view", np.asarray(view))
+        if kind.__name__ == "cKDTree" and kind.__module__.startswith("scipy."):  # pickle makes pointers of it
+            return lambda tree: self._parts("tree", tree.data, tree.indices, tree.leafsize, tree.boxsize)
+        names = {cls.__name__ for cls in kind.__mro__ if cls.__module__.partition(".")[0] == "MDAnalysis"}
+        if "UpdatingAtomGroup" in names:
+            return self._updating
+        if names & _ATOMS:
+            label = f"atoms {sorted(names & _ATOMS)}"
+            return lambda group: self._parts(label, np.asarray(group.ix), group.universe, _notes(group))
+        if "Universe" in names:
+            return self._universe
+        if self.here and "ProtoReader" in names:
+            return self._identity
+        if self._reads(_module_of(kind)) and _is_special(kind):
+            return self._special
+        return None
+
+    def _special(self, value: Any) -> str:
+        """Return the text of an object that may leave things out where pickle takes it apart."""
+        if hasattr(value, "__qualname__") and (name := self._name(value)):  # a function that Cython made
+            return name
+        return self._once(value, lambda: self._parts("own", type(value), value.__reduce_ex__(4), own_attributes(value)))
+
+    def _reduced(self, value: Any) -> Any:
+        """Return what pickle is to make of an object, without what it computed for later use."""
+        kind = type(value)
+        library = is_library(_module_of(kind))
+        if self.here and library and not hasattr(kind, "__next__"):
+            try:
+                value.__reduce_ex__(4)
+            except Exception:  # whatever it raises that cannot be taken apart
+                return str, (self._identity(value),)
+        attributes = {} if _is_special(kind) else getattr(value, "__dict__", {})
+        drop = HIMACHS | value.cache_names() if isinstance(value, Analysis) else frozenset()
+        if attributes and (self.here or library):
+            computed = (name for name in attributes if isinstance(getattr(kind, name, None), functools.cached_property))
+            drop = drop.union(computed)
+        if attributes and library:
+            drop = drop.union(name for name, each in attributes.items() if _is_note(name, each))
+        if drop.isdisjoint(attributes):
+            return NotImplemented
+        function, arguments, state, *more = value.__reduce_ex__(4)
+        attributes, slots = state if isinstance(state, tuple) else (state, None)
+        attributes = {name: each for name, each in attributes.items() if name not in drop} or None
+        return function, arguments, attributes if slots is None else (attributes, slots), *more
+
+    def _identity(self, value: Any) -> str:
+        self.identities += 1
+        return f"{type(value).__qualname__} at {id(value)}"
+
+    def _parts(self, name: str, *parts: Any) -> str:
+        return f"{name} {' '.join(map(self.digest, parts))}"
+
+    def _once(self, thing: Any, text_of: Callable[[], str]) -> str:
+        """Return a text of what may lie in itself: so many levels up, then."""
+        if id(thing) in self._open:
+            return f"above {len(self._open) - self._open[id(thing)]}"
+        self._open[id(thing)] = len(self._open)
+        try:
+            return text_of()
+        finally:
+            del self._open[id(thing)]
+
+    def _set(self, values: Any) -> str:
+        return self._parts("set", type(values), sorted(map(self.digest, values)), getattr(values, "__dict__", None))
+
+    def _array(self, array: npt.NDArray[Any]) -> str | None:
+        self.arrays.append(array)
+        kind = type(array)
+        if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):  # numpy.ma takes a while to import
+            return self._parts("masked", kind, array.data, np.ma.getmaskarray(array), array.fill_value)
+        if array.dtype.hasobject:
+            return None
+        if kind is not np.ndarray:
+            return self._parts("array", kind, array.view(np.ndarray), own_attributes(array))
+        content = hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return (
+            f"array {array.dtype.descr if array.dtype.names else array.dtype.str} {array.shape} {content.hexdigest()}"
+        )
+
+    def _ufunc(self, function: Any) -> str:
+        name: str = function.__name__
+        if any(getattr(sys.modules.get(home), name, None) is function for home in ("numpy", "scipy.special")):
+            return f"ufunc {name}"
+        if self.here:
+            return self._identity(function)
+        raise TypeError("what a universal function of frompyfunc() does cannot be read")
+
+    # -- code ---------------------------------------------------------------------------------------------------------
+
+    def _module(self, module: types.ModuleType) -> str:
+        if self._reads(module.__name__):
+            self.spaces[id(vars(module))] = vars(module)
+        if sys.modules.get(module.__name__) is module:
+            return f"module {module.__name__}"
+        return self._parts("file", module.__name__, _file_text(module.__file__ or ""))  # no import finds it
+
+    def _reads(self, module: str) -> bool:
+        """Tell whether functions and classes of a module count by what they hold, too: the user's do."""
+        return is_own(module) or module in self._homes or not is_importable(module)
+
+    def _name(self, thing: Any) -> str | None:
+        """Return the name by which every process imports a thing; None if it has none."""
+        module = _module_of(thing)
+        qualname = getattr(thing, "__qualname__", None) or getattr(thing, "__name__", None)
+        if not is_importable(module):
+            return None
+        value: Any = sys.modules[module]
+        with contextlib.suppress(AttributeError):
+            for part in str(qualname).split("."):
+                value = getattr(value, part)
+            if value is thing:
+                return f"named {'' if module in self._homes[:1] else module}.{qualname}"
+        return None
+
+    def _wrapper(self, thing: Any) -> str | None:
+        parts = [getattr(thing, name, None) for name in _WRAPPED]
+        return self._parts(f"wrapped {self._name(thing)}", type(thing), *parts)
+
+    def _method(self, method: types.MethodType) -> str:
+        if type(method.__self__).__module__ == "multiprocessing.context":  # it learns its start method by use
+            return f"method {method.__func__.__qualname__}"
+        return self._parts("method", method.__func__, method.__self__)
+
+    def _function(self, function: types.FunctionType) -> str:
+        name = self._name(function)
+        if name and not self._reads(_module_of(function)):
+            return name
+        return self._once(function, lambda: self._function_text(name, function))
+
+    def _function_text(self, name: str | None, function: types.FunctionType) -> str:
+        code = function.__code__
+        self.names |= code_names(code)
+        space = function.__globals__
+        if "__name__" not in space or self._reads(space["__name__"]):
+            self.spaces[id(space)] = space
+        cells = {}
+        for free, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            if free != "dispatch_cache":  # what singledispatch remembers
+                with contextlib.suppress(ValueError):  # not assigned yet
+                    cells[free] = cell.cell_contents
+        own = {name: value for name, value in vars(function).items() if name != "_clear_cache"}  # of singledispatch
+        parts = (function.__defaults__, function.__kwdefaults__, cells, own)
+        return self._parts(f"function {name or _code_text(code)}", *parts)
+
+    def _class(self, cls: type) -> str:
+        name = self._name(cls) or f"class {cls.__qualname__}"
+        if not self._reads(_module_of(cls)):
+            return name
+        return self._once(cls, lambda: self._class_text(name, cls))
+
+    def _class_text(self, name: str, cls: type) -> str:
+        skipped: frozenset[str] = MADE
+        if issubclass(cls, Analysis):
+            later = frozenset() if ANY in self.names else (LATER | BEFORE) - self.names
+            skipped = MADE | HIMACHS | cls.cache_names() | later
+        own = vars(cls)
+        members = {
+            name: own[name]
+            for name in sorted(own.keys() - skipped)
+            if not is_dunder(name) or hasattr(own[name], "__get__")
+        }
+        return self._parts(name, cls.__bases__, type(cls), members)
+
+    # -- MDAnalysis ---------------------------------------------------------------------------------------------------
+
+    def _updating(self, group: Any) -> str:
+        selections = [vars(selection) for selection in group._selections]
+        return self._parts("updating", group._base_group, group._selection_strings, selections, _notes(group))
+
+    def _universe(self, universe: Any) -> str:
+        trajectory = universe.trajectory
+        ts = trajectory.ts
+        if self.here:  # of several frames one is read again, which one is a matter of the frame at hand
+            alone = len(trajectory) == 1 or type(trajectory).__module__.startswith("himach.")
+            state = [np.array(ts.positions), ts.dimensions] if alone and ts.has_positions else []
+            return self._parts(self._identity(universe), *state)
+        state = [len(trajectory), ts.frame, np.array(ts.positions), ts.dimensions, [*trajectory.transformations]]
+        names = getattr(trajectory, "filenames", None) or [trajectory.filename]
+        files = [_file_text(os.fspath(file)) for file in names if file is not None]
+        array = getattr(trajectory, "coordinate_array", None)
+        return self._parts("universe", topology_digest(universe._topology), *state, files, array)
+
+
+class _Pickler(pickle.Pickler):
+    text_of: Handler
+    reduced: Handler
+
+    def persistent_id(self, value: Any) -> str | None:
+        return self.text_of(value)
+
+    def reducer_override(self, value: Any) -> Any:
+        return self.reduced(value)
+
+
+def own_attributes(value: Any) -> dict[str, Any]:
+    """Return what an object has of its own, in slots too."""
+    slots = {
+        name: getattr(value, name)
+        for cls in type(value).__mro__
+        if vars(cls).get("__slots__")
+        for name, member in vars(cls).items()
+        if isinstance(member, types.MemberDescriptorType) and hasattr(value, name)
+    }
+    return {**slots, **getattr(value, "__dict__", {})}
+
+
+def _module_of(thing: Any) -> str:
+    """Return the module of a thing; classes of Cython's functions have a descriptor for it."""
+    module = getattr(thing, "__module__", None)
+    return module if isinstance(module, str) else "builtins"
+
+
+def _is_special(kind: type) -> bool:
+    """Tell whether a class says itself how pickle takes its objects apart."""
+    return any(getattr(kind, name) is not usual for name, usual in _REDUCERS)
+
+
+def is_importable(module: str) -> bool:
+    """Tell whether other processes find a module by its name: then it counts by its name and its file."""
+    if module not in sys.modules or module == "__main__":
+        return False
+    top = module.partition(".")[0]
+    known = top in sys.stdlib_module_names or top.startswith(SCRIPT_MODULE) or is_installed(file_of(top))
+    return known or _is_found(module, file_of(module), tuple(sys.path))
+
+
+@functools.lru_cache(4096)
+def _is_found(module: str, file: str, path: tuple[str, ...]) -> bool:
+    return is_found(module)
+
+
+def _refuse(value: Any) -> str:
+    raise TypeError(f"cannot pickle {type(value).__qualname__!r} object")
+
+
+def is_dunder(name: str) -> bool:
+    """Return whether a name has two underscores at both ends."""
+    return name.startswith("__") and name.endswith("__")
+
+
+def _notes(group: Any) -> dict[str, Any]:
+    """Return what somebody put on a group of atoms."""
+    return {name: value for name, value in vars(group).items() if name not in _OF_GROUP}
+
+
+def _is_note(name: str, value: Any) -> bool:
+    """Tell whether an attribute of a library's object is what that remembers for speed."""
+    containers = (list, dict, set, bytearray, np.ndarray)  # which libraries change in place
+    return name.startswith("_") and (not isinstance(value, containers) or "cache" in name or "memo" in name)
+
+
+def _file_text(file: str) -> str:
+    """Return the content of a file; of a large one when it was written last."""
+    try:
+        status = os.stat(file)
+    except OSError as error:
+        return type(error).__name__
+    if status.st_size > LARGE:
+        return f"{status.st_size} {status.st_mtime_ns}"
+    return _content(file, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(64)
+def _content(file: str, size: int, written: int) -> str:
+    return content_digest(file)
+
+
+def topology_digest(topology: Any) -> str:
+    """Return a digest (hex) of all that a topology of MDAnalysis says, guessed or not."""
+    hasher, table = StateHasher(), topology.tt
+    parts = [hasher.digest((table.n_atoms, table.n_residues, table.n_segments, table._AR, table._RS))]
+    for attribute in sorted(topology.attrs, key=lambda attribute: type(attribute).__name__):
+        fields = vars(attribute)
+        derived = {"top", "_cache"} | ({"values"} if fields.keys() >= {"nmidx", "name_lookup"} else set())
+        names = sorted(fields.keys() - derived)
+        parts += [f"{type(attribute).__name__}.{name} {hasher.digest(fields[name])}" for name in names]
+    return hasher.digest(parts)

@@ -1,0 +1,53 @@
+"""Blocks in other numbers of shards against their rows as plain Python values, and the rows that are used."""
+
+import numpy as np
+import pytest
+
+from himach.engine.pairs.block import Form, by_shard, divided, objects
+from himach.engine.pairs.keys import ENCODED, encode
+from himach.engine.shuffle.runs import Memory, Runs
+from himach.engine.shuffle.spill import Scratch, spill
+from himach.engine.shuffle.stack import MergedBlocks
+from himach.engine.shuffle.used import UsedRows
+
+
+@pytest.mark.parametrize("width", [0, 2, ENCODED])
+def test_blocks_in_other_numbers_of_shards(width, tmp_path):
+    rng = np.random.default_rng(1)
+    numbers = rng.integers(0, 300, (500, 2))
+    keys = {0: numbers[:, 0], 2: numbers, ENCODED: objects([encode((str(a), b)) for a, b in numbers.tolist()])}[width]
+    columns = {"keys": keys, "at": np.arange(500, dtype=np.uint32), "values": rng.random(500)}
+    few, many = (by_shard(Form.PAIR, width, columns, shards) for shards in (16, 128))
+
+    def listed(block):
+        part = block.part(0, len(block.bounds) - 1)
+        return list(zip(part.keys.tolist(), part.at.tolist(), part.values.tolist(), strict=True))
+
+    assert listed(divided(few, 128)) == listed(many)
+    assert (divided(few, 128).bounds == many.bounds).all()
+    assert (divided(many, 16).bounds == few.bounds).all()
+    assert sorted(listed(divided(many, 16))) == sorted(listed(few))
+    # On a disk, in fewer shards than the run has.
+    runs = Runs(Memory(1 << 40, tmp_path), 128)
+    runs.refer([spill(Scratch(tmp_path), MergedBlocks([few]))])
+    assert ((runs.sizes() > 0) >= (np.diff(many.bounds) > 0)).all()
+    for start, stop in [(0, 128), (3, 9), (8, 16), (120, 128)]:
+        found, wanted = runs.part(start, stop), many.part(start, stop)
+        assert listed(found[0] if found else many.part(0, 0)) == listed(wanted)
+        assert not found or (found[0].bounds == wanted.bounds).all()
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 1000])
+def test_used_rows(n):
+    rng = np.random.default_rng(n)
+    used, marked = UsedRows(n), set()
+    for span in (1, 3, 64, 512):
+        at = rng.integers(0, n, 3).astype(np.uint32)
+        used.mark(at, span)
+        marked |= {row for first in at.tolist() for row in range(first, min(n, first + span))}
+    at = rng.integers(0, n, 2).astype(np.uint32)
+    used.mark_intervals(at, np.array([1, n], dtype=np.uint32) - np.minimum(at, np.array([0, n], dtype=np.uint32)))
+    marked |= {int(at[0])} | set(range(int(at[1]), n))
+    found = used.close().tolist()
+    assert found == sorted(marked)
+    assert used.renumber(np.array(found, dtype=np.uint32)).tolist() == list(range(len(found)))

@@ -1,0 +1,135 @@
+"""sasa() beside a slow twin, formulae of spheres, and MDTraj."""
+
+import mdtraj
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernels.situations import ANGLES, positions
+from MDAnalysis.lib.mdamath import triclinic_vectors
+from MDAnalysisTests.datafiles import DCD, PSF
+
+import himach
+from himach.kernels import sasa
+
+
+def spiral(n):
+    """Return the points of a sphere, float64 (n, 3)."""
+    i = np.arange(n)
+    y = (2 * i + 1) / n - 1
+    radius, angle = np.sqrt(1 - y**2), i * np.pi * (3 - np.sqrt(5))
+    return np.stack([np.cos(angle) * radius, y, np.sin(angle) * radius], axis=1)
+
+
+def slow_sasa(atoms, radii, probe, n_points, box):
+    """Return the areas, float64 (n,): every point beside every atom and its images."""
+    points, atoms, reach = spiral(n_points), atoms.astype(float), np.asarray(radii) + probe
+    vectors = np.zeros((3, 3)) if box is None else triclinic_vectors(box).astype(float)
+    images = [np.zeros(3)] if box is None else [np.array([i, j, k]) for i, j, k in np.ndindex(3, 3, 3)]
+    areas = []
+    for i, (at, r) in enumerate(zip(atoms, reach, strict=True)):
+        buried = np.zeros(n_points, bool)
+        from_atom = atoms - at
+        if box is not None:
+            from_atom = from_atom - np.rint(from_atom @ np.linalg.inv(vectors)) @ vectors
+        for image in images:
+            v = from_atom if box is None else from_atom + (image - 1) @ vectors
+            squares = (v**2).sum(axis=1)
+            near = squares < (reach + r) ** 2 + 1e-9
+            near[i] &= bool(squares[i] > 1e-9)
+            inside = 2 * r * (points @ v[near].T) > (r - reach[near]) * (r + reach[near]) + squares[near]
+            buried |= inside.any(axis=1)
+        areas.append((~buried).sum() * (4 * np.pi / n_points * r**2))
+    return np.array(areas)
+
+
+@st.composite
+def spheres(draw):
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n, n_points = draw(st.sampled_from([1, 2, 9, 40, 100])), draw(st.sampled_from([1, 7, 64, 300, 960, 1100, 3000]))
+    largest, probe = draw(st.sampled_from([0.5, 1.7, 2.5])), draw(st.sampled_from([0, 0.3, 1.4]))
+    radii = random.choice([0, 0.1, largest / 2, largest], n) if draw(st.booleans()) else random.random(n) * largest
+    box = None
+    if draw(st.booleans()):
+        box = np.array([*random.uniform(9, 20, 3), *draw(st.sampled_from(ANGLES))], dtype=np.float32)
+        wide = np.abs(np.linalg.inv(triclinic_vectors(box)).T)  # rows: reciprocal vectors
+        if 1 / np.linalg.norm(wide, axis=1).max() < 2.02 * (largest + probe):
+            box[:3] *= 2.02 * (largest + probe) * np.linalg.norm(wide, axis=1).max()
+    atoms = positions(random, n, box, draw(st.booleans())) * np.float32(draw(st.sampled_from([0.2, 1])))
+    return atoms, radii, probe, n_points, box
+
+
+@settings(max_examples=150, deadline=None)
+@given(spheres())
+def test_the_same_as_a_slow_twin(situation):
+    atoms, radii, probe, n_points, box = situation
+    expected = slow_sasa(*situation)
+    np.testing.assert_allclose(sasa(atoms, radii, probe, n_points, box), expected, rtol=1e-12)
+    chosen = np.arange(len(atoms))[::-2]
+    np.testing.assert_allclose(sasa(atoms, radii, probe, n_points, box, chosen), expected[chosen], rtol=1e-12)
+
+
+def test_points_at_the_surface_of_a_neighbor():
+    """A point is in a sphere or not by a billionth of an Å, which single precision cannot tell."""
+    random, points, found = np.random.default_rng(5), spiral(300), []
+    for _ in range(200):
+        v = (random.normal(size=3) * 2).astype(np.float32)
+        far = np.linalg.norm(3.1 * points[random.integers(300)] - v.astype(float))
+        areas = [sasa(np.array([[0, 0, 0], v]), [3.1, far + more], 0, 300, None, [0])[0] for more in (-1e-9, 1e-9)]
+        found.append((areas[0] - areas[1]) * 300 / (4 * np.pi * 3.1**2))
+    np.testing.assert_allclose(found, 1, atol=1e-9)
+
+
+def test_one_sphere():
+    for points in (1, 10, 960):
+        found = sasa(np.zeros((1, 3)), [1.7], 1.4, points)
+        np.testing.assert_allclose(found, [4 * np.pi * 3.1**2], rtol=1e-14)
+    np.testing.assert_array_equal(sasa(np.zeros((1, 3)), [0], 0), [0])
+    assert sasa(np.zeros((0, 3)), []).shape == (0,)
+
+
+@pytest.mark.parametrize("distance", [0.5, 1.09, 1.5, 3, 5, 5.69, 5.71, 8])
+def test_caps_of_two_spheres(distance):
+    """What is left of a sphere is a cap of the height r + (d² + r² - q²) / 2d; n points miss it by about n^(-3/4)."""
+    random, r, q = np.random.default_rng(3), 3.1, 2.6
+    direction = random.normal(size=3)
+    atoms = np.array([[0, 0, 0], direction / np.linalg.norm(direction) * distance], dtype=np.float32)
+    found = sasa(atoms, [1.7, 1.2], 1.4, 50_000)
+    for area, own, other in zip(found, (r, q), (q, r), strict=True):
+        height = np.clip(own + (distance**2 + own**2 - other**2) / (2 * distance), 0, 2 * own)
+        assert area == pytest.approx(2 * np.pi * own * height, abs=4 * np.pi * own**2 * 2 * 50_000**-0.75)
+
+
+def test_equal_places():
+    """Of spheres that are one none buries the other; a larger one buries a smaller one."""
+    atoms = np.ones((3, 3))
+    np.testing.assert_allclose(sasa(atoms[:2], [1, 1], 0, 100), [4 * np.pi] * 2)
+    np.testing.assert_allclose(sasa(atoms, [1, 2, 1], 0, 100), [0, 16 * np.pi, 0])
+
+
+@pytest.fixture(scope="module")
+def adk():
+    frames = mdtraj.load_dcd(DCD, top=mdtraj.load_psf(PSF), frame=0)
+    radii = [10 * mdtraj.geometry.sasa._ATOMIC_RADII[atom.element.symbol] for atom in frames.topology.atoms]
+    return frames, radii
+
+
+def test_against_mdtraj(adk):
+    """The points are MDTraj's, but for their rounding: of 3.2 million few are on the other side of a sphere."""
+    frames, radii = adk
+    found, peer = sasa(frames.xyz[0] * 10, radii), 100 * mdtraj.shrake_rupley(frames)[0]
+    points = np.rint((found - peer) * 960 / (4 * np.pi * (np.array(radii) + 1.4) ** 2))
+    assert np.abs(points).sum() <= 20
+    assert found.sum() == pytest.approx(peer.sum(), rel=2e-5)
+    assert found.sum() == pytest.approx(10420.0, abs=0.1)
+
+
+def test_images_of_a_molecule_that_crosses_the_boundary(adk):
+    frames, radii = adk
+    whole = frames.xyz[0] * 10
+    box = np.array([90, 95, 100, 75, 80, 65], dtype=np.float32)
+    alone = sasa(whole, radii)
+    np.testing.assert_allclose(sasa(whole, radii, box=box).sum(), alone.sum(), rtol=1e-5)
+    moved = himach.kernels.wrap(whole - whole.mean(axis=0), box)
+    assert sasa(moved, radii).sum() > alone.sum() + 100
+    assert sasa(moved, radii, box=box).sum() == pytest.approx(alone.sum(), rel=1e-4)

@@ -1,0 +1,44 @@
+"""What MPICH's wheel cannot begin with is said before it ends by itself: a launcher's protocol, too little memory."""
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+from support import needs
+from support.ranks import clean_environment
+
+from himach.errors import RankError
+from himach.parallel.mpi import refuse_misfit
+from himach.parallel.process_exit import ranks_of_node
+
+CALL = [sys.executable, "-c", "from himach.parallel.mpi import refuse_misfit; refuse_misfit()"]
+
+
+def test_a_launcher_that_speaks_another_protocol(monkeypatch):
+    refuse_misfit()
+    monkeypatch.setenv("PMIX_NAMESPACE", "slurm.pmix.1.0")
+    with pytest.raises(RankError, match=r"speaks PMIx, .* use srun --mpi=pmi2, or .*bin/mpiexec"):
+        refuse_misfit()
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/opt/mpi/lib/libmpi.so")  # what that speaks is not known
+    refuse_misfit()
+
+
+@pytest.mark.parametrize(("ranks", "fits"), [(12, True), (16, False)])
+def test_too_little_shared_memory(ranks, fits):
+    needs.mount_namespace()
+    small = f"mount -t tmpfs -o size=64m none /dev/shm && exec {shlex.join(CALL)}"
+    environ = clean_environment(MPI_LOCALNRANKS=str(ranks))
+    command = ["unshare", "-m", "sh", "-c", small]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == fits
+    assert fits or re.search(r"/dev/shm on node .* or use at most 12 ranks on a node", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("said", "ranks"), [("4", 4), ("2(x3)", 2), ("4(x2),3", 4), ("3,12(x2),1", 12), ("", 1), ("100(x12)", 100)]
+)
+def test_ranks_of_a_node(said, ranks):
+    assert ranks_of_node({"SLURM_STEP_TASKS_PER_NODE": said}) == ranks
+    assert ranks_of_node({"PMI_SIZE": "5"}) == 5

@@ -1,0 +1,161 @@
+"""What a node has, what is left of a selection, and its tasks: beside sets and lists."""
+
+import heapq
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from himach.parallel.communicator import alone
+from himach.zazen import NOTHING, InMemory, assign, node_frames
+from himach.zazen.claims import Bits, n_words
+from himach.zazen.node_frames import MAX_TASK_FRAMES, Remaining, Tasks, bitmaps_of, count_chunks
+
+TOP = 2_000
+frame_sets = st.sets(st.integers(0, TOP), max_size=60)
+
+
+@st.composite
+def ranges(draw):
+    start, stop = sorted(draw(st.tuples(st.integers(0, TOP), st.integers(0, TOP))))
+    return range(start, stop, draw(st.sampled_from([1, 1, 2, 63, 64, 1000])))[:: draw(st.sampled_from([1, -1]))]
+
+
+def positions_of(words):
+    return set(np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")).tolist())
+
+
+@given(frame_sets, frame_sets, ranges())
+def test_given_frames_become_bits(native, alien, frames):
+    for held, words in zip((native, alien), bitmaps_of(InMemory.of(native, alien), frames), strict=True):
+        assert words.shape == (-(-len(frames) // 64),)
+        assert positions_of(words) == {p for p, frame in enumerate(frames) if frame in held}
+
+
+@pytest.mark.parametrize("start", [2**32 - 100, 2**33 + 5, 2**40])
+def test_large_frame_numbers(start):
+    held = set(range(start - 50, start + 150, 2))
+    for frames in (range(start, start + 200), range(start + 199, start - 1, -1), range(start - 90, start + 300, 7)):
+        native, alien = bitmaps_of(InMemory.of(held), frames)
+        assert positions_of(native) == {p for p, frame in enumerate(frames) if frame in held}
+        assert not alien.any()
+
+
+def test_several_stores_mark_the_same_words():
+    native, alien = np.zeros((2, 2), dtype=np.uint64)
+    for store in (InMemory.of([1, 2], [70]), InMemory.of([2, 3], [71]), NOTHING):
+        store.mark(range(100), native, alien)
+    assert positions_of(native) == {1, 2, 3}
+    assert positions_of(alien) == {70, 71}
+
+
+@given(frame_sets, frame_sets, st.integers(1, 40))
+def test_frames_are_counted_by_chunk(native, alien, chunk_words):
+    both = bitmaps_of(InMemory.of(native, alien), range(TOP))
+    chunks = -(-len(both[0]) // chunk_words)
+    expected = [[sum(f < TOP and f // 64 // chunk_words == i for f in held) for i in range(chunks)]
+                for held in (native, alien)]  # fmt: skip
+    assert count_chunks(*both, chunk_words).tolist() == expected
+
+
+@given(st.sets(st.integers(0, 70_000), max_size=50), st.integers(0, 50), st.integers(0, 60))
+def test_bitmaps_with_a_directory(held, start, length):
+    n = 1100
+    words = np.full(Bits.n_words(n), 2**63 + 1, dtype=np.uint64)
+    bits = Bits(words, n)
+    bits.bitmap[:] = 0
+    for p in held:
+        bits.bitmap[p // 64] |= np.uint64(1 << (p % 64))
+    for first in range(0, n, 300):
+        bits.count_bits(first, min(first + 300, n))
+    bits.index()
+    assert bits.count == len(held)
+    assert bits.some(start, start + length).tolist() == sorted(held)[start : start + length]
+
+
+FRAMES = 300
+
+
+@st.composite
+def selections(draw):
+    start, stop, step = draw(st.integers(0, FRAMES)), draw(st.integers(0, FRAMES)), draw(st.integers(1, 7))
+    return range(min(start, stop), max(start, stop), step)[:: draw(st.sampled_from([1, -1]))]
+
+
+def made(frames: range, gone: set[int]) -> tuple[Remaining, list[int]]:
+    """Return what is left when frames are gone, and its steps."""
+    left = np.array([number not in gone for number in frames], dtype=bool)
+    return Remaining.of(frames, left), np.flatnonzero(left).tolist()
+
+
+@given(selections(), st.sets(st.integers(0, FRAMES - 1)), st.data())
+def test_positions_are_those_of_a_list(frames, gone, data):
+    found, steps = made(frames, gone)
+    assert len(found) == len(steps)
+    if steps:
+        some = np.array(data.draw(st.lists(st.integers(0, len(steps) - 1), max_size=20)), dtype=np.int64)
+        assert found.steps(some).tolist() == [steps[i] for i in some]
+        assert found.numbers(some).tolist() == [frames[steps[i]] for i in some]
+        assert (found[0], found[-1]) == (frames[steps[0]], frames[steps[-1]])
+
+
+@given(selections(), st.sets(st.integers(0, FRAMES - 1)), st.sets(st.integers(0, FRAMES - 1)), st.booleans())
+def test_bits_are_chosen(frames, gone, held, few_at_once):
+    found, steps = made(frames, gone)
+    words = np.zeros(n_words(len(frames)), dtype=np.uint64)
+    InMemory.of(native=held).mark(frames, words, np.zeros_like(words))
+    out = np.zeros(n_words(len(steps)), dtype=np.uint64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node_frames, "CHUNK_BITS", 64 if few_at_once else 1 << 24)
+        found.choose(words, out)
+    bits = np.unpackbits(out.view(np.uint8), bitorder="little")[: len(steps)]
+    assert bits.tolist() == [int(frames[step] in held) for step in steps]
+
+
+@given(selections(), st.sets(st.integers(0, FRAMES - 1)), st.sets(st.integers(0, FRAMES - 1)))
+def test_the_protocol_gives_every_frame_that_is_left_once(frames, gone, held):
+    found, steps = made(frames, gone)
+    share = assign(alone(), InMemory.of(alien=held), found)
+    taken: list[int] = []
+    while (task := share.take()) is not None:
+        taken += task.tolist()
+    assert sorted(taken) == steps
+    assert share.counts["alien"] == sum(frames[step] in held for step in steps)
+    assert sum(share.counts.values()) == len(steps)
+
+
+@given(st.integers(0, 200_000), st.integers(1, 130))
+def test_tasks_follow_one_another(count, ranks):
+    tasks = Tasks(count, ranks)
+    bounds = [tasks.bounds(number) for number in range(len(tasks))]
+    assert [start for start, _ in bounds] + [count] == [0] + [stop for _, stop in bounds]
+    sizes = [stop - start for start, stop in bounds]
+    assert all(1 <= size <= MAX_TASK_FRAMES for size in sizes)
+    # The last tasks are small, so that no rank works long while the others wait.
+    assert max(sizes[-ranks:], default=1) <= max(1, max(sizes, default=1) // 4)
+
+
+@given(st.integers(100, 20_000), st.integers(2, 16), st.integers(1, 4))
+def test_ranks_end_together_though_one_is_slow(frames_each, ranks, times):
+    count = frames_each * ranks
+    tasks = Tasks(count, ranks)
+    ends = [(0, rank) for rank in range(ranks)]
+    for number in range(len(tasks)):
+        start, stop = tasks.bounds(number)
+        end, rank = heapq.heappop(ends)
+        heapq.heappush(ends, (end + (stop - start) * (times if rank == 0 else 1), rank))
+    ideal = count / (ranks - 1 + 1 / times)
+    assert max(ends)[0] <= 1.15 * ideal
+
+
+@pytest.mark.parametrize("n, step", [(1, 1), (63, 1), (64, 1), (200_000, 1), (200_000, 3), (3_000_000, 1000)])
+def test_a_share_is_taken_in_order(n, step):
+    frames = range(5, n, step)
+    share = assign(alone(), InMemory.of(frames[::2], frames[1::5]), frames)
+    assert share.size == len(frames)
+    steps = []
+    while (task := share.take()) is not None:
+        steps += task.tolist()
+    assert steps == list(range(len(frames)))
+    share.close()
