@@ -103,22 +103,6 @@ def crc32c(const uint8_t[::1] data, uint32_t crc=0):
     return crc
 
 
-cdef c_bool add_record(void *records, const record_header *header) noexcept with gil:
-    target = (header.target_segment, header.target_offset) if header.type == RECORD_TOMBSTONE else None
-    (<list>records).append((header.offset, header.length, target))
-    return True
-
-
-def scan_records(int fd, uint64_t dataset, uint64_t generation, uint64_t segment, uint64_t size):
-    """The sound records of a segment's file: offset, length, and of a tombstone the record that it drops, else None."""
-    cdef segment_key key = segment_key(segment=segment, dataset=dataset, generation=generation)
-    records = []
-    cdef void *to = <void *>records
-    with nogil:
-        scan_segment(fd, &key, SEGMENT_HEADER_BYTES, size, add_record, to)
-    return records
-
-
 def survey(bytes directory):
     """What the store in a directory and its disk hold (the members of bodhi_usage), and its segments in their turn.
 

@@ -3,9 +3,6 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-cdef extern from "stdbool.h":
-    ctypedef int c_bool "bool"
-
 cdef extern from "bodhi.h" nogil:
     ctypedef struct bodhi_store:
         pass
@@ -205,26 +202,6 @@ cdef extern from "base/mac.h" nogil:
     enum:
         MAC_KEY
     int mac_find()
-
-cdef extern from "segments/segment.h" nogil:
-    enum:
-        SEGMENT_HEADER_BYTES
-        RECORD_TOMBSTONE
-    ctypedef struct segment_key:
-        uint64_t segment
-        uint64_t dataset
-        uint64_t generation
-    ctypedef struct record_header:
-        int type
-        uint64_t offset
-        uint64_t length
-        uint64_t target_segment
-        uint64_t target_offset
-    ctypedef struct scan_result:
-        pass
-    scan_result scan_segment(int fd, const segment_key *key, uint64_t start, uint64_t stop,
-                             c_bool (*visit)(void *context, const record_header *header) noexcept nogil,
-                             void *context)
 
 cdef extern from "xtc/xtc.h" nogil:
     enum:

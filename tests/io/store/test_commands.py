@@ -88,7 +88,7 @@ def test_verify_names_what_is_bad_and_drops_it(place):
         file.write(b"\xff\xff\xff\xff")
     done = cache(place, "verify")
     assert done.returncode == 1
-    assert f"old: frame 33, segment {path.name}: its record is damaged" in done.stdout
+    assert f"old: frame 33, segment {path.name}: block 1 of 1 is damaged (checksum)" in done.stdout
     assert "1,049 frames are sound" in done.stdout
     assert done.stderr == ""
     done = cache(place, "verify", "--drop")

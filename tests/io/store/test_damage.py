@@ -1,5 +1,6 @@
 """Damage to a store costs misses only, and is found by verify."""
 
+import errno
 import os
 import random
 import shutil
@@ -7,6 +8,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -307,6 +309,65 @@ def test_a_flipped_byte_is_named_by_dataset_frame_and_segment(tmp_path, within, 
     after = Store(tmp_path / "store").dataset("/made/up.xtc", b"one")
     assert number not in after.native | after.alien
     assert len(after.native | after.alien) == 29
+
+
+def on_grid(number: int) -> np.ndarray:
+    """Positions that are packed."""
+    steps = np.random.default_rng(number).integers(0, 3000, (200, 3))
+    return steps.astype(np.float32) * np.float32(0.001) * np.float32(10)
+
+
+def rewrite_block(path: Path, offset: int, change: Callable[[bytearray], None]) -> None:
+    """Change the one block of a record, and make all checksums right again."""
+    data = bytearray(path.read_bytes())
+    (size,) = struct.unpack_from("<I", data, offset + 112)
+    block = data[offset + 128 : offset + 128 + size]
+    change(block)
+    data[offset + 128 : offset + 128 + size] = block
+    struct.pack_into("<I", data, offset + 116, crc32c(block))
+    head = data[offset : offset + 120]
+    struct.pack_into("<I", data, offset + 12, crc32c(head[16:], crc32c(bytes(4), crc32c(head[:12]))))
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("byte", [0, 4, 6, 16, 20])
+def test_a_packed_block_that_is_right_by_checksum_and_cannot_be_unpacked_is_named(tmp_path, byte):
+    dataset = Store(tmp_path / "store").dataset("packed", b"")
+    for number in range(6):
+        dataset.write(number, 0.0, None, on_grid(number), on_grid(number) if number % 2 else None)
+    dataset.close()
+    assert look(tmp_path / "store").bad == []
+    path, offset, length = place_of(dataset, 4)
+    assert length < 12 * 200
+
+    def change(block: bytearray) -> None:
+        block[byte] ^= 129
+
+    rewrite_block(path, offset, change)
+    found = look(tmp_path / "store")
+    (bad,) = found.bad
+    assert (bad.dataset, bad.frame, bad.segment) == ("packed", 4, path.name)
+    assert bad.reason == "block 1 of 1 is damaged: its checksum is right, but it cannot be unpacked"
+    assert found.frames == 5
+    frames = list(Store(tmp_path / "store").dataset("packed", b"").read(range(6), ReadOptions(direct="on")))
+    assert [frame is None for frame in frames] == [number == 4 for number in range(6)]
+
+
+def test_an_error_of_the_disk_costs_no_frame_behind_it(tmp_path, monkeypatch):
+    dataset = fill(tmp_path / "store", range(30), native=True)
+    _, offset, _ = place_of(dataset, 1)
+    bad_at = offset + 512
+    pread = os.pread
+
+    def fail(file, size, at):
+        if at <= bad_at < at + 512:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(file, min(size, bad_at - at) if at < bad_at else size, at)
+
+    monkeypatch.setattr(os, "pread", fail)
+    found = look(tmp_path / "store")
+    assert {(bad.frame, bad.reason) for bad in found.bad} == {(1, "the disk says: Input/output error")}
+    assert found.frames == 29
 
 
 def test_a_copy_that_others_hide_is_read_too(tmp_path):

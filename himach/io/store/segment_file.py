@@ -1,0 +1,269 @@
+"""A segment of the frame store as a file of records, for those who look for damage: `check_segment()`.
+
+The C library passes over what is damaged; here every record is read, and what is wrong is told. See docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from himach.io.store.bodhi import crc32c, unpack
+
+VERSION = 1
+UNIT = 64
+FRAME, TOMBSTONE, HOLE = 1, 2, 3
+RAW, PACKED = 0, 1
+POSITIONS, IDS = 1, 8
+MAX_PACKED_ATOMS = 1 << 16  # in a block
+RECORD_HEAD = 112
+TOMBSTONE_BYTES = 128
+MAX_HEADER = 1 << 24
+ENTRY = struct.Struct("<QQQBBHI")
+READ_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a record must say to belong to a segment: hashes of name and generation, and the segment's id."""
+
+    dataset: int
+    generation: int
+    segment: int
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Something wrong in a segment: where the record begins, its frame (None where not even that is known), and why."""
+
+    offset: int
+    frame: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Tombstone:
+    """A record that a tombstone drops."""
+
+    segment: int
+    offset: int
+
+
+class _Refused(Exception):  # noqa: N818 - a verdict, the reason of a `Damage`
+    """Why a record is not valid."""
+
+
+def check_segment(path: Path, key: Key) -> Iterator[Damage | Tombstone | int]:
+    """Read a whole segment: what is wrong, which records are dropped, and the bytes of each valid frame's record.
+
+    An end that the index does not know is nobody's loss: a writer was or is at work there.
+    """
+    index = _Index.read(path.with_suffix(".idx"), key.segment)  # first: what is appended meanwhile does not matter
+    with open(path, "rb", buffering=0) as file:
+        refusal = _refusal(file, key)
+        if refusal is not None:
+            yield Damage(0, None, refusal)
+            return
+        yield from _walk(_Window(file), key, index)
+
+
+def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Damage | Tombstone | int]:
+    at = UNIT
+    while at < window.size:
+        entry = index.frames.get(at)
+        try:
+            target, length = _record(window, at, key)
+        except (_Refused, OSError) as error:
+            reason = str(error) if isinstance(error, _Refused) else f"the disk says: {error.strerror}"
+            if entry is not None:
+                yield Damage(at, entry[0], reason)
+                at += entry[1]
+                continue
+            following = _next(window, at, key, index)
+            if following is None:
+                break
+            if not index.is_hole(at):
+                yield Damage(at, None, f"{following - at} bytes without a valid record")
+            at = following
+        else:
+            yield length if target is None else target
+            at += length
+    for offset, (number, _) in index.frames.items():
+        if offset >= window.size:
+            yield Damage(offset, number, f"the segment is cut off at byte {window.size}")
+
+
+def _next(window: _Window, at: int, key: Key, index: _Index) -> int | None:
+    """Return where the next record begins that the index knows or that is valid, after one that is neither."""
+    following = min((offset for offset in index.frames if offset > at), default=window.size)
+    for place in range(at + UNIT, min(following, window.size), UNIT):
+        try:
+            if window.take(place, 4) == b"BdhR":
+                _record(window, place, key)
+                return place
+        except (_Refused, OSError):
+            continue
+    return following if following < window.size else None
+
+
+def _record(window: _Window, at: int, key: Key) -> tuple[Tombstone | None, int]:
+    """Check the record at `at`; return the record that it drops, if it drops one, and its length."""
+    head = window.take(at, RECORD_HEAD)
+    magic, version, kind, size, crc = struct.unpack_from("<4sHHII", head)
+    if magic != b"BdhR" or not RECORD_HEAD <= size <= MAX_HEADER:
+        raise _Refused("its header is damaged")
+    head = window.take(at, size)
+    if crc32c(head[16:], crc32c(bytes(4), crc32c(head[:12]))) != crc:
+        raise _Refused("its header is damaged (checksum)")
+    if version != VERSION:
+        raise _Refused(f"it is of format version {version}, not {VERSION}")
+    dataset, generation, segment, offset, payload = struct.unpack_from("<QQQQQ", head, 32)
+    if (dataset, generation, segment, offset) != (key.dataset, key.generation, key.segment, at):
+        raise _Refused("it belongs elsewhere: a stale or misplaced write")
+    if kind == TOMBSTONE:
+        return Tombstone(*struct.unpack_from("<QQ", head, 112)), TOMBSTONE_BYTES
+    if kind != FRAME:
+        raise _Refused(f"it is of the unknown type {kind}")
+    blocks = _Blocks.read(head)
+    begin = at + _round_up(RECORD_HEAD + 8 * blocks.n)
+    _check_blocks(window, begin, head, blocks)
+    return None, begin - at + _round_up(payload)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """What a record says of its blocks: those of each field follow one another."""
+
+    n: int
+    n_atoms: int
+    at_most: int
+    fields: int
+    encoding: int
+
+    @classmethod
+    def read(cls, head: bytes) -> _Blocks:
+        n_atoms, at_most, _, fields, encoding = struct.unpack_from("<IIBBB", head, 72)
+        (n,) = struct.unpack_from("<I", head, 108)
+        if at_most == 0 or n != fields.bit_count() * -(-n_atoms // at_most):
+            raise _Refused("its blocks are not as many as its atoms take")
+        return cls(n, n_atoms, at_most, fields, encoding)
+
+    def atoms(self, block: int) -> int:
+        """Count the atoms of a block."""
+        within = block % (self.n // self.fields.bit_count())
+        return min(self.at_most, self.n_atoms - within * self.at_most)
+
+    def packed(self, block: int) -> bool:
+        """Tell whether a block is of packed positions: those come first."""
+        n_of_positions = self.n // self.fields.bit_count() if self.fields & POSITIONS else 0
+        return self.encoding == PACKED and block < n_of_positions
+
+    def ids(self, block: int) -> bool:
+        """Tell whether a block is of a slice's ids: those come last, all in the first one."""
+        return bool(self.fields & IDS) and block >= self.n - self.n // self.fields.bit_count()
+
+
+def _check_blocks(window: _Window, begin: int, head: bytes, blocks: _Blocks) -> None:
+    """Check the blocks as a reader does: their checksums, and that they are what the encoding says."""
+    place = begin
+    for block in range(blocks.n):
+        size, crc = struct.unpack_from("<II", head, RECORD_HEAD + 8 * block)
+        data = window.take(place, size)
+        name = f"block {block + 1} of {blocks.n}"
+        if crc32c(data) != crc:
+            raise _Refused(f"{name} is damaged (checksum)")
+        if blocks.packed(block):
+            if not _decodes(data, blocks.atoms(block)):
+                raise _Refused(f"{name} is damaged: its checksum is right, but it cannot be unpacked")
+        elif blocks.ids(block):
+            first = block == blocks.n - blocks.n // blocks.fields.bit_count()
+            if first != (size > 0):
+                raise _Refused(f"{name} is damaged: it has {size} bytes that tell its atoms")
+        elif blocks.encoding in (RAW, PACKED) and size != 12 * blocks.atoms(block):
+            raise _Refused(f"{name} is damaged: it has {size} bytes for {blocks.atoms(block)} atoms")
+        place += size
+
+
+def _decodes(data: bytes, n_atoms: int) -> bool:
+    return n_atoms <= MAX_PACKED_ATOMS and unpack(data, np.empty((n_atoms, 3), dtype=np.float32))
+
+
+def _round_up(value: int) -> int:
+    return -(-value // UNIT) * UNIT
+
+
+def _refusal(file: BinaryIO, key: Key) -> str | None:
+    """Return why a segment is not used at all; a damaged header of the segment does no harm."""
+    head = file.read(UNIT)
+    if len(head) < UNIT or crc32c(head[16:], crc32c(bytes(4), crc32c(head[:12]))) != int.from_bytes(
+        head[12:16], "little"
+    ):
+        return None
+    (version,) = struct.unpack_from("<H", head, 4)
+    if version != VERSION:
+        return f"the segment is of format version {version}, not {VERSION}; it is left alone"
+    if struct.unpack_from("<QQQ", head, 16) != (key.segment, key.dataset, key.generation):
+        return "the segment belongs to another dataset; it is left alone"
+    return None
+
+
+class _Window:
+    """A file read in large pieces."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._begin = 0
+        self._bytes = b""
+        self.size = os.fstat(file.fileno()).st_size
+
+    def take(self, at: int, size: int) -> bytes:
+        """Return `size` bytes from `at` on; refuses where the file ends before."""
+        if at + size > self.size:
+            raise _Refused("it is cut off")
+        within = at - self._begin
+        if within < 0 or within + size > len(self._bytes):
+            self._bytes, self._begin, within = b"", at, 0
+            while len(self._bytes) < size:  # the kernel returns what lies before a bad sector, and then an error
+                have = len(self._bytes)
+                piece = os.pread(self._file.fileno(), max(size, READ_AT_ONCE) - have, at + have)
+                if not piece:
+                    raise _Refused("it is cut off")
+                self._bytes += piece
+        return self._bytes[within : within + size]
+
+
+@dataclass(frozen=True)
+class _Index:
+    """What an index says: `frames` (number, length) by the byte where each begins, `holes` (begin, end)."""
+
+    frames: dict[int, tuple[int, int]]
+    holes: list[tuple[int, int]]
+
+    @classmethod
+    def read(cls, path: Path, segment: int) -> _Index:
+        """Read the valid entries; a damaged or missing index says nothing."""
+        try:
+            data = path.read_bytes()
+        except OSError:
+            data = b""
+        seed = crc32c(segment.to_bytes(8, "little"))
+        frames, holes = {}, []
+        for at in range(UNIT, len(data) - ENTRY.size + 1, ENTRY.size):
+            number, offset, length, kind, _, _, crc = ENTRY.unpack_from(data, at)
+            if crc32c(data[at : at + 28], seed) != crc:
+                continue
+            if kind == FRAME and length > 0:
+                frames[offset] = (number, length)
+            elif kind == HOLE:
+                holes.append((offset, offset + length))
+        return cls(frames, holes)
+
+    def is_hole(self, at: int) -> bool:
+        """Tell whether nothing is missed at `at`."""
+        return any(begin <= at < end for begin, end in self.holes)
