@@ -23,6 +23,8 @@ from himach.io.store.store import StoreError
 DIRECTORY = "server"
 WHOLE_FILE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 LONGEST_ATTACHMENT = 4 << 30  # bytes: the times of 500 million frames
+MOST_CHANGES = 8  # of an attachment while it is fetched
+WIDEST_GAP = 4096  # frames that are asked about without need: a kilobyte
 
 
 def socket_path(store: str | os.PathLike[str] | None = None) -> Path:
@@ -64,11 +66,15 @@ class Client(bodhi.LinkHandle, LibraryFrames):
         """Return what is attached to the dataset under this name, or None (see `Dataset.attach`)."""
         content = bytearray()  # which grows in its place
         which = b""
+        changes = 0
         while (part := self.attachment_part(name, len(content))) is not None:
             if part[0] > LONGEST_ATTACHMENT:  # a server of another user's may say anything
                 raise StoreError(f"the server's attachment {name} has {part[0]} bytes, more than himach attaches")
             if content and part[1] != which:  # it was replaced meanwhile
                 content.clear()
+                changes += 1
+                if changes > MOST_CHANGES:
+                    raise StoreError(f"the server's attachment {name} changes again and again while it is fetched")
                 continue
             which = part[1]
             content += part[2]
@@ -81,15 +87,20 @@ class Client(bodhi.LinkHandle, LibraryFrames):
     def holds(self, numbers: npt.NDArray[np.int64], native: bool = False) -> npt.NDArray[np.bool_]:
         """Return which of the frames the store holds, or holds natively, bool (n,)."""
         held = np.zeros(len(numbers), dtype=bool)
-        left = np.argsort(numbers, kind="stable")
-        while len(left):
-            first = int(numbers[left[0]])
-            some, left = np.split(left, [np.searchsorted(numbers[left], first + bodhi.MARKED_AT_ONCE)])
-            frames = range(first, int(numbers[some[-1]]) + 1)
-            words = np.zeros((2, -(-len(frames) // 64)), dtype=np.uint64)
-            self.mark(frames, *words)
-            bits = np.unpackbits((words[0] if native else words[0] | words[1]).view(np.uint8), bitorder="little")
-            held[some] = bits[numbers[some] - first]
+        order = np.argsort(numbers, kind="stable")
+        gaps = np.diff(numbers[order])
+        step = int(np.gcd.reduce(gaps)) or 1
+        for piece in np.split(order, np.flatnonzero(gaps // step > WIDEST_GAP) + 1):
+            left = piece
+            while len(left):
+                first = int(numbers[left[0]])
+                end = min(first + step * bodhi.MARKED_AT_ONCE, bodhi.MAX_NUMBER + 1)
+                some, left = np.split(left, [np.searchsorted(numbers[left], end)])
+                frames = range(first, int(numbers[some[-1]]) + 1, step)
+                words = np.zeros((2, -(-len(frames) // 64)), dtype=np.uint64)
+                self.mark(frames, *words)
+                bits = np.unpackbits((words[0] if native else words[0] | words[1]).view(np.uint8), bitorder="little")
+                held[some] = bits[(numbers[some] - first) // step]
         return held
 
 

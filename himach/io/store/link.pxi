@@ -102,11 +102,14 @@ cdef class LinkHandle:
     def numbers(self, int kind, int64_t start, int64_t capacity=NUMBERS_AT_ONCE):
         """Frame numbers of one kind from `start` on, uint64: `capacity` or some more, or all that there are."""
         found = [np.empty(0, dtype=np.uint64)]
-        following = start
+        following, window = start, max(64, min(capacity, MARKED_AT_ONCE))
         while capacity > 0 and following <= MAX_NUMBER:
-            frames = range(following, min(following + (64 if capacity == 1 else MARKED_AT_ONCE), MAX_NUMBER + 1))
+            frames = range(following, min(following + window, MAX_NUMBER + 1))
+            window = min(2 * window, MARKED_AT_ONCE)
             words = np.zeros((2, (len(frames) + 63) // 64), dtype=np.uint64)
             following = self.mark(frames, *words)[kind]
+            if following < frames.stop:
+                raise ServerProtocolError(f"the server says that frame {following} is behind frame {frames[-1]}")
             bits = np.unpackbits(words[kind].view(np.uint8), bitorder="little")
             some = np.flatnonzero(bits).astype(np.uint64) + np.uint64(frames.start)
             found.append(some)

@@ -200,6 +200,80 @@ def test_an_attachment_that_is_replaced_while_it_is_fetched(run_server, monkeypa
         assert client.attachment("note") == new
 
 
+def test_an_attachment_that_changes_each_time_is_given_up(run_server, monkeypatch):
+    running = run_server()
+    push(running, range(1))
+    with running.client() as client:
+        client.open("run")
+        which = iter(range(100))
+
+        def change(self, name, start):
+            return 10 * PART, next(which).to_bytes(8, "little"), b"x" * PART
+
+        monkeypatch.setattr(type(client), "attachment_part", change)
+        with pytest.raises(StoreError, match="changes again and again"):
+            client.attachment("note")
+
+
+def windows(client, monkeypatch, lie=None):
+    """The frames that the server is asked about from now on, in a list that grows."""
+    asked, mark = [], type(client).mark
+
+    def see(self, frames, *words):
+        asked.append(frames)
+        behind = mark(self, frames, *words)
+        return behind if lie is None else lie(frames)
+
+    monkeypatch.setattr(type(client), "mark", see)
+    return asked
+
+
+def test_numbers_come_in_windows_that_grow(run_server, monkeypatch):
+    running = run_server()
+    with Store(running.place).dataset("run") as dataset, running.client() as client:
+        numbers = [*range(10), 50_000, 2**40]
+        for number in numbers:
+            dataset.write(number, 0.0, None, frame_of(number))
+        dataset.flush()
+        client.open("run")
+        asked = windows(client, monkeypatch)
+        assert client.numbers(1, 0, 1).tolist() == list(range(10))
+        assert asked == [range(64)]
+        assert client.numbers(1, 0, 12).tolist() == numbers
+        assert [(frames.start, len(frames)) for frames in asked[1:]] == [(0, 64), (50_000, 128), (2**40, 256)]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("back", [1, 64])
+def test_a_server_whose_numbers_do_not_grow_is_refused(run_server, monkeypatch, back):
+    running = run_server()
+    push(running, range(3))
+    with running.client() as client:
+        client.open("run")
+        windows(client, monkeypatch, lambda frames: (frames.stop - back,) * 2)
+        with pytest.raises(StoreError, match="is behind frame"):
+            client.native
+
+
+def test_frames_far_apart_are_asked_about_without_those_between(run_server, monkeypatch):
+    running = run_server()
+    there = [0, 5, 10_000, 30_000, 2_000_000, 2_000_001]
+    with Store(running.place).dataset("run") as dataset, running.client() as client:
+        for number in there:
+            dataset.write(number, 0.0, None, frame_of(number))
+        dataset.flush()
+        client.open("run")
+        asked = windows(client, monkeypatch)
+        for numbers, expected in (
+            (np.arange(0, 90_000_000, 10_000), [range(0, 89_990_001, 10_000)]),
+            (np.array([2_000_001, 5, 0, 5, 10_000]), [range(6), range(10_000, 10_001), range(2_000_001, 2_000_002)]),
+            (np.array([], dtype=np.int64), []),
+        ):
+            asked.clear()
+            assert client.holds(numbers).tolist() == np.isin(numbers, there).tolist()
+            assert asked == expected
+
+
 def test_an_attachment_that_cannot_be_opened_now_is_not_told_to_be_away(run_server):
     running = run_server()
     push(running, range(1))
