@@ -73,7 +73,8 @@ def test_headers_are_walked_over_once(tmp_path, place, name, monkeypatch):
     assert [walks(), walks()] == [1, 0]
     index = only_dataset(place, trajectory).path / "x-index"
     whole = index.read_bytes()
-    for damaged in (whole[:-1], whole[: len(whole) // 2], bytes(len(whole)), b""):
+    flipped = whole[:300] + bytes([whole[300] ^ 1]) + whole[301:]
+    for damaged in (flipped, whole[:-1], whole[: len(whole) // 2], bytes(len(whole)), b""):
         index.write_bytes(damaged)
         assert [walks(), walks()] == [1, 0]
     index.unlink()

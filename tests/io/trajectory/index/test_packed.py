@@ -70,6 +70,18 @@ def test_a_damaged_index_is_missing(files, stored, tmp_path_factory, data):
     assert not are_packed(whole[:at], files)
 
 
+def test_rows_that_changed_places_are_noticed(files, stored, tmp_path):
+    """As where a file system brings a block of another place: the sum of all words is right."""
+    content = stored.read_bytes()
+    begin = content.index(b"\n") + 1
+    row = packed.COLUMNS.itemsize
+    swapped = content[:begin] + content[begin + row : begin + 2 * row] + content[begin : begin + row]
+    damaged = tmp_path / "x-index"
+    damaged.write_bytes(swapped + content[begin + 2 * row :])
+    assert damaged.stat().st_size == len(content) and damaged.read_bytes() != content
+    assert indexes_in(str(damaged)) == indexes_in(damaged.read_bytes()) == {}
+
+
 def test_a_replaced_index_stays_mapped(files, stored, tmp_path):
     path, copy = next(iter(files)), tmp_path / "x-index"
     copy.write_bytes(stored.read_bytes())
