@@ -17,7 +17,7 @@ import numpy as np
 from himach.errors import TrajectoryError, UsageError
 from himach.io.dataset.attachment import suffix_of
 from himach.io.remote.url import refuse_urls
-from himach.io.trajectory.manifest import MANIFEST, TIMES, Manifest
+from himach.io.trajectory.manifest import MANIFEST, PARTIAL, TIMES, Manifest
 from himach.io.trajectory.origin import Origin, existing, open_origin
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.universe.topology import load_topology
@@ -51,7 +51,7 @@ def split(
         topology = existing(topology, "topology")
     manifest = _plan(origin, kind, frames, topology, frames_per_file, {**origin.keywords, **(keywords or {})})
     folder = Path(directory)
-    _prepare(folder)
+    _prepare(folder, manifest)
     _write_files(origin, frames, folder, manifest, progress)
     _finish(folder, origin, frames, topology, manifest)
     return manifest.frames
@@ -90,15 +90,21 @@ def _kind(origin: Origin) -> str:
     return origin.kinds[0]
 
 
-def _prepare(folder: Path) -> None:
-    """Make the directory; refuse one that has something in it."""
+def _prepare(folder: Path, manifest: Manifest) -> None:
+    """Make the directory and note the plan in it, or find the plan that an unfinished split noted."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; give a directory")
     folder.mkdir(parents=True, exist_ok=True)
-    if (folder / MANIFEST).exists():
+    names = os.listdir(folder)
+    if MANIFEST in names:
         raise UsageError(f"{folder} is a frame directory already: give it as the trajectory, or split into a new one")
-    if os.listdir(folder):
-        raise UsageError(f"{folder} is not empty; give a new one, or remove what a split left that was not finished")
+    if PARTIAL in names and Manifest.read(str(folder / PARTIAL)) == manifest:
+        return
+    if names:
+        raise UsageError(
+            f"{folder} is not empty, and not left by an unfinished split of the same frames; give a new one"
+        )
+    manifest.write(str(folder / PARTIAL))
 
 
 def _write_files(
@@ -108,7 +114,10 @@ def _write_files(
         path = folder / manifest.file_name(number)
         begin = number * manifest.frames_per_file
         end = begin + manifest.frames_in(number)
-        _copy_bytes(origin, frames[begin:end], path)
+        if not path.exists():
+            temporary = path.with_name(path.name + ".new")
+            _copy_bytes(origin, frames[begin:end], temporary)
+            os.replace(temporary, path)
         if progress is not None:
             progress(end, len(frames))
 
@@ -119,6 +128,7 @@ def _finish(folder: Path, origin: Origin, frames: range, topology: str | None, m
     if topology is not None and manifest.topology is not None:
         shutil.copyfile(topology, folder / manifest.topology)
     manifest.write(str(folder / MANIFEST))
+    (folder / PARTIAL).unlink()
 
 
 def _copy_bytes(origin: Origin, numbers: range, path: Path) -> None:

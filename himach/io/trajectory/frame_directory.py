@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from himach.errors import HimachError, TrajectoryError
 from himach.frame import RawFrame
-from himach.io.trajectory.index.timeline import EvenTimeline, ListedTimeline, Timeline
+from himach.io.trajectory.index.timeline import EvenTimeline, StoredTimeline, Timeline
 from himach.io.trajectory.index.walk import read_index
 from himach.io.trajectory.manifest import TIMES, Manifest, find
 from himach.io.trajectory.messages import reason
 from himach.io.trajectory.readahead import ask_for
+from himach.io.trajectory.reader_file import ReaderFile, construct
 from himach.io.trajectory.xdr_file import FrameFile, XdrFile
 
 
@@ -43,7 +44,7 @@ class FrameDirectory(FrameFile):
         if not self.timed:
             self.times = EvenTimeline(self.n_frames, float(keywords["dt"]), 0.0, offset)
         self._open_number = -1
-        self._open_file: XdrFile | None = None
+        self._open_file: XdrFile | ReaderFile | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open_number": -1, "_open_file": None}
@@ -101,17 +102,17 @@ class FrameDirectory(FrameFile):
     def _path(self, number: int) -> str:
         return os.path.join(self.path, self.manifest.file_name(number))
 
-    def _file(self, number: int) -> XdrFile:
+    def _file(self, number: int) -> XdrFile | ReaderFile:
         if number != self._open_number or self._open_file is None:
             self.release()
             self._open_file = self._opened(number)
             self._open_number = number
         return self._open_file
 
-    def _opened(self, number: int) -> XdrFile:
+    def _opened(self, number: int) -> XdrFile | ReaderFile:
         path = self._path(number)
         try:
-            file = XdrFile(path, read_index(path, self.manifest.kind), {})
+            file = _open(path, self.manifest.kind)
         except FileNotFoundError:
             raise TrajectoryError(f"{path} is missing from the frame directory; copy it again or split again") from None
         except HimachError:
@@ -129,9 +130,25 @@ class FrameDirectory(FrameFile):
     def _stored_times(self, offset: float) -> Timeline:
         path = os.path.join(self.path, TIMES)
         try:
-            times = np.load(path)
-        except (OSError, ValueError, EOFError) as error:
+            with open(path, "rb") as file:
+                version = np.lib.format.read_magic(file)
+                if version != (1, 0):
+                    raise ValueError(f"its version is {version}")
+                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+                begin = file.tell()
+                size = file.seek(0, os.SEEK_END) - begin
+        except Exception as error:  # numpy's parser of a damaged head raises errors of many kinds
             raise TrajectoryError(f"{path} cannot be read: {reason(error)}") from error
-        if times.dtype != np.float64 or times.shape != (self.n_frames,):
+        if dtype != np.float64 or shape != (self.n_frames,) or size != 8 * self.n_frames:
             raise TrajectoryError(f"{path} is no float64 array of {self.n_frames} times; split again")
-        return ListedTimeline(times + offset)
+        return StoredTimeline(path, begin, self.n_frames, offset)
+
+
+def _open(path: str, kind: str) -> XdrFile | ReaderFile:
+    if kind != "NCDF":
+        return XdrFile(path, read_index(path, kind), {})
+    from MDAnalysis.coordinates.TRJ import NCDFReader
+
+    with open(path, "rb"):  # a missing file is another error
+        reader = construct(NCDFReader, path)
+    return ReaderFile(path, reader, int(reader.n_frames))

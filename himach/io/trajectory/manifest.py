@@ -17,10 +17,11 @@ from himach.errors import TrajectoryError, UsageError
 from himach.files import whole_file
 
 MANIFEST = "himach.json"
+PARTIAL = "himach.json.partial"
 TIMES = "times.npy"
 FORMAT = "himach frame directory"
 VERSION = 1
-KINDS = ("XTC", "TRR")
+KINDS = ("XTC", "TRR", "NCDF")
 _PATTERN = re.compile(
     r"(?P<before>[A-Za-z0-9_-][A-Za-z0-9_.-]*)%0(?P<digits>[1-9])d(?P<after>[A-Za-z0-9_.-]*)", re.ASCII
 )
@@ -34,7 +35,7 @@ class Manifest:
     frames: int
     atoms: int
     frames_per_file: int  # frames in every file but the last
-    kind: str  # format of the files: XTC or TRR
+    kind: str  # format of the files: XTC, TRR or NCDF
     pattern: str  # name of file k as ``pattern % k``; the file lies in the directory itself
     topology: str | None  # name of the topology file in the directory, or None
     keywords: Mapping[str, Any]  # keywords of MDAnalysis that the topology needs
@@ -103,6 +104,8 @@ def find(directory: str) -> str:
     path = os.path.join(directory, MANIFEST)
     if os.path.exists(path):
         return path
+    if os.path.exists(os.path.join(directory, PARTIAL)):
+        raise UsageError(f"{directory} is a frame directory that was not finished; run himach split again to finish it")
     raise UsageError(
         f"{directory} is a folder, and no frame directory (it holds no {MANIFEST}, which is written last); give "
         "trajectory files, or make one with himach split"

@@ -1,13 +1,17 @@
 """Files that follow one another, and folders of files of one frame."""
 
+import copy
 import json
+import pickle
 import shutil
 import warnings
 
+import MDAnalysis as mda
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.io_samples import copied, make
+from support.io_samples import FORMATS, copied, make
 
 from himach.errors import TrajectoryError, UsageError
 from himach.io.dataset.split import split
@@ -241,9 +245,75 @@ def test_damaged_manifest_and_times(tmp_path):
             open_origin([tmp_path / "frames"])
 
 
+@pytest.mark.parametrize("damage", ["cut", "longer", "dtype", "version", "head"])
+def test_times_that_are_damaged(tmp_path, damage):
+    split([make(tmp_path / "a.xtc", [0, 1, 2])], tmp_path / "frames")
+    path = tmp_path / "frames" / "times.npy"
+    whole = path.read_bytes()
+    path.write_bytes(
+        {
+            "cut": whole[:-1],
+            "longer": whole + bytes(8),
+            "dtype": whole.replace(b"<f8", b"<i8"),
+            "version": whole[:6] + b"\x02" + whole[7:],
+            "head": whole.replace(b"'shape'", b"'shap,'"),
+        }[damage]
+    )
+    with pytest.raises(TrajectoryError, match=r"times\.npy"):
+        open_origin([tmp_path / "frames"])
+
+
+def test_times_are_not_sent_to_ranks(tmp_path):
+    """Each reads those that it needs, and says so if they are gone."""
+    split([make(tmp_path / "a.xtc", [0.5 * number for number in range(3000)], n_atoms=3)], tmp_path / "frames")
+    sent = pickle.dumps(open_origin([tmp_path / "frames"]))
+    assert len(sent) < 8000
+    origin = pickle.loads(sent)
+    assert origin.times(range(3000)).tolist() == [0.5 * number for number in range(3000)]
+    (tmp_path / "frames" / "times.npy").write_bytes(b"")
+    with pytest.raises(TrajectoryError, match=r"times\.npy has become shorter"):
+        origin.times([2000])
+
+
 def test_manifest_round_trip(tmp_path):
     manifest = Manifest(10, 4, 3, "TRR", "f%03d.trr", "topology.gro", {"atom_style": "id x y z"}, "x")
     manifest.write(str(tmp_path / "himach.json"))
     assert Manifest.read(str(tmp_path / "himach.json")) == manifest
     assert manifest.n_files == 4
     assert [manifest.frames_in(number) for number in range(4)] == [3, 3, 3, 1]
+
+
+def test_unfinished_split_is_finished(tmp_path):
+    path = make(tmp_path / "a.xtc", list(range(6)))
+
+    def stop(done, total):
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        split([path], tmp_path / "frames", frames_per_file=2, progress=stop)
+    with pytest.raises(UsageError, match="was not finished"):
+        open_origin([tmp_path / "frames"])
+    with pytest.raises(UsageError, match="not empty"):
+        split([path], tmp_path / "frames", frames_per_file=3)
+    split([path], tmp_path / "frames", frames_per_file=2)
+    assert [frame.time for frame in open_origin([tmp_path / "frames"]).read(range(6))] == list(range(6))
+
+
+@pytest.mark.parametrize("frames_per_file", [1, 4])
+def test_a_directory_of_netcdf_files_that_another_program_made(tmp_path, frames_per_file):
+    topology, trajectory = FORMATS["DCD"]
+    original = list(map(copy.deepcopy, open_origin([trajectory], topology).read(range(10))))
+    universe = mda.Universe(topology, trajectory)
+    manifest = Manifest(10, len(universe.atoms), frames_per_file, "NCDF", "f%01d.nc", None, {}, "made up")
+    for number in range(manifest.n_files):
+        begin = number * frames_per_file
+        with mda.Writer(str(tmp_path / manifest.file_name(number)), len(universe.atoms)) as writer:
+            for _ in universe.trajectory[begin : begin + manifest.frames_in(number)]:
+                writer.write(universe.atoms)
+    np.save(tmp_path / "times.npy", np.array([frame.time for frame in original]))
+    manifest.write(str(tmp_path / "himach.json"))
+    again = pickle.loads(pickle.dumps(open_origin([tmp_path])))
+    for one, other in zip(original, again.read(range(10)), strict=True):
+        assert one.time == other.time
+        assert one.positions.tobytes() == other.positions.tobytes()

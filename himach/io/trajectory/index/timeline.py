@@ -1,7 +1,7 @@
 """Times of all frames of a file, none of which need lie in memory: `Timeline`, and its kinds.
 
-`EvenTimeline` computes them, `ListedTimeline` holds them, `BetweenTimeline` knows those of some; `JoinedTimeline` is of
-files that follow one another.
+`EvenTimeline` computes them, `ListedTimeline` holds them, `StoredTimeline` reads them from a file, `BetweenTimeline`
+knows those of some; `JoinedTimeline` is of files that follow one another.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from himach.errors import TrajectoryError
 from himach.selection import Selected, numbers_at
 
 Times = npt.NDArray[np.float64]
@@ -84,6 +85,54 @@ class ListedTimeline:
     def back(self, n_frames: int) -> int | None:
         """Look through them."""
         return back_in(self, n_frames)
+
+
+class StoredTimeline:
+    """Times in a file, float64 one behind the other from byte `begin` on, and what is added to each.
+
+    Some neighbours are read at once. They are not mapped: a file that is cut meanwhile must not kill a rank.
+    """
+
+    def __init__(self, path: str, begin: int, n_frames: int, offset: float = 0.0) -> None:
+        self._path, self._begin, self._n_frames, self._offset = path, begin, n_frames, offset
+        self._first, self._some = 0, np.empty(0, np.float64)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_first": 0, "_some": np.empty(0, np.float64)}
+
+    def __len__(self) -> int:
+        return self._n_frames
+
+    def __getitem__(self, number: int) -> float:
+        number %= self._n_frames
+        if not 0 <= number - self._first < len(self._some):
+            self._first = number // 512 * 512
+            self._some = self._read(self._first, min(512, self._n_frames - self._first))
+        return float(self._some[number - self._first]) + self._offset
+
+    def at(self, numbers: Numbers) -> Times:
+        """Read them: in one piece where they lie close together."""
+        numbers = np.asarray(numbers, dtype=np.int64)
+        times = np.empty(len(numbers))
+        for begin in range(0, len(numbers), CHUNK_FRAMES):
+            wanted = numbers[begin : begin + CHUNK_FRAMES]
+            first, last = int(wanted.min()), int(wanted.max())
+            if last - first < 16 * len(wanted):
+                some = self._read(first, last - first + 1)[wanted - first] + self._offset
+            else:
+                some = np.array([self[number] for number in wanted.tolist()])
+            times[begin : begin + CHUNK_FRAMES] = some
+        return times
+
+    def back(self, n_frames: int) -> int | None:
+        """Look through them, some at once."""
+        return back_in(self, n_frames)
+
+    def _read(self, first: int, count: int) -> Times:
+        times: Times = np.fromfile(self._path, np.float64, count, offset=self._begin + 8 * first)
+        if len(times) != count:
+            raise TrajectoryError(f"{self._path} has become shorter since it was opened; run again")
+        return times
 
 
 class BetweenTimeline:

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from himach.errors import TrajectoryError
 from himach.io.trajectory.index import timeline
 from himach.io.trajectory.index.timeline import (
     BetweenTimeline,
     EvenTimeline,
     JoinedTimeline,
     ListedTimeline,
+    StoredTimeline,
     gaps,
     tolerance,
 )
@@ -49,6 +51,16 @@ def test_even(n, step, shift, offset):
 @given(TIMES)
 def test_listed(times):
     check(ListedTimeline(times), times)
+
+
+@given(TIMES, st.floats(-10, 10))
+def test_stored(tmp_path_factory, times, offset):
+    path = tmp_path_factory.getbasetemp() / "times"
+    path.write_bytes(b"head" + times.tobytes())
+    check(StoredTimeline(str(path), 4, len(times), offset), times + offset)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(TrajectoryError, match="shorter"):
+        StoredTimeline(str(path), 4, len(times))[len(times) - 1]
 
 
 @given(st.lists(TIMES, min_size=1, max_size=5), st.data())
