@@ -70,6 +70,7 @@ class Store(bodhi.StoreHandle):
         if not follow_link and self.path.is_symlink():
             raise StoreRefusedError(f"{self.path} is a symbolic link; another user may have put it there")
         super().__init__(os.fsencode(self.path), flags)
+        self._metas: dict[str, tuple[str, bytes]] = {}
 
     def dataset(
         self, name: str, generation: bytes = b"", *, create: bool = True, segment_bytes: int = 0, packed: bool = True
@@ -97,8 +98,10 @@ class Store(bodhi.StoreHandle):
 
     def contents(self) -> list[tuple[str, bytes]]:
         """Return name and generation of each dataset that the store holds; asking is no use of any dataset."""
-        metas = (_read_meta(self.path / directory / "meta") for directory in self.directories())
-        return [meta for meta in metas if meta]
+        # A directory's name is made of these two, so that what it once had is what it has.
+        there = {name: self._metas.get(name) or _read_meta(self.path / name / "meta") for name in self.directories()}
+        self._metas = {directory: meta for directory, meta in there.items() if meta}
+        return list(self._metas.values())
 
     def names(self) -> list[str]:
         """Return the names of the datasets that the store holds."""
