@@ -1,6 +1,6 @@
 """Rows of a table by frame on one rank, after the shuffle: `RowChunk`, those of some frames; `RowStore`, all of them.
 
-Which rank has a row follows from its frame number alone, so no rank has more than its part of a table.
+Rows of neighbouring frames have one key (`RowEmission`), which brings them to one rank: each has a part of a table.
 """
 
 from __future__ import annotations

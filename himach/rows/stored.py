@@ -1,4 +1,4 @@
-"""What a result has of a column that is too long for one rank, when ranks are gone: `Stored`, read from its file."""
+"""A column that is too long for one rank, when ranks are gone: `Stored`, its ends, and its file for the rest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stored:
     dtype: np.dtype[Any] | None
     count: int
     summary: Summary  # what is known of it without the file
-    written: tuple[Path, int, Counts] | None
+    written: tuple[Path, int, Counts] | None  # a CSV file, which of its columns this is, and where its chunks begin
     rows: Counts | None  # int64 (chunks + 1,): the first row of each chunk
 
     def read(self, start: int, stop: int) -> Cells:

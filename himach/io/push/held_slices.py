@@ -40,7 +40,7 @@ class Since:
     second: int  # in which it began on this node, or was first known of there
 
 
-#: The later launches, as `himach.io.push.held_slices.Kind` tells them.
+#: The later launches, as `SliceKind.launch` names them.
 Followed = Mapping[bytes, Since]
 
 
@@ -358,7 +358,7 @@ def _all_numbers(dataset: Dataset) -> Numbers:
 def find_slices(
     store: Store, name: str, part: tuple[int, int] = (0, 1), *, past: bool = False
 ) -> dict[SliceKind, HeldSlices]:
-    """Return what a store has of the slices of a simulation, by kind; of those of some ranks alone (`Held.part`)."""
+    """Return what a store has of the slices of a simulation, by kind; `part` as that of `HeldSlices.part`."""
     found: dict[SliceKind, HeldSlices] = {}
     for generation in store.generations(name + SUFFIX):
         told = told_by(generation)

@@ -2,7 +2,7 @@
 
 Figures are made without pyplot: no global state, no display. Equal figures are equal bytes, alone or with others.
 
-The style ``himach``: `drawn_in_style()` for himach's own figures, `add_when_imported()` for Matplotlib's users.
+The style ``himach``: `drawn_in_style()` for himach's own figures, `StyleLoader` for Matplotlib's users.
 """
 
 from __future__ import annotations
