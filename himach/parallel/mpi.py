@@ -8,7 +8,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from operator import or_
 from pathlib import Path
@@ -18,9 +18,9 @@ import numpy as np
 
 from himach.errors import RankError
 from himach.parallel import process_exit
-from himach.parallel.communicator import OwnWords, Words, World, node_name
+from himach.parallel.communicator import OwnWords, SharedWords, Words, World, node_name
 from himach.parallel.process_exit import host_identity, promised_ranks, ranks_of_node
-from himach.parallel.segments import SHARED, forget_segments, shared_bytes
+from himach.parallel.segments import SHARED, forget_segments, free_bytes, shared_bytes
 
 #: Bytes of shared memory that MPICH's wheel (5.0.2) takes when it begins, for a node and for each rank: 11.31 MB of 2
 #: ranks, 22.09 of 4, 43.66 of 8, 86.78 of 16, which die by SIGBUS with less.
@@ -145,7 +145,7 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
         sum=mpi.SUM,
         make_op=lambda function: mpi.Op.Create(function, commute=True),
         # Pages of shared memory cost several times as much to touch first as a rank's own.
-        share_words=OwnWords if node.size == 1 else lambda n: _SharedWords(n, node),
+        share_words=OwnWords if node.size == 1 else lambda n: _share_words(n, node, mpi),
         make_counter=lambda: _SharedCounter(node, mpi),
         await_message=lambda source, tag: _await_message(comm, mpi, source, tag),
         library=lambda: _library(mpi),
@@ -206,28 +206,69 @@ def _has_wheel(name: str) -> bool:
     return True
 
 
-class _SharedWords:
-    """Words in a file in memory that the first rank of the node makes, and others see through its folder in /proc."""
+def _share_words(n: int, node: Any, mpi: Any) -> SharedWords:
+    """Return words of the node in a file without a name, or in MPI's memory where a rank does not see that file."""
+    size = max(1, 8 * n)
+    file = _share_file(size, node)
+    if not node.allreduce(file < 0, op=mpi.LOR):
+        return _FileWords(n, file)
+    if file >= 0:
+        os.close(file)
+    if node.bcast(node.rank == 0 and size > free_bytes()):  # the first touch would kill the rank
+        raise RankError(
+            f"{SHARED} on node {node_name()} has less than the {size / 1e6:.0f} MB left that the node's ranks need "
+            "together, and they do not see each other's files in /proc; make it larger (docker run --shm-size=..., "
+            f"mount -o remount,size=... {SHARED}), start them in one container, or use fewer ranks on a node"
+        )
+    return _SharedWords(n, node, mpi)
 
-    def __init__(self, n: int, node: Any) -> None:
-        own = os.memfd_create("himach-words") if node.rank == 0 else -1
-        if own >= 0:
-            os.ftruncate(own, max(1, 8 * n))
-        process, number = node.bcast((os.getpid(), own))
-        try:
-            file = own if own >= 0 else os.open(f"/proc/{process}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise RankError(
-                f"ranks on node {node_name()} do not see each other in /proc ({error.strerror}); start them in one "
-                "container, or one rank a node (--ntasks-per-node=1)"
-            ) from error
+
+def _share_file(size: int, node: Any) -> int:
+    """Make a file in memory on the first rank of the node; return it, -1 where it is not seen in that rank's /proc."""
+    own, place = -1, ("", (0, 0))
+    if node.rank == 0:
+        with suppress(OSError):
+            own = os.memfd_create("himach-words")
+            os.ftruncate(own, size)
+            place = f"/proc/{os.getpid()}/fd/{own}", _identity(own)
+    path, identity = node.bcast(place)
+    if node.rank != 0:
+        with suppress(OSError):
+            own = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+            if _identity(own) != identity:  # in this container another process has that number
+                os.close(own)
+                own = -1
+    return own
+
+
+def _identity(file: int) -> tuple[int, int]:
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino
+
+
+class _FileWords:
+    """Words in a file in memory."""
+
+    def __init__(self, n: int, file: int) -> None:
         memory = mmap.mmap(file, max(1, 8 * n))
-        node.barrier()  # all have it
         os.close(file)
         self.words: Words = np.frombuffer(memory, dtype=np.uint64, count=n)
 
     def close(self) -> None:
         self.words = np.empty(0, dtype=np.uint64)  # the memory goes with the last view
+
+
+class _SharedWords:
+    """Words in the node's shared memory."""
+
+    def __init__(self, n: int, node: Any, mpi: Any) -> None:
+        self._window = mpi.Win.Allocate_shared(8 * n if node.rank == 0 else 0, 8, comm=node)
+        buffer, _ = self._window.Shared_query(0)
+        self.words: Words = np.frombuffer(buffer, dtype=np.uint64, count=n)
+
+    def close(self) -> None:
+        self.words = np.empty(0, dtype=np.uint64)
+        self._window.Free()
 
 
 class _SharedCounter:

@@ -23,11 +23,20 @@ def forget_segments() -> None:
 
 def shared_bytes() -> int:
     """Return how many bytes of shared memory this node has, as far as its file system says."""
+    return _bytes_of("f_blocks")
+
+
+def free_bytes() -> int:
+    """Return how many of them are left."""
+    return _bytes_of("f_bavail")
+
+
+def _bytes_of(blocks: str) -> int:
     try:
         status = os.statvfs(SHARED)
     except OSError:
         return sys.maxsize
-    return int(status.f_blocks * status.f_frsize)
+    return int(getattr(status, blocks) * status.f_frsize)
 
 
 def sweep(since: float, shared: Path = SHARED) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import os
 import re
 import time
 
@@ -18,10 +19,27 @@ comm = MPI.COMM_WORLD
 N = 100_000
 
 
-def test_ranks_of_a_node_see_the_same_words():
+def fail_to_open(path, *words, **options):
+    raise PermissionError(13, "Permission denied", path)
+
+
+def open_another(path, *words, **options):
+    return os.memfd_create("another")
+
+
+OPEN = os.open
+
+
+@pytest.mark.parametrize("open_words", [OPEN, fail_to_open, open_another])
+def test_ranks_of_a_node_see_the_same_words(monkeypatch, open_words):
+    """Though the last one sees no other in /proc, or one of another container in its place."""
     world = mpi.connect()
     for n in (N, 0, 2 * N):
-        shared = world.share_words(n)
+        with monkeypatch.context() as patch:
+            if world.node.rank == world.node.size - 1:
+                patch.setattr(os, "open", open_words)
+            shared = world.share_words(n)
+        assert isinstance(shared, mpi._FileWords) == (open_words is OPEN)
         for rank in range(world.node.size):
             if rank == world.node.rank:
                 shared.words[rank :: world.node.size] = rank
