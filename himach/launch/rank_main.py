@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from himach.errors import as_himach
 from himach.launch.parent_channel import ParentChannel, umask_of
-from himach.launch.spawn import FORKS, exec_mpiexec, may_fork
+from himach.launch.spawn import FORKS, exec_mpiexec
 from himach.parallel import process_exit
 from himach.parallel.process_exit import promised_rank
 
@@ -48,17 +48,16 @@ def main() -> None:
 def _fork(parent: ParentChannel, ranks: int) -> None:
     """Import what every run needs, once for all ranks, and return in each of them."""
     starter = parent.watch()
-    if may_fork():
-        from himach.launch.preload import preload
+    from himach.launch.preload import preload
 
-        preload()
-        from himach.launch.launcher import fork_ranks, has_threads, speaks_pmi
-        from himach.parallel.mpi import load
+    preload()
+    from himach.launch.launcher import fork_ranks, has_threads, speaks_pmi
+    from himach.parallel.mpi import load
 
-        if speaks_pmi(load()) and not has_threads():
-            os.chdir("/")  # a directory of the user's can be unmounted before there is work
-            fork_ranks(ranks, starter, parent.report_end, parent.report_death)
-            return
+    if speaks_pmi(load()) and not has_threads():
+        os.chdir("/")  # a directory of the user's can be unmounted before there is work
+        fork_ranks(ranks, starter, parent.report_end, parent.report_death)
+        return
     from himach.launch.rank_pool import RANK
 
     exec_mpiexec(RANK, ranks)

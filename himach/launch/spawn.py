@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NoReturn
@@ -18,6 +19,7 @@ from typing import IO, NoReturn
 from himach.errors import RankError, shown_place
 from himach.launch.parent_channel import RankChannel
 from himach.launch.stop_requests import LIMIT, Terminated
+from himach.parallel import segments
 from himach.parallel.last_words import frame_at, lines_at, signal_at
 from himach.parallel.process_exit import FOREIGN
 from himach.user_code import is_user_code
@@ -30,6 +32,12 @@ LAUNCHER = "HIMACH_LAUNCHER"
 #: Says where SLURM is, in or out of a job.
 SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS")
 
+#: Runs mpiexec and outlives this process, if need be, to remove what killed ranks leave. It hears SIGTERM and waits on,
+#: for mpiexec, which gets it too; SIGUSR1 it does not hear.
+KEEPER = (
+    "trap '' USR1; trap : TERM; python=$0 sweeper=$1 since=$2; shift 2; "
+    '"$@" || exec "$python" -I -S "$sweeper" "$since" $?'
+)
 #: Signals that a rank dies of, as a rule: an mpiexec that ends with one of these numbers means the signal.
 DEADLY = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM}
 SHOWN = 8  # ranks that a message shows, at most
@@ -41,7 +49,7 @@ def start(
     command: Sequence[str], ranks: int, environ: Mapping[str, str], forks: bool = False
 ) -> subprocess.Popen[bytes]:
     """Start ``command`` as `ranks` MPI ranks of this machine; return the process whose end is theirs."""
-    if forks:
+    if ranks and forks and _beside().exists() and environ.get(LAUNCHER) != "mpiexec":
         environ = {**environ, FORKS: str(ranks)}
     elif ranks:
         command = _mpiexec(command, ranks)
@@ -54,11 +62,6 @@ def start(
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-
-
-def may_fork() -> bool:
-    """Tell whether ranks of this machine need no mpiexec, as far as is known without their MPI library."""
-    return _beside().exists() and os.environ.get(LAUNCHER) != "mpiexec"
 
 
 def exec_mpiexec(command: Sequence[str], ranks: int) -> NoReturn:
@@ -75,7 +78,7 @@ def _beside() -> Path:
 
 
 def _mpiexec(command: Sequence[str], ranks: int) -> list[str]:
-    """Return the command line of an mpiexec that runs ranks here."""
+    """Return the command line of an mpiexec that runs ranks here, and of its keeper."""
     import shutil
 
     beside = _beside()
@@ -88,7 +91,8 @@ def _mpiexec(command: Sequence[str], ranks: int) -> list[str]:
     version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
     other = "Open MPI" in version or "OpenRTE" in version or "PRRTE" in version
     options = ["--oversubscribe", "--bind-to", "none"] if other else ["-launcher", "fork"]
-    return [found, *options, "-n", str(ranks), *command]
+    keeper = ["/bin/sh", "-c", KEEPER, sys.executable, segments.__file__, str(time.time())]
+    return [*keeper, found, *options, "-n", str(ranks), *command]
 
 
 def rank_environment() -> dict[str, str]:

@@ -1,8 +1,12 @@
-"""MPI's shared memory, whose names in /dev/shm stay when ranks are killed: `forget_segments()`, `sweep()`."""
+"""MPI's shared memory, whose names in /dev/shm stay when ranks are killed: `forget_segments()`, `sweep()`.
+
+``python -I -S segments.py SINCE STATUS`` sweeps and exits with STATUS: this file imports no other of himach.
+"""
 
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,6 +14,7 @@ SHARED = Path("/dev/shm")
 #: MPICH's, that of UCX below it, Open MPI's; the last are attached late, so that their names must stay in a run.
 MPICH = "mpich_shm_*"
 NAMES = (MPICH, "mpich_shar_tmp*", "ucx_shm_posix_*", "sm_segment.*", "vader_segment.*")
+DYING_SECONDS = 2.0  # seconds, at most, that ranks which were killed have segments yet
 CLOCK_SECONDS = 1.0  # seconds by which a file may seem older than it is
 
 
@@ -41,12 +46,15 @@ def _bytes_of(blocks: str) -> int:
 
 def sweep(since: float, shared: Path = SHARED) -> None:
     """Unlink this user's segments that came after the time `since` and that no process, such as their maker, has."""
-    left = {os.fspath(path) for name in NAMES for path in shared.glob(name) if _is_ours(path, since)}
-    if left:
-        left.difference_update(_held())
-    for path in left:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+    until = time.monotonic() + DYING_SECONDS
+    while left := {os.fspath(path) for name in NAMES for path in shared.glob(name) if _is_ours(path, since)}:
+        held = left.intersection(_held())
+        for path in left - held:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        if not held or time.monotonic() > until:
+            return
+        time.sleep(0.05)
 
 
 def _is_ours(path: Path, since: float) -> bool:
@@ -78,3 +86,8 @@ def _open(folder: Path) -> Iterator[str]:
         for link in folder.iterdir():
             with contextlib.suppress(OSError):
                 yield os.readlink(link)
+
+
+if __name__ == "__main__":
+    sweep(float(sys.argv[1]))
+    sys.exit(int(sys.argv[2]))

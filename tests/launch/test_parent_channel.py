@@ -121,6 +121,16 @@ def test_segments_that_nobody_has_are_swept_and_no_others(tmp_path):
         process.kill()
 
 
+def test_segments_of_a_process_that_is_dying_are_swept(tmp_path):
+    began, path = time.time(), tmp_path / "mpich_shm_1_0"
+    path.write_text("x")
+    holder = f"f = open({str(path)!r}); print(1, flush=True); import time; time.sleep(0.5)"
+    with subprocess.Popen([sys.executable, "-c", holder], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        segments.sweep(began, shared=tmp_path)
+        assert not path.exists()
+
+
 def test_the_names_of_segments_go_while_ranks_use_them():
     """Two ranks of a run have shared memory, and nothing of it has a name that a kill would leave."""
     code = (
@@ -145,7 +155,7 @@ def test_the_names_of_segments_go_while_ranks_use_them():
 
 
 def test_what_a_killed_run_leaves_in_shared_memory_is_swept():
-    """Ranks that die before they could take the names away."""
+    """Ranks that die before they could take the names away: mpiexec's keeper does."""
     code = (
         "import os, mpi4py.MPI as MPI\n"
         "from pathlib import Path\n"
@@ -161,7 +171,8 @@ def test_what_a_killed_run_leaves_in_shared_memory_is_swept():
     assert not os.path.exists(str(raised.value))
 
 
-def test_mpiexec_ends_when_the_user_interrupts():
+def test_the_keeper_outlives_a_signal_and_ends():
+    """SIGTERM to the whole group, as `spawn` sends it when the user interrupts."""
     starter = f"""
 import signal
 from himach.launch import rank_pool as spawn
