@@ -78,9 +78,11 @@ def _work(parent: ParentChannel | None, step: bool) -> None:
     world = connect()  # all ranks have come when it returns; those of a step when the first one has been called
     work = parent.work() if called and parent is not None else None
     if step:
-        cwd, umask, work = world.comm.bcast((os.getcwd(), umask_of(os.getpid()), work))
-        if work is None:
+        request = (os.getcwd(), umask_of(os.getpid()), work) if called else None  # another's folder may not be there
+        request = world.comm.bcast(request)
+        if request is None:
             return
+        cwd, umask, work = request
         os.chdir(cwd)
         os.umask(umask)
     assert work is not None

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
+import shlex
 import signal
 import subprocess
+import sys
 import threading
+from pathlib import Path
 
-from himach.launch.spawn import end, relay
+import pytest
+from launch.probes import all_folders
+
+import himach
+from himach.launch import spawn
+from himach.launch.rank_pool import RANK, RankPool
+from himach.launch.spawn import end, rank_environment, relay
+from himach.launch.work_pickle import pack_work
 
 
 class Gone(io.StringIO):
@@ -62,3 +73,23 @@ def test_a_process_that_is_gone_has_ended():
     process = subprocess.Popen(["true"], start_new_session=True)
     os.waitpid(process.pid, 0)  # somebody else took its status
     end(process)
+
+
+@pytest.mark.parametrize("launcher", ["", "mpiexec"])
+def test_a_missing_mpiexec_is_said_before_ranks_are_started(monkeypatch, tmp_path, launcher):
+    monkeypatch.setattr(spawn, "_beside", lambda: tmp_path / "mpiexec")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("HIMACH_LAUNCHER", launcher)
+    with pytest.raises(himach.HimachError, match=r"there is none: pip install 'himach\[local\]', or load"):
+        himach.Ranks(2)
+
+
+def test_a_task_of_a_step_may_be_where_no_folder_is():
+    """The first task has that of the process that asks, and tells the others."""
+    gone = 'if [ "$PMI_RANK" = 1 ]; then folder=$(mktemp -d); cd "$folder"; rmdir "$folder"; fi; exec ' + shlex.join(
+        RANK
+    )
+    mpiexec = [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "fork", "-n", "2"]
+    pool = RankPool([*mpiexec, "sh", "-c", f"{gone} step"], 2, environ=rank_environment())
+    found = pickle.loads(pool.do(pack_work(all_folders), last=True))
+    assert found == 2 * [os.getcwd()]
