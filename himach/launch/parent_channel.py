@@ -29,8 +29,8 @@ KINDS = {
 }
 RESULT, DIED = "result", "died"
 SIGNALS = (signal.SIGKILL, signal.SIGUSR1, signal.SIGTERM)
-#: What comes by the bell: all ranks have ended well, and others can come.
-DONE = b"d"
+#: What comes by the bell: all ranks have come to their work; all of them have ended well, and others can come.
+BEGUN, DONE = b"b", b"d"
 _open: weakref.WeakSet[RankChannel] = weakref.WeakSet()
 
 
@@ -80,6 +80,11 @@ class RankChannel:
         """Wait so long for a word of the ranks, and take it in."""
         if select.select([self._bell.read], [], [], seconds)[0]:
             self._heard += os.read(self._bell.read, 65536)
+
+    @property
+    def begun(self) -> bool:
+        """Whether all ranks have come to this work: from then on what happens is the work's doing."""
+        return BEGUN in self._heard
 
     @property
     def done(self) -> bool:
@@ -205,6 +210,10 @@ class ParentChannel:
         """Have this process, which is `rank`, leave its last words where the starting process finds them."""
         last_words.write_to(self._path(self._last_words), rank)
 
+    def begin(self) -> None:
+        """Say that all ranks have come; on rank 0."""
+        self._ring(BEGUN)
+
     def report_death(self, rank: int) -> None:
         """Say which rank was the first to die; for what forks them."""
         with contextlib.suppress(OSError):  # nobody is there any more to read it
@@ -212,9 +221,7 @@ class ParentChannel:
 
     def report_end(self) -> bool:
         """Say that all ranks have ended well, and return whether others may be called; for what forks them."""
-        bell = os.open(self._path(self._bell), os.O_WRONLY)
-        os.write(bell, DONE)
-        os.close(bell)
+        self._ring(DONE)
         calls = self._open(self._calls)
         poll = select.poll()
         poll.register(calls, select.POLLIN)
@@ -253,6 +260,13 @@ class ParentChannel:
         late = signum != signal.SIGUSR1 and select.select([line], [], [], 0)[0]
         if late or os.fstat(line).st_ino != inode:
             os._exit(1)
+
+    def _ring(self, word: bytes) -> None:
+        bell = os.open(self._path(self._bell), os.O_WRONLY)
+        try:
+            os.write(bell, word)
+        finally:
+            os.close(bell)
 
     def leave_result(self, result: bytes) -> None:
         """Leave the result for the starting process; on rank 0."""

@@ -97,6 +97,8 @@ def do_work(world: World, work: bytes, parent: ParentChannel | None) -> None:
 
     if parent is not None:
         parent.leave_last_words(world.comm.rank)
+        if world.comm.rank == 0:
+            parent.begin()
     try:
         with process_exit.working():
             value = unpack_work(work)(world)

@@ -33,6 +33,10 @@ RANK = (sys.executable, "-P", "-m", "himach.launch.rank_main")
 SUBMITTER = (sys.executable, "-P", "-m", "himach.slurm.submitter")
 
 
+class NotBegunError(RankError):
+    """Ranks died before all of them had come to their work; nothing was done."""
+
+
 class RankPool:
     """Ranks that wait for work; to be ended, which happens by itself when nobody knows them any more."""
 
@@ -87,7 +91,7 @@ class RankPool:
         if error is not None:
             raise error
         if death:
-            raise RankError(death)
+            raise (RankError if channel.begun else NotBegunError)(death)
         assert result is not None
         return result
 

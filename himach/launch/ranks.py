@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import threading
@@ -10,7 +11,7 @@ from types import TracebackType
 
 from himach.errors import UsageError
 from himach.launch.memory import node_memory
-from himach.launch.rank_pool import RANK, JobPool, RankPool
+from himach.launch.rank_pool import RANK, JobPool, NotBegunError, RankPool
 from himach.parallel.process_exit import promised_ranks, under_launcher
 
 #: Ranks a processor, at most, unless more are asked for by name.
@@ -119,6 +120,8 @@ class Ranks:
         """Have all ranks do packed work (`himach.launch.work_pickle`), which may keep pairs; return rank 0's result."""
         self._take()
         try:
+            with contextlib.suppress(NotBegunError):  # they were killed while they waited
+                return self._started().do(work, keeps)
             return self._started().do(work, keeps)
         finally:
             self._busy.release()

@@ -117,6 +117,7 @@ class Submitter:
         joins = shlex.quote(f"{host} {port} {key}")
         self._job = Job.submit(options, f"#!/bin/sh\nexport {JOINS}={joins}\nexec {python}\n")
         submitted = {"job": self._job.number, "size": self._job.tasks()}
+        self._parent.begin()
         self._parent.leave_result(json.dumps(submitted).encode())
 
     def _admit(self, descriptor: int, key: bytes) -> None:
@@ -153,6 +154,7 @@ class Submitter:
         session = self._joined(job)
         if session is None:
             return False
+        self._parent.begin()
         session.send(Kind.WORK, work)
         while True:
             event = self._events.get()

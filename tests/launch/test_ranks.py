@@ -141,11 +141,19 @@ time.sleep(60)
 def test_ranks_that_were_killed_while_they_waited_are_replaced(mark, victim):
     with himach.Ranks(2) as ranks:
         before = waiting(ranks)
-        os.kill(before[1] if victim == "rank" else forker(ranks), signal.SIGKILL)
-        assert wait_until(lambda: not ranks.alive, 5)
-        assert repr(ranks) == "<himach.Ranks: 2 ranks, to be started by the next run>"
+        os.kill(before[1] if victim == "rank" else forker(ranks), signal.SIGKILL)  # and no pause
         assert pid(ranks) not in before
         assert wait_until(lambda: len(processes_with(mark)) < 8)
+
+
+@pytest.mark.nightly
+def test_ranks_that_were_killed_while_they_waited_are_seen(mark):
+    with himach.Ranks(2) as ranks:
+        os.kill(waiting(ranks)[0], signal.SIGKILL)
+        assert wait_until(lambda: not ranks.alive, 5)
+        assert repr(ranks) == "<himach.Ranks: 2 ranks, to be started by the next run>"
+        assert found(ranks, "found = 1") == 1
+        assert ranks.alive
 
 
 def test_a_run_whose_rank_is_killed_fails_and_the_next_one_works(mark, tmp_path):
