@@ -59,6 +59,11 @@ def test_each_run_has_ranks_of_its_own_that_one_process_forks_and_none_is_left(m
     ranks.close()
 
 
+def test_a_number_of_ranks_is_positive():
+    with pytest.raises(himach.UsageError, match="1 or more"):
+        himach.Ranks(0)
+
+
 def test_ranks_that_nobody_knows_any_more_end(mark):
     ranks = himach.Ranks(1)
     pid(ranks)
@@ -272,6 +277,33 @@ def test_under_a_launcher_its_ranks_are_meant(tmp_path):
     script.write_text(f"{SCRIPT.replace('Ranks(2)', 'Ranks(3)')}\nrun(0)")
     done = mpiexec(2, [sys.executable, str(script)], timeout=60)
     assert "ranks=3, but a launcher started 2 ranks" in done.stderr
+
+
+def test_a_changed_trajectory_and_topology_are_seen(shared, tmp_path):
+    import MDAnalysis as mda
+
+    universe = mda.Universe(PSF, DCD)
+    path, structure = tmp_path / "some.xtc", tmp_path / "some.gro"
+
+    def write(atoms, frames):
+        with mda.Writer(str(path), atoms.n_atoms) as writer:
+            for _ in universe.trajectory[:frames]:
+                writer.write(atoms)
+        atoms.write(structure)
+
+    class Count(himach.Analysis):
+        def map(self, frame):
+            yield "atoms", len(frame.universe.atoms)
+
+        def reduce(self, key, series):
+            return series.values[-1], len(series)
+
+        def finish(self, results):
+            return results["atoms"]
+
+    for atoms, frames in ((universe.atoms[:50], 3), (universe.atoms[:50], 5), (universe.atoms[:60], 5)):
+        write(atoms, frames)
+        assert himach.run(Count, path, structure, ranks=shared).outcome == (len(atoms), frames)
 
 
 class Counted(himach.Analysis):

@@ -12,8 +12,13 @@ import uuid
 from pathlib import Path
 
 import pytest
+from MDAnalysisTests.datafiles import DCD, PSF
 from support.commands import DATA, himach, processes_with, start_himach, wait_until
 from support.ranks import clean_environment
+
+from himach import Ranks, run
+
+from .probes import Probe
 
 SCRIPT = """
 import json, os, sys, himach
@@ -124,3 +129,23 @@ def test_sigusr1_leaves_ranks_alone_from_their_first_moment(script):
     assert (process.returncode, "error" in said) == (0, False), said
     (ranks,) = met.values()
     assert len(ranks) >= 2  # and what a package asks of the machine while it is imported
+
+
+@pytest.mark.nightly
+def test_ranks_that_are_forked_import_nothing_more_of_himach(tmp_path):
+    """What a run imports is imported ahead, once for all runs over `himach.Ranks`."""
+    ahead = "import himach.launch.rank_main, himach.parallel.mpi, himach.launch.launcher\n"
+    ahead += "from himach.launch.preload import preload\npreload()\nimport sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", ahead], capture_output=True, text=True, check=True)
+    code = "import sys; found = [name for name in sys.modules if name.startswith('himach.')]"
+    with Ranks(2) as ranks:
+        run(Probe(code=code), DCD, PSF, cache=tmp_path, progress=False, ranks=ranks)
+        held = set(run(Probe(code=code), DCD, PSF, cache=tmp_path, progress=False, ranks=ranks).outcome)
+    assert held - set(done.stdout.split()) == set()
+
+
+def test_paths_are_not_asked_whether_they_are_objects_of_packages(tmp_path):
+    """MDAnalysis imports OpenMM, ParmEd, MMTF with urllib and ssl to find that out."""
+    code = "import sys; found = [name for name in ('openmm', 'parmed', 'mmtf.api', 'ssl') if name in sys.modules]"
+    with Ranks(1) as ranks:
+        assert run(Probe(code=code), DCD, PSF, cache=tmp_path, progress=False, ranks=ranks).outcome == []

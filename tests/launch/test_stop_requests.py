@@ -10,6 +10,8 @@ import time
 import pytest
 from support.ranks import mpiexec
 
+from himach.launch.stop_requests import StopRequests
+
 PROGRAM = """
 import os, signal, sys, time
 from himach.parallel.process_exit import promised_rank, promised_ranks
@@ -70,9 +72,19 @@ def test_where_it_is_heeded_the_map_loop_ends_by_sigterm():
     said("with asked:\n    asked.heeded = True; kill(15); frames(asked)", "last commit", TERM)
 
 
+def test_sigterm_of_the_last_frame_is_heeded_behind_it():
+    done = run("with asked:\n    asked.heeded = True; kill(15)\nprint('after')")
+    assert (done.stdout, done.returncode) == ("", TERM)
+
+
 def test_sigusr1_is_told_and_nothing_ends():
     code = "with asked:\n    kill(10); frames(asked, 3); kill(10); frames(asked, 3)\nprint('after')"
     said(code, "committed, committed, after")
+
+
+def test_a_main_thread_that_does_not_come_is_not_waited_for():
+    code = "stop_requests.COMES = 0.3\nwith asked:\n    asked.heeded = True; kill(15); time.sleep(20)"
+    said(code, "kept", TERM)
 
 
 def test_a_last_thing_that_takes_too_long_is_not_waited_for():
@@ -80,6 +92,19 @@ def test_a_last_thing_that_takes_too_long_is_not_waited_for():
 stop_requests.COMES, stop_requests.LIMIT = 0.3, 0.6
 with StopRequests(None, lambda: time.sleep(30)) as asked:
     asked.heeded = True; kill(15); time.sleep(20)
+"""
+    began = time.monotonic()
+    assert run(code).returncode == TERM
+    assert time.monotonic() - began < 5
+
+
+def test_a_commit_that_takes_too_long_is_not_waited_for():
+    code = """
+stop_requests.LIMIT = 0.5
+with asked:
+    asked.heeded = True; kill(15); time.sleep(0.1)
+    asked._meet, asked._comm = lambda comm: time.sleep(20), 1  # the main thread is on its way
+    asked.leave()
 """
     began = time.monotonic()
     assert run(code).returncode == TERM
@@ -188,6 +213,12 @@ print("after", flush=True)
 kill(10)
 """
     said(code, "committed, after", -signal.SIGUSR1)
+
+
+def test_a_deadline_is_a_property_of_a_moment():
+    assert not StopRequests(None, print).time_up
+    assert not StopRequests(time.time() + 5, print).time_up
+    assert StopRequests(time.time() - 1, print).time_up
 
 
 def test_a_starter_passes_on_one_signal_and_ends_by_the_other_after_it_has_cleaned_up():
