@@ -14,6 +14,7 @@ from himach.errors import HimachError, as_himach
 from himach.parallel.communicator import Communicator, node_name
 
 T = TypeVar("T")
+_Failure = tuple[int, tuple[int, HimachError, str] | None]
 
 STOP_TAG = 7002  # tag of the message by which a rank that failed asks another to stop
 FAILURE_SECONDS = 5.0  # seconds that a rank that failed waits for the others, which may be in a long map()
@@ -45,16 +46,22 @@ def run_collectively(comm: Communicator, function: Callable[[], T]) -> T:
     """Call `function` on every rank; raise the first one's error on all, after `FAILURE_SECONDS` a rank's own alone."""
     value, error = _attempt(comm, function)
     _meet(comm, error)
-    failures = comm.allreduce([] if error is None else [(comm.rank, _portable(error), node_name())])
-    if failures:
-        rank, first, node = min(failures, key=lambda failure: failure[0])
-        if len(failures) < comm.size and " on rank " not in str(first):
+    failure = (0, None) if error is None else (1, (comm.rank, _portable(error), node_name()))
+    n_failed, failed = comm.allreduce(failure, _join_failures)
+    if failed is not None:
+        rank, first, node = failed
+        if n_failed < comm.size and " on rank " not in str(first):
             first = type(first)(f"{first} (on rank {rank} of {comm.size}, node {node})")
             if error is not None:
                 first.__cause__ = error.__cause__ if isinstance(error, HimachError) else error
                 error = first
         _raise_everywhere(error, first)
     return cast(T, value)
+
+
+def _join_failures(one: _Failure, other: _Failure) -> _Failure:
+    """Return how many of both failed, and the first of them: what ranks send does not grow with their number."""
+    return one[0] + other[0], min(filter(None, (one[1], other[1])), key=lambda failed: failed[0], default=None)
 
 
 def largest(comm: Communicator, numbers: Mapping[str, float]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 import io
 import itertools
 import os
+import pickle
 import re
 import time
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from himach.errors import UsageError
 from himach.parallel import mpi, progress
-from himach.parallel.collective import bcast_object
+from himach.parallel.collective import bcast_object, run_collectively
 from himach.parallel.progress import Progress
 from himach.rows.tables import lead
 
@@ -48,6 +50,28 @@ def test_ranks_of_a_node_see_the_same_words(monkeypatch, open_words):
         world.node.barrier()
         shared.close()
         assert len(shared.words) == 0
+
+
+@pytest.mark.parametrize("failing", [{0}, {2}, {0, 1, 2}])
+def test_what_ranks_say_of_errors_does_not_grow_with_their_number(failing):
+    sizes = []
+
+    class Counted:
+        def __getattr__(self, name):
+            return getattr(comm, name)
+
+        def allreduce(self, value, op=MPI.SUM):
+            found = comm.allreduce(value, op)
+            sizes.append(len(pickle.dumps(found)))
+            return found
+
+    def fail() -> None:
+        if comm.rank in failing:
+            raise UsageError(1000 * "x")
+
+    with pytest.raises(UsageError, match="x{1000}" if len(failing) == 3 else rf"on rank {min(failing)} of 3"):
+        run_collectively(Counted(), fail)
+    assert sum(sizes) < 2000
 
 
 def work() -> None:
