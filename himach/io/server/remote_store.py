@@ -30,6 +30,7 @@ READ_SECONDS = 20.0  # seconds for an answer while frames are read
 PLANNED_FRAMES = 1 << 15  # frames that are divided among servers at a time
 MARKED_WORDS = 1 << 14  # of 64 frames, whose numbers are looked at together
 NEIGHBOR_FRAMES = 32  # neighbours that come from one server where several have them
+CLOSE = 16  # so many numbers for each that is looked up are taken together, at most
 NOWHERE = "absent"
 
 
@@ -318,5 +319,9 @@ def _held(held: BitMap64, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool
     """Return which of the numbers are in a set, bool (n,)."""
     if not len(numbers):
         return np.zeros(0, dtype=bool)
-    some = between(held, max(0, int(numbers.min())), int(numbers.max()) + 1)
+    low, stop = max(0, int(numbers.min())), int(numbers.max()) + 1
+    if stop - low <= CLOSE * len(numbers):
+        some = between(held, low, stop)
+    else:  # all between them may be more than memory holds
+        some = held & BitMap64(numbers[numbers >= 0].astype(np.uint64))
     return np.isin(numbers, np.asarray(some.to_array(), dtype=np.int64))

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
@@ -338,3 +339,14 @@ def test_frames_of_servers_are_marked_some_at_a_time(monkeypatch, frames):
     for numbers, some in zip(held, words, strict=True):
         there = np.unpackbits(some.view(np.uint8), bitorder="little")
         assert [frames[place] for place in np.flatnonzero(there)] == [number for number in frames if number in numbers]
+
+
+def test_a_look_for_frames_far_apart_takes_memory_of_these_alone():
+    holder = SimpleNamespace(native=BitMap64(range(10**7)), alien=BitMap64())
+    numbers = np.arange(-1, 2 * 10**7, 10**5)
+    tracemalloc.start()
+    held = remote_store.RemoteDataset("run7", b"", [holder]).holds(numbers)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(held, (numbers >= 0) & (numbers < 10**7))
+    assert peak < 1e6
