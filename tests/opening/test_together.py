@@ -1,11 +1,13 @@
 """Runs `ranks_together.py` on several ranks, and jobs on other nodes than the last one."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 from support.cache_data import make, stage_on_nodes
 from support.commands import himach, same_files
+from support.disks import small_disk
 from support.ranks import run_under_mpiexec
 
 
@@ -24,3 +26,12 @@ def test_nodes_that_lack_what_the_first_one_keeps_run_with_it(tmp_path, name):
         done = stage_on_nodes(tmp_path, nodes, *words, tmp_path / f"job{job}")
         assert done.returncode == 0, done.stderr
         same_files(tmp_path / "alone", tmp_path / f"job{job}")
+
+
+def test_a_full_disk_is_told_with_its_node(tmp_path):
+    topology, trajectory = make(tmp_path)
+    words = ["run", "radius-of-gyration", "-p", "selection=all", "-t", trajectory, "-s", topology, "--quiet"]
+    with small_disk(tmp_path / "m", "mode=700,size=16k"):
+        done = stage_on_nodes(tmp_path, ["n", "m"], *words)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"warning: no frames are .*\(node m\)", done.stderr), done.stderr

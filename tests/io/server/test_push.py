@@ -307,6 +307,12 @@ def test_arguments(run_server):
         himach.Writer("run", 0, servers=[running.path])
     with himach.Writer("run", 5, servers=[running.path]) as writer, pytest.raises(ValueError, match=r"\(5, 3\)"):
         writer.push(np.zeros((4, 3)), time=0)
+    most = 26_843_544  # of a message of 1 GiB
+    with (
+        himach.Writer("run", most + 1, servers=[running.path]) as large,
+        pytest.raises(ValueError, match=f"{most} atoms"),
+    ):
+        large.push(np.zeros((most + 1, 3), np.float32), time=0)
     writer.close()
     with pytest.raises(ValueError, match="closed"):
         writer.push(np.zeros((5, 3)), time=0)
