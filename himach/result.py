@@ -32,19 +32,38 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
+#: Of an ensemble, the outcomes of each member by its name, and what its record says.
+MemberOutcomes = Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]]
 OF_ENSEMBLE = ("planning",)  # fields of a record that are not its members', too
 MOST_SHOWN = 4  # parts that stand on the one line that a result is shown by
 
 
-class Members(dict[str, "Result"]):
-    """Results of members of an ensemble by name; asking for another raises a KeyError that says why there is none."""
+class Members(Mapping[str, "Result"]):
+    """Results of members of an ensemble by name; asking for another raises a KeyError that says why there is none.
 
-    def __init__(self, results: Mapping[str, Result], told: Sequence[Record]) -> None:
-        super().__init__(results)
-        self._errors = {one["name"]: one["error"] for one in told}
+    Each is made when it is asked for: of very many they would take more than their outcomes.
+    """
 
-    def __missing__(self, name: str) -> Result:
-        raise KeyError(self._errors.get(name) or f"no member is called {name!r}{nearest(str(name), self)}")
+    def __init__(self, outcomes: MemberOutcomes, record: Record, several: bool, labels: Sequence[str]) -> None:
+        self._outcomes, self._record, self._several, self._labels = dict(outcomes), record, several, labels
+        self._results: dict[str, Result] = {}
+
+    def __getitem__(self, name: str) -> Result:
+        if name not in self._outcomes:
+            error = next((one["error"] for one in self._record.get("ensemble", ()) if one["name"] == name), None)
+            raise KeyError(error or f"no member is called {name!r}{nearest(str(name), self)}")
+        if name not in self._results:
+            outcomes, own = self._outcomes[name]
+            shared = {key: value for key, value in self._record.items() if key not in OF_ENSEMBLE}
+            analyses, record = [Analysis() for _ in outcomes], cast(Record, {**shared, **own})
+            self._results[name] = Result(analyses, outcomes, record, self._several, self._labels)
+        return self._results[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outcomes)
+
+    def __len__(self) -> int:
+        return len(self._outcomes)
 
 
 class Result:
@@ -91,7 +110,7 @@ class Result:
         several: bool | None = None,
         labels: Sequence[str] | None = None,
         out: str | os.PathLike[str] | None = None,
-        members: Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]] = MappingProxyType({}),
+        members: MemberOutcomes = MappingProxyType({}),
     ) -> None:
         self.analyses = list(analyses)
         self.labels = unique_labels(labels or [analysis.label() for analysis in self.analyses])
@@ -99,12 +118,7 @@ class Result:
         self.out = out
         self.several = len(self.analyses) > 1 if several is None else several
         self._outcomes = None if outcomes is None else list(outcomes)
-        shared = {name: value for name, value in record.items() if name not in OF_ENSEMBLE}
-        own_results = {
-            name: Result([Analysis() for _ in given], given, cast(Record, {**shared, **own}), self.several, self.labels)
-            for name, (given, own) in members.items()
-        }
-        self.members: dict[str, Result] = Members(own_results, record.get("ensemble", ()))
+        self.members = Members(members, record, self.several, self.labels)
 
     @property
     def outcome(self) -> Any:

@@ -1,6 +1,7 @@
 """Results: what they hold, how they show themselves."""
 
 import io
+import tracemalloc
 from html.parser import HTMLParser
 
 import numpy as np
@@ -148,6 +149,25 @@ def test_the_index_gives_the_same_kind_of_thing_for_several_analyses():
         twice["survival"]
     assert Result([Plain()], [5], make_record(Plain()), several=True)["Plain"] == 5
     assert Result([Drawn()], None, make_record(Drawn())).keys() == []
+
+
+def test_members_are_made_when_they_are_asked_for():
+    """Of very many the memory is that of what they gave."""
+    names = [f"r{number}" for number in range(1000)]
+    record = {**make_record(Plain()), "planning": {}, "ensemble": [{"name": name, "error": None} for name in [*names, "failed"]]}
+    record["ensemble"][-1]["error"] = "member failed failed: why"
+    outcomes = {name: ([{"at": name}], {"frames": 7}) for name in names}
+    tracemalloc.start()
+    members = Result([Plain()], [{}], record, members=outcomes).members
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1e6
+    assert [*members] == names and len(members) == 1000
+    assert members["r7"]["at"] == "r7" and members["r7"].record["frames"] == 7
+    assert members["r7"] is members["r7"] and "planning" not in members["r7"].record
+    for name, why in (("failed", "member failed failed: why"), ("r1001", "no member is called 'r1001'")):
+        with pytest.raises(KeyError, match=why):
+            members[name]
 
 
 def test_a_result_is_shown_on_one_line():
