@@ -20,7 +20,7 @@ from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World, alone
 from himach.parallel.process_exit import promised_rank, under_launcher
 from himach.parallel.quiet import quiet_ranks
-from himach.runner.live.updates import Update, check_live, go_live
+from himach.runner.live.updates import Update, check_live, give_way, go_live, start_ranks
 from himach.runner.run import Analyses, PathLike, on_ranks, requested_job, run_here, run_on_spawned_ranks
 from himach.transformations import NoJump, Transformation
 
@@ -139,7 +139,8 @@ def run_live(
     if ranks is None:
         return on_ranks(lambda world: go_live(world, asked, live, partial(update, world, None)))
     with nullcontext(ranks) if isinstance(ranks, Ranks) else Ranks(ranks, oversubscribe=True) as held:
-        return go_live(alone(), asked, live, partial(update, alone(), held))
+        ready = start_ranks if held is ranks else give_way
+        return go_live(alone(), asked, live, partial(update, alone(), held), lambda: on_ranks(ready, held))
 
 
 def _notebook_cell() -> Callable[[Result], object]:

@@ -22,6 +22,8 @@ from support.commands import processes_with, wait_until
 from support.ranks import clean_environment, mpiexec
 
 import himach
+from himach.runner.live.updates import NICENESS, give_way
+from himach.runner.run import on_ranks
 
 
 @pytest.fixture
@@ -217,6 +219,16 @@ def test_ranks_that_cannot_be_forked_are_started_for_each_run(mark, monkeypatch,
         with pytest.raises(himach.AnalysisError, match="ZeroDivisionError"):
             at_frame(ranks, "1/0")
         assert found(ranks, "found = 1") == 1
+
+
+@pytest.mark.nightly
+def test_where_one_run_gives_way_those_after_it_do():
+    with himach.Ranks(2) as ranks:
+        look = "import os; found = os.nice(0)"
+        before = found(ranks, look)
+        on_ranks(give_way, ranks)
+        for _ in range(2):
+            assert found(ranks, look) == before + NICENESS
 
 
 def test_a_run_of_another_thread_is_refused_meanwhile(shared):

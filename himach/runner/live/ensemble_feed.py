@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,11 @@ from himach.opening.member_table import members_of
 from himach.opening.options import FramesRequest, LiveOptions
 from himach.runner.live.frame_sources import FramesSoFar
 from himach.runner.live.imd_client import ImdClient, ReceiverOptions
+
+
+def engine_among(trajectories: Sequence[Path]) -> EngineAddress | None:
+    """Return the first engine that is named among trajectories; None if there is none."""
+    return next(filter(None, map(EngineAddress.named, trajectories)), None)
 
 
 def check_ensemble(asked: FramesRequest, live: LiveOptions) -> None:
@@ -28,17 +33,16 @@ def check_ensemble(asked: FramesRequest, live: LiveOptions) -> None:
         raise UsageError("until is about the intervals of one simulation: leave it out for an ensemble")
     for member, engine in engines:
         if len(member.trajectories) > 1:
-            raise UsageError(f"member {member.name}: {engine} is followed by no other trajectory")
+            raise UsageError(f"member {member.name}: {engine} is followed by no other trajectory, and follows none")
         if member.topology is None:
             raise UsageError(f"member {member.name}: {engine} tells positions alone: name a topology file, too")
 
 
 def _engines_of(asked: FramesRequest) -> list[tuple[Member, EngineAddress]]:
-    """Return the members that are engines."""
+    """Return the members of which a trajectory is an engine."""
     assert asked.ensemble is not None
-    found = [
-        (member, EngineAddress.named(member.trajectories[0])) for member in members_of(asked.ensemble, asked.topology)
-    ]
+    members = members_of(asked.ensemble, asked.topology)
+    found = [(member, engine_among(member.trajectories)) for member in members]
     return [(member, engine) for member, engine in found if engine is not None]
 
 

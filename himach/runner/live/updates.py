@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from himach.parallel.collective import on_first_rank, run_collectively
 from himach.parallel.communicator import World
 from himach.parallel.quiet import say
 from himach.planning.half_width import HalfWidth
-from himach.runner.live.ensemble_feed import EnsembleFeed, check_ensemble, members_so_far
+from himach.runner.live.ensemble_feed import EnsembleFeed, check_ensemble, engine_among, members_so_far
 from himach.runner.live.frame_sources import DatasetFeed, FileFeed, FramesSoFar
 from himach.runner.live.imd_client import ImdClient, ReceiverOptions, need_imdclient
 from himach.runner.live.scratch_pairs import pairs_between
@@ -36,6 +37,7 @@ T = TypeVar("T")
 LiveSource: TypeAlias = DatasetFeed | EnsembleFeed | FileFeed | ImdClient
 
 POLL_SECONDS = 0.05  # seconds between looks at what has come
+NICENESS = 10  # what ranks that live runs start add to their niceness
 # Intervals must be narrow at so many outcomes in a row: a run that ended at the first would end where they happen to be
 # too narrow, and contain the truth less often than they should (in 81 to 92 of 100 runs; so, in 92 to 96).
 LOOKS = 3
@@ -79,7 +81,7 @@ def check_live(asked: FramesRequest, live: LiveOptions) -> None:
                 raise UsageError(f"{name} is for the frames of a running engine, imd://HOST:PORT")
     else:
         if len(asked.trajectories) > 1:
-            raise UsageError(f"{engine} is followed by no other trajectory")
+            raise UsageError(f"{engine} is followed by no other trajectory, and follows none")
         if asked.topology is None and asked.ensemble is None:
             raise UsageError(f"{engine} tells positions alone: name a topology file, too (--topology)")
         if asked.cache == "off":
@@ -105,7 +107,7 @@ def _check_until(asked: FramesRequest, live: LiveOptions) -> None:
 
 def _engine(asked: FramesRequest) -> EngineAddress | None:
     """Return the engine whose frames come; None if it is none, or there are several."""
-    return None if asked.ensemble is not None else EngineAddress.named(asked.trajectories[0])
+    return None if asked.ensemble is not None else engine_among(asked.trajectories)
 
 
 def _feed(world: World, asked: FramesRequest, live: LiveOptions) -> LiveSource | None:
@@ -136,13 +138,18 @@ def go_live(
     asked: FramesRequest,
     live: LiveOptions,
     run: Callable[[Update], tuple[T, Record | None]],
+    ready: Callable[[], object] = lambda: None,
 ) -> T:
-    """Run over what has come, again and again, and at the end over all; return what the last run gave."""
+    """Run over what has come, again and again, and at the end over all; return what the last run gave.
+
+    `ready` waits until the ranks that `run` takes have started; an engine begins then.
+    """
     between: AbstractContextManager[Path | None] = nullcontext()
     if isinstance(asked, RunOptions):
         between = pairs_between(world, asked.pairs, asked.out, asked.quiet)
     with _interruptible(asked.quiet) as interrupted, _feeding(world, asked, live) as feed, between as pairs:
         preload()
+        ready()
         if feed is not None:
             feed.begin()
         watching = _Watching(world, asked, live, feed, interrupted)
@@ -182,6 +189,18 @@ def _datasets(seen: FramesSoFar) -> str:
     each = seen.told["members"].values() if "members" in seen.told else [seen.told]
     names = [one["dataset"] for one in each if "dataset" in one]
     return f"dataset{'s' * (len(names) > 1)} {some_of(names)}" if names else ""
+
+
+def start_ranks(world: World) -> None:
+    """Do nothing, as work of ranks: they have started when it is done."""
+
+
+def give_way(world: World) -> None:
+    """Do the same with ranks of this run's own: where the processors are few, the engine is served first."""
+    if world.comm.rank == 0:  # for the group: the other ranks, and the process that forks those of later runs
+        os.setpriority(os.PRIO_PGRP, 0, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+        with suppress(OSError):  # the kernel may weigh sessions first, and these ranks have one of their own
+            Path("/proc/self/autogroup").write_text(str(NICENESS))
 
 
 class _Watching:

@@ -125,6 +125,7 @@ def test_if_all_fail_it_is_an_error(top):
     ("members", "options", "words"),
     [
         ([package.Member("a", ["imd://h:1", "b.xtc"], "t.gro")], {}, "member a: imd://h:1 is followed by no other"),
+        ([package.Member("a", ["b.xtc", "imd://h:1"], "t.gro")], {}, "member a: imd://h:1 .* follows none"),
         ([package.Member("a", "imd://h:1")], {}, "member a: imd://h:1 tells positions alone"),
         ([package.Member("a", "imd://h:1", "t.gro")], {"cache": "off"}, "keeps its frames in this node's store"),
         ([package.Member("a", "imd://h:1", "t.gro")], {"until": "x.y<1", "every": 2}, "one simulation"),

@@ -109,6 +109,7 @@ def test_what_is_refused(tmp_path, monkeypatch):
         ({"source": "imd://localhost"}, "imd://HOST:PORT"),
         ({"source": "imd://localhost:1?units=lj"}, "units=metal"),
         ({"source": ["imd://localhost:1", "a.xtc"]}, "no other trajectory"),
+        ({"source": ["a.xtc", "imd://localhost:1"]}, "follows none"),
         ({"topology": tmp_path / "none.gro"}, "there is no topology"),
         ({"source": top, "dataset": "run7"}, "for the frames of a running engine"),
         ({"source": "nothing", "every": 5}, "no dataset of this name yet"),
@@ -120,6 +121,16 @@ def test_what_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(imd_client, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"himach\[live\]"):
         package.follow(Emit(), **asked)
+
+
+def test_an_engine_begins_when_the_ranks_have_started(tmp_path):
+    with package.Ranks(1) as ranks:
+        pass
+    with MadeUpEngine(made_up(3)) as engine:
+        with pytest.raises(UsageError, match="were closed"):
+            run(engine, topology(tmp_path), dataset="run7", ranks=ranks)
+        assert engine.sent == 0
+    assert open_store().directories() == []
 
 
 def test_a_name_is_taken_once(tmp_path):
