@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from himach.analysis import FRAME, TIME
-from himach.errors import AnalysisError, HimachError, StateError, TimeUpError, as_himach
+from himach.errors import AnalysisError, HimachError, StateError, TimeUpError, UsageError, as_himach
 from himach.files import write_bytes
 from himach.io.dataset.lookup import find, names_of, open_cache
 from himach.io.server.survey import ServedStore
@@ -115,7 +115,7 @@ def attempted(world: World, member: Member, do: Callable[[], T]) -> T | HimachEr
 def distribute(world: World, job: FramesRequest, members: Sequence[Member]) -> Distribution:
     """Distribute members over the ranks, each to the node whose cache has most of it (collective)."""
     comm = world.comm
-    sizes = on_first_rank(comm, partial(_sizes, members), share=True)
+    sizes = on_first_rank(comm, partial(_sizes, job, members), share=True)
     large = together(sizes, comm.size, WORTH)
     others = sorted(set(range(len(members))) - set(large), key=lambda at: (-sizes[at], at))
     homes = _homes(world, job, [members[at] for at in others], [sizes[at] for at in others])
@@ -123,11 +123,28 @@ def distribute(world: World, job: FramesRequest, members: Sequence[Member]) -> D
     return Distribution(large, queue, world.make_counter())
 
 
-def _sizes(members: Sequence[Member]) -> list[float]:
-    """Return the bytes of each member's files; of one that has none here, as many as the others have."""
+def _sizes(job: FramesRequest, members: Sequence[Member]) -> list[float]:
+    """Return the bytes of each member's chosen frames; of one that has no files here, as many as the others have."""
     known = [_bytes(member.trajectories) for member in members]
     usual = float(np.median([size for size in known if size] or [1.0]))
-    return [size or usual for size in known]
+    sizes = [size or usual for size in known]
+    general = (job.start, job.stop, job.step, job.frames) != (None,) * 4
+    # A choice for all changes little of how small members divide, and a look into the store takes time.
+    chosen = [at for at, member in enumerate(members) if member.choice or (general and sizes[at] > WORTH)]
+    store = _store(job) if chosen else None
+    for at in chosen:
+        sizes[at] *= _chosen_part(replace(job, **members[at].choice), store, members[at])
+    return sizes
+
+
+def _chosen_part(job: FramesRequest, store: Store | ServedStore | None, member: Member) -> float:
+    """Return which part of a member's frames is chosen; where no store knows how many it has, by the step alone."""
+    datasets = [] if store is None else find(store, names_of(member.trajectories))
+    n_frames = max((dataset.stamp.n_frames for dataset in datasets), default=0)
+    try:
+        return len(job.select(n_frames)) / n_frames if n_frames else 1 / abs(job.step or 1)
+    except UsageError:  # which its run reports
+        return 1.0
 
 
 def _store(job: FramesRequest) -> Store | ServedStore | None:

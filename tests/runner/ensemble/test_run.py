@@ -11,8 +11,12 @@ from support.commands import himach, same_files
 from support.ranks import run_under_mpiexec
 
 import himach as package
+from himach.examples import load
 from himach.io.store.store import Store
+from himach.opening.options import Job
 from himach.runner.ensemble import member_run
+
+JOB = Job(["any.xtc"], cache="off", analyses=[load("rmsd")()])
 
 
 def rows_of(table, name):
@@ -72,19 +76,19 @@ def test_three_ranks_leave_the_same_bytes(folder, asked, whole, tmp_path):
 def test_members_that_all_ranks_run_together_leave_the_same_bytes(folder, whole, tmp_path):
     (tmp_path / "ranks_ensemble.py").write_text(f"""
 import himach
-from himach.runner.ensemble import distribution
+from himach.runner.ensemble import member_run
 
 def test_together(monkeypatch):
-    monkeypatch.setattr(distribution, "WORTH", 0)
+    monkeypatch.setattr(member_run, "WORTH", 0)
     folder, out, found = {str(folder)!r}, {str(tmp_path / "out")!r}, []
 
-    own = distribution.distribute
+    own = member_run.distribute
 
     def distribute(*given):
         found.append(own(*given))
         return found[0]
 
-    monkeypatch.setattr(distribution, "distribute", distribute)
+    monkeypatch.setattr(member_run, "distribute", distribute)
     analyses = ["rmsd", folder + "/analyses.py:Gyration", folder + "/analyses.py:Ends"]
     himach.run(analyses, ensemble=folder + "/ensemble.csv", cache="off", out=out)
     assert 0 < len(found[0].together) < 6
@@ -240,5 +244,21 @@ def test_again_tells_which_member_is_another(folder, tmp_path):
 def test_a_frame_directory_counts_by_its_files(folder, tmp_path):
     himach("split", folder / "r1.xtc", tmp_path / "frames", "-s", folder / "top214.pdb", "--frames-per-file", 5, code=0)
     whole, parts = (package.Member("r", path) for path in (folder / "r1.xtc", tmp_path / "frames"))
-    sizes = member_run._sizes([whole, parts, package.Member("staged", tmp_path / "none")])
+    sizes = member_run._sizes(JOB, [whole, parts, package.Member("staged", tmp_path / "none")])
     assert sizes[0] <= sizes[1] < 10 * sizes[0] and sizes[2] in (sum(sizes[:2]) / 2, *sizes[:2])
+
+
+def test_a_member_counts_by_the_frames_that_are_chosen(folder, tmp_path, monkeypatch):
+    path, topology = folder / "r1.xtc", folder / "top214.pdb"
+    given = ({}, {"stop": 10}, {"step": 4}, {"start": 25, "step": 2}, {"start": 99})
+    members = [package.Member(f"part{at}", path, topology, **choice) for at, choice in enumerate(given)]
+    job, whole = replace(JOB, cache=str(tmp_path / "store")), path.stat().st_size
+    unknown = [1, 1, 1 / 4, 1 / 2, 1]
+    assert member_run._sizes(job, members) == pytest.approx([whole * part for part in unknown])
+    package.run("rmsd", path, topology, cache=tmp_path / "store")
+    known = [1, 10 / 31, 8 / 31, 3 / 31, 1]
+    assert member_run._sizes(job, members) == pytest.approx([whole * part for part in known])
+    general = replace(job, stop=10)
+    assert member_run._sizes(general, members[:1]) == [whole]
+    monkeypatch.setattr(member_run, "WORTH", 0)
+    assert member_run._sizes(general, members[:1]) == pytest.approx([whole * 10 / 31])
