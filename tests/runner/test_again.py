@@ -120,6 +120,24 @@ def test_a_record_tells_what_was_asked_for_and_by_what(project, tmp_path):
     assert told["warnings"] == []
 
 
+def test_modules_that_the_script_does_not_import_are_not_in_the_record(project, tmp_path, monkeypatch):
+    (project / "mine.py").write_text("import indirect_code\n" + SCRIPT)
+    texts = {"indirect_code": "def late():\n    import reached_code\n", "reached_code": "", "private_code": ""}
+    folder = tmp_path / "library"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        importlib.import_module(name)
+    words = ["-t", "a.xtc", "-s", "top.psf", "--stop", 1, "--cache", "off", "--out", "out"]
+    done("run", "mine.py:Count", *words, cwd=project)
+    told = record(project / "out")
+    code = [project / "helper.py", folder / "indirect_code.py", folder / "reached_code.py", project / "mine.py"]
+    assert sorted(told["digests"]) == sorted(map(str, [*code, project / "top.psf"]))
+    assert told["code_folders"] == [str(project), str(folder)]
+
+
 def test_a_built_in_is_repeated_from_another_folder(project, tmp_path):
     words = ["-t", "a.xtc", "-s", "top.psf", "--stop", 4, "-p", "selection=name CA", "--universe", "dt=0.1"]
     words += ["--pairs", "kept", "--reuse", "never", "--units"]

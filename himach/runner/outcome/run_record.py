@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import itertools
 import json
 import os
 import platform
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +31,7 @@ from himach.runner.assignments import class_of, written_stages
 from himach.runner.outcome.methods_text import words_of
 from himach.selection import chosen, frames_text
 from himach.state_hash import topology_digest
-from himach.user_code import SCRIPT_MODULE, file_of, is_installed, is_library, own_modules
+from himach.user_code import SCRIPT_MODULE, file_of, is_installed, is_library, is_own
 
 LONGEST_PATH = 4096  # of a parameter that may name a file
 
@@ -195,8 +199,8 @@ def _file_of(cls: type[Analysis]) -> str | None:
 def _code_of(analyses: Sequence[Analysis]) -> tuple[list[str], list[str]]:
     """Return the files of code that analyses are made of, and the folders by which they were imported.
 
-    That is where each is defined, what was loaded from the folder of a script or of a package, or below, and the user's
-    own modules elsewhere that are loaded.
+    That is where each is defined, what was loaded from the folder of a script or of a package, or below, and modules of
+    the user's own elsewhere that these import.
     """
     classes = [getattr(type(analysis), "foreign", type(analysis)) for analysis in analyses]
     found = [source_of(analysis).file for analysis in analyses]
@@ -208,7 +212,7 @@ def _code_of(analyses: Sequence[Analysis]) -> tuple[list[str], list[str]]:
     files = {name: file_of(name) for name in list(sys.modules) if inside and file_of(name)}
     loaded = {os.path.realpath(file): name for name, file in files.items() if not is_installed(file)}
     below = {name: path for path, name in loaded.items() if path.startswith(inside)}
-    elsewhere = {name for name in own_modules() if own and not name.startswith(SCRIPT_MODULE)} - {*own, *below}
+    elsewhere = _imported({*own, *below})
     paths = {*below.values(), *(os.path.realpath(file_of(name)) for name in elsewhere)}
     folders += filter(None, map(_import_folder, sorted(elsewhere)))
     return [*scripts, *sorted(paths - {*scripts})], list(dict.fromkeys(folders))
@@ -227,6 +231,47 @@ def _version_of(package: str) -> str | None:
     except PackageNotFoundError:
         told = getattr(sys.modules[package], "__version__", None)
         return told if isinstance(told, str) else None
+
+
+def _imported(modules: set[str]) -> set[str]:
+    """Return the user's own modules that modules import, and that these import, as far as they are loaded."""
+    reached, open_ends = {*modules, "__main__"}, [*modules]
+    while open_ends:
+        for name in _names_imported(open_ends.pop()):
+            if name not in reached and file_of(name) and is_own(name):
+                reached.add(name)
+                open_ends.append(name)
+    return reached - modules - {"__main__"}
+
+
+def _names_imported(module: str) -> Iterable[str]:
+    """Return the names that a module's text imports, of modules or of what is in them, with those of their packages."""
+    file = file_of(module)
+    try:
+        status = os.stat(file)
+    except OSError:
+        return ()
+    package = getattr(sys.modules.get(module), "__package__", None)
+    return _names_in(file, package, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(1000)  # a notebook runs the same code again and again
+def _names_in(file: str, package: str | None, *stamp: int) -> tuple[str, ...]:
+    """Return the names that a file of a package imports; another stamp is that of another text."""
+    try:
+        nodes = list(ast.walk(ast.parse(Path(file).read_bytes())))
+    except (OSError, SyntaxError, ValueError):  # a compiled module
+        return ()
+    every: dict[str, None] = {}
+    for node in nodes:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):
+            with suppress(ImportError):  # beyond its package
+                origin = resolve_name("." * node.level + (node.module or ""), package)
+                names = [origin, *(f"{origin}.{name}" for name in names)]
+        for name in names:
+            every.update(dict.fromkeys(itertools.accumulate(name.split("."), "{}.{}".format)))
+    return tuple(every)
 
 
 def _import_folder(module: str) -> str | None:
