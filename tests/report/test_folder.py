@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +109,55 @@ def test_the_shape_is_a_schema_that_names_the_fields_of_records_and_of_the_page(
     fields = set(schema["properties"])
     named = re.findall(r"^\| (`.+?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert {name for cell in named for name in re.findall("`(.+?)`", cell)} == fields
-    assert {*json.loads((two[0] / "run.json").read_text()), *RunOptions(["traj.xtc"]).recorded()} <= fields
+    assert {*RunOptions(["traj.xtc"]).recorded()} <= fields
+
+
+def fields_of(shape: dict, values: list, place: str = "") -> Iterator[tuple[str, bool, bool]]:
+    """Give each field that a schema names, or that values of its shape have, and whether either has it."""
+    shape = {**shape, **DEFINITIONS.get(shape.get("$ref", "").rpartition("/")[2], {})}
+    values = [item for value in values for item in (value if isinstance(value, list) and "items" in shape else [value])]
+    shape = shape.get("items", shape)
+    shape = {**shape, **DEFINITIONS.get(shape.get("$ref", "").rpartition("/")[2], {})}
+    values = [value for value in values if isinstance(value, dict)]
+    names = {name: [value[name] for value in values if name in value] for value in values for name in value}
+    if "properties" in shape:
+        for name in {**shape["properties"], **names}:
+            yield f"{place}{name}", name in shape["properties"], name in names
+            if name not in ("then", "planning"):
+                yield from fields_of(shape["properties"].get(name, {}), names.get(name, []), f"{place}{name}.")
+    elif isinstance(shape.get("additionalProperties"), dict):
+        yield from fields_of(shape["additionalProperties"], [each for name in names for each in names[name]], place)
+
+
+DEFINITIONS = json.loads(SCHEMA.read_bytes())["definitions"]
+
+
+def test_runs_write_the_fields_of_the_schema_and_no_others(two, tmp_path):
+    class Later(himach.Analysis):
+        def reduce(self, key, series):
+            return len(series)
+
+    class Local(Later):
+        then = Later
+
+        def map(self, frame):
+            yield 0, 1
+
+        def reduce(self, key, series):
+            yield 0, 1
+
+    himach.run(Local, DCD, PSF, stop=3, out=tmp_path / "local")
+    members = [himach.Member(name, DCD, PSF, start=at, stop=at + 30) for at, name in enumerate("ab")]
+    himach.run("rmsd", ensemble=members, out=tmp_path / "many", progress=False)
+    records = [json.loads((out / "run.json").read_text()) for out in (two[0], tmp_path / "local", tmp_path / "many")]
+    fields = list(fields_of(json.loads(SCHEMA.read_bytes()), records))
+    assert {"ensemble.system.dt_ps", "uncertainty.means.halves", "analyses.unrepeatable"} <= {
+        name for name, *_ in fields
+    }
+    wrong = {
+        name: "not written" if there else "not in the schema" for name, there, written in fields if there != written
+    }
+    assert wrong == {"live": "not written"}  # only of frames that still come
 
 
 @pytest.mark.nightly
