@@ -9,8 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import MDAnalysis as mda
 import pytest
 from launch.probes import at_frame, number_in
+from MDAnalysis.analysis.base import AnalysisBase
+from MDAnalysis.analysis.results import ResultsGroup
 from MDAnalysisTests.datafiles import DCD, PSF
 from support import commands
 from support.ranks import clean_environment, mpiexec
@@ -117,3 +120,28 @@ def test_of_a_rank_that_crashes_after_the_last_frame_no_frame_is_told():
         RankError, match=r"^rank \d was killed by signal 11 \(SIGSEGV\), and .*\n  .*, in reduce: os.kill"
     ):
         himach.run(Late(), DCD, PSF, ranks=2, cache="off")
+
+
+class Dying(AnalysisBase):
+    """Dies at frame 40."""
+
+    _analysis_algorithm_is_parallelizable = True
+
+    def __init__(self, atoms):
+        super().__init__(atoms.universe.trajectory)
+
+    def _single_frame(self):
+        if self._ts.frame == 40:
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+    def _get_aggregator(self):
+        return ResultsGroup({})
+
+
+@pytest.mark.parametrize("launcher", ["", "mpiexec"])
+def test_analyses_of_mdanalysis_are_no_exception(monkeypatch, launcher):
+    monkeypatch.setenv("HIMACH_LAUNCHER", launcher)
+    universe = mda.Universe(PSF, DCD)
+    told = r"rank \d was killed by signal 11 \(SIGSEGV\) at frame 40, .*\n  .*, in _single_frame: os.kill"
+    with pytest.raises(RankError, match=told):
+        himach.mdanalysis.run(Dying(universe.atoms), ranks=2)

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from MDAnalysis.analysis.density import DensityAnalysis
 from MDAnalysis.analysis.dihedrals import Dihedral, Ramachandran
+from MDAnalysis.analysis.dssp import DSSP
+from MDAnalysis.analysis.rdf import InterRDF_s
 from MDAnalysis.analysis.rms import RMSD
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
 from support import cache_data, commands
@@ -78,6 +80,29 @@ def test_lists_of_groups():
     expected = Dihedral([universe.select_atoms(text) for text in texts]).run(stop=4)
     found = outcome_of(Dihedral, {"atomgroups": "; ".join(texts)}, DCD, PSF, stop=4)
     assert np.array_equal(found["angles"], expected.results.angles)
+
+
+def test_dssp_whose_argument_is_called_as_a_method_of_ours():
+    expected = DSSP(mda.Universe(GRO, XTC)).run().results
+    found = himach.run(find_class("MDAnalysis.analysis.dssp:DSSP")(atoms="all"), XTC, GRO, progress=False).outcome
+    assert np.array_equal(found["dssp"], expected.dssp)
+    assert np.array_equal(found["dssp_ndarray"], expected.dssp_ndarray)
+    assert np.array_equal(found["resids"], expected.resids)
+
+
+def test_lists_of_lists_of_groups():
+    universe = mda.Universe(GRO, XTC)
+    texts = [
+        ["name OW and resid 1-400", "name OW and resid 401-600"],
+        ["name CA and resid 1-9", "name OW and resid 1-500"],
+    ]
+    expected = InterRDF_s(universe, [[universe.select_atoms(text) for text in pair] for pair in texts], nbins=10)
+    expected.run(stop=3)
+    analysis = find_class("MDAnalysis.analysis.rdf:InterRDF_s")(ags=repr(texts), nbins=10)
+    found = himach.run(analysis, XTC, GRO, stop=3, progress=False).outcome
+    assert len(found["rdf"]) == 2
+    for ours, theirs in zip(found["rdf"], expected.results.rdf, strict=True):
+        assert np.array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize(

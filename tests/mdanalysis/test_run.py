@@ -100,6 +100,16 @@ def test_frames_are_kept_on_the_way(universe):
     assert opened.cached.holds(np.arange(20)).all()
 
 
+def test_this_process_alone_gives_the_same(universe):
+    same(himach.mdanalysis.run(Where(universe.atoms)).results.seen, Where(universe.atoms).run().results.seen)
+
+
+@pytest.mark.slow
+def test_ranks_of_its_own(universe):
+    found = himach.mdanalysis.run(Where(universe.atoms), ranks=2)
+    same(found.results.seen, Where(universe.atoms).run().results.seen)
+
+
 def test_several_share_a_pass_and_do_not_see_what_others_wrote(universe, ranks):
     class Moving(Where):
         def _single_frame(self):

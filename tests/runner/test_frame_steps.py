@@ -285,3 +285,28 @@ def test_an_atom_that_is_at_no_place_cannot_be_followed(place, tmp_path):
         Places(selection="all"), trajectory, topology, transform=[NoJump()], cache="off", frames=[0, 1, 3]
     )
     assert found["places"].shape == (3, 2, 3)
+
+
+def test_kept_pairs_are_of_one_fit(tmp_path):
+    given = {"pairs": tmp_path / "pairs", "cache": "off", "stop": 4}
+    himach.run(Places(), DCD, PSF, transform=[Fit("name CA")], **given)
+    again = himach.run(Places(), DCD, PSF, transform=[Fit("name CA")], **given)
+    assert again.record["reused"]["frames"] == 4
+    other = himach.run(Places(), DCD, PSF, transform=[Fit("backbone")], **given)
+    assert other.record["reused"]["frames"] == 0
+    assert "fit" in other.record["reused"]["reason"]
+    plain = himach.run(Places(), DCD, PSF, **given)
+    assert plain.record["reused"]["frames"] == 0
+
+
+def test_a_setup_may_add_transformations_behind():
+    class Shifted(Places):
+        def setup(self, universe):
+            super().setup(universe)
+            universe.trajectory.add_transformations(peers.translate([1, 2, 3]))
+
+    found = [
+        himach.run(one(), DCD, PSF, transform=[Fit("name CA")], stop=3, cache="off")["places"]
+        for one in (Places, Shifted)
+    ]
+    np.testing.assert_allclose(found[1] - found[0], np.broadcast_to([1, 2, 3], found[0].shape), atol=1e-4)
