@@ -1,8 +1,11 @@
 """Ensembles of which members fail, and what is refused."""
 
+import os
+
 import pytest
-from runner.ensemble.simulations import FRAMES, MEMBERS, members_in, record_in
+from runner.ensemble.simulations import FRAMES, MEMBERS, NAMES, members_in, record_in
 from support.commands import himach, same_files
+from support.ranks import run_under_mpiexec
 
 import himach as package
 
@@ -68,6 +71,79 @@ def test_what_ensembles_cannot_is_refused_by_name(folder, asked, whole, tmp_path
         "run", "rmsd", "-t", folder / "r1.xtc", "-s", folder / "top214.pdb", "--features", "-o", tmp_path / "out"
     )
     assert done.returncode == 2 and "of an ensemble" in done.stderr
+
+
+def test_a_map_that_keeps_something_is_found(folder):
+    class Keeps(package.Analysis):
+        def setup(self, universe):
+            self.seen = []
+
+        def map(self, frame):
+            self.seen.append(frame.number)
+            yield package.Row(seen=len(self.seen))
+
+    with pytest.raises(package.AnalysisError, match=r"Keeps.map.* changes self.seen"):  # a fault of the analysis
+        package.run(Keeps(), ensemble=members_in(folder), cache="off")
+
+
+def test_a_map_that_keeps_something_is_found_behind_members_that_fail(folder):
+    class Keeps(package.Analysis):
+        def setup(self, universe):
+            self.seen = []
+            assert self.member == "m2"
+
+        def map(self, frame):
+            self.seen.append(frame.number)
+            yield package.Row(seen=len(self.seen))
+
+    with pytest.raises(package.AnalysisError, match=r"Keeps.map.* changes self.seen"):
+        package.run(Keeps(), ensemble=members_in(folder), cache="off")
+
+
+@pytest.mark.nightly
+def test_a_member_of_all_ranks_that_fails_while_one_is_busy(folder, tmp_path):
+    """The rank that failed waits for the other, however long its frame takes; members that follow are run."""
+    failed, released = tmp_path / "failed", tmp_path / "released"
+    os.mkfifo(released)
+    (tmp_path / "busy.py").write_text(
+        "import himach\n"
+        "class Busy(himach.Analysis):\n"
+        "    def map(self, frame):\n"
+        "        if self.member == 'm3' and not frame.number:\n"
+        f"            open({str(released)!r}).close()\n"  # until the other rank opens it, too
+        "        if self.member == 'm3' and frame.number > 25:\n"
+        f"            open({str(failed)!r}, 'w').close()\n"
+        "            raise ValueError('no')\n"
+        "        yield himach.Row(number=frame.number)\n"
+    )
+    (tmp_path / "ranks_busy.py").write_text(f"""
+import os
+import time
+from types import SimpleNamespace
+
+import himach
+from himach.parallel import collective
+from himach.runner.ensemble import member_run
+
+looks = []
+
+def monotonic():
+    # To the rank that has failed each look at the clock is a second of waiting; after a hundred the other goes on.
+    if os.path.exists({str(failed)!r}):
+        looks.append(1)
+        if len(looks) == 100:
+            open({str(released)!r}, "w").close()
+    return time.monotonic() + len(looks)
+
+def test_busy(monkeypatch):
+    monkeypatch.setattr(member_run, "WORTH", 0)
+    monkeypatch.setattr(collective, "time", SimpleNamespace(sleep=time.sleep, monotonic=monotonic))
+    folder = {str(folder)!r}
+    result = himach.run({str(tmp_path / "busy.py")!r}, ensemble=folder + "/ensemble.csv", cache="off")
+    assert len(result.record["errors"]) == 1 and "member m3 failed" in result.record["errors"][0]
+    assert result.outcome is None or list(result.members) == {[name for name in NAMES if name != "m3"]!r}
+""")
+    run_under_mpiexec(tmp_path / "ranks_busy.py", 2)
 
 
 @pytest.mark.nightly(but=1)
