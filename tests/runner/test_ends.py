@@ -1,5 +1,6 @@
 """However a rank, a run or its launcher ends: nobody waits, the code says so, and nothing is left in the way."""
 
+import json
 import os
 import random
 import signal
@@ -283,3 +284,19 @@ def test_random_faults():
         env=clean_environment(), capture_output=True, text=True, timeout=500, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_killed_runs_directory_is_taken_by_the_next(script, tmp_path):
+    out = tmp_path / "out"
+    process = start_himach("run", script, *DATA, "-p", "what=time.sleep(60)", "--out", out)
+    assert wait_until((out / ".himach" / "new").exists, 30)
+    refused = himach("run", script, *DATA, "--out", out)
+    fails(refused, "another run writes there (process ", code=2)
+    process.kill()
+    process.communicate()
+    failed = himach("run", script, *DATA, "--out", out, "-p", "what=1/0")
+    fails(failed, "ZeroDivisionError")
+    done = himach("run", script, *DATA, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert sorted(os.listdir(out)) == ["Probe.csv", "run.json"]
+    assert json.loads((out / "run.json").read_text())["files"] == ["Probe.csv"]

@@ -90,6 +90,10 @@ class Both(himach.Analysis):
         return len(series), sum(value for value in values if value is not None)
 
 
+class CalledRows(Both):
+    name = "rows"
+
+
 class BothFinished(Both):
     def finish(self, results):
         assert len(results) == 5
@@ -405,3 +409,9 @@ def test_the_whole_traceback_of_an_error_that_one_rank_has_alone():
     done = mpiexec(2, [sys.executable, "-c", UNFORESEEN], environ={"HIMACH_DEBUG": "1"})
     assert done.returncode != 0
     assert "in work" in done.stderr and "himach: error: ZeroDivisionError: oh" in done.stderr, done.stderr
+
+
+def test_results_of_an_analysis_that_is_called_rows_are_beside_its_rows():
+    outcome, other = himach.run(CalledRows(), DCD, PSF).outcome, himach.run(Both(), DCD, PSF).outcome
+    assert [(name, table.rows) for name, table in outcome.items()] == [("rows", 5), ("rows-2", 65)]
+    assert repr([*outcome.values()]) == repr([*other.values()])

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from runner.ensemble.simulations import FRAMES, MEMBERS, NAMES, members_in, record_in
+from runner.ensemble.simulations import FRAMES, MEMBERS, NAMES, members_in, record_in, write_table
 from support.cache_data import stage_on_nodes
 from support.commands import himach, same_files
 from support.ranks import run_under_mpiexec
@@ -262,3 +262,36 @@ def test_a_member_counts_by_the_frames_that_are_chosen(folder, tmp_path, monkeyp
     assert member_run._sizes(general, members[:1]) == [whole]
     monkeypatch.setattr(member_run, "WORTH", 0)
     assert member_run._sizes(general, members[:1]) == pytest.approx([whole * 10 / 31])
+
+
+def test_members_come_in_the_order_of_the_table(folder, asked, whole, tmp_path):
+    order = [MEMBERS[at] for at in (3, 0, 5, 4, 2, 1)]
+    table = write_table(folder / "other.csv", order)
+    words = [*asked[:3], "--ensemble", table]
+    assert himach("run", *words, "--cache", "off", "-o", tmp_path / "out", "-n", 2).returncode == 0
+    lines = (tmp_path / "out" / "rmsd" / "rmsd.csv").read_text().splitlines()
+    assert list(dict.fromkeys(line.partition(",")[0] for line in lines[1:])) == [name for name, *_ in order]
+    then = (whole / "rmsd" / "rmsd.csv").read_text().splitlines()
+    short = [line.split(",")[0:1] + line.split(",")[3:] for line in lines[1:]]
+    assert sorted(short) == sorted(line.split(",")[0:1] + line.split(",")[3:] for line in then[1:])
+
+
+def test_a_member_draws_and_tells_its_own(folder):
+    found = package.run("rmsd", ensemble=members_in(folder), cache="off").members["m2"]
+    assert found.record["frames"] == 12
+    (axes,) = found.plot().axes
+    assert [len(line.get_xdata()) for line in axes.lines] == [12]
+
+
+@pytest.mark.nightly
+def test_members_are_read_where_they_are_cached(folder, tmp_path):
+    table = write_table(folder / "two.csv", [MEMBERS[5], MEMBERS[2]])
+    words = ["run", "rmsd", "-p", "selection=all", "--ensemble"]
+    for node, members in (("c", table), ("a", folder / "ensemble.csv")):
+        nodes = [node] if node == "c" else ["a", "b", "c"]
+        done = stage_on_nodes(tmp_path, nodes, *words, members, "-o", tmp_path / "out", "--force")
+        assert done.returncode == 0, done.stderr
+    assert record_in(tmp_path / "out")["bytes"]["cache"] > 0
+    stores = {node: {name.rpartition("/")[2] for name in Store(tmp_path / node).names()} for node in "abc"}
+    assert {"m3.nc", "r10.dcd"} <= stores["c"]
+    assert not {"m3.nc", "r10.dcd"} & (stores["a"] | stores["b"])
