@@ -78,10 +78,11 @@ class _Late(bytes):
 
 
 def _attribute(analysis: Analysis, name: str) -> Any:
-    value = object.__getattribute__(analysis, name)
-    if isinstance(value, _Late):
-        value = object.__getattribute__(analysis, "__dict__")[name] = pickle.loads(value)
-    return value
+    own = object.__getattribute__(analysis, "__dict__")
+    for late in [*own] if name == "__dict__" else [name]:
+        if isinstance(own.get(late), _Late):
+            own[late] = pickle.loads(own[late])
+    return object.__getattribute__(analysis, name)
 
 
 class _Bounded(io.BytesIO):
@@ -102,6 +103,7 @@ def main() -> None:
     with stand_ins():
         import_module("himach.examples.drawing")
     sys.path[:], formats, packed = pickle.load(sys.stdin.buffer)
+    sys.stderr = sys.stdout
     pickle.dump([None if plot is None else _drawn(plot, formats) for plot in packed], answers)
 
 

@@ -25,8 +25,8 @@ METADATA = "ro-crate-metadata.json"
 #: What a zip says of the time of its members: there is no earlier one.
 TIME = (1980, 1, 1, 0, 0, 0)
 PERMISSIONS = 0o644
-#: Bytes of metadata, at most.
-MOST_METADATA = 1 << 26
+#: Members of a bundle and bytes of its metadata, at most.
+MOST_MEMBERS, MOST_METADATA = 100_000, 1 << 26
 #: What zipfile raises for an archive that it cannot read.
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
@@ -85,6 +85,8 @@ def extract(bundle: Path, folder: Path) -> dict[str, int]:
             raise UsageError(f"{bundle} is no bundle: there is no {METADATA} in it; himach bundle writes one")
         if sizes[METADATA] > MOST_METADATA:
             raise _damaged(bundle, f"{METADATA} is larger than any bundle's ({sizes[METADATA]:,} bytes)")
+        if len(archive.infolist()) > MOST_MEMBERS:
+            raise _damaged(bundle, f"it has more members than any bundle ({MOST_MEMBERS:,})")
         if needed > free:
             raise UsageError(
                 f"{bundle} holds {needed:,} bytes, and {folder} has room for {free:,}; name another place: $TMPDIR"

@@ -56,6 +56,8 @@ class Here(himach.Analysis):
             warnings.warn("seen once")
         elif self.way == "print":
             print("printed once")
+        elif self.way == "stderr":
+            print("printed once", file=sys.stderr)
         elif self.way == "exception":
             raise ValueError("plot went wrong")
         elif self.way == "exit":
@@ -105,7 +107,7 @@ def test_pictures_of_the_process_are_those_drawn_here():
 
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize("way", ["", "group", "warning", "print", "exception", "exit", "killed", "style"])
+@pytest.mark.parametrize("way", ["", "group", "warning", "print", "stderr", "exception", "exit", "killed", "style"])
 def test_what_the_process_cannot_draw_is_drawn_by_the_run(tmp_path, way, ranks):
     script = tmp_path / "own.py"
     script.write_text(OWN)
@@ -126,6 +128,7 @@ def test_what_the_process_cannot_draw_is_drawn_by_the_run(tmp_path, way, ranks):
     ):
         assert done.stderr.count(word) == (1 if way == kind else 0)
     assert done.stdout.count("printed once") == (1 if way == "print" else 0)
+    assert done.stderr.count("printed once") == (1 if way == "stderr" else 0)
 
 
 def test_an_interrupt_while_a_plot_is_drawn_loses_no_outcome(tmp_path):
@@ -139,6 +142,8 @@ def test_an_interrupt_while_a_plot_is_drawn_loses_no_outcome(tmp_path):
     assert wait_until(lambda: (tmp_path / by).exists() and (tmp_path / by).read_text().endswith("\n"), 30)
     drawer = int((tmp_path / by).read_text().split()[0])
     assert drawer != process.pid
+    staged = tmp_path / "out" / ".himach" / "new"
+    assert wait_until(lambda: {"t.npy", "x.json"} <= {path.name for path in staged.iterdir()}, 30)
     process.send_signal(signal.SIGINT)
     assert (process.communicate(timeout=30)[1].strip(), process.returncode) == ("himach: interrupted", 130)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"run.json", "t.npy", "x.json"}
@@ -190,3 +195,12 @@ def test_what_setup_kept_is_unpickled_when_plot_asks_for_it():
     assert twin.rows == [1, 2]
     with pytest.raises(EOFError):  # which draws it where the run is
         _ = twin.lock
+    with pytest.raises(EOFError):
+        vars(twin)
+    del analysis.lock
+    packed = drawing_process._packed("Plain", analysis, {})
+    assert packed is not None
+    twin = pickle.loads(packed)[1]
+    assert vars(twin) == twin.__dict__ == vars(analysis)
+    twin.words = "of plot()"
+    assert twin.words == "of plot()"

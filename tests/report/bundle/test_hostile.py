@@ -17,6 +17,7 @@ from MDAnalysisTests.datafiles import DCD, PSF
 import himach
 from himach.errors import HimachError, UsageError
 from himach.examples import load
+from himach.report.bundle import archive
 from himach.report.bundle.archive import METADATA, DamagedError, Member, extract, write_archive
 from himach.report.bundle.crate import contents_of, metadata
 from himach.report.bundle.data import Given
@@ -49,12 +50,12 @@ def temporary(tmp_path, monkeypatch) -> Path:
 
 def changed(good: Path, to: Path, change: Callable[[Members], None]) -> Path:
     """Write a bundle whose members are others."""
-    with zipfile.ZipFile(good) as archive:
-        members = [(info, archive.read(info)) for info in archive.infolist()]
+    with zipfile.ZipFile(good) as file:
+        members = [(info, file.read(info)) for info in file.infolist()]
     change(members)
-    with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as file:
         for info, content in members:
-            archive.writestr(info, content)
+            file.writestr(info, content)
     return to
 
 
@@ -160,8 +161,8 @@ def test_sizes_and_flags_that_lie(good, temporary):
     assert "larger than any bundle's" in refused(patched(good, to, METADATA, 24, struct.pack("<I", 1 << 27)), temporary)
     encrypted = patched(good, to, TABLE, 8, struct.pack("<H", 1))
     assert "is encrypted" in refused(encrypted, temporary)
-    with zipfile.ZipFile(good) as archive:
-        size = archive.getinfo(TABLE).file_size
+    with zipfile.ZipFile(good) as file:
+        size = file.getinfo(TABLE).file_size
     assert "is damaged" in refused(patched(good, to, TABLE, 24, struct.pack("<I", size - 1)), temporary)
 
 
@@ -178,6 +179,11 @@ def test_more_than_the_disk_has_room_for(good, temporary):
     assert "has room for" in refused(to, temporary)
 
 
+def test_more_members_than_any_bundle_has(good, temporary, monkeypatch):
+    monkeypatch.setattr(archive, "MOST_MEMBERS", 3)
+    assert "it has more members than any bundle (3)" in refused(good, temporary)
+
+
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])
 def test_a_bundle_that_is_cut(good, temporary, part):
     content = good.read_bytes()
@@ -188,8 +194,8 @@ def test_a_bundle_that_is_cut(good, temporary, part):
 
 def test_any_byte_of_a_member_that_changed(good, temporary):
     content = good.read_bytes()
-    with zipfile.ZipFile(good) as archive:
-        members = [(info.filename, info.header_offset, info.compress_size) for info in archive.infolist()]
+    with zipfile.ZipFile(good) as file:
+        members = [(info.filename, info.header_offset, info.compress_size) for info in file.infolist()]
     for name, offset, size in members:
         start = offset + 30 + len(name)  # behind the header and the name
         bundle = temporary.parent / "b.zip"
