@@ -58,13 +58,16 @@ static uint64_t look_at(wire_parser *parser) {
 }
 
 static seen parse(const uint8_t *data, size_t size, uint8_t how, size_t piece) {
-    wire_parser parser = {.from_client = (how & 1) != 0, .max_frame = MAX_FRAME, .mac = {.on = (how & 0x80) != 0}};
+    wire_parser parser = {.from_client = (how & 1) != 0, .asks = true, .mac = {.on = (how & 0x80) != 0}};
     seen found = {.last = WIRE_MORE};
     size_t at = 0;
     while (at < size && (found.last == WIRE_MORE || found.last == WIRE_MESSAGE)) {
         size_t n = piece < size - at ? piece : size - at;
         size_t used;
         found.last = wire_feed(&parser, data + at, n, &used);
+        if (found.last == WIRE_BEGUN) {
+            found.last = parser.verb == WIRE_FRAME && parser.size > MAX_FRAME ? WIRE_TOO_LONG : wire_begin(&parser);
+        }
         if (used == 0 || used > n || parser.capacity > MAX_BODY) {
             abort(); /* no progress, or memory for what may not be */
         }

@@ -76,9 +76,8 @@ static enum wire_result check_header(wire_parser *parser) {
         return WIRE_BAD_VERB;
     }
     const verb_limits *l = &limits[verb];
-    uint32_t most = verb == WIRE_FRAME && parser->max_frame != 0 ? parser->max_frame : l->most;
     parser->verb = (enum wire_verb)verb;
-    if (parser->size < l->least || parser->size > most || parser->size % l->unit != 0) {
+    if (parser->size < l->least || parser->size > l->most || parser->size % l->unit != 0) {
         return WIRE_TOO_LONG;
     }
     return WIRE_BEGUN;

@@ -7,8 +7,10 @@
  * is that of a FRAME's body. TAKEN never has one: what it brings has checksums of its own. The parser is fed bytes as
  * they come; it never sees a socket. The length is checked against the verb's own limit before anything is allocated,
  * the checksum or those 16 bytes before anybody sees the body.
- *
- * verb      sent by  body
+ */
+
+/* clang-format off */
+/* verb      sent by  body
  * OPEN      client   flags u32, name bytes u32, generation bytes u32, identity bytes u32, token 16 bytes, name,
  *                    generation, identity (of who pushes)
  * OPENED    server   native frames u64, alien frames u64, identity 16 bytes, hash of name u64, of generation u64,
@@ -21,22 +23,31 @@
  * KEPT      server   per frame u8, as enum wire_kept
  * MARK      client   first u64, step i64, count u64: as bodhi_dataset_mark()
  * MARKED    server   the first native, and the first alien, behind all of these u64 (2^64 - 1: there is none), the
- * words of natives u64, the words of aliens u64 READ      client   numbers u64 PLACES    server   per number, from the
- * first on, of one at least and as many as are granted at once: segment u64, offset u64, length u64, descriptor i32
- * (-1: not here), kind u8, fields and encoding u8, length of the head u16 (as in the index); the descriptors come with
- * the first byte of the header (SCM_RIGHTS), in the order of their numbers; clients of other machines get none, and
- * TAKE what lies there DONE      client   nothing: the places of the last READ have been read (with reads in order, the
- * next one's turn) TAKE      client   per extent of a segment: segment u64, offset u64, bytes u32, kind u32 TAKEN
- * server   per extent the bytes that there are of it u32 (2^32 - 1: the segment is not here), then these bytes FETCH
- * client   from u64, name of an attachment ATTACHMENT server  its bytes u64 (2^64 - 1: there is none), which file it is
- * u64, some of its bytes from there on SURVEY    client   name of the dataset's directory that was told of last (33
- * bytes; zeros: the first is asked for), name of the datasets, "" for all SURVEYED  server   datasets of the store, in
- * the order of their directories; none: that was the end; see describe() in native/server/contents/survey.c STATUS
- * client   nothing COUNTERS  server   u64 each, in the order of enum wire_counter, identity of the store (16 bytes),
- * then one a line: the node's name, and each address that the server was told of, its own among them STOP      client
- * nothing (local clients of the server's user only); answered as STATUS ERROR     server   status i32, text
- *
- * Requests are answered in their order, ACK comes when a batch is stored. After OPEN with the token of an older
+ *                    words of natives u64, the words of aliens u64
+ * READ      client   numbers u64
+ * PLACES    server   per number, from the first on, of one at least and as many as are granted at once:
+ *                    segment u64, offset u64, length u64, descriptor i32 (-1: not here), kind u8, fields and encoding
+ *                    u8, length of the head u16 (as in the index); the descriptors come with the first byte of the
+ *                    header (SCM_RIGHTS), in the order of their numbers; clients of other machines get none, and TAKE
+ *                    what lies there
+ * DONE      client   nothing: the places of the last READ have been read (with reads in order, the next one's turn)
+ * TAKE      client   per extent of a segment: segment u64, offset u64, bytes u32, kind u32
+ * TAKEN     server   per extent the bytes that there are of it u32 (2^32 - 1: the segment is not here), then these
+ *                    bytes
+ * FETCH     client   from u64, name of an attachment
+ * ATTACHMENT server  its bytes u64 (2^64 - 1: there is none), which file it is u64, some of its bytes from there on
+ * SURVEY    client   name of the dataset's directory that was told of last (33 bytes; zeros: the first is asked for),
+ *                    name of the datasets, "" for all
+ * SURVEYED  server   datasets of the store, in the order of their directories; none: that was the end; see
+ *                    describe() in native/server/contents/survey.c
+ * STATUS    client   nothing
+ * COUNTERS  server   u64 each, in the order of enum wire_counter, identity of the store (16 bytes), then one a line:
+ *                    the node's name, and each address that the server was told of, its own among them
+ * STOP      client   nothing (local clients of the server's user only); answered as STATUS
+ * ERROR     server   status i32, text */
+/* clang-format on */
+
+/* Requests are answered in their order, ACK comes when a batch is stored. After OPEN with the token of an older
  * connection that one is dropped first, so that what was not yet stored of it never will be. */
 #ifndef BODHI_WIRE_H
 #define BODHI_WIRE_H
@@ -139,11 +150,10 @@ enum wire_result {
     WIRE_OUT_OF_MEMORY, /* for the body */
 };
 
-/* One direction of a connection. Set to zero, with `from_client` and `max_frame` as wanted, before the first byte. */
+/* One direction of a connection. Set to zero, with `from_client` as wanted, before the first byte. */
 typedef struct {
-    bool from_client;   /* messages of clients are read, those of a server refused */
-    bool asks;          /* each header is told of, as BEGUN, before memory is taken for its body */
-    uint32_t max_frame; /* bytes of a FRAME; 0: WIRE_MAX_FRAME */
+    bool from_client; /* messages of clients are read, those of a server refused */
+    bool asks;        /* each header is told of, as BEGUN, before memory is taken for its body */
     unsigned char header[WIRE_HEADER];
     size_t n_header;
     unsigned char *body; /* of the message that is being read or was last complete; aligned for any type */

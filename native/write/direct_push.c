@@ -99,8 +99,6 @@ static int end_sync(straight *s) {
     s->facts.acknowledged += whole ? s->n_syncing : 0;
     /* Those behind a batch that is undone may have been undone with it. */
     s->facts.in_flight = whole ? s->facts.in_flight - s->n_syncing : 0;
-    if (status != BODHI_OK) {
-    }
     return status;
 }
 

@@ -224,11 +224,14 @@ bool answer_attachment(connection *c) {
 
 /* --- Marks ------------------------------------------------------------------------------------------------------- */
 
-/* The first frame of a kind from one on; 2^64 - 1: there is none. */
-static uint64_t first_from(bodhi_dataset *dataset, int kind, int64_t from) {
+/* The first frame of a kind behind one; 2^64 - 1: there is none. */
+static uint64_t first_behind(bodhi_dataset *dataset, int kind, int64_t last) {
     uint64_t first = UINT64_MAX;
     int64_t count;
-    return bodhi_dataset_numbers(dataset, kind, from, &first, 1, &count) == BODHI_OK ? first : UINT64_MAX;
+    if (last == INT64_MAX || bodhi_dataset_numbers(dataset, kind, last + 1, &first, 1, &count) != BODHI_OK) {
+        return UINT64_MAX;
+    }
+    return first;
 }
 
 bool answer_mark(connection *c) {
@@ -255,9 +258,9 @@ bool answer_mark(connection *c) {
         return output_error(c, status, bodhi_message());
     }
     int64_t last = first + step * (int64_t)(count - 1); /* not before 0, nor too large: it was marked */
-    int64_t behind = (last > first ? last : first) + 1;
-    put64(body, first_from(dataset, BODHI_NATIVE, behind));
-    put64(body + 8, first_from(dataset, BODHI_ALIEN, behind));
+    last = last > first ? last : first;
+    put64(body, first_behind(dataset, BODHI_NATIVE, last));
+    put64(body + 8, first_behind(dataset, BODHI_ALIEN, last));
     output_done(c, WIRE_MARKED, 16 + 16 * words);
     return true;
 }

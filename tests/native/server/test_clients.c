@@ -62,6 +62,10 @@ static void test_questions(void) {
     CHECK(ask(&one, WIRE_MARK, question, 24, WIRE_MARKED) == BODHI_OK);
     CHECK(get64(one.in.body) == UINT64_MAX && get64(one.in.body + 8) == 62);
     CHECK(get64(one.in.body + 16) == (UINT64_C(1) << 10) - 1 && get64(one.in.body + 24) == UINT64_C(3) << 30);
+    put64(question, INT64_MAX); /* nothing is behind the last number */
+    put64(question + 16, 1);
+    CHECK(ask(&one, WIRE_MARK, question, 24, WIRE_MARKED) == BODHI_OK);
+    CHECK(get64(one.in.body) == UINT64_MAX && get64(one.in.body + 8) == UINT64_MAX);
     fetch(&one, "large", 5000, WIRE_ATTACHMENT);
     CHECK(get64(one.in.body) == sizeof attached && one.in.size == 16 + PART_BYTES);
     CHECK(memcmp(one.in.body + 16, attached + 5000, PART_BYTES) == 0);

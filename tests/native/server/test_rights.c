@@ -217,23 +217,25 @@ static void test_turns(void) {
 /* --- Limits ---------------------------------------------------------------------------------------------------------
  */
 
-static enum wire_result feed(enum wire_verb verb, size_t size, uint32_t max_frame) {
-    wire_parser parser = {.from_client = true, .max_frame = max_frame};
+static enum wire_result feed(enum wire_verb verb, size_t size) {
+    wire_parser parser = {.from_client = true};
     static unsigned char message[WIRE_HEADER + 4096];
     size_t used;
-    wire_part part = {message + WIRE_HEADER, size};
+    wire_part part = {message + WIRE_HEADER, size <= 4096 ? size : 0};
     wire_header(message, verb, &part, 1);
-    enum wire_result result = wire_feed(&parser, message, WIRE_HEADER + size, &used);
+    put32(message + 8, (uint32_t)size);
+    enum wire_result result = wire_feed(&parser, message, WIRE_HEADER + part.size, &used);
     wire_free(&parser);
     return result;
 }
 
 static void test_limits(void) {
     begin("what a message may be");
-    CHECK(feed(WIRE_READ, 16, 0) == WIRE_MESSAGE && feed(WIRE_READ, 12, 0) == WIRE_TOO_LONG);
-    CHECK(feed(WIRE_MARK, 24, 0) == WIRE_MESSAGE && feed(WIRE_MARK, 32, 0) == WIRE_TOO_LONG);
-    CHECK(feed(WIRE_FRAME, 1200, 0) == WIRE_MESSAGE && feed(WIRE_FRAME, 1200, 1000) == WIRE_TOO_LONG);
-    CHECK(feed(WIRE_ACK, 16, 0) == WIRE_BAD_VERB && feed(WIRE_OPENED, WIRE_OPENED_BYTES, 0) == WIRE_BAD_VERB);
+    CHECK(feed(WIRE_READ, 16) == WIRE_MESSAGE && feed(WIRE_READ, 12) == WIRE_TOO_LONG);
+    CHECK(feed(WIRE_MARK, 24) == WIRE_MESSAGE && feed(WIRE_MARK, 32) == WIRE_TOO_LONG);
+    CHECK(feed(WIRE_FRAME, 1200) == WIRE_MESSAGE && feed(WIRE_FRAME, WIRE_MAX_FRAME + 4) == WIRE_TOO_LONG);
+    CHECK(feed(WIRE_FRAME, WIRE_MAX_FRAME) == WIRE_MORE);
+    CHECK(feed(WIRE_ACK, 16) == WIRE_BAD_VERB && feed(WIRE_OPENED, WIRE_OPENED_BYTES) == WIRE_BAD_VERB);
     wire_parser parser = {.from_client = true};
     unsigned char message[WIRE_HEADER + 8] = {0};
     size_t used;
