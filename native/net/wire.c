@@ -176,6 +176,14 @@ bool wire_amid(const wire_parser *parser) {
     return !parser->complete && parser->n_header > 0;
 }
 
+void wire_release(wire_parser *parser) {
+    if (!wire_amid(parser)) {
+        free(parser->body);
+        parser->body = NULL;
+        parser->capacity = 0;
+    }
+}
+
 void wire_free(wire_parser *parser) {
     free(parser->body);
     *parser = (wire_parser){0};

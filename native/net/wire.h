@@ -187,6 +187,9 @@ unsigned char *wire_take_body(wire_parser *parser);
 /* Whether a message has begun and not ended. */
 bool wire_amid(const wire_parser *parser);
 
+/* Free what it does not need before the next message; amid one: nothing. */
+void wire_release(wire_parser *parser);
+
 void wire_free(wire_parser *parser);
 
 /* Text for a result that ends a connection. */

@@ -124,6 +124,7 @@ static bool answer_frame(bodhi_server *server, connection *c) {
     d->unflushed_since = d->unflushed_since == 0 ? now_ms() : d->unflushed_since;
     d->durable = d->durable || t->durable;
     datasets_submit(d, t);
+    server->backlog += c->in.size;
     server->counters[COUNT_FRAMES]++;
     server->counters[COUNT_FRAME_BYTES] += c->in.size - WIRE_FRAME_HEAD;
     if (++d->n_unflushed == WIRE_MAX_NUMBERS) {
@@ -204,6 +205,7 @@ static bool answer_keep(bodhi_server *server, connection *c) {
     t->n = c->in.size / WIRE_KEEP_BYTES;
     t->body = wire_take_body(&c->in);
     datasets_submit(d, t);
+    server->backlog += c->in.size;
     c->asked = true;
     return true;
 }
@@ -266,9 +268,18 @@ static bool may_push(connection *c) {
            output_error(c, BODHI_ERROR_UNSAFE, "frames may be pushed only after an OPEN that says so");
 }
 
-bool answer_header(connection *c) {
+bool answer_header(bodhi_server *server, connection *c) {
     enum wire_verb verb = c->in.verb;
-    if (verb == WIRE_STATUS || verb == WIRE_STOP || verb == WIRE_OPEN || verb == WIRE_SURVEY) {
+    if (verb == WIRE_STATUS || verb == WIRE_STOP) {
+        return true;
+    }
+    if (c->reserved) {
+        char why[WIRE_MAX_TEXT];
+        connections_explain(server, why);
+        server->counters[COUNT_REFUSED]++;
+        return output_error(c, BODHI_ERROR_BUSY, why);
+    }
+    if (verb == WIRE_OPEN || verb == WIRE_SURVEY) {
         return true;
     }
     if (c->dataset == NULL) {

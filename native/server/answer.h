@@ -5,7 +5,7 @@
 #include "server/server.h"
 
 /* A header has come. False, with the reason in the output: this connection may not send such a message. */
-bool answer_header(connection *c);
+bool answer_header(bodhi_server *server, connection *c);
 
 /* A whole message has come. False: the connection is of no more use. */
 bool answer(bodhi_server *server, connection *c);

@@ -6,7 +6,8 @@
 
 #define MORE "'himach cache start --connections' allows more"
 
-/* Take a connection up, or refuse it. `session` is the key of its messages, MAC_KEY bytes; NULL: they have no MAC. */
+/* Take a connection up, or refuse it. Where there is no slot, one that has not said anything yet goes, the oldest
+ * first. `session` is the key of its messages, MAC_KEY bytes; NULL: they have no MAC. */
 void connection_add(bodhi_server *server, int fd, unsigned rights, const caller *from, const uint8_t *session);
 
 /* Tell why and close. */
@@ -20,6 +21,18 @@ void connection_update(bodhi_server *server, connection *c);
 
 /* False: the connection is broken. */
 bool connection_send(bodhi_server *server, connection *c);
+
+/* Go on with a body that waited for memory, if there is some now. */
+void connection_resume(bodhi_server *server, connection *c);
+
+/* Whether some connection waits for memory. */
+bool connections_wait(const bodhi_server *server);
+
+/* Where memory is short: drop those that hold some of it and do not move. */
+void connections_unclog(bodhi_server *server, int64_t now);
+
+/* Say that the server has as many connections as it may have. */
+void connections_explain(const bodhi_server *server, char why[WIRE_MAX_TEXT]);
 
 /* Close at once, without a word, and mark it: the loop ends its turn and lets go of its dataset. */
 void connection_drop(bodhi_server *server, connection *c);

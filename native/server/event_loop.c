@@ -21,11 +21,13 @@
 #include "server/read_queue.h"
 
 enum {
-    TICK_MS = 200, /* deadlines are looked at so often */
+    TICK_MS = 200,   /* deadlines are looked at so often */
+    CROWDED_MS = 20, /* who waits for memory is looked at so often */
     DEFAULT_CONNECTIONS = 4096,
     MAX_CONNECTIONS = 1 << 16,
     N_EVENTS = 64
 };
+#define DEFAULT_MEMORY (INT64_C(512) << 20)
 
 /* --- Coming in --------------------------------------------------------------------------------------------------- */
 
@@ -146,6 +148,7 @@ static void tick(bodhi_server *server) {
         }
     }
     turn_tick(server, now);
+    connections_unclog(server, now);
     if (server->accept_paused) {
         set_accepting(server, true);
     }
@@ -162,6 +165,9 @@ static void tick(bodhi_server *server) {
 static void update_all(bodhi_server *server) {
     for (int i = 0; i < server->n_slots; i++) {
         connection *c = &server->connections[i];
+        if (c->fd >= 0 && c->stalled) {
+            connection_resume(server, c);
+        }
         if (c->fd >= 0 && (c->n_out > 0 || c->events == 0 || c->ending)) {
             connection_update(server, c);
         }
@@ -200,7 +206,9 @@ int bodhi_server_run(bodhi_server *server) {
     int64_t next_tick = now_ms() + TICK_MS;
     while (!server->stopping) {
         int64_t left = next_tick - now_ms();
+        left = connections_wait(server) && left > CROWDED_MS ? CROWDED_MS : left;
         int n = bodhi_io.epoll_wait(server->epoll, events, N_EVENTS, left > 0 ? (int)left : 0);
+        datasets_count_backlog(server);
         if (n < 0 && errno != EINTR) {
             return bodhi_fail_system(errno, "epoll_wait", "server");
         }
@@ -242,6 +250,8 @@ static bool open_descriptors(bodhi_server *server) {
 static void choose_defaults(bodhi_serve_options *o) {
     o->max_connections = o->max_connections <= 0 ? DEFAULT_CONNECTIONS : o->max_connections;
     o->max_connections = o->max_connections > MAX_CONNECTIONS ? MAX_CONNECTIONS : o->max_connections;
+    o->max_per_caller = o->max_per_caller <= 0 ? (o->max_connections + 1) / 2 : o->max_per_caller;
+    o->memory = o->memory <= 0 ? DEFAULT_MEMORY : o->memory;
     o->message_ms = o->message_ms <= 0 ? 30000 : o->message_ms;
     o->idle_ms = o->idle_ms <= 0 ? 3600 * 1000 : o->idle_ms;
     o->batch_ms = o->batch_ms <= 0 ? 1000 : o->batch_ms;
@@ -249,13 +259,16 @@ static void choose_defaults(bodhi_serve_options *o) {
 
 static int make_server(bodhi_server *server, const char *directory) {
     size_t users = (size_t)server->options.n_allowed;
-    server->connections = calloc((size_t)server->options.max_connections, sizeof *server->connections);
+    server->connections = calloc((size_t)server->options.max_connections + RESERVED, sizeof *server->connections);
     server->allowed = malloc((users + 1) * sizeof *server->allowed);
     if (server->connections == NULL || server->allowed == NULL) {
         return bodhi_fail_memory();
     }
     if (users > 0) {
         memcpy(server->allowed, server->options.allowed, users * sizeof *server->allowed);
+    }
+    while (server->n_slots < RESERVED) {
+        server->connections[server->n_slots++].fd = -1;
     }
     server->counters[COUNT_PID] = (uint64_t)getpid();
     server->counters[COUNT_STARTED] = (uint64_t)time(NULL);

@@ -28,7 +28,7 @@ struct ingest {
     bodhi_dataset *dataset;
     int wake;
     pthread_t thread;
-    atomic_size_t backlog; /* bytes of frames that wait */
+    atomic_size_t backlog; /* bytes that wait */
 
     pthread_mutex_t mutex; /* over these */
     pthread_cond_t given;
@@ -234,21 +234,24 @@ static void flush(ingest *in, task *t) {
 
 /* --- The thread -------------------------------------------------------------------------------------------------- */
 
-/* Bytes that a frame holds while it waits; of small ones the task is the most. */
+/* Bytes that a task holds while it waits; of small frames the task is the most. */
 static size_t weight_of(const task *t) {
-    return t->n + sizeof *t;
+    return (t->verb == TASK_KEPT ? WIRE_KEEP_BYTES : 1) * t->n + sizeof *t;
+}
+
+static void leave_backlog(ingest *in, size_t weight) {
+    size_t before = atomic_fetch_sub(&in->backlog, weight);
+    if (before >= BACKLOG_BYTES && before - weight < BACKLOG_BYTES) {
+        wake_loop(in);
+    }
 }
 
 static void write_frame(ingest *in, task *t) {
     t->status = append(in, t);
-    size_t weight = weight_of(t);
-    size_t before = atomic_fetch_sub(&in->backlog, weight);
     free(t->body);
     t->body = NULL;
+    leave_backlog(in, weight_of(t));
     put(&in->batch, t);
-    if (before >= BACKLOG_BYTES && before - weight < BACKLOG_BYTES) {
-        wake_loop(in);
-    }
 }
 
 static void run_task(ingest *in, task *t) {
@@ -268,6 +271,7 @@ static void run_task(ingest *in, task *t) {
         in->append_failed = false;
         break;
     }
+    leave_backlog(in, weight_of(t));
     complete(in, t);
 }
 
@@ -323,9 +327,7 @@ task *task_new(enum task_verb verb, uint64_t client, bool durable) {
 }
 
 void ingest_submit(ingest *in, task *t) {
-    if (t->verb == TASK_FRAME) {
-        (void)atomic_fetch_add(&in->backlog, weight_of(t));
-    }
+    (void)atomic_fetch_add(&in->backlog, weight_of(t));
     pthread_mutex_lock(&in->mutex);
     put(&in->todo, t);
     pthread_cond_signal(&in->given);
@@ -334,6 +336,10 @@ void ingest_submit(ingest *in, task *t) {
 
 bool ingest_is_behind(ingest *in) {
     return atomic_load(&in->backlog) >= BACKLOG_BYTES;
+}
+
+size_t ingest_backlog(ingest *in) {
+    return atomic_load(&in->backlog);
 }
 
 task *ingest_take_done(ingest *in) {

@@ -44,6 +44,9 @@ void ingest_submit(ingest *in, task *t);
 /* Whether so much waits to be written that no more should be received. */
 bool ingest_is_behind(ingest *in);
 
+/* Bytes of memory of what waits. */
+size_t ingest_backlog(ingest *in);
+
 /* What came back since, in order, linked by `next`; each to be freed. */
 task *ingest_take_done(ingest *in);
 

@@ -12,6 +12,9 @@ void datasets_close_all(bodhi_server *server);
 /* Close the datasets that nobody uses, but some. */
 void datasets_close_idle(bodhi_server *server);
 
+/* Count the bytes that wait to be written. */
+void datasets_count_backlog(bodhi_server *server);
+
 /* Give a task to the dataset's ingest, which there is. */
 void datasets_submit(open_dataset *d, task *t);
 

@@ -96,6 +96,11 @@ static bool note_wanted(connection *c, const int64_t *numbers, size_t n) {
         }
     }
     c->n_extents = join(c->extents, c->n_extents);
+    /* It may wait long: what is not needed is given back. */
+    int64_t *wanted = realloc(c->wanted, (c->n_wanted + 1) * sizeof *wanted);
+    extent *extents = realloc(c->extents, (c->n_extents + 1) * sizeof *extents);
+    c->wanted = wanted != NULL ? wanted : c->wanted;
+    c->extents = extents != NULL ? extents : c->extents;
     return true;
 }
 

@@ -14,11 +14,13 @@ typedef struct bodhi_serve_options {
     const uint32_t *allowed; /* other users who may read */
     int64_t n_allowed;
     int32_t serialize_reads; /* 1: reads get their places one at a time, in the order of the segments */
-    int32_t max_connections; /* 0: 4096; half of them at most of one address, or of one user other than the owner */
+    int32_t max_connections; /* 0: 4096; besides, a few are kept for the owner's STATUS and STOP */
+    int32_t max_per_caller;  /* connections of one user other than the owner, or of one address; 0: half of all */
     int32_t message_ms;      /* for a message to come or go, besides 1 ms a kilobyte; 0: 30000 */
     int32_t idle_ms;         /* between messages; 0: an hour */
     int32_t batch_ms;        /* after which pushed frames are acknowledged unasked; 0: 1000 */
     int64_t quota;           /* bytes that the store may hold; 0: no limit */
+    int64_t memory;          /* bytes for messages that come, wait or go; 0: 512 MiB */
     const char *peers;       /* what COUNTERS tells behind the identity, at most WIRE_MAX_PEERS - 16 bytes; or NULL */
 } bodhi_serve_options;
 

@@ -11,6 +11,8 @@
 /* What epoll tells of; connections have serials above these. */
 enum { EVENT_WAKE, EVENT_ADMITTED, EVENT_INGESTED, EVENT_LISTENER, FIRST_SERIAL };
 
+enum { RESERVED = 2 }; /* connections of the owner's, beside those that there may be */
+
 enum right { RIGHT_PUSH = 1, RIGHT_READ = 2, RIGHT_STOP = 4 };
 
 /* Who has a connection: a user of this machine, or the address of another one. */
@@ -45,6 +47,13 @@ typedef struct {
     uint32_t serial;
     unsigned rights;
     caller from;
+    bool reserved;     /* beside the connections that there may be, for the owner's STATUS and STOP alone */
+    bool silent;       /* no whole header has come */
+    bool stalled;      /* its body waits for memory */
+    int64_t since;     /* ms: when it came */
+    int64_t last_byte; /* when bytes last came or went */
+    size_t memory_in;  /* bytes, as they are counted in the server's */
+    size_t memory_out;
     wire_parser in;
     mac_stream mac; /* of our messages; not on: a client of this machine */
     unsigned char *out;
@@ -71,7 +80,7 @@ typedef struct {
 
 struct bodhi_server {
     bodhi_serve_options options;
-    bool (*on_header)(connection *c); /* false: the connection is of no more use */
+    bool (*on_header)(bodhi_server *server, connection *c); /* false: the connection is of no more use */
     bool (*on_message)(bodhi_server *server, connection *c);
     uint32_t *allowed;
     bodhi_store *store;
@@ -80,8 +89,11 @@ struct bodhi_server {
     int epoll, wake[2], admitted[2], ingested[2];
     bool accept_paused; /* no descriptor was left to accept a connection with; tried again at the next tick */
     connection *connections;
-    int n_slots; /* as many as were ever taken */
+    int n_slots; /* as many as were ever taken, the reserved ones first */
     int n_dropped;
+    size_t memory_in, memory_out; /* bytes of all connections: what comes, what goes */
+    size_t backlog;               /* bytes that wait to be written */
+    int n_stalled;                /* connections whose bodies wait for memory */
     open_dataset *datasets;
     int n_reading; /* connections whose turn it is */
     int64_t reading_deadline;

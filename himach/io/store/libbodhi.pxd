@@ -256,10 +256,12 @@ cdef extern from "server/serve.h" nogil:
         int64_t n_allowed
         int32_t serialize_reads
         int32_t max_connections
+        int32_t max_per_caller
         int32_t message_ms
         int32_t idle_ms
         int32_t batch_ms
         int64_t quota
+        int64_t memory
         const char *peers
     int bodhi_server_open(const char *directory, const bodhi_serve_options *options, bodhi_server **server)
     int bodhi_server_run(bodhi_server *server)

@@ -27,7 +27,7 @@ from fuzz_model import DATASETS, NOTE, Connection, Model, WrongError
 from support.messages import OPEN, OPENED
 
 MOST_CONNECTIONS = 24
-FEW_CONNECTIONS = 12  # of some servers: others are refused
+FEW_CONNECTIONS = 12  # of some servers: who said nothing yet makes way for others
 F_OFD_SETLK = 37  # of Linux
 PATIENCE = 60.0  # seconds for an answer, under a sanitizer and beside other work
 

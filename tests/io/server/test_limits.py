@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.cache_data import frame_of, push
-from support.messages import COUNTERS, FRAME, MARK, OPEN, STATUS, connect, message, open_body
+from support.messages import COUNTERS, FRAME, MARK, OPEN, READ, STATUS, connect, message, open_body
 
 import himach
 from himach import ServerUnreachableError
 from himach.io.server import control
 from himach.io.server.admission import make_key, read_key
+from himach.io.server.client import find
 from himach.io.store.bodhi import MARKED_AT_ONCE
 
 MEGA = 1 << 20
@@ -106,6 +107,23 @@ def test_answers_that_nobody_takes(run_server):
         assert resident(running.process, "VmHWM") - before < 80 * MEGA
 
 
+@pytest.mark.nightly
+def test_answers_beyond_all_memory_do_not_stop_the_others(run_limited):
+    """Who takes no answers goes when memory is short, and others are answered."""
+    process, path = run_limited(memory=32 * MEGA, max_per_caller=1000)
+    with himach.Writer("run", 1, servers=[path]) as writer:
+        for number in range(1000):
+            writer.push(np.zeros((1, 3)), time=number)
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            connected(stack, path, READING + message(MARK, struct.pack("<QqQ", 0, 1, MARKED_AT_ONCE)) * 20)
+        start = time.monotonic()
+        with contextlib.closing(find(Path(path).parent.parent)) as client:
+            assert client.open("run").facts() == {"native": 1000, "alien": 0}
+        assert time.monotonic() - start < 10
+        assert resident(process) < 150 * MEGA
+
+
 @pytest.mark.parametrize("opened", [b"", READING])
 def test_a_large_body_without_the_right_to_it(run_server, opened):
     running = run_server()
@@ -115,6 +133,57 @@ def test_a_large_body_without_the_right_to_it(run_server, opened):
     said = talk(running.path, opened + header, *[bytes(MEGA)] * 300)
     assert (b"an OPEN that says so" if opened else b"must be opened first") in said
     assert resident(running.process, "VmHWM") - before < 20 * MEGA
+
+
+def test_bodies_beyond_all_memory_wait(run_limited):
+    """Twelve pushers begin frames of 24 MB where there are 64 MB: they come one after the other, and all of them."""
+    process, path = run_limited(memory=64 * MEGA, message_ms=20000)
+    n_atoms = 2_000_000
+    frame = np.zeros((n_atoms, 3), np.float32)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(connected(stack, path, PUSHING)))
+        before = resident(process)
+
+        def push_some(first):
+            with himach.Writer("run", n_atoms, servers=[path], first=first) as writer:
+                for _ in range(2):
+                    writer.push(frame, time=0)
+                writer.flush()
+                return writer.facts()["acknowledged"]
+
+        with ThreadPoolExecutor(12) as pool:
+            assert sum(pool.map(push_some, range(0, 24, 2))) == 24
+        assert resident(process, "VmHWM") - before < 130 * MEGA
+
+
+@pytest.mark.nightly
+def test_begun_bodies_that_do_not_come_make_way(run_limited):
+    _, path = run_limited(memory=64 * MEGA, max_per_caller=1000)
+    with contextlib.ExitStack() as stack:
+        for _ in range(6):
+            connected(stack, path, PUSHING + message(FRAME, size=20 * MEGA, crc=0) + bytes(MEGA // 20))
+        start = time.monotonic()
+        with himach.Writer("other", 1_000_000, servers=[path], timeout=30) as writer:
+            writer.push(np.zeros((1_000_000, 3)), time=0)
+            writer.flush()
+        assert time.monotonic() - start < 20
+
+
+def test_idle_connections_hold_no_memory(run_limited):
+    """More of them than memory would be for, each of which has asked and got much."""
+    _, path = run_limited(memory=4 * MEGA, max_per_caller=1000)
+    push_to = himach.Writer("run", 100, servers=[path], timeout=10)
+    ask = message(READ, bytes(8 * 1000))
+    with contextlib.ExitStack() as stack:
+        for _ in range(600):
+            raw = connected(stack, path, READING)
+            raw.settimeout(10)
+            for part in (b"", ask):
+                raw.sendall(part)
+                size = struct.unpack("<I", raw.recv(16, socket.MSG_WAITALL)[8:12])[0]
+                assert len(raw.recv(size, socket.MSG_WAITALL)) == size
+        push_to.push(frame_of(0), time=0)
+        push_to.close()
 
 
 # --- Connections ------------------------------------------------------------------------------------------------------
@@ -171,17 +240,68 @@ def test_an_address_has_not_all_connections(run_server, key):
         admitted(stack, running, key).send(PUSHING)
 
 
-def test_the_owner_stops_a_full_server(run_limited):
+def test_the_owner_asks_and_stops_a_full_server(run_limited):
     process, path = run_limited(connections=8)
     store = Path(path).parent.parent
     with contextlib.ExitStack() as stack:
         several = [connected(stack, path, message(STATUS)) for _ in range(8)]
         for raw in several:
             assert raw.recv(65536)
+        limit = b"the server has as many connections as it may have, 8; 'himach cache start --connections' allows more"
+        assert limit in talk(path, PUSHING)
+        silent = [connected(stack, path) for _ in range(5)]  # who says nothing does not keep these slots
         found = control.status(store, timeout=5)
-        assert found["running"] and not found["answers"] and "as many connections" in found["error"]
+        assert found["answers"] and found["connections"] >= 9 and found["max_connections"] == 8
         assert control.stop(store, seconds=10)
         assert process.wait(10) == 0
+        del silent
+
+
+def test_who_says_nothing_makes_way(run_limited):
+    _, path = run_limited(connections=8)
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            connected(stack, path)
+        time.sleep(0.3)
+        push_to = himach.Writer("run", 100, servers=[path], timeout=5)
+        push_to.push(frame_of(0), time=0)
+        push_to.close()
+
+
+def crowd(path):
+    """Connect until it is refused; return the connections."""
+    several, said = [], b""
+    while b"this user has as many" not in said:
+        several.append(socket.socket(socket.AF_UNIX))
+        several[-1].connect(path)
+        with contextlib.suppress(BrokenPipeError):  # it may be refused before it says anything
+            several[-1].sendall(message(STATUS))
+        said = several[-1].recv(65536)
+    return several
+
+
+def test_another_user_has_not_all_connections(run_server, stranger, open_place):
+    running = run_server("--allow-user", stranger.pw_name, "--connections", "256", name=open_place / "store")
+    (counted, count), (wait, let_go) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(let_go)
+            os.setgroups([])
+            os.setgid(stranger.pw_gid)
+            os.setuid(stranger.pw_uid)
+            several = crowd(running.path)
+            os.write(count, f"{len(several)}\n".encode())
+            os.read(wait, 1)
+        finally:
+            os._exit(0)
+    os.close(count)
+    with os.fdopen(counted) as lines:
+        assert lines.readline() == "129\n"
+    push(running, range(3))
+    os.close(let_go)
+    os.waitpid(child, 0)
+    os.close(wait)
 
 
 # --- Clients ----------------------------------------------------------------------------------------------------------
@@ -280,3 +400,16 @@ def test_the_key_file_appears_whole(tmp_path):
         assert len(keys) == 1
         assert [file.name for file in path.parent.iterdir()] == ["key"]
         assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_acknowledgements_come_from_a_crowded_server(run_limited):
+    """A pusher that is not read because of others' frames is read again when these are written."""
+    _, path = run_limited(memory=8 * MEGA)
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(himach.Writer(f"run{i}", 100_000, servers=[path], timeout=30)) for i in range(8)]
+        for number in range(10):
+            for writer in writers:
+                writer.push(np.full((100_000, 3), number, np.float32), time=number)
+        for writer in writers:
+            writer.flush()
+            assert writer.facts()["acknowledged"] == 10

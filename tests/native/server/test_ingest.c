@@ -31,6 +31,7 @@ static void open_ingest(const char *what) {
 static void close_ingest(void) {
     CHECK(came_back == NULL);
     ingest_finish(in);
+    CHECK(ingest_backlog(in) == 0);
     ingest_free(in);
     (void)close(wake[0]);
     (void)close(wake[1]);
@@ -117,9 +118,13 @@ static void test_a_sync_under_way(void) {
     }
     give_question(1, 1);
     CHECK(!is_woken(LONG_ENOUGH_MS) && ingest_take_done(in) == NULL && place_of(1).found == 0);
+    size_t backlog = ingest_backlog(in);
+    give_question(0, 0);
+    CHECK(ingest_backlog(in) >= backlog + WIRE_KEEP_BYTES + sizeof(task));
     atomic_store(&syncs_held, false);
     take_flush(0, BODHI_OK);
     take_flush(1, BODHI_OK);
+    take_answer(WIRE_HELD);
     take_answer(WIRE_HELD);
     close_ingest();
 }

@@ -214,6 +214,136 @@ static void test_turns(void) {
     }
 }
 
+/* --- Slots and memory -----------------------------------------------------------------------------------------------
+ */
+
+/* A connection that comes from elsewhere than the owner's. */
+static wire_link stranger(void) {
+    static char name[] = "stranger";
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    CHECK(bodhi_server_admit(server, ends[1], NULL) == BODHI_OK);
+    return (wire_link){.fd = ends[0], .address = name};
+}
+
+static void test_a_full_server(void) {
+    begin("strangers with all connections");
+    enum { MOST = 3 };
+    wire_link strangers[MOST + 1];
+    wire_link silent[MOST + 1];
+    start((bodhi_serve_options){.max_connections = MOST, .max_per_caller = MOST});
+    for (int i = 0; i < MOST; i++) {
+        strangers[i] = stranger();
+        CHECK(ask(&strangers[i], WIRE_STATUS, NULL, 0, WIRE_COUNTERS) == BODHI_OK);
+    }
+    strangers[MOST] = stranger();
+    CHECK(link_answer(&strangers[MOST], WIRE_COUNTERS, now_ms() + SOON_MS) == BODHI_ERROR_BUSY);
+    wire_link owner = dialled();
+    CHECK(link_open(&owner, 0, no_token, "/run", "one", 3, "", now_ms() + SOON_MS) == BODHI_ERROR_BUSY);
+    link_close(&owner);
+    for (int i = 0; i <= MOST; i++) {
+        silent[i] = dialled(); /* they do not keep the owner's slots */
+    }
+    owner = dialled();
+    CHECK(ask(&owner, WIRE_STATUS, NULL, 0, WIRE_COUNTERS) == BODHI_OK);
+    CHECK(ask(&owner, WIRE_STOP, NULL, 0, WIRE_COUNTERS) == BODHI_OK && pthread_join(thread, NULL) == 0);
+    CHECK(ended == BODHI_END);
+    link_close(&owner);
+    for (int i = 0; i <= MOST; i++) {
+        link_close(&silent[i]);
+        link_close(&strangers[i]);
+    }
+    bodhi_server_close(server);
+    (void)close(listener);
+}
+
+static void test_silent_connections(void) {
+    begin("connections that say nothing make way, the oldest first");
+    wire_link links[3];
+    start((bodhi_serve_options){.max_connections = 4});
+    for (int i = 0; i < 3; i++) {
+        links[i] = stranger(); /* half of all are one caller's */
+        (void)usleep(20000);
+    }
+    CHECK(ask(&links[1], WIRE_STATUS, NULL, 0, WIRE_COUNTERS) == BODHI_OK);
+    CHECK(ask(&links[2], WIRE_STATUS, NULL, 0, WIRE_COUNTERS) == BODHI_OK);
+    CHECK(link_receive(&links[0], now_ms() + SOON_MS) < 0);
+    for (int i = 0; i < 3; i++) {
+        link_close(&links[i]);
+    }
+    stop();
+}
+
+static void begin_frame(const wire_link *link, uint32_t size) {
+    unsigned char header[WIRE_HEADER];
+    wire_header_of(header, WIRE_FRAME, size, 0);
+    CHECK(send(link->fd, header, sizeof header, MSG_NOSIGNAL) == sizeof header);
+}
+
+/* Send zeros; returns how many the server takes within a time. */
+static size_t send_zeros(const wire_link *link, size_t n, int ms) {
+    static const unsigned char zeros[1 << 16];
+    size_t sent = 0;
+    for (int64_t until = now_ms() + ms; sent < n && now_ms() < until;) {
+        size_t left = n - sent;
+        ssize_t some = send(link->fd, zeros, left < sizeof zeros ? left : sizeof zeros, MSG_DONTWAIT | MSG_NOSIGNAL);
+        sent += some > 0 ? (size_t)some : 0;
+        (void)usleep(some > 0 ? 0 : 1000);
+    }
+    return sent;
+}
+
+static void test_memory(void) {
+    begin("bodies beyond the memory that there is");
+    enum { LARGE = 2 << 20, HUGE = 8 << 20 };
+    start((bodhi_serve_options){.memory = 4 << 20});
+    wire_link slow = opened(WIRE_PUSHES, no_token, "/run", "one");
+    wire_link next = opened(WIRE_PUSHES, no_token, "/run", "one");
+    wire_link small = opened(WIRE_PUSHES, no_token, "/run", "one");
+    int64_t begun = now_ms();
+    begin_frame(&slow, LARGE);
+    CHECK(send_zeros(&slow, LARGE / 2, SOON_MS) == LARGE / 2);
+    begin_frame(&next, LARGE);
+    size_t taken = send_zeros(&next, LARGE, 300);
+    CHECK(taken < LARGE / 2); /* it waits */
+    send_frame(&small, 0);
+    take_acks(&small, 0, 1);
+    CHECK(link_receive(&slow, now_ms() + 2 * SOON_MS) < 0 && now_ms() - begun >= 2000); /* it clogs, and goes */
+    CHECK(send_zeros(&next, LARGE - taken, SOON_MS) == LARGE - taken);
+    CHECK(link_answer(&next, WIRE_ACK, now_ms() + SOON_MS) == BODHI_ERROR_PROTOCOL); /* zeros are no frame */
+    link_close(&next);
+    begin_frame(&small, HUGE); /* larger than all memory: it comes alone */
+    CHECK(send_zeros(&small, HUGE, SOON_MS) == HUGE);
+    CHECK(link_answer(&small, WIRE_ACK, now_ms() + SOON_MS) == BODHI_ERROR_PROTOCOL);
+    link_close(&slow);
+    link_close(&small);
+    stop();
+}
+
+/* Connections that have asked and got much hold no memory that others wait for. */
+static void test_idle_connections(void) {
+    begin("memory of idle connections");
+    enum { MANY = 40 };
+    static const unsigned char numbers[8 * WIRE_MAX_NUMBERS];
+    wire_link idle[MANY];
+    unsigned char question[24] = {[8] = 1};
+    put64(question + 16, 100000); /* answered by 25 kB */
+    start((bodhi_serve_options){.memory = 4 << 20});
+    wire_link pusher = opened(WIRE_PUSHES, no_token, "/run", "one");
+    for (int i = 0; i < MANY; i++) {
+        idle[i] = opened(0, no_token, "/run", "one");
+        CHECK(ask(&idle[i], WIRE_READ, numbers, sizeof numbers, WIRE_PLACES) == BODHI_OK);
+        CHECK(ask(&idle[i], WIRE_MARK, question, sizeof question, WIRE_MARKED) == BODHI_OK);
+    }
+    send_frame(&pusher, 0);
+    take_acks(&pusher, 0, 1);
+    for (int i = 0; i < MANY; i++) {
+        link_close(&idle[i]);
+    }
+    link_close(&pusher);
+    stop();
+}
+
 /* --- Limits ---------------------------------------------------------------------------------------------------------
  */
 
@@ -249,6 +379,10 @@ static void test_limits(void) {
 int main(void) {
     make_root();
     test_limits();
+    test_a_full_server();
+    test_silent_connections();
+    test_memory();
+    test_idle_connections();
     test_admission();
     test_rights();
     test_turns();
