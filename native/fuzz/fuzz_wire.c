@@ -65,6 +65,9 @@ static seen parse(const uint8_t *data, size_t size, uint8_t how, size_t piece) {
         size_t n = piece < size - at ? piece : size - at;
         size_t used;
         found.last = wire_feed(&parser, data + at, n, &used);
+        if (found.last == WIRE_BEGUN && parser.size > WIRE_MAX_FRAME) {
+            abort();
+        }
         if (found.last == WIRE_BEGUN) {
             found.last = parser.verb == WIRE_FRAME && parser.size > MAX_FRAME ? WIRE_TOO_LONG : wire_begin(&parser);
         }

@@ -11,12 +11,11 @@
 enum { KEY_LEAST = 16, KEY_MOST = 1024 };
 
 typedef struct {
-    char *address; /* for messages; the caller's */
-    int fd;        /* -1: closed */
+    char *address;                                     /* for messages; the caller's */
+    int fd;                                            /* -1: closed */
+    int n_descriptors, descriptors[WIRE_MAX_SEGMENTS]; /* that came with the message */
     wire_parser in;
-    mac_stream mac;                     /* of our messages; not on: the other side is on this machine */
-    int descriptors[WIRE_MAX_SEGMENTS]; /* that came with the message */
-    int n_descriptors;
+    mac_stream mac;           /* of our messages; not on: the other side is on this machine */
     int (*interrupted)(void); /* asked now and then while waiting; other than 0 ends the wait. NULL: nobody is asked */
     bool was_interrupted;
 } wire_link;
