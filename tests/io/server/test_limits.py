@@ -117,6 +117,7 @@ def test_answers_beyond_all_memory_do_not_stop_the_others(run_limited):
     with contextlib.ExitStack() as stack:
         for _ in range(100):
             connected(stack, path, READING + message(MARK, struct.pack("<QqQ", 0, 1, MARKED_AT_ONCE // 2)) * 20)
+        time.sleep(1)  # until they have taken the memory
         start = time.monotonic()
         with contextlib.closing(find(Path(path).parent.parent)) as client:
             assert client.open("run").facts() == {"native": 1000, "alien": 0}
