@@ -68,7 +68,7 @@ static void unpin(locator *head, uint32_t ordinal) {
 static void pass_over(locator *head, wanted *w) {
     const lookup *l = of(head);
     pthread_mutex_lock(head->mutex);
-    (void)dataset_kill(l->dataset, (unsigned)w->kind, &w->place, PLACE_PASSED_OVER);
+    dataset_pass_over(l->dataset, (unsigned)w->kind, &w->place);
     choose(l, w);
     pthread_mutex_unlock(head->mutex);
 }

@@ -11,6 +11,8 @@
 
 enum { SEGMENT_NAME = 32 };
 
+typedef struct sealed sealed;
+
 /* A segment as a dataset knows it. `covered` is the end of what was loaded into the table. */
 typedef struct {
     segment_key key;
@@ -32,9 +34,10 @@ typedef struct {
     int fd, direct_fd; /* for reading; -1: closed */
     unsigned users;
     uint64_t used_at;
-    uint64_t live;   /* frames in the table */
-    uint64_t sealed; /* of these, those in a sealed run when that was opened; 0: it has none */
-    bool tombstones; /* it says of frames that they are dropped: it is not sealed */
+    uint64_t live;  /* frames in the table */
+    sealed *sealed; /* where its frames up to `covered` as it then was lie, but for those in the table; NULL: nowhere
+                       else */
+    uint64_t torn;  /* the stamp of a sealed table that was found torn, and is not used any more */
 } segment;
 
 typedef struct {
@@ -48,7 +51,6 @@ typedef struct findings {
     size_t n_places, place_capacity;
     tombstone *tombstones;
     size_t n_tombstones, tombstone_capacity;
-    sealed_run run;   /* of a table that was opened; `mapping` is NULL if there is none */
     uint64_t scanned; /* bytes */
     unsigned version; /* unknown version met, or 0 */
 } findings;
@@ -75,9 +77,12 @@ void segment_name(segment *s, unsigned kind, uint64_t id);
 /* The same for a new segment; ids grow with time. False and errno: there are no random bytes. */
 bool segment_new_name(segment *s, unsigned kind);
 
-/* Load what the table does not know yet, what was sealed first. Returns an errno; ENOENT also sets s->gone. `writing`:
- * the caller has the lock. */
-int segment_load(int directory, segment *s, uint32_t ordinal, bool writing, findings *found);
+/* WRITING: the caller itself holds the writer's lock. UNSEALED: what a sealed table would say is wanted, too. */
+enum { LOAD_WRITING = 1, LOAD_UNSEALED = 2 };
+
+/* Load what the table does not know yet, what was sealed first, as s->sealed. Returns an errno; ENOENT also sets
+ * s->gone. */
+int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, findings *found);
 
 /* Rebuild the index and cut what follows the last valid record. Needs the writer's lock on `fd`. Returns an errno. */
 int segment_recover(int directory, segment *s, int fd);

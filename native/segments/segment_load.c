@@ -61,7 +61,6 @@ bool segment_from_name(segment *s, const char *name, uint64_t dataset, uint64_t 
 void findings_free(findings *found) {
     free(found->places);
     free(found->tombstones);
-    run_close(&found->run);
     memset(found, 0, sizeof *found);
 }
 
@@ -107,6 +106,7 @@ typedef struct {
     int fd;
     uint64_t size;
     findings *found;
+    bool unsealed;     /* by the index alone */
     bool after_damage; /* entries before the next one are damaged, so that only its offset says where its record is */
     bool no_memory;
 } load;
@@ -114,7 +114,6 @@ typedef struct {
 static bool visit_loaded(void *context, const record_header *header) {
     load *l = context;
     index_entry entry = entry_of(header);
-    l->s->tombstones = l->s->tombstones || entry.type == ENTRY_TOMBSTONE;
     bool added =
         entry.type == ENTRY_FRAME ? found_frame(l->found, l->ordinal, &entry) : found_tombstone(l->found, &entry);
     l->no_memory = l->no_memory || !added;
@@ -136,7 +135,6 @@ static bool take_entry(load *l, const index_entry *entry) {
             return false; /* it has no offset: a scan will find the record itself */
         }
         s->index_covered += TOMBSTONE_BYTES;
-        s->tombstones = true;
         return s->index_covered <= s->covered || (l->no_memory = !found_tombstone(l->found, entry), !l->no_memory);
     }
     uint64_t end = entry->offset + entry->length;
@@ -250,6 +248,21 @@ static void check_header(load *l) {
     }
 }
 
+/* Take what was sealed, so that the index need not be read but from where that ends. */
+static void load_sealed(load *l, int directory) {
+    segment *s = l->s;
+    sealed *t = sealed_open(directory, s, l->ordinal, l->size, l->found);
+    if (t == NULL || t->stamp == s->torn) {
+        l->found->n_tombstones = 0;
+        sealed_close(t);
+        return;
+    }
+    s->sealed = t;
+    s->covered = s->index_covered = t->covered;
+    s->index_at = t->index_at;
+    s->index_inode = (ino_t)t->index_inode;
+}
+
 static void load_open(load *l, int directory, bool writing) {
     segment *s = l->s;
     if (!s->checked) {
@@ -258,8 +271,8 @@ static void load_open(load *l, int directory, bool writing) {
     if (s->refused || l->size < SEGMENT_HEADER_BYTES) {
         return;
     }
-    if (s->covered == SEGMENT_HEADER_BYTES) {
-        (void)sealed_open(directory, s, l->ordinal, l->size, &l->found->run); /* the index is read from its end on */
+    if (s->sealed == NULL && s->covered == SEGMENT_HEADER_BYTES && !l->unsealed) {
+        load_sealed(l, directory);
     }
     bool by_index = load_by_index(l, directory);
     if (l->no_memory) {
@@ -282,18 +295,18 @@ static void load_open(load *l, int directory, bool writing) {
     }
 }
 
-int segment_load(int directory, segment *s, uint32_t ordinal, bool writing, findings *found) {
+int segment_load(int directory, segment *s, uint32_t ordinal, unsigned how, findings *found) {
     int fd = io_open(directory, s->name, O_RDONLY);
     if (fd < 0) {
         s->gone = s->gone || errno == ENOENT;
         return errno;
     }
-    load l = {.s = s, .ordinal = ordinal, .fd = fd, .found = found};
+    load l = {.s = s, .ordinal = ordinal, .fd = fd, .found = found, .unsealed = (how & LOAD_UNSEALED) != 0};
     struct stat status;
     int error = bodhi_io.fstat(fd, &status) == 0 ? 0 : errno;
     if (error == 0) {
         l.size = (uint64_t)status.st_size;
-        load_open(&l, directory, writing);
+        load_open(&l, directory, (how & LOAD_WRITING) != 0);
         error = l.no_memory ? ENOMEM : 0;
     }
     io_drop(fd);

@@ -3,27 +3,13 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/memory.h"
 
-enum { WINDOW_WORDS = 512, IN_MEMORY = 1 /* list, before the runs */ };
-
 void table_free(table *t) {
     free(t->places);
-    for (size_t i = 0; i < t->n_runs; i++) {
-        run_close(&t->runs[i]);
-    }
-    free(t->runs);
+    free(t->recent);
     memset(t, 0, sizeof *t);
-}
-
-void run_close(sealed_run *run) {
-    if (run->mapping != NULL) {
-        (void)munmap(run->mapping, run->bytes);
-    }
-    run->mapping = NULL;
-    run->n = run->n_dead = 0;
 }
 
 static int by_number(const void *a, const void *b) {
@@ -65,11 +51,39 @@ static void merge(table *t, const place *places, size_t n) {
     }
 }
 
+static bool flush_recent(table *t) {
+    if (!reserve(t, t->n_recent)) {
+        return false;
+    }
+    merge(t, t->recent, t->n_recent);
+    t->n_recent = 0;
+    return true;
+}
+
 /* First position in sorted `places` that is not below `number`. */
 static size_t lower_bound(const place *places, size_t n, uint64_t number) {
     size_t low;
     ARRAY_SEARCH(low, n, i, places[i].number < number);
     return low;
+}
+
+static bool add_recent(table *t, const place *places, size_t n) {
+    if (t->recent == NULL) {
+        t->recent = malloc(TABLE_RECENT * sizeof *t->recent);
+        if (t->recent == NULL) {
+            return false;
+        }
+    }
+    if (t->n_recent + n > TABLE_RECENT && !flush_recent(t)) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t at = lower_bound(t->recent, t->n_recent, places[i].number);
+        memmove(t->recent + at + 1, t->recent + at, (t->n_recent - at) * sizeof *t->recent);
+        t->recent[at] = places[i];
+        t->n_recent++;
+    }
+    return true;
 }
 
 bool table_add(table *t, place *places, size_t n) {
@@ -79,6 +93,10 @@ bool table_add(table *t, place *places, size_t n) {
     if (!is_sorted(places, n)) {
         qsort(places, n, sizeof *places, by_number);
     }
+    bool behind = t->count == 0 || places[0].number >= t->places[t->count - 1].number;
+    if (!behind && n <= 16) {
+        return add_recent(t, places, n);
+    }
     if (!reserve(t, n)) {
         return false;
     }
@@ -86,150 +104,112 @@ bool table_add(table *t, place *places, size_t n) {
     return true;
 }
 
-bool table_add_run(table *t, const sealed_run *run) {
-    for (size_t i = 0; i < t->n_runs; i++) {
-        if (t->runs[i].segment == run->segment) {
-            run_close(&t->runs[i]);
-            t->runs[i] = *run;
-            return true;
+place *table_find(const table *t, uint64_t number, size_t *state) {
+    size_t copy = 0;
+    for (size_t i = lower_bound(t->places, t->count, number); i < t->count && t->places[i].number == number; i++) {
+        if (copy++ >= *state && !t->places[i].dead) {
+            *state = copy;
+            return t->places + i;
         }
     }
-    if (!ARRAY_GROW(t->runs, t->run_capacity, t->n_runs + 1)) {
-        return false;
-    }
-    t->runs[t->n_runs++] = *run;
-    return true;
-}
-
-/* One of the sorted lists of a table as a run: its places in memory, and what was sealed. */
-static sealed_run list_of(const table *t, size_t i) {
-    return i == 0 ? (sealed_run){.places = t->places, .n = t->count} : t->runs[i - IN_MEMORY];
-}
-
-/* The first place of a list that is not below `number`. */
-static size_t first_from(const sealed_run *list, uint64_t number) {
-    if (list->n == 0 || number <= list->places[0].number) {
-        return 0;
-    }
-    if (number > list->places[list->n - 1].number) {
-        return list->n;
-    }
-    return list->step > 0 ? (number - list->places[0].number + list->step - 1) / list->step
-                          : lower_bound(list->places, list->n, number);
-}
-
-/* As table_next_copy(): where it is. */
-static place *next_copy(const table *t, uint64_t number, copy_cursor *at) {
-    for (; at->run < IN_MEMORY + t->n_runs; at->run++, at->copy = 0) {
-        const sealed_run list = list_of(t, at->run);
-        for (size_t i = first_from(&list, number) + at->copy; i < list.n && list.places[i].number == number; i++) {
-            at->copy++;
-            if (list.places[i].dead == PLACE_LIVING) {
-                return &list.places[i];
-            }
+    for (size_t i = lower_bound(t->recent, t->n_recent, number); i < t->n_recent && t->recent[i].number == number;
+         i++) {
+        if (copy++ >= *state && !t->recent[i].dead) {
+            *state = copy;
+            return t->recent + i;
         }
     }
+    *state = copy;
     return NULL;
 }
 
-static uint32_t segment_of(const table *t, const place *copy, size_t list) {
-    return list < IN_MEMORY ? copy->segment : t->runs[list - IN_MEMORY].segment;
-}
-
-bool table_next_copy(const table *t, uint64_t number, copy_cursor *at, place *copy) {
-    const place *next = next_copy(t, number, at);
-    if (next != NULL) {
-        *copy = *next;
-        copy->segment = segment_of(t, next, at->run);
+size_t table_living(const table *t) {
+    uint64_t numbers[512];
+    size_t total = 0;
+    size_t n = table_numbers(t, 0, numbers, 512);
+    while (n > 0) {
+        total += n;
+        n = table_numbers(t, numbers[n - 1] + 1, numbers, 512);
     }
-    return next != NULL;
+    return total;
 }
 
-bool table_kill(table *t, const place *copy, enum place_state state) {
-    copy_cursor at = {0};
-    place *next;
-    while ((next = next_copy(t, copy->number, &at)) != NULL) {
-        if (next->offset == copy->offset && segment_of(t, next, at.run) == copy->segment) {
-            next->dead = (uint8_t)state;
-            if (at.run >= IN_MEMORY) {
-                t->runs[at.run - IN_MEMORY].n_dead++;
-            }
-            return true;
+size_t table_numbers(const table *t, uint64_t from, uint64_t *numbers, size_t capacity) {
+    size_t i = lower_bound(t->places, t->count, from);
+    size_t j = lower_bound(t->recent, t->n_recent, from);
+    size_t n = 0;
+    while (n < capacity && (i < t->count || j < t->n_recent)) {
+        bool first = j == t->n_recent || (i < t->count && t->places[i].number <= t->recent[j].number);
+        const place *next = first ? &t->places[i++] : &t->recent[j++];
+        if (!next->dead && (n == 0 || numbers[n - 1] != next->number)) {
+            numbers[n++] = next->number;
         }
     }
-    return false;
+    return n;
 }
 
 void table_forget_segment(table *t, uint32_t segment) {
     for (size_t i = 0; i < t->count; i++) {
         t->places[i].dead = t->places[i].segment == segment ? PLACE_DROPPED : t->places[i].dead;
     }
-    for (size_t i = 0; i < t->n_runs; i++) {
-        if (t->runs[i].segment == segment) {
-            run_close(&t->runs[i]); /* it stays in its place: cursors point behind it */
-        }
+    for (size_t i = 0; i < t->n_recent; i++) {
+        t->recent[i].dead = t->recent[i].segment == segment ? PLACE_DROPPED : t->recent[i].dead;
     }
 }
 
-void table_remove(table *t, uint32_t segment) {
-    size_t kept = 0;
-    for (size_t i = 0; i < t->count; i++) {
-        t->places[kept] = t->places[i];
-        kept += t->places[i].segment != segment;
+/* Go through both lists in one order of numbers; NULL at their end. */
+static const place *next_place(const table *t, size_t *i, size_t *j) {
+    bool first = *i < t->count && (*j == t->n_recent || t->places[*i].number <= t->recent[*j].number);
+    return first ? &t->places[(*i)++] : *j < t->n_recent ? &t->recent[(*j)++] : NULL;
+}
+
+bool table_dead(const table *t, uint32_t segment, place **places, size_t *n) {
+    size_t capacity = 0;
+    const place *next;
+    *places = NULL;
+    *n = 0;
+    for (size_t i = 0, j = 0; (next = next_place(t, &i, &j)) != NULL;) {
+        if (next->segment != segment || next->dead == PLACE_LIVING) {
+            continue;
+        }
+        if (!ARRAY_GROW(*places, capacity, *n + 1)) {
+            free(*places);
+            *places = NULL;
+            *n = 0;
+            return false;
+        }
+        (*places)[(*n)++] = *next;
     }
-    t->count = kept;
+    return true;
+}
+
+size_t table_living_in(const table *t, uint32_t segment) {
+    const place *next;
+    size_t living = 0;
+    for (size_t i = 0, j = 0; (next = next_place(t, &i, &j)) != NULL;) {
+        living += next->segment == segment && next->dead == PLACE_LIVING;
+    }
+    return living;
+}
+
+static size_t remove_places(place *places, size_t n, uint32_t segment, uint32_t offset) {
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        places[kept] = places[i];
+        kept += places[i].segment != segment || places[i].offset >= offset;
+    }
+    return kept;
+}
+
+void table_remove(table *t, uint32_t segment, uint32_t offset) {
+    t->n_recent = remove_places(t->recent, t->n_recent, segment, offset);
+    t->count = remove_places(t->places, t->count, segment, offset);
     size_t capacity = t->count < 1024 ? 1024 : t->count;
     place *shrunk = t->capacity <= capacity ? NULL : realloc(t->places, capacity * sizeof *shrunk);
     if (shrunk != NULL) {
         t->places = shrunk;
         t->capacity = capacity;
     }
-}
-
-/* --- Sealing ----------------------------------------------------------------------------------------------------- */
-
-static int by_number_and_offset(const void *left, const void *right) {
-    const place *a = left;
-    const place *b = right;
-    return a->number != b->number ? by_number(a, b) : a->offset < b->offset ? -1 : a->offset > b->offset;
-}
-
-place *table_collect(const table *t, uint32_t segment, size_t *n) {
-    place *places = NULL;
-    size_t capacity = 0;
-    size_t all = 0;
-    for (size_t i = 0; i < IN_MEMORY + t->n_runs; i++) {
-        const sealed_run list = list_of(t, i);
-        for (size_t k = 0; k < list.n && (i < IN_MEMORY || list.segment == segment); k++) {
-            place copy = list.places[k];
-            if (copy.dead == PLACE_DROPPED || segment_of(t, &copy, i) != segment) {
-                continue;
-            }
-            if (copy.dead == PLACE_PASSED_OVER || !ARRAY_GROW(places, capacity, all + 1)) {
-                free(places);
-                return NULL;
-            }
-            copy.segment = 0;
-            places[all++] = copy;
-        }
-    }
-    if (all > 0) {
-        qsort(places, all, sizeof *places, by_number_and_offset);
-    }
-    *n = 0;
-    for (size_t i = 0; i < all; i++) { /* the later of two was written because the earlier had been lost */
-        *n -= *n > 0 && places[*n - 1].number == places[i].number;
-        places[(*n)++] = places[i];
-    }
-    return places;
-}
-
-uint64_t even_step(const place *places, size_t n) {
-    uint64_t step = n > 1 ? places[1].number - places[0].number : 1;
-    for (size_t i = 1; i < n && step > 0; i++) {
-        step = places[i].number - places[i - 1].number == step ? step : 0;
-    }
-    return step;
 }
 
 /* --- Bits -------------------------------------------------------------------------------------------------------- */
@@ -273,111 +253,15 @@ static inline void mark_places(const place *places, size_t n, const frame_select
     words[word] |= bits;
 }
 
-/* The same of all numbers between the first and the last of a run. */
-static void mark_stretch(const sealed_run *run, const frame_selection *chosen, uint64_t *words) {
-    uint64_t from = selection_turn(chosen, run->places[0].number);
-    uint64_t to = selection_turn(chosen, run->places[run->n - 1].number + 1);
-    to = to < chosen->count ? to : chosen->count;
-    if (from < to && chosen->backwards) {
-        words_set(words, chosen->count - to, chosen->count - from);
-    } else {
-        words_set(words, from, to);
-    }
-}
-
 void table_mark(const table *t, const frame_selection *chosen, uint64_t *words) {
-    for (size_t i = 0; i < IN_MEMORY + t->n_runs; i++) {
-        const sealed_run list = list_of(t, i);
-        if (list.n > 0 && list.step == 1 && list.n_dead == 0) {
-            mark_stretch(&list, chosen, words);
-        } else if (chosen->step == 1) {
-            mark_places(list.places, list.n, chosen, 1, words);
-        } else {
-            mark_places(list.places, list.n, chosen, chosen->step, words);
-        }
-    }
-}
-
-/* Mark the frames of the next window in which there may be some, from window->low on; false: there is none. */
-static bool mark_window(const table *t, frame_selection *window, uint64_t words[WINDOW_WORDS]) {
-    uint64_t first = UINT64_MAX;
-    for (size_t i = 0; i < IN_MEMORY + t->n_runs; i++) {
-        const sealed_run list = list_of(t, i);
-        size_t at = first_from(&list, window->low);
-        first = at < list.n && list.places[at].number < first ? list.places[at].number : first;
-    }
-    *window = (frame_selection){.low = first, .step = 1, .count = (uint64_t)WINDOW_WORDS * 64};
-    memset(words, 0, WINDOW_WORDS * sizeof *words);
-    if (first < UINT64_MAX) {
-        table_mark(t, window, words);
-    }
-    return first < UINT64_MAX;
-}
-
-size_t table_numbers(const table *t, uint64_t from, uint64_t *numbers, size_t capacity) {
-    uint64_t words[WINDOW_WORDS];
-    size_t n = 0;
-    for (frame_selection window = {.low = from}; n < capacity && mark_window(t, &window, words);
-         window.low += window.count) {
-        for (uint64_t word = 0; word < WINDOW_WORDS; word++) {
-            for (uint64_t left = words[word]; left != 0 && n < capacity; left &= left - 1) {
-                numbers[n++] = window.low + 64 * word + (uint64_t)__builtin_ctzll(left);
-            }
-        }
-    }
-    return n;
-}
-
-uint64_t table_living(const table *t) {
-    uint64_t words[WINDOW_WORDS];
-    uint64_t living = 0;
-    for (frame_selection window = {.low = 0}; mark_window(t, &window, words); window.low += window.count) {
-        for (size_t i = 0; i < WINDOW_WORDS; i++) {
-            living += (uint64_t)__builtin_popcountll(words[i]);
-        }
-    }
-    return living;
-}
-
-/* --- Runs -------------------------------------------------------------------------------------------------------- */
-
-/* Add `count` numbers that follow one another. False: there is no room. */
-static bool add_numbers(bodhi_run *runs, int64_t capacity, int64_t *n, int64_t number, int64_t count) {
-    bodhi_run *last = *n == 0 ? NULL : &runs[*n - 1];
-    if (last != NULL && last->count == 1 && count == 1) {
-        last->step = number - last->first;
-    }
-    if (last != NULL && number == last->first + last->step * last->count && (count == 1 || last->step == 1)) {
-        last->count += count;
-    } else if (*n < capacity) {
-        runs[(*n)++] = (bodhi_run){.first = number, .step = 1, .count = count};
+    if (chosen->step == 1) {
+        mark_places(t->places, t->count, chosen, 1, words);
     } else {
-        return false;
+        mark_places(t->places, t->count, chosen, chosen->step, words);
     }
-    return true;
-}
-
-int64_t table_runs(const table *t, uint64_t low, uint64_t high, bodhi_run *runs, int64_t capacity) {
-    uint64_t words[WINDOW_WORDS];
-    int64_t n = 0;
-    for (frame_selection window = {.low = low}; mark_window(t, &window, words); window.low += window.count) {
-        for (uint64_t word = 0; word < WINDOW_WORDS; word++) {
-            uint64_t number = window.low + 64 * word;
-            bool all = words[word] == UINT64_MAX && high - number >= 63;
-            for (uint64_t left = words[word]; left != 0; left = all ? 0 : left & (left - 1)) {
-                uint64_t next = number + (uint64_t)__builtin_ctzll(left);
-                if (next > high) {
-                    return n;
-                }
-                if (!add_numbers(runs, capacity, &n, (int64_t)next, all ? 64 : 1)) {
-                    return -1;
-                }
-            }
-        }
-    }
-    return n;
+    mark_places(t->recent, t->n_recent, chosen, chosen->step, words);
 }
 
 size_t table_memory(const table *t) {
-    return t->capacity * sizeof *t->places;
+    return t->capacity * sizeof *t->places + (t->recent == NULL ? 0 : TABLE_RECENT * sizeof *t->recent);
 }

@@ -55,24 +55,6 @@ segment *dataset_add(bodhi_dataset *dataset, const segment *made, uint32_t *ordi
     return s;
 }
 
-/* --- Copies ------------------------------------------------------------------------------------------------------ */
-
-int dataset_choose_copy(const bodhi_dataset *dataset, uint64_t number, place *copy) {
-    for (unsigned kind = BODHI_NATIVE; kind <= BODHI_ALIEN; kind++) {
-        copy_cursor at = {0};
-        if (table_next_copy(&dataset->tables[kind], number, &at, copy)) {
-            return (int)kind;
-        }
-    }
-    return -1;
-}
-
-bool dataset_kill(bodhi_dataset *dataset, unsigned kind, const place *copy, enum place_state state) {
-    bool lived = table_kill(&dataset->tables[kind], copy, state);
-    dataset->segments[copy->segment]->live -= lived;
-    return lived;
-}
-
 /* --- Loading ----------------------------------------------------------------------------------------------------- */
 
 /* Apply one tombstone; false if it waits for what is not loaded yet. */
@@ -83,7 +65,7 @@ static bool apply_tombstone(bodhi_dataset *dataset, unsigned kind, const tombsto
         return false;
     }
     const place copy = {.number = dead->number, .segment = ordinal, .offset = (uint32_t)(dead->offset / UNIT)};
-    return dataset_kill(dataset, kind, &copy, PLACE_DROPPED) || s->covered > dead->offset;
+    return dataset_kill(dataset, kind, &copy, false) == SEALED_FOUND || s->covered > dead->offset;
 }
 
 /* Apply `n` tombstones of one kind; those that match nothing yet wait. False: memory is out. */
@@ -109,9 +91,10 @@ static bool apply_tombstones(bodhi_dataset *dataset, unsigned kind, const tombst
 void dataset_forget(bodhi_dataset *dataset, uint32_t ordinal) {
     segment *s = dataset->segments[ordinal];
     s->gone = true;
-    if (s->live > 0 || s->sealed > 0) {
+    dataset_remove_sealed(dataset, ordinal);
+    if (s->live > 0) {
         table_forget_segment(&dataset->tables[s->kind], ordinal);
-        s->live = s->sealed = 0;
+        s->live = 0;
     }
 }
 
@@ -119,18 +102,20 @@ int dataset_load(bodhi_dataset *dataset, uint32_t ordinal, bool writing) {
     segment *s = dataset->segments[ordinal];
     segment before = *s;
     findings found = {0};
-    int error = segment_load(dataset->fd, s, ordinal, writing, &found);
-    table *t = &dataset->tables[s->kind];
-    if (error == 0 && table_add(t, found.places, found.n_places) &&
-        (found.run.mapping == NULL || table_add_run(t, &found.run))) {
-        s->live += found.n_places + found.run.n;
-        found.run.mapping = NULL; /* it is the table's */
+    int error = segment_load(dataset->fd, s, ordinal, writing ? LOAD_WRITING : 0, &found);
+    const sealed *opened = s->sealed != before.sealed ? s->sealed : NULL;
+    if (error == 0 && table_add(&dataset->tables[s->kind], found.places, found.n_places) &&
+        (opened == NULL || dataset_add_sealed(dataset, ordinal))) {
+        s->live += found.n_places + (opened == NULL ? 0 : opened->frames);
         dataset->scanned += found.scanned;
         dataset->refused_version = found.version != 0 ? found.version : dataset->refused_version;
         (void)apply_tombstones(dataset, s->kind, found.tombstones,
                                found.n_tombstones); /* else dropped frames stay a while */
     } else {
         bool gone = s->gone;
+        if (opened != NULL) {
+            sealed_close(s->sealed);
+        }
         *s = before;
         s->gone = gone;
         error = error == 0 ? ENOMEM : error;
@@ -149,6 +134,28 @@ static void repair(bodhi_dataset *dataset, segment *s) {
         (void)segment_recover(dataset->fd, s, fd);
     }
     io_drop(fd);
+}
+
+void dataset_mend(bodhi_dataset *dataset) {
+    while (dataset->torn) {
+        dataset->torn = false;
+        for (unsigned kind = 0; kind < 2; kind++) {
+            table_free(&dataset->tables[kind]);
+            dataset->n_tombstones[kind] = 0;
+        }
+        for (uint32_t i = 0; i < dataset->n_segments; i++) {
+            segment *s = dataset->segments[i];
+            dataset_remove_sealed(dataset, i);
+            s->covered = s->index_covered = SEGMENT_HEADER_BYTES;
+            s->index_at = s->looked_at = s->live = 0;
+        }
+        for (uint32_t i = 0; i < dataset->n_segments; i++) {
+            segment *s = dataset->segments[i];
+            if (!s->gone && !s->refused && dataset_load(dataset, i, false) != 0 && s->gone) {
+                dataset_forget(dataset, i);
+            }
+        }
+    }
 }
 
 /* --- Refreshing -------------------------------------------------------------------------------------------------- */
@@ -257,6 +264,7 @@ static int refresh(bodhi_dataset *dataset) {
     for (ssize_t i = 0; i < n && error == 0; i++) {
         error = refresh_one(dataset, names[i]);
     }
+    dataset_mend(dataset);
     free(names);
     return error;
 }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "bodhi.h"
+#include "segments/frame_table.h"
 #include "segments/segment.h"
 #include "segments/table.h"
 
@@ -27,6 +28,12 @@ typedef struct spare_memory {
     void (*free)(struct spare_memory *memory);
 } spare_memory;
 
+/* The frames that a sealed table speaks of lie between these. */
+typedef struct {
+    uint64_t low, high;
+    uint32_t ordinal;
+} sealed_range;
+
 struct bodhi_dataset {
     bodhi_store *store;
     int fd; /* of the directory */
@@ -41,7 +48,12 @@ struct bodhi_dataset {
     size_t n_segments, segment_capacity;
     uint32_t *by_id; /* positions, sorted by kind and id */
     size_t id_capacity;
-    table tables[2]; /* by kind */
+    table tables[2]; /* by kind: what is not sealed */
+    sealed_range *ranges[2];
+    size_t n_ranges[2], range_capacity[2];
+    size_t hint[2];                       /* the range in which a frame was found last */
+    bool torn;                            /* a sealed table cannot be read any more ... */
+    void (*mend)(bodhi_dataset *dataset); /* ... so that this is to be called: dataset_mend() */
     tombstone *tombstones[2];
     size_t n_tombstones[2], tombstone_capacity[2]; /* those that wait for their segment */
     unsigned open_segments;
@@ -87,11 +99,9 @@ int dataset_keep_up(bodhi_dataset *dataset);
 /* Refresh; if the directory is gone, make it again (`create`) or fail with NOT_FOUND. Takes the mutex. */
 int dataset_reopen(bodhi_dataset *dataset, bool create);
 
-/* The copy of a frame to be read: the first living one, natives before aliens. Its kind, or -1. */
-int dataset_choose_copy(const bodhi_dataset *dataset, uint64_t number, place *copy);
-
-/* As table_kill(). */
-bool dataset_kill(bodhi_dataset *dataset, unsigned kind, const place *copy, enum place_state state);
+/* Where a sealed table was found torn, read everything anew without it: what was dropped is said by others' indexes.
+ * What is in copies.c does so by itself, but for dataset_kill(). */
+void dataset_mend(bodhi_dataset *dataset);
 
 /* --- author.c ----------------------------------------------------------------------------------------------------- */
 
@@ -134,6 +144,42 @@ unsigned char *dataset_read_meta(int directory, size_t *size);
 
 /* Sync the names of the dataset's files, and once those of its directories, whoever made them. False and errno. */
 bool dataset_sync_names(bodhi_dataset *dataset);
+
+/* --- copies.c ----------------------------------------------------------------------------------------------------- */
+
+/* Take in the sealed table that was opened as the segment's. False: memory is out. */
+bool dataset_add_sealed(bodhi_dataset *dataset, uint32_t ordinal);
+
+/* Close a segment's sealed table, if it has one. */
+void dataset_remove_sealed(bodhi_dataset *dataset, uint32_t ordinal);
+
+/* How far the copies of a frame were looked through; zeros at first. */
+typedef struct {
+    size_t in_table, range;
+} copy_cursor;
+
+/* The next living copy of a frame; false: there is none. */
+bool dataset_next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at, place *copy);
+
+/* The copy of a frame to be read: the first living one, natives before aliens. Its kind, or -1. */
+int dataset_choose_copy(bodhi_dataset *dataset, uint64_t number, place *copy);
+
+/* Take the copy at a place (its number, segment and offset count) for dead from now on. ABSENT: none lives there. */
+enum sealed_answer dataset_kill(bodhi_dataset *dataset, unsigned kind, const place *copy, bool passed_over);
+
+/* Nobody in this process reads the copy from now on: it was found damaged. */
+void dataset_pass_over(bodhi_dataset *dataset, unsigned kind, const place *copy);
+
+/* Set the bits of the frames of one kind. */
+void dataset_mark(bodhi_dataset *dataset, unsigned kind, const frame_selection *chosen, uint64_t *words);
+
+/* As table_numbers() and table_living(). */
+size_t dataset_numbers(bodhi_dataset *dataset, unsigned kind, uint64_t from, uint64_t *numbers, size_t capacity);
+uint64_t dataset_living(bodhi_dataset *dataset, unsigned kind);
+
+/* The frames of one kind between `low` and `high`, ascending; the number of runs, or -1: there is no room for all. */
+int64_t dataset_runs(bodhi_dataset *dataset, unsigned kind, uint64_t low, uint64_t high, bodhi_run *runs,
+                     int64_t capacity);
 
 /* --- descriptors.c: these take the mutex themselves ------------------------------------------------------------- */
 

@@ -93,6 +93,7 @@ static bodhi_dataset *new_dataset(bodhi_store *store) {
         dataset->store = store;
         dataset->fd = -1;
         dataset->directory_number = 1;
+        dataset->mend = dataset_mend;
         pthread_mutex_init(&dataset->mutex, NULL);
     }
     return dataset;
@@ -194,10 +195,12 @@ void bodhi_dataset_close(bodhi_dataset *dataset) {
         segment *s = dataset->segments[i];
         io_drop(s->fd);
         io_drop(s->direct_fd);
+        sealed_close(s->sealed);
         free(s);
     }
     for (int kind = 0; kind < 2; kind++) {
         table_free(&dataset->tables[kind]);
+        free(dataset->ranges[kind]);
         free(dataset->tombstones[kind]);
     }
     free((void *)dataset->segments);

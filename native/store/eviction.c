@@ -10,7 +10,6 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "segments/frame_table.h"
 #include "store/dataset.h"
 
 #define LARGEST_RESERVE (INT64_C(1) << 30)
@@ -250,11 +249,11 @@ static int carry_tombstones(int directory, const segment *s) {
     findings found = {0};
     segment loaded = *s;
     loaded.covered = SEGMENT_HEADER_BYTES;
-    int error = segment_load(directory, &loaded, 0, true, &found);
+    int error = segment_load(directory, &loaded, 0, LOAD_WRITING | LOAD_UNSEALED, &found);
     int status = error == 0 ? BODHI_OK : bodhi_fail_system(error, "read", s->name);
     size_t living = living_tombstones(directory, s, found.tombstones, found.n_tombstones);
     if (status == BODHI_OK && living > 0) {
-        status = found.n_places > 0 || found.run.n > 0
+        status = found.n_places > 0
                      ? write_tombstones(directory, s, found.tombstones, living)
                      : bodhi_fail(BODHI_ERROR_BUSY, "%s says which frames of other segments are dropped", s->name);
     }

@@ -24,12 +24,14 @@ int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "dataset and facts must be given");
     }
     int64_t modified = 0;
+    uint64_t sealed_bytes = 0;
     memset(facts, 0, sizeof *facts);
     pthread_mutex_lock(&dataset->mutex);
-    facts->native = (int64_t)table_living(&dataset->tables[BODHI_NATIVE]);
-    facts->alien = (int64_t)table_living(&dataset->tables[BODHI_ALIEN]);
+    facts->native = (int64_t)dataset_living(dataset, BODHI_NATIVE);
+    facts->alien = (int64_t)dataset_living(dataset, BODHI_ALIEN);
     for (size_t i = 0; i < dataset->n_segments; i++) {
         const segment *s = dataset->segments[i];
+        sealed_bytes += s->sealed == NULL ? 0 : sealed_memory(s->sealed);
         if (!s->gone) {
             facts->bytes +=
                 file_bytes(dataset->fd, s->name, &modified) + file_bytes(dataset->fd, s->index_name, &modified);
@@ -38,7 +40,7 @@ int bodhi_dataset_query(bodhi_dataset *dataset, bodhi_facts *facts) {
         }
     }
     facts->refused_version = dataset->refused_version;
-    facts->memory = (int64_t)(table_memory(&dataset->tables[0]) + table_memory(&dataset->tables[1]) +
+    facts->memory = (int64_t)(sealed_bytes + table_memory(&dataset->tables[0]) + table_memory(&dataset->tables[1]) +
                               dataset->n_segments * (sizeof(segment) + sizeof(segment *) + sizeof(uint32_t)));
     facts->scanned = (int64_t)dataset->scanned;
     pthread_mutex_unlock(&dataset->mutex);
@@ -54,7 +56,7 @@ int bodhi_dataset_numbers(bodhi_dataset *dataset, int kind, int64_t from, uint64
                           (long long)capacity);
     }
     pthread_mutex_lock(&dataset->mutex);
-    *count = (int64_t)table_numbers(&dataset->tables[kind], (uint64_t)from, numbers, (size_t)capacity);
+    *count = (int64_t)dataset_numbers(dataset, (unsigned)kind, (uint64_t)from, numbers, (size_t)capacity);
     pthread_mutex_unlock(&dataset->mutex);
     return BODHI_OK;
 }
@@ -118,7 +120,7 @@ int bodhi_dataset_atoms(bodhi_dataset *dataset, const int64_t *numbers, int64_t 
         copy_cursor at = {0};
         place copy;
         pthread_mutex_lock(&dataset->mutex);
-        bool found = table_next_copy(&dataset->tables[BODHI_NATIVE], (uint64_t)numbers[i], &at, &copy);
+        bool found = dataset_next_copy(dataset, BODHI_NATIVE, (uint64_t)numbers[i], &at, &copy);
         pthread_mutex_unlock(&dataset->mutex);
         atoms[i] = found ? atoms_at(dataset, &copy) : 0;
     }
@@ -163,8 +165,8 @@ int bodhi_dataset_mark(bodhi_dataset *dataset, int64_t first, int64_t step, int6
                               .count = (uint64_t)count,
                               .backwards = step < 0};
     pthread_mutex_lock(&dataset->mutex);
-    table_mark(&dataset->tables[BODHI_NATIVE], &chosen, native);
-    table_mark(&dataset->tables[BODHI_ALIEN], &chosen, alien);
+    dataset_mark(dataset, BODHI_NATIVE, &chosen, native);
+    dataset_mark(dataset, BODHI_ALIEN, &chosen, alien);
     pthread_mutex_unlock(&dataset->mutex);
     return BODHI_OK;
 }
@@ -177,7 +179,7 @@ int bodhi_dataset_runs(bodhi_dataset *dataset, int kind, int64_t low, int64_t hi
                           (long long)capacity);
     }
     pthread_mutex_lock(&dataset->mutex);
-    *count = high < low ? 0 : table_runs(&dataset->tables[kind], (uint64_t)low, (uint64_t)high, runs, capacity);
+    *count = high < low ? 0 : dataset_runs(dataset, (unsigned)kind, (uint64_t)low, (uint64_t)high, runs, capacity);
     pthread_mutex_unlock(&dataset->mutex);
     return BODHI_OK;
 }

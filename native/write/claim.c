@@ -7,7 +7,6 @@
 
 #include "base/io.h"
 #include "base/status.h"
-#include "segments/frame_table.h"
 
 static bool worth_trying(const segment *s, unsigned kind, uint64_t length, uint64_t segment_bytes) {
     return s->kind == kind && !s->gone && !s->refused && !s->frozen && !s->doubtful && !s->damaged_header &&

@@ -98,7 +98,7 @@ int stored_read(int fd, const segment_key *key, uint64_t offset, uint64_t length
 static bool next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, copy_cursor *at, place *copy, int *fd) {
     bool found = false;
     pthread_mutex_lock(&dataset->mutex);
-    while (!found && table_next_copy(&dataset->tables[kind], number, at, copy)) {
+    while (!found && dataset_next_copy(dataset, kind, number, at, copy)) {
         if (!dataset->segments[copy->segment]->doubtful) {
             *fd = dataset_share(dataset, copy->segment);
             found = *fd >= 0 || errno != ENOENT;
@@ -113,7 +113,7 @@ static bool next_copy(bodhi_dataset *dataset, unsigned kind, uint64_t number, co
 /* Nobody in this process takes the copy for one that is there from now on. */
 static void pass_over(bodhi_dataset *dataset, unsigned kind, const place *bad) {
     pthread_mutex_lock(&dataset->mutex);
-    (void)dataset_kill(dataset, kind, bad, PLACE_PASSED_OVER);
+    dataset_pass_over(dataset, kind, bad);
     pthread_mutex_unlock(&dataset->mutex);
 }
 

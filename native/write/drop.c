@@ -32,7 +32,7 @@ static size_t copies_of(bodhi_dataset *dataset, unsigned kind, uint64_t number, 
     size_t n = 0;
     place copy;
     pthread_mutex_lock(&dataset->mutex);
-    while (n < capacity && table_next_copy(&dataset->tables[kind], number, at, &copy)) {
+    while (n < capacity && dataset_next_copy(dataset, kind, number, at, &copy)) {
         copies[n++] = (tombstone){.segment = dataset->segments[copy.segment]->key.segment,
                                   .offset = (uint64_t)copy.offset * UNIT,
                                   .number = number};

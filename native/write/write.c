@@ -266,8 +266,6 @@ int bodhi_flush(bodhi_writer *writer, int durable) {
         return bodhi_fail(BODHI_ERROR_ARGUMENT, "writer must be given");
     }
     int status = writer->poisoned ? writer_fail_poisoned() : writer_flush(writer, durable != 0);
-    if (status != BODHI_OK) {
-    }
     bool synced = durable == 0 || writer_sync_existing(writer);
     writer->n_existing = 0;
     return status == BODHI_OK && !synced

@@ -1,4 +1,5 @@
 /* Sealing segments of a dataset: frames are found as before, whatever becomes of the tables. */
+#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +20,9 @@ static uint64_t listed(int kind) {
     int64_t count;
     uint64_t found = no_frames;
     CHECK(bodhi_dataset_runs(run, kind, 0, FRAMES, runs, FRAMES, &count) == BODHI_OK && count >= 0);
+    int64_t few = count - 1;
+    CHECK(count == 0 || (bodhi_dataset_runs(run, kind, 0, FRAMES, runs, few, &few) == BODHI_OK && few == -1));
+    CHECK(bodhi_dataset_runs(run, kind, 0, FRAMES, runs, count, &count) == BODHI_OK);
     for (int64_t i = 0; i < count; i++) {
         for (int64_t j = 0; j < runs[i].count; j++) {
             found |= UINT64_C(1) << (runs[i].first + j * runs[i].step);
@@ -122,22 +126,127 @@ static void test_dropped_by_another_segment(void) {
     close_all();
 }
 
-/* A table that is torn is as good as none; what was dropped stays so. */
-static void test_torn(void) {
-    begin_both("a torn table", 3, 0);
-    const int64_t numbers[1] = {6};
-    int64_t dropped;
-    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
-    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 1, &dropped) == BODHI_OK && dropped == 1);
-    char table[256];
-    (void)snprintf(table, sizeof table, "%s", file_of('n', ".tab"));
-    for (int64_t at = 70; at < size_of(table); at += 100) {
-        close_all();
-        flip(table, at);
-        open_all();
-        check_held(all_frames & ~(UINT64_C(1) << 6), 7);
+/* Frames far apart, of which two segments have some: each is told once, by runs of any step. */
+static void test_far_apart(void) {
+    enum { FAR = 7 };
+    const uint64_t there[FAR] = {3, 40000, 40002, 40004, 40005, 2000000, 2000064};
+    begin_empty("frames far apart");
+    bodhi_writer *writers[2];
+    for (size_t i = 0; i < 2; i++) {
+        CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writers[i]) == BODHI_OK);
+        for (size_t j = 0; j < FAR; j++) {
+            CHECK(j % 3 == i || append(writers[i], (int64_t)there[j], ATOMS) == BODHI_OK);
+        }
+    }
+    CHECK(bodhi_writer_close(writers[0]) == BODHI_OK && bodhi_writer_close(writers[1]) == BODHI_OK);
+    for (int again = 0; again < 2; again++) {
+        bodhi_facts facts;
+        bodhi_run runs[FAR];
+        uint64_t numbers[FAR + 1];
+        int64_t n;
+        size_t at = 0;
+        CHECK(bodhi_dataset_query(run, &facts) == BODHI_OK && facts.native == FAR);
+        CHECK(bodhi_dataset_numbers(run, BODHI_NATIVE, 0, numbers, FAR + 1, &n) == BODHI_OK && n == FAR);
+        CHECK(memcmp(numbers, there, sizeof there) == 0);
+        CHECK(bodhi_dataset_runs(run, BODHI_NATIVE, 0, 2000063, runs, FAR, &n) == BODHI_OK && n > 0);
+        for (int64_t i = 0; i < n; i++) {
+            for (int64_t j = 0; j < runs[i].count; j++) {
+                CHECK((uint64_t)(runs[i].first + j * runs[i].step) == there[at++]);
+            }
+        }
+        CHECK(at == FAR - 1 && bodhi_dataset_seal(run, 1) == BODHI_OK && count_files('n') == 6);
     }
     close_all();
+}
+
+/* Who seals more of the segment before a table comes to its name. */
+static int overtaking_renameat(int directory, const char *from, int to, const char *name) {
+    bodhi_io.renameat = real.renameat;
+    write_frames(BODHI_NATIVE, 10, FRAMES, 0);
+    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
+    return real.renameat(directory, from, to, name);
+}
+
+static char table_path[300], older_path[300];
+
+/* An older table takes the name just after a newer one has come to it. */
+static int replacing_renameat(int directory, const char *from, int to, const char *name) {
+    int renamed = real.renameat(directory, from, to, name);
+    CHECK(strcmp(strrchr(table_path, '/') + 1, name) != 0 || rename(older_path, table_path) == 0);
+    return renamed;
+}
+
+/* Two seal one segment at a time, of which one knows less of it: of what was appended, or of what was dropped. */
+static void test_sealing_twice(void) {
+    begin_empty("sealing twice at a time");
+    write_frames(BODHI_NATIVE, 0, 10, 0);
+    bodhi_io.renameat = overtaking_renameat;
+    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK && bodhi_io.renameat == real.renameat);
+    check_held(all_frames, 0);
+    reopen();
+    check_held(all_frames, 0);
+    close_all();
+
+    begin_empty("a table by who does not know what was dropped");
+    bodhi_writer *writers[2];
+    for (int64_t i = 0; i < 2; i++) {
+        CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writers[i]) == BODHI_OK);
+        for (int64_t number = i; number < FRAMES; number += 2) {
+            CHECK(append(writers[i], number, ATOMS) == BODHI_OK);
+        }
+    }
+    CHECK(bodhi_writer_close(writers[0]) == BODHI_OK && bodhi_writer_close(writers[1]) == BODHI_OK);
+    (void)snprintf(table_path, sizeof table_path, "%s/%s/n-%016" PRIx64 ".tab", home, bodhi_dataset_directory(run),
+                   place_of(2).segment);
+    (void)snprintf(older_path, sizeof older_path, "%.280s.older", table_path);
+    const int64_t numbers[2] = {2, 4};
+    for (int i = 0; i < 2; i++) { /* the tombstones go to the other segment */
+        int64_t dropped;
+        CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK && (i == 1 || link(table_path, older_path) == 0));
+        CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, &numbers[i], 1, &dropped) == BODHI_OK && dropped == 1);
+    }
+    bodhi_io.renameat = replacing_renameat;
+    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK && access(older_path, F_OK) != 0);
+    bodhi_io = real;
+    for (int again = 0; again < 2; again++) {
+        check_held(all_frames & ~(UINT64_C(1) << 2 | UINT64_C(1) << 4), 0);
+        reopen();
+    }
+    close_all();
+}
+
+/* A table that is torn while it is in use, or was before, is as good as none; what was dropped stays so. */
+static void test_torn(void) {
+    for (int open = 0; open < 2; open++) {
+        begin_both("a torn table", 3, 0);
+        const int64_t numbers[1] = {6};
+        int64_t dropped;
+        CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 1, &dropped) == BODHI_OK && dropped == 1);
+        CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
+        char table[256];
+        (void)snprintf(table, sizeof table, "%s", file_of('n', ".tab"));
+        int64_t size = size_of(table);
+        CHECK(size > 4096); /* it has pages beside its first */
+        if (open == 0) {
+            close_all();
+        }
+        for (int64_t at = 4096; at < size; at += 4096) {
+            flip(table, at + 100);
+        }
+        if (open == 0) {
+            open_all();
+        }
+        check_held(all_frames & ~(UINT64_C(1) << 6), 7);
+        CHECK(bodhi_dataset_refresh(run) == BODHI_OK);
+        check_held(all_frames & ~(UINT64_C(1) << 6), 7);
+        flip(table, 70); /* and now its directory */
+        reopen();
+        check_held(all_frames & ~(UINT64_C(1) << 6), 7);
+        CHECK(unlink(table) == 0);
+        reopen();
+        check_held(all_frames & ~(UINT64_C(1) << 6), 7);
+        close_all();
+    }
 }
 
 /* A copy that is damaged is passed over; that does not go into a table, which is for all. */
@@ -230,6 +339,8 @@ int main(void) {
     make_home();
     test_sealing();
     test_dropped_by_another_segment();
+    test_far_apart();
+    test_sealing_twice();
     test_torn();
     test_damaged_copy();
     test_eviction();
