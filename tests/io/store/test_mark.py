@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,43 @@ def write(dataset, numbers, native):
     for number in numbers:
         dataset.write(number, 0.0, None, ATOM, native=native)
     dataset.flush()
+
+
+def test_frames_that_came_out_of_order(place):
+    """More than are waiting beside the table, in both of its parts."""
+    dataset = Store(place).dataset("d")
+    numbers = np.random.default_rng(7).permutation(np.arange(0, 30_000, 2)).tolist()
+    for first in range(0, len(numbers), 5):
+        write(dataset, numbers[first : first + 5], native=True)
+    held = set(numbers)
+    for frames in (range(30_000), range(29_999, -1, -1), range(1, 30_000, 3), range(64, 29_000, 63)):
+        check(dataset, frames, held, set())
+
+
+def test_while_threads_of_this_process_write(place):
+    dataset = Store(place).dataset("d")
+    count = 20_000
+    done = threading.Event()
+
+    def work():
+        try:
+            for number in range(count - 1, -1, -1):  # every one goes before what is there
+                write(dataset, [number], native=False)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    before = 0
+    while not done.is_set():
+        native, alien = np.zeros((2, -(-count // 64)), dtype=np.uint64)
+        dataset.mark(range(count), native, alien)
+        held = frames_of(alien, range(count))
+        assert held == set(range(count - len(held), count))
+        assert len(held) >= before
+        before = len(held)
+    thread.join()
+    check(dataset, range(count), set(), set(range(count)))
 
 
 def test_selections_of_no_frames_and_beyond_all(place):

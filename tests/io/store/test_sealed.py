@@ -1,7 +1,5 @@
 """Sealed tables: whatever is sealed, torn, dropped, evicted and written meanwhile, what is found is what is there."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil
