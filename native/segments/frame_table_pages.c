@@ -208,6 +208,7 @@ static void mark_page(const sealed *t, const table_run *r, const unsigned char *
     }
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): marks are written there
 bool sealed_mark(const sealed *t, int directory, const frame_selection *chosen, uint64_t *words) {
     const marking m = {.chosen = chosen, .low = chosen->low, .high = selection_last(chosen), .words = words};
     if (t->frames == 0 || t->high < m.low || t->low > m.high) {
