@@ -9,17 +9,21 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from himach.checkpoint.parts.part import NotPlainError, write_part
+from himach.checkpoint.parts.columns import BadPartError
+from himach.checkpoint.parts.part import open_part, write_part
+from himach.checkpoint.parts.plain import NotPlainError
 from himach.engine.mapping import Mapped, Mapper
 from himach.engine.pairs.block import SHARDS, divided
 from himach.errors import HimachError, TimeUpError, UsageError
@@ -76,6 +80,7 @@ class CheckpointWriter:
         self._begun = not after
         self._usual = max(LEAST, min(MOST, memory // SHARE))
         self._most = max(LEAST, memory // WAITS) if after else self._usual
+        self._mappers: list[Mapper] = []
         self._writer = _Writer(kept.places, kept.frames, kept.files.digests, 0.0 if after else PATIENCE)
         # Where values must be plain, that they are is seen at the first frame.
         self._looks = kept.lasting and not all(place.pickles for place in kept.places)
@@ -97,6 +102,7 @@ class CheckpointWriter:
 
     def restore(self, index: int, mapper: Mapper) -> Collection[int]:
         """Give a mapper what was kept; return the steps that it has and another has not."""
+        self._mappers.append(mapper)
         loaded = self._kept.found.loaded[index]
         for part in loaded.parts:
             part.give(mapper, self._frames)
@@ -132,6 +138,15 @@ class CheckpointWriter:
         pause = max(self._every, WORTH * cost * (not now), PART * so_far)
         self._next = time.monotonic() + (pause if self._every else 0.0)
 
+    def relieve(self) -> None:
+        """Have mappers refer to what is written, in place of holding it in memory."""
+        while self._writer.written:
+            index, one, path = self._writer.written.popleft()
+            place = self._kept.places[index]
+            with suppress(BadPartError):
+                part = open_part(path, identity=place.generation.key, pickles=place.pickles, load=False, check=False)
+                self._mappers[index].runs.exchange(one.blocks, part.on_disk(one.first))
+
     @contextmanager
     def saving_on_stop(self, asked: StopRequests) -> Iterator[None]:
         """Heed what is asked, from when all ranks do to the end of the map phase (collective)."""
@@ -159,6 +174,7 @@ class CheckpointWriter:
     def end(self) -> None:
         """End the map phase (collective)."""
         self.look()
+        self._writer.forget()
         mapped = self._comm.allreduce(self._mapped)
         if self._asked is not None:
             self._asked.heeded = False
@@ -183,6 +199,8 @@ class _Writer:
 
     def __init__(self, places: Sequence[Place], frames: Selected, files: Mapping[str, str], patience: float) -> None:
         self.error: Exception | None = None
+        self.written: deque[tuple[int, Mapped, Path]] = deque()  # what each analysis's mapper made, and its part
+        self._remembers = True
         self._drops = False
         self._places = places
         self._frames = frames
@@ -215,6 +233,11 @@ class _Writer:
         if self._thread is not None:
             self._queue.join()
 
+    def forget(self) -> None:
+        """Hold nothing any more that is written."""
+        self._remembers = False
+        self.written.clear()
+
     def close(self, drop: bool = False) -> None:
         self._drops = drop
         if self._thread is not None:
@@ -245,7 +268,7 @@ class _Writer:
                 self._made.add(index)
             place.generation.note(dict(self._files))
             table = one.table
-            write_part(
+            path = write_part(
                 place.generation.path,
                 [divided(replace(block, at=block.at - np.uint32(one.first)), SHARDS) for block in one.blocks],
                 table,
@@ -257,6 +280,9 @@ class _Writer:
                 pickles=place.pickles,
                 home=place.home,
             )
+            self.written.append((index, one, path))
+            if not self._remembers:
+                self.written.clear()
 
 
 def _all_steps(mapped: Sequence[Mapped]) -> npt.NDArray[np.int64]:

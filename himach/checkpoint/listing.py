@@ -11,8 +11,9 @@ from pyroaring import BitMap64
 
 from himach.checkpoint.directory import LOCK, FingerprintVersion, PairsDirectory, is_private
 from himach.checkpoint.map_fingerprint import differences
+from himach.checkpoint.parts.columns import BadPartError
 from himach.checkpoint.parts.frames import stretches
-from himach.checkpoint.parts.part import BadPartError, open_part, read_summary
+from himach.checkpoint.parts.part import open_part, read_summary
 from himach.errors import UsageError, nearest
 from himach.locks import holder
 from himach.output.claim import FOLDER, PAIRS, Claim
@@ -151,7 +152,7 @@ def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion,
                 raise BadPartError(f"{path.name}: it is of another map")
             if verify and generation.fingerprint is not None:
                 trusted = generation.private and is_private(path)
-                open_part(path, identity=generation.key, pickles=trusted)
+                open_part(path, identity=generation.key, pickles=trusted, load=False).close()
         except (OSError, BadPartError) as error:
             if path.exists():  # else it was evicted meanwhile
                 bad.append(str(error))

@@ -19,7 +19,8 @@ from pyroaring import BitMap64
 from himach.checkpoint.directory import FingerprintVersion, PairsDirectory, Place, is_private
 from himach.checkpoint.map_fingerprint import MapFingerprint, differences
 from himach.checkpoint.opened_files import OpenedFiles
-from himach.checkpoint.parts.part import BadPartError, DamagedPartError, Part, count_pairs, open_part
+from himach.checkpoint.parts.columns import BadPartError, DamagedPartError
+from himach.checkpoint.parts.part import Part, count_pairs, open_part
 from himach.engine.mapping import Mapper
 from himach.engine.stamps import FrameTable
 from himach.errors import HimachError
@@ -41,11 +42,12 @@ class Chosen:
     def give(self, mapper: Mapper, frames: Selected) -> None:
         """Give a mapper the pairs, of a selection of frames."""
         row = len(mapper.stamps)
-        if self.wanted is None:
+        if self.wanted is None and not self.part.in_memory:
             mapper.adopt(_steps_of(self.part.frames, frames), self.part.pairs, [], self.part.on_disk(row))
         else:
             blocks, table = self.part.chosen(self.wanted, row)
-            mapper.adopt(_steps_of(table, frames), sum(map(count_pairs, blocks)), blocks)
+            pairs = self.part.pairs if self.wanted is None else sum(map(count_pairs, blocks))
+            mapper.adopt(_steps_of(table, frames), pairs, blocks)
 
 
 def _steps_of(table: FrameTable, frames: Selected) -> FrameTable:
@@ -88,22 +90,24 @@ def find_parts(
     pickles: Sequence[bool],
     homes: Sequence[str],
     frames: Selected,
+    memory: int,
 ) -> Found:
     """Verify the parts of generations, and divide them among the ranks (collective).
 
-    Those that are damaged are deleted.
+    Those that are damaged are deleted. Where parts take more `memory` (bytes) on this rank, they stay on the disk.
     """
     listed = comm.bcast([_by_size(generation) for generation in generations] if comm.rank == 0 else None)
     mine: list[dict[str, Part]] = []
     told: list[list[_RankParts]] = []
     bad: list[str] = []
+    load = sum(size for names in listed for _, size in names[comm.rank :: comm.size]) <= memory
     for generation, names, pickled, home in zip(generations, listed, pickles, homes, strict=True):
         opened: dict[str, Part] = {}
         for path, _ in names[comm.rank :: comm.size]:
             assert generation is not None
             try:
                 trusted = pickled and is_private(path)
-                opened[path.name] = open_part(path, identity=generation.key, pickles=trusted, home=home)
+                opened[path.name] = open_part(path, identity=generation.key, pickles=trusted, home=home, load=load)
             except BadPartError as error:
                 bad.append(str(error))
                 if isinstance(error, DamagedPartError):
@@ -221,6 +225,7 @@ def open_kept(
     frames: Selected,
     reuse: str,
     lasting: bool,
+    memory: int,
     files: OpenedFiles,
 ) -> CheckpointRun:
     """Find what is kept, and begin to keep (collective)."""
@@ -241,7 +246,7 @@ def open_kept(
 
     try:
         generations, told, private = on_first_rank(comm, begin, share=True)
-        found = find_parts(comm, generations, private, homes, frames)
+        found = find_parts(comm, generations, private, homes, frames, memory)
     except BaseException:
         directory.release()
         raise

@@ -16,8 +16,7 @@ from himach.engine.failures import RAISED, failure, place_of
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import Block
 from himach.engine.pairs.emission import Emission, RowEmission, TableEmission
-from himach.engine.shuffle.runs import Runs
-from himach.engine.shuffle.spill import Spilled
+from himach.engine.shuffle.runs import OnDisk, Runs
 from himach.engine.stamps import Frames, FrameTable, Stamps
 from himach.engine.state_guard import Snapshot
 from himach.errors import AnalysisError, HimachError, TrajectoryError
@@ -79,6 +78,9 @@ class Keeper(Protocol):
 
     def keep(self, mapped: Sequence[Mapped]) -> None:
         """Keep what the mappers of all analyses made of some frames; called where it is due, and after the last."""
+
+    def relieve(self) -> None:
+        """Have mappers refer to what is kept of theirs on a disk, in place of holding it in memory."""
 
     def end(self) -> None:
         """End the map phase (collective); raises an error where frames are left."""
@@ -302,7 +304,7 @@ class Mapper:
             self._fresh += held
             self.fresh_bytes += sum(one.nbytes for one in held)
 
-    def adopt(self, table: FrameTable, pairs: int, blocks: Sequence[Block], on_disk: Sequence[Spilled] = ()) -> None:
+    def adopt(self, table: FrameTable, pairs: int, blocks: Sequence[Block], on_disk: Sequence[OnDisk] = ()) -> None:
         """Put what was mapped earlier: `pairs` pairs, whose frames are `table`, to come behind `len(self.stamps)`."""
         self.stamps.append(table)
         self.runs.put(blocks)

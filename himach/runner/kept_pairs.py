@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 EVERY = "HIMACH_KEEP_EVERY"
 #: What is left of the time that was given, for commits: this part, and so many seconds at most.
 LEFT, MOST_LEFT = 0.05, 20.0
+#: The part of a rank's memory that kept pairs may take before they are left on the disk.
+IN_MEMORY = 4
 
 
 def place_of(job: Job, out: Path | None) -> Path | None:
@@ -63,7 +65,8 @@ def kept_pairs(run: RankRun) -> Iterator[CheckpointRun | None]:
     lasting = comm.bcast(job.pairs is not None or (job.between is not None and job.member is None))
     combined = [first.defines("combine") for first in firsts]
     homes = [type(first).__module__ for first in firsts]
-    kept = open_kept(comm, pairs, labels, fingerprints, combined, homes, opened.frames, reuse, lasting, files)
+    memory = run.memory // run.world.node.size // IN_MEMORY
+    kept = open_kept(comm, pairs, labels, fingerprints, combined, homes, opened.frames, reuse, lasting, memory, files)
     files.mapping = [vars(first) for first in firsts]
     well = False
     try:

@@ -1,15 +1,20 @@
 """What others do beside a run that keeps its pairs: to its directory, its disk, its trajectory, its script."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from support.commands import himach, same_files, wait_until
 from support.disks import small_disk
 from support.ranks import clean_environment
+
+from himach.checkpoint.directory import PairsDirectory
 
 from .sample import SCRIPT, write_topology, write_trajectory
 
@@ -100,6 +105,43 @@ def parts(place: Path) -> list[Path]:
 
 
 @pytest.mark.nightly
+def test_of_runs_that_start_in_the_same_instant_all_but_one_are_refused(ground):
+    runs = [ground.start(f"out{i}", "--pairs", ground.folder / "pairs", slow=1.0) for i in range(3)]
+    ends = [(run.communicate(timeout=90)[1], run.returncode) for run in runs]
+    for i, (said, status) in enumerate(ends):
+        if status == 0:
+            ground.same(f"out{i}")
+        else:
+            there = f"pairs {ground.folder / 'pairs'}: another run keeps its pairs there "
+            assert f"{there}(process" in said or f"{there}(just started)" in said
+    assert sorted(status for _, status in ends) in ([0, 2, 2], [0, 0, 2])  # where one came when another had ended
+    again = ground.right("again", "--pairs", ground.folder / "pairs")
+    assert ground.same(again.name)["frames"] == N_FRAMES
+
+
+@pytest.mark.nightly
+def test_a_directory_that_is_cleaned_up_under_a_run(ground):
+    place = ground.folder / "pairs"
+    ground.right("first", "--pairs", place, "--stop", "20")
+    before = len(parts(place))
+    run = ground.start("out", "--pairs", place, slow=1.5)
+    assert wait_until(lambda: len(parts(place)) > before, 60)
+    run.send_signal(signal.SIGSTOP)
+    refused = himach("pairs", "evict", place, "--all")
+    assert refused.returncode == 2
+    assert "another run keeps its pairs there" in refused.stderr
+    directory = PairsDirectory(place)  # all the same, as whoever deletes files would
+    for label in directory.labels():
+        directory.evict(label, 1)
+    run.send_signal(signal.SIGCONT)
+    ground.ended(run)
+    ground.same("out")
+    ground.right("again", "--pairs", place)
+    ground.same("again")
+    assert sorted(path.name for path in place.iterdir()) == sorted(ANALYSES)
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("moment", ["before", "while it keeps"])
 def test_a_directory_that_is_removed_under_a_run(ground, moment):
     place = ground.folder / "pairs"
@@ -131,6 +173,21 @@ def test_a_disk_that_gets_full_ends_the_keeping_and_not_the_run(ground, disk):
     # As full as it is, what is there is used.
     said = ground.ended(ground.start("again", "--pairs", disk / "pairs"))
     assert 0 < ground.same("again")["frames"] < N_FRAMES
+
+
+def test_a_disk_that_is_full_from_the_beginning(ground, disk):
+    (disk / "pairs").mkdir()
+    with (disk / "large").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(bytes(4096))
+    said = ground.ended(ground.start("out", "--pairs", disk / "pairs"))
+    assert said.count("No space left on device") == 1
+    ground.same("out")
+    (disk / "large").unlink()
+    subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
+    ground.right("again", "--pairs", disk / "pairs")
+    assert ground.same("again")["frames"] == 0
+    assert parts(disk / "pairs")
 
 
 def test_a_disk_that_cannot_be_written_is_named_before_anything_is_read(ground, disk):
@@ -184,10 +241,23 @@ def test_a_script_that_is_edited_under_a_run(ground):
 
 
 @pytest.mark.nightly
-def test_more_parts_than_files_can_be_open(ground):
+@pytest.mark.parametrize("memory", ["1MiB", "1GiB"])
+def test_more_parts_than_files_can_be_open(ground, memory):
+    """Also where they are too many for the memory, and stay on the disk."""
     place = ground.folder / "pairs"
     ground.ended(ground.start("first", "--pairs", place, slow=1.0, every=0.0))
     assert len(parts(place)) > 100
-    said = ground.ended(ground.start("out", "--pairs", place, ulimit="-n 64"))
+    assert sum(path.stat().st_size for path in parts(place)) > (1 << 20) // 4
+    said = ground.ended(ground.start("out", "--pairs", place, "--memory", memory, ulimit="-n 64"))
     assert said == f"himach: 60 of 60 frames were mapped before (pairs in {place})\n"
     assert ground.same("out")["frames"] == N_FRAMES
+
+
+def test_a_clock_that_jumps(ground):
+    """Files of tomorrow, and of long ago, are as good as others."""
+    place = ground.folder / "pairs"
+    ground.right("out", "--pairs", place, "--stop", "30")
+    for path, when in zip(parts(place), (0, 4e9, time.time()), strict=False):
+        os.utime(path, (when, when))
+    ground.right("again", "--pairs", place)
+    assert ground.same("again")["frames"] == 30

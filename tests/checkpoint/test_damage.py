@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import shutil
 import struct
@@ -12,7 +13,9 @@ import pytest
 from support import needs
 
 from himach.checkpoint.directory import LOCK, MAP, PairsDirectory, _digest
+from himach.checkpoint.parts.columns import HEAD
 from himach.checkpoint.reuse import find_parts
+from himach.io.store.bodhi import crc32c
 from himach.parallel.communicator import alone
 
 from .damage import N_FRAMES, NAMES, Ground
@@ -52,6 +55,7 @@ def text(ground):
 def later_part(ground):
     data = bytearray(ground.part().read_bytes())
     data[8:12] = struct.pack("<I", 9)
+    data[HEAD.size : HEAD.size + 4] = struct.pack("<I", crc32c(bytes(data[: HEAD.size])))
     ground.part().write_bytes(data)
 
 
@@ -108,9 +112,9 @@ def link_to_pickles(ground):
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (flip, "it is torn, or its description is damaged|its pairs are damaged"),
-        (torn, "it is torn"),
-        (empty, "it is torn"),
+        (flip, "its column [0-9]+ is damaged"),
+        (torn, "it is torn: it has 100 bytes of"),
+        (empty, "it is torn: it ends within its head"),
         (text, "it is no file of kept pairs"),
         (later_part, "it has the format 9 of kept pairs, this himach has"),
         (of_another_analysis, "it is of another map"),
@@ -118,8 +122,8 @@ def link_to_pickles(ground):
         (of_another_directory, "it is of another map"),
         (folder, "it is no file"),
         (pipe, "it is no file"),
-        (link_to_nothing, "it cannot be read: No such file"),
-        (link_to_itself, "it cannot be read: Too many levels"),
+        (link_to_nothing, "it cannot be opened: No such file"),
+        (link_to_itself, "it cannot be opened: Too many levels"),
         (link_to_pickles, "it has values that are pickled, which are not read here"),
     ],
 )
@@ -251,7 +255,7 @@ def test_parts_of_another_user_are_used_if_they_can_be_read_and_need_no_trust(op
         try:
             os.setuid(65534)
             private = [generation.private for generation in generations]
-            bad = find_parts(alone().comm, generations, private, ["damaged"] * 3, range(N_FRAMES)).bad
+            bad = find_parts(alone().comm, generations, private, ["damaged"] * 3, range(N_FRAMES), 1 << 30).bad
             os.write(write, json.dumps(sorted(text.partition(": ")[2] for text in bad)).encode())
         finally:
             os._exit(0)
@@ -260,4 +264,17 @@ def test_parts_of_another_user_are_used_if_they_can_be_read_and_need_no_trust(op
     bad = json.loads(os.read(read, 1 << 16))
     os.close(read)
     pickled = "it has values that are pickled, which are not read here"
-    assert bad == ["it cannot be read: Permission denied", pickled, pickled, pickled]  # of Columns, all three
+    assert bad == ["it cannot be opened: Permission denied", pickled, pickled, pickled]  # of Columns, all three
+
+
+def test_bits_that_flip(ground):
+    flips = 800 if os.environ.get("HIMACH_NIGHTLY") else 150
+    counted = ground.flips(flips, 6, random.Random(1))
+    assert counted["flips"] == flips
+    assert counted["seen"] > 0.75 * flips  # all but those of the lock
+
+
+@pytest.mark.nightly
+def test_files_torn_at_any_length(ground):
+    counted = ground.lengths(41, 6)
+    assert counted["seen"] > 0.99 * counted["lengths"] - 1

@@ -1,20 +1,16 @@
-"""Kept pairs: their directory, and where memory is short."""
+"""A directory of kept pairs: one run at a time, generations, and whose it is."""
 
 import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
-import himach
-from himach.checkpoint import checkpoint_writer as keeper
 from himach.checkpoint.directory import MAP, PairsDirectory, is_private
 from himach.errors import UsageError
 from himach.examples import load
 
 from .fingerprint.fingerprints import fingerprint_of
-from .sample import write_topology, write_trajectory
 
 HOLDER = """
 import sys
@@ -114,52 +110,3 @@ def test_only_what_nobody_else_can_write_is_private(directory):
         assert not is_private(directory.path)
     (directory.path / "link").symlink_to(directory.path.parent)
     assert not is_private(directory.path / "link")
-
-
-N_FRAMES = 60
-MEMORY = 64 << 20  # of which pairs may take half
-
-
-class Many(himach.Analysis):
-    """Yields more than the memory that it gets."""
-
-    n: int = 50_000
-
-    def map(self, frame):
-        rng = np.random.default_rng(frame.number)
-        yield himach.Pairs(rng.integers(0, 500, self.n), rng.random(self.n))
-        yield f"name {frame.number % 7}", frame.number
-
-    def reduce(self, key, series):
-        return [float(value) for value in series.values]
-
-
-@pytest.fixture
-def place(tmp_path):
-    write_trajectory(tmp_path / "run.xtc", N_FRAMES)
-    write_topology(tmp_path / "top.gro")
-    return tmp_path
-
-
-def run(place, **keywords):
-    return himach.run(Many(), place / "run.xtc", place / "top.gro", cache="off", memory=MEMORY, **keywords)
-
-
-def test_where_the_disk_takes_no_more_the_rest_is_spilled(place, monkeypatch):
-    whole, written = run(place), []
-    write = keeper.write_part
-
-    def full(*arguments, **keywords):
-        if len(written) == 3:
-            raise OSError(28, "No space left on device")
-        written.append(write(*arguments, **keywords))
-        return written[-1]
-
-    monkeypatch.setattr(keeper, "write_part", full)
-    with pytest.warns(UserWarning, match="No space left"):
-        first = run(place, pairs=place / "pairs")
-    monkeypatch.undo()
-    assert first.text() == whole.text()
-    again = run(place, pairs=place / "pairs")
-    assert 0 < again.record["reused"]["frames"] < N_FRAMES
-    assert again.text() == whole.text()

@@ -106,6 +106,14 @@ def test_what_is_chosen_goes_and_the_rest_stays(kept, chosen, left):
     assert (freed.generations, freed.nbytes) == (len(gone), sum(before[one].nbytes for one in gone))
 
 
+def test_a_run_finds_what_was_left(kept, data):
+    evict_chosen(kept, None, older=True)
+    assert keep(data, kept, [Near(cutoff=3.2)]).record["reused"]["frames"] == N_FRAMES
+    evict_chosen(kept, None)
+    assert not any(kept.iterdir())
+    assert keep(data, kept, [Near(cutoff=3.2)]).record["reused"] == {"frames": 0, "reason": ""}
+
+
 def test_what_is_not_there_is_refused_by_name(kept):
     with pytest.raises(UsageError, match=r"no pairs of Nera are kept in .*; did you mean 'Near'\?"):
         evict_chosen(kept, "Nera")
@@ -127,6 +135,17 @@ def test_while_a_run_has_it_nothing_goes_and_all_is_told(kept):
     finally:
         run.release()
     assert kept_in(kept).holder == ""
+
+
+def test_a_dead_runs_lock_is_nobodys(kept):
+    child = os.fork()
+    if child == 0:
+        PairsDirectory(kept).claim()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (kept / ".lock").exists()
+    assert kept_in(kept).holder == ""
+    assert evict_chosen(kept, None).generations == 3
 
 
 def test_an_output_directory_of_a_run_that_did_not_end(kept, tmp_path):

@@ -95,7 +95,7 @@ def test_verify_finds_what_is_damaged_and_ends_with_1(folder):
     content[70] ^= 1
     part.write_bytes(content)
     assert "bad" not in said("pairs", "list", "kept")
-    assert f"Mean, generation 2: bad: {part.name}: its pairs are damaged" in said(
+    assert f"Mean, generation 2: bad: {part.name}: its column 0 is damaged" in said(
         "pairs", "list", "kept", "--verify", code=1
     )
 

@@ -1,4 +1,4 @@
-"""Frames of a part: those that it covers, in words, and of a block the pairs of some of them."""
+"""Frames of a part: those that it covers, and of a block the pairs of some of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
+from himach.checkpoint.parts.columns import ColumnFile, ColumnWriter
 from himach.engine.merging.grouping import gather, renumber
 from himach.engine.pairs.block import Array, Block, Form, raw, row_bytes
 
+#: Frames that a part covers, at most, and where the last one is, at most.
+COVERED, LAST = 1 << 27, 1 << 48
 #: What is no row of a table, and rows that are looked at at a time.
 NOWHERE, SPAN = np.uint32(2**32 - 1), 1 << 20
 #: Rows of bits that are spread out at a time, a byte a bit.
@@ -54,6 +57,31 @@ def stretches(covered: BitMap64) -> tuple[int, Numbers]:
     step = int(steps[np.argmax(counts)]) if len(steps) else 1
     first = np.flatnonzero(np.diff(numbers, prepend=np.int64(-1) - step) != step)
     return step, np.stack([numbers[first], np.diff(first, append=len(numbers))], axis=1)
+
+
+def write_covered(writer: ColumnWriter, covered: BitMap64) -> list[int]:
+    """Write frame numbers as `stretches()`: their step, and the number of the column that has them."""
+    step, runs = stretches(covered)
+    return [step, writer.add(runs)]
+
+
+def read_covered(file: ColumnFile, described: Any) -> BitMap64:
+    """Return the frame numbers that `write_covered()` wrote; one of `PARSE_ERRORS` if that is not what is there."""
+    step, number = described
+    shape = file.spec(number)
+    runs = file.verified(number)
+    if shape[0] != np.int64 or runs.ndim != 2 or runs.shape[1] != 2 or type(step) is not int or step < 1:
+        raise ValueError("covered frames are none")
+    listed = runs.tolist()
+    if any(not 0 <= start < LAST or not 0 < count <= COVERED for start, count in listed):
+        raise ValueError("covered frames are none")
+    # Numbers that are far from one another take memory each.
+    if sum(count for _, count in listed) > COVERED or sum(min(c, c * step >> 16) for _, c in listed) > COVERED >> 7:
+        raise ValueError("too many frames are covered")
+    covered = BitMap64()
+    for start, count in listed:
+        covered.update(range(start, start + count * step, step))
+    return covered
 
 
 def _renumbered(form: Form, columns: dict[str, Array], kept: Rows, places: Numbered) -> Numbered:

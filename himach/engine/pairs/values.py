@@ -8,10 +8,11 @@ that came from ranks of this run are ever unpickled.
 
 from __future__ import annotations
 
+import copyreg
 import io
 import pickle
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,14 @@ def pack(column: Iterable[Any]) -> list[bytes | memoryview]:
         buffers.append(raw)
         return False
 
-    return [pickle.dumps(list(column), protocol=5, buffer_callback=set_aside), *buffers]
+    return [dumps(list(column), set_aside), *buffers]
+
+
+def dumps(value: Any, buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
+    """Return snapshots, or tuples, lists and dicts of them, as a pickle."""
+    stream = io.BytesIO()
+    _TextPickler(stream, buffer_callback).dump(value)
+    return stream.getvalue()
 
 
 def unpack(data: bytes | memoryview, *buffers: bytes | memoryview) -> list[Any]:
@@ -79,14 +87,12 @@ def _immutable(value: Any) -> bool:
         return True
     if kind is tuple:
         return all(_immutable(part) for part in value)
-    if isinstance(value, np.str_ | np.bytes_):
-        return value[-1:] not in ("\0", b"\0")  # numpy's own pickles cut these
     return isinstance(value, np.generic) and not isinstance(value, np.void | np.object_)
 
 
 def _pickle(value: Any) -> bytes:
     stream = io.BytesIO()
-    pickler = _Pickler(stream, protocol=5)
+    pickler = _Pickler(stream)
     try:
         pickler.dump(value)
         return _pickle_by_value(value) if pickler.by_value else stream.getvalue()
@@ -108,15 +114,25 @@ class _RefusedError(Exception):
     """A value holds what himach refuses."""
 
 
-class _Pickler(pickle.Pickler):
+class _TextPickler(pickle.Pickler):
+    """Keeps zeros at the end of numpy's texts, which numpy's own pickles cut."""
+
+    def __init__(self, stream: io.BytesIO, buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None) -> None:
+        super().__init__(stream, protocol=5, buffer_callback=buffer_callback)
+        self.dispatch_table: dict[type, Callable[[Any], Any]] = {
+            **copyreg.dispatch_table,
+            np.str_: lambda text: (np.str_, (str.__str__(text),)),  # str() of it cuts them, too
+            np.bytes_: lambda data: (np.bytes_, (bytes(data),)),
+        }
+
+
+class _Pickler(_TextPickler):
     """Refuses what must not travel, and notices classes of ``__main__``."""
 
     by_value = False
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
-        if kind is np.str_ or kind is np.bytes_:
-            return kind, (str(obj) if kind is np.str_ else bytes(obj),)
         if kind.__module__.startswith("MDAnalysis.") and kind.__name__ != "Results":  # those are dictionaries
             raise _RefusedError(
                 f"a value holds an MDAnalysis {kind.__name__}, which stays with its rank's Universe; "

@@ -8,32 +8,80 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from himach.engine.pairs.arena import Arena
-from himach.engine.pairs.block import SHARDS, Block, Kind, Raw, by_shard, divided
-from himach.engine.shuffle.spill import Scratch, Spilled, spill
+from himach.engine.pairs.block import SHARDS, Block, Bounds, ColumnSpec, Kind, Raw, by_shard, divided
+from himach.engine.shuffle.spill import Scratch, spill
 from himach.engine.shuffle.stack import MergedBlocks
 
 #: Into how many parts a shard is divided to see whether its bytes are those of one key.
 KEY_PARTS = 64
 
 
+class OnDisk(Protocol):
+    """A block on a disk, whose shards are read when they are asked for."""
+
+    @property
+    def kind(self) -> Kind:
+        """What it has in common with blocks of its lot."""
+
+    @property
+    def bounds(self) -> Bounds:
+        """As those of a `Block`."""
+
+    @property
+    def specs(self) -> Mapping[str, ColumnSpec]:
+        """What its columns are."""
+
+    def part(self, start: int, stop: int) -> Block:
+        """Read the shards from `start` to `stop`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Divided:
+    """A block on a disk, in more shards than it has there."""
+
+    whole: OnDisk
+    shards: int
+
+    @property
+    def kind(self) -> Kind:
+        return self.whole.kind
+
+    @property
+    def specs(self) -> Mapping[str, ColumnSpec]:
+        return self.whole.specs
+
+    @property
+    def bounds(self) -> Bounds:
+        """About: as if a shard were divided into equal parts."""
+        parts = self.shards // (len(self.whole.bounds) - 1)
+        return np.concatenate([[0], np.cumsum(np.repeat(-(-np.diff(self.whole.bounds) // parts), parts))])
+
+    def part(self, start: int, stop: int) -> Block:
+        return _finer(self.whole, start, stop, self.shards // (len(self.whole.bounds) - 1))
+
+
 class Memory:
     """How much memory, in bytes, the pairs of this rank may take, over all its `Runs`.
 
-    What does not fit goes to `directory`, on a local disk of this node; `spilled` bytes went there. `warn` is told what
-    will not fit, also of a table of rows that may have so many bytes, `table`.
+    What does not fit goes to `directory`, on a local disk of this node; `spilled` bytes went there. Before that,
+    `relieve` is called, which may find another place for some (`Runs.exchange`). `warn` is told what will not fit, also
+    of a table of rows that may have so many bytes, `table`.
     """
 
     def __init__(self, limit: int, directory: Path) -> None:
         self.limit = limit
         self.directory = directory
         self.spilled = 0
+        self.relieve: Callable[[], object] = _nothing
         self.warn: Callable[[str], object] = _nothing
         self.table = sys.maxsize
         self._bytes: dict[Runs, int] = {}
@@ -41,11 +89,21 @@ class Memory:
     def hold(self, runs: Runs, nbytes: int) -> None:
         """Take note that `runs` holds so many bytes more; if that is too much, the largest goes to the disk."""
         self._bytes[runs] = self._bytes.get(runs, 0) + nbytes
-        # The other half is for the shuffle, which has its blocks twice, and for what is merged.
-        if sum(self._bytes.values()) > self.limit // 2:
+        if self._full:
+            self.relieve()
+        if self._full:
             largest = max(self._bytes, key=self._bytes.__getitem__)
             self._bytes[largest] = 0
             self.spilled += largest.spill(self.directory)
+
+    @property
+    def _full(self) -> bool:
+        # The other half is for the shuffle, which has its blocks twice, and for what is merged.
+        return sum(self._bytes.values()) > self.limit // 2
+
+    def leave(self, runs: Runs, nbytes: int) -> None:
+        """Take note that `runs` holds so many bytes less."""
+        self._bytes[runs] -= nbytes
 
     def release(self, runs: Runs) -> None:
         """Take note that `runs` holds nothing any more."""
@@ -74,15 +132,20 @@ class Runs:
             self.memory.hold(self, sum(self._lots[one.kind].put(one) for one in held))
         return held
 
-    def refer(self, parts: Sequence[Spilled]) -> None:
-        """Put blocks that are on a disk already, and stay there unless they are of another number of shards."""
+    def refer(self, parts: Sequence[OnDisk]) -> None:
+        """Put blocks that are on a disk already, and stay there; they come before all that is in memory."""
         for part in parts:
-            shards = len(part.bounds) - 1
-            if shards == self.shards:
-                self._lots[part.kind].refer(part)
-                self._refers = True
-            else:
-                self.put([part.part(0, shards)])
+            same = len(part.bounds) - 1 == self.shards
+            self._lots[part.kind].refer(part if same else _Divided(part, self.shards))
+            self._refers = True
+
+    def exchange(self, blocks: Sequence[Block], parts: Sequence[OnDisk]) -> None:
+        """Refer to `parts`, on a disk, in place of what is held of blocks, if all of these are still in memory."""
+        places = set(map(id, blocks))
+        lots = [self._lots[kind] for kind in {block.kind for block in blocks}]
+        if blocks and sum(lot.count(places) for lot in lots) == len(blocks):
+            self.memory.leave(self, sum(lot.drop(places) for lot in lots))
+            self.refer(parts)
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): about how many bytes each shard will take in the shuffle."""
@@ -130,7 +193,7 @@ class Runs:
             self._scratch = None
 
 
-def _finer(whole: Spilled | MergedBlocks, start: int, stop: int, finer: int) -> Block:
+def _finer(whole: OnDisk | MergedBlocks, start: int, stop: int, finer: int) -> Block:
     """Return some shards of what has them, where each of its shards counts as several that are `finer`."""
     if finer == 1:
         return whole.part(start, stop)
@@ -139,8 +202,8 @@ def _finer(whole: Spilled | MergedBlocks, start: int, stop: int, finer: int) -> 
     return by_shard(some.form, some.width, some.columns(), shards).part(start, stop)
 
 
-def _nothing(text: str) -> None:
-    """Warn nobody."""
+def _nothing(text: str = "") -> None:
+    """Relieve nothing, and warn nobody."""
 
 
 class _BlockList:
@@ -148,7 +211,7 @@ class _BlockList:
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
-        self._spilled: list[Spilled] = []
+        self._spilled: list[OnDisk] = []
         self._stacked: MergedBlocks | None = None
         self._nbytes = 0  # of the blocks in memory
         self._put_bytes = self._put_rows = 0  # of all that were put, by which objects on the disk are weighed, too
@@ -163,9 +226,20 @@ class _BlockList:
         self._put_rows += len(block)
         return nbytes
 
-    def refer(self, part: Spilled) -> None:
+    def refer(self, part: OnDisk) -> None:
         """Put a block that is on a disk."""
         self._spilled.append(part)
+
+    def count(self, places: Collection[int]) -> int:
+        """Return how many of the blocks with these ids are in memory."""
+        return sum(id(block) in places for block in self._blocks)
+
+    def drop(self, places: Collection[int]) -> int:
+        """Forget the blocks with these ids; return how many bytes they took."""
+        self._blocks = [block for block in self._blocks if id(block) not in places]
+        left = sum(block.nbytes for block in self._blocks)
+        before, self._nbytes, self._stacked = self._nbytes, left, None
+        return before - self._nbytes
 
     def _stack(self) -> MergedBlocks:
         """Return the blocks in memory as one."""
@@ -187,7 +261,7 @@ class _BlockList:
         rows = sum((np.diff(_finer(held, *span, parts).bounds) for held in self._all()), np.zeros(parts, np.int64))
         return rows * self._row()
 
-    def _all(self) -> list[MergedBlocks | Spilled]:
+    def _all(self) -> list[MergedBlocks | OnDisk]:
         return [*self._spilled, *([self._stack()] if self._blocks else [])]
 
     def _row(self) -> int:

@@ -14,11 +14,12 @@ import tempfile
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 
 from himach.engine.pairs.block import Array, Block, Bounds, ColumnSpec, Form, Kind, Raw, kind_of, objects, raw
+from himach.engine.pairs.values import dumps
 from himach.engine.shuffle.stack import MergedBlocks
 from himach.errors import HimachError
 
@@ -83,10 +84,6 @@ class Scratch:
             view = view[count:]
             at += count
 
-    def load(self, data: Raw) -> Any:
-        """Unpickle what this process wrote."""
-        return pickle.loads(data)
-
     def close(self) -> None:
         """Close the file, which frees its space."""
         self._file.close()
@@ -100,28 +97,17 @@ class Scratch:
         ) from error
 
 
-class BlockFile(Protocol):
-    """A file of blocks, that of a rank's scratch or of a part that is kept."""
-
-    def read(self, at: int, target: Raw) -> None:
-        """Fill `target` with what was written from byte `at` on."""
-
-    def load(self, data: Raw) -> Any:
-        """Return the objects of which some bytes are the pickle."""
-
-
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """A block in a file: `form`, `width` and `bounds` of the `Block`, and what its columns are."""
+    """A block in a scratch file: `form`, `width` and `bounds` of the `Block`, and what its columns are."""
 
     form: Form
     width: int
     bounds: Bounds
     specs: dict[str, ColumnSpec]
-    file: BlockFile
-    starts: dict[str, int]  # where columns begin, but for those of objects
-    pickles: Bounds  # where the objects of each shard begin
-    offset: int = 0  # what is added to `at`
+    _scratch: Scratch
+    _starts: dict[str, int]  # where columns begin, but for those of objects
+    _pickles: Bounds  # where the objects of each shard begin
 
     @property
     def kind(self) -> Kind:
@@ -131,34 +117,33 @@ class Spilled:
     def part(self, start: int, stop: int) -> Block:
         """Read the shards from `start` to `stop`."""
         first, last = self.bounds[[start, stop]].tolist()
-        columns = {name: self._column(name, first, last) for name in self.starts}
+        columns = {name: self._column(name, first, last) for name in self._starts}
         columns |= {name: objects(listed) for name, listed in self._objects(start, stop).items()}
-        columns["at"] += np.uint32(self.offset)
         return Block(self.form, self.width, self.bounds[start : stop + 1] - first, **columns)
 
     def _column(self, name: str, first: int, last: int) -> Array:
         spec = self.specs[name]
         column = spec.empty(last - first)
         if column.nbytes:
-            self.file.read(self.starts[name] + first * spec.nbytes, raw(column))
+            self._scratch.read(self._starts[name] + first * spec.nbytes, raw(column))
         return column
 
     def _objects(self, start: int, stop: int) -> dict[str, list[Any]]:
         """Return the columns of objects as lists."""
-        edges = self.pickles[start : stop + 1].tolist()
+        edges = self._pickles[start : stop + 1].tolist()
         first, last = edges[0], edges[-1]
         data = np.empty(last - first, dtype=np.uint8)
-        self.file.read(first, data)
-        listed: dict[str, list[Any]] = {name: [] for name in self.specs if name not in self.starts}
+        self._scratch.read(first, data)
+        listed: dict[str, list[Any]] = {name: [] for name in self.specs if name not in self._starts}
         for place, end in pairwise(edges):
             if end > place:
-                for name, values in self.file.load(data[place - first : end - first]).items():
+                for name, values in pickle.loads(data[place - first : end - first]).items():
                     listed[name] += values
         return listed
 
 
 def spill(scratch: Scratch, stack: MergedBlocks) -> Spilled:
-    """Write blocks to a file as one block, about `PIECE_BYTES` bytes at a time."""
+    """Write blocks to a scratch file as one block, about `PIECE_BYTES` bytes at a time."""
     bounds: Bounds = stack.bounds.sum(axis=0)
     shards, first = len(bounds) - 1, stack.blocks[0]
     nbytes = int(bounds[-1]) * sum(spec.nbytes for spec in stack.specs.values())
@@ -179,6 +164,6 @@ def spill(scratch: Scratch, stack: MergedBlocks) -> Spilled:
         for name, place in starts.items():
             scratch.write(place + int(bounds[start]) * stack.specs[name].nbytes, raw(columns.pop(name)))
         if columns:
-            scratch.append(pickle.dumps({name: column.tolist() for name, column in columns.items()}, protocol=5))
+            scratch.append(dumps({name: column.tolist() for name, column in columns.items()}))
             pickles[start + 1 :] = scratch.size
     return Spilled(first.form, first.width, bounds, stack.specs, scratch, starts, pickles)

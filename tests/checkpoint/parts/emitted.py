@@ -63,7 +63,6 @@ def exact(value):
 
 def spread(block, numbers):
     """Return every pair of a block as (shard, key, frame number, order, value), row after row."""
-    block = block.part(0, len(block.bounds) - 1)
     shards = np.repeat(np.arange(len(block.bounds) - 1), np.diff(block.bounds)).tolist()
     orders = [None] * len(block) if block.order is None else block.order.tolist()
     pairs = []

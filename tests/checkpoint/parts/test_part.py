@@ -14,7 +14,10 @@ from pyroaring import BitMap64
 from support.disks import small_disk
 
 import himach
-from himach.checkpoint.parts.part import BadPartError, NotPlainError, open_part, read_summary, write_part
+from himach.checkpoint.parts import blocks as blocks_module
+from himach.checkpoint.parts.columns import BadPartError
+from himach.checkpoint.parts.part import open_part, read_summary, write_part
+from himach.checkpoint.parts.plain import NotPlainError
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import SHARDS, Block, Form
 from himach.engine.pairs.keys import ENCODED
@@ -111,33 +114,33 @@ chunks = st.lists(st.lists(st.lists(items, max_size=4), max_size=4), min_size=1,
 
 
 def check(made, path, wanted, pickles):
-    """Compare what is read of a part with what was written."""
-    part = open_part(path, pickles=pickles)
-    assert part.covered == made.covered and not part.combined
-    every, frames = part.chosen(made.covered)
-    assert frames.steps.tolist() == made.numbers.tolist()
-    assert frames.times.tobytes() == made.table.times.tobytes()
-    assert (frames.boxes is None) == (made.table.boxes is None)
-    assert frames.boxes is None or frames.boxes.tobytes() == made.table.boxes.tobytes()
-    assert twin(every, made.numbers) == twin(made.blocks, made.numbers)
-    assert part.pairs == sum(len(spread(block, made.numbers)) for block in made.blocks)
-    chosen, frames = part.chosen(wanted, offset=5)
-    there = np.concatenate([np.full(5, -1), frames.steps])
-    assert twin(chosen, there) == twin(made.blocks, made.numbers, wanted)
-    assert frames.steps.tolist() == [number for number in made.numbers.tolist() if number in wanted]
-    at = {number: row for row, number in enumerate(made.numbers.tolist())}
-    rows = [at[number] for number in frames.steps.tolist()]
-    assert frames.times.tobytes() == made.table.times[rows].tobytes()
-    boxes = np.full((len(rows), 6), np.nan, np.float32) if made.table.boxes is None else made.table.boxes[rows]
-    assert (frames.boxes is None) == bool(np.isnan(boxes).all())
-    assert frames.boxes is None or frames.boxes.tobytes() == boxes.tobytes()
-    for block in part.on_disk(3):
-        whole = block.part(0, SHARDS)
-        for start, stop in ((0, 100), (100, 101), (101, SHARDS)):
-            some, same = block.part(start, stop), whole.part(start, stop)
-            assert some.at.tolist() == same.at.tolist()
-            assert some.bounds.tolist() == same.bounds.tolist()
-            assert some.plain_keys() == same.plain_keys()
+    """Compare what is read of a part, from memory and from the disk, with what was written."""
+    for load in (True, False):
+        part = open_part(path, pickles=pickles, load=load)
+        assert part.covered == made.covered and not part.combined
+        assert part.frames.steps.tolist() == made.numbers.tolist()
+        assert part.frames.times.tobytes() == made.table.times.tobytes()
+        assert (part.frames.boxes is None) == (made.table.boxes is None)
+        assert part.frames.boxes is None or part.frames.boxes.tobytes() == made.table.boxes.tobytes()
+        assert twin(part.chosen()[0], part.frames.steps) == twin(made.blocks, made.numbers)
+        assert part.pairs == sum(len(spread(block, made.numbers)) for block in made.blocks)
+        chosen, frames = part.chosen(wanted, offset=5)
+        there = np.concatenate([np.full(5, -1), frames.steps])
+        assert twin(chosen, there) == twin(made.blocks, made.numbers, wanted)
+        assert frames.steps.tolist() == [number for number in made.numbers.tolist() if number in wanted]
+        at = {number: row for row, number in enumerate(made.numbers.tolist())}
+        rows = [at[number] for number in frames.steps.tolist()]
+        assert frames.times.tobytes() == made.table.times[rows].tobytes()
+        boxes = np.full((len(rows), 6), np.nan, np.float32) if made.table.boxes is None else made.table.boxes[rows]
+        assert (frames.boxes is None) == bool(np.isnan(boxes).all())
+        assert frames.boxes is None or frames.boxes.tobytes() == boxes.tobytes()
+        for block, whole in zip(part.on_disk(3), part.chosen()[0], strict=True):
+            for start, stop in ((0, 100), (100, 101), (101, SHARDS)):
+                some, same = block.part(start, stop), whole.part(start, stop)
+                assert (some.at - 3).tolist() == same.at.tolist()
+                assert some.bounds.tolist() == same.bounds.tolist()
+                assert some.plain_keys() == same.plain_keys()
+        part.close()
 
 
 @QUICK
@@ -147,16 +150,11 @@ def test_what_map_made_comes_back_to_the_last_bit(tmp_path, chunks, wanted, step
     check(made, made.write(tmp_path, pickles=True), BitMap64(wanted), True)
 
 
-def blocks_of(path, pickles=False):
-    part = open_part(path, pickles=pickles)
-    return part.chosen(part.covered)[0]
-
-
 @QUICK
 @given(values)
 def test_python_values_come_back_as_the_same_types(tmp_path, drawn):
     made = Made([[[(7, value) for value in drawn]]])
-    (block,) = blocks_of(made.write(tmp_path, pickles=True), pickles=True)
+    (block,) = open_part(made.write(tmp_path, pickles=True), pickles=True).chosen()[0]
     assert list(map(exact, block.values)) == list(map(exact, made.blocks[0].values))
 
 
@@ -167,8 +165,27 @@ def test_python_values_come_back_as_the_same_types(tmp_path, drawn):
 )
 def test_plain_values_need_no_pickle(tmp_path, value):
     made = Made([[[(0, value), (1, value), (2, "another")]]])
-    (block,) = blocks_of(made.write(tmp_path))
+    (block,) = open_part(made.write(tmp_path), pickles=False).chosen()[0]
     assert list(map(exact, block.values)) == list(map(exact, made.blocks[0].values))
+
+
+@pytest.mark.parametrize("load", [True, False])
+def test_records_come_back_as_records(tmp_path, load):
+    """Their fields are attributes, of each, and of those within them."""
+    values = np.rec.array([(1, 0.5), (2, 1.5)], dtype=[("a", "<i4"), ("b", "<f8")])
+    made = Made([[[himach.Pairs([7, 8], values)], [(3, values[0]), (3, values[1])]]])
+    part = open_part(made.write(tmp_path, pickles=True), pickles=True, load=load)
+    assert twin(part.chosen()[0], part.frames.steps) == twin(made.blocks, made.numbers)
+    types = [type(value) for block in part.chosen()[0] for value in block.plain_values()]
+    assert types == [type(value) for block in made.blocks for value in block.plain_values()]
+    assert np.record in types
+
+
+@pytest.mark.parametrize("together", [1, 12, 64, 450])
+def test_many_pieces(tmp_path, monkeypatch, together):
+    monkeypatch.setattr(blocks_module, "TOGETHER", together)
+    made = Made(some_frames(100))
+    check(made, made.write(tmp_path), BitMap64(range(0, 100, 3)), False)
 
 
 @pytest.mark.parametrize("wanted", [[], [0], range(100), range(0, 100, 2), range(99, 150), [3, 40, 41, 42, 77]])
@@ -209,6 +226,14 @@ def test_covered_frames(tmp_path, numbers, step, first):
     assert open_part(path, pickles=False).covered == covered
 
 
+def test_regular_coverage_takes_no_room(tmp_path):
+    covered = BitMap64(range(5, 5_000_000, 7))
+    table = FrameTable(np.empty(0, np.int64), np.empty(0))
+    path = write_part(tmp_path, [], table, table.steps, covered, combined=False, pickles=False)
+    assert path.stat().st_size < 1000
+    assert read_summary(path).covered == covered
+
+
 @pytest.mark.parametrize("direction", [1, -1])
 @pytest.mark.parametrize("disk", [False, True])
 def test_parts_behind_a_ranks_own_frames_merge_as_if_they_had_been_mapped(tmp_path, direction, disk):
@@ -231,7 +256,7 @@ def test_parts_behind_a_ranks_own_frames_merge_as_if_they_had_been_mapped(tmp_pa
             part = open_part(made.write(tmp_path), pickles=False)
             if disk:
                 blocks += [block.part(0, SHARDS) for block in part.on_disk(len(table))]
-                frames = part.frames
+                frames = part.chosen()[1]
             else:
                 found, frames = part.chosen(BitMap64(range(240)), len(table))
                 blocks += found
@@ -275,7 +300,7 @@ def test_pickles_only_where_they_are_allowed(tmp_path):
     path = made.write(tmp_path, pickles=True)
     with pytest.raises(BadPartError, match="pickled"):
         open_part(path, pickles=False)
-    (block,) = blocks_of(path, pickles=True)
+    (block,) = open_part(path, pickles=True).chosen()[0]
     assert sorted(block.plain_values(), key=lambda value: type(value) is tuple) == [Point(3), (1, 2)]
 
 
@@ -288,7 +313,8 @@ def test_reading_unpickles_nothing(tmp_path):
     made = Made([[[(1, 1.0)]]])
     (block,) = made.blocks
     block.values[0] = Pickled(pickle.dumps(Bomb()))
-    (block,) = blocks_of(made.write(tmp_path, pickles=True), pickles=True)
+    part = open_part(made.write(tmp_path, pickles=True), pickles=True)
+    (block,) = part.chosen()[0]
     assert type(block.values[0]) is Pickled
 
 
@@ -318,14 +344,15 @@ def test_nothing_is_left_on_a_full_disk(tmp_path):
         assert os.listdir(disk) == [path.name]
 
 
-def test_memory_to_write_and_to_look_through_a_part_is_small(tmp_path):
-    key = np.arange(200_000)
+@pytest.mark.parametrize("keys", ["many", "one"])
+def test_memory_to_write_and_to_look_through_a_part_is_small(tmp_path, keys):
+    key = np.arange(200_000) if keys == "many" else np.zeros(200_000, np.int64)
     blocks = [Made([[[himach.Pairs(key, np.arange(200_000.0))]]]).blocks[0] for _ in range(20)]
     table = FrameTable(np.zeros(1, np.int64), np.zeros(1))
     tracemalloc.start()
     try:
         path = write_part(tmp_path, blocks, table, table.steps, BitMap64([0]), combined=False, pickles=False)
-        part = open_part(path, pickles=False)
+        part = open_part(path, pickles=False, load=False)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -11,7 +11,10 @@ import pytest
 from support.commands import run_python
 
 import himach
+from himach.engine.pairs.block import Form, by_shard, objects
 from himach.engine.pairs.values import pack, restore, snapshot, unpack
+from himach.engine.shuffle.spill import Scratch, spill
+from himach.engine.shuffle.stack import MergedBlocks
 from himach.errors import AnalysisError
 
 from ..twin import canonical, made_up, run_engine
@@ -243,6 +246,22 @@ def test_large_buffers_travel_out_of_band():
     back = unpack(data, *buffers)
     np.testing.assert_array_equal(back[0], large)
     assert restore(back[2]) == {"a": [1]}
+
+
+@pytest.mark.parametrize("where", ["ranks", "disk"])
+def test_texts_of_numpy_keep_zeros_at_their_end(tmp_path, where):
+    texts = [np.str_("a\0"), np.bytes_(b"\0\0"), (np.str_("\0"),), [np.str_("b\0"), {1: np.bytes_(b"c\0")}]]
+    column = [snapshot(value) for value in texts]
+    if where == "ranks":
+        back = unpack(*pack(column))
+    else:
+        pairs = {"keys": np.zeros(4, np.int64), "at": np.zeros(4, np.uint32), "values": objects(column)}
+        scratch = Scratch(tmp_path)
+        back = spill(scratch, MergedBlocks([by_shard(Form.PAIR, 0, pairs, 4)])).part(0, 4).values.tolist()
+        scratch.close()
+    first, second, (third,), (fourth, inner) = map(restore, back)
+    assert [len(text) for text in (first, second, third, fourth, inner[1])] == [2, 2, 1, 2, 2]
+    assert [type(text) for text in (first, inner[1])] == [np.str_, np.bytes_]
 
 
 NOTEBOOK_CELL = """

@@ -1,0 +1,112 @@
+"""Pairs that are kept on a disk are not written a second time for want of memory, and are read from there."""
+
+import numpy as np
+import pytest
+
+import himach
+from himach.checkpoint import checkpoint_writer as keeper
+from himach.engine.shuffle import runs as shuffled
+from himach.engine.shuffle.runs import Memory, Runs
+from himach.engine.shuffle.spill import Scratch, spill
+from himach.engine.shuffle.stack import MergedBlocks
+from himach.errors import HimachError
+
+from ..engine.shuffle.test_stack import SHARDS, made_up
+from .sample import write_topology, write_trajectory
+
+N_FRAMES = 60
+MEMORY = 64 << 20  # of which pairs may take half
+
+
+class Many(himach.Analysis):
+    """Yields more than the memory that it gets."""
+
+    n: int = 50_000
+
+    def map(self, frame):
+        rng = np.random.default_rng(frame.number)
+        yield himach.Pairs(rng.integers(0, 500, self.n), rng.random(self.n))
+        yield f"name {frame.number % 7}", frame.number
+
+    def reduce(self, key, series):
+        return [float(value) for value in series.values]
+
+
+@pytest.fixture
+def place(tmp_path):
+    write_trajectory(tmp_path / "run.xtc", N_FRAMES)
+    write_topology(tmp_path / "top.gro")
+    return tmp_path
+
+
+def run(place, **keywords):
+    return himach.run(Many(), place / "run.xtc", place / "top.gro", cache="off", memory=MEMORY, **keywords)
+
+
+def refused(*arguments):
+    raise AssertionError("pairs were written twice")
+
+
+@pytest.fixture
+def disk_that_keeps_up(monkeypatch):
+    """What was given to be kept is written when memory is full, as it is unless the disk is slow."""
+    relieve = keeper.CheckpointWriter.relieve
+
+    def after_all(self):
+        self._writer.wait()
+        relieve(self)
+
+    monkeypatch.setattr(keeper.CheckpointWriter, "relieve", after_all)
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("disk_that_keeps_up")
+def test_what_is_kept_is_not_spilled(place, monkeypatch):
+    whole = run(place)
+    monkeypatch.setattr(shuffled, "spill", refused)
+    with pytest.raises(HimachError, match="twice"):
+        run(place)
+    first = run(place, pairs=place / "pairs")
+    parts = list((place / "pairs").glob("*/*/*.pairs"))
+    assert len(parts) > 5
+    again = run(place, pairs=place / "pairs")
+    assert again.record["reused"]["frames"] == N_FRAMES
+    assert first.text() == again.text() == whole.text()
+
+
+def test_where_the_disk_takes_no_more_the_rest_is_spilled(place, monkeypatch):
+    whole, written = run(place), []
+    write = keeper.write_part
+
+    def full(*arguments, **keywords):
+        if len(written) == 3:
+            raise OSError(28, "No space left on device")
+        written.append(write(*arguments, **keywords))
+        return written[-1]
+
+    monkeypatch.setattr(keeper, "write_part", full)
+    with pytest.warns(UserWarning, match="No space left"):
+        first = run(place, pairs=place / "pairs")
+    monkeypatch.undo()
+    assert first.text() == whole.text()
+    again = run(place, pairs=place / "pairs")
+    assert 0 < again.record["reused"]["frames"] < N_FRAMES
+    assert again.text() == whole.text()
+
+
+def test_what_has_been_spilled_is_not_referred_to_as_well(tmp_path):
+    memory = Memory(1 << 30, tmp_path)
+    found = Runs(memory, SHARDS)
+    first, second = [made_up(0, "f8", False, 100, 3)], [made_up(0, "f8", False, 50, 4)]
+    scratch = Scratch(tmp_path)
+    on_disk = [spill(scratch, MergedBlocks([block])) for block in first]
+    found.put(first)
+    found.put(second)
+    expected = [len(block) for block in found.part(0, SHARDS)]
+    found.exchange(first, on_disk)
+    assert found.spilled
+    assert [len(block) for block in found.part(0, SHARDS)] == expected
+    found.spill(tmp_path)
+    found.exchange(second, [spill(scratch, MergedBlocks([block])) for block in second])
+    assert [len(block) for block in found.part(0, SHARDS)] == expected
+    scratch.close()
