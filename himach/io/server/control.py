@@ -143,7 +143,11 @@ def _listen_remotely(address: str) -> socket.socket:
     failure: OSError | None = None
     try:
         for family, kind, _, _, name in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            listener = socket.socket(family, kind)
+            try:
+                listener = socket.socket(family, kind)
+            except OSError as error:  # this machine has none of the family
+                failure = error
+                continue
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind(name)
@@ -152,7 +156,7 @@ def _listen_remotely(address: str) -> socket.socket:
             except OSError as error:
                 listener.close()
                 failure = error
-    except OSError as error:  # the name is unknown, or no socket of the family can be made
+    except OSError as error:  # the name is unknown
         failure = error
     raise UsageError(f"cannot listen at {address}: {getattr(failure, 'strerror', None) or failure}")
 

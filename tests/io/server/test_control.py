@@ -165,3 +165,18 @@ def test_what_a_killed_server_leaves_open_is_closed_by_whoever_looks_for_it(run_
     running.kill()
     assert find(running.place) is None
     assert [path.stat().st_mode & 0o777 for path in places] == [0o700, 0o700]
+
+
+def test_the_first_address_of_a_name_that_can_be_had_is_listened_at(monkeypatch):
+    """Where a family has no sockets here, or an address is taken, the next is tried, and nothing is left open."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        of = [(9999, ("::1", 0)), (socket.AF_INET, taken.getsockname()), (socket.AF_INET, ("127.0.0.1", 0))]
+        found = [(family, socket.SOCK_STREAM, 0, "", name) for family, name in of]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *words, **options: found)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with control._listen_remotely("host:0") as listener:
+            assert listener.getsockname()[0] == "127.0.0.1"
+        found.pop()
+        with pytest.raises(UsageError, match="cannot listen at host:0: Address already in use"):
+            control._listen_remotely("host:0")
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
