@@ -150,18 +150,19 @@ class Rmsf(himach.Analysis):
         return universe.atoms[self.indices]
 
     def map(self, frame):
-        positions = frame.positions[self.indices][np.newaxis]
-        yield himach.Pairs([SUMS], positions)
+        rows = packed(np.array([frame.number]), frame.positions[self.indices][np.newaxis])
+        yield himach.Pairs([SUMS], rows)
         if self.again:
-            yield himach.Pairs([frame.number // IN_BLOCK], positions)
+            yield himach.Pairs([frame.number // IN_BLOCK], rows)
 
     def combine(self, key, series):
-        values, of_map = series.values, getattr(series.values, "dtype", None) == np.float32
-        if key == SUMS:
-            if of_map:
-                return block_sums(values, series.frames, self.level, *self.moved)
-            return uncertainty.add_blocks(values)
-        return packed(series.frames, values) if of_map else np.concatenate(list(values))
+        rows = np.vstack(list(series.values))
+        if key != SUMS:
+            return rows
+        if rows.dtype == np.int64:
+            return uncertainty.add_blocks(rows)
+        numbers, positions = unpacked(rows)
+        return block_sums(positions, numbers, self.level, *self.moved)
 
     def reduce(self, key, series):
         if key != SUMS:

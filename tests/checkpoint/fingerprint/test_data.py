@@ -32,6 +32,7 @@ def grown(tmp_path_factory):
 
 PARAMETERS = {
     "rmsd": {},
+    "rmsf": {},
     "rdf": {"a": "name CA", "b": "name CA"},
     "msd": {"selection": "name CA", "tau_max": 5},
     "water-residence": {"water": "name OH2 OW O", "solute": "name CA", "tau_max": 5},
@@ -52,8 +53,8 @@ def test_a_built_in_keeps_its_pairs_as_the_trajectory_grows_and_for_other_select
         assert differences(short, same) == []
     assert differences(short, fingerprint("other")) == ["the trajectory has another content"]
     assert differences(longer, short) == ["the trajectory has another content"]  # it lost frames
-    fitted = [f"self.{what} is another after setup()" for what in ("positions", "superposition")]
-    assert differences(short, fingerprint(start=5)) == (fitted if name == "rmsd" else [])
+    fitted = {"rmsd": ("positions", "superposition"), "rmsf": ("moved",)}.get(name, ())
+    assert differences(short, fingerprint(start=5)) == [f"self.{what} is another after setup()" for what in fitted]
     if "tau_max" in PARAMETERS[name]:
         assert differences(short, fingerprint(changed={"tau_max": 6})) == ["tau_max 5 is now 6"]
 

@@ -110,6 +110,17 @@ def test_the_same_of_shorter_blocks(monkeypatch, in_block):
         np.testing.assert_array_equal(cells, expected[name], err_msg=name)
 
 
+def test_kept_pairs_serve_while_blocks_of_frames_stay_as_long(tmp_path):
+    """So they do for a trajectory that has grown from 65 frames to 70, and not for less than 64."""
+    run = partial(himach.run, Rmsf(selection="resid 1:30"), DCD, PSF, cache="off", progress=False)
+    run(pairs=tmp_path, stop=65)
+    for stop, kept, why in ((70, 65, ""), (64, 0, "self.level is another after setup()")):
+        found = run(pairs=tmp_path, stop=stop)
+        assert found.record["reused"] == {"frames": kept, "reason": why}
+        for name, cells in run(stop=stop)["rmsf"].items():
+            np.testing.assert_array_equal(cells, found["rmsf"][name], err_msg=name)
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
