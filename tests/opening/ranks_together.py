@@ -8,6 +8,7 @@ from support.cache_data import only_dataset
 from support.io_samples import make
 
 import himach
+from himach.io.trajectory.index import packed
 from himach.io.trajectory.index.packed import indexes_in
 from himach.io.trajectory.index.walk import read_index
 from himach.io.trajectory.origin import Origin, open_origin
@@ -95,6 +96,26 @@ def test_an_index_of_the_first_rank_comes_to_all_nodes(world, folder):
     path = written(world, folder / "a.xtc")
     origin, held = opened(world, path, {})
     assert len(held) == (world.comm.size > 1)
+    check(world, origin, path)
+    free(origin, held)
+
+
+def test_an_index_that_is_removed_from_its_store_meanwhile(world, folder, monkeypatch):
+    path = written(world, folder / "a.xtc")
+    monkeypatch.setattr(packed, "SMALL_BYTES", 0)
+
+    def first() -> Origin:
+        stored = folder / "x-index"
+        stored.write_bytes(b"".join(packed.pack_indexes({str(path): read_index(str(path), "XTC")})))
+        known = indexes_in(str(stored))
+        stored.unlink()
+        origin = open_origin([path], known=known)
+        assert origin.files()[0][0].index is known[str(path)]
+        publish(origin)
+        return origin
+
+    origin = on_first_rank(world.comm, first, share=True)
+    held = settle(world, origin, {})
     check(world, origin, path)
     free(origin, held)
 
