@@ -55,7 +55,7 @@ class Submitter:
         self._session: Session | None = None
         self._listener: AdmissionListener | None = None
         self._place = ""
-        self._busy = self._ending = False
+        self._busy = self._ending = self._gone = False
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self._on_signal)
         parent.hear((signal.SIGUSR1, signal.SIGTERM))
@@ -66,6 +66,8 @@ class Submitter:
         while there and self._parent.wait():
             self._events = queue.SimpleQueue()  # what came before was meant for what is over
             self._busy = True
+            if self._gone:  # since the last run had its result
+                self._events.put(None)
             try:
                 if self._job is None:
                     self._submit()
@@ -143,6 +145,7 @@ class Submitter:
                     streams[kind].flush()
             else:
                 self._events.put((kind, body))
+        self._gone = True
         if self._busy:
             self._events.put(None)
         else:
@@ -155,7 +158,8 @@ class Submitter:
         if session is None:
             return False
         self._parent.begin()
-        session.send(Kind.WORK, work)
+        with contextlib.suppress(OSError):  # it has gone, which the listener says
+            session.send(Kind.WORK, work)
         while True:
             event = self._events.get()
             match event:

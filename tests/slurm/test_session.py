@@ -6,6 +6,7 @@ import secrets
 import socket
 import threading
 import tracemalloc
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from himach.errors import RankError, TimeUpError, UsageError
 from himach.io.server.admission import AdmissionListener
 from himach.slurm.job import Job, JobState, split_options
 from himach.slurm.session import HEAD, Kind, Session, exactly, join
+from himach.slurm.submitter import Submitter
 
 KEY = secrets.token_hex(32).encode()
 MESSAGES = st.lists(st.tuples(st.sampled_from(Kind), st.binary(max_size=3000)), max_size=5)
@@ -155,6 +157,67 @@ def test_a_length_that_nobody_vouches_for_takes_no_memory():
     assert heard(HEAD.pack(Kind.RESULT, 1 << 40) + bytes(32) + b"x" * 1000) == []
     assert tracemalloc.get_traced_memory()[1] < 4 << 20
     tracemalloc.stop()
+
+
+class OverJob(Job):
+    """A job that is over."""
+
+    def look(self):
+        return JobState("NODE_FAIL")
+
+
+class Caller:
+    """A process that asks for two runs; it takes each result after the job has gone."""
+
+    def __init__(self):
+        self.calls, self.results, self.errors = 2, [], []
+        self.gone = threading.Event()
+
+    def hear(self, signals): ...
+    def begin(self): ...
+    def report_end(self): ...
+
+    def wait(self):
+        self.calls -= 1
+        return self.calls >= 0
+
+    def work(self):
+        return b'{"keeps": false}\n'
+
+    def leave_result(self, result):
+        assert self.gone.wait(10)
+        self.results.append(result)
+
+    def leave_error(self, error):
+        self.errors.append(str(error))
+
+
+@pytest.mark.timeout(30)
+def test_a_job_that_goes_between_two_runs_is_missed_by_the_second(monkeypatch):
+    monkeypatch.setattr("himach.slurm.submitter.signal.signal", lambda *words: None)
+    caller = Caller()
+    submitter = Submitter(caller, [])
+    with pair() as (job, session):
+        submitter._listener = Mock()
+        submitter._job, submitter._session, submitter._busy = OverJob("7"), session, True
+
+        def listen():
+            submitter._listen(session)
+            caller.gone.set()
+
+        def work():
+            job.receive()
+            job.send(Kind.RESULT, b"one")
+            job.close()
+
+        threads = [threading.Thread(target=each) for each in (listen, work)]
+        for thread in threads:
+            thread.start()
+        submitter.serve()
+        for thread in threads:
+            thread.join()
+    assert caller.results == [b"one"]
+    assert caller.errors == ["job 7 is over: NODE_FAIL"]
 
 
 def test_options_of_srun_are_told_apart():
