@@ -154,8 +154,9 @@ def test_the_index_gives_the_same_kind_of_thing_for_several_analyses():
 def test_members_are_made_when_they_are_asked_for():
     """Of very many the memory is that of what they gave."""
     names = [f"r{number}" for number in range(1000)]
-    record = {**make_record(Plain()), "planning": {}, "ensemble": [{"name": name, "error": None} for name in [*names, "failed"]]}
-    record["ensemble"][-1]["error"] = "member failed failed: why"
+    errors = {**dict.fromkeys(names), "failed": "member failed failed: why"}
+    told = [{"name": name, "error": error} for name, error in errors.items()]
+    record = {**make_record(Plain()), "planning": {}, "ensemble": told}
     outcomes = {name: ([{"at": name}], {"frames": 7}) for name in names}
     tracemalloc.start()
     members = Result([Plain()], [{}], record, members=outcomes).members

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -44,6 +45,8 @@ def offline_origin(
     select = request.select if isinstance(request, FramesRequest) else None
     assert stamp is not None
     files: OriginFiles = comm.bcast(run_collectively(comm, partial(_files, comm, store, choice, holder)), root=holder)
+    if comm.rank:
+        files = replace(files, topologies={})  # the first rank parses for all, and files may be large
     if comm.size == 1 and cached is None:
         raise TrajectoryError(f"{choice.name} is not in the cache any more, and there is no file of that name")
     frames = range(stamp.n_frames) if select is None else run_collectively(comm, lambda: select(stamp.n_frames))

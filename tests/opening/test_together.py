@@ -3,12 +3,17 @@
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.cache_data import make, stage_on_nodes
 from support.commands import himach, same_files
 from support.disks import small_disk
 from support.ranks import run_under_mpiexec
+from support.threads import run_ranks
+
+from himach.io.dataset.attachment import OriginFiles
+from himach.opening import offline_origin
 
 
 def test_on_ranks():
@@ -35,3 +40,14 @@ def test_a_full_disk_is_told_with_its_node(tmp_path):
         done = stage_on_nodes(tmp_path, ["n", "m"], *words)
     assert done.returncode == 0, done.stderr
     assert re.search(r"warning: no frames are .*\(node m\)", done.stderr), done.stderr
+
+
+def test_topology_files_of_a_store_stay_on_the_first_rank(monkeypatch):
+    files = OriginFiles(None, {"/top.gro": (".gro", b"atoms")})
+    choice = SimpleNamespace(stamp=SimpleNamespace(n_frames=5), is_pushed=False)
+    monkeypatch.setattr(offline_origin, "_files", lambda comm, *known: files if comm.rank == 1 else None)
+    # Threads have no Ibarrier(), by which ranks wait in these.
+    monkeypatch.setattr(offline_origin, "run_collectively", lambda comm, function: function())
+    monkeypatch.setattr(offline_origin, "on_first_rank", lambda *told, **options: None)
+    every = run_ranks("aab", lambda world: offline_origin.offline_origin(world, None, None, choice, 1, None)[2])
+    assert [each.topologies for each in every] == [files.topologies, {}, {}]
