@@ -15,7 +15,7 @@ from support.disks import small_disk
 
 import himach
 from himach.checkpoint.parts import blocks as blocks_module
-from himach.checkpoint.parts.columns import BadPartError
+from himach.checkpoint.parts.columns import BadPartError, as_dtype, describe
 from himach.checkpoint.parts.part import open_part, read_summary, write_part
 from himach.checkpoint.parts.plain import NotPlainError
 from himach.engine.merging.merge import Merge
@@ -179,6 +179,14 @@ def test_records_come_back_as_records(tmp_path, load):
     types = [type(value) for block in part.chosen()[0] for value in block.plain_values()]
     assert types == [type(value) for block in made.blocks for value in block.plain_values()]
     assert np.record in types
+
+
+def test_records_within_others_are_no_columns():
+    """What `numpy.save()` says of them makes others, which are equal to them."""
+    record = np.dtype((np.record, [("a", "<i4")]))
+    assert describe(np.dtype([("inner", record)])) is None
+    assert as_dtype(describe(record)).type is np.record
+    assert as_dtype(describe(np.dtype([("inner", "<i4", 3)]))) == [("inner", "<i4", 3)]
 
 
 @pytest.mark.parametrize("together", [1, 12, 64, 450])
