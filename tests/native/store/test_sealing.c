@@ -251,17 +251,19 @@ static void test_torn(void) {
 
 /* A copy that is damaged is passed over; that does not go into a table, which is for all. */
 static void test_damaged_copy(void) {
-    begin_both("a damaged copy", 3, 0);
-    bodhi_place at = place_of(2);
-    flip(file_of('n', ".seg"), at.offset + 300);
-    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
-    CHECK(read_all(NULL) == all_frames); /* by the alien copy */
-    CHECK((marked(BODHI_NATIVE) & 4) == 0 && place_of(2).kind == BODHI_ALIEN);
-    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
-    CHECK((marked(BODHI_NATIVE) & 4) == 0 && place_of(2).kind == BODHI_ALIEN);
-    reopen();
-    CHECK((marked(BODHI_NATIVE) & 4) != 0);
-    close_all();
+    for (int sealed = 0; sealed < 2; sealed++) { /* when it is found damaged */
+        begin_both("a damaged copy", 3, 0);
+        bodhi_place at = place_of(2);
+        flip(file_of('n', ".seg"), at.offset + 300);
+        CHECK(sealed == 0 || bodhi_dataset_seal(run, 1) == BODHI_OK);
+        CHECK(read_all(NULL) == all_frames); /* by the alien copy */
+        CHECK((marked(BODHI_NATIVE) & 4) == 0 && place_of(2).kind == BODHI_ALIEN);
+        CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK && is_sealed('n'));
+        CHECK((marked(BODHI_NATIVE) & 4) == 0 && place_of(2).kind == BODHI_ALIEN);
+        reopen();
+        CHECK((marked(BODHI_NATIVE) & 4) != 0);
+        close_all();
+    }
 }
 
 /* The table goes with its segment, and one that was left over goes, too. */
