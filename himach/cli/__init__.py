@@ -13,7 +13,7 @@ import click
 
 from himach.cli import analyses, bench, cache, datasets, mount, pairs, plan, run, stage, trajectory
 from himach.cli.command_group import CommandGroup, Sections
-from himach.errors import UsageError, as_himach
+from himach.errors import HimachError, UsageError, as_himach
 from himach.launch.stop_requests import Terminated, terminate
 from himach.parallel.process_exit import promised_rank, under_launcher
 from himach.report import commands
@@ -104,6 +104,7 @@ def _exit_code(interrupt: Any) -> int:
             signal.signal(signal.SIGINT, interrupt)
         # What a command ends with by click's Exit comes back as a number.
         ended = himach.main(prog_name="himach", standalone_mode=False, obj=time.time())
+        sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
         print("himach: interrupted", file=sys.stderr)
         return 130
@@ -126,8 +127,19 @@ def _exit_code(interrupt: Any) -> int:
     except click.ClickException as error:
         return _fail(UsageError(_with_context(error)))
     except BaseException as error:
-        return _fail(error)
+        return _fail(_of_output(error))
     return ended if isinstance(ended, int) else 0
+
+
+def _of_output(error: BaseException) -> BaseException:
+    """Return what to say of an error whose cause is the output, which Python then does not try to write at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError as unwritten:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, OSError):
+            return HimachError(f"standard output cannot be written ({unwritten.strerror})")
+    return error
 
 
 def _fail(error: BaseException) -> int:

@@ -7,7 +7,7 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
-from support.commands import run_python
+from support.commands import DATA, run_python
 from support.ranks import clean_environment
 
 himach = importlib.import_module("himach.cli").himach
@@ -60,3 +60,16 @@ def test_a_reader_that_has_gone_ends_a_command_without_a_word():
         command.stdout.close()
         assert command.stderr.read() == b""
         assert command.wait() == 1
+
+
+@pytest.mark.fresh
+@pytest.mark.parametrize("words", [["analyses"], ["run", "rmsd", *DATA, "--stop", 3, "-n", 2]])
+def test_output_that_cannot_be_written_is_an_error_of_one_line(words):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "himach", *map(str, words)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "himach: error: standard output cannot be written (No space left on device)"
+    )
+    assert "Exception ignored" not in done.stderr
