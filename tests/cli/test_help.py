@@ -1,6 +1,7 @@
 """Help texts: every command says what it does, and lists of commands cut no sentence short."""
 
 import importlib
+import shlex
 import subprocess
 import sys
 
@@ -73,3 +74,16 @@ def test_output_that_cannot_be_written_is_an_error_of_one_line(words):
         "himach: error: standard output cannot be written (No space left on device)"
     )
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.fresh
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&-"])
+def test_closed_streams_end_no_run(tmp_path, closed, ranks):
+    words = [sys.executable, "-m", "himach", "run", "rmsd", *DATA, "--stop", 3, "-n", ranks, "--out", tmp_path / "out"]
+    command = f"{shlex.join(map(str, words))} {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert ("[3 rows]" in done.stdout) == (closed != ">&-")
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "out" / "rmsd.csv").read_text().count("\n") == 4
