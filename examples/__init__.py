@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from himach.errors import UsageError, nearest
+from himach.launch.preload import interrupts_wait
 
 if TYPE_CHECKING:
     from himach.analysis import Analysis
@@ -69,7 +70,8 @@ def load(name: str) -> type[Analysis]:
     if name not in BUILTINS:
         raise UsageError(f"there is no built-in analysis {name!r}{nearest(name, BUILTINS)}")
     module, _, attribute = BUILTINS[name].partition(":")
-    analysis: type[Analysis] = getattr(importlib.import_module(module), attribute)
+    with interrupts_wait():
+        analysis: type[Analysis] = getattr(importlib.import_module(module), attribute)
     return analysis
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from himach.analysis import Analysis
 from himach.errors import HimachError, UsageError, as_himach, knowing_arguments, printable_lines
 from himach.io.remote.url import local
+from himach.launch.preload import interrupts_wait
 from himach.launch.rank_pool import RANK, spawn
 from himach.launch.ranks import Ranks, check_machine
 from himach.launch.stop_requests import sigusr1_ignored
@@ -216,24 +215,10 @@ def check_ranks(ranks: int | Ranks | None) -> None:
         check_machine(size)
 
 
-def _import_mdanalysis() -> None:
-    """Import MDAnalysis, and let Ctrl-C wait for it: what was imported by half cannot be imported again."""
-    here = threading.current_thread() is threading.main_thread()
-    if "MDAnalysis" in sys.modules or not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return
-    interrupts: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, place: interrupts.append(number))
-    try:
-        import MDAnalysis  # noqa: F401
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if interrupts:
-        raise KeyboardInterrupt
-
-
 def run_here(world: World, job: Job, started: float) -> Result:
     """Run `job` as one of the ranks of `world`."""
-    _import_mdanalysis()
+    with interrupts_wait():
+        import MDAnalysis  # noqa: F401
     from himach.result import Result
 
     done = perform(world, job, started)

@@ -113,6 +113,21 @@ def test_a_process_alone_is_interrupted_by_keyboard_interrupt(script):
     assert done.stderr.strip() == "himach: interrupted"
 
 
+def test_an_interrupt_while_mdanalysis_is_imported_waits_for_the_end_of_that(tmp_path):
+    """Else no run of the same notebook could import what has been imported by half."""
+    program = (
+        "import os, signal, sys, himach\nfrom himach.examples import load\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *arguments):\n"
+        "        if name == 'MDAnalysis.topology.PDBParser': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        f"run = lambda: himach.run(load('rmsd'), {DATA[1]!r}, {DATA[3]!r}, cache='off', stop=2, progress=False)\n"
+        "try:\n    run()\nexcept KeyboardInterrupt:\n    print('interrupted', run().record['frames'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.stdout, done.returncode) == ("interrupted 2\n", 0), done.stderr
+
+
 def test_a_rank_that_code_below_python_ends_with_0_did_not_do_its_work(script):
     done = himach("run", script, *DATA, "-n", 2, "-p", "what=ctypes.CDLL(None)._exit(0)")
     fails(done, "exit code 0 before the work of the 2 ranks was done")
