@@ -233,3 +233,22 @@ def test_signals_that_come_close_together_show_no_traceback(first, second, code)
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_control_characters_of_names_are_spelled_out(tmp_path):
+    bad = tmp_path / "a\x1b[31m\x07b.xtc"
+    bad.write_bytes(b"none")
+    (tmp_path / "table.csv").write_text(f"name,trajectory,topology\nm\x1b[1m,{bad},{DATA[3]}\n")
+    folder = tmp_path / "out\x1b[2m"
+    folder.mkdir()
+    (folder / "run.json").write_text('{"himach": "\\u001b[3m"}')
+    for words in (
+        ["info", bad], ["info", "-s", bad, DATA[1]], ["run", "rmsd", "-t", bad, "-s", DATA[3]], ["run", bad, *DATA],
+        ["run", "rmsd", "--ensemble", tmp_path / "table.csv"], ["run", "rmsd", *DATA, "-p", "selection=a\x1bb"],
+        ["convert", bad, "-s", DATA[3], "--out", tmp_path / "out.xtc"], ["split", bad, tmp_path / "frames"],
+        ["stage", bad, "--cache", tmp_path / "store"], ["plan", folder], ["report", folder], ["cite", folder],
+        ["bundle", folder, "--out", tmp_path / "out.zip"], ["bundle", "verify", bad], ["pairs", "list", folder],
+        ["cache", "list", "--cache", folder], ["mount", bad],
+    ):  # fmt: skip
+        done = himach(*words)
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", done.stdout + done.stderr), words
