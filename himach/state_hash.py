@@ -180,7 +180,7 @@ class StateHasher:
             computed = (name for name in attributes if isinstance(getattr(kind, name, None), functools.cached_property))
             drop = drop.union(computed)
         if attributes and library:
-            drop = drop.union(name for name, each in attributes.items() if _is_note(name, each))
+            drop = drop.union(name for name, each in attributes.items() if _is_note(name, each, self.here))
         if drop.isdisjoint(attributes):
             return NotImplemented
         function, arguments, state, *more = value.__reduce_ex__(4)
@@ -388,10 +388,12 @@ def _notes(group: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(group).items() if name not in _OF_GROUP}
 
 
-def _is_note(name: str, value: Any) -> bool:
+def _is_note(name: str, value: Any, here: bool) -> bool:
     """Tell whether an attribute of a library's object is what that remembers for speed."""
-    containers = (list, dict, set, bytearray, np.ndarray)  # which libraries change in place
-    return name.startswith("_") and (not isinstance(value, containers) or "cache" in name or "memo" in name)
+    # Of one process any private attribute may be one, but for containers, which libraries change in place. Between runs
+    # setup() leaves the same ones, and data may lie in them: splines of SciPy have theirs in tuples.
+    containers = (list, dict, set, bytearray, np.ndarray)
+    return name.startswith("_") and ("cache" in name or "memo" in name or (here and not isinstance(value, containers)))
 
 
 def _file_text(file: str) -> str:

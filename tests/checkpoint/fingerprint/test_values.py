@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.interpolate import UnivariateSpline, interp1d
 from scipy.spatial import cKDTree
 
 from himach.state_hash import StateHasher
@@ -73,6 +74,17 @@ def test_values_are_the_same_after_a_journey():
     for value in VALUES:
         if not callable(value):
             assert digest(pickle.loads(pickle.dumps(value))) == digest(value), value
+
+
+def test_interpolators_count_by_their_data_and_kind():
+    """SciPy has them in private tuples and texts."""
+    x = np.arange(5.0)
+    for first, second in (
+        (UnivariateSpline(x, x**2, s=0), UnivariateSpline(x, x**3, s=0)),
+        (interp1d(x, x**2), interp1d(x, x**3)),
+        (interp1d(x, x, kind="nearest"), interp1d(x, x, kind="previous")),
+    ):
+        assert digest(first) != digest(second)
 
 
 def test_arrays_count_by_what_is_in_them_wherever_it_lies():
