@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -201,11 +202,10 @@ class Reader:
         given = [(rank, number) for first, rank, number in ways if first == comm.rank != rank]
 
         def send() -> list[Any]:
-            frames = self._source.read(np.array([number for _, number in given], np.int64))
-            return [
-                comm.isend(replace(raw, more=None), dest=rank, tag=TAG)
-                for (rank, _), raw in zip(given, frames, strict=True)
-            ]
+            numbers = np.array([number for _, number in given], np.int64)
+            frames = [deepcopy(replace(raw, more=None)) for raw in self._source.read(numbers)]
+            # All are read before any is sent: where reading fails, no message is left for what is converted next.
+            return [comm.isend(raw, dest=rank, tag=TAG) for (rank, _), raw in zip(given, frames, strict=True)]
 
         requests = run_collectively(comm, send)
         for first, rank, number in ways:

@@ -199,6 +199,8 @@ def gather(comm: Communicator, store: RowStore) -> Exception | None:
                     store.put(key, given[rank])
             except Exception as error:  # the other ranks give their parts all the same
                 failed = error
+    if comm.rank:
+        store.close()  # which frees its disk
     return failed
 
 

@@ -27,6 +27,7 @@ def rows(comm, nan=False):
         cells = [(np.nan if nan and frame % 3 else 0.1 * frame,) for frame in frames.tolist()]
         store.put(key, RowChunk.of(frames, frames / 7, np.array(cells, [("x", float)])))
     failed = gather(comm, store)
+    assert bool(store._held) == (comm.rank == 0)  # the others' room is free
     return Spread.of(store), failed
 
 
