@@ -323,7 +323,8 @@ def _watch(server: bodhi.ServerHandle, lock: _Lock, over: threading.Event) -> No
 
 
 def _log(text: str) -> None:
-    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} server {os.getpid()} {text}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # a server outlives the disk of its log
+        os.write(2, f"{time.strftime('%Y-%m-%d %H:%M:%S')} server {os.getpid()} {text}\n".encode())
 
 
 def log_path(place: Path) -> Path:
@@ -345,8 +346,12 @@ def start(store: str | os.PathLike[str] | None = None, **options: Any) -> dict[s
     running = _peek(place)
     if running is not None:
         raise StoreBusyError(f"{place} has a server already (pid {running.get('pid')})")
-    log = log_path(place)
-    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        log = log_path(place)
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(_open_log(os.fspath(log), os.O_WRONLY | os.O_CREAT))
+    except (OSError, RuntimeError):  # there is no home, or nothing can be written there
+        log = _directory(place) / "log"
     command = [sys.executable, "-m", "himach", "cache", "start", "--foreground", "--cache", os.fspath(place)]
     for name, value in options.items():
         for word in value if isinstance(value, list | tuple) else [value]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import socket
@@ -118,6 +119,23 @@ def test_a_server_ends_when_its_store_is_removed(tmp_path, key, inside):
     assert control.status(place)["answers"]
     assert command("stop", "--cache", place).returncode == 0
     assert "ends, by himach cache stop" in Path(first["log"]).read_text()
+
+
+@pytest.mark.parametrize("log", ["no home", "full"])
+def test_a_server_runs_whatever_its_log_meets(tmp_path, monkeypatch, log):
+    place = tmp_path / "store"
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")
+    if log == "full":
+        (place / "server").mkdir(mode=0o700, parents=True)
+        monkeypatch.setattr(control, "_open_log", lambda path, flags: os.open("/dev/full", os.O_WRONLY))
+    started = control.start(place)
+    try:
+        assert started["log"] == f"{place}/server/log"
+        assert wait_until(lambda: control.status(place).get("answers"), 30)
+        assert log == "full" or "begins to serve" in Path(started["log"]).read_text()
+    finally:
+        assert control.stop(place)
+    assert log == "full" or "ends, by himach cache stop" in Path(started["log"]).read_text()
 
 
 def is_zombie(pid):
