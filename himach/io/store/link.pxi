@@ -105,7 +105,6 @@ cdef class LinkHandle:
         following, window = start, max(64, min(capacity, MARKED_AT_ONCE))
         while capacity > 0 and following <= MAX_NUMBER:
             frames = range(following, min(following + window, MAX_NUMBER + 1))
-            window = min(2 * window, MARKED_AT_ONCE)
             words = np.zeros((2, (len(frames) + 63) // 64), dtype=np.uint64)
             following = self.mark(frames, *words)[kind]
             if following < frames.stop:
@@ -114,6 +113,8 @@ cdef class LinkHandle:
             some = np.flatnonzero(bits).astype(np.uint64) + np.uint64(frames.start)
             found.append(some)
             capacity -= len(some)
+            # The answer names the next frame: windows of frames far apart stay small.
+            window = min(2 * window, MARKED_AT_ONCE) if 64 * len(some) >= len(frames) else max(64, window // 4)
         return np.concatenate(found)
 
     def open_reader(self, numbers, wanted):
