@@ -64,8 +64,10 @@ static bool list_dataset(listing *list, int store, const char *name) {
         if (!io_status(dirfd(directory), entry->d_name, &status) || !S_ISREG(status.st_mode)) {
             continue;
         }
-        list->used += status.st_blocks * 512 < status.st_size ? status.st_blocks * 512 : status.st_size; /* holes */
-        if (segment_of_file(entry->d_name, &s)) {
+        bool is_segment = segment_of_file(entry->d_name, &s);
+        int64_t blocks = is_segment ? status.st_size : (int64_t)status.st_blocks * 512; /* other files may have holes */
+        list->used += blocks < status.st_size ? blocks : status.st_size;
+        if (is_segment) {
             enough = list_file(list, &s, status.st_size);
         } else if (strcmp(entry->d_name, "meta") == 0) {
             last_used = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
