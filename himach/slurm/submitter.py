@@ -158,18 +158,22 @@ class Submitter:
         if session is None:
             return False
         self._parent.begin()
-        with contextlib.suppress(OSError):  # it has gone, which the listener says
-            session.send(Kind.WORK, work)
+
+        def send(kind: Kind, body: bytes = b"") -> None:
+            with contextlib.suppress(OSError):  # it has gone, which the listener says
+                session.send(kind, body)
+
+        send(Kind.WORK, work)
         while True:
             event = self._events.get()
             match event:
                 case signal.SIGUSR1:
-                    session.send(Kind.COMMIT)
+                    send(Kind.COMMIT)
                 case signal.SIGINT:
-                    session.send(Kind.STOP)
+                    send(Kind.STOP)
                 case signal.SIGTERM if keeps:
                     keeps = False  # nobody waits any more when it comes again
-                    session.send(Kind.END)
+                    send(Kind.END)
                 case signal.SIGTERM:
                     return False
                 case Kind.RESULT, body:

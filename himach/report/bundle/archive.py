@@ -97,7 +97,7 @@ def extract(bundle: Path, folder: Path) -> dict[str, int]:
             files = {unquote(entity["@id"]): entity["sha256"] for entity in graph if entity["@type"] == "File"}
             for name in sizes:
                 archive.extract(name, folder)
-        except (KeyError, TypeError, RecursionError, json.JSONDecodeError):
+        except (KeyError, TypeError, AttributeError, RecursionError, json.JSONDecodeError):
             raise _damaged(bundle, f"{METADATA} describes no RO-Crate") from None
         except BROKEN as error:
             raise _damaged(bundle, f"{name!r}: {error}") from None

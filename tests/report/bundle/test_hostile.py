@@ -118,6 +118,10 @@ def describe(members: Members, *entities: dict) -> None:
         (lambda members: members.append((named(TABLE), b"other")), f"{TABLE!r}: its content is not what was bundled"),
         (lambda members: _put(members, METADATA, b"{}"), "describes no RO-Crate"),
         (lambda members: _put(members, METADATA, b'{"@graph": [[]]}'), "describes no RO-Crate"),
+        (
+            lambda members: _put(members, METADATA, b'{"@graph": [{"@type": "File", "@id": [], "sha256": ""}]}'),
+            "describes no RO-Crate",
+        ),
         (lambda members: _put(members, METADATA, b"[" * 100_000), "describes no RO-Crate"),
         (lambda members: members.pop(_at(members, METADATA)), f"there is no {METADATA} in it"),
     ],
