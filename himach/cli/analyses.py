@@ -17,7 +17,7 @@ def analyses(ctx: click.Context, /, names: tuple[str, ...]) -> None:
     'himach analyses MDAnalysis' lists MDAnalysis's own.
     """
     from himach import examples
-    from himach.runner.scripts import describe_analysis, find_class, foreign_analyses, summary_of
+    from himach.runner.scripts import describe_analysis, doc_summary, find_class, foreign_analyses
 
     for i, name in enumerate(names):
         if i:
@@ -33,6 +33,6 @@ def analyses(ctx: click.Context, /, names: tuple[str, ...]) -> None:
     for name, module in examples.BUILTINS.items():
         families.setdefault(module.split(".")[2].capitalize(), []).append(name)
     formatter = ctx.make_formatter()
-    write_sections(formatter, families, {name: (name, summary_of(examples.load(name))) for name in examples.BUILTINS})
+    write_sections(formatter, families, {name: (name, doc_summary(examples.load(name))) for name in examples.BUILTINS})
     echo(formatter.getvalue())
     echo("'himach analyses NAME' tells the parameters of one; 'himach analyses MDAnalysis' lists MDAnalysis's own.")

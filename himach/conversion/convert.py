@@ -53,7 +53,7 @@ from himach.parallel.process_exit import promised_rank, under_launcher
 from himach.parallel.progress import Progress, is_watched
 from himach.parallel.quiet import quiet_ranks
 from himach.runner.follow import run_live
-from himach.runner.kept_pairs import mapping_ends
+from himach.runner.kept_pairs import mapping_deadline
 from himach.runner.live.updates import Update
 from himach.runner.run import check_ranks, on_ranks
 
@@ -236,7 +236,7 @@ def _convert(world: World, options: ConvertOptions, opened: OpenFrames, paths: t
     with ExitStack() as stack:
         made: list[Path] = []  # on the first rank
         requests = stack.enter_context(
-            StopRequests(mapping_ends(options.max_time, started), partial(remove_files, made))
+            StopRequests(mapping_deadline(options.max_time, started), partial(remove_files, made))
         )
         stack.callback(remove_files, made)
 

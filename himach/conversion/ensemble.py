@@ -14,7 +14,7 @@ from himach.errors import HimachError, UsageError
 from himach.opening.member import Member, some_of
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
-from himach.runner.ensemble.member_run import attempted, each_member
+from himach.runner.ensemble.member_run import attempt, each_member
 
 Each = Sequence[tuple[Member, ConvertOptions]]
 
@@ -28,7 +28,7 @@ def convert_members(
 
     def convert(own: World, at: int) -> Converted | HimachError:
         member, asked = every[at]
-        return attempted(own, member, partial(do, own, asked))
+        return attempt(own, member, partial(do, own, asked))
 
     done = each_member(world, options, [member for member, _ in every], convert, options.quiet)
     told = world.comm.gather(done)

@@ -29,7 +29,7 @@ from himach.files import content_digest, whole_file
 from himach.io.remote.byte_file import local_path
 from himach.io.remote.url import absolute, named
 from himach.opening.dataset import OpenFrames
-from himach.runner.outcome.run_record import dataset_of
+from himach.runner.outcome.run_record import dataset_record
 from himach.selection import frames_text
 
 #: Packages that have a say in where atoms go; which others are loaded depends on how ranks are started.
@@ -66,7 +66,7 @@ def _requested(options: ConvertOptions, opened: OpenFrames) -> dict[str, Any]:
     files = {"topology": options.topology, "reference": transform.reference}
     there = [named(file) for file in files.values() if file is not None]
     return {
-        "dataset": dataset_of(opened),
+        "dataset": dataset_record(opened),
         "digests": {file: content_digest(local_path(file)) for file in there},
         "asked": {
             **{name: None if file is None else absolute(file) for name, file in files.items()},

@@ -18,55 +18,55 @@ def set_parameters(
 ) -> list[Analysis]:
     """Return instances of the analyses with their parameters set."""
     labels = unique_labels([cls.label() for cls in classes])
-    chains = [[_Stage(written, written.label()) for written in written_stages(cls)] for cls in classes]
+    chains = [[_Stage(declared, declared.label()) for declared in declared_stages(cls)] for cls in classes]
     for chain, label in zip(chains, labels, strict=True):
         chain[0].label = label
     for chain, entry in zip(chains, recorded, strict=False):
-        _recall(chain, entry)
+        _restore(chain, entry)
     for assignment in assignments:
         _assign(chains, assignment)
     return [_build(chain) for chain in chains]
 
 
-def written_stages(cls: type[Analysis]) -> list[Analysis | type[Analysis]]:
+def declared_stages(cls: type[Analysis]) -> list[Analysis | type[Analysis]]:
     """Return an analysis and what follows it by `then`, up to what a run refuses: none, or one that was there."""
     stages: list[Analysis | type[Analysis]] = [cls]
     while True:
-        following: Any = stages[-1].then
-        if not issubclass(class_of(following), Analysis) or any(following is stage for stage in stages):
+        next_stage: Any = stages[-1].then
+        if not issubclass(stage_class(next_stage), Analysis) or any(next_stage is stage for stage in stages):
             return stages
-        stages.append(following)
+        stages.append(next_stage)
 
 
-def class_of(written: Any) -> type[Any]:
+def stage_class(declared: Any) -> type[Any]:
     """Return the class of a stage as it was written: a class or an instance."""
-    return written if isinstance(written, type) else type(written)
+    return declared if isinstance(declared, type) else type(declared)
 
 
 @dataclass
 class _Stage:
     """An analysis as it was written, the values that its parameters had in an earlier run, and texts of new ones."""
 
-    written: Analysis | type[Analysis]
+    declared: Analysis | type[Analysis]
     label: str
     values: dict[str, Any] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        return self.written.parameters()
+        return self.declared.parameters()
 
-    def make(self, before: Analysis | None = None) -> Analysis:
+    def make(self, previous: Analysis | None = None) -> Analysis:
         """Return the stage with its values; what it takes from the stage before it, it has from there."""
-        if isinstance(self.written, type) and before is not None:
-            self.values = {**before.values_for(self.written), **self.values}
+        if isinstance(self.declared, type) and previous is not None:
+            self.values = {**previous.values_for(self.declared), **self.values}
         values = {**self.values, **{name: self._parse(name, text) for name, text in self.texts.items()}}
-        if isinstance(self.written, type):
-            return self.written(**values)
-        made = copy.copy(self.written)
+        if isinstance(self.declared, type):
+            return self.declared(**values)
+        instance = copy.copy(self.declared)
         for name, value in values.items():
-            setattr(made, self.parameters[name].attribute, value)
-        return made
+            setattr(instance, self.parameters[name].attribute, value)
+        return instance
 
     def _parse(self, name: str, text: str) -> object:
         try:
@@ -82,16 +82,16 @@ def _assign(chains: Sequence[Sequence[_Stage]], assignment: str) -> None:
     owner, dot, parameter = name.rpartition(".")
     if not dot and len(chains) > 1:
         stages = [stage for chain in chains for stage in chain]
-        whose = dict.fromkeys(f"{stage.label}.{assignment}" for stage in stages if name in stage.parameters)
-        if not whose:
-            known = {parameter for stage in stages for parameter in stage.parameters}
-            raise UsageError(f"-p {assignment}: no analysis of this run has a parameter {name!r}{nearest(name, known)}")
+        choices = dict.fromkeys(f"{stage.label}.{assignment}" for stage in stages if name in stage.parameters)
+        if not choices:
+            names = {parameter for stage in stages for parameter in stage.parameters}
+            raise UsageError(f"-p {assignment}: no analysis of this run has a parameter {name!r}{nearest(name, names)}")
         raise UsageError(
-            f"-p {assignment}: with several analyses say whose parameter it is: -p {' or -p '.join(map(repr, whose))}"
+            f"-p {assignment}: with several analyses say whose parameter it is: -p {' or -p '.join(map(repr, choices))}"
         )
     # Where no stage has it, the first one says so.
-    holders = [stage for stage in chains[0] if parameter in stage.parameters] or chains[0]
-    for stage in _owners(chains, owner, assignment) if dot else holders[:1]:
+    candidates = [stage for stage in chains[0] if parameter in stage.parameters] or chains[0]
+    for stage in _owners(chains, owner, assignment) if dot else candidates[:1]:
         if parameter not in stage.parameters:
             hint = nearest(parameter, stage.parameters) if stage.parameters else "; it has none"
             raise UsageError(f"{stage.label} has no parameter {parameter!r}{hint}")
@@ -103,20 +103,20 @@ def _assign(chains: Sequence[Sequence[_Stage]], assignment: str) -> None:
         stage.texts[parameter] = text
 
 
-def _recall(chain: Sequence[_Stage], entry: Mapping[str, Any]) -> None:
+def _restore(chain: Sequence[_Stage], entry: Mapping[str, Any]) -> None:
     """Take the values of an analysis and its later stages from a record."""
     entries = [entry]
     while "then" in entries[-1]:
         entries.append(entries[-1]["then"])
-    then, now = [one["name"] for one in entries], [stage.written.label() for stage in chain]
-    if then != now:
-        raise UsageError(f"{chain[0].label} was {' then '.join(then)} in that run, and is {' then '.join(now)}")
-    for stage, one in zip(chain, entries, strict=True):
-        known = stage.parameters
-        for name, value in one["parameters"].items():
-            if name not in known:
+    earlier, current = [stage_entry["name"] for stage_entry in entries], [stage.declared.label() for stage in chain]
+    if earlier != current:
+        raise UsageError(f"{chain[0].label} was {' then '.join(earlier)} in that run, and is {' then '.join(current)}")
+    for stage, stage_entry in zip(chain, entries, strict=True):
+        parameters = stage.parameters
+        for name, value in stage_entry["parameters"].items():
+            if name not in parameters:
                 raise UsageError(f"{stage.label} had a parameter {name!r} in that run, and has none of that name")
-            stage.values[name] = _from_json(known[name], value)
+            stage.values[name] = _from_json(parameters[name], value)
 
 
 def _from_json(parameter: Parameter, value: Any) -> Any:
@@ -131,19 +131,19 @@ def _from_json(parameter: Parameter, value: Any) -> Any:
 
 def _owners(chains: Sequence[Sequence[_Stage]], owner: str, assignment: str) -> list[_Stage]:
     """Return what `owner` names: one analysis by its label, else all analyses and stages of that name."""
-    everything = [stage for chain in chains for stage in chain]
-    found = [chain[0] for chain in chains if chain[0].label == owner]
-    found = found or [stage for stage in everything if owner in (stage.label, class_of(stage.written).__name__)]
-    if not found:
-        labels = [stage.label for stage in everything]
+    stages = [stage for chain in chains for stage in chain]
+    owners = [chain[0] for chain in chains if chain[0].label == owner]
+    owners = owners or [stage for stage in stages if owner in (stage.label, stage_class(stage.declared).__name__)]
+    if not owners:
+        labels = [stage.label for stage in stages]
         raise UsageError(f"-p {assignment}: no analysis {owner!r} in this run{nearest(owner, labels)}")
-    return found
+    return owners
 
 
 def _build(chain: Sequence[_Stage]) -> Analysis:
-    first = made = chain[0].make()
+    first = current = chain[0].make()
     for stage in chain[1:]:
-        following = stage.make(made)
-        made.__dict__["then"] = following
-        made = following
+        next_stage = stage.make(current)
+        current.__dict__["then"] = next_stage
+        current = next_stage
     return first

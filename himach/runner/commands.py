@@ -33,45 +33,45 @@ class RunCommand:
     analyses: tuple[str, ...]  # and parameters: as of `himach.runner.scripts.find_analyses`
     parameters: tuple[str, ...]
     keywords: tuple[str, ...]  # NAME=VALUE for MDAnalysis
-    given: Mapping[str, Any]  # fields of a `Job`; others are as by default, or as in the run that is repeated
+    options: Mapping[str, Any]  # fields of a `Job`; others are as by default, or as in the run that is repeated
     rerun: Path | None  # the record of a run to repeat, or its folder
-    began: float  # when the user started the run
+    started: float  # when the user started the run
     update: Update | None = None  # of runs over frames that come, which of them this is
     dry: bool = False  # say what the run would do, and do nothing of it
     drawer: Drawer | None = None  # a process that draws, if there is one
-    shown: bool = True  # whether the outcome is printed
+    printed: bool = True  # whether the outcome is printed
 
     @property
     def keeps(self) -> bool:
         """Whether there is a place in which pairs may be kept, as far as the command line tells."""
-        return "pairs" in self.given or "out" in self.given
+        return "pairs" in self.options or "out" in self.options
 
     @property
     def quiet(self) -> bool:
         """Whether no line is printed."""
-        return bool(self.given.get("quiet"))
+        return bool(self.options.get("quiet"))
 
-    def asked(self) -> dict[str, Any]:
+    def job_fields(self) -> dict[str, Any]:
         """Return fields of a `Job` with the keywords among them."""
-        return {**self.given, "keywords": parse_keywords(self.keywords)}
+        return {**self.options, "keywords": parse_keywords(self.keywords)}
 
     def __call__(self, world: World) -> str | None:
         """Do it as one of the ranks; return a line that sums it up, on rank 0 and unless quiet."""
-        return self.recorded(world)[0]
+        return self.run(world)[0]
 
-    def recorded(self, world: World) -> tuple[str | None, Record | None]:
+    def run(self, world: World) -> tuple[str | None, Record | None]:
         """Do it; return that line and, on rank 0, the record of the run."""
         with quiet_ranks(world.comm.rank, command=True):
             preload()
             from himach.output.summary import summary
             from himach.result import print_outcome
             from himach.runner.run import run_here
-            from himach.runner.scripts import scripts_run
+            from himach.runner.scripts import script_digests
 
-            job = replace(run_collectively(world.comm, partial(self._noted, self._maker(world))), drawer=self.drawer)
-            scripts = scripts_run(job.analyses)
-            first = world.comm.bcast(list(scripts.values()))
-            run_collectively(world.comm, partial(_same_scripts, first, scripts))
+            job = replace(run_collectively(world.comm, partial(self._build, self._factory(world))), drawer=self.drawer)
+            scripts = script_digests(job.analyses)
+            first_digests = world.comm.bcast(list(scripts.values()))
+            run_collectively(world.comm, partial(_check_same_scripts, first_digests, scripts))
             if self.dry:
                 from himach.runner.dry_run import dry_run
 
@@ -79,16 +79,16 @@ class RunCommand:
                 if text is not None:
                     print(text)
                 return None, None
-            result = run_here(world, job, self.began)
-            if self.shown and (self.update is None or self.update.last):
+            result = run_here(world, job, self.started)
+            if self.printed and (self.update is None or self.update.last):
                 print_outcome(result, sys.stdout)
-            on_first_rank(world.comm, partial(_refuse_losses, result))
+            on_first_rank(world.comm, partial(_raise_losses, result))
             if world.comm.rank:
                 return None, None
-            said = None if self.quiet or result.outcome is None else f"\n{summary(result.record, result.out)}"
-            return said, result.record
+            message = None if self.quiet or result.outcome is None else f"\n{summary(result.record, result.out)}"
+            return message, result.record
 
-    def _noted(self, make: Callable[[], Job]) -> Job:
+    def _build(self, make: Callable[[], Job]) -> Job:
         """Make the job; where pairs may be kept, it notes which files are opened while modules are loaded."""
         if not self.keeps and self.rerun is None and self.update is None:
             return make()
@@ -99,30 +99,30 @@ class RunCommand:
             job = make()
         return replace(job, loaded=files.digests)
 
-    def _maker(self, world: World) -> Callable[[], Job]:
+    def _factory(self, world: World) -> Callable[[], Job]:
         """Return what makes the job on every rank, after the record that it repeats was read on the first."""
         if self.rerun is None:
             return self._job
         from himach.runner.rerun import read_record, recorded_job
 
         record = on_first_rank(world.comm, partial(read_record, self.rerun), share=True)
-        return lambda: recorded_job(record, self.parameters, self.asked())
+        return lambda: recorded_job(record, self.parameters, self.job_fields())
 
     def _job(self) -> Job:
         from himach.runner.scripts import find_analyses
 
         changes = {} if self.update is None else self.update.changes(self.quiet)
         analyses = find_analyses(self.analyses, self.parameters)
-        return Job(**{"trajectories": (), **self.asked(), **changes}, analyses=analyses, several=len(analyses) > 1)
+        return Job(**{"trajectories": (), **self.job_fields(), **changes}, analyses=analyses, several=len(analyses) > 1)
 
 
-def _refuse_losses(result: Result) -> None:
+def _raise_losses(result: Result) -> None:
     """Raise the error of what could not be written, after the outcome was printed."""
     if result.record["errors"]:
         raise HimachError("; ".join(result.record["errors"]))
 
 
-def _same_scripts(first: list[bytes], own: dict[str, bytes]) -> None:
+def _check_same_scripts(first: list[bytes], own: dict[str, bytes]) -> None:
     """Refuse to mix what two versions of a script give: a script can be edited while a thousand ranks start."""
     for (path, digest), other in zip(own.items(), first, strict=False):
         if digest != other:
@@ -137,7 +137,7 @@ class StageCommand:
     """Stage a trajectory."""
 
     keywords: tuple[str, ...]  # ``NAME=VALUE`` for MDAnalysis
-    given: Mapping[str, Any]  # fields of `himach.staging.options.StageOptions` that were given
+    options: Mapping[str, Any]  # fields of `himach.staging.options.StageOptions` that were given
     assemble: bool = False  # put together what was pushed as slices under the name that is the trajectory
 
     def __call__(self, world: World) -> str | None:
@@ -150,13 +150,13 @@ class StageCommand:
             if self.assemble:
                 from himach.staging.assembly.api import assemble_here
 
-                done = assemble_here(world, options)
+                message = assemble_here(world, options)
             else:
-                done = str(stage(world, options))
-            return None if options.quiet or world.comm.rank else done
+                message = str(stage(world, options))
+            return None if options.quiet or world.comm.rank else message
 
     def _options(self) -> StageOptions:
-        return StageOptions(**self.given, keywords=parse_keywords(self.keywords))
+        return StageOptions(**self.options, keywords=parse_keywords(self.keywords))
 
 
 def follow(command: RunCommand, live: LiveOptions, ranks: int) -> str | None:
@@ -164,13 +164,13 @@ def follow(command: RunCommand, live: LiveOptions, ranks: int) -> str | None:
     from himach.runner.follow import run_live
     from himach.runner.run import on_ranks
 
-    def update(world: World, held: Ranks | None, one: Update) -> tuple[str | None, Record | None]:
-        work = replace(command, update=one, began=time.time()).recorded
-        summary, record = work(world) if held is None else on_ranks(work, held, command.keeps)
-        if summary is not None and not one.last:
+    def run_update(world: World, pool: Ranks | None, update: Update) -> tuple[str | None, Record | None]:
+        work = replace(command, update=update, started=time.time()).run
+        summary, record = work(world) if pool is None else on_ranks(work, pool, command.keeps)
+        if summary is not None and not update.last:
             print(summary.lstrip("\n"), file=sys.stderr)
         return summary, record
 
-    given = {name: value for name, value in command.asked().items() if name != "command"}
-    asked = RunOptions(**{"trajectories": (), **given})
-    return run_live(asked, live, ranks or None, update)
+    options = {name: value for name, value in command.job_fields().items() if name != "command"}
+    request = RunOptions(**{"trajectories": (), **options})
+    return run_live(request, live, ranks or None, run_update)

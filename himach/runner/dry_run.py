@@ -26,7 +26,7 @@ from himach.planning.costs import Costs, observe
 from himach.planning.machine import Machine
 from himach.planning.model import Kind, PredictionInput
 from himach.planning.plan import check_length, planned
-from himach.runner.ensemble.member_run import attempted, each_member, job_of
+from himach.runner.ensemble.member_run import attempt, each_member, member_job
 from himach.runner.rank_run import RankRun, stages
 
 #: Frames from which the bytes of all are told.
@@ -34,7 +34,7 @@ SAMPLE = 1000
 
 
 @dataclass(frozen=True)
-class Looked:
+class TrajectoryPlan:
     """What a run over a trajectory would do."""
 
     counts: Mapping[str, int]  # frames by the rule that gives them to their readers
@@ -52,62 +52,62 @@ def dry_run(world: World, job: Job) -> str | None:
     """Return what the run would do, on rank 0 (collective)."""
     comm = world.comm
     if job.ensemble is None:
-        alone = looked(world, job)
-        return on_first_rank(comm, lambda: told(world, job, [alone], {}))
+        single = plan_trajectory(world, job)
+        return on_first_rank(comm, lambda: plan_text(world, job, [single], {}))
     members = on_first_rank(comm, partial(members_of, job.ensemble, job.topology), share=True)
     on_first_rank(comm, lambda: [stages(analysis) for analysis in job.analyses])
 
-    def look(on: World, at: int) -> Looked | HimachError:
-        return attempted(on, members[at], lambda: looked(on, job_of(job, members[at])))
+    def plan_member(member_world: World, at: int) -> TrajectoryPlan | HimachError:
+        return attempt(member_world, members[at], lambda: plan_trajectory(member_world, member_job(job, members[at])))
 
-    every = comm.gather(each_member(world, job, members, look, job.quiet))
-    return on_first_rank(comm, lambda: _told_of_all(world, job, {at: one for own in every for at, one in own.items()}))
+    parts = comm.gather(each_member(world, job, members, plan_member, job.quiet))
+    return on_first_rank(comm, lambda: _all_text(world, job, {at: plan for part in parts for at, plan in part.items()}))
 
 
-def _told_of_all(world: World, job: Job, every: dict[int, Looked | HimachError]) -> str:
+def _all_text(world: World, job: Job, results: dict[int, TrajectoryPlan | HimachError]) -> str:
     """Return what there is to say of all members. On the first rank."""
-    ordered = [every[at] for at in sorted(every)]
-    found = [one for one in ordered if isinstance(one, Looked)]
-    failed = [one for one in ordered if isinstance(one, HimachError)]
-    if not found:
-        raise failed[0]
-    lines = [told(world, job, found, {"members": len(ordered), "of these would fail": len(failed)})]
-    if failed:
-        lines.append(some_of(list(map(str, failed)), "\n"))
+    ordered = [results[at] for at in sorted(results)]
+    plans = [result for result in ordered if isinstance(result, TrajectoryPlan)]
+    errors = [result for result in ordered if isinstance(result, HimachError)]
+    if not plans:
+        raise errors[0]
+    lines = [plan_text(world, job, plans, {"members": len(ordered), "of these would fail": len(errors)})]
+    if errors:
+        lines.append(some_of(list(map(str, errors)), "\n"))
     return "\n\n".join(lines)
 
 
-def looked(world: World, job: Job) -> Looked:
+def plan_trajectory(world: World, job: Job) -> TrajectoryPlan:
     """Open the trajectory, set analyses up and assign frames, as the run would (collective)."""
     run = RankRun.open(world, job)
     run.set_up()
     opened, atoms, share = run.opened, run.atoms, run.assign()
     counts = share.counts
     share.close()
-    of, each = opened.origin.n_atoms, _frame_bytes(opened)
-    kept = of if atoms is None else len(atoms)
+    n_atoms, frame_bytes = opened.origin.n_atoms, _frame_bytes(opened)
+    needed = n_atoms if atoms is None else len(atoms)
     opened.origin.close()
     opened.close()
-    return Looked(counts, of, each, stored_bytes(kept, each * kept / of or None))
+    return TrajectoryPlan(counts, n_atoms, frame_bytes, stored_bytes(needed, frame_bytes * needed / n_atoms or None))
 
 
-def told(world: World, job: Job, found: Sequence[Looked], members: Mapping[str, Any]) -> str:
+def plan_text(world: World, job: Job, plans: Sequence[TrajectoryPlan], members: Mapping[str, Any]) -> str:
     """Return what would be done with one trajectory, or with the members of an ensemble, and how long it would take."""
-    counts = {rule: sum(one.counts[rule] for one in found) for rule in found[0].counts}
-    stored = sum(one.frames * one.stored_bytes for one in found)
-    what = {
+    counts = {rule: sum(plan.counts[rule] for plan in plans) for rule in plans[0].counts}
+    stored = sum(plan.frames * plan.stored_bytes for plan in plans)
+    rows = {
         **members,
         "frames": sum(counts.values()),
-        "atoms": max(one.atoms for one in found),
+        "atoms": max(plan.atoms for plan in plans),
         "ranks": world.comm.size,
         "nodes": len(world.nodes),
         "in caches, native": counts["native"],
         "in caches, alien": counts["alien"],
         "from the origin": counts["residue"],
-        "from the origin, MB": round(sum(one.counts["residue"] * one.frame_bytes for one in found) / 1e6, 3),
+        "from the origin, MB": round(sum(plan.counts["residue"] * plan.frame_bytes for plan in plans) / 1e6, 3),
         "a node's part in its store, MB": round(stored / len(world.nodes) / 1e6, 3),
     }
-    table = Table({"what": list(what), "this run": [f"{value:,}" for value in what.values()]})
+    table = Table({"what": list(rows), "this run": [f"{value:,}" for value in rows.values()]})
     lines = [parts_text([("run", table)])]
     if job.pairs is not None:
         lines.append("Pairs that are kept are not looked at: frames that they cover need not be read.")
@@ -119,14 +119,14 @@ def _frame_bytes(opened: OpenFrames) -> float:
     n = len(opened.frames)
     if not opened.origin.present or not n:
         return 0.0
-    some = np.array([opened.frames[i] for i in np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).astype(int)).tolist()])
-    return opened.origin.nbytes(some) / len(some)
+    sample = np.array([opened.frames[i] for i in np.unique(np.linspace(0, n - 1, min(n, SAMPLE)).astype(int)).tolist()])
+    return opened.origin.nbytes(sample) / len(sample)
 
 
 def _times(world: World, job: Job, counts: dict[str, int]) -> str:
     """Return what it would take, from a record of a run of these analyses; else which run would tell."""
     # DIR is what --rerun was given.
-    record, name = (job.earlier, "DIR") if job.earlier is not None else (_earlier(job.out), str(job.out))
+    record, name = (job.earlier, "DIR") if job.earlier is not None else (_read_record(job.out), str(job.out))
     frames = sum(counts.values())
     if record is None:
         return (
@@ -134,21 +134,21 @@ def _times(world: World, job: Job, counts: dict[str, int]) -> str:
             f"--stop N and --out DIR leaves one, and 'himach plan DIR --frames {frames} --nodes {len(world.nodes)}' "
             "tells."
         )
-    asked = json.loads(json.dumps([_plain(analysis_record(one)) for one in job.analyses], default=str))
-    if [_plain(one) for one in record.get("analyses", ())] != asked:
+    requested = json.loads(json.dumps([_plain(analysis_record(item)) for item in job.analyses], default=str))
+    if [_plain(item) for item in record.get("analyses", ())] != requested:
         return "How long it takes is not known: the record that there is is of other analyses or parameters."
     kinds: list[Kind] = ["first"] if counts["residue"] else []
     if counts["residue"] < frames or not frames:
         kinds.append("second")
-    asking = PredictionInput(len(world.nodes), max(1, world.comm.size // len(world.nodes)), frames or 1)
+    request = PredictionInput(len(world.nodes), max(1, world.comm.size // len(world.nodes)), frames or 1)
     try:
         costs = Costs([observe(record, name)])
-        check_length(costs, asking.frames)
-        found = planned(costs, Machine(), [asking], kinds)
+        check_length(costs, request.frames)
+        prediction = planned(costs, Machine(), [request], kinds)
     except UsageError as error:
         return f"How long it takes is not known: {error}"
-    which = f"As a {kinds[0]} run" if len(kinds) == 1 else "Part of it is in caches; between a first and a second run"
-    return f"{which}:\n{found}"
+    heading = f"As a {kinds[0]} run" if len(kinds) == 1 else "Part of it is in caches; between a first and a second run"
+    return f"{heading}:\n{prediction}"
 
 
 def _plain(entry: Any) -> dict[str, Any]:
@@ -156,8 +156,8 @@ def _plain(entry: Any) -> dict[str, Any]:
     return {name: entry[name] for name in ("name", "parameters") if name in entry}
 
 
-def _earlier(out: Path | None) -> dict[str, Any] | None:
+def _read_record(out: Path | None) -> dict[str, Any] | None:
     if out is None or not (out / "run.json").is_file():
         return None
-    found: dict[str, Any] = json.loads((out / "run.json").read_text())
-    return found
+    record: dict[str, Any] = json.loads((out / "run.json").read_text())
+    return record

@@ -108,39 +108,39 @@ def follow(
     """
     arguments = locals()
     job = requested_job({**arguments, "trajectory": source})
-    live = LiveOptions(**{each.name: arguments[each.name] for each in fields(LiveOptions)})
+    live = LiveOptions(**{field.name: arguments[field.name] for field in fields(LiveOptions)})
     show = on_update or _notebook_cell()
     own_ranks = None if under_launcher() else ranks
 
-    def update(world: World, ready: Ranks | None, change: Update) -> tuple[Result, Record]:
-        asked = replace(job, analyses=copy.deepcopy(job.analyses), **change.changes(job.quiet))
-        began = time.time()
-        result = run_here(world, asked, began) if ready is None else run_on_spawned_ranks(asked, began, ready)
-        on_first_rank(world.comm, lambda: show(result) if change.new else None)
+    def run_update(world: World, pool: Ranks | None, update: Update) -> tuple[Result, Record]:
+        changed = replace(job, analyses=copy.deepcopy(job.analyses), **update.changes(job.quiet))
+        started = time.time()
+        result = run_here(world, changed, started) if pool is None else run_on_spawned_ranks(changed, started, pool)
+        on_first_rank(world.comm, lambda: show(result) if update.new else None)
         return result, result.record
 
     with quiet_ranks(promised_rank() if own_ranks is None else 0):
-        return run_live(job, live, own_ranks, update)
+        return run_live(job, live, own_ranks, run_update)
 
 
 def run_live(
-    asked: FramesRequest,
+    request: FramesRequest,
     live: LiveOptions,
     ranks: int | Ranks | None,
     update: Callable[[World, Ranks | None, Update], tuple[T, Record | None]],
 ) -> T:
     """Run again and again while frames come; return what the last run gave."""
-    check_live(asked, live)
-    if isinstance(ranks, Ranks) and ranks.elsewhere and asked.engines:
+    check_live(request, live)
+    if isinstance(ranks, Ranks) and ranks.elsewhere and request.engines:
         raise UsageError(
             "frames of an engine come to this machine, whose store ranks in a job do not see: give ranks=n of this "
             "machine, or call himach run in the job"
         )
     if ranks is None:
-        return on_ranks(lambda world: go_live(world, asked, live, partial(update, world, None)))
-    with nullcontext(ranks) if isinstance(ranks, Ranks) else Ranks(ranks, oversubscribe=True) as held:
-        ready = start_ranks if held is ranks else give_way
-        return go_live(alone(), asked, live, partial(update, alone(), held), lambda: on_ranks(ready, held))
+        return on_ranks(lambda world: go_live(world, request, live, partial(update, world, None)))
+    with nullcontext(ranks) if isinstance(ranks, Ranks) else Ranks(ranks, oversubscribe=True) as pool:
+        prepare = start_ranks if pool is ranks else give_way
+        return go_live(alone(), request, live, partial(update, alone(), pool), lambda: on_ranks(prepare, pool))
 
 
 def _notebook_cell() -> Callable[[Result], object]:

@@ -31,7 +31,7 @@ LEFT, MOST_LEFT = 0.05, 20.0
 IN_MEMORY = 4
 
 
-def place_of(job: Job, out: Path | None) -> Path | None:
+def pairs_directory(job: Job, out: Path | None) -> Path | None:
     """Return where a run keeps its pairs: where it was asked to, else under its output directory."""
     if job.pairs is not None:
         return job.pairs
@@ -46,65 +46,65 @@ def kept_pairs(run: RankRun) -> Iterator[CheckpointRun | None]:
     comm, job, opened, files = run.world.comm, run.job, run.opened, run.files
     assert run.place is not None
     out, labels = run.place.path, run.place.labels
-    pairs, reuse = comm.bcast((place_of(job, out), job.reuse))
+    pairs, reuse = comm.bcast((pairs_directory(job, out), job.reuse))
     if pairs is None or files is None:  # both as the first rank says
         yield None
         return
     from himach.checkpoint.map_fingerprint import map_fingerprint
     from himach.checkpoint.reuse import open_kept
 
-    firsts = [chain[0] for chain in run.chains]
+    first_stages = [chain[0] for chain in run.chains]
 
     def fingerprints() -> list[MapFingerprint]:
         stamp = opened.stamp(job.keywords)
         return [
             map_fingerprint(first, view.universe, dataset=stamp, frames=opened.frames, steps=job.steps(opened.frames))
-            for first, view in zip(firsts, run.views, strict=True)
+            for first, view in zip(first_stages, run.views, strict=True)
         ]
 
-    lasting = comm.bcast(job.pairs is not None or (job.between is not None and job.member is None))
-    combined = [first.defines("combine") for first in firsts]
-    homes = [type(first).__module__ for first in firsts]
+    lasts = comm.bcast(job.pairs is not None or (job.between is not None and job.member is None))
+    merged = [first.defines("combine") for first in first_stages]
+    homes = [type(first).__module__ for first in first_stages]
     memory = run.memory // run.world.node.size // IN_MEMORY
-    kept = open_kept(comm, pairs, labels, fingerprints, combined, homes, opened.frames, reuse, lasting, memory, files)
-    files.mapping = [vars(first) for first in firsts]
-    well = False
+    checkpoint = open_kept(comm, pairs, labels, fingerprints, merged, homes, opened.frames, reuse, lasts, memory, files)
+    files.mapping = [vars(first) for first in first_stages]
+    succeeded = False
     try:
-        warn_once(comm, [_bad(pairs, kept.found.bad)] if kept.found.bad else [])
-        asked = lasting or job.max_time is not None
-        warn_once(comm, list(_unstable(pairs, labels, kept)) if comm.rank == 0 and asked else [])
-        told = job.between is None and job.member is None
-        if comm.rank == 0 and told and (said := _goes_on(job, out, kept)):
-            say(f"himach: {said}", sys.stderr)
-        yield kept
-        well = True
+        warn_once(comm, [_damage_warning(pairs, checkpoint.found.bad)] if checkpoint.found.bad else [])
+        requested = lasts or job.max_time is not None
+        warn_once(comm, list(_unstable_warnings(pairs, labels, checkpoint)) if comm.rank == 0 and requested else [])
+        announced = job.between is None and job.member is None
+        if comm.rank == 0 and announced and (message := _resume_message(job, out, checkpoint)):
+            say(f"himach: {message}", sys.stderr)
+        yield checkpoint
+        succeeded = True
     finally:
         if comm.rank == 0:
-            kept.release(well and job.member is None)  # of members all go together
+            checkpoint.release(succeeded and job.member is None)  # of members all go together
 
 
-def keeper_of(run: RankRun, kept: CheckpointRun, source: Source, memory: int) -> CheckpointWriter:
+def make_writer(run: RankRun, checkpoint: CheckpointRun, source: Source, memory: int) -> CheckpointWriter:
     """Return what keeps the pairs of this rank's map phase."""
     from himach.checkpoint.checkpoint_writer import CheckpointWriter
 
-    after = 0.0 if kept.lasting else max(0.0, unasked_from(run.job, run.started) - time.time())
+    delay = 0.0 if checkpoint.lasting else max(0.0, unrequested_keep_time(run.job, run.started) - time.time())
     total = sum(run.share.counts.values())
-    return CheckpointWriter(kept, run.world.comm, total, source.confirm, source.hurry, memory, after, _every())
+    return CheckpointWriter(checkpoint, run.world.comm, total, source.confirm, source.hurry, memory, delay, _interval())
 
 
-def unasked_from(job: Job, began: float) -> float:
+def unrequested_keep_time(job: Job, started: float) -> float:
     """Return the time from which pairs are kept in a run that was not asked to keep them."""
     at_once = job.member is not None and job.max_time is not None  # members that are done, too
-    return began if at_once else began + 2 * _every()
+    return started if at_once else started + 2 * _interval()
 
 
-def not_kept(kept: CheckpointRun | None, keeper: CheckpointWriter) -> list[str]:
+def keeping_warnings(checkpoint: CheckpointRun | None, writer: CheckpointWriter) -> list[str]:
     """Return why this rank ended keeping, to be warned of."""
-    where = "" if kept is None else f" in {kept.directory.path}"
-    return [f"not all pairs of this run are kept{where}: {keeper.reason}"] if keeper.reason else []
+    where = "" if checkpoint is None else f" in {checkpoint.directory.path}"
+    return [f"not all pairs of this run are kept{where}: {writer.reason}"] if writer.reason else []
 
 
-def mapping_ends(max_time: float | str | None, started: float) -> float | None:
+def mapping_deadline(max_time: float | str | None, started: float) -> float | None:
     """Return the time at which mapping ends, so that there is time to commit; None: not before the last frame."""
     if max_time is None:
         return None
@@ -112,7 +112,7 @@ def mapping_ends(max_time: float | str | None, started: float) -> float | None:
     return started + seconds - min(LEFT * seconds, MOST_LEFT)
 
 
-def _every() -> float:
+def _interval() -> float:
     """Return the seconds between two commits."""
     from himach.checkpoint.checkpoint_writer import EVERY as USUAL
 
@@ -123,32 +123,32 @@ def _every() -> float:
         raise UsageError(f"{EVERY}={text}: it is a number of seconds") from None
 
 
-def _goes_on(job: Job, out: Path | None, kept: CheckpointRun) -> str:
+def _resume_message(job: Job, out: Path | None, checkpoint: CheckpointRun) -> str:
     """Say, before the frames are mapped, which need not be, also in a quiet run; or why all are mapped again."""
-    total, reused, reason = len(kept.frames), kept.found.reused, kept.reason
+    total, reused, reason = len(checkpoint.frames), checkpoint.found.reused, checkpoint.reason
     if not reused and job.quiet:
         return ""
     if not reused:
-        every = f"all {total:,} frames" if total > 1 else "the frame"
-        return f"mapping {every} again: {reason}" if reason else ""
-    before = f"pairs in {job.pairs}" if kept.lasting else f"by a run into {out} that did not end"
-    told = f"{reused:,} of {total:,} frames were mapped before ({'; '.join(filter(None, [before, reason]))})"
+        frames = f"all {total:,} frames" if total > 1 else "the frame"
+        return f"mapping {frames} again: {reason}" if reason else ""
+    source = f"pairs in {job.pairs}" if checkpoint.lasting else f"by a run into {out} that did not end"
+    message = f"{reused:,} of {total:,} frames were mapped before ({'; '.join(filter(None, [source, reason]))})"
     if reused < total:
-        return f"{told}; mapping {total - reused:,}"
-    return told if job.quiet else ""  # which else the summary says
+        return f"{message}; mapping {total - reused:,}"
+    return message if job.quiet else ""  # which else the summary says
 
 
-def _unstable(path: Path, labels: Sequence[str], kept: CheckpointRun) -> Iterator[str]:
+def _unstable_warnings(path: Path, labels: Sequence[str], checkpoint: CheckpointRun) -> Iterator[str]:
     """Say what is never the same, so that no later run uses the pairs."""
-    for label, found in zip(labels, kept.unstable, strict=True):
-        for name, reason in found.items():
+    for label, reasons in zip(labels, checkpoint.unstable, strict=True):
+        for name, reason in reasons.items():
             yield (
                 f"{label}: {name} ({reason}) cannot be compared with that of another run, so no later run uses the "
                 f"pairs that are kept in {path}; make it in map(), or name it in `caches` if no result depends on it"
             )
 
 
-def _bad(path: Path, texts: Sequence[str]) -> str:
+def _damage_warning(path: Path, texts: Sequence[str]) -> str:
     """Say which parts cannot be used."""
     what, their = (f"{len(texts)} parts", "their") if len(texts) > 1 else ("a part", "its")
     return f"{what} of the pairs kept in {path} cannot be used ({texts[0]}); {their} frames are mapped again"

@@ -38,7 +38,7 @@ class PickledJob:
     data: bytes  # the job and when its run was started
 
     @classmethod
-    def of(cls, job: Job, started: float) -> PickledJob:
+    def from_job(cls, job: Job, started: float) -> PickledJob:
         """Return `job` with what its analyses need in order to run in another process."""
         from himach.launch.code_pickle import dumps
 
@@ -46,7 +46,7 @@ class PickledJob:
             with sent_by_value(job.analyses):
                 return cls(dumps((job, started)))
         except Exception as error:
-            raise AnalysisError(f"an analysis cannot be sent to other ranks: {_said(error)}") from error
+            raise AnalysisError(f"an analysis cannot be sent to other ranks: {_error_text(error)}") from error
 
     def __call__(self, world: World) -> tuple[bytes, Record, list[dict[str, bytes]]] | None:
         """Run the job; return on rank 0 what it knows at the end."""
@@ -56,17 +56,17 @@ class PickledJob:
             try:
                 job, started = pickle.loads(self.data)
             except Exception as error:
-                raise AnalysisError(f"an analysis cannot be rebuilt on other ranks: {_said(error)}") from error
-            done = perform(world, job, started)
+                raise AnalysisError(f"an analysis cannot be rebuilt on other ranks: {_error_text(error)}") from error
+            rank_outcome = perform(world, job, started)
             if world.comm.rank != 0:
                 return None
             try:
-                outcomes = cloudpickle.dumps((done.outcomes, done.members))
+                outcomes = cloudpickle.dumps((rank_outcome.outcomes, rank_outcome.members))
             except Exception as error:
                 raise AnalysisError(
-                    f"the outcome of finish() cannot be sent back from the ranks: {_said(error)}"
+                    f"the outcome of finish() cannot be sent back from the ranks: {_error_text(error)}"
                 ) from error
-            return outcomes, done.record, [state_without_universe(stage) for stage in done.last_stages]
+            return outcomes, rank_outcome.record, [state_without_universe(stage) for stage in rank_outcome.last_stages]
 
 
 def unpack_result(packed: tuple[bytes, Record, list[dict[str, bytes]]], job: Job) -> Result:
@@ -74,8 +74,8 @@ def unpack_result(packed: tuple[bytes, Record, list[dict[str, bytes]]], job: Job
     from himach.result import Result
     from himach.runner.rank_run import stages
 
-    outcomes, record, states = packed
-    found, members = pickle.loads(outcomes)
+    packed_outcomes, record, states = packed
+    outcomes, members = pickle.loads(packed_outcomes)
     last_stages = [stages(analysis)[-1] for analysis in job.analyses]
     if members:
         from himach.runner.ensemble.plot import EnsemblePlot
@@ -83,7 +83,7 @@ def unpack_result(packed: tuple[bytes, Record, list[dict[str, bytes]]], job: Job
         last_stages = [EnsemblePlot() for _ in last_stages]
     for stage, state in zip(last_stages, states, strict=True):
         stage.__dict__.update({name: pickle.loads(value) for name, value in state.items()})
-    return Result(last_stages, found, record, job.several, job.labels, job.out, members)
+    return Result(last_stages, outcomes, record, job.several, job.labels, job.out, members)
 
 
 def sent_by_value(analyses: Iterable[object]) -> AbstractContextManager[None]:
@@ -93,5 +93,5 @@ def sent_by_value(analyses: Iterable[object]) -> AbstractContextManager[None]:
     return by_value(unknown_elsewhere(cls.__module__ for analysis in analyses for cls in type(analysis).__mro__))
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

@@ -28,10 +28,10 @@ from himach.parallel.communicator import World
 from himach.parallel.progress import Progress
 from himach.planning.observation import observation
 from himach.rows.tables import lead, tables_of
-from himach.runner.kept_pairs import keeper_of, kept_pairs, mapping_ends, not_kept
+from himach.runner.kept_pairs import keeping_warnings, kept_pairs, make_writer, mapping_deadline
 from himach.runner.outcome.methods_text import with_intervals
-from himach.runner.outcome.place import estimates_of, outcome_place, outcomes_of, units
-from himach.runner.outcome.run_record import asked_for, dataset_of
+from himach.runner.outcome.place import estimate_outcomes, finish_all, outcome_place, units
+from himach.runner.outcome.run_record import dataset_record, request_record
 from himach.runner.outcome.system import system_record
 from himach.runner.rank_run import EnsembleContext, RankOutcome, RankRun, closing_collectively, one_thread, stages
 
@@ -60,7 +60,7 @@ def _analyse(run: RankRun) -> RankOutcome:
     if run.files is not None:  # what setup() opened
         digests = {path: digest for path, digest in run.files.digests.items() if len(digest) == DIGITS}
         requested["digests"] = {**digests, **requested["digests"]}
-    with kept_pairs(run) as run.kept:
+    with kept_pairs(run) as run.checkpoint:
         jumps = _count_jumps(run)
         ready = time.time()
         share = run.assign()
@@ -79,11 +79,11 @@ def _requested(run: RankRun) -> dict[str, Any]:
     """Return what the record says of the request (collective)."""
     world, job, opened, common = run.world, run.job, run.opened, run.common
     system = on_first_rank(world.comm, partial(system_record, opened), share=True)
-    if common is not None and common.asked:
-        return {**common.asked, "dataset": dataset_of(opened), "system": system}
-    requested = on_first_rank(world.comm, partial(asked_for, job, opened, world.library()), share=True)
+    if common is not None and common.requested:
+        return {**common.requested, "dataset": dataset_record(opened), "system": system}
+    requested = on_first_rank(world.comm, partial(request_record, job, opened, world.library()), share=True)
     if common is not None:
-        common.asked = requested
+        common.requested = requested
     return {**requested, "system": system}
 
 
@@ -93,9 +93,9 @@ def _count_jumps(run: RankRun) -> Mapping[str, int]:
         return {}
     run.atoms = run.paths.follow(run.atoms)
     n_steps = len(run.opened.frames)
-    if run.kept is not None and run.kept.found.remaining is not None:
-        ends = run.kept.found.remaining.ends
-        n_steps = int(ends[-1]) if len(ends) else 0
+    if run.checkpoint is not None and run.checkpoint.found.remaining is not None:
+        stops = run.checkpoint.found.remaining.ends
+        n_steps = int(stops[-1]) if len(stops) else 0
     source = run.source()
     keep = False
     try:
@@ -103,10 +103,10 @@ def _count_jumps(run: RankRun) -> Mapping[str, int]:
         keep = True
     finally:
         source.close(keep)
-    return _read_of(source)
+    return _read_counts(source)
 
 
-def _read_of(source: Source) -> Mapping[str, int]:
+def _read_counts(source: Source) -> Mapping[str, int]:
     return {"cache": source.bytes_cache, "origin": source.bytes_origin, "damaged": source.damaged}
 
 
@@ -118,27 +118,27 @@ def _map_and_reduce(run: RankRun) -> tuple[Passed, Mapping[str, int]]:
     with Progress(comm, sum(run.share.counts.values()), sys.stderr, quiet=_quiet(run)) as display:
         # Other members follow, so no rank leaves alone.
         meeting = Meeting(comm, None if job.member is None else math.inf)
-        keeper = None if run.kept is None else keeper_of(run, run.kept, source, memory.limit)
-        if keeper is not None:
-            meeting.meanwhile = keeper.look
-        hurry = source.hurry if keeper is None else keeper.hurry
-        requests = StopRequests(mapping_ends(job.max_time, run.started), hurry, comm=comm)
+        writer = None if run.checkpoint is None else make_writer(run, run.checkpoint, source, memory.limit)
+        if writer is not None:
+            meeting.meanwhile = writer.look
+        hurry = source.hurry if writer is None else writer.hurry
+        requests = StopRequests(mapping_deadline(job.max_time, run.started), hurry, comm=comm)
         work = _work(run, source, display, meeting)
-        keep, well = True, False
+        keep, succeeded = True, False
         try:
-            with requests, nullcontext() if keeper is None else keeper.saving_on_stop(requests):
-                passed = run_pass(run.world, run.chains, work, meeting.together, memory, keeper)
-            well = True
+            with requests, nullcontext() if writer is None else writer.saving_on_stop(requests):
+                passed = run_pass(run.world, run.chains, work, meeting.together, memory, writer)
+            succeeded = True
         except OriginChangedError:
             keep = False
             raise
         finally:
             written = source.close(keep)
-            if keeper is not None:
-                keeper.close(well)
-    _settle(run, keeper, written)
+            if writer is not None:
+                writer.close(succeeded)
+    _close_frames(run, writer, written)
     warn_once(comm, [source.lost] if source.lost else [])
-    return passed, _read_of(source)
+    return passed, _read_counts(source)
 
 
 def _quiet(run: RankRun) -> bool:
@@ -148,14 +148,14 @@ def _quiet(run: RankRun) -> bool:
 def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> Work:
     """Return what the engine does with the frames of a source."""
 
-    def look() -> None:
+    def poll() -> None:
         meeting.look()
         meeting.meanwhile()
 
     def wait() -> None:
         for view in run.views:
             view.go_back()
-        display.finish(look)
+        display.finish(poll)
 
     def take() -> npt.NDArray[np.int64] | None:
         steps = run.share.take()
@@ -175,12 +175,12 @@ def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> 
     )
 
 
-def _settle(run: RankRun, keeper: CheckpointWriter | None, written: Written) -> None:
+def _close_frames(run: RankRun, writer: CheckpointWriter | None, written: Written) -> None:
     """Close the frames, drop the copies that other nodes' make superfluous, and say what could not be kept."""
     world, cached = run.world, run.opened.cached
     run.opened.close()
-    if keeper is not None:
-        warn_once(world.comm, not_kept(run.kept, keeper))
+    if writer is not None:
+        warn_once(world.comm, keeping_warnings(run.checkpoint, writer))
     if isinstance(cached, Dataset) and world.leaders is not None:
         with suppress(StoreError):  # they are surplus in the next run, too
             for numbers in run.share.surplus():
@@ -198,14 +198,14 @@ def _settle(run: RankRun, keeper: CheckpointWriter | None, written: Written) -> 
 def _warn_of_nothing(run: RankRun, passed: Passed) -> None:
     """Warn of each map() that yielded nothing at all; only the first rank's warnings are shown."""
     n_frames = len(run.opened.frames)
-    of = "the frame" if n_frames == 1 else f"any of the {n_frames} frames"
+    span = "the frame" if n_frames == 1 else f"any of the {n_frames} frames"
     for chain, pairs in zip(run.chains, passed.mapped, strict=True):
         if not pairs:
-            warnings.warn(f"{chain[0].label()}: map() yielded nothing in {of}, so there are no results", stacklevel=2)
+            warnings.warn(f"{chain[0].label()}: map() yielded nothing in {span}, so there are no results", stacklevel=2)
 
 
 def _conclude(
-    run: RankRun, passed: Passed, read: Mapping[str, int], requested: dict[str, Any], before: Mapping[str, float]
+    run: RankRun, passed: Passed, read: Mapping[str, int], requested: dict[str, Any], earlier: Mapping[str, float]
 ) -> RankOutcome:
     """Draw up the outcomes, say how sure they are, make the record, and write it all (collective)."""
     world, job, place, reduced = run.world, run.job, run.place, time.time()
@@ -213,43 +213,43 @@ def _conclude(
     comm, labels = world.comm, place.labels
     spread = place.path is not None and job.member is None
     tables = tables_of(world, labels, passed.rows, spread, run.memory)
-    outcomes = lead(comm, lambda: outcomes_of(run.ends, passed.results or [], tables))
-    seconds = {**before, **passed.seconds, "finish": time.time() - reduced}
+    outcomes = lead(comm, lambda: finish_all(run.last_stages, passed.results or [], tables))
+    seconds = {**earlier, **passed.seconds, "finish": time.time() - reduced}
     seconds = largest(comm, {**seconds, "total": time.time() - run.started})
     requested["units"] = on_first_rank(comm, lambda: units(labels, outcomes)) or {}
-    estimates = lead(comm, lambda: estimates_of(labels, outcomes, job)) or {}
+    estimates = lead(comm, lambda: estimate_outcomes(labels, outcomes, job)) or {}
     if run.common is None:
-        opening = {**before, "opening": run.opened.at - run.started}
+        opening = {**earlier, "opening": run.opened.at - run.started}
         requested["planning"] = observation(world, passed, run.share, read, opening)
     else:
-        run.common.seen.add(passed.own, read, run.opened.at - run.opening)
+        run.common.times.add(passed.own, read, run.opened.at - run.opening)
     if job.confidence != "off":
         requested["uncertainty"] = estimates
     requested["analyses"] = with_intervals(requested["analyses"], labels, estimates)
     if job.live is not None:
         requested["live"] = dict(job.live)
-    record = _record_of(run, requested, passed, read, seconds)
+    record = _run_record(run, requested, passed, read, seconds)
     if place.path is not None:
-        record["files"] = lead(comm, partial(place.write, run.ends, outcomes or [], record)) or []
+        record["files"] = lead(comm, partial(place.write, run.last_stages, outcomes or [], record)) or []
     for store in passed.rows:
         if store is not None:
             store.close()
-    return RankOutcome(outcomes, record, run.ends)
+    return RankOutcome(outcomes, record, run.last_stages)
 
 
-def _record_of(
-    run: RankRun, known: Mapping[str, Any], passed: Passed, read: Mapping[str, int], seconds: Mapping[str, float]
+def _run_record(
+    run: RankRun, requested: Mapping[str, Any], passed: Passed, read: Mapping[str, int], seconds: Mapping[str, float]
 ) -> Record:
-    """Return what the run was, which is `known`, and what it did (collective)."""
-    world, share, kept = run.world, run.share, run.kept
-    read_by_all = world.total(np.array([read[what] for what in ("cache", "origin", "damaged")], np.int64))
+    """Return what the run was, which is `requested`, and what it did (collective)."""
+    world, share, kept = run.world, run.share, run.checkpoint
+    read_by_all = world.total(np.array([read[kind] for kind in ("cache", "origin", "damaged")], np.int64))
     cache, origin, damaged = read_by_all.tolist()
-    warned = [] if run.place is None else run.place.said  # what is still warned of comes into it
+    warned = [] if run.place is None else run.place.warned  # what is still warned of comes into it
     warned += [text for text in world.comm.allreduce(list(warned), _texts) if text not in warned]
     frames = sum(share.counts.values()) + (0 if kept is None else kept.found.reused)
     missing = len(run.job.select(run.opened.origin.n_frames)) - frames
     times = [datetime.fromtimestamp(second).astimezone() for second in (run.started, time.time())]
-    done = {
+    fields = {
         "frames": frames,
         "faulty": Record(damaged=damaged, missing=missing),
         "reused": Record(frames=0, reason="") if kept is None else Record(frames=kept.found.reused, reason=kept.reason),
@@ -266,9 +266,9 @@ def _record_of(
             start=times[0].isoformat(timespec="milliseconds"), end=times[1].isoformat(timespec="milliseconds")
         ),
     }
-    return {**known, **done}
+    return {**requested, **fields}
 
 
-def _texts(some: list[str], more: list[str]) -> list[str]:
+def _texts(first: list[str], second: list[str]) -> list[str]:
     """Return texts, each once."""
-    return list(dict.fromkeys([*some, *more]))
+    return list(dict.fromkeys([*first, *second]))

@@ -63,9 +63,9 @@ class EnsembleContext:
     """What the runs of an ensemble's members have in common, so that a rank finds it once."""
 
     store: tuple[Store | ServedStore | None, int] = (None, 0)  # the cache, and the bytes that it may hold
-    asked: dict[str, Any] = field(default_factory=dict)  # what the record of the first one says of the request
+    requested: dict[str, Any] = field(default_factory=dict)  # what the record of the first one says of the request
     guarded: bool = True  # whether it is looked for what map() changes
-    seen: MemberTimes = field(default_factory=MemberTimes)  # what members took
+    times: MemberTimes = field(default_factory=MemberTimes)  # what members took
 
 
 @dataclass
@@ -84,7 +84,7 @@ class RankRun:
     paths: Paths | None = None  # follows atoms, if they are followed
     views: list[View] = field(default_factory=list)  # bind frames to each analysis
     atoms: Atoms | None = None  # that any analysis needs, ascending; None for all
-    kept: CheckpointRun | None = None  # pairs of earlier runs, and this one's
+    checkpoint: CheckpointRun | None = None  # pairs of earlier runs, and this one's
     _share: Share | None = None
 
     @classmethod
@@ -100,7 +100,7 @@ class RankRun:
         return cls(world, job, opened, chains, opening, common=common, **state)
 
     @property
-    def ends(self) -> list[Analysis]:
+    def last_stages(self) -> list[Analysis]:
         """The last stage of each analysis, which draws up its outcome."""
         return [chain[-1] for chain in self.chains]
 
@@ -131,7 +131,7 @@ class RankRun:
     def set_up(self) -> None:
         """Give every analysis its own Universe and call setup() (collective)."""
         comm = self.world.comm
-        self.paths = run_collectively(comm, self._paths)
+        self.paths = run_collectively(comm, self._open_paths)
         if comm.bcast(self.job.keeps):
             from himach.checkpoint.opened_files import OpenedFiles
 
@@ -141,7 +141,7 @@ class RankRun:
         self.views = run_collectively(comm, lambda: [self._set_up(i) for i in range(len(self.chains))])
         self.atoms = needed_atoms(self.views)
 
-    def _paths(self) -> Paths | None:
+    def _open_paths(self) -> Paths | None:
         if not self.job.transform_options.nojump:
             return None
         from himach.opening.paths import Paths
@@ -158,8 +158,8 @@ class RankRun:
                 stage.select_groups(view.universe)
             except UsageError as error:
                 raise UsageError(f"{stage.label()}: {error}") from error
-            looking = nullcontext() if self.files is None else self.files.looking()
-            with located(stage, "setup", self.world.comm.rank), looking:
+            watching = nullcontext() if self.files is None else self.files.looking()
+            with located(stage, "setup", self.world.comm.rank), watching:
                 stage.setup(view.universe)
         if chain[0].defines("atoms"):
             with located(chain[0], "atoms", self.world.comm.rank):
@@ -185,7 +185,7 @@ class RankRun:
 
     def assign(self) -> Share:
         """Agree with all nodes who reads which frame, of those that are to be mapped."""
-        world, opened, kept = self.world, self.opened, self.kept
+        world, opened, kept = self.world, self.opened, self.checkpoint
         cached = None if world.leaders is None else readable(opened.cached, self.atoms, opened.origin.n_atoms)
         frames = opened.frames if kept is None or kept.found.remaining is None else kept.found.remaining
         origin, whole = opened.origin.present, not opened.pushed
@@ -196,14 +196,14 @@ class RankRun:
 def stages(analysis: Analysis) -> list[Analysis]:
     """Return the analysis and those that follow by `then`."""
     chain = [analysis]
-    begun = {id(analysis)}
+    visited = {id(analysis)}
     while (stage := chain[-1].next_stage()) is not None:
         # One class may be in several stages, each an instance with a `then` of its own; a `then` that comes back, class
         # or instance, goes round for ever.
-        then = id(chain[-1].then)
-        if then in begun or len(chain) == MOST_STAGES:
+        stage_id = id(chain[-1].then)
+        if stage_id in visited or len(chain) == MOST_STAGES:
             raise UsageError(f"{analysis.label()}: its stages come back to {stage.label()}; a chain must end")
-        begun.add(then)
+        visited.add(stage_id)
         chain.append(stage)
     rows = len(chain) == 1 and analysis.yields_rows()
     needed = [(chain[0], "map"), *((stage, "reduce") for stage in chain if not rows)]
@@ -215,11 +215,11 @@ def stages(analysis: Analysis) -> list[Analysis]:
 
 def needed_atoms(views: Sequence[View]) -> Atoms | None:
     """Return the atoms that any analysis needs, ascending; None for all."""
-    some = [view.needs for view in views if view.needs is not None]
-    if len(some) < len(views):
+    needs = [view.needs for view in views if view.needs is not None]
+    if len(needs) < len(views):
         return None
     # Of one there is no need of numpy.unique(), which imports numpy.ma.
-    union = some[0].copy() if len(some) == 1 else np.unique(np.concatenate(some))
+    union = needs[0].copy() if len(needs) == 1 else np.unique(np.concatenate(needs))
     union.flags.writeable = False
     return union
 

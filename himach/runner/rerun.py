@@ -17,7 +17,7 @@ from himach.runner.outcome.run_record import restored_keywords
 from himach.runner.scripts import find_analyses
 
 #: Fields without which a run cannot be repeated, and their types.
-NEEDED: dict[str, type | tuple[type, ...]] = {
+REQUIRED_FIELDS: dict[str, type | tuple[type, ...]] = {
     "himach": str,
     "analyses": list,
     "trajectory": list,
@@ -45,12 +45,12 @@ def read_record(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is no record of a run: it is not JSON") from None
     if not isinstance(record, dict) or "himach" not in record:
         raise UsageError(f"{path} is no record of a run of himach's")
-    lacking = [name for name, kind in NEEDED.items() if not isinstance(record.get(name), kind)]
-    if lacking:
-        raise UsageError(f"{path} cannot be repeated: it does not tell {', '.join(lacking)}")
-    lacking = [name for name in ("frames", "atoms", "fingerprint", "path") if name not in record["dataset"]]
-    if lacking:
-        raise UsageError(f"{path} cannot be repeated: its dataset has no {', '.join(lacking)}")
+    missing = [name for name, kind in REQUIRED_FIELDS.items() if not isinstance(record.get(name), kind)]
+    if missing:
+        raise UsageError(f"{path} cannot be repeated: it does not tell {', '.join(missing)}")
+    missing = [name for name in ("frames", "atoms", "fingerprint", "path") if name not in record["dataset"]]
+    if missing:
+        raise UsageError(f"{path} cannot be repeated: its dataset has no {', '.join(missing)}")
     for entry in record["analyses"]:
         if not isinstance(entry, dict) or not isinstance(entry.get("parameters"), dict):
             raise UsageError(f"{path} is no record of a run of himach's: it names no analyses")
@@ -71,50 +71,50 @@ def recorded_ranks(record: Mapping[str, Any]) -> int:
     return ranks
 
 
-def recorded_job(record: dict[str, Any], assignments: Sequence[str], given: Mapping[str, Any]) -> Job:
+def recorded_job(record: dict[str, Any], assignments: Sequence[str], overrides: Mapping[str, Any]) -> Job:
     """Return the job of an earlier run, and work in the folder in which that was asked for."""
-    given = {name: _from_here(name, value) for name, value in given.items()}
-    steps = vars(TransformOptions.of(given.get("transform", ())))
-    steps = {name: _from_here(name, value) for name, value in steps.items() if value}
-    _go_to(record["directory"])
+    overrides = {name: _resolve_value(name, value) for name, value in overrides.items()}
+    steps = vars(TransformOptions.of(overrides.get("transform", ())))
+    steps = {name: _resolve_value(name, value) for name, value in steps.items() if value}
+    _change_directory(record["directory"])
     sources = [entry["source"] for entry in record["analyses"]]
     analyses = find_analyses(sources, assignments, record["analyses"])
     options = RunOptions.from_record(record)
-    given["transform"] = replace(TransformOptions.from_record(record), **steps).steps()
+    overrides["transform"] = replace(TransformOptions.from_record(record), **steps).steps()
     slices = ("start", "stop", "step")
-    if "frames" in given:  # one choice or the other
+    if "frames" in overrides:  # one choice or the other
         options = {name: value for name, value in options.items() if name not in slices}
-    elif not given.keys() & set(slices):
+    elif not overrides.keys() & set(slices):
         options["frames"] = record.get("selected")
     topology = record.get("topology")
-    if given.keys() & {"trajectories", "ensemble"}:
-        given = {"trajectories": [], "ensemble": None, **given}
+    if overrides.keys() & {"trajectories", "ensemble"}:
+        overrides = {"trajectories": [], "ensemble": None, **overrides}
     fields: dict[str, Any] = {
         **options,
-        **_where(record),
+        **_sources(record),
         "topology": None if topology is None else Path(topology),
-        **given,
-        "keywords": {**_recorded_keywords(record, given["keywords"]), **given["keywords"]},
+        **overrides,
+        "keywords": {**_recorded_keywords(record, overrides["keywords"]), **overrides["keywords"]},
     }
     return Job(analyses=analyses, several=len(analyses) > 1, earlier=record, **fields)
 
 
-def _where(record: Mapping[str, Any]) -> dict[str, Any]:
+def _sources(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the trajectories of an earlier run, or the members of its ensemble."""
     if not isinstance(record.get("ensemble"), list):
         return {"trajectories": [Path(path) for path in record["trajectory"]]}
-    asked = {"name", "trajectory", "topology", "group", "start", "stop", "step", "metadata"}
+    fields = {"name", "trajectory", "topology", "group", "start", "stop", "step", "metadata"}
     try:
-        members = [Member(**{name: one[name] for name in asked}) for one in record["ensemble"]]
+        members = [Member(**{name: entry[name] for name in fields}) for entry in record["ensemble"]]
     except (KeyError, TypeError):
         raise UsageError("the record does not tell the members of its ensemble") from None
     return {"trajectories": [], "ensemble": members}
 
 
-def _recorded_keywords(record: Mapping[str, Any], but: Collection[str]) -> dict[str, Any]:
+def _recorded_keywords(record: Mapping[str, Any], excluded: Collection[str]) -> dict[str, Any]:
     """Return the keywords for MDAnalysis of an earlier run, without those that are set anew."""
     try:
-        return restored_keywords({name: value for name, value in record["universe"].items() if name not in but})
+        return restored_keywords({name: value for name, value in record["universe"].items() if name not in excluded})
     except ValueError as error:
         text = record["universe"][str(error)]["python"]
         raise UsageError(
@@ -122,7 +122,7 @@ def _recorded_keywords(record: Mapping[str, Any], but: Collection[str]) -> dict[
         ) from None
 
 
-def _from_here(name: str, value: Any) -> Any:
+def _resolve_value(name: str, value: Any) -> Any:
     """Return an option as it is meant from here, for use in another folder; a dataset's name stays one."""
     if name == "trajectories":
         return [Path(os.path.abspath(path)) if path.exists() else path for path in value]
@@ -131,7 +131,7 @@ def _from_here(name: str, value: Any) -> Any:
     return Path(os.path.abspath(os.path.expanduser(value))) if isinstance(value, Path) else value
 
 
-def _go_to(directory: str) -> None:
+def _change_directory(directory: str) -> None:
     """Work in the folder of the earlier run, where its relative paths mean what they meant; stay if it is gone."""
     if os.path.isdir(directory):
         os.chdir(directory)

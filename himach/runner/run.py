@@ -176,11 +176,11 @@ def _job(arguments: Mapping[str, Any]) -> Job:
     analyses = [_instance(item) for item in _as_list(arguments["analysis"])]
     for analysis in analyses:
         _forget_groups(analysis)
-    names = [each.name for each in fields(RunOptions) if each.metadata]
+    names = [field.name for field in fields(RunOptions) if field.metadata]
     options = {name: arguments[name] for name in ("transform", *names) if name in arguments}
     progress = arguments["progress"]
     job = Job(
-        **{**options, **Output.options(arguments["out"]), **_where(arguments)},
+        **{**options, **Output.options(arguments["out"]), **_sources(arguments)},
         cache=os.fspath(arguments["cache"]),
         quiet=not (is_watched() if progress is None else progress),
         analyses=analyses,
@@ -229,8 +229,8 @@ def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = F
     """Do `work` on several ranks, or alone; return what it returned on rank 0, or here."""
     if ranks:
         packed = pack_work(work)
-        done = ranks.do(packed, keeps) if isinstance(ranks, Ranks) else spawn(RANK, ranks, packed, keeps, forks=True)
-        value: T = pickle.loads(done)
+        reply = ranks.do(packed, keeps) if isinstance(ranks, Ranks) else spawn(RANK, ranks, packed, keeps, forks=True)
+        value: T = pickle.loads(reply)
         return value
     if under_launcher():
         from himach.parallel.mpi import abort, connect
@@ -262,7 +262,7 @@ def report(error: BaseException) -> None:
 def run_on_spawned_ranks(job: Job, started: float, ranks: int | Ranks) -> Result:
     """Run `job` on ranks of this machine, or `Ranks`."""
     with by_value(isinstance(ranks, Ranks) and ranks.elsewhere):
-        work = PickledJob.of(job, started)
+        work = PickledJob.from_job(job, started)
     packed = on_ranks(work, ranks, job.keeps)
     assert packed is not None
     return unpack_result(packed, job)
@@ -298,31 +298,31 @@ def _forget_groups(analysis: Analysis) -> None:
     """Let groups of atoms that are parameters, of later stages too, be as they were given, not an earlier run's."""
     stages: list[Any] = []
     stage: Any = analysis
-    while stage is not None and not isinstance(stage, type) and not any(stage is one for one in stages):
+    while stage is not None and not isinstance(stage, type) and not any(stage is visited for visited in stages):
         stage.drop_atom_groups()
         stages.append(stage)
         stage = stage.then
 
 
-def _where(given: Mapping[str, Any]) -> dict[str, Any]:
+def _sources(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a job that say what is analysed: of files, of many simulations, or of a Universe."""
-    trajectory, topology, keywords = given["trajectory"], given["topology"], given["universe"]
+    trajectory, topology, keywords = arguments["trajectory"], arguments["topology"], arguments["universe"]
     if not is_universe(trajectory):
         return {
             "trajectories": [] if trajectory is None else _paths(trajectory),
             "topology": None if topology is None else Path(local(topology)),
             "keywords": dict(keywords or {}),
-            "ensemble": given["ensemble"],
+            "ensemble": arguments["ensemble"],
         }
-    for name, value in (("topology", topology), ("universe", keywords), ("ensemble", given["ensemble"])):
+    for name, value in (("topology", topology), ("universe", keywords), ("ensemble", arguments["ensemble"])):
         if value:
             raise UsageError(f"{name}: the run takes that of the Universe which it is given; leave it out")
-    found = from_universe(trajectory)
+    source = from_universe(trajectory)
     return {
-        "trajectories": found.trajectories,
-        "topology": found.topology_file,
-        "keywords": found.keywords,
-        "given": found,
+        "trajectories": source.trajectories,
+        "topology": source.topology_file,
+        "keywords": source.keywords,
+        "given": source,
     }
 
 

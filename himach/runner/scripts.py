@@ -22,7 +22,7 @@ from himach.adapted import adapted, is_foreign, refusal, takes_function
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
 from himach.parallel.process_exit import is_interruption
-from himach.runner.assignments import set_parameters, written_stages
+from himach.runner.assignments import declared_stages, set_parameters
 from himach.runner.outcome.methods_text import due_references, named_references
 from himach.user_code import SCRIPT_MODULE
 
@@ -47,12 +47,12 @@ def find_class(spec: str, loaded: Loaded | None = None) -> type[Analysis]:
         loaded = {} if loaded is None else loaded
         if path not in loaded:
             loaded[path] = load_script(Path(path))
-        return _himachs_own(_choose(loaded[path], path, class_name))
+        return _as_himach_class(_choose(loaded[path], path, class_name))
     if spec in examples.BUILTINS:
         built_in: type[Analysis] = examples.load(spec)
         return built_in
     if class_name and all(part.isidentifier() for part in path.split(".")):
-        return _himachs_own(_choose(_load_module(path), path, class_name))
+        return _as_himach_class(_choose(_load_module(path), path, class_name))
     if os.path.exists(path):
         raise UsageError(
             f"{path} is no analysis, whose script's name ends in .py; a trajectory is named by -t PATH, each of "
@@ -72,7 +72,7 @@ class _ScriptLoader(SourceFileLoader):
         return self.source_to_code(text, self.path)
 
 
-def scripts_run(analyses: Sequence[Analysis]) -> dict[str, bytes]:
+def script_digests(analyses: Sequence[Analysis]) -> dict[str, bytes]:
     """Return the scripts that these analyses are from, each with a digest of the text that was run."""
     modules = [sys.modules.get(cls.__module__) for analysis in analyses for cls in type(analysis).__mro__]
     loaders = [getattr(module, "__loader__", None) for module in modules]
@@ -120,7 +120,7 @@ def _is_analysis(value: Any) -> bool:
     return (isinstance(value, type) and issubclass(value, Analysis)) or is_foreign(value)
 
 
-def _himachs_own(cls: type[Any]) -> type[Analysis]:
+def _as_himach_class(cls: type[Any]) -> type[Analysis]:
     """Return the class, or one of himach's that does what a class of MDAnalysis does."""
     return cls if issubclass(cls, Analysis) else adapted(cls)
 
@@ -148,16 +148,16 @@ def _load_module(name: str) -> dict[str, type[Analysis]]:
     return {key: value for key, value in vars(module).items() if _is_analysis(value)}
 
 
-def _choose(found: Mapping[str, type[Analysis]], path: str, class_name: str) -> type[Analysis]:
+def _choose(analyses: Mapping[str, type[Analysis]], path: str, class_name: str) -> type[Analysis]:
     if class_name:
-        if class_name not in found:
-            raise UsageError(f"{path} defines no analysis {class_name!r}{nearest(class_name, found)}")
-        return found[class_name]
+        if class_name not in analyses:
+            raise UsageError(f"{path} defines no analysis {class_name!r}{nearest(class_name, analyses)}")
+        return analyses[class_name]
     # A stage that another analysis names as its `then`, or a base class of one, is not what the caller means.
-    thens = [getattr(cls, "then", None) for cls in found.values()]
-    used = {id(stage) for stage in (*thens, *(base for cls in found.values() for base in cls.__mro__[1:]))}
-    used |= {id(type(then)) for then in thens if isinstance(then, Analysis)}
-    chosen = [cls for cls in found.values() if id(cls) not in used]
+    next_stages = [getattr(cls, "then", None) for cls in analyses.values()]
+    excluded = {id(stage) for stage in (*next_stages, *(base for cls in analyses.values() for base in cls.__mro__[1:]))}
+    excluded |= {id(type(next_stage)) for next_stage in next_stages if isinstance(next_stage, Analysis)}
+    chosen = [cls for cls in analyses.values() if id(cls) not in excluded]
     if len(chosen) == 1:
         return chosen[0]
     if not chosen:
@@ -175,25 +175,25 @@ def foreign_analyses(package: str) -> dict[str, str]:
     if package == "MDAnalysis":
         package = "MDAnalysis.analysis"
     top = package.partition(".")[0]
-    named = all(part.isidentifier() for part in package.split("."))
-    if not named or not (top in sys.modules or importlib.util.find_spec(top)):
+    is_name = all(part.isidentifier() for part in package.split("."))
+    if not is_name or not (top in sys.modules or importlib.util.find_spec(top)):
         raise UsageError(f"there is no analysis and no module {package!r}{nearest(package, examples.BUILTINS)}")
     _load_module(package)
     with warnings.catch_warnings():
         warnings.showwarning = lambda *arguments, **options: None
         logging.disable()
-        for found in pkgutil.walk_packages(getattr(sys.modules[package], "__path__", ()), f"{package}."):
-            if found.name.endswith(".__main__"):
+        for submodule in pkgutil.walk_packages(getattr(sys.modules[package], "__path__", ()), f"{package}."):
+            if submodule.name.endswith(".__main__"):
                 continue
             try:
-                importlib.import_module(found.name)
+                importlib.import_module(submodule.name)
             except BaseException as error:  # what needs a package that is not there, or a test's Skipped
                 if is_interruption(error):
                     raise
         logging.disable(logging.NOTSET)
     modules = [name for name in sorted(sys.modules) if name == package or name.startswith(f"{package}.")]
     analyses = {
-        f"{name}:{key}": summary_of(cls)
+        f"{name}:{key}": doc_summary(cls)
         for name in modules
         for key, cls in vars(sys.modules[name]).items()
         if is_foreign(cls) and cls.__module__ == name and not refusal(cls) and not takes_function(cls)
@@ -203,7 +203,7 @@ def foreign_analyses(package: str) -> dict[str, str]:
     return analyses
 
 
-def summary_of(cls: type[Any]) -> str:
+def doc_summary(cls: type[Any]) -> str:
     """Return the first paragraph of a docstring, on one line."""
     return (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
 
@@ -211,16 +211,16 @@ def summary_of(cls: type[Any]) -> str:
 def describe_analysis(cls: type[Analysis]) -> str:
     """Return the name, summary and parameters of an analysis and of the stages that follow it, for a terminal."""
     lines: list[str] = []
-    before: Analysis | type[Analysis] | None = None
-    for stage in written_stages(cls):
-        lines += [f"  then {stage.label()}" if lines else stage.label(), *_description(stage, before)]
-        before = stage
+    previous: Analysis | type[Analysis] | None = None
+    for stage in declared_stages(cls):
+        lines += [f"  then {stage.label()}" if lines else stage.label(), *_description(stage, previous)]
+        previous = stage
     return "\n".join(lines)
 
 
-def _description(stage: Analysis | type[Analysis], before: Analysis | type[Analysis] | None) -> Iterator[str]:
-    written = stage if isinstance(stage, type) else type(stage)
-    if (summary := summary_of(written)) != summary_of(Analysis):  # a class without a docstring has that of its base
+def _description(stage: Analysis | type[Analysis], previous: Analysis | type[Analysis] | None) -> Iterator[str]:
+    cls = stage if isinstance(stage, type) else type(stage)
+    if (summary := doc_summary(cls)) != doc_summary(Analysis):  # a class without a docstring has that of its base
         yield f"  {summary}"
     parameters = stage.parameters().values()
     values = {} if isinstance(stage, type) else stage.settings()
@@ -229,12 +229,12 @@ def _description(stage: Analysis | type[Analysis], before: Analysis | type[Analy
         value = values.get(parameter.name, parameter.default)
         default = f"default {value!r}"
         if value is parameter.REQUIRED:
-            taken = before is not None and parameter.name in before.parameters()
-            default = f"that of {before.label()}" if before is not None and taken else "required"
+            inherited = previous is not None and parameter.name in previous.parameters()
+            default = f"that of {previous.label()}" if previous is not None and inherited else "required"
         yield f"    {parameter.name:<{width}}  {parameter.type_name}, {default}"
         yield from textwrap.wrap(
             parameter.doc, 96, initial_indent=" " * (width + 6), subsequent_indent=" " * (width + 6)
         )
-    foreign = getattr(written, "foreign", None)
-    for reference in [*named_references(written), *([] if foreign is None else due_references(foreign))]:
+    foreign = getattr(cls, "foreign", None)
+    for reference in [*named_references(cls), *([] if foreign is None else due_references(foreign))]:
         yield f"    https://doi.org/{reference}" if reference.startswith("10.") else f"    {reference}"

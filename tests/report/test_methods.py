@@ -22,7 +22,7 @@ from himach.report.folder import RunFolder, read_folder
 from himach.report.latex import latex
 from himach.report.page import report_page
 from himach.report.template import OWN
-from himach.runner.outcome.methods_text import due_references, words_of
+from himach.runner.outcome.methods_text import describe_methods, due_references
 from himach.runner.rank import stages
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +107,7 @@ def every(rmsd, tmp_path_factory) -> dict[str, str]:
     """Return what is written of a record of all built-ins, twice, of all kinds of intervals, and of hostile words."""
     made = [load(name)(**SAYING_MORE.get(name, {})) for name in BUILTINS]
     made += [load(name)() for name in BUILTINS if name != "ion-permeation"]
-    entries = [{"name": one.label(), "parameters": {}, **words_of(stages(one))} for one in [*made, Hostile()]]
+    entries = [{"name": one.label(), "parameters": {}, **describe_methods(stages(one))} for one in [*made, Hostile()]]
     signs = " ".join(map(chr, [*range(0x21, 0x250), *range(0x370, 0x400), *range(0x2010, 0x2300)]))
     entries.append(
         {"name": "signs", "parameters": {}, "methods": f"{signs} `{signs.replace('`', '')}`.", "references": []}

@@ -17,7 +17,7 @@ from support.commands import DATA, himach, run_python, same_files
 
 import himach as package
 from himach.errors import UsageError
-from himach.runner.outcome.run_record import source_of
+from himach.runner.outcome.run_record import find_source
 from himach.runner.rerun import read_record
 
 root = importlib.import_module("himach.cli").himach
@@ -288,7 +288,7 @@ def test_what_no_name_leads_to_is_refused_by_name(tmp_path):
     chained.then = Counted()
     local = type("Local", (Counted,), {})
     for analysis, why in ((by_hand, "self.reach"), (chained, "stages"), (Own(1), "__init__"), (local(), "function")):
-        found = source_of(analysis)
+        found = find_source(analysis)
         assert found.spec is None
         assert why in found.reason
     package.run(by_hand, DCD, PSF, stop=3, out=tmp_path)

@@ -21,7 +21,7 @@ import himach as package
 from himach.adapted import adapted
 from himach.examples import BUILTINS, load, sample
 from himach.runner.assignments import set_parameters
-from himach.runner.outcome.methods_text import due_references, with_groups, with_intervals, words_of
+from himach.runner.outcome.methods_text import describe_methods, due_references, with_groups, with_intervals
 from himach.runner.outcome.system import MOST_KINDS, residue_kinds
 from himach.runner.rank import stages
 from himach.runner.scripts import describe_analysis
@@ -53,7 +53,7 @@ class Shell(package.Analysis):
 
 
 def test_values_stand_in_place_of_names_and_citations_are_found():
-    found = words_of([Shell(cutoff=0.1 + 0.2)])
+    found = describe_methods([Shell(cutoff=0.1 + 0.2)])
     said = "Waters within 0.3 Å of `name K` [10.1000/a, 10.1000/b] were counted; {x}, `` name `A` ``, `b c`, none."
     assert found == {
         "methods": said,
@@ -70,7 +70,7 @@ def test_references_are_cited_where_the_text_cites_none_and_written_as_plain_doi
         references = ("https://doi.org/10.1000/C", "doi: 10.1000/d", "A book")
         caption = "Waters within {cutoff} Å of {many}"
 
-    found = words_of([Plain()])
+    found = describe_methods([Plain()])
     assert found["references"] == ["10.1000/C", "10.1000/d", "A book"]
     assert found["caption"] == "Waters within 3.5 Å of “name `A`”, “b c”."
 
@@ -82,7 +82,7 @@ def test_an_analysis_that_says_nothing_is_told_by_its_docstring_and_parameters()
         methods = ""
         many: list[str] = []  # noqa: RUF012
 
-    assert words_of([Silent()]) == {
+    assert describe_methods([Silent()]) == {
         "methods": (
             "`Silent` (Waters) was computed with ions = `name K`; cutoff = 3.5; how = counted; many = none; no = none."
         ),
@@ -121,18 +121,18 @@ def test_a_text_that_is_computed_and_fails_says_which_and_a_caption_is_checked_e
         caption = "{nothing}"
 
     with pytest.raises(package.UsageError, match="Failing: methods raised ZeroDivisionError: division by zero"):
-        words_of([Failing()])
+        describe_methods([Failing()])
     with pytest.raises(package.UsageError, match=r"Captioned: caption names \{nothing\}"):
-        words_of([Captioned()])
+        describe_methods([Captioned()])
     Shell.references, before = (7,), Shell.references
     with pytest.raises(package.UsageError, match="references must be texts, such as DOIs"):
-        words_of([type("Numbers", (Shell,), {"methods": ""})()])
+        describe_methods([type("Numbers", (Shell,), {"methods": ""})()])
     Shell.references = before
 
 
 @pytest.mark.parametrize("name", BUILTINS)
 def test_every_built_in_says_its_methods_and_what_its_figure_shows(name):
-    found = words_of(stages(load(name)(**NEEDED.get(name, {}))))
+    found = describe_methods(stages(load(name)(**NEEDED.get(name, {}))))
     assert found["methods"].endswith(".")
     assert "{" not in found["methods"] + found["caption"]
     assert f"`{name}`" not in found["methods"], "it is what is said of one that says nothing"
@@ -155,7 +155,7 @@ def test_what_mdanalysis_asks_to_be_cited_by_is_found_without_duecredit():
         """A class of a user."""
 
     assert due_references(Mine) == ["10.1002/bip.360221211"]
-    found = words_of([adapted(DSSP)(atoms="protein")])
+    found = describe_methods([adapted(DSSP)(atoms="protein")])
     assert found["references"] == ["10.1002/bip.360221211"]
     assert found["methods"].startswith("`MDAnalysis.analysis.dssp.dssp.DSSP` (Assign secondary structure")
 
@@ -168,7 +168,7 @@ def test_himach_analyses_lists_what_is_cited():
 
 def test_captions_say_what_intervals_are():
     told = {"a": {"method": "Student's t over blocks", "level": 0.9, "blocks": 8}}
-    entries = [words_of([Shell()])]
+    entries = [describe_methods([Shell()])]
     (found,) = with_intervals(entries, ["Shell"], told)
     assert found["caption"] == (
         "Waters around ions, of 5 % more. Bands and bars are intervals of 90 % (Student's t over 8 blocks)."

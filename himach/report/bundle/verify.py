@@ -139,7 +139,7 @@ def _repeat(record: Path, out: Path, folders: Sequence[str], world: World) -> No
     directory, path, modules = os.getcwd(), list(sys.path), set(sys.modules)
     sys.path[:0] = folders
     try:
-        RunCommand((), (), (), {"out": out, "quiet": True}, record, time.time(), shown=False).recorded(world)
+        RunCommand((), (), (), {"out": out, "quiet": True}, record, time.time(), printed=False).run(world)
     finally:
         os.chdir(directory)
         sys.path[:] = path

@@ -26,7 +26,7 @@ class Roles:
     x: Sequence[str] = ()  # those keys that all members share
 
 
-def roles_of(tables: Sequence[Table]) -> Roles:
+def column_roles(tables: Sequence[Table]) -> Roles:
     """Return the roles of columns in what is one table of several members, as the columns say them (`Column`).
 
     Figures are the values that have intervals; where none has, all values. Keys are x, and the labels before the first
@@ -43,18 +43,18 @@ def roles_of(tables: Sequence[Table]) -> Roles:
     sure = [
         name
         for name in values
-        if f"{name}_low" in limits or (estimated and name == ESTIMATE[0]) or any(name in each.means for each in tables)
+        if f"{name}_low" in limits or (estimated and name == ESTIMATE[0]) or any(name in own.means for own in tables)
     ]
     values = sure or values
     if not limits and (roles.get(TIME) == "x" or FRAME in names):
         return Roles(True, [], values, bool(sure))
-    before = names[: names.index(values[0])] if values else []
+    leading = names[: names.index(values[0])] if values else []
     x = [name for name in names if roles[name] == "x" and values]
-    keys = [name for name in names if name in x or (name in before and roles[name] == "label")]
+    keys = [name for name in names if name in x or (name in leading and roles[name] == "label")]
     return Roles(False, keys, values, bool(sure), x)
 
 
-def cells_of(table: Table, name: str) -> list[Any]:
+def hashable_cells(table: Table, name: str) -> list[Any]:
     """Return the cells of a column as keys: None where the table lacks it, one and the same nan, texts for lists."""
     column = table.get(name, [None] * table.rows)
     cells = column.tolist() if isinstance(column, np.ndarray) else list(column)

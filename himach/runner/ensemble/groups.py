@@ -12,7 +12,7 @@ import numpy.typing as npt
 from himach.errors import UsageError
 from himach.opening.member import Member
 from himach.output.table import Column, Note, Table
-from himach.runner.ensemble.columns import Roles, cells_of
+from himach.runner.ensemble.columns import Roles, hashable_cells
 from himach.uncertainty import difference, holm, replicas
 
 #: The group of all members where none has a group.
@@ -30,41 +30,41 @@ Floats = npt.NDArray[np.float64]
 Key = tuple[Any, ...]
 
 
-def groups_of(members: Sequence[Member]) -> dict[str, list[int]]:
+def group_positions(members: Sequence[Member]) -> dict[str, list[int]]:
     """Return the positions of the members of each group, in the order in which groups come first."""
     if not any(member.group for member in members):
         return {EVERYONE: list(range(len(members)))}
     groups: dict[str, list[int]] = {}
-    for at, member in enumerate(members):
+    for position, member in enumerate(members):
         if member.group:
-            groups.setdefault(member.group, []).append(at)
+            groups.setdefault(member.group, []).append(position)
     return groups
 
 
 def group_table(members: Sequence[Member], tables: Sequence[Table], roles: Roles, level: float) -> Table | None:
     """Return what groups of members say of a table's figures; None if no two members have one of the same row."""
-    groups = groups_of(members)
+    groups = group_positions(members)
     tables = [tables[at] for positions in groups.values() for at in positions]
     bounds = np.cumsum([0, *map(len, groups.values())])
     spans = {group: slice(*bounds[i : i + 2]) for i, group in enumerate(groups)}
     if roles.values and not roles.in_time:
         check_rows([table for table in tables if table.rows], roles)
     keys, figures = member_values(tables, roles)
-    known = [np.isfinite(values).sum(axis=0).max(initial=0) for values in figures.values()]
-    if max(known, default=0) < min(2, len(tables)):
+    counts = [np.isfinite(values).sum(axis=0).max(initial=0) for values in figures.values()]
+    if max(counts, default=0) < min(2, len(tables)):
         return None
     rows: list[dict[str, Any]] = []
     for name, values in figures.items():
         within = _note(tables, name).within
-        rows += [{"column": name, "group": of, **means_of(values[span], level, within)} for of, span in spans.items()]
+        rows += [{"column": name, "group": key, **average(values[span], level, within)} for key, span in spans.items()]
         pairs = [
             {"column": name, "group": f"{b} - {a}", **_difference(values[spans[a]], values[spans[b]], level)}
             for a, b in itertools.combinations(spans, 2)
         ]
         for p in ("p", "p_exact") if pairs else ():
             corrected = np.split(holm(np.concatenate([pair[p] for pair in pairs])), len(pairs))
-            for pair, of_pair in zip(pairs, corrected, strict=True):
-                pair[p] = of_pair
+            for pair, p_values in zip(pairs, corrected, strict=True):
+                pair[p] = p_values
         rows += pairs
     return _as_table(rows, keys, tables, roles, level)
 
@@ -81,8 +81,8 @@ def check_rows(tables: Sequence[Table], roles: Roles) -> None:
                 f"members' {name} differ ({first}; {second}): give all of them the same selection of frames and the "
                 "same bins or lags, or, if it is no axis, Column(..., role='label')"
             )
-    rows = [list(zip(*(cells_of(table, name) for name in roles.keys), strict=True)) for table in tables]
-    if roles.keys and any(len(set(own)) < len(own) for own in rows):
+    rows = [list(zip(*(hashable_cells(table, name) for name in roles.keys), strict=True)) for table in tables]
+    if roles.keys and any(len(set(keys_of_table)) < len(keys_of_table) for keys_of_table in rows):
         raise UsageError(
             f"rows of a member have the same {', '.join(roles.keys)}: say role='label' of the columns that tell them "
             "apart, or of all columns of a list"
@@ -98,32 +98,32 @@ def member_values(tables: Sequence[Table], roles: Roles) -> tuple[dict[str, list
     """Return the keys of all rows, by column, and figures (members, rows): absent ones as the column says, else nan."""
     if roles.in_time:
         return {}, {name: np.array([[_mean(table, name)] for table in tables]) for name in roles.values}
-    names, rows_of = _rows(tables, roles.keys)
-    at = {row: i for i, row in enumerate(_all_rows(rows_of))}
+    names, table_rows = _rows(tables, roles.keys)
+    row_numbers = {row: i for i, row in enumerate(_all_rows(table_rows))}
     figures = {}
     for name in roles.values:
         absent = _note(tables, name).absent
-        figures[name] = np.full((len(tables), len(at)), np.nan if absent is None else absent, np.float64)
-        for values, table, rows in zip(figures[name], tables, rows_of, strict=True):
+        figures[name] = np.full((len(tables), len(row_numbers)), np.nan if absent is None else absent, np.float64)
+        for values, table, rows in zip(figures[name], tables, table_rows, strict=True):
             if name in table:
-                values[[at[row] for row in rows]] = np.asarray(table[name], np.float64)
-    return {name: [row[i] for row in at] for i, name in enumerate(names)}, figures
+                values[[row_numbers[row] for row in rows]] = np.asarray(table[name], np.float64)
+    return {name: [row[i] for row in row_numbers] for i, name in enumerate(names)}, figures
 
 
 def common_places(axes: Sequence[npt.ArrayLike]) -> list[Floats]:
     """Return the places of several members' rows; those that differ by rounding alone, as of lags, are the same."""
     places = [np.array(axis, np.float64) for axis in axes]
-    each = [np.unique(axis[np.isfinite(axis)]) for axis in places]
-    every = np.unique(np.concatenate(each)) if each else np.empty(0)
-    if not len(every):
+    distinct = [np.unique(axis[np.isfinite(axis)]) for axis in places]
+    all_places = np.unique(np.concatenate(distinct)) if distinct else np.empty(0)
+    if not len(all_places):
         return places
-    steps = np.concatenate([np.diff(axis) for axis in each])
-    rounding = ROUNDING * steps.min() if len(steps) else NEAR * np.abs(every).max()
-    begins = np.diff(every, prepend=-np.inf) > rounding
-    common = every[begins][np.cumsum(begins) - 1]
+    steps = np.concatenate([np.diff(axis) for axis in distinct])
+    rounding = ROUNDING * steps.min() if len(steps) else NEAR * np.abs(all_places).max()
+    starts = np.diff(all_places, prepend=-np.inf) > rounding
+    common = all_places[starts][np.cumsum(starts) - 1]
     for axis in places:
-        known = np.isfinite(axis)
-        axis[known] = common[np.searchsorted(every, axis[known])]
+        finite = np.isfinite(axis)
+        axis[finite] = common[np.searchsorted(all_places, axis[finite])]
     return places
 
 
@@ -136,25 +136,25 @@ def _rows(tables: Sequence[Table], keys: Sequence[str]) -> tuple[list[str], list
     """Return the names of the keys, and the keys of each table's rows."""
     if not keys:
         several = any(table.rows > 1 for table in tables)
-        return ["row"] if several else [], [[(at,) if several else () for at in range(table.rows)] for table in tables]
-    columns = {name: [cells_of(table, name) for table in tables] for name in keys}
+        return ["row"] if several else [], [[(i,) if several else () for i in range(table.rows)] for table in tables]
+    columns = {name: [hashable_cells(table, name) for table in tables] for name in keys}
     for name in keys:
         axes = [column for table in tables if isinstance(column := table.get(name), np.ndarray)]
         if len(axes) == len(tables) and any(axis.dtype.kind == "f" for axis in axes):
             columns[name] = [
                 [np.nan if np.isnan(place) else place for place in axis.tolist()] for axis in common_places(axes)
             ]
-    return list(keys), [list(zip(*own, strict=True)) for own in zip(*columns.values(), strict=True)]
+    return list(keys), [list(zip(*row_keys, strict=True)) for row_keys in zip(*columns.values(), strict=True)]
 
 
-def _all_rows(rows_of: Sequence[Sequence[Key]]) -> list[Key]:
+def _all_rows(table_rows: Sequence[Sequence[Key]]) -> list[Key]:
     """Return the keys of all members' rows, each once: in order if each member's are, else as they first come."""
-    every = list(dict.fromkeys(row for rows in rows_of for row in rows))
+    distinct = list(dict.fromkeys(row for rows in table_rows for row in rows))
     try:
-        ordered = all(list(rows) == sorted(rows) for rows in rows_of)
-        return sorted(every) if ordered else every
+        ordered = all(list(rows) == sorted(rows) for rows in table_rows)
+        return sorted(distinct) if ordered else distinct
     except TypeError:  # of texts and None, for example
-        return every
+        return distinct
 
 
 def _mean(table: Table, name: str) -> float:
@@ -165,26 +165,26 @@ def _mean(table: Table, name: str) -> float:
     return float(values.mean()) if len(values) else np.nan
 
 
-def means_of(values: Floats, level: float, within: tuple[float, float] = (-np.inf, np.inf)) -> dict[str, Any]:
+def average(values: Floats, level: float, within: tuple[float, float] = (-np.inf, np.inf)) -> dict[str, Any]:
     """Return means over members, limits `within` these, and how many have a value, (members, rows) -> (rows,) each."""
     row = _empty_row(values)
-    for which, some in _by_presence(values):
-        estimate = replicas(some, level)
-        row["mean"][which] = estimate.value
-        row["low"][which], row["high"][which] = np.clip(estimate.low, *within), np.clip(estimate.high, *within)
+    for rows, present in _by_presence(values):
+        estimate = replicas(present, level)
+        row["mean"][rows] = estimate.value
+        row["low"][rows], row["high"][rows] = np.clip(estimate.low, *within), np.clip(estimate.high, *within)
     return row
 
 
 def _difference(first: Floats, second: Floats, level: float) -> dict[str, Any]:
     """Return how the means of two groups differ, (rows,) each."""
     row = _empty_row(first, second)
-    for which, *both in _by_presence(first, second):
-        estimate = difference(both[0], both[1], level)
-        row["mean"][which], row["low"][which], row["high"][which] = estimate.value, estimate.low, estimate.high
-        row["p"][which] = estimate.p
+    for rows, *present in _by_presence(first, second):
+        estimate = difference(present[0], present[1], level)
+        row["mean"][rows], row["low"][rows], row["high"][rows] = estimate.value, estimate.low, estimate.high
+        row["p"][rows] = estimate.p
         # What is the same in all members is no test, such as g(r) where no atom can be: it would cost others power.
         same = (estimate.value == 0) & (estimate.error == 0)
-        row["p_exact"][which] = np.where(same, np.nan, estimate.p_exact)
+        row["p_exact"][rows] = np.where(same, np.nan, estimate.p_exact)
     return row
 
 
@@ -196,13 +196,13 @@ def _empty_row(*groups: Floats) -> dict[str, Any]:
 def _by_presence(*groups: Floats) -> Iterator[tuple[Any, ...]]:
     """Yield positions of rows of which as many members have a value, and of each group (members, positions)."""
     counts = np.array([np.isfinite(values).sum(axis=0) for values in groups])
-    first = [
+    ordered = [
         np.take_along_axis(values, np.argsort(~np.isfinite(values), axis=0, kind="stable"), 0) for values in groups
     ]
-    for there in np.unique(counts, axis=1).T if counts.size else ():
-        if there.all():
-            which = np.flatnonzero((there == counts.T).all(axis=1))
-            yield which, *(values[:n, which] for values, n in zip(first, there, strict=True))
+    for n_present in np.unique(counts, axis=1).T if counts.size else ():
+        if n_present.all():
+            rows = np.flatnonzero((n_present == counts.T).all(axis=1))
+            yield rows, *(values[:n, rows] for values, n in zip(ordered, n_present, strict=True))
 
 
 def _as_table(

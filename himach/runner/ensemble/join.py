@@ -1,4 +1,4 @@
-"""Outcomes of members as one: `joined()` puts their tables below one another and compares groups of members."""
+"""Outcomes of members as one: `join()` puts their tables below one another and compares groups of members."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from himach.errors import UsageError
 from himach.opening.member import Member
 from himach.output.parts import parts
 from himach.output.table import Note, Table
-from himach.runner.ensemble.columns import roles_of
+from himach.runner.ensemble.columns import column_roles
 from himach.runner.ensemble.groups import group_table
 
 MEMBER, GROUP = "member", "group"
@@ -21,27 +21,27 @@ MEMBER, GROUP = "member", "group"
 GROUPS = "_groups"
 
 
-def joined(label: str, members: Sequence[Member], outcomes: Sequence[Any], level: float | None) -> dict[str, Any]:
+def join(label: str, members: Sequence[Member], outcomes: Sequence[Any], level: float | None) -> dict[str, Any]:
     """Return an analysis's outcome over an ensemble: members' tables below one another, and beside each its groups."""
-    named = [dict(parts(outcome, label)) for outcome in outcomes]
+    by_member = [dict(parts(outcome, label)) for outcome in outcomes]
     joint: dict[str, Any] = {}
-    every = dict.fromkeys(name for of_member in named for name in of_member)
-    for name in every:
-        owned = [(member, things[name]) for member, things in zip(members, named, strict=True) if name in things]
-        owners, things = [member for member, _ in owned], [thing for _, thing in owned]
+    all_names = dict.fromkeys(name for member_parts in by_member for name in member_parts)
+    for name in all_names:
+        present = [(member, things[name]) for member, things in zip(members, by_member, strict=True) if name in things]
+        owners, things = [member for member, _ in present], [thing for _, thing in present]
         if all(isinstance(thing, bool | int | float | str | np.generic) for thing in things):
             things = [Table({name: [thing]}) for thing in things]
         if not all(isinstance(thing, Table) for thing in things):
-            joint.update({f"{name}-{member.name}": thing for member, thing in owned})
+            joint.update({f"{name}-{member.name}": thing for member, thing in present})
             continue
-        joint[name] = _below(owners, things, own_columns(members))
+        joint[name] = _concatenate(owners, things, own_columns(members))
         try:
-            groups = None if level is None else group_table(owners, things, roles_of(things), level)
+            groups = None if level is None else group_table(owners, things, column_roles(things), level)
         except UsageError as error:
             warnings.warn(f"there is no {name}{GROUPS}: {error}", stacklevel=2)
             continue
         if groups is not None:
-            joint[_free(f"{name}{GROUPS}", every)] = groups
+            joint[_unused_name(f"{name}{GROUPS}", all_names)] = groups
     return joint
 
 
@@ -51,25 +51,25 @@ def own_columns(members: Sequence[Member]) -> list[str]:
     return [*groups, *dict.fromkeys(name for member in members for name in member.metadata)]
 
 
-def _below(members: Sequence[Member], tables: Sequence[Table], own: Sequence[str]) -> Table:
+def _concatenate(members: Sequence[Member], tables: Sequence[Table], extra: Sequence[str]) -> Table:
     """Return tables below one another, with what their members are at the front."""
     rows = [table.rows for table in tables]
     names = dict.fromkeys(name for table in tables for name in table)
-    columns: dict[str, Any] = {MEMBER: _repeated([member.name for member in members], rows)}
-    for name in own:
+    columns: dict[str, Any] = {MEMBER: _repeat([member.name for member in members], rows)}
+    for name in extra:
         cells = [member.group if name == GROUP else member.metadata.get(name) for member in members]
         # What a table itself has keeps its name.
-        place = name if name == GROUP or name not in names else _free(f"{MEMBER}_{name}", {**names, **columns})
-        columns[place] = _repeated(cells, rows)
+        column = name if name == GROUP or name not in names else _unused_name(f"{MEMBER}_{name}", {**names, **columns})
+        columns[column] = _repeat(cells, rows)
     units: dict[str, str] = {}
     notes: dict[str, Note] = {}
-    own_names = [*columns]
+    front = [*columns]
     for name in names:
-        place = name if name not in own_names else _free(name, {**names, **columns})
-        columns[place] = _column([table.get(name) for table in tables], rows)
-        units[place] = next((table.units[name] for table in tables if name in table.units), "")
+        column = name if name not in front else _unused_name(name, {**names, **columns})
+        columns[column] = _column([table.get(name) for table in tables], rows)
+        units[column] = next((table.units[name] for table in tables if name in table.units), "")
         present = [table for table in tables if name in table]
-        notes[place] = next((table for table in present if table.rows), present[0]).note(name)
+        notes[column] = next((table for table in present if table.rows), present[0]).note(name)
     joint = Table(columns)
     joint.notes = notes
     joint.units = {name: unit for name, unit in units.items() if unit}
@@ -77,31 +77,31 @@ def _below(members: Sequence[Member], tables: Sequence[Table], own: Sequence[str
     return joint
 
 
-def _free(name: str, taken: Container[str]) -> str:
+def _unused_name(name: str, taken: Container[str]) -> str:
     """Return a name that is not taken: the one that is wanted, or with a number."""
     names = chain([name], (f"{name}_{number}" for number in count(2)))
-    return next(each for each in names if each not in taken)
+    return next(candidate for candidate in names if candidate not in taken)
 
 
-def _repeated(cells: Sequence[Any], rows: Sequence[int]) -> list[Any]:
+def _repeat(cells: Sequence[Any], rows: Sequence[int]) -> list[Any]:
     return [cell for cell, n in zip(cells, rows, strict=True) for _ in range(n)]
 
 
 def _column(cells: Sequence[Any], rows: Sequence[int]) -> Any:
     """Return one column of several members' ones; what a member does not have is nan, or None."""
     present = [column for column in cells if column is not None]
-    there = [column for column in present if len(column)] or present  # no row says nothing of what rows are of
-    kinds = {column.dtype.kind if isinstance(column, np.ndarray) else "O" for column in there}
+    nonempty = [column for column in present if len(column)] or present  # no row says nothing of what rows are of
+    kinds = {column.dtype.kind if isinstance(column, np.ndarray) else "O" for column in nonempty}
     is_float = "f" in kinds and kinds <= set("iuf")
     if is_float or (len(kinds) == 1 and "O" not in kinds and len(present) == len(cells)):
         filled = [np.full(n, np.nan) if column is None else column for column, n in zip(cells, rows, strict=True) if n]
-        return np.concatenate(filled or there)
+        return np.concatenate(filled or nonempty)
     return [
         cell
         for column, n in zip(cells, rows, strict=True)
-        for cell in ([None] * n if column is None else _listed(column))
+        for cell in ([None] * n if column is None else _as_list(column))
     ]
 
 
-def _listed(column: Mapping[str, Any] | Any) -> list[Any]:
+def _as_list(column: Mapping[str, Any] | Any) -> list[Any]:
     return column.tolist() if isinstance(column, np.ndarray) else list(column)

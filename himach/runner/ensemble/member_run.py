@@ -37,7 +37,7 @@ from himach.parallel.communicator import Counter, World, alone
 from himach.parallel.process_exit import is_interruption
 from himach.parallel.progress import Progress
 from himach.planning.members import WORTH, together
-from himach.runner.kept_pairs import unasked_from
+from himach.runner.kept_pairs import unrequested_keep_time
 from himach.runner.outcome.place import OutcomePlace
 from himach.runner.rank import EnsembleContext, RankOutcome, closing_collectively, one_thread, perform
 
@@ -52,7 +52,7 @@ class Distribution:
     queue: list[int]
     counter: Counter
 
-    def mine(self) -> Iterator[int]:
+    def take_members(self) -> Iterator[int]:
         """Yield the members that this rank runs alone, one whenever it asks."""
         while (number := self.counter.next()) < len(self.queue):
             yield self.queue[number]
@@ -63,17 +63,17 @@ class Distribution:
 
 
 def each_member(
-    world: World, job: FramesRequest, members: Sequence[Member], do: Callable[[World, int], T], quiet: bool
+    world: World, job: FramesRequest, members: Sequence[Member], work: Callable[[World, int], T], quiet: bool
 ) -> dict[int, T]:
     """Do something with every member, all ranks together or one alone, by turns (collective)."""
     comm = world.comm
-    lone = replace(alone(), name=world.name, nodes=(world.name,), library=world.library)
+    own_world = replace(alone(), name=world.name, nodes=(world.name,), library=world.library)
     meeting = Meeting(comm)
     done: dict[int, T] = {}
 
-    def do_own(display: Progress) -> None:
-        for at in shared.mine():
-            done[at] = do(lone, at)
+    def work_alone(display: Progress) -> None:
+        for at in shared.take_members():
+            done[at] = work(own_world, at)
             display(len(done))
             meeting.look()
 
@@ -82,11 +82,11 @@ def each_member(
     try:
         with closing_collectively(comm, shared), one_thread(), progress as display:
             for at in shared.together:
-                result = do(world, at)
+                result = work(world, at)
                 if comm.rank == 0:
                     done[at] = result
                     display(len(done))
-            meeting.together(partial(do_own, display))
+            meeting.together(partial(work_alone, display))
     except TimeUpError as error:
         if comm.size > 1 and not is_everywhere(error):
             raise
@@ -95,12 +95,12 @@ def each_member(
     return done
 
 
-def attempted(world: World, member: Member, do: Callable[[], T]) -> T | HimachError:
-    """Return what `do` returns for a member, or why that member failed; raise what ends the whole run."""
+def attempt(world: World, member: Member, work: Callable[[], T]) -> T | HimachError:
+    """Return what `work` returns for a member, or why that member failed; raise what ends the whole run."""
     with warnings.catch_warnings():
         warnings.showwarning = lambda *arguments, **options: None  # the ensemble shows it, of all members together
         try:
-            return do()
+            return work()
         except (TimeUpError, StateError) as error:
             if world.comm.size > 1:
                 raise
@@ -108,8 +108,8 @@ def attempted(world: World, member: Member, do: Callable[[], T]) -> T | HimachEr
         except Exception as error:
             if is_interruption(error) or (world.comm.size > 1 and not is_everywhere(error)):
                 raise
-            known = as_himach(error)
-            return type(known)(f"member {member.name} failed: {known}")
+            himach_error = as_himach(error)
+            return type(himach_error)(f"member {member.name} failed: {himach_error}")
 
 
 def distribute(world: World, job: FramesRequest, members: Sequence[Member]) -> Distribution:
@@ -125,9 +125,9 @@ def distribute(world: World, job: FramesRequest, members: Sequence[Member]) -> D
 
 def _sizes(job: FramesRequest, members: Sequence[Member]) -> list[float]:
     """Return the bytes of each member's chosen frames; of one that has no files here, as many as the others have."""
-    known = [_bytes(member.trajectories) for member in members]
-    usual = float(np.median([size for size in known if size] or [1.0]))
-    sizes = [size or usual for size in known]
+    known_sizes = [_bytes(member.trajectories) for member in members]
+    usual = float(np.median([size for size in known_sizes if size] or [1.0]))
+    sizes = [size or usual for size in known_sizes]
     general = (job.start, job.stop, job.step, job.frames) != (None,) * 4
     # A choice for all changes little of how small members divide, and a look into the store takes time.
     chosen = [at for at, member in enumerate(members) if member.choice or (general and sizes[at] > WORTH)]
@@ -154,8 +154,8 @@ def _store(job: FramesRequest) -> Store | ServedStore | None:
 
 def _bytes(files: Sequence[Path]) -> float:
     try:
-        every = [each for file in files for each in (file.iterdir() if file.is_dir() else [file])]
-        return float(sum(file.stat().st_size for file in every))
+        paths = [path for file in files for path in (file.iterdir() if file.is_dir() else [file])]
+        return float(sum(file.stat().st_size for file in paths))
     except OSError:
         return 0.0
 
@@ -166,17 +166,17 @@ def _homes(world: World, job: FramesRequest, members: Sequence[Member], sizes: S
     if n == 1:
         return [0] * len(members)
     cached = run_collectively(world.comm, lambda: _cached(world, job, members))
-    every = np.array([counts for counts in world.comm.allgather(cached) if counts is not None])
+    cached_counts = np.array([counts for counts in world.comm.allgather(cached) if counts is not None])
     ranks = np.array([len(ranks) for ranks in world.ranks_of])
-    most = 1.1 * sum(sizes) / ranks.sum() * ranks + max(sizes, default=0.0)
-    given = np.zeros(n)
+    capacity = 1.1 * sum(sizes) / ranks.sum() * ranks + max(sizes, default=0.0)
+    assigned = np.zeros(n)
     homes = []
     for at, size in enumerate(sizes):
-        room = given + size <= most
-        home = int(np.argmax(every[:, at] * room))
-        if not every[home, at] or not room[home]:
-            home = int(np.argmin((given + size) / ranks))
-        given[home] += size
+        room = assigned + size <= capacity
+        home = int(np.argmax(cached_counts[:, at] * room))
+        if not cached_counts[home, at] or not room[home]:
+            home = int(np.argmin((assigned + size) / ranks))
+        assigned[home] += size
         homes.append(home)
     return homes
 
@@ -188,13 +188,13 @@ def _cached(world: World, job: FramesRequest, members: Sequence[Member]) -> list
     store = _store(job)
     if store is None:
         return [0] * len(members)
-    return [max((one.frames for one in find(store, names_of(member.trajectories))), default=0) for member in members]
+    return [max((data.frames for data in find(store, names_of(member.trajectories))), default=0) for member in members]
 
 
 #: Folder in that of the run.
 FEATURES = "features"
 #: What of the record of a member's run goes into that of the ensemble's.
-TOLD = ("frames", "faulty", "reused", "assignment", "bytes", "pairs", "seconds", "dataset", "system")
+RECORD_FIELDS = ("frames", "faulty", "reused", "assignment", "bytes", "pairs", "seconds", "dataset", "system")
 #: It is looked for what map() changes in a rank's members up to the first that does not fail, then in every so-manieth:
 #: a look takes as long as a hundred frames.
 GUARDED = 10
@@ -208,8 +208,8 @@ class MemberRun:
     outcomes: Sequence[Any] = ()  # one per analysis
     record: Mapping[str, Any] = field(default_factory=dict)  # what its record says that the ensemble's adds up
     error: HimachError | None = None  # why it failed; None: it did not
-    said: Sequence[str] = ()  # what was warned of
-    whole: Mapping[str, Any] | None = None  # all of its record, of one of the members that a rank runs
+    warned: Sequence[str] = ()  # what was warned of
+    full_record: Mapping[str, Any] | None = None  # all of its record, of one of the members that a rank runs
     files: Sequence[str] = ()  # what `write_features` wrote of it
 
 
@@ -224,59 +224,59 @@ class MemberRunner:
     started: float  # `time.time()` at which the user started the run
     common: EnsembleContext  # what its members have in common, on this rank
     travels: bool = False  # whether outcomes are gathered from several ranks
-    told: bool = False  # whether one that did not fail has told all of its record
+    has_full_record: bool = False  # whether one that did not fail has told all of its record
 
     def run(self, world: World, at: int) -> MemberRun:
         """Run the member of that position on the ranks of `world`."""
-        member, seen = self.members[at], self.common.seen
+        member, times = self.members[at], self.common.times
         folder = lasting_name(member.name)
-        self.common.guarded = world.comm.size > 1 or not self.told or at % GUARDED == 0
-        began, processor = time.perf_counter(), time.process_time()
-        came = attempted(world, member, partial(self._ran, world, member, folder))
-        seen.busy += time.perf_counter() - began
-        seen.cpu += time.process_time() - processor
-        if isinstance(came, HimachError):
-            return MemberRun(member.name, error=came)
-        done, files = came
-        record = {name: done.record[name] for name in TOLD}
-        said, whole, self.told = done.record["warnings"], not self.told, True
-        return MemberRun(member.name, done.outcomes or (), record, None, said, done.record if whole else None, files)
+        self.common.guarded = world.comm.size > 1 or not self.has_full_record or at % GUARDED == 0
+        wall_start, cpu_start = time.perf_counter(), time.process_time()
+        result = attempt(world, member, partial(self._run_member, world, member, folder))
+        times.busy += time.perf_counter() - wall_start
+        times.cpu += time.process_time() - cpu_start
+        if isinstance(result, HimachError):
+            return MemberRun(member.name, error=result)
+        done, files = result
+        record = {name: done.record[name] for name in RECORD_FIELDS}
+        warned, first, self.has_full_record = done.record["warnings"], not self.has_full_record, True
+        return MemberRun(member.name, done.outcomes or (), record, None, warned, done.record if first else None, files)
 
-    def _ran(self, world: World, member: Member, folder: str) -> tuple[RankOutcome, Sequence[str]]:
+    def _run_member(self, world: World, member: Member, folder: str) -> tuple[RankOutcome, Sequence[str]]:
         """Run a member whose files go by that name."""
         memory = self._memory if world.comm.size > 1 else max(MIN_LIMIT_BYTES, self._memory // self.ranks)
-        done = perform(world, self._job_of(member, folder, memory), self.started, self.common)
-        files = self._features(world, folder, done)
+        outcome = perform(world, self._member_job(member, folder, memory), self.started, self.common)
+        files = self._features(world, folder, outcome)
         if self.travels:
-            _check_travels(done.outcomes)
-        return done, files
+            _check_picklable(outcome.outcomes)
+        return outcome, files
 
     @cached_property
     def _memory(self) -> int:
         """What pairs may take on this node."""
         return int(self.job.memory or default_memory())
 
-    def _job_of(self, member: Member, folder: str, memory: int) -> Job:
+    def _member_job(self, member: Member, folder: str, memory: int) -> Job:
         """Return the job of a member's own run, which keeps its pairs in a folder of that name."""
         out = self.place.path
         between = out / FOLDER / PAIRS / folder if out is not None and self.job.pairs is None else None
         pairs = None if self.job.pairs is None else self.job.pairs / folder
         if self.job.between is not None:
-            return replace(job_of(self.job, member), memory=memory, pairs=pairs, between=self.job.between / folder)
-        own = replace(job_of(self.job, member), memory=memory, pairs=pairs, between=between)
-        if between is None or time.time() >= unasked_from(own, self.started) or between.exists():
+            return replace(member_job(self.job, member), memory=memory, pairs=pairs, between=self.job.between / folder)
+        own = replace(member_job(self.job, member), memory=memory, pairs=pairs, between=between)
+        if between is None or time.time() >= unrequested_keep_time(own, self.started) or between.exists():
             return own
         return replace(own, between=None)  # what tells whether kept pairs serve takes as long as some maps
 
-    def _features(self, world: World, folder: str, done: RankOutcome) -> Sequence[str]:
+    def _features(self, world: World, folder: str, outcome: RankOutcome) -> Sequence[str]:
         """Write the features of a member, if they are asked for; return the files, on the first of its ranks."""
         if not self.job.features or self.place.staged is None:
             return ()
-        write = partial(write_features, self.place.staged, folder, self.place.labels, done.outcomes)
+        write = partial(write_features, self.place.staged, folder, self.place.labels, outcome.outcomes)
         return on_first_rank(world.comm, write) or ()
 
 
-def job_of(job: Job, member: Member) -> Job:
+def member_job(job: Job, member: Member) -> Job:
     """Return what a run of a member of the ensemble of `job` is asked, with analyses of its own; it leaves nothing."""
     return replace(
         job,
@@ -294,7 +294,7 @@ def job_of(job: Job, member: Member) -> Job:
     )
 
 
-def _check_travels(outcomes: Sequence[Any] | None) -> None:
+def _check_picklable(outcomes: Sequence[Any] | None) -> None:
     """Refuse an outcome that cannot go to the first rank."""
     try:
         pickle.dumps(outcomes)

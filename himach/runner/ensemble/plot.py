@@ -13,8 +13,8 @@ from himach.output.figures.plots import numeric
 from himach.output.figures.series import column_means, draw_legend, time_axis
 from himach.output.parts import parts
 from himach.output.table import Table
-from himach.runner.ensemble.columns import Roles, roles_of
-from himach.runner.ensemble.groups import common_places, groups_of, means_of, member_values
+from himach.runner.ensemble.columns import Roles, column_roles
+from himach.runner.ensemble.groups import average, common_places, group_positions, member_values
 from himach.runner.ensemble.join import MEMBER, own_columns
 
 MOST_IN_LEGEND = 8  # lines; of more the groups are named alone
@@ -39,39 +39,39 @@ class EnsemblePlot(Analysis):
     @classmethod
     def of(cls, members: Sequence[Member], level: float | None = 0.95) -> EnsemblePlot:
         """Return what draws outcomes of these members."""
-        made = cls()
-        groups = {name: [members[at].name for at in of] for name, of in groups_of(members).items()}
+        instance = cls()
+        groups = {name: [members[at].name for at in of] for name, of in group_positions(members).items()}
         grouped = {name for names in groups.values() for name in names}
-        made.__dict__.update(
+        instance.__dict__.update(
             groups=groups,
             others=[member.name for member in members if member.name not in grouped],
             n_own=1 + len(own_columns(members)),
             level=level,
         )
-        return made
+        return instance
 
     def plot(self, outcome: Any, axes: Any) -> None:
         """Draw a line for each member and a band for each group over its members; of single values, points and bars."""
         joint = [thing for _, thing in parts(outcome, "") if isinstance(thing, Table) and MEMBER in thing]
-        apart = [(table, self._apart(table)) for table in joint]
-        found = [(table, of, roles_of(list(of.values()))) for table, of in apart]
-        found = sorted((each for each in found if each[2].values), key=lambda each: not each[2].sure)
-        if not found:
+        split = [(table, self._split_members(table)) for table in joint]
+        drawable = [(table, data, column_roles(list(data.values()))) for table, data in split]
+        drawable = sorted((item for item in drawable if item[2].values), key=lambda item: not item[2].sure)
+        if not drawable:
             return
-        table, of, roles = found[0]
+        table, data, roles = drawable[0]
         y = roles.values[0]
         self.__dict__["within"] = table.note(y).within
-        x = next((name for name in (TIME, FRAME) if name in table), None) if roles.in_time else self._axis(of, roles)
-        if x is not None and max(one.rows for one in of.values()) > 1:
+        x = next((name for name in (TIME, FRAME) if name in table), None) if roles.in_time else self._axis(data, roles)
+        if x is not None and max(own.rows for own in data.values()) > 1:
             scale, label = time_axis(table[x], "time") if x == TIME else (1.0, table.label(x) if x else "row")
-            self._lines({name: (scale * _floats(one, x), _floats(one, y)) for name, one in of.items()}, axes)
+            self._lines({name: (scale * _floats(own, x), _floats(own, y)) for name, own in data.items()}, axes)
             axes.set_xlabel(label)
         else:
-            self._points(*member_values(list(of.values()), Roles(False, roles.keys, [y])), list(of), axes)
+            self._points(*member_values(list(data.values()), Roles(False, roles.keys, [y])), list(data), axes)
         axes.set_ylabel(table.label(y))
         axes.grid(alpha=0.3)
 
-    def _apart(self, table: Table) -> dict[str, Table]:
+    def _split_members(self, table: Table) -> dict[str, Table]:
         """Return the table of each member."""
         rows: dict[str, list[int]] = {}
         for at, name in enumerate(table[MEMBER]):
@@ -89,12 +89,12 @@ class EnsemblePlot(Analysis):
         return {member: take(at) for member, at in rows.items()}
 
     @staticmethod
-    def _axis(of: Mapping[str, Table], roles: Roles) -> str | None:
+    def _axis(data: Mapping[str, Table], roles: Roles) -> str | None:
         """Return the column over which rows are drawn as a line; "" for their number, None where they are no line."""
         if not roles.keys:
             return ""
         key, *others = roles.keys
-        return key if not others and all(key in numeric(table) for table in of.values()) else None
+        return key if not others and all(key in numeric(table) for table in data.values()) else None
 
     def _lines(self, curves: Mapping[str, Curve], axes: Any) -> None:
         alone = len(self.groups) == 1 and len(curves) <= MOST_IN_LEGEND
@@ -103,14 +103,14 @@ class EnsemblePlot(Analysis):
                 axes.plot(*column_means(axes, *curves[name], width=THIN), color="grey", alpha=0.4, linewidth=THIN)
         bands = []
         for i, (group, names) in enumerate(self.groups.items()):
-            there = [name for name in names if name in curves]
-            alpha = max(0.1, min(0.6, 6 / max(len(there), 1)))
-            for number, name in enumerate(there[:: -(-len(there) // MOST_LINES) or 1]):
+            drawn = [name for name in names if name in curves]
+            alpha = max(0.1, min(0.6, 6 / max(len(drawn), 1)))
+            for number, name in enumerate(drawn[:: -(-len(drawn) // MOST_LINES) or 1]):
                 colour, label = (f"C{number}", name) if alone else (f"C{i}", None)
-                seen = column_means(axes, *curves[name], width=THIN)
-                axes.plot(*seen, color=colour, alpha=alpha, linewidth=THIN, label=label)
-            if there and (not alone or len(there) > 1):
-                bands.append((group, [curves[name] for name in there], "black" if alone else f"C{i}"))
+                line = column_means(axes, *curves[name], width=THIN)
+                axes.plot(*line, color=colour, alpha=alpha, linewidth=THIN, label=label)
+            if drawn and (not alone or len(drawn) > 1):
+                bands.append((group, [curves[name] for name in drawn], "black" if alone else f"C{i}"))
         low, high = axes.get_ylim()
         for band in bands:
             self._band(*band, axes)
@@ -126,9 +126,9 @@ class EnsemblePlot(Analysis):
         if len(curves) < 2 or self.level is None or len(xs) < 2:
             axes.plot([], [], color=colour, label=members)
             return
-        found = means_of(values, self.level, self.within)
+        means = average(values, self.level, self.within)
         label = f"{group}: mean of {len(curves)}, {100 * self.level:g} % interval"
-        xs, mean, low, high = column_means(axes, xs, *(found[name] for name in ("mean", "low", "high")))
+        xs, mean, low, high = column_means(axes, xs, *(means[name] for name in ("mean", "low", "high")))
         axes.plot(xs, mean, color=colour, linewidth=1.5, label=label)
         axes.fill_between(xs, low, high, color=colour, alpha=0.2, linewidth=0, label=label)
 
@@ -140,19 +140,19 @@ class EnsemblePlot(Analysis):
         for i, (group, members) in enumerate(self.groups.items()):
             own = values[[names.index(name) for name in members if name in names]]
             places = np.arange(values.shape[1]) + (i - (len(self.groups) - 1) / 2) * step if several else np.array([i])
-            for one in own:
-                axes.plot(places, one, "o", color=f"C{i}", alpha=0.5, markersize=4)
-            aside = places + step / 4
+            for heights in own:
+                axes.plot(places, heights, "o", color=f"C{i}", alpha=0.5, markersize=4)
+            shifted = places + step / 4
             if self.level is not None:
-                found = means_of(own, self.level, self.within)
-                errors = np.abs(np.array([found["low"], found["high"]]) - found["mean"])
-                some = np.isfinite(errors).all(axis=0)
+                means = average(own, self.level, self.within)
+                errors = np.abs(np.array([means["low"], means["high"]]) - means["mean"])
+                finite = np.isfinite(errors).all(axis=0)
                 bars = {"fmt": "s", "color": f"C{i}", "markersize": 4, "capsize": 3}
                 label = f"{group}: mean, {100 * self.level:g} % interval"
-                axes.errorbar(aside[some], found["mean"][some], errors[:, some], label=label, **bars)
+                axes.errorbar(shifted[finite], means["mean"][finite], errors[:, finite], label=label, **bars)
         labels = [" ".join(map(str, row)) for row in zip(*keys.values(), strict=True)] if several else list(self.groups)
-        shown = range(0, len(labels), -(-len(labels) // MOST_LABELS))
-        axes.set_xticks(shown, [labels[at] for at in shown], rotation=90 if several else 0)
+        labelled = range(0, len(labels), -(-len(labels) // MOST_LABELS))
+        axes.set_xticks(labelled, [labels[at] for at in labelled], rotation=90 if several else 0)
         axes.set_xlim(-0.5, len(labels) - 0.5)
         if several:
             axes.set_xlabel(", ".join(keys))
@@ -174,7 +174,7 @@ def _stacked(curves: Sequence[Curve]) -> tuple[Any, Any]:
         places = np.intersect1d(places, axis)
     values = np.full((len(curves), len(places)), np.nan)
     for own, axis, (_, ys) in zip(values, axes, curves, strict=True):
-        of, at = np.intersect1d(axis, places, return_indices=True)[1:]
-        own[at] = ys[of]
-    known = np.isfinite(values).all(axis=0)
-    return places[known], values[:, known]
+        sources, targets = np.intersect1d(axis, places, return_indices=True)[1:]
+        own[targets] = ys[sources]
+    complete = np.isfinite(values).all(axis=0)
+    return places[complete], values[:, complete]

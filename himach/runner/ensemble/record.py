@@ -26,13 +26,13 @@ def ensemble_record(
     world: World,
     job: Job,
     members: Sequence[Member],
-    ran: Sequence[MemberRun],
+    runs: Sequence[MemberRun],
     started: float,
     phases: Mapping[str, float],
 ) -> Record:
     """Return what the run was and did, of which one member at least did not fail. On the first rank."""
-    done = [run.record for run in ran if run.error is None]
-    first = next(run.whole for run in ran if run.whole is not None)
+    done = [run.record for run in runs if run.error is None]
+    first = next(run.full_record for run in runs if run.full_record is not None)
     now = time.time()
     local = [datetime.fromtimestamp(second).astimezone() for second in (started, now)]
     start, end = (second.isoformat(timespec="milliseconds") for second in local)
@@ -55,7 +55,7 @@ def ensemble_record(
         "pairs_directory": None if job.pairs is None else str(job.pairs),
         "dataset": _dataset([record["dataset"] for record in done]),
         "digests": {**first["digests"], **_topologies(members)},
-        "ensemble": [_member(member, run) for member, run in zip(members, ran, strict=True)],
+        "ensemble": [_member(member, run) for member, run in zip(members, runs, strict=True)],
         "frames": sum(record["frames"] for record in done),
         "faulty": sums("faulty", "damaged", "missing"),
         "reused": {**sums("reused", "frames"), "reason": "; ".join(filter(None, list(reasons)[:3]))},
@@ -65,7 +65,7 @@ def ensemble_record(
         "bytes": sums("bytes", "cache", "origin", "shuffled"),
         "seconds": seconds,
         "pairs": sum(record["pairs"] for record in done),
-        "errors": [str(run.error) for run in ran if run.error is not None],
+        "errors": [str(run.error) for run in runs if run.error is not None],
         "date": start[:10],
         "times": {"start": start, "end": end},
     }
@@ -75,7 +75,7 @@ def _dataset(datasets: Sequence[Record]) -> Record:
     """Return the datasets of all members as one."""
     paths = [[data["path"]] if isinstance(data["path"], str) else data["path"] for data in datasets]
     return Record(
-        path=[path for some in paths for path in some],
+        path=[path for own in paths for path in own],
         frames=sum(data["frames"] for data in datasets),
         atoms=max(data["atoms"] for data in datasets),
         fingerprint=hashlib.sha256("\n".join(str(data["fingerprint"]) for data in datasets).encode()).hexdigest(),

@@ -22,7 +22,7 @@ from himach.output.record import Record
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
 from himach.planning.observation import member_observation
-from himach.runner.ensemble.join import joined
+from himach.runner.ensemble.join import join
 from himach.runner.ensemble.member_run import MemberRun, MemberRunner, each_member
 from himach.runner.ensemble.plot import EnsemblePlot
 from himach.runner.ensemble.record import PHASES, ensemble_record
@@ -34,7 +34,7 @@ Runs = Mapping[int, MemberRun]
 
 
 def perform(world: World, job: Job, ensemble: str | os.PathLike[str] | Sequence[Member], started: float) -> RankOutcome:
-    """Carry out a job of an ensemble as one of the ranks of `world`; outcomes on the first rank are `joined`."""
+    """Carry out a job of an ensemble as one of the ranks of `world`; outcomes on the first rank are `join`."""
     comm = world.comm
     with outcome_place(world, job) as place:
         members = on_first_rank(comm, lambda: members_of(ensemble, job.topology), share=True)
@@ -45,18 +45,18 @@ def perform(world: World, job: Job, ensemble: str | os.PathLike[str] | Sequence[
         try:
             common = EnsembleContext(open_store(comm, job.cache))
             runner = MemberRunner(job, place, members, world.node.size, started, common, travels=comm.size > 1)
-            common.seen.began = time.time() - started
-            ran = each_member(world, job, members, runner.run, place.quiet)
-            planning = member_observation(world, common.seen)
-            told = comm.gather((ran, _phases(ran)))
-            done = on_first_rank(comm, partial(_conclude, world, job, members, told, planning, started, place))
+            common.times.began = time.time() - started
+            runs = each_member(world, job, members, runner.run, place.quiet)
+            planning = member_observation(world, common.times)
+            gathered = comm.gather((runs, _phases(runs)))
+            outcome = on_first_rank(comm, partial(_conclude, world, job, members, gathered, planning, started, place))
         finally:
             if lock is not None:
                 with suppress(OSError):
                     lock.remove()
                 lock.release()
-    record = comm.bcast(None if done is None else done.record)
-    return done or RankOutcome(None, record, [EnsemblePlot() for _ in job.analyses])
+    record = comm.bcast(None if outcome is None else outcome.record)
+    return outcome or RankOutcome(None, record, [EnsemblePlot() for _ in job.analyses])
 
 
 def _make_place(job: Job, place: OutcomePlace) -> Lock | None:
@@ -74,63 +74,63 @@ def _make_place(job: Job, place: OutcomePlace) -> Lock | None:
         raise UsageError(f"pairs {folder} cannot be kept there ({error.strerror}); name another directory") from None
 
 
-def _phases(ran: Runs) -> dict[str, float]:
+def _phases(runs: Runs) -> dict[str, float]:
     """Return the seconds of each phase, of all members of this rank."""
-    return {name: sum(run.record["seconds"][name] for run in ran.values() if run.record) for name in PHASES}
+    return {name: sum(run.record["seconds"][name] for run in runs.values() if run.record) for name in PHASES}
 
 
 def _conclude(
     world: World,
     job: Job,
     members: Sequence[Member],
-    told: Sequence[tuple[Runs, Mapping[str, float]]],
+    gathered: Sequence[tuple[Runs, Mapping[str, float]]],
     planning: Record,
     started: float,
     place: OutcomePlace,
 ) -> RankOutcome:
     """Join what the members gave, and write it. On the first rank."""
-    ran = [run for _, run in sorted((at, run) for own, _ in told for at, run in own.items())]
-    failed = [run.error for run in ran if run.error is not None]
-    if len(failed) == len(ran):
+    runs = [run for _, run in sorted((at, run) for own, _ in gathered for at, run in own.items())]
+    failed = [run.error for run in runs if run.error is not None]
+    if len(failed) == len(runs):
         raise failed[0]
-    well = [(member, run.outcomes) for member, run in zip(members, ran, strict=True) if run.error is None]
-    _warn(members, ran, job.earlier)
+    passed = [(member, run.outcomes) for member, run in zip(members, runs, strict=True) if run.error is None]
+    _warn(members, runs, job.earlier)
     level = None if job.confidence == "off" else float(job.confidence or LEVEL)
-    owners = [member for member, _ in well]
-    outcomes = [joined(label, owners, [given[i] for _, given in well], level) for i, label in enumerate(place.labels)]
-    phases = {name: max(seconds[name] for _, seconds in told) for name in PHASES}
-    record = ensemble_record(world, job, members, ran, started, phases)
-    record["warnings"] = list(place.said)
+    owners = [member for member, _ in passed]
+    outcomes = [join(label, owners, [values[i] for _, values in passed], level) for i, label in enumerate(place.labels)]
+    phases = {name: max(seconds[name] for _, seconds in gathered) for name in PHASES}
+    record = ensemble_record(world, job, members, runs, started, phases)
+    record["warnings"] = list(place.warned)
     record["analyses"] = with_groups(record["analyses"], map(stages, job.analyses), level)
     record["units"] = units(place.labels, outcomes)
     record["planning"] = planning
     plots = [EnsemblePlot.of(owners, level) for _ in outcomes]
     if place.path is not None:
-        staged = [file for run in ran for file in run.files]
+        staged = [file for run in runs for file in run.files]
         record["files"] = place.write(plots, outcomes, record, staged)
         if place.claim is not None and not failed:
             shutil.rmtree(place.claim.pairs, ignore_errors=True)
     return RankOutcome(
-        outcomes, record, list(plots), {run.name: (run.outcomes, run.record) for run in ran if run.error is None}
+        outcomes, record, list(plots), {run.name: (run.outcomes, run.record) for run in runs if run.error is None}
     )
 
 
-def _warn(members: Sequence[Member], ran: Sequence[MemberRun], earlier: Mapping[str, Any] | None) -> None:
+def _warn(members: Sequence[Member], runs: Sequence[MemberRun], earlier: Mapping[str, Any] | None) -> None:
     """Warn of what members warned of, of those that are the same frames, and of what `earlier` had otherwise."""
-    whose: dict[str, list[str]] = {}
-    for run in ran:
-        for text in run.said:
-            whose.setdefault(text, []).append(run.name)
+    warned_names: dict[str, list[str]] = {}
+    for run in runs:
+        for text in run.warned:
+            warned_names.setdefault(text, []).append(run.name)
     alike: dict[Any, list[str]] = {}
-    known = {one["name"]: one.get("fingerprint") for one in (earlier or {}).get("ensemble") or ()}
-    for member, run in zip(members, ran, strict=True):
+    fingerprints = {entry["name"]: entry.get("fingerprint") for entry in (earlier or {}).get("ensemble") or ()}
+    for member, run in zip(members, runs, strict=True):
         if run.error is None:
             fingerprint = run.record["dataset"]["fingerprint"]
             alike.setdefault((fingerprint, *member.choice.items()), []).append(run.name)
-            if known.get(run.name, fingerprint) != fingerprint:
-                whose.setdefault("the content is another than in the run that is repeated", []).append(run.name)
+            if fingerprints.get(run.name, fingerprint) != fingerprint:
+                warned_names.setdefault("the content is another than in the run that is repeated", []).append(run.name)
     for names in alike.values():
         if len(names) > 1:
-            whose.setdefault(f"these are the same frames, and count as {len(names)} members", []).extend(names)
-    for text, names in whose.items():
+            warned_names.setdefault(f"these are the same frames, and count as {len(names)} members", []).extend(names)
+    for text, names in warned_names.items():
         warnings.warn(f"{some_of(names)}: {text}", stacklevel=2)

@@ -35,43 +35,43 @@ def add_estimates(
     """Put limits beside the columns that ask for them, and return what the record says, by the name of the table."""
     for outcome in outcomes:
         if type(outcome) is dict:  # its tables need not be `Table`, which alone can get columns
-            outcome.update({name: tabled(str(name), thing) for name, thing in outcome.items() if _asks(thing)})
-    told = {}
+            outcome.update({name: tabled(str(name), thing) for name, thing in outcome.items() if _needs_limits(thing)})
+    records = {}
     for name, table in tables_of(labels, outcomes).items():
         if table.estimates and level is not None:
-            told[name] = _of_table(name, table, level, equilibration)
+            records[name] = _estimate_table(name, table, level, equilibration)
         table.estimates.clear()  # functions among them need not travel
-    return told
+    return records
 
 
-def _asks(thing: Any) -> bool:
+def _needs_limits(thing: Any) -> bool:
     """Tell whether a part of an outcome that is no `Table` yet is one that asks for estimates."""
     columns = thing.values() if type(thing) is dict else [thing]
     return any(isinstance(column, Column) and column.estimate is not False for column in columns)
 
 
-def _of_table(name: str, table: Table, level: float, equilibration: str | float | None) -> Record:
+def _estimate_table(name: str, table: Table, level: float, equilibration: str | float | None) -> Record:
     """Return what a table tells of itself: the means, and how the least sure of its estimates was made."""
     times = table.get(TIME)
     times = times if isinstance(times, np.ndarray | LongCells) else None
-    means, half_widths, every = {}, {}, []
-    for column, asked in list(table.estimates.items()):
+    means, half_widths, records = {}, {}, []
+    for column, request in list(table.estimates.items()):
         try:
-            if asked is True and not table.rows:
-                every.append(NONE)
-            elif asked is True:
+            if request is True and not table.rows:
+                records.append(NONE)
+            elif request is True:
                 means[column], table.means[column] = _mean(table, column, times, level, equilibration)
                 half_widths[column] = _positive(table.means[column].half_width)
-                every.append(means[column])
+                records.append(means[column])
             else:
-                every.append(_limits(table, column, asked, level))
-                if asked != "count":  # whose intervals do not shrink
+                records.append(_limits(table, column, request, level))
+                if request != "count":  # whose intervals do not shrink
                     half_widths[column] = _widest(table, column)
         except UsageError as error:
             warnings.warn(f"{name}.{column} has no estimate: {error}", stacklevel=2)
             half_widths[column] = math.nan
-            every.append(NONE)
-    least = min(every, key=lambda one: one["n_eff"])
+            records.append(NONE)
+    least = min(records, key=lambda record: record["n_eff"])
     return Record(
         method=least["method"],
         level=level,
@@ -84,22 +84,22 @@ def _of_table(name: str, table: Table, level: float, equilibration: str | float 
     )
 
 
-def _limits(table: Table, column: str, asked: Estimated, level: float) -> Record:
+def _limits(table: Table, column: str, request: Estimated, level: float) -> Record:
     """Put limits beside a column that has them: of counts, of a curve by blocks of frames, of what a function says."""
     if table.long is not None:
         raise UsageError(f"it has {table.rows:,} rows, too many for limits beside them")
     if not table.rows:
-        found, low, high = None, np.empty(0), np.empty(0)
+        estimate, low, high = None, np.empty(0), np.empty(0)
     else:
-        found = _said(asked, table[column], level)
-        low, high = np.atleast_1d(found.low), np.atleast_1d(found.high)
+        estimate = _evaluate(request, table[column], level)
+        low, high = np.atleast_1d(estimate.low), np.atleast_1d(estimate.high)
         if not np.shape(low) == np.shape(high) == (table.rows,):
             raise UsageError(f"its limits have the shapes {low.shape}, {high.shape}, and the table {table.rows} rows")
-        if isinstance(asked, tuple):
+        if isinstance(request, tuple):
             # By its distance: the value itself was added up in another order, and has other last bits.
             values = np.asarray(table[column], np.float64)
-            low, high = values - (found.value - low), values + (high - found.value)
-        low, high = (np.clip(each, *table.note(column).within) for each in (low, high))
+            low, high = values - (estimate.value - low), values + (high - estimate.value)
+        low, high = (np.clip(limit, *table.note(column).within) for limit in (low, high))
     columns = dict(table)
     table.clear()
     for name, cells in columns.items():
@@ -109,15 +109,15 @@ def _limits(table: Table, column: str, asked: Estimated, level: float) -> Record
             table.level = level
     if column in table.units:
         table.units |= dict.fromkeys([f"{column}_low", f"{column}_high"], table.units[column])
-    if found is None:
+    if estimate is None:
         return NONE
-    return Record(**{**NONE, "n_eff": found.n_eff, "blocks": found.blocks, "method": found.method})
+    return Record(**{**NONE, "n_eff": estimate.n_eff, "blocks": estimate.blocks, "method": estimate.method})
 
 
 def _widest(table: Table, column: str) -> float:
     """Return half the width of the widest interval of values other than 0, which have changed; nan if there is none."""
-    seen = np.asarray(table[column]) != 0
-    widths = np.asarray(table[f"{column}_high"])[seen] - np.asarray(table[f"{column}_low"])[seen]
+    nonzero = np.asarray(table[column]) != 0
+    widths = np.asarray(table[f"{column}_high"])[nonzero] - np.asarray(table[f"{column}_low"])[nonzero]
     return _positive(widths.max() / 2) if len(widths) else math.nan
 
 
@@ -125,23 +125,23 @@ def _positive(half_width: float) -> float:
     return float(half_width) if half_width > 0 else math.nan
 
 
-def _said(asked: Estimated, values: Any, level: float) -> Estimate[Any]:
+def _evaluate(request: Estimated, values: Any, level: float) -> Estimate[Any]:
     """Return the estimate that a column asks for."""
     from himach.uncertainty import Estimate, count, of_blocks
 
     try:
-        found: Any
-        if callable(asked):
-            found = asked(level)
+        estimate: Any
+        if callable(request):
+            estimate = request(level)
         else:
-            found = of_blocks(*asked, level) if isinstance(asked, tuple) else count(values, level)
+            estimate = of_blocks(*request, level) if isinstance(request, tuple) else count(values, level)
     except UsageError:
         raise
     except Exception as error:  # no outcome is lost because it is not known how sure it is
         raise UsageError(f"what tells it raised {type(error).__name__}: {error}") from error
-    if not isinstance(found, Estimate):
-        raise UsageError(f"what tells it returns a {type(found).__name__}, and must return an Estimate")
-    return found
+    if not isinstance(estimate, Estimate):
+        raise UsageError(f"what tells it returns a {type(estimate).__name__}, and must return an Estimate")
+    return estimate
 
 
 def _mean(
@@ -155,43 +155,43 @@ def _mean(
     from himach.uncertainty import equilibration as equilibrated_at
     from himach.uncertainty import halves, mean
 
-    values, times = _together(table[column]), _firsts(times)
+    values, times = _in_memory(table[column]), _bin_times(times)
     if times is not None and times[0] > times[-1]:  # the selection runs backwards, as no equilibration does
         values, times = values[::-1], times[::-1]
     start, cut = equilibrated_at(values), 0
     if equilibration == "auto":
         cut = start
     elif equilibration is not None and times is not None:
-        begin = float(equilibration)
-        start = cut = int(np.searchsorted(times, begin - 1e-6 * abs(begin)))  # 50 ps are 49.99999 in many a file
-    found, (least, most) = mean(values, level, start=cut), table.note(column).within
-    found = replace(found, low=max(found.low, least), high=min(found.high, most))
-    if found.low == found.high:  # such as the share of a state that never occurred
+        first_ps = float(equilibration)
+        start = cut = int(np.searchsorted(times, first_ps - 1e-6 * abs(first_ps)))  # 50 ps are 49.99999 in many a file
+    result, (lowest, highest) = mean(values, level, start=cut), table.note(column).within
+    result = replace(result, low=max(result.low, lowest), high=min(result.high, highest))
+    if result.low == result.high:  # such as the share of a state that never occurred
         method = "none: all values are equal"
-        found = replace(found, low=math.nan, high=math.nan, error=math.nan, blocks=0, method=method, converged=False)
-    between = halves(values, level, start=cut)
-    told = Record(
-        mean=found.value,
-        low=found.low,
-        high=found.high,
-        n_eff=found.n_eff,
-        blocks=found.blocks,
-        method=found.method,
+        result = replace(result, low=math.nan, high=math.nan, error=math.nan, blocks=0, method=method, converged=False)
+    drift = halves(values, level, start=cut)
+    record = Record(
+        mean=result.value,
+        low=result.low,
+        high=result.high,
+        n_eff=result.n_eff,
+        blocks=result.blocks,
+        method=result.method,
         start_ps=None if times is None else float(times[start]),
         cut=cut > 0,
-        halves=[between.value, between.low, between.high] if between.converged else None,
+        halves=[drift.value, drift.low, drift.high] if drift.converged else None,
     )
-    return told, found
+    return record, result
 
 
-def _together(values: Any) -> Any:
+def _in_memory(values: Any) -> Any:
     """Return values in memory: of more than `BINS` the means of bins, which are short beside blocks of an interval."""
     if not isinstance(values, LongCells):
         return values
     return np.asarray(values) if len(values) <= BINS else values.bins(BINS).means
 
 
-def _firsts(times: npt.NDArray[np.float64] | LongCells | None) -> npt.NDArray[np.float64] | None:
+def _bin_times(times: npt.NDArray[np.float64] | LongCells | None) -> npt.NDArray[np.float64] | None:
     """Return the times of these."""
     if not isinstance(times, LongCells):
         return times

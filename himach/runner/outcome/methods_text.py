@@ -1,4 +1,4 @@
-"""What a paper says of an analysis, for its record: `words_of()`, its methods, references and caption with values."""
+"""What a paper says of an analysis, for its record: `describe_methods()`, its methods, references and caption."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BEFORE_DOI = re.compile(r"^(?:https?://(?:dx\.)?doi\.org/|doi:\s*)", re.IGNORECA
 CALLED = frozenset({"__init__", "_prepare", "_single_frame", "_conclude", "_get_aggregator"})
 
 
-class Words(TypedDict):
+class MethodsText(TypedDict):
     """The methods of an analysis, its references, and what its figure shows."""
 
     methods: str
@@ -37,27 +37,27 @@ class Words(TypedDict):
     caption: str
 
 
-def words_of(chain: Sequence[Analysis]) -> Words:
+def describe_methods(chain: Sequence[Analysis]) -> MethodsText:
     """Return what can be said of an analysis before it runs."""
     first = chain[0]
-    texts = [_filled(stage, "methods") for stage in chain]
+    texts = [_fill_parameters(stage, "methods") for stage in chain]
     text = " ".join(_sentence(each) for each in texts if each) or _summary(first)
-    named = [one for stage, each in zip(chain, texts, strict=True) for one in _within(each) or named_references(stage)]
+    cited = [doi for stage, each in zip(chain, texts, strict=True) for doi in _dois_in(each) or named_references(stage)]
     foreign = getattr(first, "foreign", None)
     due = [] if foreign is None else due_references(foreign)
-    caption = _filled(first, "caption", _quoted) or _first_line(first) or first.label()
-    return Words(methods=text, references=list(dict.fromkeys([*named, *due])), caption=_sentence(caption))
+    caption = _fill_parameters(first, "caption", _quoted) or _first_line(first) or first.label()
+    return MethodsText(methods=text, references=list(dict.fromkeys([*cited, *due])), caption=_sentence(caption))
 
 
 def with_intervals(
-    entries: Sequence[Record], labels: Sequence[str], told: Mapping[str, Mapping[str, Any]]
+    entries: Sequence[Record], labels: Sequence[str], estimates: Mapping[str, Mapping[str, Any]]
 ) -> list[Record]:
     """Return the record's entries of analyses with captions that also say what their intervals are."""
-    found = []
+    captioned = []
     for entry, label in zip(entries, labels, strict=True):
-        mine = [one for name, one in told.items() if len(labels) == 1 or name.startswith(f"{label}/")]
-        found.append(_with(entry, _intervals(mine)))
-    return found
+        records = [record for name, record in estimates.items() if len(labels) == 1 or name.startswith(f"{label}/")]
+        captioned.append(_extend(entry, _intervals(records)))
+    return captioned
 
 
 def with_groups(entries: Sequence[Record], chains: Iterable[Sequence[Analysis]], level: float | None) -> Any:
@@ -66,8 +66,8 @@ def with_groups(entries: Sequence[Record], chains: Iterable[Sequence[Analysis]],
         f" Bands and bars are means over the members of a group and their intervals of {100 * (level or 0):g} %, by "
     )
     sentence = "Each member is a line or a point." + ("" if level is None else f"{means}Student's t over members.")
-    shown = [words_of(chain)["caption"] for chain in chains]
-    return [_with({**entry, "caption": caption}, [sentence]) for entry, caption in zip(entries, shown, strict=True)]
+    texts = [describe_methods(chain)["caption"] for chain in chains]
+    return [_extend({**entry, "caption": caption}, [sentence]) for entry, caption in zip(entries, texts, strict=True)]
 
 
 def due_references(foreign: type[Any]) -> list[str]:
@@ -77,28 +77,28 @@ def due_references(foreign: type[Any]) -> list[str]:
     turned on; so they are read in the source: those of a class's module, of the class, and of methods that a run calls,
     and those of compiled modules that the class's module imports.
     """
-    found: list[str] = []
+    dois: list[str] = []
     for cls in foreign.__mro__:
         if cls.__module__ in ("builtins", "MDAnalysis.analysis.base"):
             continue
         for used in vars(sys.modules.get(cls.__module__, ast)).values():
-            found += COMPILED.get(getattr(used, "__name__", ""), ()) if isinstance(used, types.ModuleType) else ()
+            dois += COMPILED.get(getattr(used, "__name__", ""), ()) if isinstance(used, types.ModuleType) else ()
         try:
             tree = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
         except (KeyError, OSError, TypeError, SyntaxError):  # a notebook's cell, or compiled
             continue
         for node in tree.body:
             if isinstance(node, ast.Expr):
-                found += _cited([node.value], "cite")
+                dois += _due_dois([node.value], "cite")
             elif isinstance(node, ast.ClassDef) and node.name == cls.__name__:
-                found += _cited(node.decorator_list, "dcite")
+                dois += _due_dois(node.decorator_list, "dcite")
                 for method in node.body:
                     if isinstance(method, ast.FunctionDef) and method.name in CALLED:
-                        found += _cited(method.decorator_list, "dcite")
-    return list(dict.fromkeys(found))
+                        dois += _due_dois(method.decorator_list, "dcite")
+    return list(dict.fromkeys(dois))
 
 
-def _cited(calls: Iterable[ast.expr], name: str) -> Iterator[str]:
+def _due_dois(calls: Iterable[ast.expr], name: str) -> Iterator[str]:
     """Give the DOIs of calls of ``due.cite(Doi(...))``, or of decorators of that kind."""
     for call in calls:
         if not isinstance(call, ast.Call) or ast.unparse(call.func) != f"due.{name}":
@@ -109,11 +109,11 @@ def _cited(calls: Iterable[ast.expr], name: str) -> Iterator[str]:
                     yield doi
 
 
-def _with(entry: Record, sentences: Iterable[str]) -> Record:
+def _extend(entry: Record, sentences: Iterable[str]) -> Record:
     return {**entry, "caption": " ".join([entry.get("caption", ""), *sentences])}
 
 
-def _filled(analysis: Analysis, what: str, marked: Callable[[str], str] | None = None) -> str:
+def _fill_parameters(analysis: Analysis, what: str, mark: Callable[[str], str] | None = None) -> str:
     """Return a text of an analysis with the values of its parameters, in one line."""
     label = analysis.label()
     try:
@@ -124,42 +124,42 @@ def _filled(analysis: Analysis, what: str, marked: Callable[[str], str] | None =
         raise UsageError(f"{label}: {what} raised {type(error).__name__}: {error}") from error
     if not isinstance(text, str):
         raise UsageError(f"{label}: {what} must be a text, not {type(text).__name__}")
-    settings, hints = analysis.settings(), {name: one.type for name, one in analysis.parameters().items()}
-    done = []
+    settings, hints = analysis.settings(), {name: parameter.type for name, parameter in analysis.parameters().items()}
+    pieces = []
     try:
         for before, name, form, conversion in string.Formatter().parse(text):
-            done.append(before)
+            pieces.append(before)
             if name is None:
                 continue
             if name not in settings or form or conversion:
-                written = name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
+                field = name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
                 hint = nearest(name, settings) if settings and name not in settings else ""
                 raise UsageError(
-                    f"{label}: {what} names {{{written}}}, which is no parameter{hint}; braces that are none of a "
+                    f"{label}: {what} names {{{field}}}, which is no parameter{hint}; braces that are none of a "
                     "parameter are written twice"
                 )
-            done.append(_value(settings[name], hints[name], marked or _code))
+            pieces.append(_value(settings[name], hints[name], mark or _code))
     except HimachError:  # those of usage are ValueErrors, too
         raise
     except ValueError as error:
         raise UsageError(f"{label}: {what}: {error}; braces that are none of a parameter are written twice") from None
-    return " ".join("".join(done).split())
+    return " ".join("".join(pieces).split())
 
 
-def _value(value: Any, hint: Any, marked: Callable[[str], str]) -> str:
+def _value(value: Any, hint: Any, mark: Callable[[str], str]) -> str:
     """Return a parameter's value as a sentence has it; free text is marked as such."""
     if isinstance(value, Atoms):
         value = value.value if isinstance(value.value, str) else repr(value)
     if isinstance(value, list):
-        some = [_value(item, hint, marked) for item in value[:MOST_ITEMS]]
+        some = [_value(item, hint, mark) for item in value[:MOST_ITEMS]]
         return ", ".join(some + [f"{len(value) - MOST_ITEMS} more"] * (len(value) > MOST_ITEMS)) or "none"
     if value is None:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        chosen = typing.Literal in (typing.get_origin(each) for each in (hint, *typing.get_args(hint)))
-        return value if chosen else marked(value)
+        chosen = typing.Literal in (typing.get_origin(origin) for origin in (hint, *typing.get_args(hint)))
+        return value if chosen else mark(value)
     return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
@@ -176,27 +176,27 @@ def _quoted(text: str) -> str:
     return f"\N{LEFT DOUBLE QUOTATION MARK}{text}\N{RIGHT DOUBLE QUOTATION MARK}"
 
 
-def _within(text: str) -> list[str]:
+def _dois_in(text: str) -> list[str]:
     """Return the DOIs that a text cites."""
     return [doi for group in CITED.findall(text) for doi in re.split(r"[,;]\s+", group)]
 
 
 def named_references(stage: Analysis | type[Analysis]) -> list[str]:
     """Return what a class names as its references, DOIs without ``https://doi.org/``; raises UsageError."""
-    given: Any = stage.references
-    given = [given] if isinstance(given, str) else given
-    if not isinstance(given, list | tuple) or not all(isinstance(one, str) for one in given):
-        raise UsageError(f"{stage.label()}: references must be texts, such as DOIs, not {given!r}")
-    return [BEFORE_DOI.sub("", " ".join(one.split())) for one in given if one.strip()]
+    references: Any = stage.references
+    references = [references] if isinstance(references, str) else references
+    if not isinstance(references, list | tuple) or not all(isinstance(reference, str) for reference in references):
+        raise UsageError(f"{stage.label()}: references must be texts, such as DOIs, not {references!r}")
+    return [BEFORE_DOI.sub("", " ".join(reference.split())) for reference in references if reference.strip()]
 
 
 def _summary(analysis: Analysis) -> str:
     """Return what can be said of an analysis that does not say it itself."""
     foreign = getattr(analysis, "foreign", None)
     name = analysis.label() if foreign is None else f"{foreign.__module__}.{foreign.__qualname__}"
-    hints = {name: one.type for name, one in analysis.parameters().items()}
+    hints = {name: parameter.type for name, parameter in analysis.parameters().items()}
     settings = [f"{name} = {_value(value, hints[name], _code)}" for name, value in analysis.settings().items()]
-    about = f" ({found.rstrip('.')})" if (found := _first_line(analysis)) else ""
+    about = f" ({first_line.rstrip('.')})" if (first_line := _first_line(analysis)) else ""
     return f"{_code(name)}{about} was computed{' with ' + '; '.join(settings) if settings else ''}."
 
 
@@ -210,15 +210,15 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def _intervals(told: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _intervals(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Give what the intervals of an analysis's tables are, a sentence each."""
     methods = dict.fromkeys(
-        (one["method"], one["level"], one["blocks"]) for one in told if one["method"] and one["method"] != "none"
+        (row["method"], row["level"], row["blocks"]) for row in rows if row["method"] and row["method"] != "none"
     )
-    made = {key: None for key in methods if not key[0].startswith("none")}
-    for method, level, blocks in made:
+    computed = {key: None for key in methods if not key[0].startswith("none")}
+    for method, level, blocks in computed:
         how = method.replace("over blocks", f"over {blocks} blocks") if blocks else method
         yield f"Bands and bars are intervals of {100 * level:g} % ({how})."
-    if methods and not made:
+    if methods and not computed:
         reason = next(iter(methods))[0].removeprefix("none").lstrip(": ")
         yield f"There are no intervals{': ' + reason if reason else ''}."

@@ -1,6 +1,6 @@
 """Where the outcome of a run goes: `outcome_place()` has the directory as long as the run takes, and notes warnings.
 
-What a run gave, on the first rank: `outcomes_of()` its analyses, their units and intervals.
+What a run gave, on the first rank: `finish_all()` its analyses, their units and intervals.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OutcomePlace:
     claim: Claim | None  # on the first rank, of that directory
     labels: Sequence[str]  # names of the analyses, each once
     quiet: bool  # whether no progress is shown
-    said: list[str]  # what this rank has warned of
+    warned: list[str]  # what this rank has warned of
     job: Job  # what is asked for
 
     @property
@@ -82,8 +82,8 @@ def outcome_place(world: World, job: Job) -> Iterator[OutcomePlace]:
     on_first_rank(comm, job.check_place)
     claim = None if out is None else on_first_rank(comm, partial(prepare_out, out, labels, job.force))
     try:
-        with heard() as said:
-            yield OutcomePlace(out, claim, labels, quiet, said, job)
+        with heard() as warned:
+            yield OutcomePlace(out, claim, labels, quiet, warned, job)
     finally:
         if claim is not None:  # on the first rank
             claim.release()
@@ -104,24 +104,24 @@ def located(analysis: Analysis, method: str, rank: int) -> Iterator[None]:
 LEVEL = 0.95
 
 
-def outcomes_of(stages: Sequence[Analysis], results: Sequence[Results], tables: Sequence[Table | None]) -> list[Any]:
+def finish_all(stages: Sequence[Analysis], results: Sequence[Results], tables: Sequence[Table | None]) -> list[Any]:
     """Return what finish() of each last stage gives of its results, or the table of keys and results."""
     outcomes = []
-    for stage, given, table in zip(stages, results, tables, strict=True):
-        found: Any = given
+    for stage, stage_results, table in zip(stages, results, tables, strict=True):
+        reduced: Any = stage_results
         if table is not None and stage.yields_rows():
-            found = table
+            reduced = table
         elif table is not None:
-            given.rows = table
+            stage_results.rows = table
         if stage.defines("finish"):
             with located(stage, "finish", 0):
-                outcomes.append(stage.finish(found))
+                outcomes.append(stage.finish(reduced))
             for text in uneven_parts(outcomes[-1], stage.label()):
                 warnings.warn(text, stacklevel=2)
         else:
-            whole = found if isinstance(found, Table) else default_outcome(found, stage.key_names)
-            beside = [] if table is None or table is whole else unique_names(["rows"], taken=[stage.label()])
-            outcomes.append({stage.label(): whole, beside[0]: table} if beside else whole)
+            main = reduced if isinstance(reduced, Table) else default_outcome(reduced, stage.key_names)
+            beside = [] if table is None or table is main else unique_names(["rows"], taken=[stage.label()])
+            outcomes.append({stage.label(): main, beside[0]: table} if beside else main)
     return outcomes
 
 
@@ -133,10 +133,10 @@ def units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str,
         return {}
 
 
-def estimates_of(labels: Sequence[str], outcomes: Sequence[Any], job: Job) -> dict[str, Record]:
+def estimate_outcomes(labels: Sequence[str], outcomes: Sequence[Any], job: Job) -> dict[str, Record]:
     """Return how sure tables are, to which intervals are added; of none where an outcome has no form in files."""
-    usual = LEVEL if job.confidence is None else job.confidence
-    level = None if usual == "off" else float(usual)
+    confidence = LEVEL if job.confidence is None else job.confidence
+    level = None if confidence == "off" else float(confidence)
     try:
         return add_estimates(labels, outcomes, level, job.equilibration)
     except UsageError:  # as of units

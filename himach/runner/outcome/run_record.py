@@ -1,4 +1,4 @@
-"""Where a run comes from: `asked_for()` says for its record what was asked for, and by which code."""
+"""Where a run comes from: `request_record()` says for its record what was asked for, and by which code."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from himach.opening.options import Job
 from himach.opening.universe_input import UniverseInput
 from himach.output.formats import to_json
 from himach.output.record import Record, analysis_record
-from himach.runner.assignments import class_of, written_stages
-from himach.runner.outcome.methods_text import words_of
+from himach.runner.assignments import declared_stages, stage_class
+from himach.runner.outcome.methods_text import describe_methods
 from himach.selection import chosen, frames_text
 from himach.state_hash import topology_digest
 from himach.user_code import SCRIPT_MODULE, file_of, is_installed, is_library, is_own
@@ -45,23 +45,23 @@ class ScriptSource:
     reason: str = ""  # why there is no `spec`
 
 
-def asked_for(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
+def request_record(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
     """Return the fields of the record that are known before setup(). On the first rank."""
-    asked = {
+    requested = {
         "himach": version("himach"),
         "analyses": [_analysis_record(analysis, job.given) for analysis in job.analyses],
-        "dataset": dataset_of(opened),
+        "dataset": dataset_record(opened),
         **_request(job, opened, mpi),
     }
     earlier = job.earlier or {}
-    if earlier.get("topology_digest") not in (None, asked["topology_digest"]) and job.given is None:
-        asked["topology_digest"] = topology_digest(opened.topology)
-    for difference in [] if job.earlier is None else _differences(job.earlier, asked):
+    if earlier.get("topology_digest") not in (None, requested["topology_digest"]) and job.given is None:
+        requested["topology_digest"] = topology_digest(opened.topology)
+    for difference in [] if job.earlier is None else _differences(job.earlier, requested):
         warnings.warn(f"{difference}; the outcome may differ from that of the run that is repeated", stacklevel=2)
-    return asked
+    return requested
 
 
-def dataset_of(opened: OpenFrames) -> Record:
+def dataset_record(opened: OpenFrames) -> Record:
     """Return what the record says of the dataset."""
     origin = opened.origin
     paths = [str(path) for path in origin.paths]
@@ -84,13 +84,13 @@ def restored_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
     return restored
 
 
-def source_of(analysis: Analysis) -> ScriptSource:
+def find_source(analysis: Analysis) -> ScriptSource:
     """Return where the class of an analysis is found, and whether parameters are all that makes up this instance."""
     cls = type(analysis)
     reason = _made_by_hand(analysis)
     if reason:
-        return ScriptSource(None, _file_of(cls), reason)
-    return _found(cls)
+        return ScriptSource(None, _class_file(cls), reason)
+    return _find_class(cls)
 
 
 def _request(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _request(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
     import numpy as np
 
     topology = None if job.topology is None else absolute(job.topology)
-    code, folders = _code_of(job.analyses)
+    code, folders = _code_files(job.analyses)
     reference = job.transform_options.reference
     named = [topology, *([] if reference is None else [os.path.abspath(reference)])]
     files = [*code, *filter(None, named), *_files_named(job.analyses)]
@@ -118,17 +118,17 @@ def _request(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
             "numpy": np.__version__,  # reading what the packages say of themselves takes milliseconds
             "MDAnalysis": MDAnalysis.__version__,
             "MPI": mpi,
-            **_packages_of(job.analyses),
+            **_package_versions(job.analyses),
         },
     )
     return {**request, **job.recorded()}
 
 
 def _analysis_record(analysis: Analysis, given: UniverseInput | None) -> Record:
-    found = source_of(analysis)
-    entry = Record(**analysis_record(analysis), **words_of(list(_stages(analysis))))
-    reason = found.reason if given is None or found.spec is None else given.unrepeatable
-    entry["source"] = None if reason else found.spec
+    source = find_source(analysis)
+    entry = Record(**analysis_record(analysis), **describe_methods(list(_stages(analysis))))
+    reason = source.reason if given is None or source.spec is None else given.unrepeatable
+    entry["source"] = None if reason else source.spec
     if entry["source"] is None:
         entry["unrepeatable"] = reason
     return entry
@@ -136,40 +136,40 @@ def _analysis_record(analysis: Analysis, given: UniverseInput | None) -> Record:
 
 def _differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return what is different from an earlier run of the same request, a sentence each."""
-    told = [
+    changes = [
         f"{path} has changed since then"
         for path, digest in earlier["digests"].items()
         if path in now["digests"] and now["digests"][path] != digest
     ]
     if earlier["trajectory"] == now["trajectory"]:
-        told += _data_differences(earlier["dataset"], now["dataset"])
+        changes += _data_differences(earlier["dataset"], now["dataset"])
     if earlier.get("topology_digest") not in (None, now["topology_digest"]):
-        told.append(f"the topology {now['topology'] or 'of the trajectory'} is not that of the Universe of that run")
+        changes.append(f"the topology {now['topology'] or 'of the trajectory'} is not that of the Universe of that run")
     versions = [("himach", earlier["himach"], now["himach"])]
-    versions += [(name, then, now["versions"].get(name)) for name, then in earlier["versions"].items()]
-    told += [f"{name} was {then}, and is {new}" for name, then, new in versions if then and new and then != new]
-    return told
+    versions += [(name, old, now["versions"].get(name)) for name, old in earlier["versions"].items()]
+    changes += [f"{name} was {old}, and is {new}" for name, old, new in versions if old and new and old != new]
+    return changes
 
 
-def _found(cls: type[Analysis]) -> ScriptSource:
+def _find_class(cls: type[Analysis]) -> ScriptSource:
     from himach import examples
 
     built_in = next((name for name, at in examples.BUILTINS.items() if at == f"{cls.__module__}:{cls.__name__}"), None)
     if built_in is not None:
         return ScriptSource(built_in)
-    written = getattr(cls, "foreign", cls)  # of an adapted class, that of a script or module
-    file = _file_of(written)
+    source_class = getattr(cls, "foreign", cls)  # of an adapted class, that of a script or module
+    file = _class_file(source_class)
     if cls.__module__ == "__main__":
         where = "a notebook or at a prompt" if file is None else f"the program {file}; run that again"
         return ScriptSource(None, file, f"it was defined in {where}")
     module = sys.modules.get(cls.__module__)
     if module is None:  # on a rank that got the class by its code
         return ScriptSource(None, file, f"it was defined in {cls.__module__}, which cannot be imported by that name")
-    name = next((key for key, value in vars(module).items() if value is written), None)
+    name = next((key for key, value in vars(module).items() if value is source_class), None)
     if name is None:
         return ScriptSource(None, file, "it was defined within a function")
-    alone = not module.__package__  # a module of no package runs as a script does
-    if file is not None and (alone or cls.__module__.startswith(SCRIPT_MODULE)):
+    is_script = not module.__package__  # a module of no package runs as a script does
+    if file is not None and (is_script or cls.__module__.startswith(SCRIPT_MODULE)):
         return ScriptSource(f"{file}:{name}", file)
     return ScriptSource(f"{cls.__module__}:{name}", file)
 
@@ -179,7 +179,7 @@ def _made_by_hand(analysis: Analysis) -> str:
     cls = type(analysis)
     if cls.__init__ is not Analysis.__init__:
         return f"{cls.__name__} has an __init__() of its own"
-    if [type(stage) for stage in _stages(analysis)] != [class_of(stage) for stage in written_stages(cls)]:
+    if [type(stage) for stage in _stages(analysis)] != [stage_class(stage) for stage in declared_stages(cls)]:
         return "its later stages were set by hand"
     # An instance that ran before holds what setup() left there.
     set_by_name = {parameter.attribute for parameter in analysis.parameters().values()}
@@ -189,62 +189,62 @@ def _made_by_hand(analysis: Analysis) -> str:
     return ""
 
 
-def _file_of(cls: type[Analysis]) -> str | None:
+def _class_file(cls: type[Analysis]) -> str | None:
     """Return the file in which a class was written, also in another process; None for a notebook's cell."""
     codes = (getattr(value, "__code__", None) for value in vars(cls).values())
     file = next((code.co_filename for code in codes if code is not None), None)
     return os.path.realpath(file) if file is not None and os.path.isfile(file) and "ipykernel" not in file else None
 
 
-def _code_of(analyses: Sequence[Analysis]) -> tuple[list[str], list[str]]:
+def _code_files(analyses: Sequence[Analysis]) -> tuple[list[str], list[str]]:
     """Return the files of code that analyses are made of, and the folders by which they were imported.
 
     That is where each is defined, what was loaded from the folder of a script or of a package, or below, and modules of
     the user's own elsewhere that these import.
     """
     classes = [getattr(type(analysis), "foreign", type(analysis)) for analysis in analyses]
-    found = [source_of(analysis).file for analysis in analyses]
-    scripts = [file for file in found if file is not None]
-    own = {cls.__module__ for cls, file in zip(classes, found, strict=True) if file and not is_installed(file)}
+    sources = [find_source(analysis).file for analysis in analyses]
+    scripts = [file for file in sources if file is not None]
+    own = {cls.__module__ for cls, file in zip(classes, sources, strict=True) if file and not is_installed(file)}
     folders = list(dict.fromkeys(filter(None, map(_import_folder, sorted(own)))))
     inside = tuple(os.path.join(os.path.dirname(file), "") for file in scripts if not is_installed(file))
     inside += tuple(os.path.join(_package_folder(module), "") for module in own if _package_folder(module))
     files = {name: file_of(name) for name in list(sys.modules) if inside and file_of(name)}
     loaded = {os.path.realpath(file): name for name, file in files.items() if not is_installed(file)}
     below = {name: path for path, name in loaded.items() if path.startswith(inside)}
-    elsewhere = _imported({*own, *below})
+    elsewhere = _find_imported({*own, *below})
     paths = {*below.values(), *(os.path.realpath(file_of(name)) for name in elsewhere)}
     folders += filter(None, map(_import_folder, sorted(elsewhere)))
     return [*scripts, *sorted(paths - {*scripts})], list(dict.fromkeys(folders))
 
 
-def _packages_of(analyses: Sequence[Analysis]) -> dict[str, str | None]:
+def _package_versions(analyses: Sequence[Analysis]) -> dict[str, str | None]:
     """Return the versions of installed packages that analyses are from, beside those that every record tells."""
     classes = [getattr(type(analysis), "foreign", type(analysis)) for analysis in analyses]
     tops = {cls.__module__.partition(".")[0] for cls in classes if is_library(cls.__module__)}
-    return {top: _version_of(top) for top in sorted(tops - {"himach", "MDAnalysis"})}
+    return {top: _package_version(top) for top in sorted(tops - {"himach", "MDAnalysis"})}
 
 
-def _version_of(package: str) -> str | None:
+def _package_version(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
-        told = getattr(sys.modules[package], "__version__", None)
-        return told if isinstance(told, str) else None
+        text = getattr(sys.modules[package], "__version__", None)
+        return text if isinstance(text, str) else None
 
 
-def _imported(modules: set[str]) -> set[str]:
+def _find_imported(modules: set[str]) -> set[str]:
     """Return the user's own modules that modules import, and that these import, as far as they are loaded."""
-    reached, open_ends = {*modules, "__main__"}, [*modules]
-    while open_ends:
-        for name in _names_imported(open_ends.pop()):
-            if name not in reached and file_of(name) and is_own(name):
-                reached.add(name)
-                open_ends.append(name)
-    return reached - modules - {"__main__"}
+    visited, pending = {*modules, "__main__"}, [*modules]
+    while pending:
+        for name in _imported_names(pending.pop()):
+            if name not in visited and file_of(name) and is_own(name):
+                visited.add(name)
+                pending.append(name)
+    return visited - modules - {"__main__"}
 
 
-def _names_imported(module: str) -> Iterable[str]:
+def _imported_names(module: str) -> Iterable[str]:
     """Return the names that a module's text imports, of modules or of what is in them, with those of their packages."""
     file = file_of(module)
     try:
@@ -252,17 +252,17 @@ def _names_imported(module: str) -> Iterable[str]:
     except OSError:
         return ()
     package = getattr(sys.modules.get(module), "__package__", None)
-    return _names_in(file, package, status.st_size, status.st_mtime_ns)
+    return _parse_imports(file, package, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(1000)  # a notebook runs the same code again and again
-def _names_in(file: str, package: str | None, *stamp: int) -> tuple[str, ...]:
+def _parse_imports(file: str, package: str | None, *stamp: int) -> tuple[str, ...]:
     """Return the names that a file of a package imports; another stamp is that of another text."""
     try:
         nodes = list(ast.walk(ast.parse(Path(file).read_bytes())))
     except (OSError, SyntaxError, ValueError):  # a compiled module
         return ()
-    every: dict[str, None] = {}
+    imported: dict[str, None] = {}
     for node in nodes:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom):
@@ -270,8 +270,8 @@ def _names_in(file: str, package: str | None, *stamp: int) -> tuple[str, ...]:
                 origin = resolve_name("." * node.level + (node.module or ""), package)
                 names = [origin, *(f"{origin}.{name}" for name in names)]
         for name in names:
-            every.update(dict.fromkeys(itertools.accumulate(name.split("."), "{}.{}".format)))
-    return tuple(every)
+            imported.update(dict.fromkeys(itertools.accumulate(name.split("."), "{}.{}".format)))
+    return tuple(imported)
 
 
 def _import_folder(module: str) -> str | None:
@@ -346,9 +346,9 @@ def _digest(path: str) -> str | None:
 def _data_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     path = now["path"] if isinstance(now["path"], str) else now["path"][0]
     counts = [
-        f"{path} had {earlier[what]} {what}, and has {now[what]}"
-        for what in ("frames", "atoms")
-        if earlier[what] != now[what]
+        f"{path} had {earlier[quantity]} {quantity}, and has {now[quantity]}"
+        for quantity in ("frames", "atoms")
+        if earlier[quantity] != now[quantity]
     ]
     if counts or earlier["fingerprint"] == now["fingerprint"]:
         return counts

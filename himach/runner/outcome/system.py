@@ -45,8 +45,8 @@ def residue_kinds(topology: Topology) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for name, count in Counter(names.values.tolist()).items():
         counts[kinds.get(name, str(name))] += count
-    found = dict(sorted(counts.items(), key=lambda kind: (-kind[1], kind[0])))
-    if len(found) > MOST_KINDS:
-        named = dict(list(found.items())[: MOST_KINDS - 1])
-        found = {**named, "other": sum(found.values()) - sum(named.values()) + named.pop("other", 0)}
-    return found
+    ordered = dict(sorted(counts.items(), key=lambda kind: (-kind[1], kind[0])))
+    if len(ordered) > MOST_KINDS:
+        frequent = dict(list(ordered.items())[: MOST_KINDS - 1])
+        ordered = {**frequent, "other": sum(ordered.values()) - sum(frequent.values()) + frequent.pop("other", 0)}
+    return ordered

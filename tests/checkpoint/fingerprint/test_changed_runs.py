@@ -66,7 +66,7 @@ def run(**options):
     for name in ("lazy", "himach_script_script"):
         sys.modules.pop(name, None)
     options = {"trajectories": (Path("run.xtc"),), "topology": Path("top.gro"), "cache": "off", "quiet": True} | options
-    _, record = on_ranks(RunCommand(("script.py",), (), (), options, None, time.time()).recorded)
+    _, record = on_ranks(RunCommand(("script.py",), (), (), options, None, time.time()).run)
     return record["reused"]
 
 

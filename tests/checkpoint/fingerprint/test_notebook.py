@@ -84,7 +84,7 @@ def run(*cells):
 def identity():
     fingerprint = fingerprint_of(run("mine = Mine()")["mine"]).to_json()
     job = Job([TRAJECTORY], TOPOLOGY, analyses=[run("mine = Mine()")["mine"]])
-    return fingerprint, pack_work(PickledJob.of(job, 0.0)).hex()
+    return fingerprint, pack_work(PickledJob.from_job(job, 0.0)).hex()
 run(*cells)
 identities = [identity()]
 for number, old, new in edits:

@@ -11,8 +11,8 @@ from himach import Column, Member, Table
 from himach.examples import BUILTINS, load, sample
 from himach.output.parts import parts
 from himach.output.table import default_outcome
-from himach.runner.ensemble.columns import Roles, roles_of
-from himach.runner.ensemble.join import joined, own_columns
+from himach.runner.ensemble.columns import Roles, column_roles
+from himach.runner.ensemble.join import join, own_columns
 from himach.runner.outcome.estimates import add_estimates
 from himach.uncertainty import mean
 
@@ -115,7 +115,7 @@ def outcomes():
 @pytest.mark.parametrize("name", BUILTINS)
 def test_tables_of_built_ins(outcomes, name):
     members = outcomes(name, 0.95)
-    roles = {table: roles_of([one[table] for one in members]) for table in members[0]}
+    roles = {table: column_roles([one[table] for one in members]) for table in members[0]}
     in_time = {table: found.values for table, found in roles.items() if found.in_time and table != "z"}
     assert "z" not in roles or not roles["z"].values  # of ions that each member numbers as it likes
     assert in_time == IN_TIME.get(name, {})
@@ -128,13 +128,13 @@ def test_tables_of_built_ins(outcomes, name):
 @pytest.mark.filterwarnings("ignore")
 def test_settings_of_a_grid_are_not_compared():
     outcome = plain.run(load("density")(grid=4.0), *sample("nanopore"), stop=10)
-    assert roles_of([outcome["extent"]] * 3).values == []
+    assert column_roles([outcome["extent"]] * 3).values == []
 
 
 def test_labels_are_not_compared():
     times = {"entered_ps": Column([2.0, 9.0], "ps", role="label"), "left_ps": [4.0, 11.0]}
     table = Table({"ion": Column([544, 545], role="label"), "direction": ["in", "out"], **times})
-    assert roles_of([table, table]).values == ["left_ps"]
+    assert column_roles([table, table]).values == ["left_ps"]
     assert Table(Table(times)).note("entered_ps").role == "label"
     assert Table({**Table(times), "more": [1.0, 2.0]}).note("entered_ps").role == "value"
 
@@ -172,7 +172,7 @@ R = Column([0.5, 1.5], role="x")
     ],
 )
 def test_tables_of_users(tables, keys, values):
-    found = roles_of(tables)
+    found = column_roles(tables)
     assert not found.in_time
     assert (found.keys, found.values) == (keys, values)
 
@@ -192,20 +192,20 @@ EVEN = [0.0, 0.2, 0.4000001, 0.6]
     ],
 )
 def test_tables_in_time(columns, values):
-    assert roles_of([Table(columns)] * 2) == Roles(True, [], values)
+    assert column_roles([Table(columns)] * 2) == Roles(True, [], values)
 
 
 def test_what_has_a_mean_or_limits_goes_before_others():
     series = Table({"time_ps": EVEN, "x": RNG.random(4), "y": RNG.random(4)})
     series.means["y"] = mean(RNG.random(100))
-    assert roles_of([Table({"time_ps": EVEN, "x": EVEN, "y": EVEN}), series]) == Roles(True, [], ["y"], True)
+    assert column_roles([Table({"time_ps": EVEN, "x": EVEN, "y": EVEN}), series]) == Roles(True, [], ["y"], True)
     curve = Table({"time_ps": EVEN, "p": EVEN, "p_low": EVEN, "p_high": EVEN, "q": EVEN})
-    assert roles_of([curve]) == Roles(False, ["time_ps"], ["p"], True, ["time_ps"])
+    assert column_roles([curve]) == Roles(False, ["time_ps"], ["p"], True, ["time_ps"])
 
 
 def test_members_without_rows_say_nothing():
     full = Table({"ion": SITE, "x": Column([1.0, 2.0], "Å")})
-    assert roles_of([Table({"ion": [], "x": []}), full]) == Roles(False, ["ion"], ["x"], x=[])
+    assert column_roles([Table({"ion": [], "x": []}), full]) == Roles(False, ["ion"], ["x"], x=[])
 
 
 def members(n: int, groups=(None, None, None), metadata=({}, {}, {})) -> list[Member]:
@@ -214,7 +214,7 @@ def members(n: int, groups=(None, None, None), metadata=({}, {}, {})) -> list[Me
 
 def below(*tables, **options) -> Table:
     """Return the tables of members below one another, as the outcome has it."""
-    return joined("label", members(len(tables), **options), tables, None)["label"]
+    return join("label", members(len(tables), **options), tables, None)["label"]
 
 
 def same(cells, expected) -> bool:
@@ -295,41 +295,41 @@ def test_units_and_level():
 
 
 def test_values_become_a_table():
-    found = joined("label", members(3), [{"n": 3, "d": 1.5}, {"n": 5, "d": np.float64(2.5)}, {"n": 7}], 0.95)
+    found = join("label", members(3), [{"n": 3, "d": 1.5}, {"n": 5, "d": np.float64(2.5)}, {"n": 7}], 0.95)
     assert list(found) == ["n", "n_groups", "d", "d_groups"]
     assert (found["n"]["member"], list(found["n"]["n"])) == (["r0", "r1", "r2"], [3, 5, 7])
     assert (found["d"]["member"], list(found["d"]["d"])) == (["r0", "r1"], [1.5, 2.5])
     assert (list(found["n_groups"]["mean"]), list(found["d_groups"]["mean"])) == ([5], [2])
-    words = joined("label", members(2), ["folded", "unfolded"], 0.95)
+    words = join("label", members(2), ["folded", "unfolded"], 0.95)
     assert list(words) == ["label"]
     assert words["label"]["label"] == ["folded", "unfolded"]
 
 
 def test_arrays_and_other_things_are_each_members():
     grid, other = np.zeros((2, 2)), {"any": object()}
-    found = joined("label", members(2), [{"grid": grid, "more": other, "t": Table({"x": [1.0]})}, {"grid": grid}], 0.95)
+    found = join("label", members(2), [{"grid": grid, "more": other, "t": Table({"x": [1.0]})}, {"grid": grid}], 0.95)
     assert list(found) == ["grid-r0", "grid-r1", "more-r0", "t", "t_groups"]
     assert found["grid-r1"] is grid
     assert found["more-r0"] is other
-    mixed = joined("label", members(2), [{"x": 1.5}, {"x": np.zeros(3)}], 0.95)
+    mixed = join("label", members(2), [{"x": 1.5}, {"x": np.zeros(3)}], 0.95)
     assert list(mixed) == ["x-r0", "x-r1"]
 
 
 def test_members_without_an_outcome_have_no_rows():
-    found = joined("label", members(3), [None, Table({"x": [1.0]}), {"label": Table({"x": [2.0]})}], 0.95)
+    found = join("label", members(3), [None, Table({"x": [1.0]}), {"label": Table({"x": [2.0]})}], 0.95)
     assert found["label"]["member"] == ["r1", "r2"]
     assert list(found["label_groups"]["n"]) == [2]
-    assert joined("label", members(2), [None, None], 0.95) == {}
+    assert join("label", members(2), [None, None], 0.95) == {}
 
 
 def test_beside_each_table_stands_that_of_groups():
     tables = [Table({"k": Column([1, 2], role="x"), "x": [float(i), 1.0]}) for i in range(3)]
-    found = joined("label", members(3, groups=("a", "b", "b")), tables, 0.9)
+    found = join("label", members(3, groups=("a", "b", "b")), tables, 0.9)
     assert list(found) == ["label", "label_groups"]
     assert found["label_groups"]["group"] == ["a"] * 2 + ["b"] * 2 + ["b - a"] * 2
     assert found["label_groups"].level == 0.9
-    assert list(joined("label", members(3), tables, None)) == ["label"]
-    taken = joined("label", members(2), [{"x": 1.0, "x_groups": 2.0}] * 2, 0.9)
+    assert list(join("label", members(3), tables, None)) == ["label"]
+    taken = join("label", members(2), [{"x": 1.0, "x_groups": 2.0}] * 2, 0.9)
     assert list(taken) == ["x", "x_groups_2", "x_groups", "x_groups_groups"]
     assert list(taken["x_groups"]["x_groups"]) == [2, 2]
 
@@ -337,7 +337,7 @@ def test_beside_each_table_stands_that_of_groups():
 def test_members_tables_stay_as_they_are():
     tables = [Table({"k": Column([at, 0.2], role="x"), "x": [1.0, 2.0]}) for at in (0.1, 0.1000001)]
     before = [repr(table) + repr({name: cells.tolist() for name, cells in table.items()}) for table in tables]
-    joined("label", members(2), tables, 0.95)
+    join("label", members(2), tables, 0.95)
     assert before == [repr(table) + repr({name: cells.tolist() for name, cells in table.items()}) for table in tables]
 
 

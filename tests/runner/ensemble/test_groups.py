@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from himach import Column, Member, Table, UsageError
-from himach.runner.ensemble.columns import Roles, roles_of
-from himach.runner.ensemble.groups import common_places, group_table, groups_of, member_values
-from himach.runner.ensemble.join import joined
+from himach.runner.ensemble.columns import Roles, column_roles
+from himach.runner.ensemble.groups import common_places, group_positions, group_table, member_values
+from himach.runner.ensemble.join import join
 from himach.uncertainty import mean
 
 LEVEL = 0.9
@@ -30,7 +30,7 @@ def curves(n: int, keys=(0.5, 1.5, 2.5), seed: int = 1) -> list[Table]:
 
 
 def compared(groups, tables: list[Table], level: float = LEVEL) -> Table:
-    found = group_table(members_of(groups), tables, roles_of(tables), level)
+    found = group_table(members_of(groups), tables, column_roles(tables), level)
     assert found is not None
     return found
 
@@ -80,7 +80,7 @@ def exact(first: np.ndarray, second: np.ndarray) -> float:
 def check_against_scipy(groups, values: np.ndarray, table: Table, *keys: str) -> None:
     """Each row is SciPy's on (members, rows), Holm's correction being over all pairs and rows."""
     found = list(rows_of(table, *keys).items())
-    names = list(groups_of(members_of(groups)).items())
+    names = list(group_positions(members_of(groups)).items())
     ps, p_exacts = [], []
     for at in range(values.shape[1]):
         for i, (group, of) in enumerate(names):
@@ -119,14 +119,14 @@ def test_curves_are_scipys(groups):
     table = compared(groups, tables)
     check_against_scipy(groups, np.array([one["g"] for one in tables]), table, "r")
     assert list(table)[:7] == ["group", "column", "r", "mean", "low", "high", "n"]
-    assert ("p" in table) == (len(groups_of(members_of(groups))) > 1)
+    assert ("p" in table) == (len(group_positions(members_of(groups))) > 1)
     assert table.units == {"r": "Å", "mean": "nm", "low": "nm", "high": "nm"}
     assert table.level == LEVEL
 
 
 def test_groups_come_as_they_first_do():
-    assert groups_of(members_of(THREE)) == {"a": [0, 2, 6], "b": [1, 5, 7], "c": [4, 8, 9]}
-    assert groups_of(members_of([None, None])) == {"all": [0, 1]}
+    assert group_positions(members_of(THREE)) == {"a": [0, 2, 6], "b": [1, 5, 7], "c": [4, 8, 9]}
+    assert group_positions(members_of([None, None])) == {"all": [0, 1]}
     names = compared(THREE, curves(10))["group"][::3]
     assert names == ["a", "b", "c", "b - a", "c - a", "c - b"]
 
@@ -183,7 +183,7 @@ def test_members_whose_rows_differ_have_no_table_and_are_named(tables, why):
     with pytest.raises(UsageError, match=why):
         compared([None, None], tables)
     with pytest.warns(UserWarning, match=f"there is no part_groups: {why}"):
-        outcome = joined("label", members_of("ab"), [{"part": table} for table in tables], LEVEL)
+        outcome = join("label", members_of("ab"), [{"part": table} for table in tables], LEVEL)
     assert list(outcome) == ["part"]
 
 
@@ -303,7 +303,7 @@ def test_members_of_no_group_have_no_part():
     ],
 )
 def test_where_nothing_can_be_compared_there_is_no_table(tables):
-    assert group_table(members_of("ab"), tables, roles_of(tables), LEVEL) is None
+    assert group_table(members_of("ab"), tables, column_roles(tables), LEVEL) is None
 
 
 def test_limits_of_a_share_are_shares():

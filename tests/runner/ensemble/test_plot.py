@@ -6,7 +6,7 @@ import pytest
 from himach import Column, Member, Table
 from himach.output.figures.picture import canvas, png
 from himach.output.figures.plots import figure
-from himach.runner.ensemble.join import joined
+from himach.runner.ensemble.join import join
 from himach.runner.ensemble.plot import EnsemblePlot
 from himach.uncertainty import replicas
 
@@ -18,7 +18,7 @@ def members_of(groups, **metadata) -> list[Member]:
 def drawn(members, outcomes, level=0.95):
     """Draw what members gave; return the axes."""
     axes = canvas((4, 3)).subplots()
-    EnsemblePlot.of(members, level).plot(joined("x", members, outcomes, level), axes)
+    EnsemblePlot.of(members, level).plot(join("x", members, outcomes, level), axes)
     axes.figure.canvas.draw()
     return axes
 
@@ -202,7 +202,7 @@ def test_any_outcome_can_be_drawn_with_the_same_bytes(groups, outcomes):
     members = members_of(groups)
     twice = []
     for _ in range(2):
-        outcome = joined("x", members, outcomes, 0.95)
+        outcome = join("x", members, outcomes, 0.95)
         twice.append(png(figure([("title", EnsemblePlot.of(members), outcome)])))
     assert twice[0] == twice[1]
     assert twice[0].startswith(b"\x89PNG")
