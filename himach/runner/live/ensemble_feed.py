@@ -21,9 +21,9 @@ def engine_among(trajectories: Sequence[Path]) -> EngineAddress | None:
     return next(filter(None, map(EngineAddress.named, trajectories)), None)
 
 
-def check_ensemble(asked: FramesRequest, live: LiveOptions) -> None:
+def check_ensemble(request: FramesRequest, live: LiveOptions) -> None:
     """Refuse what makes no sense; raises UsageError."""
-    engines = _engines_of(asked)
+    engines = _engine_members(request)
     if not engines:
         raise UsageError(
             "members of an ensemble are followed where they are running engines, imd://HOST:PORT; follow each file by "
@@ -38,53 +38,53 @@ def check_ensemble(asked: FramesRequest, live: LiveOptions) -> None:
             raise UsageError(f"member {member.name}: {engine} tells positions alone: name a topology file, too")
 
 
-def _engines_of(asked: FramesRequest) -> list[tuple[Member, EngineAddress]]:
+def _engine_members(request: FramesRequest) -> list[tuple[Member, EngineAddress]]:
     """Return the members of which a trajectory is an engine."""
-    assert asked.ensemble is not None
-    members = members_of(asked.ensemble, asked.topology)
-    found = [(member, engine_among(member.trajectories)) for member in members]
-    return [(member, engine) for member, engine in found if engine is not None]
+    assert request.ensemble is not None
+    members = members_of(request.ensemble, request.topology)
+    engines = [(member, engine_among(member.trajectories)) for member in members]
+    return [(member, engine) for member, engine in engines if engine is not None]
 
 
 class EnsembleFeed:
     """The engines among the members of an ensemble, each received by a program of its own."""
 
-    def __init__(self, asked: FramesRequest, live: LiveOptions) -> None:
-        engines = _engines_of(asked)
+    def __init__(self, request: FramesRequest, live: LiveOptions) -> None:
+        engines = _engine_members(request)
         self._feeds = {
-            member.name: ImdClient(ReceiverOptions.of(engine, asked, live, member, len(engines)))
+            member.name: ImdClient(ReceiverOptions.of(engine, request, live, member, len(engines)))
             for member, engine in engines
         }
         self._errors: dict[str, HimachError] = {}
         self._counts: Mapping[str, int] = {}  # when they were looked at last
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Have frames come."""
         for feed in self._feeds.values():
-            feed.begin()
+            feed.start()
 
-    def look(self) -> FramesSoFar:
+    def poll(self) -> FramesSoFar:
         """Return what there is by now, of all and of each; raises where nothing can come of any."""
-        seen = {name: self._look(name) for name in self._feeds}
+        states = {name: self._poll(name) for name in self._feeds}
         if len(self._errors) == len(self._feeds):
             raise next(iter(self._errors.values()))
-        self._counts = {name: one.frames for name, one in seen.items()}
-        over = [one.over for one in seen.values()]
+        self._counts = {name: state.frames for name, state in states.items()}
+        reasons = [state.over for state in states.values()]
         return FramesSoFar(
             sum(self._counts.values()),
-            any(one.late for one in seen.values()),
-            "; ".join(dict.fromkeys(over)) if all(over) else "",
-            told={"members": {name: one.told for name, one in seen.items()}},
+            any(state.late for state in states.values()),
+            "; ".join(dict.fromkeys(reasons)) if all(reasons) else "",
+            details={"members": {name: state.details for name, state in states.items()}},
             members=self._counts,
         )
 
-    def _look(self, name: str) -> FramesSoFar:
+    def _poll(self, name: str) -> FramesSoFar:
         """Look at one, whose error is its own."""
         try:
-            return self._feeds[name].look()
+            return self._feeds[name].poll()
         except HimachError as error:
             self._errors[name] = error
-            return FramesSoFar(over=str(error), told={"error": str(error)})
+            return FramesSoFar(over=str(error), details={"error": str(error)})
 
     def analysed(self, frames: int) -> None:
         """Tell each engine that all of its frames that were seen are in an outcome."""
@@ -102,22 +102,22 @@ class EnsembleFeed:
             feed.close()
 
 
-def members_so_far(asked: FramesRequest, seen: FramesSoFar) -> list[Member] | None:
+def members_so_far(request: FramesRequest, so_far: FramesSoFar) -> list[Member] | None:
     """Return members with the frames that there are, without engines of which none has come; None of no ensemble."""
-    if asked.ensemble is None or seen.members is None:
+    if request.ensemble is None or so_far.members is None:
         return None
-    found: list[Member] = []
-    for member in members_of(asked.ensemble, asked.topology):
-        if (count := seen.members.get(member.name)) is None:
-            found.append(member)
-        elif count or seen.over:
-            told: Mapping[str, Any] = seen.told["members"][member.name]
-            stop = asked.stop if member.stop is None else member.stop
-            found.append(
+    members: list[Member] = []
+    for member in members_of(request.ensemble, request.topology):
+        if (count := so_far.members.get(member.name)) is None:
+            members.append(member)
+        elif count or so_far.over:
+            details: Mapping[str, Any] = so_far.details["members"][member.name]
+            stop = request.stop if member.stop is None else member.stop
+            members.append(
                 replace(
                     member,
-                    trajectory=Path(told["dataset"]) if count else member.trajectory,
+                    trajectory=Path(details["dataset"]) if count else member.trajectory,
                     stop=count if stop is None or stop < 0 else min(count, stop),
                 )
             )
-    return found
+    return members

@@ -24,8 +24,8 @@ class FramesSoFar:
     frames: int = 0  # that can be analysed: those before this number
     late: bool = False  # whether the engine waits, or leaves frames out, until an update is done
     over: str = ""  # why no more will come; "" as long as they may
-    held: bytes | None = None  # of a dataset that is being staged: the frames that this node has, serialized
-    told: Mapping[str, Any] = field(default_factory=dict)  # for the record, and to be said
+    stored: bytes | None = None  # of a dataset that is being staged: the frames that this node has, serialized
+    details: Mapping[str, Any] = field(default_factory=dict)  # for the record, and to be said
     missing: str = ""  # why it is an error that nothing is here, unless another node has something; else ""
     members: Mapping[str, int] | None = None
 
@@ -39,7 +39,7 @@ class Idle:
         self._since = time.monotonic()
         self._stopped = ""
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Begin to count the time."""
         self._since = time.monotonic()
 
@@ -68,34 +68,34 @@ class DatasetFeed(Idle):
     def __init__(self, name: Path, cache: str, idle: float | None) -> None:
         super().__init__(idle)
         self._name = name
-        self._store, why = open_cache(cache)
+        self._store, reason = open_cache(cache)
         if self._store is None:
-            raise UsageError(f"{name} is no file, and there is no store to find it in{': ' * bool(why)}{why}")
+            raise UsageError(f"{name} is no file, and there is no store to find it in{': ' * bool(reason)}{reason}")
         self._dataset: Dataset | None = None
         self._pushed = False
-        self._waits = idle is not None
+        self._may_wait = idle is not None
 
-    def look(self) -> FramesSoFar:
+    def poll(self) -> FramesSoFar:
         """Return what there is by now, in this node's store."""
-        dataset = self._dataset = self._dataset or self._found()
+        dataset = self._dataset = self._dataset or self._find_dataset()
         if dataset is None:
             missing = (
                 f"there is no file {self._name}, and no dataset of this name yet: begin to push or stage it first, "
                 "or say with --idle for how long to wait"
             )
-            return FramesSoFar(over=self.over(0), missing="" if self._waits or self._has_slices() else missing)
+            return FramesSoFar(over=self.over(0), missing="" if self._may_wait or self._has_slices() else missing)
         dataset.refresh()
-        held = dataset.native | dataset.alien
-        frames = held.max() + 1 if held else 0
+        numbers = dataset.native | dataset.alien
+        frames = numbers.max() + 1 if numbers else 0
         if self._pushed:
             return FramesSoFar(frames, over=self.over(frames))
-        return FramesSoFar(over=self.over(len(held)), held=held.serialize())
+        return FramesSoFar(over=self.over(len(numbers)), stored=numbers.serialize())
 
     def _has_slices(self) -> bool:
         """Tell whether slices were pushed to this node, of which no frame is whole yet."""
         return isinstance(self._store, Store) and bool(names_with_slices(self._store, [os.fspath(self._name)]))
 
-    def _found(self) -> Dataset | None:
+    def _find_dataset(self) -> Dataset | None:
         assert self._store is not None
         candidates = find(self._store, names_of([self._name]))
         if not candidates:
@@ -115,26 +115,26 @@ class FileFeed(Idle):
         self, trajectories: Sequence[Path], topology: Path | None, keywords: Mapping[str, Any], idle: float | None
     ) -> None:
         super().__init__(idle)
-        self._open = (trajectories, topology, keywords)
-        self._looked_at: list[str] = [os.path.expanduser(path) for path in trajectories]
-        self._seen: list[tuple[int, int]] = []
+        self._open_arguments = (trajectories, topology, keywords)
+        self._watched_paths: list[str] = [os.path.expanduser(path) for path in trajectories]
+        self._last_states: list[tuple[int, int]] = []
         self._count = self._atoms = 0
-        self._next = 0.0
+        self._next_poll = 0.0
 
-    def look(self) -> FramesSoFar:
+    def poll(self) -> FramesSoFar:
         """Return what there is by now; looks at files that grow for a tenth of the time at most."""
         now = time.monotonic()
-        if now >= self._next:
-            status = [os.stat(path) for path in self._looked_at]
-            states = [(one.st_size, one.st_mtime_ns) for one in status]
-            if states != self._seen:
-                self._seen = states
+        if now >= self._next_poll:
+            stats = [os.stat(path) for path in self._watched_paths]
+            states = [(status.st_size, status.st_mtime_ns) for status in stats]
+            if states != self._last_states:
+                self._last_states = states
                 self._reopen()
-            self._next = time.monotonic() + max(POLL_SECONDS, LOOK_PART * (time.monotonic() - now))
+            self._next_poll = time.monotonic() + max(POLL_SECONDS, POLL_FACTOR * (time.monotonic() - now))
         return FramesSoFar(self._count, over=self.over(self._count))
 
     def _reopen(self) -> None:
-        trajectories, topology, keywords = self._open
+        trajectories, topology, keywords = self._open_arguments
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that the last frame is cut is why we are here
@@ -147,8 +147,8 @@ class FileFeed(Idle):
                 f"{origin.n_atoms}: it was replaced while it was followed"
             )
         self._count, self._atoms = origin.n_frames, origin.n_atoms
-        self._looked_at = [path for file, _ in origin.files() for path in file.stamps]
+        self._watched_paths = [path for file, _ in origin.files() for path in file.stamps]
 
 
 POLL_SECONDS = 0.25  # seconds between looks at files
-LOOK_PART = 10
+POLL_FACTOR = 10

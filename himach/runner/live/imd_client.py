@@ -39,18 +39,18 @@ class ReceiverOptions(LiveOptions):
 
     @classmethod
     def of(
-        cls, engine: EngineAddress, asked: FramesRequest, live: LiveOptions, member: Member | None = None, of: int = 1
+        cls, engine: EngineAddress, request: FramesRequest, live: LiveOptions, member: Member | None = None, of: int = 1
     ) -> ReceiverOptions:
         """Return what is received of an engine, which may be one `of` several members with a buffer in common."""
         dataset = live.dataset or f"live-{engine.host}-{engine.port}-{time.strftime('%Y%m%d-%H%M%S')}"
         size = parse_size(live.buffer) if isinstance(live.buffer, str) else live.buffer
-        topology = asked.topology if member is None else member.topology
-        given = {
+        topology = request.topology if member is None else member.topology
+        fields = {
             **vars(live),
             "dataset": dataset if member is None else f"{dataset}-{lasting_name(member.name)}",
             "buffer": (size or BUFFER) // of,
         }
-        return cls(**given, engine=str(engine), topology=str(topology), keywords=asked.keywords, cache=asked.cache)
+        return cls(**fields, engine=str(engine), topology=str(topology), keywords=request.keywords, cache=request.cache)
 
 
 @dataclass
@@ -81,8 +81,8 @@ def need_imdclient() -> None:
 class ImdClient:
     """A program that receives an engine's frames."""
 
-    def __init__(self, order: ReceiverOptions) -> None:
-        self._report = ReceiverStatus()
+    def __init__(self, options: ReceiverOptions) -> None:
+        self._status = ReceiverStatus()
         # A session of its own keeps the terminal's Ctrl-C for this process. It ends when its input does.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "himach.runner.live.receiver"],
@@ -94,38 +94,38 @@ class ImdClient:
         )
         self._reader = threading.Thread(target=self._read, name="himach-reception", daemon=True)
         self._reader.start()
-        self._order = order
+        self._options = options
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Have it connect to the engine, which waits until then."""
-        self._tell(json.dumps(asdict(self._order)))
+        self._send(json.dumps(asdict(self._options)))
 
-    def look(self) -> FramesSoFar:
+    def poll(self) -> FramesSoFar:
         """Return what there is by now."""
-        report = self._report
-        if report.error and not report.frames:
-            kind: type[HimachError] = UsageError if report.usage else TrajectoryError
-            raise kind(report.error)
-        told: dict[str, Any] = {
-            "engine": self._order.engine,
-            "dataset": self._order.dataset,
-            "left_out": report.left_out,
-            "pauses": report.pauses,
-            "paused": round(report.paused, 3),
+        status = self._status
+        if status.error and not status.frames:
+            kind: type[HimachError] = UsageError if status.usage else TrajectoryError
+            raise kind(status.error)
+        details: dict[str, Any] = {
+            "engine": self._options.engine,
+            "dataset": self._options.dataset,
+            "left_out": status.left_out,
+            "pauses": status.pauses,
+            "paused": round(status.paused, 3),
         }
-        if report.error:
-            told["error"] = report.error
-        return FramesSoFar(report.frames, report.late, report.error or report.over, told=told)
+        if status.error:
+            details["error"] = status.error
+        return FramesSoFar(status.frames, status.late, status.error or status.over, details=details)
 
     def analysed(self, frames: int) -> None:
         """Say up to which frame the analysis has come."""
-        self._tell(f"analysed {frames}")
+        self._send(f"analysed {frames}")
 
     def stop(self) -> None:
         """Have it leave the engine and keep what has come; then the report is over."""
-        self._tell("stop")
+        self._send("stop")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError, ValueError):  # it has ended, as its last report says
             self._process.stdin.write(line + "\n")
@@ -133,11 +133,11 @@ class ImdClient:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._report = ReceiverStatus(**json.loads(line))
-        if not self._report.over:
+            self._status = ReceiverStatus(**json.loads(line))
+        if not self._status.over:
             self._process.wait()
-            died = f"what received the frames died (exit code {self._process.returncode})"
-            self._report = ReceiverStatus(**{**asdict(self._report), "over": died, "error": died})
+            message = f"what received the frames died (exit code {self._process.returncode})"
+            self._status = ReceiverStatus(**{**asdict(self._status), "over": message, "error": message})
 
     def close(self) -> None:
         """End the program; what it has received is kept."""

@@ -39,12 +39,12 @@ CONNECT_SECONDS = 10.0  # seconds in which the engine may begin to listen
 class FrameKeeper:
     """Writes frames to a dataset and reports of them."""
 
-    def __init__(self, order: ReceiverOptions) -> None:
-        self.report = ReceiverStatus()
+    def __init__(self, options: ReceiverOptions) -> None:
+        self.status = ReceiverStatus()
         self.stopped = False
         self.stream: EngineStream | None = None
-        self._order = order
-        self._said = ""
+        self._options = options
+        self._last_line = ""
         self._changed = threading.Condition()
         self._dataset: Dataset | None = None
         self._written = 0  # one more than the number of the last frame, visible or not
@@ -61,33 +61,33 @@ class FrameKeeper:
         for frame in stream.frames():
             with self._changed:
                 self._measure(frame)
-                if self.report.late and not self._wait_or_leave_out(frame):
+                if self.status.late and not self._wait_or_skip(frame):
                     continue
                 dataset.write(
                     frame.number, frame.time, frame.box, frame.positions, frame.velocities, frame.forces, native=True
                 )
                 self._written = frame.number + 1
-                if self._order.every and self._written % self._order.every == 0:
-                    self._show()
-                    self._say()
+                if self._options.every and self._written % self._options.every == 0:
+                    self._flush()
+                    self._report()
 
     def _measure(self, frame: RawFrame) -> None:
         fields = [field for field in (frame.positions, frame.velocities, frame.forces) if field is not None]
         self._frame_bytes = sum(field.nbytes for field in fields)
-        self._see_whether_late()
+        self._update_late()
 
-    def _see_whether_late(self) -> None:
+    def _update_late(self) -> None:
         """Be late when the buffer is full, until half of it is free."""
         behind = (self._written - self._analysed) * self._frame_bytes
-        self.report.late = behind > self._order.buffer // (2 if self.report.late else 1)
+        self.status.late = behind > self._options.buffer // (2 if self.status.late else 1)
 
-    def _wait_or_leave_out(self, frame: RawFrame) -> bool:
+    def _wait_or_skip(self, frame: RawFrame) -> bool:
         """Wait for the analysis, which has imdclient pause the engine; or tell whether to keep this frame."""
-        if self._order.stride_when_late:
-            kept = frame.number % self._order.stride_when_late == 0
-            self.report.left_out += not kept
-            return kept
-        while self.report.late and not self.stopped:
+        if self._options.stride_when_late:
+            keeps = frame.number % self._options.stride_when_late == 0
+            self.status.left_out += not keeps
+            return keeps
+        while self.status.late and not self.stopped:
             self._changed.wait()
         return True
 
@@ -95,7 +95,7 @@ class FrameKeeper:
         """Take note of how far the analysis has come."""
         with self._changed:
             self._analysed = frames
-            self._see_whether_late()
+            self._update_late()
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -109,17 +109,17 @@ class FrameKeeper:
 
     def watch(self) -> None:
         """Make frames visible soon, and report, until it is over; in a thread."""
-        looked, was = time.monotonic(), False
+        last_time, was_paused = time.monotonic(), False
         while not self._over.wait(POLL_SECONDS):
             now = time.monotonic()
             with self._changed:
                 paused = self.stream is not None and self.stream.paused
-                self.report.pauses += paused and not was
-                self.report.paused += (now - looked) * paused
+                self.status.pauses += paused and not was_paused
+                self.status.paused += (now - last_time) * paused
                 with contextlib.suppress(HimachError):  # the next write says so
-                    self._show()
-                self._say()
-            looked, was = now, paused
+                    self._flush()
+                self._report()
+            last_time, was_paused = now, paused
 
     def end(self, over: str, error: BaseException | None = None) -> None:
         """Keep what has come, and report for the last time."""
@@ -127,25 +127,25 @@ class FrameKeeper:
         with self._changed:
             try:
                 if self._dataset is not None:
-                    self._show()
+                    self._flush()
                     self._dataset.close()
             except HimachError as failed:
                 error = error or failed
-            self.report.over, self.report.late = over, False
+            self.status.over, self.status.late = over, False
             if error is not None:
-                self.report.error = str(error) or type(error).__name__
-                self.report.usage = isinstance(error, UsageError)
-            self._say()
+                self.status.error = str(error) or type(error).__name__
+                self.status.usage = isinstance(error, UsageError)
+            self._report()
 
-    def _show(self) -> None:
-        if self._dataset is not None and self._written > self.report.frames:
+    def _flush(self) -> None:
+        if self._dataset is not None and self._written > self.status.frames:
             self._dataset.flush()
-            self.report.frames = self._written
+            self.status.frames = self._written
 
-    def _say(self) -> None:
-        line = self.report.line()
-        if line != self._said:
-            self._said = line
+    def _report(self) -> None:
+        line = self.status.line()
+        if line != self._last_line:
+            self._last_line = line
             with contextlib.suppress(OSError, ValueError):  # nobody listens any more
                 sys.stdout.write(line)
                 sys.stdout.flush()
@@ -158,13 +158,13 @@ def main() -> None:
     line = sys.stdin.readline()
     if not line:  # the run ended before it began
         return
-    order = ReceiverOptions(**json.loads(line))
-    keeper = FrameKeeper(order)
-    for work in (_listen, FrameKeeper.watch):
-        threading.Thread(target=work, args=(keeper,), daemon=True).start()
+    options = ReceiverOptions(**json.loads(line))
+    keeper = FrameKeeper(options)
+    for task in (_listen, FrameKeeper.watch):
+        threading.Thread(target=task, args=(keeper,), daemon=True).start()
     over, error = "", None
     try:
-        over = _receive(order, keeper)
+        over = _receive(options, keeper)
     except BaseException as caught:
         over, error = "it failed", caught
     keeper.end(over, error)
@@ -172,14 +172,14 @@ def main() -> None:
     os._exit(0)  # imdclient's thread may wait for an engine that does not answer
 
 
-def _receive(order: ReceiverOptions, keeper: FrameKeeper) -> str:
+def _receive(options: ReceiverOptions, keeper: FrameKeeper) -> str:
     """Receive frames; return why there are no more."""
-    address = EngineAddress.named(order.engine)
+    address = EngineAddress.named(options.engine)
     assert address is not None
-    n_atoms = parse(existing(order.topology, "topology"), order.keywords).n_atoms
-    with _new_dataset(order, address, keeper) as dataset:
-        patience = CONNECT_SECONDS if order.idle is None else order.idle
-        stream = EngineStream(address, n_atoms, order.idle, patience, BUFFER_BYTES, lambda: keeper.stopped)
+    n_atoms = parse(existing(options.topology, "topology"), options.keywords).n_atoms
+    with _new_dataset(options, address, keeper) as dataset:
+        timeout = CONNECT_SECONDS if options.idle is None else options.idle
+        stream = EngineStream(address, n_atoms, options.idle, timeout, BUFFER_BYTES, lambda: keeper.stopped)
         try:
             keeper.keep(dataset, stream)
         except BaseException:
@@ -191,15 +191,15 @@ def _receive(order: ReceiverOptions, keeper: FrameKeeper) -> str:
 
 
 @contextlib.contextmanager
-def _new_dataset(order: ReceiverOptions, address: EngineAddress, keeper: FrameKeeper) -> Iterator[Dataset]:
+def _new_dataset(options: ReceiverOptions, address: EngineAddress, keeper: FrameKeeper) -> Iterator[Dataset]:
     """Give the dataset that the frames go to, which nobody else has; it goes again if none came."""
-    store, why = open_chosen(order.cache)
+    store, reason = open_chosen(options.cache)
     if store is None:
-        raise UsageError(why or "a live run keeps its frames in this node's store: --cache off makes no sense here")
+        raise UsageError(reason or "a live run keeps its frames in this node's store: --cache off makes no sense here")
     quota = chosen_quota(store.path)
     check_quota(store.path, quota)
     store.set_quota(quota)
-    dataset = _claim(store, order.dataset, f"{address} {time.strftime('%Y-%m-%d %H:%M:%S')} {os.urandom(4).hex()}")
+    dataset = _create(store, options.dataset, f"{address} {time.strftime('%Y-%m-%d %H:%M:%S')} {os.urandom(4).hex()}")
     try:
         yield dataset
     finally:
@@ -210,12 +210,12 @@ def _new_dataset(order: ReceiverOptions, address: EngineAddress, keeper: FrameKe
                 store.remove(dataset.path.name)
 
 
-def _claim(store: Store, name: str, author: str) -> Dataset:
+def _create(store: Store, name: str, author: str) -> Dataset:
     """Make a dataset under a name that is free."""
     if os.path.isabs(name) or os.path.exists(name):
         raise UsageError(f"--dataset {name}: that is a path; the frames need a name that is none")
     with store.locked():
-        if any(store.generations(known) for known in names_of([Path(name)])):
+        if any(store.generations(stored_name) for stored_name in names_of([Path(name)])):
             raise StoreConflictError(
                 f"there is a dataset {name} already: give another --dataset, or 'himach cache evict {name}' first"
             )

@@ -25,19 +25,19 @@ NEW = 60.0  # seconds for which a folder may have no lock yet
 
 
 @contextmanager
-def pairs_between(world: World, named: Path | None, out: Path | None, quiet: bool) -> Iterator[Path | None]:
+def pairs_between(world: World, pairs: Path | None, out: Path | None, quiet: bool) -> Iterator[Path | None]:
     """Give a directory for pairs that goes again (collective); None where there is none, or the user named one."""
-    if named is not None:
+    if pairs is not None:
         yield None
         return
     comm = world.comm
-    made: list[_Folder] = []
+    folders: list[_Folder] = []
 
     def make() -> Path | None:
-        directory = _place(len(world.nodes), out)
+        directory = _choose_parent(len(world.nodes), out)
         if directory is not None:
-            made.append(_Folder(directory))
-        return made[0].path if made else None
+            folders.append(_Folder(directory))
+        return folders[0].path if folders else None
 
     try:
         path = on_first_rank(comm, make, share=True)
@@ -51,11 +51,11 @@ def pairs_between(world: World, named: Path | None, out: Path | None, quiet: boo
             )
         yield None if path is None else path / PAIRS
     finally:
-        for folder in made:
+        for folder in folders:
             folder.remove()
 
 
-def _place(nodes: int, out: Path | None) -> Path | None:
+def _choose_parent(nodes: int, out: Path | None) -> Path | None:
     """Return in which directory to keep pairs, after what killed runs left there is removed."""
     directory = scratch_directory() if nodes == 1 else None if out is None else out.expanduser().absolute().parent
     if directory is None or not os.access(directory, os.W_OK):
@@ -68,10 +68,10 @@ class _Folder:
     """A folder of this run, and the lock that tells that it lives."""
 
     def __init__(self, directory: Path) -> None:
-        made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=directory))
-        self._lock = Lock(made / LOCK)
+        folder = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=directory))
+        self._lock = Lock(folder / LOCK)
         # Under this name it is never seen without its lock.
-        self.path = made.rename(made.with_name(made.name.removeprefix(".")))
+        self.path = folder.rename(folder.with_name(folder.name.removeprefix(".")))
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -90,6 +90,6 @@ def _sweep(directory: Path) -> None:
 
 def _is_dead(path: Path) -> bool:
     """Tell whether this is a folder of this user's and of no run that lives, as far as can be told without its lock."""
-    found = os.lstat(path)
-    new = path.name.startswith(".") and time.time() < found.st_mtime + NEW
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not new and not holder(path / LOCK)
+    status = os.lstat(path)
+    is_new = path.name.startswith(".") and time.time() < status.st_mtime + NEW
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not is_new and not holder(path / LOCK)

@@ -40,7 +40,7 @@ POLL_SECONDS = 0.05  # seconds between looks at what has come
 NICENESS = 10  # what ranks that live runs start add to their niceness
 # Intervals must be narrow at so many outcomes in a row: a run that ended at the first would end where they happen to be
 # too narrow, and contain the truth less often than they should (in 81 to 92 of 100 runs; so, in 92 to 96).
-LOOKS = 3
+NARROW_OUTCOMES = 3
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Update:
     pairs: Path | None  # where pairs are kept from one update to the next, if the user named no place; None: nowhere
     last: bool  # whether there is none after it
     new: bool  # whether there are more frames than in the one before
-    told: Mapping[str, Any] = field(default_factory=dict)  # for the record
+    details: Mapping[str, Any] = field(default_factory=dict)  # for the record
     members: Sequence[Member] | None = None  # of an ensemble the members, with the frames that there are of them
 
     def changes(self, quiet: bool) -> dict[str, Any]:
@@ -65,26 +65,26 @@ class Update:
             ),
             "between": self.pairs,
             "quiet": quiet or not self.last,
-            "live": self.told,
+            "live": self.details,
         }
 
 
-def check_live(asked: FramesRequest, live: LiveOptions) -> None:
+def check_live(request: FramesRequest, live: LiveOptions) -> None:
     """Refuse what makes no sense; raises UsageError."""
-    if asked.ensemble is not None:
-        check_ensemble(asked, live)
-    refuse_urls(asked.trajectories, "such files are not followed while they grow; run again when it is whole")
-    engine = "these engines" if asked.ensemble is not None else _engine(asked)
+    if request.ensemble is not None:
+        check_ensemble(request, live)
+    refuse_urls(request.trajectories, "such files are not followed while they grow; run again when it is whole")
+    engine = "these engines" if request.ensemble is not None else _engine(request)
     if engine is None:
         for name in ("dataset", "buffer", "stride_when_late"):
             if getattr(live, name) is not None:
                 raise UsageError(f"{name} is for the frames of a running engine, imd://HOST:PORT")
     else:
-        if len(asked.trajectories) > 1:
+        if len(request.trajectories) > 1:
             raise UsageError(f"{engine} is followed by no other trajectory, and follows none")
-        if asked.topology is None and asked.ensemble is None:
+        if request.topology is None and request.ensemble is None:
             raise UsageError(f"{engine} tells positions alone: name a topology file, too (--topology)")
-        if asked.cache == "off":
+        if request.cache == "off":
             raise UsageError("a live run keeps its frames in this node's store: cache 'off' makes no sense here")
         need_imdclient()
     for name in ("every", "stride_when_late"):
@@ -92,50 +92,50 @@ def check_live(asked: FramesRequest, live: LiveOptions) -> None:
         if number is not None and number < 1:
             raise UsageError(f"{name} is {number}; it is a number of frames from 1 on")
     if live.until is not None:
-        _check_until(asked, live)
+        _check_until(request, live)
     if live.idle is not None and live.idle <= 0:
         raise UsageError(f"idle is {live.idle}; it is a number of seconds above 0")
 
 
-def _check_until(asked: FramesRequest, live: LiveOptions) -> None:
+def _check_until(request: FramesRequest, live: LiveOptions) -> None:
     until = HalfWidth.of(live.until or "")
     if live.every is None:
         raise UsageError(f"until {until} is looked at when there is an outcome: say every how many frames (every)")
-    if isinstance(asked, RunOptions) and asked.confidence == "off":
+    if isinstance(request, RunOptions) and request.confidence == "off":
         raise UsageError(f"until {until} is about intervals, and confidence is 'off'")
 
 
-def _engine(asked: FramesRequest) -> EngineAddress | None:
+def _engine(request: FramesRequest) -> EngineAddress | None:
     """Return the engine whose frames come; None if it is none, or there are several."""
-    return None if asked.ensemble is not None else engine_among(asked.trajectories)
+    return None if request.ensemble is not None else engine_among(request.trajectories)
 
 
-def _feed(world: World, asked: FramesRequest, live: LiveOptions) -> LiveSource | None:
+def _feed(world: World, request: FramesRequest, live: LiveOptions) -> LiveSource | None:
     """Return what to look at, on this rank; None where another one looks."""
-    engine = _engine(asked)
+    engine = _engine(request)
     first = world.comm.rank == 0
-    if asked.ensemble is not None:
-        return EnsembleFeed(asked, live) if first else None
+    if request.ensemble is not None:
+        return EnsembleFeed(request, live) if first else None
     if engine is not None:
-        return ImdClient(ReceiverOptions.of(engine, asked, live)) if first else None
-    if len(asked.trajectories) > 1 or asked.trajectories[0].expanduser().exists():
-        return FileFeed(asked.trajectories, asked.topology, asked.keywords, live.idle) if first else None
-    return DatasetFeed(asked.trajectories[0], asked.cache, live.idle) if world.leaders is not None else None
+        return ImdClient(ReceiverOptions.of(engine, request, live)) if first else None
+    if len(request.trajectories) > 1 or request.trajectories[0].expanduser().exists():
+        return FileFeed(request.trajectories, request.topology, request.keywords, live.idle) if first else None
+    return DatasetFeed(request.trajectories[0], request.cache, live.idle) if world.leaders is not None else None
 
 
-def _slices(world: World, asked: FramesRequest) -> Assembling | None:
+def _slices(world: World, request: FramesRequest) -> Assembling | None:
     """Return what puts together slices that come; None of an engine or of files (collective)."""
-    if asked.ensemble is not None:
+    if request.ensemble is not None:
         return None
-    files = _engine(asked) is not None or len(asked.trajectories) > 1 or asked.cache == "off"
-    if files or world.comm.bcast(asked.trajectories[0].expanduser().exists()):
+    files = _engine(request) is not None or len(request.trajectories) > 1 or request.cache == "off"
+    if files or world.comm.bcast(request.trajectories[0].expanduser().exists()):
         return None
-    return Assembling(world, asked.cache, asked.trajectories[0])
+    return Assembling(world, request.cache, request.trajectories[0])
 
 
 def go_live(
     world: World,
-    asked: FramesRequest,
+    request: FramesRequest,
     live: LiveOptions,
     run: Callable[[Update], tuple[T, Record | None]],
     ready: Callable[[], object] = lambda: None,
@@ -145,49 +145,49 @@ def go_live(
     `ready` waits until the ranks that `run` takes have started; an engine begins then.
     """
     between: AbstractContextManager[Path | None] = nullcontext()
-    if isinstance(asked, RunOptions):
-        between = pairs_between(world, asked.pairs, asked.out, asked.quiet)
-    with _interruptible(asked.quiet) as interrupted, _feeding(world, asked, live) as feed, between as pairs:
+    if isinstance(request, RunOptions):
+        between = pairs_between(world, request.pairs, request.out, request.quiet)
+    with _interruptible(request.quiet) as interrupted, _feeding(world, request, live) as feed, between as pairs:
         preload()
         ready()
         if feed is not None:
-            feed.begin()
-        watching = _Watching(world, asked, live, feed, interrupted)
+            feed.start()
+        watcher = _Watcher(world, request, live, feed, interrupted)
         done = count = 0
         while True:
-            seen = watching.wait(done)
-            stop = watching.target(seen, done)
-            trajectories = [Path(seen.told["dataset"])] if "dataset" in seen.told else asked.trajectories
-            last = bool(seen.over)
+            so_far = watcher.wait(done)
+            stop = watcher.target(so_far, done)
+            trajectories = [Path(so_far.details["dataset"])] if "dataset" in so_far.details else request.trajectories
+            last = bool(so_far.over)
             count += 1
-            with _telling_what_is_kept(world, seen):
-                told = {**seen.told, "updates": count, **watching.told}
-                members = members_so_far(asked, seen)
-                outcome, record = run(Update(trajectories, stop, pairs, last, stop > done, told, members))
+            with _reporting_kept_frames(world, so_far):
+                details = {**so_far.details, "updates": count, **watcher.details}
+                members = members_so_far(request, so_far)
+                outcome, record = run(Update(trajectories, stop, pairs, last, stop > done, details, members))
             if last:
-                if not asked.quiet and world.comm.rank == 0:
-                    _say_end(seen)
+                if not request.quiet and world.comm.rank == 0:
+                    _say_end(so_far)
                 return outcome
             done = stop
-            watching.look_at(record)
+            watcher.check_width(record)
             if feed is not None:
                 feed.analysed(done)
 
 
 @contextmanager
-def _telling_what_is_kept(world: World, seen: FramesSoFar) -> Iterator[None]:
+def _reporting_kept_frames(world: World, so_far: FramesSoFar) -> Iterator[None]:
     try:
         yield
     except HimachError:
-        if (names := _datasets(seen)) and world.comm.rank == 0:
+        if (names := _datasets(so_far)) and world.comm.rank == 0:
             say(f"himach: the frames that came are kept as {names}", sys.stderr)
         raise
 
 
-def _datasets(seen: FramesSoFar) -> str:
+def _datasets(so_far: FramesSoFar) -> str:
     """Return in words where frames of engines are kept; "" of others."""
-    each = seen.told["members"].values() if "members" in seen.told else [seen.told]
-    names = [one["dataset"] for one in each if "dataset" in one]
+    feeds = so_far.details["members"].values() if "members" in so_far.details else [so_far.details]
+    names = [feed_details["dataset"] for feed_details in feeds if "dataset" in feed_details]
     return f"dataset{'s' * (len(names) > 1)} {some_of(names)}" if names else ""
 
 
@@ -203,24 +203,24 @@ def give_way(world: World) -> None:
             Path("/proc/self/autogroup").write_text(str(NICENESS))
 
 
-class _Watching:
+class _Watcher:
     """Looks at what has come, on all ranks together."""
 
     def __init__(
         self,
         world: World,
-        asked: FramesRequest,
+        request: FramesRequest,
         live: LiveOptions,
         feed: LiveSource | None,
         interrupted: threading.Event,
     ) -> None:
-        self.told: dict[str, Any] = {}  # for the record, of `until`
+        self.details: dict[str, Any] = {}  # for the record, of `until`
         self._comm = world.comm
-        self._asked = asked
+        self._request = request
         self._every = live.every
         self._until = None if live.until is None else HalfWidth.of(live.until)
         self._narrow = 0  # outcomes in a row whose intervals were narrow enough
-        self._slices = _slices(world, asked)
+        self._slices = _slices(world, request)
         self._feed = feed
         self._interrupted = interrupted
         self._stopped = False
@@ -228,100 +228,100 @@ class _Watching:
     def wait(self, done: int) -> FramesSoFar:
         """Wait until there is something to do; all ranks see the same."""
         while True:
-            seen = self._look()
-            if seen.over:
-                on_first_rank(self._comm, partial(self._check_some, seen, done))
-                return seen
-            target = self.target(seen, done)
-            least = min((seen.members or {"": seen.frames}).values())
-            reached = self._asked.stop is not None and 0 <= self._asked.stop <= least
-            reached = reached or self._narrow >= LOOKS
+            so_far = self._poll()
+            if so_far.over:
+                on_first_rank(self._comm, partial(self._check_some, so_far, done))
+                return so_far
+            target = self.target(so_far, done)
+            least = min((so_far.members or {"": so_far.frames}).values())
+            reached = self._request.stop is not None and 0 <= self._request.stop <= least
+            reached = reached or self._narrow >= NARROW_OUTCOMES
             if (reached or self._comm.allreduce(self._interrupted.is_set())) and not self._stopped:
                 self._stopped = True
                 if self._feed is not None:
                     self._feed.stop()
             elif target > done and not self._stopped:
                 if self._chosen(target):
-                    return seen
+                    return so_far
                 if self._feed is not None:  # those before the first that is chosen
                     self._feed.analysed(target)
             time.sleep(POLL_SECONDS)
 
-    def look_at(self, record: Record | None) -> None:
+    def check_width(self, record: Record | None) -> None:
         """See how wide the intervals of an outcome are, by its record, which the first rank has."""
         until = self._until
         if until is None:
             return
 
-        def width() -> float:
+        def measure() -> float:
             assert record is not None
             return until.seen(record.get("uncertainty") or {})
 
-        seen = on_first_rank(self._comm, width, share=True)
-        self._narrow = self._narrow + 1 if seen < until.most else 0
-        self.told = {"until": str(until), "half_width": seen}
-        if self._narrow == LOOKS and not self._asked.quiet and self._comm.rank == 0:
+        width = on_first_rank(self._comm, measure, share=True)
+        self._narrow = self._narrow + 1 if width < until.most else 0
+        self.details = {"until": str(until), "half_width": width}
+        if self._narrow == NARROW_OUTCOMES and not self._request.quiet and self._comm.rank == 0:
             say(
-                f"himach: intervals of {until.table}.{until.column} are within ±{seen:.3g}: no more frames are taken",
+                f"himach: intervals of {until.table}.{until.column} are within ±{width:.3g}: no more frames are taken",
                 sys.stderr,
             )
 
-    def target(self, seen: FramesSoFar, done: int) -> int:
+    def target(self, so_far: FramesSoFar, done: int) -> int:
         """Return before which frame the next run stops."""
-        frames, every, stop = seen.frames, self._every, self._asked.stop
-        if seen.members is not None:
-            comes = seen.over or seen.late or (every is not None and frames // every > done // every)
-            return frames if comes else done
+        frames, every, stop = so_far.frames, self._every, self._request.stop
+        if so_far.members is not None:
+            due = so_far.over or so_far.late or (every is not None and frames // every > done // every)
+            return frames if due else done
         if stop is not None and stop >= 0:
             frames = min(frames, stop)
-        if seen.over:
+        if so_far.over:
             return frames
         whole = 0 if every is None else frames // every * every
-        return frames if seen.late and whole <= done else whole
+        return frames if so_far.late and whole <= done else whole
 
-    def _check_some(self, seen: FramesSoFar, done: int) -> None:
-        if not self._chosen(self.target(seen, done)):
-            raise TrajectoryError(f"there is no frame to analyse: {seen.over}")
+    def _check_some(self, so_far: FramesSoFar, done: int) -> None:
+        if not self._chosen(self.target(so_far, done)):
+            raise TrajectoryError(f"there is no frame to analyse: {so_far.over}")
 
     def _chosen(self, stop: int) -> int:
         """Return how many frames are chosen of those before `stop`; of an ensemble, how many came."""
-        if self._asked.ensemble is not None:
+        if self._request.ensemble is not None:
             return stop
-        return len(range(*slice(self._asked.start, stop, self._asked.step).indices(stop)))
+        return len(range(*slice(self._request.start, stop, self._request.step).indices(stop)))
 
-    def _look(self) -> FramesSoFar:
+    def _poll(self) -> FramesSoFar:
         feed = self._feed
         if self._slices is not None:
             self._slices.look()
-        mine = run_collectively(self._comm, lambda: FramesSoFar() if feed is None else feed.look())
-        told = [one for one in self._comm.allgather(mine if feed is not None else None) if one is not None]
-        if all(one.missing for one in told):
+        own = run_collectively(self._comm, lambda: FramesSoFar() if feed is None else feed.poll())
+        states = [state for state in self._comm.allgather(own if feed is not None else None) if state is not None]
+        if all(state.missing for state in states):
 
             def refuse() -> None:
-                raise UsageError(told[0].missing)
+                raise UsageError(states[0].missing)
 
             run_collectively(self._comm, refuse)
-        return _combined(told)
+        return _combine(states)
 
 
-def _combined(told: Sequence[FramesSoFar]) -> FramesSoFar:
+def _combine(states: Sequence[FramesSoFar]) -> FramesSoFar:
     """Return what several nodes have seen together."""
-    frames = max(one.frames for one in told)
-    held = [one.held for one in told if one.held is not None]
-    if held:
+    frames = max(state.frames for state in states)
+    stored = [state.stored for state in states if state.stored is not None]
+    if stored:
         from pyroaring import BitMap64
 
-        union = BitMap64.union(BitMap64(), *map(BitMap64.deserialize, held))
+        union = BitMap64.union(BitMap64(), *map(BitMap64.deserialize, stored))
         # The first that is missing is the first that has fewer below it than it should.
         frames = bisect_left(range(len(union)), True, key=lambda number: union.rank(number) <= number)
-    over = next((one.over for one in told if one.over), "") if all(one.over for one in told) else ""
-    late = any(one.late for one in told)
-    return FramesSoFar(frames, late, over, told=told[0].told, members=told[0].members)
+    over = next((state.over for state in states if state.over), "") if all(state.over for state in states) else ""
+    late = any(state.late for state in states)
+    return FramesSoFar(frames, late, over, details=states[0].details, members=states[0].members)
 
 
 @contextmanager
-def _feeding(world: World, asked: FramesRequest, live: LiveOptions) -> Iterator[LiveSource | None]:
-    feed = run_collectively(world.comm, lambda: _feed(world, asked, live))
+def _feeding(world: World, request: FramesRequest, live: LiveOptions) -> Iterator[LiveSource | None]:
+    feed = run_collectively(world.comm, lambda: _feed(world, request, live))
     try:
         yield feed
     finally:
@@ -332,17 +332,17 @@ def _feeding(world: World, asked: FramesRequest, live: LiveOptions) -> Iterator[
 @contextmanager
 def _interruptible(quiet: bool) -> Iterator[threading.Event]:
     """Have the first Ctrl-C set the event, which ends what comes, and the second interrupt."""
-    asked = threading.Event()
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield asked
+    interrupted = threading.Event()
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        yield interrupted
         return
 
     def on_interrupt(signum: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            before(signum, frame)
+        if interrupted.is_set():
+            previous(signum, frame)
             return
-        asked.set()
+        interrupted.set()
         if not quiet:
             say(
                 "himach: no more frames are taken, the outcome of those that came follows; Ctrl-C again interrupts",
@@ -351,26 +351,26 @@ def _interruptible(quiet: bool) -> Iterator[threading.Event]:
 
     signal.signal(signal.SIGINT, on_interrupt)
     try:
-        yield asked
+        yield interrupted
     finally:
         if signal.getsignal(signal.SIGINT) is on_interrupt:
-            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGINT, previous)
 
 
-def _say_end(seen: FramesSoFar) -> None:
+def _say_end(so_far: FramesSoFar) -> None:
     """Say why it ended, where frames are, and what an engine or its frames had to suffer."""
-    lines = [f"himach: {seen.over}, after {seen.frames:,} frames"]
-    if names := _datasets(seen):
+    lines = [f"himach: {so_far.over}, after {so_far.frames:,} frames"]
+    if names := _datasets(so_far):
         lines[0] += f", kept as {names}"
-    for name, told in seen.told.get("members", {"": seen.told}).items():
-        whose = f"member {name}: " if name else ""
-        if told.get("pauses"):
+    for name, stats in so_far.details.get("members", {"": so_far.details}).items():
+        label = f"member {name}: " if name else ""
+        if stats.get("pauses"):
             lines.append(
-                f"himach: warning: {whose}the engine was paused {told['pauses']} times, {told['paused']:.1f} s in all"
+                f"himach: warning: {label}the engine was paused {stats['pauses']} times, {stats['paused']:.1f} s in all"
             )
-        if told.get("left_out"):
+        if stats.get("left_out"):
             lines.append(
-                f"himach: warning: {whose}{told['left_out']:,} frames were left out while the analysis was late"
+                f"himach: warning: {label}{stats['left_out']:,} frames were left out while the analysis was late"
             )
     for line in lines:
         say(line, sys.stderr)

@@ -155,8 +155,8 @@ def test_state_of_one_outcome_does_not_reach_the_next(tmp_path):
 
 @pytest.mark.parametrize(("held", "frames"), [([[]], 0), ([[0, 2], [1, 3]], 4), ([[0, 1], [3]], 2), ([[1, 2]], 0)])
 def test_of_what_is_staged_only_what_has_no_gap_is_analysed(held, frames):
-    seen = [FramesSoFar(held=BitMap64(numbers).serialize()) for numbers in held]
-    assert updates._combined(seen).frames == frames
+    seen = [FramesSoFar(stored=BitMap64(numbers).serialize()) for numbers in held]
+    assert updates._combine(seen).frames == frames
 
 
 def test_slices_that_lie_on_one_node_of_several_are_followed(tmp_path):
