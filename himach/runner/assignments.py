@@ -39,13 +39,13 @@ def declared_stages(cls: type[Analysis]) -> list[Analysis | type[Analysis]]:
 
 
 def stage_class(declared: Any) -> type[Any]:
-    """Return the class of a stage as it was written: a class or an instance."""
+    """Return the class of a stage as it is declared: by a class or an instance."""
     return declared if isinstance(declared, type) else type(declared)
 
 
 @dataclass
 class _Stage:
-    """An analysis as it was written, the values that its parameters had in an earlier run, and texts of new ones."""
+    """An analysis as it is declared, the values that its parameters had in an earlier run, and texts of new ones."""
 
     declared: Analysis | type[Analysis]
     label: str

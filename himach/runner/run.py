@@ -44,11 +44,11 @@ Analyses: TypeAlias = "Analysis | type[Analysis] | str | Sequence[Analysis | typ
 T = TypeVar("T")
 
 TABLES = {"table": "tables", "figure": "figures", "units": "units", "features": "features", "force": "force"}
-LIVE = ("on_update", *(each.name for each in fields(LiveOptions)))
+LIVE = ("on_update", *(field.name for field in fields(LiveOptions)))
 #: What there is in place of arguments that other functions or objects have.
 INSTEAD = {
     **dict.fromkeys(
-        (each.name for each in fields(TransformOptions)),
+        (field.name for field in fields(TransformOptions)),
         "it is one of transform=[...], such as himach.transformations.Whole() or Fit('protein', reference=FILE)",
     ),
     **{name: f"it is out=himach.Output(DIR, {into}=...)" for name, into in TABLES.items()},

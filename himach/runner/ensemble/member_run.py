@@ -263,10 +263,10 @@ class MemberRunner:
         pairs = None if self.job.pairs is None else self.job.pairs / folder
         if self.job.between is not None:
             return replace(member_job(self.job, member), memory=memory, pairs=pairs, between=self.job.between / folder)
-        own = replace(member_job(self.job, member), memory=memory, pairs=pairs, between=between)
-        if between is None or time.time() >= unrequested_keep_time(own, self.started) or between.exists():
-            return own
-        return replace(own, between=None)  # what tells whether kept pairs serve takes as long as some maps
+        job = replace(member_job(self.job, member), memory=memory, pairs=pairs, between=between)
+        if between is None or time.time() >= unrequested_keep_time(job, self.started) or between.exists():
+            return job
+        return replace(job, between=None)  # what tells whether kept pairs serve takes as long as some maps
 
     def _features(self, world: World, folder: str, outcome: RankOutcome) -> Sequence[str]:
         """Write the features of a member, if they are asked for; return the files, on the first of its ranks."""

@@ -75,7 +75,7 @@ def _dataset(datasets: Sequence[Record]) -> Record:
     """Return the datasets of all members as one."""
     paths = [[data["path"]] if isinstance(data["path"], str) else data["path"] for data in datasets]
     return Record(
-        path=[path for own in paths for path in own],
+        path=[path for part in paths for path in part],
         frames=sum(data["frames"] for data in datasets),
         atoms=max(data["atoms"] for data in datasets),
         fingerprint=hashlib.sha256("\n".join(str(data["fingerprint"]) for data in datasets).encode()).hexdigest(),

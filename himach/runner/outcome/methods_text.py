@@ -41,8 +41,8 @@ def describe_methods(chain: Sequence[Analysis]) -> MethodsText:
     """Return what can be said of an analysis before it runs."""
     first = chain[0]
     texts = [_fill_parameters(stage, "methods") for stage in chain]
-    text = " ".join(_sentence(each) for each in texts if each) or _summary(first)
-    cited = [doi for stage, each in zip(chain, texts, strict=True) for doi in _dois_in(each) or named_references(stage)]
+    text = " ".join(_sentence(part) for part in texts if part) or _summary(first)
+    cited = [doi for stage, part in zip(chain, texts, strict=True) for doi in _dois_in(part) or named_references(stage)]
     foreign = getattr(first, "foreign", None)
     due = [] if foreign is None else due_references(foreign)
     caption = _fill_parameters(first, "caption", _quoted) or _first_line(first) or first.label()

@@ -124,10 +124,10 @@ def _request(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
     return {**request, **job.recorded()}
 
 
-def _analysis_record(analysis: Analysis, given: UniverseInput | None) -> Record:
+def _analysis_record(analysis: Analysis, universe: UniverseInput | None) -> Record:
     source = find_source(analysis)
     entry = Record(**analysis_record(analysis), **describe_methods(list(_stages(analysis))))
-    reason = source.reason if given is None or source.spec is None else given.unrepeatable
+    reason = source.reason if universe is None or source.spec is None else universe.unrepeatable
     entry["source"] = None if reason else source.spec
     if entry["source"] is None:
         entry["unrepeatable"] = reason
