@@ -14,7 +14,7 @@ from himach.cli.text import columns, echo, minute
 from himach.io.store.sizes import show_size
 
 if TYPE_CHECKING:
-    from himach.io.dataset.name_space import Listed, NameSpace
+    from himach.io.dataset.name_space import ListedDataset, NameSpace
 
 
 @click.command(cls=Command)
@@ -52,7 +52,7 @@ def _shown(found: NameSpace) -> str:
     """Return the list as text; the slices of all ranks of a simulation are one line, while there are some."""
     from himach.io.push.held_slices import SUFFIX
 
-    slices: dict[str, list[Listed]] = {}
+    slices: dict[str, list[ListedDataset]] = {}
     for one in found.datasets:
         if one.name.endswith(SUFFIX) and one.frames:
             slices.setdefault(one.name, []).append(one)
@@ -64,7 +64,7 @@ def _shown(found: NameSpace) -> str:
     return columns([head, *rows], left=frozenset([0, 2, 4, 6, 7]))
 
 
-def _row_of_slices(name: str, of_ranks: list[Listed]) -> tuple[str, ...]:
+def _row_of_slices(name: str, of_ranks: list[ListedDataset]) -> tuple[str, ...]:
     frames = max(one.frames for one in of_ranks)
     nodes = sorted({node for one in of_ranks for node in one.nodes})
     size = show_size(sum(one.nbytes for one in of_ranks))
@@ -77,7 +77,7 @@ def _few(nodes: list[str]) -> str:
     return f"{len(nodes)}: {', '.join(nodes[:4])}{', ...' if len(nodes) > 4 else ''}"
 
 
-def _row(one: Listed) -> tuple[str, ...]:
+def _row(one: ListedDataset) -> tuple[str, ...]:
     used = minute(one.last_used)
     missing = ", ".join(map(str, one.missing)) + (", ..." if one.frames - one.held > len(one.missing) else "")
     there = "whole" if one.whole else f"{one.held:,}, without {missing}" if missing else f"{one.held:,}"

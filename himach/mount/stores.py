@@ -14,9 +14,9 @@ import numpy as np
 
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import POSITIONS, RawFrame
-from himach.io.dataset.attachment import suffix_of
+from himach.io.dataset.attachment import format_suffix
 from himach.io.dataset.listing import open_existing
-from himach.io.dataset.lookup import Candidate, find, offline_candidate, open_cache
+from himach.io.dataset.lookup import Candidate, find, find_offline, open_cache
 from himach.io.frame_source import ReadOptions
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames, base_name
@@ -105,7 +105,7 @@ class StoreDatasets:
         for attached in stamp.topologies.values():
             if not self._sizes.get(attached):  # its name tells its content
                 self._sizes[attached] = len(dataset.attachment(attached) or b"")
-        sizes = {suffix_of(path): self._sizes[attached] for path, attached in stamp.topologies.items()}
+        sizes = {format_suffix(path): self._sizes[attached] for path, attached in stamp.topologies.items()}
         has = stamp.has_velocities, stamp.has_forces, self._boxes[name, version]
         known = {suffix: size for suffix, size in sizes.items() if size}
         return Facts(name, version, stamp.n_frames, stamp.n_atoms, *has, changed, known)
@@ -116,7 +116,7 @@ class StoreDatasets:
         best = _best(store, facts.name)
         if best is not None:
             dataset = store.dataset(facts.name, best.generation, create=False)
-            attached = [name for path, name in best.stamp.topologies.items() if suffix_of(path) == suffix]
+            attached = [name for path, name in best.stamp.topologies.items() if format_suffix(path) == suffix]
             content = dataset.attachment(attached[-1]) if attached else None
             if content is not None:
                 return content
@@ -165,7 +165,7 @@ def _best(store: Store | ServedStore, name: str) -> Candidate | None:
     if not candidates:
         return None
     last = max(candidates, key=lambda candidate: candidate.stamp.sequence)
-    chosen = offline_candidate(candidates, json.loads(last.stamp.keywords))
+    chosen = find_offline(candidates, json.loads(last.stamp.keywords))
     return None if chosen is None else chosen[0]
 
 

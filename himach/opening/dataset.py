@@ -27,11 +27,11 @@ from himach.io.dataset.lookup import (
     OriginChoice,
     choose_origin,
     find,
+    list_names,
     load_attached,
-    names_of,
     own_generation,
-    read_some,
-    reopened,
+    read_frames,
+    reopen_origin,
 )
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.dataset.origin_watch import OriginNote, OriginWatch
@@ -106,7 +106,7 @@ class OpenDataset:
     def stamp(self, keywords: Mapping[str, Any]) -> OriginStamp:
         """Return the stamp of the origin as it is (as it was last, where it is away). On the first rank."""
         if self.noted is None:
-            self.noted = OriginStamp.of(self.origin, keywords)
+            self.noted = OriginStamp.from_origin(self.origin, keywords)
         return self.noted
 
     def source(self) -> Source:
@@ -157,7 +157,7 @@ def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None
 
     def looked() -> tuple[Topology, RawFrame, float | None]:
         topology = _topology(job, dataset)
-        first = read_some(cached, [dataset.frames[0]]) if origin.present else []
+        first = read_frames(cached, [dataset.frames[0]]) if origin.present else []
         first = first or [next(origin.read([dataset.frames[0]]))]
         return topology, deepcopy(first[0]), origin.dt(dataset.frames)  # its arrays are the reader's
 
@@ -220,7 +220,7 @@ def open_dataset(
     comm = world.comm
     place, quota = store or open_store(comm, request.cache)
     note_elsewhere(request, place, quota)
-    names = [name] if name else names_of(request.trajectories)
+    names = [name] if name else list_names(request.trajectories)
     held = find_together(world, place, names)
     choose = partial(_choose, request, names[0], by_name, reads_files)
     choice, holder, memory = choose_together(world, place, held, request.trajectories, choose)
@@ -290,7 +290,7 @@ def choose_together(
         choice = choose(every, lambda: {**own(), **walked})
         if choice.origin is not None and len(every) > 1:  # else it goes nowhere
             publish(choice.origin)
-        holders = (rank for rank, some in enumerate(every) for each in some or () if each is choice.found)
+        holders = (rank for rank, some in enumerate(every) for each in some or () if each is choice.candidate)
         return choice, next(holders, 0)
 
     choice, holder = on_first_rank(world.comm, first, share=True)
@@ -317,14 +317,14 @@ def _choose(
         by_name=by_name,
         stamped=any(some is not None for some in every),
     )
-    return reopened(choice, request.keywords, found, known) if reads_files else choice
+    return reopen_origin(choice, request.keywords, found, known) if reads_files else choice
 
 
 def watch_origin(world: World, origin: Origin, note: OriginNote) -> OriginWatch:
     """Compare what each rank sees of the origin with what the first one found (collective)."""
     who = f"rank {world.comm.rank} on node {world.name}"
     watch = OriginWatch(note, origin, who, leads=world.leaders is not None)
-    run_collectively(world.comm, watch.meet)
+    run_collectively(world.comm, watch.check_at_start)
     return watch
 
 

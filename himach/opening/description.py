@@ -12,7 +12,7 @@ from typing import Any
 
 from himach.errors import HimachError, TrajectoryError, UsageError, as_himach
 from himach.io.dataset.lookup import open_cache
-from himach.io.dataset.subsets import subsets_beside
+from himach.io.dataset.subsets import list_subsets
 from himach.io.remote.url import absolute, local
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
@@ -179,7 +179,7 @@ def _held(cached: CachedFrames | None, n_frames: int, place: Path | str, nothing
     share = "all" if count == n_frames else f"{count:,}"
     some = "".join(
         f"; {len(one.atoms):,} atoms of {len(one.dataset.alien):,} frames ({show_size(one.dataset.facts()['bytes'])})"
-        for one in (subsets_beside(cached) if isinstance(cached, Dataset) else ())
+        for one in (list_subsets(cached) if isinstance(cached, Dataset) else ())
     )
     told = (
         f"{share} of {n_frames:,} frames ({len(native):,} native, {len(alien):,} alien, {show_size(nbytes)}){some} in "

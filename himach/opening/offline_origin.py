@@ -14,7 +14,7 @@ import numpy.typing as npt
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import OriginFiles, origin_files
-from himach.io.dataset.lookup import OriginChoice, read_some
+from himach.io.dataset.lookup import OriginChoice, read_frames
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
@@ -62,7 +62,7 @@ def offline_origin(
             _tell_missing(world, frames, there, cached)
             frames = frames[there.some[0] : there.some[-1] + 1] if those is None else those
             needed, between = sorted(some), True
-    found = comm.gather(run_collectively(comm, partial(read_some, cached, needed)))
+    found = comm.gather(run_collectively(comm, partial(read_frames, cached, needed)))
 
     def stand_in() -> Origin:
         given = {frame.number: frame for held in found for frame in held}
@@ -75,9 +75,9 @@ def _files(
     comm: Communicator, store: Store | ServedStore | None, choice: OriginChoice, holder: int
 ) -> OriginFiles | None:
     """Return what the holder's store has of the origin beside frames."""
-    if comm.rank != holder or choice.found is None or store is None:
+    if comm.rank != holder or choice.candidate is None or store is None:
         return None
-    files = origin_files(store, choice.found.name, choice.found.generation, choice.found.stamp)
+    files = origin_files(store, choice.candidate.name, choice.candidate.generation, choice.candidate.stamp)
     return files if comm.size == 1 else deepcopy(files)  # with the bytes of its indexes
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from himach.engine import Passed, Work, run_pass
 from himach.io.dataset.origin_watch import OriginChangedError
 from himach.io.dataset.source import Source
-from himach.io.dataset.writeback import Written
+from himach.io.dataset.writeback import WriteResult
 from himach.io.store.store import Dataset, StoreError
 from himach.launch.stop_requests import StopRequests
 from himach.opening.options import Job
@@ -175,7 +175,7 @@ def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> 
     )
 
 
-def _close_frames(run: RankRun, writer: CheckpointWriter | None, written: Written) -> None:
+def _close_frames(run: RankRun, writer: CheckpointWriter | None, written: WriteResult) -> None:
     """Close the frames, drop the copies that other nodes' make superfluous, and say what could not be kept."""
     world, cached = run.world, run.opened.cached
     run.opened.close()

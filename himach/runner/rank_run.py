@@ -18,7 +18,7 @@ from himach.engine import Memory
 from himach.errors import UsageError
 from himach.frame import POSITIONS
 from himach.io.dataset.source import Source
-from himach.io.dataset.subsets import readable
+from himach.io.dataset.subsets import open_readable
 from himach.io.frame_source import ReadOptions
 from himach.io.remote.url import named
 from himach.io.server.survey import ServedStore
@@ -186,7 +186,7 @@ class RankRun:
     def assign(self) -> Share:
         """Agree with all nodes who reads which frame, of those that are to be mapped."""
         world, opened, kept = self.world, self.opened, self.checkpoint
-        cached = None if world.leaders is None else readable(opened.cached, self.atoms, opened.origin.n_atoms)
+        cached = None if world.leaders is None else open_readable(opened.cached, self.atoms, opened.origin.n_atoms)
         frames = opened.frames if kept is None or kept.found.remaining is None else kept.found.remaining
         origin, whole = opened.origin.present, not opened.pushed
         self._share = run_collectively(world.comm, lambda: assign(world, cached, frames, origin=origin, whole=whole))

@@ -22,7 +22,7 @@ from himach.io.dataset.attachment import attach_origin
 from himach.io.dataset.lookup import Candidate, OriginChoice, choose_origin, find, own_generation, refuse_others
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.dataset.origin_watch import OriginChangedError, OriginNote, OriginWatch
-from himach.io.dataset.subsets import Readable, Subset, readable, subset_of
+from himach.io.dataset.subsets import Readable, Subset, open_readable, open_subset
 from himach.io.dataset.writeback import copy_rows
 from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.store.store import Dataset, Store, StoreError, StoreFullError
@@ -93,7 +93,7 @@ def stage(world: World, job: StageOptions) -> Staged:
         origin, memory = grown
         stamp = on_first_rank(world.comm, partial(_stamp_grown, watch, origin, job, stamp), share=True)
         run_collectively(world.comm, partial(_attach_origin, world, dataset, origin, stamp, job))
-        watch = watch_origin(world, origin, OriginNote.of(origin, stamp))
+        watch = watch_origin(world, origin, OriginNote.from_origin(origin, stamp))
         new += _fill(world, job, dataset, origin, watch, span)
     free(origin, memory)
     copied = _copy(world, job, dataset, origin.n_frames)
@@ -104,7 +104,7 @@ def _stage_atoms(
     world: World, job: StageOptions, dataset: Dataset, origin: Origin, watch: OriginWatch, atoms: Numbers
 ) -> Staged:
     """Stage some atoms of all frames, as runs keep them; and the first frame whole, which their setup() sees."""
-    subset = run_collectively(world.comm, lambda: subset_of(dataset, atoms))
+    subset = run_collectively(world.comm, lambda: open_subset(dataset, atoms))
     new = _fill(world, job, dataset, origin, watch, range(origin.n_frames), subset)
     _fill(world, job, dataset, origin, watch, range(1))
 
@@ -118,7 +118,7 @@ def _stage_atoms(
 
 def _held(dataset: Dataset, origin: Origin, subset: Subset | None) -> Readable:
     """Return what a node has of frames: whole ones, or those of which it has the atoms of a subset, too."""
-    held = dataset if subset is None else readable(dataset, subset.atoms, origin.n_atoms)
+    held = dataset if subset is None else open_readable(dataset, subset.atoms, origin.n_atoms)
     assert held is not None
     return held
 
@@ -195,7 +195,7 @@ def _attach_origin(world: World, dataset: Dataset, origin: Origin, stamp: Origin
 
 def _stamp_grown(watch: OriginWatch, grown: Origin, job: StageOptions, before: OriginStamp) -> OriginStamp:
     """Return the stamp of an origin that has more frames now, and those that it had."""
-    stamp = OriginStamp.of(grown, job.keywords, [before])
+    stamp = OriginStamp.from_origin(grown, job.keywords, [before])
     watch.check()
     return stamp
 

@@ -17,9 +17,9 @@ from pyroaring import BitMap64
 from himach.errors import HimachError, UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import AUTHOR, COPIES, INDEX, STAMP, TIMES, attached_stamp
-from himach.io.dataset.lookup import Candidate, find, names_of, offline_candidate, open_cache, refuse_mixed
+from himach.io.dataset.lookup import Candidate, find, find_offline, list_names, open_cache, refuse_mixed
 from himach.io.dataset.origin_stamp import OriginStamp
-from himach.io.dataset.origin_watch import at_rest
+from himach.io.dataset.origin_watch import open_unchanged
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
 from himach.io.trajectory.origin import Origin, open_origin
@@ -46,7 +46,7 @@ def pull(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, i
         for one in reasons:
             print(f"himach: {one}", file=sys.stderr)
     best = on_first_rank(
-        comm, lambda: _newest([("the servers", find(remote, names_of(job.trajectories)))], job), share=True
+        comm, lambda: _newest([("the servers", find(remote, list_names(job.trajectories)))], job), share=True
     )
     source = run_collectively(comm, lambda: remote.dataset(best.name, best.generation))
     described = on_first_rank(comm, lambda: description(source, best), share=True)
@@ -102,7 +102,7 @@ def _tell_left_out(comm: Communicator, n_frames: int, nowhere: int, misses: Mapp
 def repair(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, int]:
     """Restore the number of copies of a dataset's frames, of what the nodes hold (collective)."""
     comm = world.comm
-    mine = run_collectively(comm, lambda: [] if world.leaders is None else find(store, names_of(job.trajectories)))
+    mine = run_collectively(comm, lambda: [] if world.leaders is None else find(store, list_names(job.trajectories)))
     several = comm.allgather((world.name, mine))
     best = on_first_rank(comm, lambda: _newest(several, job), share=True)
     same = (best.name, best.generation, _state_of(best.stamp))  # as late: an origin that grew keeps its generation
@@ -153,9 +153,9 @@ def _reread(stamp: OriginStamp, numbers: Numbers) -> list[RawFrame]:
     try:
         if stamp.is_pushed:
             return []
-        origin = at_rest(stamp.paths, opened)
+        origin = open_unchanged(stamp.paths, opened)
         frames = [deepcopy(frame) for frame in origin.read(numbers.tolist())]
-        return frames if stamp.compare(OriginStamp.of(origin, keywords, [stamp])) != "changed" else []
+        return frames if stamp.compare(OriginStamp.from_origin(origin, keywords, [stamp])) != "changed" else []
     except (HimachError, OSError):
         return []
 
@@ -167,7 +167,7 @@ def _newest(found: Sequence[tuple[str, Sequence[Candidate]]], job: StageOptions)
     """
     every = [candidate for _, some in found for candidate in some]
     refuse_mixed(every)
-    chosen = offline_candidate(every, job.keywords)
+    chosen = find_offline(every, job.keywords)
     if chosen is None:
         raise UsageError(f"no dataset {job.trajectories[0]} is there: 'himach datasets' lists those that are")
     best = chosen[0]

@@ -6,7 +6,7 @@ from support import needs
 
 import himach
 from himach.io.dataset.source import Source
-from himach.io.dataset.subsets import kept_atoms, subset_of
+from himach.io.dataset.subsets import open_kept_atoms, open_subset
 from himach.io.frame_source import ReadOptions
 from himach.io.push.held_slices import find_slices
 from himach.io.store.store import Store
@@ -108,17 +108,17 @@ class TestKeptAtoms(FrameSourceTests):
     @pytest.fixture
     def source(self, tmp_path):
         store = Store(tmp_path)
-        with subset_of(store.dataset("/sim1", b"g1"), np.arange(N_ATOMS)).dataset as dataset:
+        with open_subset(store.dataset("/sim1", b"g1"), np.arange(N_ATOMS)).dataset as dataset:
             for number in range(N_FRAMES):
                 dataset.write(number, number / 2, BOX, make_positions(number))
-        (kept,) = kept_atoms(store.dataset("/sim1", b"g1"), np.arange(N_ATOMS), N_ATOMS)
+        (kept,) = open_kept_atoms(store.dataset("/sim1", b"g1"), np.arange(N_ATOMS), N_ATOMS)
         return kept
 
     def test_frames_of_atoms_that_are_not_there_are_misses(self, tmp_path):
         dataset = Store(tmp_path).dataset("/sim1", b"g1")
-        with subset_of(dataset, np.array([3, 5])).dataset as subset:
+        with open_subset(dataset, np.array([3, 5])).dataset as subset:
             subset.write(0, 0.0, BOX, make_positions(0)[[3, 5]])
-        (kept,) = kept_atoms(dataset, np.array([5]), N_ATOMS)
+        (kept,) = open_kept_atoms(dataset, np.array([5]), N_ATOMS)
         assert list(kept.read([0], ReadOptions(np.array([5, 7])))) == [None]
         self.check(next(kept.read([0], ReadOptions(np.array([5])))), 0, [5])
 

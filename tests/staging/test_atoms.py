@@ -13,7 +13,7 @@ from support.cache_data import N_FRAMES, make, only_dataset, stage_on_nodes, wri
 from support.commands import himach, start_himach, wait_until
 
 from himach.errors import UsageError
-from himach.io.dataset.subsets import subsets_beside
+from himach.io.dataset.subsets import list_subsets
 from himach.io.store.store import Store, StoreNotFoundError
 from himach.io.trajectory.origin import open_origin
 from himach.parallel.communicator import alone
@@ -67,7 +67,7 @@ def test_what_is_staged_is_what_the_trajectory_has(tmp_path):
     staged = stage(alone(), job(made, place, "index 3:9 or index 40"))
     assert (staged.new, staged.atoms, list(staged.nodes.values())) == (N_FRAMES, 8, [N_FRAMES])
     dataset = only_dataset(place, made[1])
-    (subset,) = subsets_beside(dataset)
+    (subset,) = list_subsets(dataset)
     assert subset.atoms.tolist() == [3, 4, 5, 6, 7, 8, 9, 40]
     assert list(dataset.native) == [0]  # whole, for setup()
     for number, frame in enumerate(subset.dataset.read(range(N_FRAMES))):

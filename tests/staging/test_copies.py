@@ -224,7 +224,7 @@ def test_frames_that_are_damaged_everywhere_are_named(tmp_path):
 
 def test_a_description_from_elsewhere_names_no_pickle():
     """Parsed topologies are pickles, and lie beside the frames: a stamp of another machine must not bring one here."""
-    told = OriginStamp.pushed("run", b"", 3, [RawFrame(0, 0.0, np.zeros((2, 3), np.float32), None)])
+    told = OriginStamp.from_pushed_frames("run", b"", 3, [RawFrame(0, 0.0, np.zeros((2, 3), np.float32), None)])
     stamp = replace(told, topologies={"/a.pdb": "topology-0123456789abcdef", "/b.pdb": "parsed-0123456789abcdef"})
 
     class Elsewhere:

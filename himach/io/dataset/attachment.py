@@ -64,18 +64,18 @@ def attach_origin(
 
     This must be done before frames are written: the stamp tells whether they are still those of the origin.
     """
-    before = attached_stamp(dataset)
-    if before is not None and before.sequence > stamp.sequence:
+    previous = attached_stamp(dataset)
+    if previous is not None and previous.sequence > stamp.sequence:
         return  # another run has found the origin in a later state since this one opened it
-    if before is not None:
-        stamp = replace(stamp, topologies=before.topologies, seen=stamp.seen)
+    if previous is not None:
+        stamp = replace(stamp, topologies=previous.topologies, seen=stamp.seen)
     if topology is None:
         with contextlib.suppress(UsageError):  # it has none: then every analysis names one
             topology = own_topology(origin)
     if topology is not None:
         stamp = _attach_topology(dataset, stamp, absolute(topology))
     _attach_index(dataset, origin)
-    if before is None or replace(before, seen=stamp.seen) != stamp or [*before.topologies] != [*stamp.topologies]:
+    if previous is None or replace(previous, seen=stamp.seen) != stamp or [*previous.topologies] != [*stamp.topologies]:
         dataset.attach(STAMP, stamp.encode())
 
 
@@ -106,20 +106,20 @@ def _attach_topology(dataset: Dataset, stamp: OriginStamp, path: str) -> OriginS
             dataset.attach(name, Path(local_path(path)).read_bytes())
     except (OSError, StoreError):
         return stamp
-    others = {known: attached for known, attached in stamp.topologies.items() if known != path}
+    others = {other_path: attachment for other_path, attachment in stamp.topologies.items() if other_path != path}
     return replace(stamp, topologies={**others, path: name})  # the last is the one used last
 
 
 def origin_files(store: Store | ServedStore, name: str, generation: bytes, stamp: OriginStamp) -> OriginFiles:
     """Return what is attached to a dataset beside its stamp."""
     dataset = store.dataset(name, generation, create=False)
-    contents = {path: dataset.attachment(attached) for path, attached in stamp.topologies.items()}
-    topologies = {path: (suffix_of(path), content) for path, content in contents.items() if content is not None}
+    contents = {path: dataset.attachment(attachment) for path, attachment in stamp.topologies.items()}
+    topologies = {path: (format_suffix(path), content) for path, content in contents.items() if content is not None}
     times = times_in(dataset.attachment(TIMES), stamp.n_frames, lambda: indexes_in(_content(dataset, INDEX)))
     return OriginFiles(times, topologies)
 
 
-def suffix_of(path: str) -> str:
+def format_suffix(path: str) -> str:
     """Return the suffix by which MDAnalysis tells the format, with that of a compression."""
     suffixes = Path(suffixed(path) if is_url(path) else path).suffixes
     return "".join(suffixes[-2:] if suffixes[-1:] in (["." + "gz"], ["." + "bz2"]) else suffixes[-1:])
@@ -127,11 +127,11 @@ def suffix_of(path: str) -> str:
 
 def attached_indexes(store: Store | ServedStore, datasets: Sequence[tuple[str, bytes]]) -> dict[str, XdrIndex]:
     """Return the indexes of trajectory files that are attached to datasets, given by name and generation, by path."""
-    known: dict[str, XdrIndex] = {}
+    indexes: dict[str, XdrIndex] = {}
     for name, generation in datasets:
         with contextlib.suppress(StoreError):
             dataset = store.dataset(name, generation, create=False)
             for path, index in indexes_in(_content(dataset, INDEX)).items():
-                if path not in known or index.is_current():  # clocks do not tell which is newer
-                    known[path] = index
-    return known
+                if path not in indexes or index.is_current():  # clocks do not tell which is newer
+                    indexes[path] = index
+    return indexes

@@ -7,7 +7,7 @@ import time
 
 FREE_SECONDS = 0.3  # that the work takes in any case: all of a small trajectory ...
 FREE_PART = 0.06  # ... and what it takes beyond that, as part of the analysis's own, also where no core is idle
-LOOK_SECONDS = 0.02  # between two looks at what is idle, which the system counts in hundredths of a second
+CHECK_SECONDS = 0.02  # between two looks at what is idle, which the system counts in hundredths of a second
 
 
 class CpuBudget:
@@ -20,30 +20,30 @@ class CpuBudget:
     def __init__(self, ranks: int = 1, *, only_idle: bool = False) -> None:
         self._ranks = ranks
         self._free_seconds, self._free_part = (0.0, 0.0) if only_idle else (FREE_SECONDS, FREE_PART)
-        self._began = time.thread_time()
-        self._looked = time.monotonic()
-        self._idle_before = idle_seconds()
-        self._idle = 0.0
-        self._taken = 0.0
+        self._start_time = time.thread_time()
+        self._checked_at = time.monotonic()
+        self._idle_at_start = idle_seconds()
+        self._idle_seconds = 0.0
+        self._used_seconds = 0.0
         self._pieces = 0
 
     @property
     def cost(self) -> float:
         """Seconds that a piece of work has taken in the mean."""
-        return self._taken / max(1, self._pieces)
+        return self._used_seconds / max(1, self._pieces)
 
     def left(self) -> float:
         """Return the seconds that may still be taken; for the thread of the analysis, which made this object."""
         now = time.monotonic()
-        if now > self._looked + LOOK_SECONDS:
-            self._looked = now
-            self._idle = (idle_seconds() - self._idle_before) / self._ranks
-        own = time.thread_time() - self._began
-        return self._free_seconds + self._free_part * own + self._idle - self._taken
+        if now > self._checked_at + CHECK_SECONDS:
+            self._checked_at = now
+            self._idle_seconds = (idle_seconds() - self._idle_at_start) / self._ranks
+        own_seconds = time.thread_time() - self._start_time
+        return self._free_seconds + self._free_part * own_seconds + self._idle_seconds - self._used_seconds
 
     def take(self) -> None:
         """Note that a piece of work is done; by the thread that does nothing else."""
-        self._taken = time.thread_time()
+        self._used_seconds = time.thread_time()
         self._pieces += 1
 
 

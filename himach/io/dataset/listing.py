@@ -11,7 +11,7 @@ from typing import Any
 
 from himach.errors import UsageError, nearest
 from himach.io.dataset.lookup import dataset_name
-from himach.io.dataset.subsets import count_in
+from himach.io.dataset.subsets import parse_atom_count
 from himach.io.remote.copies import copies_in, evict
 from himach.io.store.cached_frames import base_name
 from himach.io.store.quota import Segment, chosen_quota, open_store, store_place, survey
@@ -38,7 +38,7 @@ class Entry:
     @property
     def atoms(self) -> int:
         """How many atoms of each frame it has; 0: all."""
-        return count_in(self.name)
+        return parse_atom_count(self.name)
 
 
 def open_existing(choice: str | None, *, writing: bool = False) -> Store | None:
@@ -60,89 +60,89 @@ class Evicted:
 
 def entries(store: Store) -> list[Entry]:
     """Return the datasets in a store, and copies of files elsewhere, the one used last first."""
-    found = [
+    listed = [
         Entry(copy.name, "", copy.folder.name, 0, 0, copy.nbytes, int(copy.last_used), is_copy=True)
         for copy in copies_in(store.path)
     ]
-    for directory in sorted({*store.directories()} - {copy.directory for copy in found}):
-        nbytes, last_used = _bytes_in(store.path / directory)
+    for directory in sorted({*store.directories()} - {copy.directory for copy in listed}):
+        nbytes, last_used = _measure_directory(store.path / directory)
         try:
             dataset = store.open_directory(directory)
             facts = dataset.facts()
         except StoreError as error:
-            found.append(Entry(directory, "", directory, 0, 0, nbytes, last_used, str(error)))
+            listed.append(Entry(directory, "", directory, 0, 0, nbytes, last_used, str(error)))
             continue
-        refused = facts["refused_segments"]
-        note = f"{refused} segments of another version or dataset are left alone" if refused else ""
+        n_refused = facts["refused_segments"]
+        note = f"{n_refused} segments of another version or dataset are left alone" if n_refused else ""
         counts = facts["native"], facts["alien"]
-        found.append(Entry(dataset.name, dataset.generation.hex(), directory, *counts, nbytes, last_used, note))
-    return sorted(_joined(found), key=lambda one: (-one.last_used, one.name))
+        listed.append(Entry(dataset.name, dataset.generation.hex(), directory, *counts, nbytes, last_used, note))
+    return sorted(_nest_subsets(listed), key=lambda entry: (-entry.last_used, entry.name))
 
 
-def _joined(found: list[Entry]) -> list[Entry]:
+def _nest_subsets(listed: list[Entry]) -> list[Entry]:
     """Return datasets with what lies beside them, which is listed by itself only where it is left alone."""
     subsets: dict[tuple[str, str], list[Entry]] = {}
-    for one in found:
-        if one.atoms:
-            subsets.setdefault((base_name(one.name), one.generation), []).append(one)
-    joined = []
-    for one in found:
-        some = sorted(subsets.get((one.name, one.generation), []), key=lambda other: (-other.alien, other.name))
-        nbytes = one.nbytes + sum(other.nbytes for other in some)
-        joined.append(replace(one, nbytes=nbytes, subsets=tuple(some)))
-    gone = {other.directory for one in joined for other in one.subsets}
-    return [one for one in joined if one.directory not in gone]
+    for entry in listed:
+        if entry.atoms:
+            subsets.setdefault((base_name(entry.name), entry.generation), []).append(entry)
+    nested = []
+    for entry in listed:
+        parts = sorted(subsets.get((entry.name, entry.generation), []), key=lambda part: (-part.alien, part.name))
+        nbytes = entry.nbytes + sum(part.nbytes for part in parts)
+        nested.append(replace(entry, nbytes=nbytes, subsets=tuple(parts)))
+    nested_directories = {part.directory for entry in nested for part in entry.subsets}
+    return [entry for entry in nested if entry.directory not in nested_directories]
 
 
 def status(choice: str | None, quota: str | None = None) -> dict[str, Any]:
     """Return facts of this node's store, in the order in which to show them; there need be none yet."""
-    where = store_place(choice)
-    facts: dict[str, Any] = {"node": node_name(), "place": str(where), "identity": None}
-    facts["file_system"] = _file_system(where)
+    place = store_place(choice)
+    facts: dict[str, Any] = {"node": node_name(), "place": str(place), "identity": None}
+    facts["file_system"] = _file_system(place)
     facts |= dict.fromkeys(("size", "free", "reserve", "quota", "used", "copies", "datasets", "native", "alien"))
     notes: list[str] = []
-    with _noted(notes):
-        found = survey(where)
-        facts |= {"size": found.size, "free": found.free, "reserve": found.reserve, "used": found.used}
-    with _noted(notes, (StoreError, OSError) if quota is not None else (StoreError, OSError, UsageError)):
-        facts["quota"] = chosen_quota(where, quota)
-    with _noted(notes):
+    with _note_errors(notes):
+        sizes = survey(place)
+        facts |= {"size": sizes.size, "free": sizes.free, "reserve": sizes.reserve, "used": sizes.used}
+    with _note_errors(notes, (StoreError, OSError) if quota is not None else (StoreError, OSError, UsageError)):
+        facts["quota"] = chosen_quota(place, quota)
+    with _note_errors(notes):
         store = open_existing(choice)
-        there = entries(store) if store is not None else []
+        listed = entries(store) if store is not None else []
         facts["identity"] = None if store is None else store.identity
-        facts["copies"] = sum(one.nbytes for one in there if one.is_copy)
-        facts["datasets"] = sum(not one.is_copy for one in there)
-        facts |= {"native": sum(one.native for one in there), "alien": sum(one.alien for one in there)}
-        notes += [f"{one.name}: {one.note}" for one in there if one.note]
+        facts["copies"] = sum(entry.nbytes for entry in listed if entry.is_copy)
+        facts["datasets"] = sum(not entry.is_copy for entry in listed)
+        facts |= {"native": sum(entry.native for entry in listed), "alien": sum(entry.alien for entry in listed)}
+        notes += [f"{entry.name}: {entry.note}" for entry in listed if entry.note]
     return facts | ({"note": "; ".join(dict.fromkeys(notes))} if notes else {})
 
 
 @contextmanager
-def _noted(notes: list[str], refused: tuple[type[Exception], ...] = (StoreError, OSError)) -> Iterator[None]:
+def _note_errors(notes: list[str], errors: tuple[type[Exception], ...] = (StoreError, OSError)) -> Iterator[None]:
     """Note what is refused, in place of raising it."""
     try:
         yield
-    except refused as error:
+    except errors as error:
         notes.append(str(error))
 
 
 def evict_chosen(store: Store, dataset: str | None = None, *, aliens: bool = False, to: int | None = None) -> Evicted:
     """Evict what a person chose."""
-    names = _names(store.path, dataset)
-    found = survey(store.path)
+    names = _chosen_names(store.path, dataset)
+    sizes = survey(store.path)
     evicted = Evicted()
     for copy in copies_in(store.path):
-        if names.pop(copy.folder.name, None) is None or (to is not None and found.used - evicted.nbytes <= to):
+        if names.pop(copy.folder.name, None) is None or (to is not None and sizes.used - evicted.nbytes <= to):
             continue
         if evict(copy.folder):
             evicted.nbytes += copy.nbytes
         else:
             evicted.busy.append(f"{copy.name}: its local copy ({show_size(copy.nbytes)}): somebody reads it")
-    for segment in found.segments:
+    for segment in sizes.segments:
         spared = (aliens and segment.native) or (segment.pushed and dataset is None and to is not None)
         if spared or segment.directory not in names:
             continue
-        if to is not None and found.used - evicted.nbytes <= to:
+        if to is not None and sizes.used - evicted.nbytes <= to:
             break
         try:
             store.evict(segment.directory, segment.id, native=segment.native)
@@ -153,29 +153,29 @@ def evict_chosen(store: Store, dataset: str | None = None, *, aliens: bool = Fal
             evicted.segments += 1
     if to is None:
         for directory, name in names.items():
-            if not aliens or count_in(name):
+            if not aliens or parse_atom_count(name):
                 with suppress(StoreError, OSError):  # a segment is held, or somebody has just begun to use it
                     store.remove(directory)
     return evicted
 
 
-def _names(path: Path, dataset: str | None) -> dict[str, str]:
+def _chosen_names(path: Path, dataset: str | None) -> dict[str, str]:
     """Return the names of the datasets that are meant, by subdirectory."""
-    known = entries(Store(path, create=False, read_only=True))  # looking is no use
+    listed = entries(Store(path, create=False, read_only=True))  # looking is no use
     if dataset is None:
-        return _with_names(known)
-    wanted = {dataset, dataset_name([dataset])}
-    chosen = _with_names(one for one in known if one.name in wanted or one.directory in wanted)
+        return _names_by_directory(listed)
+    requested = {dataset, dataset_name([dataset])}
+    chosen = _names_by_directory(entry for entry in listed if entry.name in requested or entry.directory in requested)
     if not chosen:
-        raise UsageError(f"{path} holds no dataset {dataset}{nearest(dataset, {one.name for one in known})}")
+        raise UsageError(f"{path} holds no dataset {dataset}{nearest(dataset, {entry.name for entry in listed})}")
     return chosen
 
 
-def _with_names(chosen: Iterable[Entry]) -> dict[str, str]:
+def _names_by_directory(chosen: Iterable[Entry]) -> dict[str, str]:
     """Return the names of datasets by subdirectory; what lies beside them comes first."""
-    several = list(chosen)
-    beside = {other.directory: other.name for one in several for other in one.subsets}
-    return beside | {one.directory: one.name for one in several}
+    chosen_entries = list(chosen)
+    subset_names = {subset.directory: subset.name for entry in chosen_entries for subset in entry.subsets}
+    return subset_names | {entry.directory: entry.name for entry in chosen_entries}
 
 
 def _describe(names: dict[str, str], segment: Segment, error: StoreError) -> str:
@@ -184,21 +184,21 @@ def _describe(names: dict[str, str], segment: Segment, error: StoreError) -> str
     return f"{names[segment.directory]}: segment {kind}-{segment.id:016x} ({show_size(segment.nbytes)}): {reason}"
 
 
-def _bytes_in(folder: Path) -> tuple[int, int]:
+def _measure_directory(folder: Path) -> tuple[int, int]:
     """Return the bytes of a dataset's files and when it was last used."""
     total = last_used = 0
     with suppress(OSError):  # evicted meanwhile, or not to be looked into
         for path in folder.iterdir():
             with suppress(OSError):
-                facts = path.stat(follow_symlinks=False)
-                total += facts.st_size
-                last_used = int(facts.st_mtime) if path.name == "meta" else last_used
+                file_status = path.stat(follow_symlinks=False)
+                total += file_status.st_size
+                last_used = int(file_status.st_mtime) if path.name == "meta" else last_used
     return total, last_used
 
 
-def _file_system(where: Path) -> str:
+def _file_system(place: Path) -> str:
     """Return the type of the file system at a place, and where it is mounted."""
-    absolute, best = f"{os.path.realpath(where)}/", ("", "unknown")
+    absolute, best = f"{os.path.realpath(place)}/", ("", "unknown")
     with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
         for line in mounts:
             point, kind = (word.replace("\\040", " ") for word in line.split()[1:3])

@@ -22,7 +22,7 @@ from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import AUTHOR, attached_stamp, has_stamp
 from himach.io.dataset.origin_stamp import OriginStamp, frame_keywords, latest
-from himach.io.dataset.origin_watch import OriginNote, at_rest
+from himach.io.dataset.origin_watch import OriginNote, open_unchanged
 from himach.io.remote.byte_file import is_there
 from himach.io.remote.url import absolute, is_url
 from himach.io.server.remote_store import RemoteStore
@@ -61,7 +61,7 @@ def dataset_name(paths: Sequence[str | os.PathLike[str]]) -> str:
     return f"{first} and {len(names) - 1} more ({others})"
 
 
-def names_of(trajectories: Sequence[Path]) -> list[str]:
+def list_names(trajectories: Sequence[Path]) -> list[str]:
     """Return the names that the dataset of these trajectories may have: by its path, or as the user gave it."""
     names = [dataset_name(trajectories)]
     if len(trajectories) == 1:
@@ -73,10 +73,10 @@ def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
     """Open the store that the user of a run chose: as `open_chosen`, or another user's by the server that serves it."""
     if choice.startswith("tcp://"):
         return _open_remote(choice)
-    found = owner_of(choice)
-    if found is not None and os.path.exists(found[0] / "server" / "socket"):  # False where this user may not look
+    owner = owner_of(choice)
+    if owner is not None and os.path.exists(owner[0] / "server" / "socket"):  # False where this user may not look
         try:
-            return ServedStore(*found), ""
+            return ServedStore(*owner), ""
         except ServerRefusedError:
             raise
         except StoreError as error:
@@ -94,7 +94,7 @@ def _open_remote(choice: str) -> tuple[RemoteStore, str]:
 
 def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
     """Return what a store holds under these names, the generations with most frames first."""
-    found = []
+    candidates = []
     for name in names:
         for generation in store.generations(name):
             try:
@@ -102,119 +102,119 @@ def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
                 facts = dataset.facts()
             except StoreError:
                 continue
-            stamp = attached_stamp(dataset) if has_stamp(dataset) else _pushed(dataset)
+            stamp = attached_stamp(dataset) if has_stamp(dataset) else _read_pushed_stamp(dataset)
             if stamp is not None:
                 author = (dataset.attachment(AUTHOR) or b"").decode(errors="replace")
-                found.append(Candidate(name, generation, stamp, facts["native"] + facts["alien"], author))
-    return sorted(found, key=lambda one: -one.frames)
+                candidates.append(Candidate(name, generation, stamp, facts["native"] + facts["alien"], author))
+    return sorted(candidates, key=lambda item: -item.frames)
 
 
-def _pushed(dataset: CachedFrames) -> OriginStamp | None:
+def _read_pushed_stamp(dataset: CachedFrames) -> OriginStamp | None:
     """Return the stamp of a dataset that was never an origin's; None if it was, or if it holds nothing."""
-    other = base_name(dataset.name) != dataset.name  # no frames, but parts of some
-    ends = None if other or os.path.isabs(dataset.name) or is_url(dataset.name) else dataset.ends(native=True)
-    if ends is None:
+    is_part = base_name(dataset.name) != dataset.name  # no frames, but parts of some
+    bounds = None if is_part or os.path.isabs(dataset.name) or is_url(dataset.name) else dataset.ends(native=True)
+    if bounds is None:
         return None
-    first, last = ends
-    frames = read_some(dataset, [first, first + 1])
-    return OriginStamp.pushed(dataset.name, dataset.generation, last + 1, frames) if frames else None
+    first, last = bounds
+    frames = read_frames(dataset, [first, first + 1])
+    return OriginStamp.from_pushed_frames(dataset.name, dataset.generation, last + 1, frames) if frames else None
 
 
-def resolve_name(best: Candidate, found: Iterable[Candidate]) -> OriginStamp:
+def resolve_stamp(best: Candidate, candidates: Iterable[Candidate]) -> OriginStamp:
     """Return the stamp of a dataset; of a pushed one, with its simulation's words and the first frame of any store."""
     stamp = best.stamp
     if not stamp.is_pushed:
         return stamp
-    alike = [one for one in found if one.name == best.name and one.stamp.content == stamp.content]
-    author = max((one.author for one in alike), default="")
-    return replace(stamp, content=f"{stamp.content} {author}", first_frame=min(one.stamp.first_frame for one in alike))
+    same = [item for item in candidates if item.name == best.name and item.stamp.content == stamp.content]
+    author = max((item.author for item in same), default="")
+    return replace(stamp, content=f"{stamp.content} {author}", first_frame=min(item.stamp.first_frame for item in same))
 
 
-def offline_candidate(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> tuple[Candidate, list[bytes]] | None:
+def find_offline(candidates: Sequence[Candidate], keywords: Mapping[str, Any]) -> tuple[Candidate, list[bytes]] | None:
     """Return which dataset stands in for an origin that is away, and all generations of its content."""
-    fit = matching(found, keywords)
-    if not fit:
+    matches = select_by_keywords(candidates, keywords)
+    if not matches:
         return None
-    refuse_mixed(fit)
-    last = latest([one.stamp for one in fit])
-    best = next(one for one in fit if one.stamp == last)
-    newer = [one.stamp for one in found if one.name == best.name and one.stamp.sequence > last.sequence]
+    refuse_mixed(matches)
+    last = latest([item.stamp for item in matches])
+    best = next(item for item in matches if item.stamp == last)
+    newer = [item.stamp for item in candidates if item.name == best.name and item.stamp.sequence > last.sequence]
     if newer:
-        kept, other = (_shown(json.loads(stamp.keywords)) for stamp in (last, latest(newer)))
+        before, after = (_format_keywords(json.loads(stamp.keywords)) for stamp in (last, latest(newer)))
         raise UsageError(
-            f"{best.name} is away, and has changed since it was read with {kept}: what the cache has of it as it was "
-            f"last was read with {other}; give the same, or make the file readable"
+            f"{best.name} is away, and has changed since it was read with {before}: what the cache has of it as it was "
+            f"last was read with {after}; give the same, or make the file readable"
         )
-    return best, list(dict.fromkeys(one.generation for one in fit if one.stamp.content == last.content))
+    return best, list(dict.fromkeys(item.generation for item in matches if item.stamp.content == last.content))
 
 
-def matching(found: Sequence[Candidate], keywords: Mapping[str, Any]) -> list[Candidate]:
+def select_by_keywords(candidates: Sequence[Candidate], keywords: Mapping[str, Any]) -> list[Candidate]:
     """Return the datasets kept with these keywords of MDAnalysis, else with these and others, if all with the same."""
-    kept = {one.stamp.keywords: json.loads(one.stamp.keywords) for one in found}
-    names = frame_names({kind for one in found for kind in one.stamp.kinds})
-    wanted = {name: value for name, value in json.loads(frame_keywords(keywords)).items() if name in names}
-    fit = [text for text, known in kept.items() if wanted.items() <= known.items()]
-    chosen = fit if len(fit) <= 1 else [text for text in fit if kept[text] == wanted]
-    if found and not chosen:
-        told = "; or with ".join(sorted({_shown(known) for known in kept.values()}))
+    stored_keywords = {item.stamp.keywords: json.loads(item.stamp.keywords) for item in candidates}
+    names = frame_names({kind for item in candidates for kind in item.stamp.kinds})
+    requested = {name: value for name, value in json.loads(frame_keywords(keywords)).items() if name in names}
+    matches = [text for text, stored in stored_keywords.items() if requested.items() <= stored.items()]
+    chosen = matches if len(matches) <= 1 else [text for text in matches if stored_keywords[text] == requested]
+    if candidates and not chosen:
+        quoted = "; or with ".join(sorted({_format_keywords(stored) for stored in stored_keywords.values()}))
         raise UsageError(
-            f"the cache has {found[0].name} as it was read with {told}, and you ask for {_shown(wanted)}: give the "
-            "same universe keywords, or a trajectory that can be reached"
+            f"the cache has {candidates[0].name} as it was read with {quoted}, and you ask for "
+            f"{_format_keywords(requested)}: give the same universe keywords, or a trajectory that can be reached"
         )
-    return [one for one in found if one.stamp.keywords in chosen]
+    return [item for item in candidates if item.stamp.keywords in chosen]
 
 
-def away_text(found: Candidate, keywords: Mapping[str, Any]) -> str:
+def offline_warning(candidate: Candidate, keywords: Mapping[str, Any]) -> str:
     """Return what to say where files that are away are read from the cache; nothing for the name of a dataset."""
-    kept = json.loads(found.stamp.keywords)
-    more = {name: value for name, value in kept.items() if name not in keywords and name != "format"}
-    if found.stamp.is_pushed or not (os.path.isabs(found.name) or is_url(found.name)):
+    stored_keywords = json.loads(candidate.stamp.keywords)
+    extra = {name: value for name, value in stored_keywords.items() if name not in keywords and name != "format"}
+    if candidate.stamp.is_pushed or not (os.path.isabs(candidate.name) or is_url(candidate.name)):
         return ""
-    text = f"{found.name} cannot be reached, and is read as it was kept in the cache"
-    return f"{text}: with {_shown(more)}" if more else text
+    text = f"{candidate.name} cannot be reached, and is read as it was kept in the cache"
+    return f"{text}: with {_format_keywords(extra)}" if extra else text
 
 
-def _shown(keywords: Mapping[str, Any]) -> str:
+def _format_keywords(keywords: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in keywords.items()) or "no keywords"
 
 
-def match(origin: Origin, keywords: Mapping[str, Any], found: Sequence[Candidate]) -> tuple[OriginStamp, list[bytes]]:
+def match(origin: Origin, keywords: Mapping[str, Any], entries: Sequence[Candidate]) -> tuple[OriginStamp, list[bytes]]:
     """Return the stamp of an origin that is there, and generations under which stores have or may keep its frames."""
-    stamp = OriginStamp.of(origin, keywords, [one.stamp for one in found])
-    valid = [one.generation for one in found if one.stamp.compare(stamp) != "changed"]
-    return stamp, list(dict.fromkeys(valid)) or [_unused(stamp, found)]
+    stamp = OriginStamp.from_origin(origin, keywords, [item.stamp for item in entries])
+    valid = [item.generation for item in entries if item.stamp.compare(stamp) != "changed"]
+    return stamp, list(dict.fromkeys(valid)) or [_unused_generation(stamp, entries)]
 
 
-def refuse_mixed(found: Iterable[Candidate]) -> None:
+def refuse_mixed(candidates: Iterable[Candidate]) -> None:
     """Refuse frames of several simulations under one name, which servers took that do not know of each other."""
     authors: dict[tuple[str, bytes], set[str]] = {}
-    for one in found:
-        if one.author and one.stamp.is_pushed:
-            authors.setdefault((one.name, one.generation), set()).add(one.author)
-    for (name, _), several in authors.items():
-        if len(several) > 1:
-            told = ", ".join(f"'{author}'" for author in sorted(several))
+    for item in candidates:
+        if item.author and item.stamp.is_pushed:
+            authors.setdefault((item.name, item.generation), set()).add(item.author)
+    for (name, _), simulations in authors.items():
+        if len(simulations) > 1:
+            quoted = ", ".join(f"'{author}'" for author in sorted(simulations))
             raise TrajectoryError(
-                f"dataset {name} has frames of several simulations ({told}), each on nodes of its own: "
+                f"dataset {name} has frames of several simulations ({quoted}), each on nodes of its own: "
                 f"'himach cache evict {name}' on the nodes of those that are not meant"
             )
 
 
-def refuse_others(stamp: OriginStamp, found: Sequence[Candidate]) -> None:
+def refuse_others(stamp: OriginStamp, candidates: Sequence[Candidate]) -> None:
     """Check that what stores hold under a trajectory's name is of this trajectory, maybe as it was before."""
-    for one in found:
-        if one.stamp.compare(stamp) == "changed" and not set(one.stamp.paths) & set(stamp.paths):
-            what = "was pushed by a simulation" if one.stamp.is_pushed else "is of another trajectory"
-            of = "" if one.stamp.is_pushed else f" ({', '.join(one.stamp.paths)})"
+    for item in candidates:
+        if item.stamp.compare(stamp) == "changed" and not set(item.stamp.paths) & set(stamp.paths):
+            description = "was pushed by a simulation" if item.stamp.is_pushed else "is of another trajectory"
+            origin_text = "" if item.stamp.is_pushed else f" ({', '.join(item.stamp.paths)})"
             raise StoreConflictError(
-                f"dataset {one.name} {what}{of}, not of {', '.join(stamp.paths)}: stage under another --dataset, or "
-                f"'himach cache evict {one.name}' first"
+                f"dataset {item.name} {description}{origin_text}, not of {', '.join(stamp.paths)}: stage under "
+                f"another --dataset, or 'himach cache evict {item.name}' first"
             )
 
 
-def _unused(stamp: OriginStamp, found: Sequence[Candidate]) -> bytes:
+def _unused_generation(stamp: OriginStamp, candidates: Sequence[Candidate]) -> bytes:
     """Return a generation that no store has."""
-    used = {one.generation for one in found}
+    used = {item.generation for item in candidates}
     generation = stamp.generation
     while generation in used:
         generation += b"'"
@@ -223,10 +223,10 @@ def _unused(stamp: OriginStamp, found: Sequence[Candidate]) -> bytes:
 
 def own_generation(candidates: Sequence[Candidate], generations: Sequence[bytes]) -> bytes:
     """Return which of the generations a store uses, given what it holds: the one that it holds most of."""
-    return next((one.generation for one in candidates if one.generation in generations), generations[0])
+    return next((item.generation for item in candidates if item.generation in generations), generations[0])
 
 
-def read_some(dataset: CachedFrames | None, numbers: Iterable[int]) -> list[RawFrame]:
+def read_frames(dataset: CachedFrames | None, numbers: Iterable[int]) -> list[RawFrame]:
     """Return those of a few frames that a node's store holds."""
     if dataset is None:
         return []
@@ -250,7 +250,7 @@ class OriginChoice:
     note: OriginNote | None  # of the origin as it is; None if it is away
     name: str
     generations: Sequence[bytes]
-    found: Candidate | None = None  # what in a store stands in for an origin that is away; None if it is not
+    candidate: Candidate | None = None  # what in a store stands in for an origin that is away; None if it is not
 
     @property
     def is_pushed(self) -> bool:
@@ -258,7 +258,7 @@ class OriginChoice:
         return self.origin is None and self.stamp is not None and self.stamp.is_pushed
 
 
-def are_there(paths: Sequence[PathLike]) -> bool:
+def files_exist(paths: Sequence[PathLike]) -> bool:
     """Tell whether all files of a trajectory are there."""
     return all(map(is_there, paths))
 
@@ -267,48 +267,48 @@ def choose_origin(
     name: str,
     trajectories: Sequence[PathLike],
     keywords: Mapping[str, Any],
-    found: Sequence[Candidate],
-    opened: Callable[[], Origin],
+    candidates: Sequence[Candidate],
+    open_files: Callable[[], Origin],
     *,
     by_name: bool | None = None,
     stamped: bool = True,
 ) -> OriginChoice:
     """Open the files of a trajectory, or find out what of a store stands in for them."""
-    if by_name or (by_name is None and not are_there(trajectories)):
-        chosen = offline_candidate(found, keywords)
+    if by_name or (by_name is None and not files_exist(trajectories)):
+        chosen = find_offline(candidates, keywords)
         if chosen is not None:
             best, generations = chosen
-            if reason := away_text(best, keywords):
+            if reason := offline_warning(best, keywords):
                 warnings.warn(reason, stacklevel=2)
-            return OriginChoice(None, resolve_name(best, found), None, best.name, generations, best)
+            return OriginChoice(None, resolve_stamp(best, candidates), None, best.name, generations, best)
 
-    def of_files() -> OriginChoice:
-        origin = opened()
+    def choose_files() -> OriginChoice:
+        origin = open_files()
         if not stamped:
-            return OriginChoice(origin, None, OriginNote.of(origin), name, [])
-        stamp, generations = match(origin, keywords, [one for one in found if one.name == name])
-        return OriginChoice(origin, stamp, OriginNote.of(origin, stamp), name, generations)
+            return OriginChoice(origin, None, OriginNote.from_origin(origin), name, [])
+        stamp, generations = match(origin, keywords, [item for item in candidates if item.name == name])
+        return OriginChoice(origin, stamp, OriginNote.from_origin(origin, stamp), name, generations)
 
-    return at_rest(list(trajectories), of_files)
+    return open_unchanged(list(trajectories), choose_files)
 
 
-def reopened(
+def reopen_origin(
     choice: OriginChoice,
     keywords: Mapping[str, Any],
-    found: Sequence[Candidate],
-    known: Callable[[], Mapping[str, XdrIndex]],
+    candidates: Sequence[Candidate],
+    load_indexes: Callable[[], Mapping[str, XdrIndex]],
 ) -> OriginChoice:
     """Return the same with the files of a dataset that goes by its name, where they are there, and as they were."""
-    best = choice.found
+    best = choice.candidate
     if best is None or best.stamp.is_pushed or not all(map(is_there, best.stamp.paths)):
         return choice
-    given = {**json.loads(best.stamp.keywords), **keywords}
-    origin = open_origin(best.stamp.paths, None, given, known())
-    stamp, valid = match(origin, given, [one for one in found if one.name == best.name])
-    generations = [one for one in choice.generations if one in valid]
+    all_keywords = {**json.loads(best.stamp.keywords), **keywords}
+    origin = open_origin(best.stamp.paths, None, all_keywords, load_indexes())
+    stamp, valid = match(origin, all_keywords, [entry for entry in candidates if entry.name == best.name])
+    generations = [entry for entry in choice.generations if entry in valid]
     if not generations:  # the cache has it as it was when it was staged
         return choice
-    return OriginChoice(origin, stamp, OriginNote.of(origin, stamp), best.name, generations, best)
+    return OriginChoice(origin, stamp, OriginNote.from_origin(origin, stamp), best.name, generations, best)
 
 
 def load_attached(
@@ -320,17 +320,17 @@ def load_attached(
 ) -> Topology:
     """Load the topology that the user names, if it can be reached, else the one that is attached to a dataset."""
     path = None if topology is None else absolute(topology)
-    used = path if path is not None else next(reversed([*attached]), None)
+    chosen_path = path if path is not None else next(reversed([*attached]), None)
     keywords = dict(keywords)
     if path is not None:  # the kept keywords speak of another file
         keywords.setdefault("topology_format", None)
-    elif used == origin.paths[0] and "format" in origin.keywords:  # a trajectory that brings its topology
+    elif chosen_path == origin.paths[0] and "format" in origin.keywords:  # a trajectory that brings its topology
         keywords.setdefault("topology_format", origin.keywords["format"])
-    if used is None or used not in attached or (path is not None and is_there(path)):
+    if chosen_path is None or chosen_path not in attached or (path is not None and is_there(path)):
         return load_topology(topology, origin, keywords, own, attach=False)
     if path is not None:
         warnings.warn(f"{path} cannot be reached, and is read as it was kept in the cache", stacklevel=2)
-    suffix, content = attached[used]
+    suffix, content = attached[chosen_path]
     with tempfile.TemporaryDirectory(prefix="himach-") as folder:
         file = Path(folder, f"topology{suffix}")
         file.write_bytes(content)

@@ -18,7 +18,7 @@ from himach.errors import ServerUnreachableError
 from himach.io.dataset.attachment import AUTHOR, COPIES, STAMP
 from himach.io.dataset.listing import entries, open_existing
 from himach.io.dataset.origin_stamp import OriginStamp
-from himach.io.dataset.subsets import count_in
+from himach.io.dataset.subsets import parse_atom_count
 from himach.io.server.client import find
 from himach.io.server.survey import ANSWER_SECONDS, Answer, Holding, Server, Survey, survey
 from himach.io.store.cached_frames import base_name, between
@@ -29,7 +29,7 @@ MAX_NAMED_FRAMES = 5  # missing frames that are told of
 
 
 @dataclass
-class Listed:
+class ListedDataset:
     """A dataset, as those say who hold some of it."""
 
     name: str
@@ -59,23 +59,23 @@ class Listed:
 class NameSpace:
     """The datasets of all stores that answered, the nodes of these by address, and which did not, and why."""
 
-    datasets: list[Listed]
+    datasets: list[ListedDataset]
     stores: dict[str, str]
     silent: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain values."""
-        told = [asdict(one) | {"whole": one.whole, "missing_frames": one.frames - one.held} for one in self.datasets]
-        return {"datasets": told, "stores": self.stores, "silent": self.silent}
+        rows = [asdict(row) | {"whole": row.whole, "missing_frames": row.frames - row.held} for row in self.datasets]
+        return {"datasets": rows, "stores": self.stores, "silent": self.silent}
 
 
 def list_datasets(server: Server | None, cache: str | None = None, seconds: float = ANSWER_SECONDS) -> NameSpace:
     """List the datasets that a server and its peers hold."""
-    found = _here(cache, seconds) if server is None else survey(server, seconds)
-    return NameSpace(joined(found.answers), {one.server.text: one.node for one in found.answers}, found.silent)
+    reply = _survey_local(cache, seconds) if server is None else survey(server, seconds)
+    return NameSpace(join_answers(reply.answers), {item.server.text: item.node for item in reply.answers}, reply.silent)
 
 
-def _here(cache: str | None, seconds: float) -> Survey:
+def _survey_local(cache: str | None, seconds: float) -> Survey:
     """Ask the server of this node's store, else the store itself."""
     with contextlib.suppress(ServerUnreachableError):
         client = find(cache, timeout=seconds)
@@ -83,18 +83,18 @@ def _here(cache: str | None, seconds: float) -> Survey:
             client.close()
             return survey(Server.here(cache), seconds)
     store = open_existing(cache)
-    return Survey([] if store is None else [_of_store(store)])
+    return Survey([] if store is None else [_answer_from_store(store)])
 
 
-def _of_store(store: Store) -> Answer:
+def _answer_from_store(store: Store) -> Answer:
     """Return what a server of this store would say."""
     answer = Answer(Server(str(store.path)), node_name(), store.identity, ())
-    for one in entries(store):
-        holding = Holding(one.name, b"", one.directory, b"", "", 0, one.native, one.alien, 0, one.last_used, None, None)
-        holding.nbytes = one.nbytes - sum(other.nbytes for other in one.subsets)
+    for row in entries(store):
+        holding = Holding(row.name, b"", row.directory, b"", "", 0, row.native, row.alien, 0, row.last_used, None, None)
+        holding.nbytes = row.nbytes - sum(subset.nbytes for subset in row.subsets)
         answer.holdings.append(holding)
         try:
-            dataset = store.open_directory(one.directory)
+            dataset = store.open_directory(row.directory)
             copies = (dataset.attachment(COPIES) or b"").decode(errors="replace")
             holding.generation, holding.stamp = dataset.generation, dataset.attachment(STAMP) or b""
             holding.author = (dataset.attachment(AUTHOR) or b"").decode(errors="replace")
@@ -105,16 +105,16 @@ def _of_store(store: Store) -> Answer:
             continue
         except StoreError as error:
             holding.oddity = str(error)
-        for other in one.subsets:
+        for subset in row.subsets:
             with contextlib.suppress(StoreError):
-                alien = store.open_directory(other.directory).alien
+                alien = store.open_directory(subset.directory).alien
                 answer.holdings.append(
-                    replace(holding, name=other.name, nbytes=other.nbytes, native=BitMap64(), alien=alien)
+                    replace(holding, name=subset.name, nbytes=subset.nbytes, native=BitMap64(), alien=alien)
                 )
     return answer
 
 
-def joined(answers: Iterable[Answer]) -> list[Listed]:
+def join_answers(answers: Iterable[Answer]) -> list[ListedDataset]:
     """Return the datasets of several stores, those used last first; under one name one a simulation."""
     answers = list(answers)
     stores = Counter(answer.node for answer in answers)
@@ -123,63 +123,63 @@ def joined(answers: Iterable[Answer]) -> list[Listed]:
     subsets: dict[tuple[str, bytes], list[Holding]] = {}
     for answer in answers:
         for one in answer.holdings:
-            of = base_name(one.name), one.generation
-            if count_in(one.name):
-                subsets.setdefault(of, []).append(one)
+            dataset_key = base_name(one.name), one.generation
+            if parse_atom_count(one.name):
+                subsets.setdefault(dataset_key, []).append(one)
             else:
                 parts.setdefault((one.name, one.generation), []).append((answer, one))
     listed = []
-    for of, several in parts.items():
-        authors = sorted({one.author for _, one in several if one.author and not one.stamp})
+    for dataset_key, store_parts in parts.items():
+        authors = sorted({one.author for _, one in store_parts if one.author and not one.stamp})
         for author in authors if len(authors) > 1 else [""]:
-            of_one = [part for part in several if author in ("", part[1].author)]
-            listed.append(_join(of_one, subsets.get(of, [])))
+            own_parts = [part for part in store_parts if author in ("", part[1].author)]
+            listed.append(_join_holdings(own_parts, subsets.get(dataset_key, [])))
             if author:
-                told = f"pushed by several simulations ({', '.join(authors)}), so nobody reads it"
-                listed[-1].oddity = f"{told}: 'himach cache evict' it on the nodes of those that are not meant"
+                text = f"pushed by several simulations ({', '.join(authors)}), so nobody reads it"
+                listed[-1].oddity = f"{text}: 'himach cache evict' it on the nodes of those that are not meant"
     listed.sort(key=lambda one: (-one.last_used, one.name))
-    last: dict[str, int] = {}
-    for one_dataset in listed:
-        last[one_dataset.name] = max(one_dataset.sequence, last.get(one_dataset.name, 0))
-    for one_dataset in listed:
-        one_dataset.older = one_dataset.sequence < last[one_dataset.name]
+    newest_sequences: dict[str, int] = {}
+    for dataset in listed:
+        newest_sequences[dataset.name] = max(dataset.sequence, newest_sequences.get(dataset.name, 0))
+    for dataset in listed:
+        dataset.older = dataset.sequence < newest_sequences[dataset.name]
     return listed
 
 
-def _join(parts: Sequence[tuple[Answer, Holding]], subsets: Sequence[Holding]) -> Listed:
+def _join_holdings(parts: Sequence[tuple[Answer, Holding]], subsets: Sequence[Holding]) -> ListedDataset:
     """Return one dataset, of which each store holds a part."""
-    some: dict[str, BitMap64] = {}
-    for one in subsets:
-        some[one.name] = some.get(one.name, BitMap64()) | (one.native or BitMap64()) | (one.alien or BitMap64())
-    holdings = [one for _, one in parts]
+    sets: dict[str, BitMap64] = {}
+    for item in subsets:
+        sets[item.name] = sets.get(item.name, BitMap64()) | (item.native or BitMap64()) | (item.alien or BitMap64())
+    holdings = [item for _, item in parts]
     held, levels = BitMap64(), list[BitMap64]()
-    for one in holdings:
-        held |= (one.native or BitMap64()) | (one.alien or BitMap64())
-        _count(levels, one.native or BitMap64())
-    stamps = [stamp for one in holdings if (stamp := OriginStamp.parse(one.stamp or None)) is not None]
-    newest = max(stamps, key=lambda one: (one.sequence, one.n_frames), default=None)
+    for item in holdings:
+        held |= (item.native or BitMap64()) | (item.alien or BitMap64())
+        _count(levels, item.native or BitMap64())
+    stamps = [stamp for item in holdings if (stamp := OriginStamp.parse(item.stamp or None)) is not None]
+    newest = max(stamps, key=lambda item: (item.sequence, item.n_frames), default=None)
     frames = newest.n_frames if newest is not None else (held.max() + 1 if held else 0)
     held = between(held, 0, frames)
-    return Listed(
+    return ListedDataset(
         name=holdings[0].name,
         generation=holdings[0].generation.hex(),
         frames=frames,
         held=len(held),
         missing=_first_missing(held, frames),
         copies=_copies(levels),
-        wanted_copies=max(one.copies for one in holdings),
-        nodes=sorted({answer.node for answer, one in parts if one.n_native + one.n_alien or one.native}),
-        nbytes=sum(one.nbytes for one in [*holdings, *subsets]),
+        wanted_copies=max(item.copies for item in holdings),
+        nodes=sorted({answer.node for answer, item in parts if item.n_native + item.n_alien or item.native}),
+        nbytes=sum(item.nbytes for item in [*holdings, *subsets]),
         origin=[str(path) for path in newest.paths] if newest is not None and not newest.is_pushed else [],
-        author=", ".join(sorted({one.author for one in holdings if one.author})),
-        last_used=max(one.last_used for one in holdings),
+        author=", ".join(sorted({item.author for item in holdings if item.author})),
+        last_used=max(item.last_used for item in holdings),
         subsets=[
-            {"atoms": count_in(name), "frames": len(there)}
-            for name, there in sorted(some.items(), key=lambda item: (-len(item[1]), item[0]))
-            if there
+            {"atoms": parse_atom_count(name), "frames": len(present)}
+            for name, present in sorted(sets.items(), key=lambda item: (-len(item[1]), item[0]))
+            if present
         ],
         sequence=0 if newest is None else newest.sequence,
-        oddity="; ".join(f"on {answer.node}, {one.oddity}" for answer, one in parts if one.oddity),
+        oddity="; ".join(f"on {answer.node}, {item.oddity}" for answer, item in parts if item.oddity),
     )
 
 
@@ -205,9 +205,9 @@ def _first_missing(held: BitMap64, frames: int) -> list[int]:
     if len(held) == frames:
         return []
     missing: list[int] = []
-    for begin in range(0, frames, 1 << 16):
-        some = range(begin, min(frames, begin + (1 << 16)))
-        missing += (BitMap64(some) - held)[: MAX_NAMED_FRAMES - len(missing)]
+    for start in range(0, frames, 1 << 16):
+        block = range(start, min(frames, start + (1 << 16)))
+        missing += (BitMap64(block) - held)[: MAX_NAMED_FRAMES - len(missing)]
         if len(missing) >= MAX_NAMED_FRAMES:
             break
     return missing

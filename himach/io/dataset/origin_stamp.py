@@ -48,7 +48,7 @@ class FileState(NamedTuple):
     changed: int = 0
 
     @classmethod
-    def of(cls, path: str, fresh: bool = False) -> FileState:
+    def from_path(cls, path: str, fresh: bool = False) -> FileState:
         """Look at a file; if `fresh`, as opening it shows it, for which a network file system asks its server."""
         try:
             if is_url(path):
@@ -72,24 +72,24 @@ class FileState(NamedTuple):
 
 def content_files(origin: Origin) -> list[str]:
     """Return the files whose content tells the origin from another."""
-    found: list[str] = []
+    paths: list[str] = []
     for file, _ in origin.files():
-        found += [*file.stamps, *file.content(MAX_FILES)]
-    return list(dict.fromkeys(found))
+        paths += [*file.stamps, *file.content(MAX_FILES)]
+    return list(dict.fromkeys(paths))
 
 
 def lasting_files(origin: Origin) -> list[str]:
     """Return those of the `content_files` that are not written anew when frames are added."""
-    anew = {path for file, _ in origin.files() for path in file.rewritten}
-    return [path for path in content_files(origin) if path not in anew]
+    rewritten = {path for file, _ in origin.files() for path in file.rewritten}
+    return [path for path in content_files(origin) if path not in rewritten]
 
 
-def files_of_frames(origin: Origin, numbers: Sequence[int]) -> set[str]:
+def frame_files(origin: Origin, numbers: Sequence[int]) -> set[str]:
     """Return the files that these frames of an origin lie in."""
     files = origin.files()
     starts = np.cumsum([0] + [n_frames for _, n_frames in files])
     parts = by_part(starts, np.asarray(numbers, dtype=np.int64))
-    return set().union(*(files[index][0].files_of(own) for index, _, own in parts))
+    return set().union(*(files[index][0].files_of(local_numbers) for index, _, local_numbers in parts))
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,12 @@ class OriginStamp:
     seen: float = 0.0
 
     @classmethod
-    def of(cls, origin: Origin, keywords: Mapping[str, Any], known: Sequence[OriginStamp] = ()) -> OriginStamp:
+    def from_origin(cls, origin: Origin, keywords: Mapping[str, Any], known: Sequence[OriginStamp] = ()) -> OriginStamp:
         """Return the stamp of an origin that can be reached, as it is now.
 
         Reads `DIGEST_BYTES` of it at most, and nothing where a `known` stamp has the same files, sizes and times.
         """
-        files = tuple(map(FileState.of, content_files(origin)))
+        files = tuple(map(FileState.from_path, content_files(origin)))
         same = next((stamp for stamp in known if stamp.files == files), None)
         content = digest(files) if same is None else same.content
         return cls(
@@ -136,7 +136,7 @@ class OriginStamp:
             has_forces=origin.has_forces,
             files=files,
             content=content,
-            own_keywords={**origin.files()[0][0].keywords, **_plain(keywords)},
+            own_keywords={**origin.files()[0][0].keywords, **_json_values(keywords)},
             sequence=_sequence(content, known),
             seen=time.time(),
         )
@@ -147,25 +147,25 @@ class OriginStamp:
         return self.kinds == (PUSHED,)
 
     @classmethod
-    def pushed(cls, name: str, generation: bytes, n_frames: int, first: Sequence[RawFrame]) -> OriginStamp:
+    def from_pushed_frames(cls, name: str, generation: bytes, n_frames: int, first: Sequence[RawFrame]) -> OriginStamp:
         """Return the stamp of frames that a simulation pushed, which have no origin."""
-        one, other = first[0], first[-1]
-        between = other.number - one.number
-        seen = crc32c(memoryview(one.positions).cast("B"))
+        frame, last_frame = first[0], first[-1]
+        n_between = last_frame.number - frame.number
+        checksum = crc32c(memoryview(frame.positions).cast("B"))
         return cls(
             paths=(name,),
             kinds=(PUSHED,),
             keywords=frame_keywords({}),
             part_frames=(n_frames,),
             n_frames=n_frames,
-            n_atoms=len(one.positions),
+            n_atoms=len(frame.positions),
             fingerprint=hashlib.sha256(b"\0".join([name.encode(), generation])).hexdigest(),
-            timestep=(other.time - one.time) / between if between else None,
-            has_velocities=one.velocities is not None,
-            has_forces=one.forces is not None,
+            timestep=(last_frame.time - frame.time) / n_between if n_between else None,
+            has_velocities=frame.velocities is not None,
+            has_forces=frame.forces is not None,
             files=(),
             content=f"pushed {generation.hex()}",
-            first_frame=f"frame {one.number:020d} {seen:08x}",  # the least is of the frame of the lowest number
+            first_frame=f"frame {frame.number:020d} {checksum:08x}",  # the least is of the frame of the lowest number
         )
 
     @classmethod
@@ -190,8 +190,8 @@ class OriginStamp:
     @property
     def generation(self) -> bytes:
         """What tells this content from another of the same name."""
-        made_of = [VERSION, self.keywords, self.n_atoms, self.content, *self._sizes]
-        return hashlib.sha256(json.dumps(made_of).encode()).digest()
+        parts = [VERSION, self.keywords, self.n_atoms, self.content, *self._sizes]
+        return hashlib.sha256(json.dumps(parts).encode()).digest()
 
     def compare(self, now: OriginStamp) -> Comparison:
         """Tell whether the frames that were there at this stamp are those of the origin as it is `now`."""
@@ -205,8 +205,8 @@ class OriginStamp:
         numbered = self.part_frames[:-1] == now.part_frames[:-1] and self.n_frames <= now.n_frames
         if not grown or not numbered or len(self.part_frames) != len(now.part_frames):
             return "changed"
-        places = [FileState(new.path, old.size) for old, new in zip(self.files, now.files, strict=True)]
-        return "grown" if digest(places) == self.content else "changed"
+        earlier_states = [FileState(new.path, old.size) for old, new in zip(self.files, now.files, strict=True)]
+        return "grown" if digest(earlier_states) == self.content else "changed"
 
     @property
     def _sizes(self) -> list[int]:
@@ -219,19 +219,19 @@ def frame_keywords(keywords: Mapping[str, Any]) -> str:
     return json.dumps(ours, sort_keys=True, default=repr)
 
 
-def _plain(keywords: Mapping[str, Any]) -> dict[str, Any]:
+def _json_values(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return those keywords whose values JSON gives back; others, such as a guesser, are for the one call."""
-    found = {}
+    plain = {}
     for name, value in keywords.items():
         with contextlib.suppress(TypeError, ValueError):
-            found[name] = json.loads(json.dumps(value))
-    return found
+            plain[name] = json.loads(json.dumps(value))
+    return plain
 
 
-def _sequence(content: str, known: Sequence[OriginStamp]) -> int:
+def _sequence(content: str, known_stamps: Sequence[OriginStamp]) -> int:
     """Return the place of a content that is the origin's now among those that it is known to have had."""
-    last = max((stamp.sequence for stamp in known), default=0)
-    others = any(stamp.sequence == last and stamp.content != content for stamp in known)
+    last = max((stamp.sequence for stamp in known_stamps), default=0)
+    others = any(stamp.sequence == last and stamp.content != content for stamp in known_stamps)
     return last + 1 if others else max(1, last)
 
 
@@ -250,18 +250,18 @@ def latest(stamps: Sequence[OriginStamp]) -> OriginStamp:
 
 def digest(files: Sequence[FileState]) -> str:
     """Return the SHA-256 (hex) over bytes of files up to the sizes given, all over them; without counts of frames."""
-    there = [file for file in files if file.size > 0]
-    total = sum(file.size for file in there)
-    share = max(2, DIGEST_BYTES // max(1, len(there)))
+    present = [file for file in files if file.size > 0]
+    total = sum(file.size for file in present)
+    share = max(2, DIGEST_BYTES // max(1, len(present)))
     result = hashlib.sha256()
-    for path, size, *state in there:
+    for path, size, *state in present:
         if is_url(path):  # what its server says of it stands for its content
             result.update(f"{size} {state}".encode())
             continue
         with open(path, "rb", buffering=0) as file:
-            for place, length in _blocks(size, size if total <= DIGEST_BYTES else share):
-                block = os.pread(file.fileno(), length, place)
-                result.update(block if place else _without_counts(block))
+            for offset, length in _blocks(size, size if total <= DIGEST_BYTES else share):
+                block = os.pread(file.fileno(), length, offset)
+                result.update(block if offset else _without_counts(block))
     return result.hexdigest()
 
 
@@ -278,7 +278,7 @@ def _without_counts(head: bytes) -> bytes:
 def _blocks(size: int, share: int) -> list[tuple[int, int]]:
     """Return place and length of blocks that are spread evenly over a file, its first and last bytes among them."""
     if size <= share:
-        return [(place, min(1 << 20, size - place)) for place in range(0, size, 1 << 20)]
+        return [(offset, min(1 << 20, size - offset)) for offset in range(0, size, 1 << 20)]
     length = min(BLOCK_BYTES, share // 2)
     count = share // length
     return [(index * (size - length) // (count - 1), length) for index in range(count)]

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from himach.errors import TrajectoryError
-from himach.io.dataset.origin_stamp import FileState, OriginStamp, digest, files_of_frames, lasting_files
+from himach.io.dataset.origin_stamp import FileState, OriginStamp, digest, frame_files, lasting_files
 from himach.io.remote.url import absolute
 from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.retry import retry
@@ -39,89 +39,89 @@ class OriginNote:
     content: str  # `digest` of them
 
     @classmethod
-    def of(cls, origin: Origin, stamp: OriginStamp | None = None) -> OriginNote:
+    def from_origin(cls, origin: Origin, stamp: OriginStamp | None = None) -> OriginNote:
         """Note an origin that can be reached; with its `stamp`, nothing has to be read as a rule."""
         paths = lasting_files(origin)
         if stamp is not None and paths == [file.path for file in stamp.files]:
             return cls(stamp.files, stamp.content)
-        files = tuple(map(FileState.of, paths))
+        files = tuple(map(FileState.from_path, paths))
         return cls(files, digest(files))
 
 
-def at_rest(paths: Sequence[str | os.PathLike[str]], opened: Callable[[], T]) -> T:
-    """Return what `opened` gives of trajectory files that stayed as they are meanwhile, or only grew."""
+def open_unchanged(paths: Sequence[str | os.PathLike[str]], open_files: Callable[[], T]) -> T:
+    """Return what `open_files` gives of trajectory files that stayed as they are meanwhile, or only grew."""
     names = [*map(absolute, paths)]
     for _ in range(OPENINGS):
-        before = [FileState.of(path) for path in names]
+        before = [FileState.from_path(path) for path in names]
         try:
-            found = _opened(opened)
+            result = _open_or_retry(open_files)
         except OSError as error:
             raise TrajectoryError(f"{error.filename or names[0]} cannot be read: {error.strerror or error}") from error
-        changes = [(old, FileState.of(old.path)) for old in before]
+        changes = [(old, FileState.from_path(old.path)) for old in before]
         changed = [old.path for old, new in changes if old != new and new.size <= old.size]
         if not changed:
-            return found
+            return result
     raise OriginChangedError(
         f"{changed[0]} changes while it is opened; run again when nothing writes to it any more, other than at its end"
     )
 
 
-def _opened(opened: Callable[[], T]) -> T:
+def _open_or_retry(open_files: Callable[[], T]) -> T:
     try:
-        return opened()
+        return open_files()
     except (OSError, TrajectoryError) as error:
-        return retry(opened, error)
+        return retry(open_files, error)
 
 
 class OriginWatch:
     """Compares the origin's files, as this rank finds them, with a note of them."""
 
-    def __init__(self, note: OriginNote, origin: Origin, who: str, leads: bool = True) -> None:
+    def __init__(self, note: OriginNote, origin: Origin, rank_name: str, leads: bool = True) -> None:
         self._note = note
         self._origin = origin
-        self._who = who
-        self._noted = {file.path: file for file in note.files}
-        self._same = dict(self._noted)  # states in which the content was as noted
+        self._rank_name = rank_name
+        self._noted_files = {file.path: file for file in note.files}
+        self._equal_states = dict(self._noted_files)  # states in which the content was as noted
         stamps = [path for file, _ in origin.files() for path in file.stamps]
-        self._paths = tuple(path for path in self._noted if leads or path in stamps)
+        self._paths = tuple(path for path in self._noted_files if leads or path in stamps)
 
-    def meet(self) -> None:
+    def check_at_start(self) -> None:
         """Compare before the first frame is read; a file that is not there is told by whoever reads it."""
-        there = [path for path in self._paths if FileState.of(path).size >= 0]
-        found = self._differing(there)
+        present = [path for path in self._paths if FileState.from_path(path).size >= 0]
+        difference = self._differing(present)
         for pause in PAUSES:
-            if not found:
+            if not difference:
                 return
             time.sleep(pause)  # attributes of a network file system may be some seconds old, and a copy under way
-            found = self._differing(there)
-        if found:
+            difference = self._differing(present)
+        if difference:
             raise OriginChangedError(
-                f"{found} on {self._who}, unlike on rank 0: all ranks must see the same trajectory; mount the same "
-                "file system on all nodes, or copy the file to each of them again"
+                f"{difference} on {self._rank_name}, unlike on rank 0: all ranks must see the same trajectory; mount "
+                "the same file system on all nodes, or copy the file to each of them again"
             )
 
     def check(self) -> None:
         """Compare all files."""
-        found = self._differing(self._paths)
-        if found:
+        difference = self._differing(self._paths)
+        if difference:
             raise OriginChangedError(
-                f"{found}: the trajectory has changed since this run opened it (found on {self._who}); frames of two "
-                "contents would be mixed, so nothing that was read is used or kept; run again when nothing writes to "
-                "the file any more, other than at its end"
+                f"{difference}: the trajectory has changed since this run opened it (found on {self._rank_name}); "
+                "frames of two contents would be mixed, so nothing that was read is used or kept; run again when "
+                "nothing writes to the file any more, other than at its end"
             )
 
     def holds(self, numbers: Sequence[int]) -> bool:
         """Tell whether the files that some frames lie in are still what they were."""
-        return not self._differing(files_of_frames(self._origin, numbers) & self._noted.keys())
+        return not self._differing(frame_files(self._origin, numbers) & self._noted_files.keys())
 
     def changed(self, number: int) -> bool:
         """Tell of one frame's file whether it differs from what `check` saw last, other than by growth; asks nobody."""
         path, _ = self._origin.locate(number)
-        noted = self._noted.get(path)
+        noted = self._noted_files.get(path)
         if noted is None:  # a frame directory
             return not self.holds([number])
-        now = FileState.of(path)
-        return now.size <= noted.size and now != self._same[path]
+        now = FileState.from_path(path)
+        return now.size <= noted.size and now != self._equal_states[path]
 
     def _differing(self, paths: Iterable[str]) -> str:
         """Return what file differs and how; empty if none does."""
@@ -135,15 +135,15 @@ class OriginWatch:
             return f"{error.filename or self._origin.paths[0]} cannot be read ({error.strerror or error})"
 
     def _compare(self, paths: Sequence[str]) -> str:
-        now = [FileState.of(path, fresh=True) for path in paths]
-        new = [file for file in now if file != self._same[file.path]]
+        now = [FileState.from_path(path, fresh=True) for path in paths]
+        new = [file for file in now if file != self._equal_states[file.path]]
         for file in new:
-            if file.size < (size := self._noted[file.path].size):
+            if file.size < (size := self._noted_files[file.path].size):
                 return f"{file.path} {_fewer(file.size, size)}"
         if new and digest(self._note.files) != self._note.content:
-            several = f"one of the {len(self._noted)} files of {self._origin.paths[0]}"
-            return f"{new[0].path if len(self._noted) == 1 else several} has other content"
-        self._same.update({file.path: file for file in new})
+            several = f"one of the {len(self._noted_files)} files of {self._origin.paths[0]}"
+            return f"{new[0].path if len(self._noted_files) == 1 else several} has other content"
+        self._equal_states.update({file.path: file for file in new})
         return ""
 
 

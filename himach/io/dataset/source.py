@@ -16,8 +16,8 @@ from himach.errors import TrajectoryError
 from himach.frame import DATA, FIELDS, RawFrame
 from himach.io.dataset.cpu_budget import CpuBudget
 from himach.io.dataset.origin_watch import OriginChangedError, OriginWatch
-from himach.io.dataset.subsets import KeptAtoms, kept_atoms
-from himach.io.dataset.writeback import Writeback, Written
+from himach.io.dataset.subsets import KeptAtoms, open_kept_atoms
+from himach.io.dataset.writeback import Writeback, WriteResult
 from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
 from himach.io.server.client import Client, find
 from himach.io.store.bodhi import REASON_DAMAGED, REASON_UNREACHABLE, REASONS
@@ -52,7 +52,7 @@ class Source(FrameSource):
             cores = CpuBudget(ranks, only_idle=atoms is not None)
             self._writeback = Writeback(cached, None if watch is None else watch.holds, cores, atoms, first)
         self._cached = None if cached is None else _StoredFrames(cached, self._writeback is not None)
-        self._caches: list[KeptAtoms | _StoredFrames] = [*kept_atoms(cached, options.atoms, origin.n_atoms)]
+        self._caches: list[KeptAtoms | _StoredFrames] = [*open_kept_atoms(cached, options.atoms, origin.n_atoms)]
         if self._cached is not None:
             self._caches.append(self._cached)
         self._origin = _OriginFrames(origin, watch, self._writeback)
@@ -90,7 +90,7 @@ class Source(FrameSource):
         places = np.full(len(numbers), len(self._caches))
         for place in reversed(range(first, len(self._caches))):
             places[self._caches[place].holds(numbers)] = place
-        for start, stop in _runs(places):
+        for start, stop in _split_runs(places):
             if places[start] == len(self._caches):
                 yield from self._origin.read(numbers[start:stop], options or self._options)
             else:
@@ -126,12 +126,12 @@ class Source(FrameSource):
         if self._writeback is not None:
             self._writeback.close()
 
-    def close(self, keep: bool = True) -> Written:
+    def close(self, keep: bool = True) -> WriteResult:
         """Close what is open, and return what came of keeping frames in the cache; unless `keep`, they are dropped."""
         self._origin.close()
         if self._cached is not None:
             self._cached.close()
-        return Written() if self._writeback is None else self._writeback.close(keep)
+        return WriteResult() if self._writeback is None else self._writeback.close(keep)
 
 
 class _StoredFrames(FrameSource):
@@ -139,7 +139,7 @@ class _StoredFrames(FrameSource):
 
     def __init__(self, cached: CachedFrames, drops: bool) -> None:
         self._cached = cached
-        self._server = _server_of(cached)
+        self._server = _connect_server(cached)
         self._drops = drops
         self._reason = ""
         self.lost = ""
@@ -184,8 +184,8 @@ class _StoredFrames(FrameSource):
                 for native in (False, True):
                     self._cached.drop([number], native=native)
 
-    def _lose(self, why: str) -> None:
-        self.lost = self.lost or f"frames are read from the origin, as the cache is away since: {why}"
+    def _lose(self, reason: str) -> None:
+        self.lost = self.lost or f"frames are read from the origin, as the cache is away since: {reason}"
 
     def close(self) -> None:
         if self._server is not None:
@@ -199,7 +199,7 @@ class _OriginFrames(FrameSource):
         self._origin = origin
         self._watch = watch
         self._writeback = writeback
-        self._read_some = False
+        self._has_read = False
         self._check_at = 0.0
         self.nbytes = 0
 
@@ -223,7 +223,7 @@ class _OriginFrames(FrameSource):
         return self._watched([number], NO_ATOMS)
 
     def _watched(self, numbers: Iterable[int], options: ReadOptions) -> Iterator[RawFrame]:
-        self._read_some = True
+        self._has_read = True
         if self._watch is None:
             yield from self._origin.read(numbers, options)
             return
@@ -240,20 +240,20 @@ class _OriginFrames(FrameSource):
             raise
 
     def confirm(self) -> None:
-        if self._watch is not None and self._read_some:
+        if self._watch is not None and self._has_read:
             self._watch.check()
 
     def close(self) -> None:
         self._origin.close()
 
 
-def _runs(values: Numbers) -> Iterator[tuple[int, int]]:
+def _split_runs(values: Numbers) -> Iterator[tuple[int, int]]:
     """Yield where equal values that follow one another begin and end."""
     edges = np.flatnonzero(values[1:] != values[:-1]) + 1
     return itertools.pairwise([0, *edges.tolist(), len(values)] if len(values) else [])
 
 
-def _server_of(dataset: CachedFrames) -> Client | None:
+def _connect_server(dataset: CachedFrames) -> Client | None:
     """Return a connection to the server of a dataset's store, with the dataset open in it, if there is a server."""
     if not isinstance(dataset, Dataset) or not (dataset.store.path / "server" / "socket").exists():
         return None

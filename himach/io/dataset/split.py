@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from himach.errors import TrajectoryError, UsageError
-from himach.io.dataset.attachment import suffix_of
+from himach.io.dataset.attachment import format_suffix
 from himach.io.remote.url import refuse_urls
 from himach.io.trajectory.manifest import MANIFEST, PARTIAL, TIMES, Manifest
 from himach.io.trajectory.origin import Origin, existing, open_origin
@@ -73,7 +73,7 @@ def _plan(
         frames_per_file=frames_per_file,
         kind=kind,
         pattern=f"frames-%0{digits}d.{kind.lower()}",
-        topology=None if topology is None else "topology" + suffix_of(topology),
+        topology=None if topology is None else "topology" + format_suffix(topology),
         keywords=others,
         source=f"{origin.fingerprint} [{frames.start}:{frames.stop}:{frames.step}]",
     )
@@ -112,14 +112,14 @@ def _write_files(
 ) -> None:
     for number in range(manifest.n_files):
         path = folder / manifest.file_name(number)
-        begin = number * manifest.frames_per_file
-        end = begin + manifest.frames_in(number)
+        start = number * manifest.frames_per_file
+        stop = start + manifest.frames_in(number)
         if not path.exists():
             temporary = path.with_name(path.name + ".new")
-            _copy_bytes(origin, frames[begin:end], temporary)
+            _copy_bytes(origin, frames[start:stop], temporary)
             os.replace(temporary, path)
         if progress is not None:
-            progress(end, len(frames))
+            progress(stop, len(frames))
 
 
 def _finish(folder: Path, origin: Origin, frames: range, topology: str | None, manifest: Manifest) -> None:

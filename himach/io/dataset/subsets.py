@@ -30,7 +30,7 @@ Words = npt.NDArray[np.uint64]
 #: Name of the attachment that has the atoms: int64, first and last + 1 of each run. native/store/eviction.c knows it.
 ATOMS = "atoms"
 VECTOR = np.dtype("V12")  # three numbers as one item: numpy copies those several times as fast
-COUNTED = re.compile(r"\[([0-9]+) atoms [0-9a-f]{16}\]$")
+ATOM_COUNT = re.compile(r"\[([0-9]+) atoms [0-9a-f]{16}\]$")
 
 
 @dataclass(frozen=True)
@@ -41,42 +41,42 @@ class Subset:
     atoms: Numbers  # which of a whole frame's they are, int64 (n,), ascending
 
 
-def name_of(dataset: str, ranges: Numbers) -> str:
+def subset_name(dataset: str, ranges: Numbers) -> str:
     """Return the name under which these runs of atoms of a dataset's frames are kept."""
     digest = hashlib.sha256(ranges.astype("<i8").tobytes()).hexdigest()[:16]
     return f"{dataset} [{int((ranges[:, 1] - ranges[:, 0]).sum())} atoms {digest}]"
 
 
-def count_in(name: str) -> int:
+def parse_atom_count(name: str) -> int:
     """Return how many atoms of each frame a dataset of this name has; 0: all, or it is no subset."""
-    found = COUNTED.search(name)
-    return 0 if found is None else int(found[1])
+    match = ATOM_COUNT.search(name)
+    return 0 if match is None else int(match[1])
 
 
-def subset_of(dataset: Dataset, atoms: Numbers) -> Subset:
+def open_subset(dataset: Dataset, atoms: Numbers) -> Subset:
     """Open the subset that has just these atoms of a dataset's frames; make it if it is not there."""
     ranges = atom_ranges(atoms)
-    subset = dataset.store.dataset(name_of(dataset.name, ranges), dataset.generation)
+    subset = dataset.store.dataset(subset_name(dataset.name, ranges), dataset.generation)
     if subset.attachment(ATOMS) is None:
         subset.attach(ATOMS, ranges.astype("<i8").tobytes())
     return Subset(subset, atoms)
 
 
-def subsets_beside(dataset: Dataset) -> list[Subset]:
+def list_subsets(dataset: Dataset) -> list[Subset]:
     """Return all subsets of a dataset's frames that its store has."""
-    found = []
+    subsets = []
     for name, generation in dataset.store.contents():
         if name == dataset.name or generation != dataset.generation or base_name(name) != dataset.name:
             continue
-        if not count_in(name):
+        if not parse_atom_count(name):
             continue
         with contextlib.suppress(StoreError):
             subset = dataset.store.dataset(name, generation, create=False)
             content = subset.own_attachment(ATOMS) or b""
             ranges = np.frombuffer(content[: len(content) // 16 * 16], "<i8").astype(np.int64).reshape(-1, 2)
-            if name == name_of(dataset.name, ranges):  # else it is damaged, or is being made
-                found.append(Subset(subset, _atoms_in(ranges)))
-    return found
+            if name == subset_name(dataset.name, ranges):  # else it is damaged, or is being made
+                subsets.append(Subset(subset, _atoms_in(ranges)))
+    return subsets
 
 
 def _atoms_in(ranges: Numbers) -> Numbers:
@@ -86,20 +86,20 @@ def _atoms_in(ranges: Numbers) -> Numbers:
     return atoms
 
 
-def kept_atoms(dataset: CachedFrames | None, atoms: Numbers | None, n_atoms: int) -> list[KeptAtoms]:
+def open_kept_atoms(dataset: CachedFrames | None, atoms: Numbers | None, n_atoms: int) -> list[KeptAtoms]:
     """Return what this process's own store has of some atoms of frames, fewest atoms first; nothing for all atoms."""
     if not isinstance(dataset, Dataset) or atoms is None or not len(atoms):
         return []
     try:
-        subsets = [subset for subset in subsets_beside(dataset) if np.isin(atoms, subset.atoms).all()]
+        subsets = [subset for subset in list_subsets(dataset) if np.isin(atoms, subset.atoms).all()]
     except StoreError:
         return []
     return [KeptAtoms(subset, n_atoms) for subset in sorted(subsets, key=lambda subset: len(subset.atoms))]
 
 
-def readable(dataset: CachedFrames | None, atoms: Numbers | None, n_atoms: int) -> Readable | None:
+def open_readable(dataset: CachedFrames | None, atoms: Numbers | None, n_atoms: int) -> Readable | None:
     """Return what a node can read of a dataset for a run that needs these atoms, as the protocol asks for it."""
-    kept = kept_atoms(dataset, atoms, n_atoms)
+    kept = open_kept_atoms(dataset, atoms, n_atoms)
     return dataset if dataset is None or not kept else WithKeptAtoms(dataset, kept)
 
 
@@ -167,8 +167,8 @@ class KeptAtoms(FrameSource):
                 memory = np.zeros(self._shape, dtype=np.float32)
                 self._memory[name] = memory, memory.view(VECTOR)[:, 0]
             whole, items = self._memory[name]
-            own = vectors.view(VECTOR)[:, 0]
-            items[self._atoms[rows]] = own if len(rows) == len(own) else own[rows]
+            own_items = vectors.view(VECTOR)[:, 0]
+            items[self._atoms[rows]] = own_items if len(rows) == len(own_items) else own_items[rows]
             setattr(frame, name, whole)
         return True
 
@@ -176,24 +176,24 @@ class KeptAtoms(FrameSource):
 class WithKeptAtoms:
     """The frames that a node can read for a run: those of its dataset, and those of which it has the atoms needed."""
 
-    def __init__(self, held: CachedFrames, kept: Sequence[KeptAtoms]) -> None:
-        self._held = held
+    def __init__(self, cached: CachedFrames, kept: Sequence[KeptAtoms]) -> None:
+        self._cached = cached
         self._kept = kept
 
     @property
     def identity(self) -> str | None:
         """What tells this store from every other."""
-        return self._held.identity
+        return self._cached.identity
 
     def mark(self, frames: range, native: Words, alien: Words) -> None:
         """Set the bits of those `frames` that are held, as `CachedFrames.mark`; those of subsets count as aliens."""
-        self._held.mark(frames, native, alien)
+        self._cached.mark(frames, native, alien)
         for kept in self._kept if frames else ():
             kept.mark(frames, alien)
 
     def holds(self, numbers: Numbers, native: bool = False) -> npt.NDArray[np.bool_]:
         """Return which frames are held, or held natively, as `CachedFrames.holds`."""
-        held = self._held.holds(numbers, native)
+        held = self._cached.holds(numbers, native)
         for kept in () if native else self._kept:
             held = held | kept.holds(numbers)
         return held

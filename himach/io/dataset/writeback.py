@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from himach.frame import Coded, RawFrame
 from himach.io.dataset.cpu_budget import CpuBudget
-from himach.io.dataset.subsets import subset_of
+from himach.io.dataset.subsets import open_subset
 from himach.io.store.store import Dataset, StoreError
 
 QUEUE_BYTES = 32 << 20
@@ -33,7 +33,7 @@ Vectors = npt.NDArray[np.float32]
 
 
 @dataclass
-class Written:
+class WriteResult:
     """What came of it."""
 
     frames: int = 0  # frames that are in the store now
@@ -57,28 +57,28 @@ class Writeback:
         self._atoms = atoms
         self._first = first
         self._whole = _Queue(dataset, holds, cores)
-        self._some: _Queue | None = None
+        self._subset: _Queue | None = None
 
     def offer(self, frame: RawFrame) -> None:
         """Take a copy of a frame to be written; its arrays may be reused at once. Never raises.
 
         Of one that is coded, it takes the memory and leaves other.
         """
-        if self._atoms is not None and self._some is None:
+        if self._atoms is not None and self._subset is None:
             try:
-                self._some = _Queue(subset_of(self._dataset, self._atoms).dataset, self._holds, atoms=self._atoms)
+                self._subset = _Queue(open_subset(self._dataset, self._atoms).dataset, self._holds, atoms=self._atoms)
             except StoreError:  # no room for another directory: whole frames are kept, where they can be
                 self._atoms = None
-        if self._some is not None:
-            self._some.offer(frame)
+        if self._subset is not None:
+            self._subset.offer(frame)
         if not frame.left:
-            self._whole.offer(frame, surely=frame.number == self._first)
+            self._whole.offer(frame, always=frame.number == self._first)
 
-    def close(self, keep: bool = True) -> Written:
+    def close(self, keep: bool = True) -> WriteResult:
         """Write what is queued, unless the disk is too slow, or drop it; tell what came of what the next run needs."""
-        some = None if self._some is None else self._some.close(keep)
-        whole = self._whole.close(keep)
-        return some or whole
+        subset_result = None if self._subset is None else self._subset.close(keep)
+        whole_result = self._whole.close(keep)
+        return subset_result or whole_result
 
 
 class _Queue:
@@ -109,7 +109,7 @@ class _Queue:
         self._ending = False
         self._abandoned = False
         self._offered = 0
-        self._known = 0
+        self._present = 0
         self._written = 0
         self._reason = ""
         self._capacity = MIN_FRAMES
@@ -121,15 +121,15 @@ class _Queue:
         self._atoms = atoms
         self._taking = True
 
-    def offer(self, frame: RawFrame, *, surely: bool = False) -> None:
-        """Take a copy of a frame to be written; `surely`: whatever it may take of a core. Never raises."""
+    def offer(self, frame: RawFrame, *, always: bool = False) -> None:
+        """Take a copy of a frame to be written; `always`: whatever it may take of a core. Never raises."""
         self._offered += 1
         if self._reason:
             return
         if self._cores is not None:
             # Frames that follow one another are kept, and then none for a while: such are read back the fastest.
             self._taking = self._cores.left() > (0.0 if self._taking else self._cores.cost * self._capacity / 2)
-            if not self._taking and not surely:
+            if not self._taking and not always:
                 return
         if self._thread is None:
             self._start(frame)
@@ -150,7 +150,7 @@ class _Queue:
                 if len(self._queue) >= self._batch:
                     self._changed.notify_all()
 
-    def close(self, keep: bool = True) -> Written:
+    def close(self, keep: bool = True) -> WriteResult:
         """Write what is queued; see `Writeback.close`."""
         if self._thread is not None:
             with self._changed:
@@ -163,20 +163,20 @@ class _Queue:
             # One frame may still be under way to a disk that does not answer: the run does not wait for it.
             self._thread.join(1.0)
             self._queue.clear()
-            self._see_whether_it_is_there()
+            self._check_place()
         if not keep:
             with contextlib.suppress(StoreError):  # it was confirmed before it was written
                 self._dataset.drop(self._numbers)
-        return Written(self._written, self._offered - self._known - self._written, self._reason or self._damaged)
+        return WriteResult(self._written, self._offered - self._present - self._written, self._reason or self._damaged)
 
-    def _see_whether_it_is_there(self) -> None:
+    def _check_place(self) -> None:
         """Find out what the files that were written to do not tell: that somebody has deleted them."""
         if self._place is None or self._dataset.place() != self._place:
             self._reason = f"the store {self._dataset.store.path} was deleted or moved away during the run"
             self._written = 0
 
     def _start(self, frame: RawFrame) -> None:
-        nbytes = sum(each.nbytes for each in (frame.positions, frame.velocities, frame.forces) if each is not None)
+        nbytes = sum(array.nbytes for array in (frame.positions, frame.velocities, frame.forces) if array is not None)
         if self._atoms is not None:
             nbytes = max(1, nbytes * len(self._atoms) // len(frame.positions))
         elif frame.coded is not None:
@@ -194,9 +194,9 @@ class _Queue:
         """Return memory for a frame, or None where the disk is too slow."""
         with self._changed:
             if len(self._queue) >= self._capacity:
-                began = time.monotonic()
+                start = time.monotonic()
                 self._changed.wait_for(lambda: len(self._queue) < self._capacity, max(0.0, self._allowed()))
-                self._waited += time.monotonic() - began
+                self._waited += time.monotonic() - start
                 if len(self._queue) >= self._capacity:
                     return None
             return self._spare.pop() if self._spare else RawFrame(0, 0.0, np.empty((0, 3), dtype=np.float32))
@@ -263,7 +263,7 @@ class _Queue:
             if new:
                 self._numbers.append(frame.number)
             else:
-                self._known += 1
+                self._present += 1
         except ValueError as error:  # damaged behind the atoms that the analysis needs
             self._damaged = self._damaged or str(error)
         with self._changed:
@@ -274,12 +274,12 @@ class _Queue:
 def _copy(frame: RawFrame, memory: RawFrame) -> None:
     memory.number, memory.time = frame.number, frame.time
     memory.box = None if frame.box is None else frame.box.copy()
-    memory.coded = None if frame.coded is None else _taken(frame.coded, memory.coded)
+    memory.coded = None if frame.coded is None else _take_coded(frame.coded, memory.coded)
     if memory.coded is not None:
         return
-    memory.positions = _copied(frame.positions, memory.positions)
-    memory.velocities = None if frame.velocities is None else _copied(frame.velocities, memory.velocities)
-    memory.forces = None if frame.forces is None else _copied(frame.forces, memory.forces)
+    memory.positions = _copy_array(frame.positions, memory.positions)
+    memory.velocities = None if frame.velocities is None else _copy_array(frame.velocities, memory.velocities)
+    memory.forces = None if frame.forces is None else _copy_array(frame.forces, memory.forces)
 
 
 def copy_rows(frame: RawFrame, memory: RawFrame, atoms: npt.NDArray[np.int64]) -> None:
@@ -291,17 +291,17 @@ def copy_rows(frame: RawFrame, memory: RawFrame, atoms: npt.NDArray[np.int64]) -
     memory.forces = None if frame.forces is None else frame.forces[atoms]
 
 
-def _copied(array: Vectors, into: Vectors | None) -> Vectors:
-    if into is None or into.shape != array.shape:
+def _copy_array(array: Vectors, memory: Vectors | None) -> Vectors:
+    if memory is None or memory.shape != array.shape:
         return array.copy()
-    np.copyto(into, array)
-    return into
+    np.copyto(memory, array)
+    return memory
 
 
-def _taken(coded: Coded, instead: Coded | None) -> Coded:
-    """Return what is coded, all of it, with its memory, for which that of `instead` is left."""
+def _take_coded(coded: Coded, spare: Coded | None) -> Coded:
+    """Return what is coded, all of it, with its memory, for which that of `spare` is left."""
     if coded.complete is not None:
         coded.complete()
     taken = replace(coded)
-    coded.memory = np.empty(0, dtype=np.uint8) if instead is None else instead.memory
+    coded.memory = np.empty(0, dtype=np.uint8) if spare is None else spare.memory
     return taken

@@ -22,7 +22,7 @@ import numpy as np
 from himach.analysis import FRAME, TIME
 from himach.errors import AnalysisError, HimachError, StateError, TimeUpError, UsageError, as_himach
 from himach.files import write_bytes
-from himach.io.dataset.lookup import find, names_of, open_cache
+from himach.io.dataset.lookup import find, list_names, open_cache
 from himach.io.server.survey import ServedStore
 from himach.io.store.store import Store
 from himach.launch.memory import MIN_LIMIT_BYTES, default_memory
@@ -139,7 +139,7 @@ def _sizes(job: FramesRequest, members: Sequence[Member]) -> list[float]:
 
 def _chosen_part(job: FramesRequest, store: Store | ServedStore | None, member: Member) -> float:
     """Return which part of a member's frames is chosen; where no store knows how many it has, by the step alone."""
-    datasets = [] if store is None else find(store, names_of(member.trajectories))
+    datasets = [] if store is None else find(store, list_names(member.trajectories))
     n_frames = max((dataset.stamp.n_frames for dataset in datasets), default=0)
     try:
         return len(job.select(n_frames)) / n_frames if n_frames else 1 / abs(job.step or 1)
@@ -188,7 +188,7 @@ def _cached(world: World, job: FramesRequest, members: Sequence[Member]) -> list
     store = _store(job)
     if store is None:
         return [0] * len(members)
-    return [max((data.frames for data in find(store, names_of(member.trajectories))), default=0) for member in members]
+    return [max((data.frames for data in find(store, list_names(member.trajectories))), default=0) for member in members]
 
 
 #: Folder in that of the run.

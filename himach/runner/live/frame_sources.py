@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import TrajectoryError, UsageError
-from himach.io.dataset.lookup import find, names_of, open_cache
+from himach.io.dataset.lookup import find, list_names, open_cache
 from himach.io.push.held_slices import names_with_slices
 from himach.io.store.store import Dataset, Store
 from himach.io.trajectory.origin import open_origin
@@ -97,7 +97,7 @@ class DatasetFeed(Idle):
 
     def _find_dataset(self) -> Dataset | None:
         assert self._store is not None
-        candidates = find(self._store, names_of([self._name]))
+        candidates = find(self._store, list_names([self._name]))
         if not candidates:
             return None
         best = candidates[0]

@@ -20,7 +20,7 @@ from pathlib import Path
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import AUTHOR
-from himach.io.dataset.lookup import names_of
+from himach.io.dataset.lookup import list_names
 from himach.io.push.address import EngineAddress
 from himach.io.push.engine import EngineStream
 from himach.io.store.quota import check_quota, chosen_quota, open_chosen
@@ -215,7 +215,7 @@ def _create(store: Store, name: str, author: str) -> Dataset:
     if os.path.isabs(name) or os.path.exists(name):
         raise UsageError(f"--dataset {name}: that is a path; the frames need a name that is none")
     with store.locked():
-        if any(store.generations(stored_name) for stored_name in names_of([Path(name)])):
+        if any(store.generations(stored_name) for stored_name in list_names([Path(name)])):
             raise StoreConflictError(
                 f"there is a dataset {name} already: give another --dataset, or 'himach cache evict {name}' first"
             )

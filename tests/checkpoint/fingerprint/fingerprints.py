@@ -49,7 +49,7 @@ def fingerprint_of(
     view.settle()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("himach.checkpoint.sources.own_modules", own_modules)
-        stamp = OriginStamp.of(origin, keywords)
+        stamp = OriginStamp.from_origin(origin, keywords)
         fingerprint = map_fingerprint(analysis, view.universe, dataset=stamp, frames=frames)
     return MapFingerprint.from_json(json.loads(json.dumps(fingerprint.to_json())))
 

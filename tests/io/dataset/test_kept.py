@@ -18,7 +18,7 @@ from support.ranks import clean_environment, run_under_mpiexec
 
 from himach.errors import UsageError
 from himach.io.dataset.split import split
-from himach.io.dataset.subsets import subsets_beside
+from himach.io.dataset.subsets import list_subsets
 from himach.io.trajectory.origin import open_origin
 from himach.io.universe.topology import load_topology
 
@@ -74,7 +74,7 @@ def start(tmp_path: Path, begun: Path, *launcher: str, flush: float, kind: type[
 
 def kept(tmp_path: Path) -> set[int]:
     dataset = only_dataset(tmp_path / "store", tmp_path / "md.trr")
-    return set(dataset.alien).union(*(one.dataset.alien for one in subsets_beside(dataset)))
+    return set(dataset.alien).union(*(one.dataset.alien for one in list_subsets(dataset)))
 
 
 @pytest.mark.nightly(but=1)

@@ -154,7 +154,7 @@ def test_what_an_earlier_version_kept_is_not_served(name, tmp_path, monkeypatch)
 
 def test_a_version_has_generations_of_its_own(tmp_path, monkeypatch):
     _, trajectory = make(tmp_path)
-    stamp = OriginStamp.of(open_origin([trajectory]), {})
+    stamp = OriginStamp.from_origin(open_origin([trajectory]), {})
     now = stamp.generation
     monkeypatch.setattr("himach.io.dataset.origin_stamp.VERSION", VERSION - 1)
     assert stamp.generation != now

@@ -272,7 +272,7 @@ def frame(number: int, n_atoms: int = 1000) -> RawFrame:
     return RawFrame(number, float(number), positions, None, -positions if number % 2 else None)
 
 
-def write_all(disk, count: int, cores: CpuBudget | None = None) -> tuple[writeback.Written, float]:
+def write_all(disk, count: int, cores: CpuBudget | None = None) -> tuple[writeback.WriteResult, float]:
     """Offer so many frames; return what came of it, and the seconds that it took."""
     began = time.monotonic()
     subject = Writeback(disk, cores=cores)
@@ -291,15 +291,15 @@ def test_frames_are_copied_and_kept(dataset):
             new.positions = shared.positions
         subject.offer(new)
     shared.positions[:] = -1
-    assert subject.close() == writeback.Written(500, 0, "")
+    assert subject.close() == writeback.WriteResult(500, 0, "")
     found = [each for each in dataset.read(np.arange(500)) if each is not None and each.positions[0, 0] == each.number]
     assert len(found) == 500
 
 
 def test_known_frames_are_not_skipped_ones(dataset):
-    assert write_all(dataset, 20)[0] == writeback.Written(20, 0, "")
+    assert write_all(dataset, 20)[0] == writeback.WriteResult(20, 0, "")
     again = Store(dataset.store.path).dataset("/sim")
-    assert write_all(again, 30)[0] == writeback.Written(10, 0, "")
+    assert write_all(again, 30)[0] == writeback.WriteResult(10, 0, "")
 
 
 def test_slow_disk(dataset, monkeypatch):
@@ -326,7 +326,7 @@ def test_failing_disk(dataset):
             raise StorePoisonedError("write: Input/output error")
 
     got, _ = write_all(Disk(dataset, write), 1000)
-    assert got == writeback.Written(50, 950, "write: Input/output error")
+    assert got == writeback.WriteResult(50, 950, "write: Input/output error")
 
 
 def test_no_room_in_the_quota(dataset):
@@ -361,7 +361,7 @@ def offer_coded(subject, path, needed=5):
 
 def test_frames_that_were_decoded_in_part_are_kept_whole(dataset, xtc_file):
     path, positions = xtc_file
-    assert offer_coded(Writeback(dataset), path) == writeback.Written(30, 0, "")
+    assert offer_coded(Writeback(dataset), path) == writeback.WriteResult(30, 0, "")
     found = [(each.time, each.positions.tobytes()) for each in dataset.read(np.arange(30))]
     assert found == [(number, each.tobytes()) for number, each in enumerate(positions)]
 
@@ -434,4 +434,4 @@ def test_an_idle_core_keeps_all(dataset, monkeypatch):
     time.sleep(0.05)
     for number in range(100):
         subject.offer(frame(number))
-    assert subject.close() == writeback.Written(100, 0, "")
+    assert subject.close() == writeback.WriteResult(100, 0, "")

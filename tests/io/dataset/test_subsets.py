@@ -16,7 +16,7 @@ from himach.io.dataset import cpu_budget
 from himach.io.dataset.listing import entries, evict_chosen
 from himach.io.dataset.name_space import list_datasets
 from himach.io.dataset.source import Source
-from himach.io.dataset.subsets import kept_atoms, name_of, subset_of, subsets_beside
+from himach.io.dataset.subsets import list_subsets, open_kept_atoms, open_subset, subset_name
 from himach.io.frame_source import ReadOptions, atom_ranges
 from himach.io.store.cached_frames import base_name
 from himach.io.store.quota import survey
@@ -122,7 +122,7 @@ def test_several_analyses_of_one_pass_keep_what_all_ask_for(made, tmp_path):
     place = tmp_path / "store"
     himach.run([Rows(), Rows(first=30, last=35)], *made, cache=place, progress=False)
     assert analysed(made, place, Rows(first=31, last=34))[1] == 0
-    assert [len(one.atoms) for one in subsets_beside(only_dataset(place, made[0]))] == [10]
+    assert [len(one.atoms) for one in list_subsets(only_dataset(place, made[0]))] == [10]
 
 
 def test_it_serves_while_the_origin_is_away(made, tmp_path):
@@ -150,7 +150,7 @@ def test_a_grown_trajectory_keeps_them_and_a_changed_one_does_not(tmp_path):
 def test_damage_is_read_from_the_origin_and_mended(made, tmp_path, where):
     place = tmp_path / "store"
     text, *_ = analysed(made, place)
-    (subset,) = subsets_beside(only_dataset(place, made[0]))
+    (subset,) = list_subsets(only_dataset(place, made[0]))
     (segment,) = subset.dataset.path.glob("*.seg")
     data = bytearray(segment.read_bytes())
     data[int(len(data) * where)] ^= 4
@@ -163,22 +163,22 @@ def test_damage_is_read_from_the_origin_and_mended(made, tmp_path, where):
 def test_what_is_no_list_of_its_atoms_is_not_used(made, tmp_path):
     place = tmp_path / "store"
     text, all_of_it, _ = analysed(made, place)
-    (subset,) = subsets_beside(only_dataset(place, made[0]))
+    (subset,) = list_subsets(only_dataset(place, made[0]))
     attached = subset.dataset.path / "x-atoms"
     for content in (b"", b"x", attached.read_bytes() + bytes(16), np.array([[0, 1 << 62]]).tobytes()):
         attached.write_bytes(content)
-        assert subsets_beside(only_dataset(place, made[0])) == []
+        assert list_subsets(only_dataset(place, made[0])) == []
     assert analysed(made, place)[:2] == (text, all_of_it * 63 // 64)
 
 
 def test_frames_of_another_number_of_atoms_are_misses(made, tmp_path):
     store = Store(tmp_path / "store")
     dataset = store.dataset("/sim", b"g")
-    subset = subset_of(dataset, np.array([1, 2, 3]))
+    subset = open_subset(dataset, np.array([1, 2, 3]))
     subset.dataset.write(5, 0.0, None, np.zeros((4, 3), dtype=np.float32))
     subset.dataset.flush()
     dataset = store.dataset("/sim", b"g")
-    (kept,) = kept_atoms(dataset, np.array([1, 3]), N_ATOMS)
+    (kept,) = open_kept_atoms(dataset, np.array([1, 3]), N_ATOMS)
     assert list(kept.read([5], ReadOptions(np.array([1, 3]), POSITIONS))) == [None]
 
 
@@ -215,7 +215,7 @@ def test_it_is_listed_with_its_dataset_and_goes_with_it(made, tmp_path):
 
 def test_names():
     ranges = atom_ranges(np.array([0, 1, 2, 9]))
-    name = name_of("/sim [slices]", ranges)
+    name = subset_name("/sim [slices]", ranges)
     assert name.startswith("/sim [slices] [4 atoms ")
     assert base_name(name) == "/sim [slices]"
     assert base_name("/sim") == "/sim"
@@ -224,5 +224,5 @@ def test_names():
 def test_no_room_for_it_fails_no_run(made, tmp_path):
     place = tmp_path / "store"
     analysed(made, place)
-    shutil.rmtree(next(one.dataset.path for one in subsets_beside(only_dataset(place, made[0]))))
+    shutil.rmtree(next(one.dataset.path for one in list_subsets(only_dataset(place, made[0]))))
     assert analysed(made, place)[0] == analysed(made, "off")[0]

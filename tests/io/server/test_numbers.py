@@ -17,7 +17,7 @@ from support.cache_data import frame_of, push
 from support.ranks import clean_environment
 
 import himach
-from himach.io.dataset.name_space import joined
+from himach.io.dataset.name_space import join_answers
 from himach.io.frame_source import ReadOptions
 from himach.io.server import remote_store
 from himach.io.server.admission import make_key, read_key
@@ -58,7 +58,7 @@ def described(name, *runs):
 @pytest.mark.parametrize("odd", [(MAX_NUMBER, 1, 2), (-1, 1, 1), (0, 0, 3), (0, 1, 1 << 60)])
 def test_an_odd_dataset_hides_no_other_and_is_named(odd):
     told = list(parse(described(b"first", (0, 1, 3)) + described(b"odd", odd) + described(b"last", (5, 2, 3))))
-    listed = {one.name: one for one in joined([Answer(Server("a:1"), "n0", "id", (), told)])}
+    listed = {one.name: one for one in join_answers([Answer(Server("a:1"), "n0", "id", (), told)])}
     assert {name: one.held for name, one in listed.items()} == {"first": 3, "odd": 0, "last": 3}
     assert listed["odd"].oddity == "on n0, the server says of frames what is no run of them"
     assert not listed["first"].oddity + listed["last"].oddity
