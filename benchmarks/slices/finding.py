@@ -59,7 +59,7 @@ def measure(world: World, place: str, frames: int, repeats: int) -> dict[str, li
         world.comm.barrier()
         took["learned"].append(time.perf_counter() - began)
         numbers = np.arange(CHUNK_FRAMES)
-        atoms = np.resize(held.count_of(numbers[:STORED]).astype(np.uint32), CHUNK_FRAMES)
+        atoms = np.resize(held.count_atoms(numbers[:STORED]).astype(np.uint32), CHUNK_FRAMES)
         both = np.empty_like(atoms)
         world.comm.barrier()
         began = time.perf_counter()
@@ -95,8 +95,8 @@ class _Again(HeldSlices):
     def frames(self) -> BitMap64:
         return BitMap64(range(self._frames))
 
-    def count_of(self, numbers: Any, kind: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
-        return super().count_of(range(len(numbers)), kind)
+    def count_atoms(self, numbers: Any, kind: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
+        return super().count_atoms(range(len(numbers)), kind)
 
 
 def _push(store: Path, node: int, nodes: int) -> None:

@@ -29,19 +29,19 @@ class EngineAddress:
     units: str = "imdv3"
 
     @classmethod
-    def named(cls, trajectory: str | os.PathLike[str]) -> EngineAddress | None:
+    def parse(cls, trajectory: str | os.PathLike[str]) -> EngineAddress | None:
         """Return the engine that a trajectory's name means; None if that is none."""
         text = os.fspath(trajectory)
         if not text.startswith(SCHEME):
             return None
-        found = FORM.fullmatch(text)
-        asked = parse_qs(found["query"] or "") if found else {}
-        if found is None or not 0 < int(found["port"]) < 65536 or asked.keys() - {"units"}:
+        match = FORM.fullmatch(text)
+        query = parse_qs(match["query"] or "") if match else {}
+        if match is None or not 0 < int(match["port"]) < 65536 or query.keys() - {"units"}:
             raise UsageError(f"{text}: an engine is named as imd://HOST:PORT, or imd://HOST:PORT?units=real")
-        units = asked.get("units", ["imdv3"])[-1]
+        units = query.get("units", ["imdv3"])[-1]
         if units not in UNITS:
             raise UsageError(f"{text}: there are units={', units='.join(UNITS)}; those of LAMMPS's 'units' command")
-        return cls(found["host"], int(found["port"]), units)
+        return cls(match["host"], int(match["port"]), units)
 
     def __str__(self) -> str:
         return f"imd://{self.host}:{self.port}" + (f"?units={self.units}" if self.units != "imdv3" else "")
@@ -49,4 +49,4 @@ class EngineAddress:
 
 def is_engine(trajectories: Sequence[str | os.PathLike[str]]) -> bool:
     """Tell whether one of these is meant to be an engine, and no file or dataset."""
-    return any(os.fspath(one).startswith(SCHEME) for one in trajectories)
+    return any(os.fspath(path).startswith(SCHEME) for path in trajectories)

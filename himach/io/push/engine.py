@@ -45,18 +45,18 @@ class EngineStream:
         self.ended = ""
         self.broken = False
         self._address = address
-        most = MIN_BUFFERED_FRAMES * (36 * n_atoms + 128)  # positions, velocities and forces
+        min_buffer = MIN_BUFFERED_FRAMES * (36 * n_atoms + 128)  # positions, velocities and forces
         timeout = LONGEST_SECONDS if idle is None else idle
-        self._client = _connect(address, n_atoms, timeout, max(buffer, most), patience, stopped)
-        self._told = self._client.get_imdsessioninfo()
-        lacking = ""
-        if self._told.version != 3:
-            lacking = f"speaks version {self._told.version} of IMD, which tells neither time nor box: have it speak 3"
-        elif not self._told.positions:
-            lacking = "sends no positions: turn them on in its input"
-        if lacking:
-            self.leave()
-            raise TrajectoryError(f"{address} {lacking}")
+        self._client = _connect(address, n_atoms, timeout, max(buffer, min_buffer), patience, stopped)
+        self._session = self._client.get_imdsessioninfo()
+        fault = ""
+        if self._session.version != 3:
+            fault = f"speaks version {self._session.version} of IMD, which tells neither time nor box: have it speak 3"
+        elif not self._session.positions:
+            fault = "sends no positions: turn them on in its input"
+        if fault:
+            self.disconnect()
+            raise TrajectoryError(f"{address} {fault}")
         # A machine that is gone does not say so.
         self._client._conn.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
@@ -69,14 +69,14 @@ class EngineStream:
         """Give each frame as it comes, until the stream ends; its arrays hold until the next one."""
         per_time, per_velocity, per_force = UNITS[self._address.units]
         number = 0
-        while (told := self._next()) is not None:
+        while (received := self._next()) is not None:
             yield RawFrame(
                 number,
-                number if told.time is None else told.time * per_time,
-                told.positions,
-                _box(told.box),
-                _scaled(told.velocities, per_velocity),
-                _scaled(told.forces, per_force),
+                number if received.time is None else received.time * per_time,
+                received.positions,
+                _box(received.box),
+                _scaled(received.velocities, per_velocity),
+                _scaled(received.forces, per_force),
             )
             number += 1
 
@@ -109,7 +109,7 @@ class EngineStream:
         timer.daemon = True
         timer.start()
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """Do the same, and wait for it."""
         self.stop()
         while self._next() is not None:
@@ -127,12 +127,12 @@ def _connect(
 ) -> Any:
     from imdclient.IMDClient import IMDClient
 
-    until = time.monotonic() + patience
+    deadline = time.monotonic() + patience
     while True:
         try:
             return IMDClient(address.host, address.port, n_atoms, timeout=timeout, buffer_size=buffer)
         except ConnectionRefusedError:
-            if time.monotonic() > until or stopped():
+            if time.monotonic() > deadline or stopped():
                 raise TrajectoryError(
                     f"{address}: nobody listens there; start the engine, which waits for a client, and look at the port"
                 ) from None

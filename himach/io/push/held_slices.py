@@ -44,32 +44,32 @@ class Since:
 Followed = Mapping[bytes, Since]
 
 
-def merged(*all_known: Followed) -> Followed:
+def merge(*all_known: Followed) -> Followed:
     """Return what all of these know; of a launch the lowest frame and second that any has."""
-    both: dict[bytes, Since] = {}
-    for one in all_known:
-        for launch, since in one.items():
-            had = both.get(launch, since)
-            both[launch] = Since(min(had.frame, since.frame), min(had.second, since.second))
-    return both
+    merged: dict[bytes, Since] = {}
+    for followed in all_known:
+        for launch, since in followed.items():
+            earlier = merged.get(launch, since)
+            merged[launch] = Since(min(earlier.frame, since.frame), min(earlier.second, since.second))
+    return merged
 
 
-def known(dataset: Dataset) -> Followed:
+def followed_launches(dataset: Dataset) -> Followed:
     """Return what is known of the launch that has pushed these slices."""
     lines = (_LINE.fullmatch(line) for line in (dataset.attachment(FOLLOWED) or b"").splitlines())
-    return merged(*({told[1]: Since(int(told[2]), int(told[3]))} for told in lines if told is not None))
+    return merge(*({match[1]: Since(int(match[2]), int(match[3]))} for match in lines if match is not None))
 
 
 def remember(datasets: Sequence[Dataset], followed: Followed) -> None:
     """Attach to the slices of a launch, of any ranks of one store, by which it is followed; it is on disk then."""
-    if not followed or all(merged(had := known(dataset), followed) == had for dataset in datasets):
+    if not followed or all(merge(earlier := followed_launches(dataset), followed) == earlier for dataset in datasets):
         return
     with datasets[0].store.locked():  # others may do it, too, and know of others
         for dataset in datasets:
-            both = merged(had := known(dataset), followed)
-            if both == had:
+            merged = merge(earlier := followed_launches(dataset), followed)
+            if merged == earlier:
                 continue
-            lines = (b"%s %d %d\n" % (launch, one.frame, one.second) for launch, one in sorted(both.items()))
+            lines = (b"%s %d %d\n" % (launch, since.frame, since.second) for launch, since in sorted(merged.items()))
             try:
                 dataset.attach(FOLLOWED, b"".join(lines))
                 _sync(dataset)
@@ -94,21 +94,21 @@ def set_aside(dataset: Dataset, numbers: Numbers, followed: Followed) -> tuple[N
     """Return of slices, ascending, those that are meant, and those that were left behind by a later launch."""
     if not followed:
         return numbers, numbers[:0]
-    at = np.searchsorted(numbers, min(since.frame for since in followed.values()))
-    behind = numbers[at:]
-    begun = _begun(dataset, behind, min(since.second for since in followed.values()))
-    left = np.zeros(len(behind), np.bool_)
+    cut = np.searchsorted(numbers, min(since.frame for since in followed.values()))
+    later = numbers[cut:]
+    begin_seconds = _begin_seconds(dataset, later, min(since.second for since in followed.values()))
+    superseded = np.zeros(len(later), np.bool_)
     for since in followed.values():
-        left |= (behind >= since.frame) & (begun < since.second)
-    return np.concatenate([numbers[:at], behind[~left]]), behind[left]
+        superseded |= (later >= since.frame) & (begin_seconds < since.second)
+    return np.concatenate([numbers[:cut], later[~superseded]]), later[superseded]
 
 
-def _begun(dataset: Dataset, numbers: Numbers, since: int) -> Numbers:
+def _begin_seconds(dataset: Dataset, numbers: Numbers, since: int) -> Numbers:
     """Return the seconds in which the segments of slices were begun, 0 for all if that was before `since`."""
-    last = max((one["id"] >> 32 for one in dataset.segments() if one["frames"]), default=0)
+    last = max((segment["id"] >> 32 for segment in dataset.segments() if segment["frames"]), default=0)
     if last < since:
         return np.zeros(len(numbers), np.int64)
-    return np.array([0 if place is None else place[0] >> 32 for place in dataset.locate(numbers)], np.int64)
+    return np.array([0 if location is None else location[0] >> 32 for location in dataset.locate(numbers)], np.int64)
 
 
 SUFFIX = SLICES_SUFFIX
@@ -123,17 +123,17 @@ class SliceKind:
     n_atoms: int
     launch: bytes
 
-    def alike(self, other: SliceKind) -> bool:
+    def is_same_dataset(self, other: SliceKind) -> bool:
         """Tell whether the other's frames are those of this one's dataset, whoever launched them."""
         return (self.generation, self.n_atoms) == (other.generation, other.n_atoms)
 
 
-def told_by(generation: bytes) -> tuple[int, SliceKind] | None:
+def parse_generation(generation: bytes) -> tuple[int, SliceKind] | None:
     """Return the rank and the kind of slices by the generation of their dataset; None: it is none of slices."""
-    told = _GENERATION.match(generation)
-    if told is None or not 0 < int(told[2]) < 1 << 32:
+    match = _GENERATION.match(generation)
+    if match is None or not 0 < int(match[2]) < 1 << 32:
         return None
-    return int(told[1]), SliceKind(generation[told.end() :], int(told[2]), told[3])
+    return int(match[1]), SliceKind(generation[match.end() :], int(match[2]), match[3])
 
 
 def names_with_slices(store: Store, names: Sequence[str]) -> list[str]:
@@ -164,7 +164,7 @@ class RankSlices:
     rank: int
     dataset: Dataset
     numbers: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
-    dropping: threading.Lock = field(default_factory=threading.Lock)
+    drop_lock: threading.Lock = field(default_factory=threading.Lock)
     atoms: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
 
     aside: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
@@ -173,19 +173,19 @@ class RankSlices:
     def drop(self, numbers: Numbers) -> None:
         """Drop slices durably, and delete segments in which none is left."""
         self.dropped.append(numbers)
-        for left in reversed(range(MAX_SWEEPS)):
+        for sweeps_left in reversed(range(MAX_SWEEPS)):
             self.dataset.drop(numbers, native=True)
             self.dataset.refresh()
-            if not left or not _sweep(self.dataset):
+            if not sweeps_left or not _sweep(self.dataset):
                 return
             # What a segment said that is deleted, namely that slices of others are dropped, has to be said again.
             self.dataset.refresh()
-            ever = np.unique(np.concatenate(self.dropped))
-            numbers = ever[self.dataset.holds(ever, native=True)]
+            all_dropped = np.unique(np.concatenate(self.dropped))
+            numbers = all_dropped[self.dataset.holds(all_dropped, native=True)]
             if not len(numbers):
                 return
 
-    def among(self, numbers: Numbers) -> Numbers:
+    def select(self, numbers: Numbers) -> Numbers:
         """Return those of some ascending frames of which there is a slice."""
         if not len(numbers):
             return numbers
@@ -199,57 +199,57 @@ class HeldSlices:
     def __init__(self, ranks: Sequence[RankSlices] = ()) -> None:
         self._ranks = list(ranks)
         self._followed: Followed = {}
-        self._was_known: Followed = {}
+        self._past_followed: Followed = {}
 
     def add(self, rank: int, dataset: Dataset) -> None:
         """Add what one rank has pushed; if all has become frames, only what is known of its launch."""
         if dataset.native:
             self._ranks.append(RankSlices(rank, dataset))
         else:
-            self._was_known = merged(self._was_known, known(dataset))
+            self._past_followed = merge(self._past_followed, followed_launches(dataset))
 
     def part(self, index: int, of: int) -> HeldSlices:
         """Return what some of the ranks have pushed: those whose turn is `index` of `of`."""
-        return HeldSlices([one for one in self._ranks if one.rank % of == index])
+        return HeldSlices([item for item in self._ranks if item.rank % of == index])
 
     @property
     def datasets(self) -> list[Dataset]:
         """Those of the ranks."""
-        return [one.dataset for one in self._ranks]
+        return [item.dataset for item in self._ranks]
 
     @property
     def ranks(self) -> list[int]:
         """The ranks that have pushed here."""
-        return sorted(one.rank for one in self._ranks)
+        return sorted(item.rank for item in self._ranks)
 
     def refresh(self, *, atoms: bool = True) -> None:
         """Take in what was pushed, or dropped, since; of what is known already nothing is asked again."""
-        for one in self._ranks:
-            one.dataset.refresh()
-            numbers = _all_numbers(one.dataset)
-            numbers, one.aside = set_aside(one.dataset, numbers, self._followed)
+        for item in self._ranks:
+            item.dataset.refresh()
+            numbers = _all_numbers(item.dataset)
+            numbers, item.aside = set_aside(item.dataset, numbers, self._followed)
             if atoms:
-                one.atoms = _count_atoms(one, numbers)
-            one.numbers = numbers
+                item.atoms = _count_atoms(item, numbers)
+            item.numbers = numbers
 
-    def began(self) -> tuple[int, int] | None:
+    def first_write(self) -> tuple[int, int] | None:
         """Return the second in which the oldest slice was written, and the first frame; None without slices.
 
         What is old is dropped first, which leaves the order of launches as it was: one begins when another has ended.
         """
-        firsts = [int(one.numbers[0]) for one in self._ranks if len(one.numbers)]
-        segments = [one["id"] for dataset in self.datasets for one in dataset.segments()]
+        firsts = [int(item.numbers[0]) for item in self._ranks if len(item.numbers)]
+        segments = [item["id"] for dataset in self.datasets for item in dataset.segments()]
         return (min(segments) >> 32, min(firsts)) if firsts and segments else None
 
     @property
     def last_second(self) -> int:
         """The last second in which a segment was begun; 0 without slices."""
-        return max((one["id"] >> 32 for dataset in self.datasets for one in dataset.segments()), default=0)
+        return max((segment["id"] >> 32 for dataset in self.datasets for segment in dataset.segments()), default=0)
 
     @property
-    def known(self) -> Followed:
+    def followed_launches(self) -> Followed:
         """By which launches this one is known to be followed, by now."""
-        return merged(self._was_known, *(known(dataset) for dataset in self.datasets))
+        return merge(self._past_followed, *(followed_launches(dataset) for dataset in self.datasets))
 
     def remember(self, followed: Followed) -> None:
         """Have it known, durably, also when no slice of the later launches is left."""
@@ -262,71 +262,71 @@ class HeldSlices:
     @property
     def aside(self) -> Numbers:
         """The frames of which slices are left aside, ascending."""
-        some = [one.aside for one in self._ranks]
+        some = [item.aside for item in self._ranks]
         return np.unique(np.concatenate(some)) if some else np.empty(0, np.int64)
 
     @property
     def frames(self) -> BitMap64:
         """The frames of which there is a slice that is not left aside."""
-        return BitMap64.union(BitMap64(), *(one.dataset.native for one in self._ranks)) - BitMap64(self.aside.tolist())
+        return BitMap64.union(BitMap64(), *(own.dataset.native for own in self._ranks)) - BitMap64(self.aside.tolist())
 
-    def count_of(self, numbers: range | Numbers, kind: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
+    def count_atoms(self, numbers: range | Numbers, kind: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
         """Return how many atoms there are of each of some frames, ascending; a range is of neighbours."""
         counts = np.zeros(len(numbers), kind)
-        for one in self._ranks if len(numbers) else ():
-            low, high = np.searchsorted(one.numbers, [numbers[0], numbers[-1] + 1])
-            own, atoms = one.numbers[low:high], one.atoms[low:high]
+        for item in self._ranks if len(numbers) else ():
+            low, high = np.searchsorted(item.numbers, [numbers[0], numbers[-1] + 1])
+            own, atoms = item.numbers[low:high], item.atoms[low:high]
             if isinstance(numbers, range):
                 together = len(own) and own[-1] - own[0] == len(own) - 1
                 counts[slice(own[0] - numbers[0], own[-1] - numbers[0] + 1) if together else own - numbers[0]] += atoms
                 continue
-            at = np.searchsorted(numbers, own)
-            known = numbers[at] == own
-            counts[at[known]] += atoms[known]
+            places = np.searchsorted(numbers, own)
+            is_known = numbers[places] == own
+            counts[places[is_known]] += atoms[is_known]
         return counts
 
-    def having(self, number: int) -> list[int]:
+    def ranks_with(self, number: int) -> list[int]:
         """Return the ranks that have pushed a slice of a frame."""
-        return [one.rank for one in self._ranks if len(one.among(np.array([number])))]
+        return [item.rank for item in self._ranks if len(item.select(np.array([number])))]
 
     def read(self, numbers: Numbers) -> Iterator[Slice | tuple[int, int]]:
         """Read all slices of some frames, ascending, rank by rank, neighbours together.
 
         Of one that cannot be read, rank and frame number are given.
         """
-        for one in self._ranks:
-            wanted = one.among(numbers)
-            for number, found in zip(wanted, one.dataset.read_slices(wanted), strict=True):
-                yield (one.rank, int(number)) if found is None else Slice(one.rank, *found)
+        for item in self._ranks:
+            needed = item.select(numbers)
+            for number, content in zip(needed, item.dataset.read_slices(needed), strict=True):
+                yield (item.rank, int(number)) if content is None else Slice(item.rank, *content)
 
-    def gather(self, into: GatherHandle, numbers: Numbers) -> dict[int, int]:
+    def gather(self, gatherer: GatherHandle, numbers: Numbers) -> dict[int, int]:
         """Read all slices of the frames of a round; of those that cannot be read, return frame number and rank."""
         unread: dict[int, int] = {}
-        for one in self._ranks:
-            wanted = one.among(numbers)
-            if len(wanted):
-                unread.update((number, one.rank) for number in one.dataset.gather_slices(into, one.rank, wanted))
+        for item in self._ranks:
+            needed = item.select(numbers)
+            if len(needed):
+                unread.update((number, item.rank) for number in item.dataset.gather_slices(gatherer, item.rank, needed))
         return unread
 
     def drop(self, numbers: Numbers) -> None:
         """Drop all slices of some frames, durably, and delete segments in which none is left."""
-        for one in self._ranks:
-            gone = one.among(numbers)
-            if len(one.aside):
-                gone = np.union1d(gone, np.intersect1d(one.aside, numbers))
-            if len(gone):
-                with one.dropping:
-                    one.drop(gone)
+        for item in self._ranks:
+            dropped = item.select(numbers)
+            if len(item.aside):
+                dropped = np.union1d(dropped, np.intersect1d(item.aside, numbers))
+            if len(dropped):
+                with item.drop_lock:
+                    item.drop(dropped)
 
 
-def _count_atoms(one: RankSlices, numbers: Numbers) -> npt.NDArray[np.uint32]:
+def _count_atoms(rank_slices: RankSlices, numbers: Numbers) -> npt.NDArray[np.uint32]:
     """Return the atoms of slices; the store is asked of those that are not known yet."""
     atoms = np.zeros(len(numbers), dtype=np.uint32)
-    _, known, at = np.intersect1d(numbers, one.numbers, assume_unique=True, return_indices=True)
-    atoms[known] = one.atoms[at]
-    for begin in range(0, len(fresh := np.delete(np.arange(len(numbers)), known)), _AT_ONCE):
-        some = fresh[begin : begin + _AT_ONCE]
-        atoms[some] = one.dataset.atoms(numbers[some])
+    _, known_rows, cached_rows = np.intersect1d(numbers, rank_slices.numbers, assume_unique=True, return_indices=True)
+    atoms[known_rows] = rank_slices.atoms[cached_rows]
+    for start in range(0, len(fresh := np.delete(np.arange(len(numbers)), known_rows)), _AT_ONCE):
+        block = fresh[start : start + _AT_ONCE]
+        atoms[block] = rank_slices.dataset.atoms(numbers[block])
     return atoms
 
 
@@ -336,8 +336,8 @@ def _sweep(dataset: Dataset) -> bool:
     A small one, which may have nothing but what was dropped from others, goes after these. What goes too soon is made
     up for by whoever sees it: slices come back, and are dropped again, as their frame is there.
     """
-    segments = sorted(dataset.segments(), key=lambda one: one["id"])
-    large = max((one["bytes"] for one in segments), default=0) // LARGE_SEGMENT_PART
+    segments = sorted(dataset.segments(), key=lambda item: item["id"])
+    large = max((item["bytes"] for item in segments), default=0) // LARGE_SEGMENT_PART
     first, any_gone = True, False
     for segment in segments:
         if segment["frames"] or segment["busy"]:
@@ -359,16 +359,16 @@ def find_slices(
     store: Store, name: str, part: tuple[int, int] = (0, 1), *, past: bool = False
 ) -> dict[SliceKind, HeldSlices]:
     """Return what a store has of the slices of a simulation, by kind; `part` as that of `HeldSlices.part`."""
-    found: dict[SliceKind, HeldSlices] = {}
+    slices: dict[SliceKind, HeldSlices] = {}
     for generation in store.generations(name + SUFFIX):
-        told = told_by(generation)
-        if told is None or told[0] % part[1] != part[0]:
+        parsed = parse_generation(generation)
+        if parsed is None or parsed[0] % part[1] != part[0]:
             continue
-        rank, kind = told
+        rank, kind = parsed
         try:
             dataset = store.dataset(name + SUFFIX, generation, create=False)
         except StoreNotFoundError:  # deleted meanwhile
             continue
         if dataset.native or past:  # a restart has datasets of its own
-            found.setdefault(kind, HeldSlices()).add(rank, dataset)
-    return found
+            slices.setdefault(kind, HeldSlices()).add(rank, dataset)
+    return slices

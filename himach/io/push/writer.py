@@ -120,15 +120,15 @@ class Writer:
             raise UsageError(f"n_atoms is {n_atoms}; a frame has at least one atom")
         base = base_name(dataset)
         if base != dataset:
-            own = dataset.removeprefix(base)
-            raise UsageError(f"dataset is {dataset!r}; what ends with {own!r} is himach's own: choose another name")
+            suffix = dataset.removeprefix(base)
+            raise UsageError(f"dataset is {dataset!r}; what ends with {suffix!r} is himach's own: choose another name")
         addresses = [f"{node}:{DEFAULT_PORT}" for node in nodes] + list(servers)
-        named = bool(addresses)
+        has_addresses = bool(addresses)
         if not addresses:
             addresses = [os.fspath(socket_path(cache).absolute())]
         self.n_atoms = n_atoms
         self._closed = False
-        self._to_store = not named or cache is not None
+        self._to_store = not has_addresses or cache is not None
         self._cache = cache
         self._rank = promised_rank() if rank is None else rank
         if launch is not None and "\0" in launch:
@@ -139,11 +139,11 @@ class Writer:
         self.number = first
         remote = any("/" not in address for address in addresses)
         key_file = os.fsencode(Path(key) if key is not None else default_key_file()) if remote else None
-        self._told = (addresses, dataset, generation, key_file, durable, int(timeout * 1000), batch_bytes, identity)
+        self._args = (addresses, dataset, generation, key_file, durable, int(timeout * 1000), batch_bytes, identity)
         self._frames: bodhi.PusherHandle | None = None
         self._slices: bodhi.PusherHandle | None = None
-        if named or os.path.exists(addresses[0]):
-            self._frames = bodhi.PusherHandle(*self._told)
+        if has_addresses or os.path.exists(addresses[0]):
+            self._frames = bodhi.PusherHandle(*self._args)
 
     def __enter__(self) -> Writer:
         return self
@@ -201,7 +201,7 @@ class Writer:
         ------
         Errors are those of `write`.
         """
-        self._whole().push(
+        self._frame_pusher().push(
             self.number,
             time,
             self._vectors(positions, "positions"),
@@ -243,17 +243,17 @@ class Writer:
         Errors are those of `write`; straight to the store also those of `himach.io.store.store.Dataset.write`: what was
         not acknowledged is then to be pushed again.
         """
-        pusher = self._slices if self._slices is not None else self._sliced()
+        pusher = self._slices if self._slices is not None else self._slice_pusher()
         pusher.push_slice(number, time, ids, positions, box, velocities, forces)
 
-    def _whole(self) -> bodhi.PusherHandle:
+    def _frame_pusher(self) -> bodhi.PusherHandle:
         """Return what pushes whole frames."""
         self._check_open()
         if self._frames is None:
-            self._frames = bodhi.PusherHandle(*self._told)
+            self._frames = bodhi.PusherHandle(*self._args)
         return self._frames
 
-    def _sliced(self) -> bodhi.PusherHandle:
+    def _slice_pusher(self) -> bodhi.PusherHandle:
         """Return what pushes slices: straight to the store, unless servers were named."""
         self._check_open()
         if self._slices is None:
@@ -262,7 +262,7 @@ class Writer:
                 place.parent.mkdir(parents=True, exist_ok=True)
             store = None if place is None else os.fsencode(place)
             quota = 0 if place is None else chosen_quota(place)
-            self._slices = bodhi.PusherHandle(*self._told, (self.n_atoms, self._rank, store, quota, self._launch))
+            self._slices = bodhi.PusherHandle(*self._args, (self.n_atoms, self._rank, store, quota, self._launch))
         return self._slices
 
     def _check_open(self) -> None:
@@ -271,10 +271,10 @@ class Writer:
 
     def _take_pushers(self) -> list[bodhi.PusherHandle]:
         """Return what is open, which is then nobody's."""
-        open_ones = [pusher for pusher in (self._frames, self._slices) if pusher is not None]
+        pushers = [pusher for pusher in (self._frames, self._slices) if pusher is not None]
         self._frames = self._slices = None
         self._closed = True
-        return open_ones
+        return pushers
 
     def _vectors(self, values: npt.ArrayLike, name: str) -> Vectors:
         array = np.ascontiguousarray(values, dtype=np.float32)
@@ -300,9 +300,9 @@ class Writer:
     def facts(self) -> dict[str, int]:
         """Return the numbers of frames and slices acknowledged, in_flight and given_again, and of servers_up."""
         self._check_open()
-        told = [pusher.facts() for pusher in (self._frames, self._slices) if pusher is not None]
+        counts = [pusher.facts() for pusher in (self._frames, self._slices) if pusher is not None]
         names = ("acknowledged", "in_flight", "given_again", "servers_up")
-        return {name: sum(one[name] for one in told) for name in names}
+        return {name: sum(count[name] for count in counts) for name in names}
 
     def close(self) -> None:
         """Flush and close; a second time it does nothing. Errors are those of `flush`."""

@@ -18,7 +18,7 @@ from himach.runner.live.imd_client import ImdClient, ReceiverOptions
 
 def engine_among(trajectories: Sequence[Path]) -> EngineAddress | None:
     """Return the first engine that is named among trajectories; None if there is none."""
-    return next(filter(None, map(EngineAddress.named, trajectories)), None)
+    return next(filter(None, map(EngineAddress.parse, trajectories)), None)
 
 
 def check_ensemble(request: FramesRequest, live: LiveOptions) -> None:

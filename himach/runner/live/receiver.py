@@ -174,7 +174,7 @@ def main() -> None:
 
 def _receive(options: ReceiverOptions, keeper: FrameKeeper) -> str:
     """Receive frames; return why there are no more."""
-    address = EngineAddress.named(options.engine)
+    address = EngineAddress.parse(options.engine)
     assert address is not None
     n_atoms = parse(existing(options.topology, "topology"), options.keywords).n_atoms
     with _new_dataset(options, address, keeper) as dataset:
@@ -183,7 +183,7 @@ def _receive(options: ReceiverOptions, keeper: FrameKeeper) -> str:
         try:
             keeper.keep(dataset, stream)
         except BaseException:
-            stream.leave()
+            stream.disconnect()
             raise
         if stream.broken:
             raise TrajectoryError(stream.ended)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from himach.io.push.held_slices import Followed, HeldSlices, Since, SliceKind, find_slices, merged, names_with_slices
+from himach.io.push.held_slices import Followed, HeldSlices, Since, SliceKind, find_slices, merge, names_with_slices
 from himach.io.store.store import Store
 from himach.parallel.collective import run_collectively
 from himach.parallel.communicator import Communicator, World
@@ -52,7 +52,7 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
             targets.append(target := Target(store, name, kind))
             finders.append(finder := Finder(world, team, target, kind, found.get(kind), done))
             # Of all launches the frames must be of one simulation, before any gives way to another.
-            target.agree_on_author(world.comm, [held for other, held in found.items() if kind.alike(other)])
+            target.agree_on_author(world.comm, [held for other, held in found.items() if kind.is_same_dataset(other)])
             finder.begin(launches.after(kind))
             Rounds(world, target, kind, finder.own, done).go(finder)
             finder.forget_those_there()
@@ -101,21 +101,21 @@ def _agree(
     def mine() -> Seen:
         for held in found.values():
             held.refresh()
-        began = {kind: one for kind, held in found.items() if (one := held.began()) is not None}
+        began = {kind: one for kind, held in found.items() if (one := held.first_write()) is not None}
         # What is known comes second: whoever drops slices of a later launch has had it known before.
-        return Seen(began, {kind: held.known for kind, held in found.items()})
+        return Seen(began, {kind: held.followed_launches for kind, held in found.items()})
 
     own = run_collectively(leaders, mine)
     nodes = leaders.allgather(own)
     now = max([int(time.time()), *(held.last_second for held in found.values())]) + 1
     followed: dict[SliceKind, Followed] = {}
     for kind in kinds:
-        later = [other for other in kinds if kind.alike(other) and _is_later(nodes, other, kind)]
+        later = [other for other in kinds if kind.is_same_dataset(other) and _is_later(nodes, other, kind)]
         firsts = [(other.launch, seen.began[other][1]) for seen in nodes for other in later if other in seen.began]
         firsts += [(launch, one.frame) for seen in nodes for launch, one in seen.known.get(kind, {}).items()]
         seconds = {other.launch: own.began[other][0] for other in later if other in own.began}
         seconds |= {launch: one.second for launch, one in own.known.get(kind, {}).items()}
-        followed[kind] = merged(*({launch: Since(first, seconds.get(launch, now))} for launch, first in firsts))
+        followed[kind] = merge(*({launch: Since(first, seconds.get(launch, now))} for launch, first in firsts))
 
     def remember() -> None:
         for kind, held in found.items():

@@ -80,7 +80,7 @@ def totals(
         frames: range | Numbers = range(first, last + 1)
         if len(frames) > at_once:
             frames = np.array(every[begin : begin + at_once].to_array(), np.int64)
-        both = own = held.count_of(frames, kind)
+        both = own = held.count_atoms(frames, kind)
         if leaders.size > 1:
             leaders.Allreduce(own, both := np.empty_like(own), op=sum_op)
         yield frames, both
@@ -158,7 +158,7 @@ class Finder:
 
     def _shares(self, numbers: Numbers) -> Numbers:
         """Return how many atoms each node has of frames, `HELD` where it has the whole frame (collective)."""
-        counts = self._held.count_of(numbers)
+        counts = self._held.count_atoms(numbers)
         counts[run_collectively(self._leaders, partial(self._target.holds, numbers))] = HELD
         return np.stack(self._leaders.allgather(counts))
 
@@ -177,7 +177,7 @@ class Finder:
         waiting = numbers[~native]
         self._done.waiting += len(waiting)
         some = [int(number) for number in waiting[:MAX_TOLD_FRAMES]]
-        told = self._leaders.allgather((self._held.ranks, [self._held.having(number) for number in some]))
+        told = self._leaders.allgather((self._held.ranks, [self._held.ranks_with(number) for number in some]))
         ranks = {rank for known, _ in told for rank in known}
         for i, number in enumerate(some):
             missing = sorted(ranks - {rank for _, having in told for rank in having[i]})

@@ -197,7 +197,7 @@ def test_by_a_server_as_straight(tmp_path):
         assert found is not None and np.array_equal(found[1], np.sort(sets[number]))
     (held,) = find_slices(Store(place), "run").values()
     held.refresh()
-    assert held.count_of(range(32)).tolist() == [700] * 30 + [0, 0]
+    assert held.count_atoms(range(32)).tolist() == [700] * 30 + [0, 0]
 
 
 def test_a_killed_writer_leaves_whole_slices(tmp_path):

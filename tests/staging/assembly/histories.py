@@ -28,7 +28,7 @@ import numpy as np
 import himach
 from himach.errors import HimachError
 from himach.io.dataset.listing import entries
-from himach.io.push.held_slices import SUFFIX, told_by
+from himach.io.push.held_slices import SUFFIX, parse_generation
 from himach.io.server import control
 from himach.io.server.client import find, socket_path
 from himach.io.store.store import Dataset, Store, StoreBusyError
@@ -218,7 +218,7 @@ class History:
         """The datasets that have slices, by launch and rank, as somebody sees them who looks now."""
         found, store = {}, Store(self.place)
         for generation in store.generations(SLICES + SUFFIX):
-            told = told_by(generation)
+            told = parse_generation(generation)
             dataset = store.dataset(SLICES + SUFFIX, generation, create=False)
             if told is not None and dataset.native:
                 (slice_,) = dataset.read_slices([min(dataset.native)])

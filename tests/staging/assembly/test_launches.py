@@ -17,7 +17,7 @@ from himach.parallel.communicator import alone
 from himach.staging.assembly.assemble import assemble
 
 ATOMS = 1000
-BEGAN = HeldSlices.began
+FIRST = HeldSlices.first_write
 HALVES = np.split(np.random.default_rng(0).permutation(ATOMS), 2)
 
 #: Half the atoms each; frame n of a launch has positions of its own, so that who mixes is seen.
@@ -113,7 +113,7 @@ def test_frames_behind_a_later_launch_stay_until_it_has_them(tmp_path):
 
 
 def test_launches_of_which_the_order_is_not_known_lose_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(HeldSlices, "began", lambda held: None if (had := BEGAN(held)) is None else (0, had[1]))
+    monkeypatch.setattr(HeldSlices, "first_write", lambda held: None if (old := FIRST(held)) is None else (0, old[1]))
     for launch, numbers in (("1", range(6)), ("2", range(4, 10))):
         for rank in (0, 1):
             push(tmp_path, launch, rank, numbers)

@@ -62,8 +62,8 @@ def test_counts_and_parts(ranks, asked):
     held = held_of(ranks)
     numbers = np.array(sorted(asked), np.int64)
     expected = [sum(atoms.get(number, 0) for atoms in ranks) for number in sorted(asked)]
-    assert held.count_of(numbers).tolist() == expected
-    halves = [held.part(index, 2).count_of(numbers) for index in range(2)]
+    assert held.count_atoms(numbers).tolist() == expected
+    halves = [held.part(index, 2).count_atoms(numbers) for index in range(2)]
     assert sum(halves).tolist() == expected
     for one, atoms in zip(held._ranks, ranks, strict=True):
-        assert one.among(numbers).tolist() == sorted(asked & set(atoms))
+        assert one.select(numbers).tolist() == sorted(asked & set(atoms))
