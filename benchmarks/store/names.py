@@ -21,7 +21,7 @@ from statistics import median
 import click
 
 from himach.io.server.admission import AdmissionListener, make_key, read_key
-from himach.io.server.survey import told_peers
+from himach.io.server.survey import encode_peers
 from himach.io.store import bodhi
 from himach.io.store.store import Store
 
@@ -113,7 +113,7 @@ def _servers(place: Path, n: int) -> Iterator[list[int]]:
 
 def _serve(place: Path, number: int, listener: socket.socket, peers: Sequence[str]) -> None:
     """Serve a store until this process is killed."""
-    handle = bodhi.ServerHandle(os.fsencode(place / f"n{number}"), -1, peers=told_peers(f"n{number}", peers))
+    handle = bodhi.ServerHandle(os.fsencode(place / f"n{number}"), -1, peers=encode_peers(f"n{number}", peers))
     AdmissionListener(listener, read_key(place / "key"), handle.admit).start()
     handle.run()
 

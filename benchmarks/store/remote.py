@@ -107,7 +107,7 @@ def _server(place: Path) -> Iterator[tuple[Callable[[], int], Callable[[], Clien
     plainly, sealed = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
     child = PROCESSES.Process(target=_serve, args=(place, plainly, sealed), daemon=True)
     child.start()
-    server = Server.of("{}:{}".format(*sealed.getsockname()), place / "key")
+    server = Server.from_address("{}:{}".format(*sealed.getsockname()), place / "key")
 
     def plain() -> int:
         connected = socket.create_connection(plainly.getsockname())

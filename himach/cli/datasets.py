@@ -36,7 +36,7 @@ def datasets(server: str | None, key: Path | None, wait: float, as_json: bool, c
 
     if server is None and key is not None:
         raise click.UsageError("--key is for --server; give both")
-    found = list_datasets(None if server is None else Server.of(server, key), cache, wait)
+    found = list_datasets(None if server is None else Server.from_address(server, key), cache, wait)
     if as_json:
         echo(json.dumps(found.as_json(), indent=2))
         return

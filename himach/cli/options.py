@@ -114,9 +114,9 @@ def chosen_cache(cache: str | None, server: str | None, key: Path | None) -> str
         return cache
     if cache is not None:
         raise click.UsageError("either --cache or --server: frames of a server are not kept here ('himach stage' does)")
-    from himach.io.server.survey import choice_of
+    from himach.io.server.survey import format_choice
 
-    return choice_of(server, key)
+    return format_choice(server, key)
 
 
 quota_option = click.option(

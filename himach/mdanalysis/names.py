@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
-from himach.io.server.survey import choice_of
+from himach.io.server.survey import format_choice
 from himach.opening.dataset import OpenDataset, open_dataset
 from himach.opening.options import DatasetRequest
 from himach.parallel.communicator import alone
@@ -44,6 +44,6 @@ def open_url(
 ) -> OpenDataset:  # fmt: skip
     """Open a dataset, or a trajectory file, in this process alone."""
     if server := os.fspath(filename).partition(SERVER)[2]:
-        cache = choice_of(server)
+        cache = format_choice(server)
     request = DatasetRequest([Path(dataset_of(filename))], None, dict(keywords or {}), cache)
     return open_dataset(alone(), request, reads_files=True)

@@ -20,7 +20,7 @@ from himach.io.dataset.lookup import Candidate, find, find_offline, open_cache
 from himach.io.frame_source import ReadOptions
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames, base_name
-from himach.io.store.quota import owner_of, store_place
+from himach.io.store.quota import find_other_owner, store_place
 from himach.io.store.store import Dataset, Store, StoreNotFoundError
 from himach.opening.dataset import FramesAhead, open_dataset
 from himach.opening.options import DatasetRequest
@@ -57,7 +57,7 @@ class StoreDatasets:
         self._sizes: dict[str, int] = {}
         self._reason = ""
         self._remote: Store | ServedStore | None = None
-        self._is_here = "://" not in cache and owner_of(cache) is None
+        self._is_here = "://" not in cache and find_other_owner(cache) is None
         if self._is_here:
             self._cache = os.path.abspath(store_place(cache))
             open_existing(self._cache)
@@ -99,7 +99,7 @@ class StoreDatasets:
         pushed = "" if stamp.files else stamp.first_frame  # another simulation may come by this name
         version = f"{stamp.n_atoms} {stamp.has_velocities:d} {stamp.has_forces:d} {pushed} ".encode() + best.generation
         if (name, version) not in self._boxes:  # once, so that files stay as long as they are
-            ends, options = dataset.ends(), ReadOptions(np.zeros(1, np.int64), POSITIONS)
+            ends, options = dataset.bounds(), ReadOptions(np.zeros(1, np.int64), POSITIONS)
             frames = [] if ends is None else list(dataset.read([ends[0]], options))
             self._boxes[name, version] = not any(frame is not None and frame.box is None for frame in frames)
         for attached in stamp.topologies.values():

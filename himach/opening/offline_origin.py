@@ -18,7 +18,7 @@ from himach.io.dataset.lookup import OriginChoice, read_frames
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
-from himach.io.store.cached_frames import between as numbers_between
+from himach.io.store.cached_frames import select_range as numbers_between
 from himach.io.store.store import Store
 from himach.io.trajectory.index.timeline import BetweenTimeline, ListedTimeline, Timeline
 from himach.io.trajectory.join import FilePart
@@ -150,7 +150,7 @@ def _tell_missing(world: World, frames: Selected, there: Anywhere, cached: Cache
     """Warn of frames of a selection that are left out; refuse one of which nothing is there."""
     if not there.n_there:
         held = None if world.leaders is None else cached
-        ends = run_collectively(world.comm, lambda: None if held is None else held.ends())
+        ends = run_collectively(world.comm, lambda: None if held is None else held.bounds())
         known = [number for both in world.comm.allgather(ends) if both is not None for number in both]
         told = f"; those that are: {min(known)} to {max(known)}" if known else ""
         raise UsageError(f"none of the frames selected is there{told}")

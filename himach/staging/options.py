@@ -34,7 +34,7 @@ class StageOptions(DatasetRequest):
     )
     follow: bool = option("Keep up with a trajectory that is being written, until Ctrl-C.", default=False, is_flag=True)
     idle: float | None = option("End --follow when no frame has come for so long.", type=float, metavar="SECONDS")
-    server: str = ""  # as `himach.io.server.survey.choice_of` gives it: stage what this server and its peers hold
+    server: str = ""  # as `himach.io.server.survey.format_choice` gives it: stage what this server and its peers hold
     quiet: bool = False  # show no progress
     segment_size: int = 0  # bytes of a full segment; 0 for what fits the quota
 

@@ -227,7 +227,7 @@ def _end_of(dataset: CachedFrames, best: Candidate) -> int:
     if not best.stamp.is_pushed:
         return best.stamp.n_frames
     try:
-        ends = dataset.ends(native=True)
+        ends = dataset.bounds(native=True)
     except StoreError:
         ends = None
     return 0 if ends is None else ends[1] + 1

@@ -151,8 +151,8 @@ class CachedFramesTests(FrameSourceTests):
         numbers = np.array([0, 1, 2, 19, 20, 1 << 40])
         assert source.holds(numbers).tolist() == [True, True, True, True, False, False]
         assert source.holds(numbers, native=True).tolist() == [True, False, True, False, False, False]
-        assert source.ends() == (0, 19)
-        assert source.ends(native=True) == (0, 18)
+        assert source.bounds() == (0, 19)
+        assert source.bounds(native=True) == (0, 18)
         facts = source.facts()
         assert (facts["native"], facts["alien"]) == (len(NATIVES), len(ALIENS))
 

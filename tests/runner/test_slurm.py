@@ -185,7 +185,7 @@ def test_a_server_knows_the_nodes_of_its_job(slurm, tmp_path):
 def _peers_at(port, key):
     """What the server says of its node and its peers; None as long as none answers."""
     try:
-        with Server.of(f"127.0.0.1:{port}", key).dial(5.0) as client:
+        with Server.from_address(f"127.0.0.1:{port}", key).dial(5.0) as client:
             return client.peers()[1].decode().split("\n")
     except (StoreError, UsageError, OSError):
         return None

@@ -26,10 +26,10 @@ from himach.io.dataset.origin_watch import OriginNote, open_unchanged
 from himach.io.remote.byte_file import is_there
 from himach.io.remote.url import absolute, is_url
 from himach.io.server.remote_store import RemoteStore
-from himach.io.server.survey import ServedStore, server_of_choice
+from himach.io.server.survey import ServedStore, parse_choice
 from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.cached_frames import CachedFrames, base_name
-from himach.io.store.quota import open_chosen, owner_of
+from himach.io.store.quota import find_other_owner, open_chosen
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.keywords import frame_names
@@ -73,7 +73,7 @@ def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
     """Open the store that the user of a run chose: as `open_chosen`, or another user's by the server that serves it."""
     if choice.startswith("tcp://"):
         return _open_remote(choice)
-    owner = owner_of(choice)
+    owner = find_other_owner(choice)
     if owner is not None and os.path.exists(owner[0] / "server" / "socket"):  # False where this user may not look
         try:
             return ServedStore(*owner), ""
@@ -86,7 +86,7 @@ def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
 
 def _open_remote(choice: str) -> tuple[RemoteStore, str]:
     """Open what a server and its peers hold, and name those that do not answer."""
-    server = server_of_choice(choice)
+    server = parse_choice(choice)
     assert server is not None
     store = RemoteStore(server)
     return store, f"no answer from {store.silent}: what they hold is not seen" if store.silent else ""
@@ -112,7 +112,7 @@ def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
 def _read_pushed_stamp(dataset: CachedFrames) -> OriginStamp | None:
     """Return the stamp of a dataset that was never an origin's; None if it was, or if it holds nothing."""
     is_part = base_name(dataset.name) != dataset.name  # no frames, but parts of some
-    bounds = None if is_part or os.path.isabs(dataset.name) or is_url(dataset.name) else dataset.ends(native=True)
+    bounds = None if is_part or os.path.isabs(dataset.name) or is_url(dataset.name) else dataset.bounds(native=True)
     if bounds is None:
         return None
     first, last = bounds

@@ -21,7 +21,7 @@ from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.dataset.subsets import parse_atom_count
 from himach.io.server.client import find
 from himach.io.server.survey import ANSWER_SECONDS, Answer, Holding, Server, Survey, survey
-from himach.io.store.cached_frames import base_name, between
+from himach.io.store.cached_frames import base_name, select_range
 from himach.io.store.store import Store, StoreError, StoreNotFoundError
 from himach.parallel.communicator import node_name
 
@@ -81,7 +81,7 @@ def _survey_local(cache: str | None, seconds: float) -> Survey:
         client = find(cache, timeout=seconds)
         if client is not None:
             client.close()
-            return survey(Server.here(cache), seconds)
+            return survey(Server.local(cache), seconds)
     store = open_existing(cache)
     return Survey([] if store is None else [_answer_from_store(store)])
 
@@ -159,7 +159,7 @@ def _join_holdings(parts: Sequence[tuple[Answer, Holding]], subsets: Sequence[Ho
     stamps = [stamp for item in holdings if (stamp := OriginStamp.parse(item.stamp or None)) is not None]
     newest = max(stamps, key=lambda item: (item.sequence, item.n_frames), default=None)
     frames = newest.n_frames if newest is not None else (held.max() + 1 if held else 0)
-    held = between(held, 0, frames)
+    held = select_range(held, 0, frames)
     return ListedDataset(
         name=holdings[0].name,
         generation=holdings[0].generation.hex(),

@@ -30,7 +30,7 @@ NONCE_BYTES = 32
 PROOF_BYTES = 32
 ADMITTED, REFUSED = (0).to_bytes(4, "little"), (1).to_bytes(4, "little")
 SECONDS_TO_PROVE = 5.0
-MOST_AT_THE_DOOR = 128
+MAX_PENDING = 128
 KEY_BYTES = range(16, 1024)
 
 
@@ -82,8 +82,8 @@ def proof(key: bytes, side: bytes, challenge: bytes, counter: bytes) -> bytes:
 
 
 @dataclass(eq=False)
-class _Visitor:
-    """A connection at the door, which has not proved yet that it has the key."""
+class _PendingClient:
+    """A connection that has not proved yet that it has the key."""
 
     connection: socket.socket
     address: str
@@ -95,52 +95,52 @@ class _Visitor:
 class AdmissionListener:
     """Accepts connections at a TCP address and hands on those that prove to have the key.
 
-    Where many are at the door at once, the oldest of the address that has most there goes.
+    Where many are pending at once, the oldest of the address that has most of them is closed.
     """
 
     def __init__(self, listener: socket.socket, key: bytes, admit: Callable[[int, bytes], None]) -> None:
         self._listener = listener
         self._key = key
         self._admit = admit
-        self._visitors: dict[_Visitor, None] = {}  # the oldest first
+        self._pending: dict[_PendingClient, None] = {}  # the oldest first
         self._selector = selectors.DefaultSelector()
-        self._ending, self._end = socket.socketpair()
+        self._stop_reader, self._stop_writer = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="himach-admission", daemon=True)
 
     def start(self) -> None:
         """Begin to accept."""
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._ending, selectors.EVENT_READ)
+        self._selector.register(self._stop_reader, selectors.EVENT_READ)
         self._thread.start()
 
     def close(self) -> None:
-        """Accept no more; who is at the door is sent away."""
-        self._end.close()
+        """Accept no more, and close pending connections."""
+        self._stop_writer.close()
         self._thread.join()
         self._listener.close()
 
     def _run(self) -> None:
         while True:
-            oldest = next(iter(self._visitors), None)
+            oldest = next(iter(self._pending), None)
             wait = None if oldest is None else max(0.0, oldest.deadline - time.monotonic())
             for key, _ in self._selector.select(wait):
-                if key.fileobj is self._ending:
-                    self._leave()
+                if key.fileobj is self._stop_reader:
+                    self._close_all()
                     return
                 if key.fileobj is self._listener:
                     self._accept()
-                elif key.data in self._visitors:  # else it had to make way just now
-                    self._hear(key.data)
+                elif key.data in self._pending:  # else it had to make way just now
+                    self._receive(key.data)
             now = time.monotonic()
-            for visitor in [one for one in self._visitors if one.deadline <= now]:
-                self._dismiss(visitor)
+            for client in [pending for pending in self._pending if pending.deadline <= now]:
+                self._drop(client)
 
-    def _leave(self) -> None:
-        for visitor in list(self._visitors):
-            self._dismiss(visitor)
+    def _close_all(self) -> None:
+        for client in list(self._pending):
+            self._drop(client)
         self._selector.close()
-        self._ending.close()
+        self._stop_reader.close()
 
     def _accept(self) -> None:
         try:
@@ -150,57 +150,57 @@ class AdmissionListener:
         except OSError:
             time.sleep(0.1)  # out of descriptors, maybe
             return
-        while len(self._visitors) >= MOST_AT_THE_DOOR:
-            self._make_way()
-        visitor = _Visitor(connection, str(address[0]), time.monotonic() + SECONDS_TO_PROVE)
-        self._visitors[visitor] = None
+        while len(self._pending) >= MAX_PENDING:
+            self._drop_oldest()
+        client = _PendingClient(connection, str(address[0]), time.monotonic() + SECONDS_TO_PROVE)
+        self._pending[client] = None
         try:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._selector.register(connection, selectors.EVENT_READ, visitor)
-            connection.sendall(GREETING + visitor.challenge)  # so few bytes go at once
+            self._selector.register(connection, selectors.EVENT_READ, client)
+            connection.sendall(GREETING + client.challenge)  # so few bytes go at once
         except OSError:
-            self._dismiss(visitor)
+            self._drop(client)
 
-    def _make_way(self) -> None:
-        ((address, _),) = Counter(one.address for one in self._visitors).most_common(1)
-        self._dismiss(next(one for one in self._visitors if one.address == address))
+    def _drop_oldest(self) -> None:
+        ((address, _),) = Counter(pending.address for pending in self._pending).most_common(1)
+        self._drop(next(pending for pending in self._pending if pending.address == address))
 
-    def _dismiss(self, visitor: _Visitor) -> None:
-        self._forget(visitor)
-        visitor.connection.close()
+    def _drop(self, client: _PendingClient) -> None:
+        self._remove(client)
+        client.connection.close()
 
-    def _forget(self, visitor: _Visitor) -> None:
-        del self._visitors[visitor]
+    def _remove(self, client: _PendingClient) -> None:
+        del self._pending[client]
         with contextlib.suppress(KeyError):
-            self._selector.unregister(visitor.connection)
+            self._selector.unregister(client.connection)
 
-    def _hear(self, visitor: _Visitor) -> None:
-        """Take what a visitor says; when that is all, let it in or send it away."""
+    def _receive(self, client: _PendingClient) -> None:
+        """Receive from a pending client; when that is all, admit it or close its connection."""
         size = NONCE_BYTES + PROOF_BYTES
         try:
-            more = visitor.connection.recv(size - len(visitor.answer))
+            received = client.connection.recv(size - len(client.answer))
         except BlockingIOError:
             return
         except OSError:
-            more = b""
-        visitor.answer += more
-        if more and len(visitor.answer) < size:
+            received = b""
+        client.answer += received
+        if received and len(client.answer) < size:
             return
         with contextlib.suppress(OSError, ServerRefusedError):  # it has gone, or came while the server ends
-            if more and prove(visitor.connection, self._key, visitor.challenge, visitor.answer):
-                self._forget(visitor)
-                session = proof(self._key, b"session", visitor.challenge, visitor.answer[:NONCE_BYTES])
-                self._admit(visitor.connection.detach(), session)
+            if received and prove(client.connection, self._key, client.challenge, client.answer):
+                self._remove(client)
+                session = proof(self._key, b"session", client.challenge, client.answer[:NONCE_BYTES])
+                self._admit(client.connection.detach(), session)
                 return
-        if visitor in self._visitors:
-            self._dismiss(visitor)
+        if client in self._pending:
+            self._drop(client)
 
 
 def prove(connection: socket.socket, key: bytes, challenge: bytes, answer: bytes) -> bool:
     """Check the other side's proof that it has the key, and prove the same to it; False if it could not."""
-    counter, said = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
-    if not hmac.compare_digest(said, proof(key, b"client", challenge, counter)):
+    counter, client_proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
+    if not hmac.compare_digest(client_proof, proof(key, b"client", challenge, counter)):
         connection.sendall(REFUSED + bytes(PROOF_BYTES))
         return False
     connection.sendall(ADMITTED + proof(key, b"server", challenge, counter))

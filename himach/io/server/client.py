@@ -22,9 +22,9 @@ from himach.io.store.store import StoreError
 
 DIRECTORY = "server"
 WHOLE_FILE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-LONGEST_ATTACHMENT = 4 << 30  # bytes: the times of 500 million frames
-MOST_CHANGES = 8  # of an attachment while it is fetched
-WIDEST_GAP = 4096  # frames that are asked about without need: a kilobyte
+MAX_ATTACHMENT_BYTES = 4 << 30  # bytes: the times of 500 million frames
+MAX_CHANGES = 8  # of an attachment while it is fetched
+MAX_GAP = 4096  # frames that are asked about without need: a kilobyte
 
 
 def socket_path(store: str | os.PathLike[str] | None = None) -> Path:
@@ -65,18 +65,18 @@ class Client(bodhi.LinkHandle, LibraryFrames):
     def attachment(self, name: str) -> bytes | None:
         """Return what is attached to the dataset under this name, or None (see `Dataset.attach`)."""
         content = bytearray()  # which grows in its place
-        which = b""
+        version = b""
         changes = 0
         while (part := self.attachment_part(name, len(content))) is not None:
-            if part[0] > LONGEST_ATTACHMENT:  # a server of another user's may say anything
+            if part[0] > MAX_ATTACHMENT_BYTES:  # a server of another user's may say anything
                 raise StoreError(f"the server's attachment {name} has {part[0]} bytes, more than himach attaches")
-            if content and part[1] != which:  # it was replaced meanwhile
+            if content and part[1] != version:  # it was replaced meanwhile
                 content.clear()
                 changes += 1
-                if changes > MOST_CHANGES:
+                if changes > MAX_CHANGES:
                     raise StoreError(f"the server's attachment {name} changes again and again while it is fetched")
                 continue
-            which = part[1]
+            version = part[1]
             content += part[2]
             if len(content) >= part[0]:
                 return bytes(content)
@@ -90,7 +90,7 @@ class Client(bodhi.LinkHandle, LibraryFrames):
         order = np.argsort(numbers, kind="stable")
         gaps = np.diff(numbers[order])
         step = int(np.gcd.reduce(gaps)) or 1
-        for piece in np.split(order, np.flatnonzero(gaps // step > WIDEST_GAP) + 1):
+        for piece in np.split(order, np.flatnonzero(gaps // step > MAX_GAP) + 1):
             left = piece
             while len(left):
                 first = int(numbers[left[0]])
@@ -113,12 +113,12 @@ def set_modes(directory: Path, shared: bool) -> None:
     """Let other users pass through to the socket, and see nothing else, only if some of them are served."""
     for path in (directory, directory.parent):
         mode = stat.S_IMODE(path.stat().st_mode)
-        wanted = mode | 0o011 if shared else mode & 0o700
-        if mode != wanted:
-            path.chmod(wanted)
+        new_mode = mode | 0o011 if shared else mode & 0o700
+        if mode != new_mode:
+            path.chmod(new_mode)
 
 
-def _close_behind(directory: Path) -> None:
+def _close_abandoned(directory: Path) -> None:
     """Close to other users what a server that was killed has left open."""
     with contextlib.suppress(OSError):
         fd = os.open(directory / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -134,10 +134,10 @@ def find(
 ) -> Client | None:
     """Connect to the server of a store, if it has one."""
     place = store_place(store)
-    wanted = os.geteuid() if owner is None else owner
+    owner_id = os.geteuid() if owner is None else owner
     try:
-        found = place.stat()
-        inside = (place / DIRECTORY).lstat()
+        store_status = place.stat()
+        directory_status = (place / DIRECTORY).lstat()
         (place / DIRECTORY / "socket").lstat()
     except FileNotFoundError:
         return None
@@ -145,11 +145,11 @@ def find(
         if error.errno == errno.EACCES:
             raise ServerRefusedError(f"{place}: this user may not enter it") from None
         raise StoreError(f"{place}: {error.strerror}") from None
-    if found.st_uid != wanted or inside.st_uid != wanted or found.st_mode & stat.S_IWOTH:
-        raise ServerRefusedError(f"{place} is not user {wanted}'s alone to write; its server is not asked")
+    if store_status.st_uid != owner_id or directory_status.st_uid != owner_id or store_status.st_mode & stat.S_IWOTH:
+        raise ServerRefusedError(f"{place} is not user {owner_id}'s alone to write; its server is not asked")
     try:
-        return Client(socket_path(place), wanted, timeout)
+        return Client(socket_path(place), owner_id, timeout)
     except ServerUnreachableError:
-        if found.st_uid == os.geteuid() and (found.st_mode | inside.st_mode) & 0o077:
-            _close_behind(place / DIRECTORY)
+        if store_status.st_uid == os.geteuid() and (store_status.st_mode | directory_status.st_mode) & 0o077:
+            _close_abandoned(place / DIRECTORY)
         return None

@@ -31,7 +31,7 @@ from typing import Any, cast
 from himach.errors import UsageError
 from himach.io.server.admission import AdmissionListener, default_key_file, make_key, read_key
 from himach.io.server.client import DIRECTORY, WHOLE_FILE, find, is_locked, set_modes
-from himach.io.server.survey import in_job, read_peers, told_peers
+from himach.io.server.survey import encode_peers, job_nodes, read_peers
 from himach.io.store import bodhi
 from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.quota import chosen_quota, open_store, store_place
@@ -83,10 +83,10 @@ class _Lock:
     def read(self) -> dict[str, Any]:
         """Return what the server that has or had the store wrote; empty if it ended by itself."""
         try:
-            found = json.loads(os.pread(self.fd, 1 << 16, 0) or b"{}")
+            facts = json.loads(os.pread(self.fd, 1 << 16, 0) or b"{}")
         except ValueError:
             return {"pid": None}
-        return cast(dict[str, Any], found) if isinstance(found, dict) else {"pid": None}
+        return cast(dict[str, Any], facts) if isinstance(facts, dict) else {"pid": None}
 
     def write(self, facts: dict[str, Any]) -> None:
         os.ftruncate(self.fd, 0)
@@ -96,17 +96,17 @@ class _Lock:
         os.close(self.fd)
 
 
-def _directory(place: Path) -> Path:
+def _make_directory(place: Path) -> Path:
     """Make the directory of the socket, which nobody else may enter."""
     directory = place / DIRECTORY
-    before = os.umask(0o077)
+    old_umask = os.umask(0o077)
     try:
         with contextlib.suppress(FileExistsError):
             directory.mkdir(mode=0o700)
     finally:
-        os.umask(before)
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        os.umask(old_umask)
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise ServerRefusedError(f"{directory} is no directory of user {os.geteuid()}; somebody else has put it there")
     return directory
 
@@ -120,11 +120,11 @@ def _listen_locally(path: Path, shared: bool) -> socket.socket:
         )
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    before = os.umask(0o111 if shared else 0o077)
+    old_umask = os.umask(0o111 if shared else 0o077)
     try:
         listener.bind(os.fspath(path))
     finally:
-        os.umask(before)
+        os.umask(old_umask)
     listener.listen(BACKLOG)
     return listener
 
@@ -170,21 +170,21 @@ def _user_id(user: str) -> int:
         raise UsageError(f"there is no user {user!r} on this machine") from None
 
 
-def _look_over(place: Path, before: dict[str, Any]) -> list[str]:
+def _inspect_store(place: Path, last_facts: dict[str, Any]) -> list[str]:
     """Say what a server that was killed has left, having read all of the store's indexes."""
-    found = [f"the last server (pid {before.get('pid')}) did not end by itself; its socket is replaced"]
+    notes = [f"the last server (pid {last_facts.get('pid')}) did not end by itself; its socket is replaced"]
     store = Store(place)
     frames = scanned = 0
     for directory in store.directories():
         try:
             facts = store.open_directory(directory).facts()
         except StoreError as error:
-            found.append(str(error))
+            notes.append(str(error))
             continue
         frames += facts["native"] + facts["alien"]
         scanned += facts["scanned"]
-    found.append(f"the store has {frames} frames; {scanned} bytes of segments were not in their index and were read")
-    return found
+    notes.append(f"the store has {frames} frames; {scanned} bytes of segments were not in their index and were read")
+    return notes
 
 
 def serve(
@@ -205,18 +205,18 @@ def serve(
     users = [_user_id(user) for user in allow_users]
     limits["quota"] = chosen_quota(place, quota)
     limits["max_connections"] = _descriptors_for(connections)
-    told = told_peers(node_name(), _peers(peers, listen))
+    encoded = encode_peers(node_name(), _peer_addresses(peers, listen))
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(_Signals())
-        lock, notes = _take(place, bool(users), stack)
+        lock, notes = _lock_store(place, bool(users), stack)
         local = stack.enter_context(_listen_locally(place / DIRECTORY / "socket", bool(users)))
         stack.callback(lock.if_there, partial((place / DIRECTORY / "socket").unlink, missing_ok=True))
-        server = bodhi.ServerHandle(os.fsencode(place), local.fileno(), users, serialize_reads, peers=told, **limits)
+        server = bodhi.ServerHandle(os.fsencode(place), local.fileno(), users, serialize_reads, peers=encoded, **limits)
         stack.callback(server.close)
         facts = _facts(place)
         if listen is not None:
-            door = _open_door(server, listen, key_file or default_key_file(), facts)
-            stack.callback(door.close)
+            admission = _admit_clients(server, listen, key_file or default_key_file(), facts)
+            stack.callback(admission.close)
         lock.write(facts)
         stack.callback(lock.write, {})
         if ready is not None:
@@ -237,17 +237,17 @@ def _descriptors_for(connections: int) -> int:
     return connections if hard == resource.RLIM_INFINITY else max(1, min(connections, hard - SPARE_DESCRIPTORS))
 
 
-def _peers(file: Path | None, listen: str | None) -> list[str]:
+def _peer_addresses(file: Path | None, listen: str | None) -> list[str]:
     """Return the addresses of other servers: those of a file, or of the nodes of this job."""
     if file is not None:
         return read_peers(file)
     port = parse_address(listen)[1] if listen is not None else 0
-    return [f"{node}:{port}" for node in in_job()] if port else []
+    return [f"{node}:{port}" for node in job_nodes()] if port else []
 
 
-def _take(place: Path, shared: bool, stack: contextlib.ExitStack) -> tuple[_Lock, list[str]]:
+def _lock_store(place: Path, shared: bool, stack: contextlib.ExitStack) -> tuple[_Lock, list[str]]:
     """Take the store for this server, until the stack unwinds; return its lock, and what the last server left."""
-    directory = _directory(place)
+    directory = _make_directory(place)
     lock = _Lock(directory / "lock")
     stack.callback(lock.close)
     if not lock.take():
@@ -255,12 +255,12 @@ def _take(place: Path, shared: bool, stack: contextlib.ExitStack) -> tuple[_Lock
     set_modes(directory, shared)
     if shared:
         stack.callback(lock.if_there, partial(set_modes, directory, False))
-    before = lock.read()
-    return lock, _look_over(place, before) if before else []
+    last_facts = lock.read()
+    return lock, _inspect_store(place, last_facts) if last_facts else []
 
 
 def _facts(place: Path) -> dict[str, Any]:
-    """Return what is told of a server that has just begun."""
+    """Return the facts of a server that has just started."""
     return {
         "pid": os.getpid(),
         "store": os.fspath(place),
@@ -270,16 +270,16 @@ def _facts(place: Path) -> dict[str, Any]:
     }
 
 
-def _open_door(server: bodhi.ServerHandle, listen: str, key_file: Path, facts: dict[str, Any]) -> AdmissionListener:
+def _admit_clients(server: bodhi.ServerHandle, listen: str, key_file: Path, facts: dict[str, Any]) -> AdmissionListener:
     make_key(key_file)
     key = read_key(key_file)
     listener = _listen_remotely(listen)
     host, port = listener.getsockname()[:2]
     facts["listen"] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     facts["key"] = os.fspath(key_file)
-    door = AdmissionListener(listener, key, server.admit)
-    door.start()
-    return door
+    admission = AdmissionListener(listener, key, server.admit)
+    admission.start()
+    return admission
 
 
 class _Signals:
@@ -289,11 +289,11 @@ class _Signals:
         self.name = ""  # of the signal that came
 
     def __enter__(self) -> _Signals:
-        self._before = {number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGINT)}
+        self._old_handlers = {number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGINT)}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
 
     def _end(self, signum: int, frame: FrameType | None) -> None:
@@ -302,22 +302,22 @@ class _Signals:
 
 def _run(server: bodhi.ServerHandle, signals: _Signals, lock: _Lock) -> None:
     """Run the loop; a signal wakes it through the descriptor that Python's C handler writes to."""
-    before = signal.set_wakeup_fd(server.wake, warn_on_full_buffer=False)
-    over = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(server, lock, over), name="himach-watch")
+    old_fd = signal.set_wakeup_fd(server.wake, warn_on_full_buffer=False)
+    stopped = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(server, lock, stopped), name="himach-watch")
     watcher.start()
     try:
         while not signals.name and lock.is_there() and server.run():
             pass
     finally:
-        over.set()
+        stopped.set()
         watcher.join()
-        signal.set_wakeup_fd(before)
+        signal.set_wakeup_fd(old_fd)
 
 
-def _watch(server: bodhi.ServerHandle, lock: _Lock, over: threading.Event) -> None:
+def _watch(server: bodhi.ServerHandle, lock: _Lock, stopped: threading.Event) -> None:
     """Wake the loop when the store is gone."""
-    while not over.wait(WATCH_SECONDS):
+    while not stopped.wait(WATCH_SECONDS):
         if not lock.is_there():
             os.write(server.wake, b".")
 
@@ -343,7 +343,7 @@ def start(store: str | os.PathLike[str] | None = None, **options: Any) -> dict[s
     Parameters and errors are those of `serve`.
     """
     place = open_store(store).path.absolute()
-    running = _peek(place)
+    running = _read_running(place)
     if running is not None:
         raise StoreBusyError(f"{place} has a server already (pid {running.get('pid')})")
     try:
@@ -351,20 +351,20 @@ def start(store: str | os.PathLike[str] | None = None, **options: Any) -> dict[s
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(_open_log(os.fspath(log), os.O_WRONLY | os.O_CREAT))
     except (OSError, RuntimeError):  # there is no home, or nothing can be written there
-        log = _directory(place) / "log"
+        log = _make_directory(place) / "log"
     command = [sys.executable, "-m", "himach", "cache", "start", "--foreground", "--cache", os.fspath(place)]
     for name, value in options.items():
-        for word in value if isinstance(value, list | tuple) else [value]:
-            if word is not None and word is not False:
-                text = os.fspath(word.absolute()) if isinstance(word, Path) else str(word)
-                command += [OPTIONS.get(name) or f"--{name.replace('_', '-')}", *([text] if word is not True else [])]
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if item is not None and item is not False:
+                text = os.fspath(item.absolute()) if isinstance(item, Path) else str(item)
+                command += [OPTIONS.get(name) or f"--{name.replace('_', '-')}", *([text] if item is not True else [])]
     reader, writer = os.pipe()
-    with os.fdopen(reader, "rb") as answer, open(log, "wb", opener=_open_log) as output:
+    with os.fdopen(reader, "rb") as answer, open(log, "wb", opener=_open_log) as log_file:
         process = subprocess.Popen(
             [*command, "--ready", str(writer)],
             stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
+            stdout=log_file,
+            stderr=log_file,
             pass_fds=[writer],
             start_new_session=True,
             cwd="/",
@@ -376,8 +376,8 @@ def start(store: str | os.PathLike[str] | None = None, **options: Any) -> dict[s
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     code = process.wait()
-    said = log.read_text(errors="replace").strip().removeprefix("himach: error: ")
-    text = said or f"the server did not answer within {SECONDS_TO_START:.0f} s (exit code {code}); see {log}"
+    output = log.read_text(errors="replace").strip().removeprefix("himach: error: ")
+    text = output or f"the server did not answer within {SECONDS_TO_START:.0f} s (exit code {code}); see {log}"
     raise UsageError(text) if code == 2 else StoreError(text)
 
 
@@ -385,7 +385,7 @@ def _open_log(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-def _peek(place: Path) -> dict[str, Any] | None:
+def _read_running(place: Path) -> dict[str, Any] | None:
     """Return what the living server of a store wrote into its lock file; None if there is none."""
     try:
         lock = _Lock(place / DIRECTORY / "lock") if (place / DIRECTORY / "lock").exists() else None
@@ -400,7 +400,7 @@ def _peek(place: Path) -> dict[str, Any] | None:
 def stop(store: str | os.PathLike[str] | None = None, *, seconds: float = SECONDS_TO_STOP) -> bool:
     """Stop the server of a store and wait for its end; False if there was none."""
     place = store_place(store)
-    if _peek(place) is None:
+    if _read_running(place) is None:
         return False
     try:
         client = find(place, timeout=seconds)
@@ -408,11 +408,11 @@ def stop(store: str | os.PathLike[str] | None = None, *, seconds: float = SECOND
             with client:
                 client.stop()
     except StoreError:
-        pid = (_peek(place) or {}).get("pid")
+        pid = (_read_running(place) or {}).get("pid")
         if isinstance(pid, int):
             os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + seconds
-    while _peek(place) is not None:
+    while _read_running(place) is not None:
         if time.monotonic() > deadline:
             raise StoreBusyError(f"the server of {place} has not ended within {seconds:.0f} s")
         time.sleep(0.02)
@@ -422,7 +422,7 @@ def stop(store: str | os.PathLike[str] | None = None, *, seconds: float = SECOND
 def status(store: str | os.PathLike[str] | None = None, *, timeout: float = 30.0) -> dict[str, Any]:
     """Return what the server of a store says of itself within `timeout` seconds, ready for JSON."""
     place = store_place(store)
-    facts = _peek(place)
+    facts = _read_running(place)
     if facts is None:
         return {"running": False}
     try:

@@ -21,7 +21,7 @@ from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.server.client import Client
 from himach.io.server.survey import Answer, Holding, ServedStore, Server, Survey, survey
 from himach.io.store import bodhi
-from himach.io.store.cached_frames import CachedFrames, Reading, between
+from himach.io.store.cached_frames import CachedFrames, Reading, select_range
 from himach.io.store.store import StoreError, StoreNotFoundError
 from himach.parallel.communicator import node_name
 
@@ -30,8 +30,8 @@ READ_SECONDS = 20.0  # seconds for an answer while frames are read
 PLANNED_FRAMES = 1 << 15  # frames that are divided among servers at a time
 MARKED_WORDS = 1 << 14  # of 64 frames, whose numbers are looked at together
 NEIGHBOR_FRAMES = 32  # neighbours that come from one server where several have them
-CLOSE = 16  # so many numbers for each that is looked up are taken together, at most
-NOWHERE = "absent"
+MAX_SPREAD = 16  # so many numbers for each that is looked up are taken together, at most
+ABSENT = "absent"
 
 
 class RemoteStore(ServedStore):
@@ -52,21 +52,21 @@ class RemoteStore(ServedStore):
 
     def __init__(self, server: Server, seconds: float = SURVEY_SECONDS) -> None:
         self.path = Path(server.text)
-        self.found: Survey = survey(server, seconds)
+        self.survey: Survey = survey(server, seconds)
 
     @property
     def silent(self) -> str:
         """Which servers did not answer, for people; empty if all did."""
-        return ", ".join(self.found.silent)
+        return ", ".join(self.survey.silent)
 
     def names(self) -> list[str]:
         """Return the names of the datasets."""
-        return sorted({one.name for answer in self.found.answers for one in answer.holdings})
+        return sorted({holding.name for answer in self.survey.answers for holding in answer.holdings})
 
     def generations(self, name: str) -> list[bytes]:
         """Return the generations of a dataset that the stores hold."""
-        found = [one.generation for answer in self.found.answers for one in answer.holdings if one.name == name]
-        return list(dict.fromkeys(found))
+        listed = [item.generation for answer in self.survey.answers for item in answer.holdings if item.name == name]
+        return list(dict.fromkeys(listed))
 
     def dataset(
         self, name: str, generation: bytes = b"", *, create: bool = False, segment_bytes: int = 0
@@ -79,14 +79,14 @@ class RemoteStore(ServedStore):
             It is not there.
         """
         holders = [
-            _Holder(answer, one)
-            for answer in self.found.answers
-            for one in answer.holdings
-            if one.name == name and one.generation == generation
+            _Holder(answer, item)
+            for answer in self.survey.answers
+            for item in answer.holdings
+            if item.name == name and item.generation == generation
         ]
         if not holders:
             raise StoreNotFoundError(f"{name} is not in the store of {self.path} or of its peers")
-        authors = sorted({one.holding.author for one in holders if one.holding.author and not one.holding.stamp})
+        authors = sorted({item.holding.author for item in holders if item.holding.author and not item.holding.stamp})
         if len(authors) > 1:
             raise TrajectoryError(
                 f"dataset {name} has frames of several simulations ({', '.join(map(repr, authors))}), each on nodes of "
@@ -96,11 +96,11 @@ class RemoteStore(ServedStore):
         return RemoteDataset(name, generation, holders)
 
 
-def _recency(one: _Holder) -> tuple[int, int]:
+def _recency(holder: _Holder) -> tuple[int, int]:
     """Return how late a store saw the origin: the latest description is asked for first."""
     try:
-        told = json.loads(one.holding.stamp)
-        return int(told["sequence"]), int(told["n_frames"])
+        stamp = json.loads(holder.holding.stamp)
+        return int(stamp["sequence"]), int(stamp["n_frames"])
     except (ValueError, KeyError, TypeError):
         return 0, 0
 
@@ -113,7 +113,7 @@ class _Holder:
         self.holding = holding
         self.native = holding.native if holding.native is not None else BitMap64()
         self.alien = holding.alien if holding.alien is not None else BitMap64()
-        self.held = self.native | self.alien
+        self.frames = self.native | self.alien
         self.failed = False
         self._client: Client | None = None
 
@@ -153,8 +153,8 @@ class RemoteDataset(CachedFrames):
 
     def close(self) -> None:
         """Close all connections."""
-        for one in self._holders:
-            one.drop()
+        for holder in self._holders:
+            holder.drop()
 
     @property
     def identity(self) -> str:
@@ -164,19 +164,19 @@ class RemoteDataset(CachedFrames):
     @property
     def native(self) -> BitMap64:
         """Numbers of the frames that some server holds natively."""
-        return BitMap64.union(BitMap64(), *(one.native for one in self._holders))
+        return BitMap64.union(BitMap64(), *(holder.native for holder in self._holders))
 
     @property
     def alien(self) -> BitMap64:
         """Numbers of the frames that some server holds as aliens."""
-        return BitMap64.union(BitMap64(), *(one.alien for one in self._holders))
+        return BitMap64.union(BitMap64(), *(holder.alien for holder in self._holders))
 
     def facts(self) -> dict[str, int]:
         """Return how many frames there are, native and alien, and the bytes of all stores."""
-        nbytes = sum(one.holding.nbytes for one in self._holders)
+        nbytes = sum(holder.holding.nbytes for holder in self._holders)
         return {"native": len(self.native), "alien": len(self.alien), "bytes": nbytes}
 
-    def ends(self, *, native: bool = False) -> tuple[int, int] | None:
+    def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
         """Return the first and the last frame held, or held natively; None if there is none."""
         held = self.native if native else self.native | self.alien
         return (held.min(), held.max()) if held else None
@@ -184,27 +184,27 @@ class RemoteDataset(CachedFrames):
     def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
         """Set the bits of those `frames` that are held; see `CachedFrames.mark`."""
         bodhi.check_words(frames, native, alien)
-        for held, words in ((self.native, native), (self.alien, alien)):
-            for at in range(0, len(words), MARKED_WORDS):
-                some = frames[64 * at : 64 * (at + MARKED_WORDS)]
-                flags = _held(held, np.arange(some.start, some.stop, some.step))
+        for numbers, words in ((self.native, native), (self.alien, alien)):
+            for start in range(0, len(words), MARKED_WORDS):
+                block = frames[64 * start : 64 * (start + MARKED_WORDS)]
+                flags = _mask(numbers, np.arange(block.start, block.stop, block.step))
                 bits = np.packbits(np.pad(flags, (0, -len(flags) % 64)), bitorder="little").view(np.uint64)
-                words[at : at + MARKED_WORDS] |= bits
+                words[start : start + MARKED_WORDS] |= bits
 
     def holds(self, numbers: npt.NDArray[np.int64], native: bool = False) -> npt.NDArray[np.bool_]:
         """Return which of the frames some server holds, or holds natively, bool (n,)."""
-        return _held(self.native if native else self.native | self.alien, numbers)
+        return _mask(self.native if native else self.native | self.alien, numbers)
 
     def attachment(self, name: str) -> bytes | None:
         """Return what is attached to the dataset under this name by the first store that has it, or None.
 
         Of stores that saw the origin at different times the one that saw it last comes first.
         """
-        for one in self._holders:
+        for holder in self._holders:
             with suppress(StoreError):
-                found = one.client().attachment(name)
-                if found is not None:
-                    return found
+                content = holder.client().attachment(name)
+                if content is not None:
+                    return content
         return None
 
     def read(self, numbers: npt.ArrayLike, options: ReadOptions = WHOLE) -> RemoteReading:
@@ -222,23 +222,23 @@ class RemoteReading(Reading):
         self._numbers = numbers
         self._options = options
         self._next = 0
-        self._planned = 0
-        self._begun = 0
+        self._plan_stop = 0
+        self._plan_start = 0
         self._plan: npt.NDArray[np.int64] = np.empty(0, np.int64)
         self._readings: dict[int, Reading] = {}
-        self._spent = 0
+        self._read_bytes = 0
 
     @property
     def nbytes(self) -> int:
         """Bytes of records delivered so far."""
-        return self._spent + sum(one.nbytes for one in self._readings.values())
+        return self._read_bytes + sum(reading.nbytes for reading in self._readings.values())
 
     def __next__(self) -> RawFrame | None:
         """Return the next frame, whose arrays hold until the next call; None for a miss."""
         if self._next == len(self._numbers):
             self._end_plan()
             raise StopIteration
-        if self._next == self._planned:
+        if self._next == self._plan_stop:
             self._make_plan()
         frame = self._deliver()
         self._next += 1
@@ -246,8 +246,8 @@ class RemoteReading(Reading):
 
     def _deliver(self) -> RawFrame | None:
         """Return the frame at hand, from the server that was chosen, else from another one that has it."""
-        reason = NOWHERE
-        while (chosen := int(self._plan[self._next - self._begun])) >= 0:
+        reason = ABSENT
+        while (chosen := int(self._plan[self._next - self._plan_start])) >= 0:
             reading = self._readings[chosen]
             frame = next(reading)
             if frame is not None:
@@ -264,64 +264,64 @@ class RemoteReading(Reading):
         self._miss(reason)
         return None
 
-    def _read_elsewhere(self, wrong: int) -> RawFrame | None:
+    def _read_elsewhere(self, excluded: int) -> RawFrame | None:
         """Read the frame at hand from another server than the one whose copy is wrong."""
         number = self._numbers[self._next : self._next + 1]
-        for i, one in enumerate(self._holders):
-            if i != wrong and not one.failed and int(number[0]) in one.held:
+        for i, holder in enumerate(self._holders):
+            if i != excluded and not holder.failed and int(number[0]) in holder.frames:
                 with suppress(StoreError):
-                    frame = next(one.client().read(number, self._options))
+                    frame = next(holder.client().read(number, self._options))
                     if frame is not None:
                         return frame
         return None
 
     def _end_plan(self) -> None:
-        self._spent += sum(one.nbytes for one in self._readings.values())
+        self._read_bytes += sum(reading.nbytes for reading in self._readings.values())
         self._readings = {}
 
     def _make_plan(self) -> None:
         """Divide the next frames among the servers, and begin to read them."""
         self._end_plan()
-        self._begun = self._next
-        self._planned = min(len(self._numbers), self._next + PLANNED_FRAMES)
-        numbers = self._numbers[self._begun : self._planned]
-        self._plan = divide([None if one.failed else _held(one.held, numbers) for one in self._holders], numbers)
-        for i, one in enumerate(self._holders):
-            mine = numbers[self._plan == i]
-            if len(mine):
+        self._plan_start = self._next
+        self._plan_stop = min(len(self._numbers), self._next + PLANNED_FRAMES)
+        numbers = self._numbers[self._plan_start : self._plan_stop]
+        self._plan = divide([None if item.failed else _mask(item.frames, numbers) for item in self._holders], numbers)
+        for i, item in enumerate(self._holders):
+            own_numbers = numbers[self._plan == i]
+            if len(own_numbers):
                 try:
-                    self._readings[i] = one.client().read(mine, self._options)
+                    self._readings[i] = item.client().read(own_numbers, self._options)
                 except StoreError:
-                    one.failed = True
-                    one.drop()
-        if any(one.failed and (self._plan == i).any() for i, one in enumerate(self._holders)):
+                    item.failed = True
+                    item.drop()
+        if any(item.failed and (self._plan == i).any() for i, item in enumerate(self._holders)):
             self._make_plan()
 
 
-def divide(held: Sequence[npt.NDArray[np.bool_] | None], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def divide(held_flags: Sequence[npt.NDArray[np.bool_] | None], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return from which holder each frame comes; -1: none has it.
 
     Of several that have it, neighbours come from one, and each gets about as many as the others.
     """
-    there = [(i, flags) for i, flags in enumerate(held) if flags is not None]
+    available = [(i, flags) for i, flags in enumerate(held_flags) if flags is not None]
     plan = np.full(len(numbers), -1, dtype=np.int64)
     count = np.zeros(len(numbers), dtype=np.int64)
-    for _, flags in there:
+    for _, flags in available:
         count += flags
     turn = (numbers // NEIGHBOR_FRAMES) % np.maximum(count, 1)
-    for i, flags in there:
+    for i, flags in available:
         plan[flags & (turn == 0)] = i
         turn -= flags
     return plan
 
 
-def _held(held: BitMap64, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _mask(held: BitMap64, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Return which of the numbers are in a set, bool (n,)."""
     if not len(numbers):
         return np.zeros(0, dtype=bool)
     low, stop = max(0, int(numbers.min())), int(numbers.max()) + 1
-    if stop - low <= CLOSE * len(numbers):
-        some = between(held, low, stop)
+    if stop - low <= MAX_SPREAD * len(numbers):
+        selected = select_range(held, low, stop)
     else:  # all between them may be more than memory holds
-        some = held & BitMap64(numbers[numbers >= 0].astype(np.uint64))
-    return np.isin(numbers, np.asarray(some.to_array(), dtype=np.int64))
+        selected = held & BitMap64(numbers[numbers >= 0].astype(np.uint64))
+    return np.isin(numbers, np.asarray(selected.to_array(), dtype=np.int64))

@@ -42,28 +42,28 @@ class Server:
     key: bytes = field(default=b"", repr=False)
 
     @classmethod
-    def of(cls, address: str, key_file: str | os.PathLike[str] | None = None) -> Server:
+    def from_address(cls, address: str, key_file: str | os.PathLike[str] | None = None) -> Server:
         """Return the server at HOST[:PORT], with the key of a file; None: the default one."""
         return cls(with_port(address), read_key(Path(key_file) if key_file is not None else default_key_file()))
 
     @classmethod
-    def here(cls, store: str | os.PathLike[str] | None = None) -> Server:
+    def local(cls, store: str | os.PathLike[str] | None = None) -> Server:
         """Return the server of a store of this machine."""
         return cls(os.fspath(socket_path(store).absolute()))
 
     @property
-    def is_here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether it is reached by a socket of this machine."""
         return "/" in self.text
 
-    def at(self, address: str) -> Server:
+    def peer_at(self, address: str) -> Server:
         """Return a peer of it, for which there is the same key; without one, that of the default file."""
         key = self.key or read_key(default_key_file())
         return replace(self, text=with_port(address), key=key)
 
     def dial(self, timeout: float) -> Client:
         """Connect to it."""
-        return Client(self.text, os.geteuid(), timeout, key=b"" if self.is_here else self.key)
+        return Client(self.text, os.geteuid(), timeout, key=b"" if self.is_local else self.key)
 
 
 def with_port(address: str) -> str:
@@ -76,18 +76,18 @@ def with_port(address: str) -> str:
     return f"{host}:{port}"
 
 
-def choice_of(server: str, key_file: str | os.PathLike[str] | None = None) -> str:
+def format_choice(server: str, key_file: str | os.PathLike[str] | None = None) -> str:
     """Return what stands for a server where a store is chosen: ``tcp://HOST:PORT``, with its key's file."""
     key = "" if key_file is None else f"?key={quote(os.fspath(Path(key_file).absolute()))}"
     return f"{SCHEME}{with_port(server)}{key}"
 
 
-def server_of_choice(choice: str) -> Server | None:
+def parse_choice(choice: str) -> Server | None:
     """Return the server that was chosen in place of a store; None: it is a directory."""
     if not choice.startswith(SCHEME):
         return None
     address, _, query = choice.removeprefix(SCHEME).partition("?")
-    return Server.of(address, dict(parse_qsl(query)).get("key"))
+    return Server.from_address(address, dict(parse_qsl(query)).get("key"))
 
 
 def read_peers(path: Path) -> list[str]:
@@ -96,17 +96,17 @@ def read_peers(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"peers file {path}: {getattr(error, 'strerror', None) or error}") from None
-    named: Sequence[str] = [line.partition("#")[0].strip() for line in lines]
-    return [with_port(name) for name in named if name]
+    names: Sequence[str] = [line.partition("#")[0].strip() for line in lines]
+    return [with_port(name) for name in names if name]
 
 
 ANSWER_SECONDS = 1.0  # within which servers answer
 HEAD = struct.Struct("<IIIIIiiIQQQQ")  # of a dataset; see describe() in server/contents/survey.c
 DIRECTORY_BYTES = 33
 ROW_BYTES = 24
-MOST_FRAMES = 1 << 40  # in a run: more is not believed
+MAX_RUN_FRAMES = 1 << 40  # in a run: more is not believed
 TOO_LONG = (1 << 32) - 1  # bytes of a note: it is to be asked for by itself
-MOST_APART = 1 << 24  # in a run whose frames are no neighbours: they are listed one by one
+MAX_SPACED_FRAMES = 1 << 24  # in a run whose frames are no neighbours: they are listed one by one
 
 
 @dataclass
@@ -151,10 +151,10 @@ class Survey:
 def ask(server: Server, timeout: float = ANSWER_SECONDS) -> Answer:
     """Ask one server for all that it has."""
     with server.dial(timeout) as client:
-        identity, told = client.peers()
-        node, *peers = told.decode(errors="replace").split("\n")
+        identity, peer_bytes = client.peers()
+        node, *peers = peer_bytes.decode(errors="replace").split("\n")
         answer = Answer(server, node or server.text, identity.hex(), tuple(filter(None, peers)))
-        answer.holdings = [one for one in holdings(client) if _complete(server, one, timeout)]
+        answer.holdings = [holding for holding in holdings(client) if _fetch_missing(server, holding, timeout)]
         return answer
 
 
@@ -164,30 +164,30 @@ def survey(server: Server, seconds: float = ANSWER_SECONDS) -> Survey:
     answers: queue.SimpleQueue[tuple[str, Answer | str]] = queue.SimpleQueue()
     with server.dial(seconds) as client:
         peers = client.peers()[1].decode(errors="replace").split("\n")[1:]
-    asked = {server.text: server}
-    found = Survey()
+    servers = {server.text: server}
+    result = Survey()
     for address in filter(None, peers):
         try:
-            asked.setdefault(address, server.at(address))
+            servers.setdefault(address, server.peer_at(address))
         except (StoreError, UsageError) as error:  # there is no key for it, or it is no address
-            found.silent[address] = str(error)
-    for one in asked.values():
+            result.silent[address] = str(error)
+    for item in servers.values():
         left = max(0.05, deadline - time.monotonic())
-        threading.Thread(target=_ask_into, args=(answers, one, left), daemon=True).start()
-    found.silent |= dict.fromkeys(asked, "no answer in time")
-    for _ in asked:
+        threading.Thread(target=_ask_into, args=(answers, item, left), daemon=True).start()
+    result.silent |= dict.fromkeys(servers, "no answer in time")
+    for _ in servers:
         try:
-            address, said = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            address, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             break
-        if isinstance(said, str):
-            found.silent[address] = said
+        if isinstance(answer, str):
+            result.silent[address] = answer
             continue
-        del found.silent[address]
-        if said.identity not in {one.identity for one in found.answers}:  # one server, by two of its addresses
-            found.answers.append(said)
-    found.answers.sort(key=lambda one: (one.node, one.server.text))
-    return found
+        del result.silent[address]
+        if answer.identity not in {item.identity for item in result.answers}:  # one server, by two of its addresses
+            result.answers.append(answer)
+    result.answers.sort(key=lambda item: (item.node, item.server.text))
+    return result
 
 
 def _ask_into(answers: queue.SimpleQueue[tuple[str, Answer | str]], server: Server, timeout: float) -> None:
@@ -200,45 +200,45 @@ def _ask_into(answers: queue.SimpleQueue[tuple[str, Answer | str]], server: Serv
 def holdings(client: Client, name: str = "") -> Iterator[Holding]:
     """Give what a server says of its datasets of a name, or of all, message by message."""
     after = b""
-    while told := client.survey(after, name):
-        found = list(parse(told))
-        if not found or found[-1].directory.encode() <= after:
+    while message := client.survey(after, name):
+        parsed = list(parse(message))
+        if not parsed or parsed[-1].directory.encode() <= after:
             raise StoreError("the server says of its datasets what is none")
-        after = found[-1].directory.encode()
-        yield from found
+        after = parsed[-1].directory.encode()
+        yield from parsed
 
 
-def parse(told: bytes) -> Iterator[Holding]:
+def parse(message: bytes) -> Iterator[Holding]:
     """Give the datasets that a message tells of."""
-    at = 0
+    offset = 0
 
     def take(n: int) -> bytes:
-        nonlocal at
-        if n > len(told) - at:
+        nonlocal offset
+        if n > len(message) - offset:
             raise StoreError("the server says of a dataset what does not fit its length")
-        at += n
-        return told[at - n : at]
+        offset += n
+        return message[offset - n : offset]
 
-    while at < len(told):
+    while offset < len(message):
         head = HEAD.unpack(take(HEAD.size))
         name, generation, stamp, author, copies, native, alien, _, n_native, n_alien, nbytes, used = head
         directory = take(DIRECTORY_BYTES).decode(errors="replace")
         texts = [take(0 if size == TOO_LONG else size) for size in (name, generation, stamp, author, copies)]
-        told_runs = [take(ROW_BYTES * rows) if rows >= 0 else None for rows in (native, alien)]
+        run_bytes = [take(ROW_BYTES * rows) if rows >= 0 else None for rows in (native, alien)]
         oddity = ""
         frames: list[BitMap64 | None] = [BitMap64(), BitMap64()]
         try:
-            frames = [None if runs is None else _frames(runs) for runs in told_runs]
+            frames = [None if runs is None else _decode_frames(runs) for runs in run_bytes]
         except StoreError as error:
             oddity = str(error)
-        wanted = texts[4].decode(errors="replace").strip()
+        copies_text = texts[4].decode(errors="replace").strip()
         yield Holding(
             name=texts[0].decode(errors="replace"),
             generation=texts[1],
             directory=directory,
             stamp=texts[2],
             author=texts[3].decode(errors="replace"),
-            copies=int(wanted) if wanted.isdecimal() and len(wanted) < 5 else 0,
+            copies=int(copies_text) if copies_text.isdecimal() and len(copies_text) < 5 else 0,
             n_native=n_native,
             n_alien=n_alien,
             nbytes=nbytes,
@@ -250,41 +250,41 @@ def parse(told: bytes) -> Iterator[Holding]:
         )
 
 
-def _frames(rows: bytes) -> BitMap64:
+def _decode_frames(rows: bytes) -> BitMap64:
     """Return the frames that runs of first, step and count are."""
-    held = BitMap64()
+    frames = BitMap64()
     for first, step, count in np.frombuffer(rows, dtype="<i8").reshape(-1, 3).tolist():
-        most = MOST_FRAMES if step == 1 else MOST_APART
-        if first < 0 or step < 1 or not 0 < count <= most or first + step * (count - 1) > MAX_NUMBER:
+        max_count = MAX_RUN_FRAMES if step == 1 else MAX_SPACED_FRAMES
+        if first < 0 or step < 1 or not 0 < count <= max_count or first + step * (count - 1) > MAX_NUMBER:
             raise StoreError("the server says of frames what is no run of them")
-        held |= frames_of(range(first, first + step * count, step))
-    return held
+        frames |= frame_set(range(first, first + step * count, step))
+    return frames
 
 
-def frames_of(run: range) -> BitMap64:
+def frame_set(run: range) -> BitMap64:
     """Return the frames of a range as a set."""
     return BitMap64(run) if run.step == 1 else BitMap64(np.arange(run.start, run.stop, run.step, dtype=np.uint64))
 
 
-def _complete(server: Server, one: Holding, timeout: float) -> bool:
+def _fetch_missing(server: Server, item: Holding, timeout: float) -> bool:
     """Ask for frames that lie in no runs, and a long stamp; False where the dataset has just gone."""
-    if one.native is not None and one.alien is not None and not one.long_stamp:
+    if item.native is not None and item.alien is not None and not item.long_stamp:
         return True
     try:
         with server.dial(timeout) as client:
-            client.open(one.name, one.generation)
-            if one.native is None or one.alien is None:
-                one.native, one.alien = client.native, client.alien
-            if one.long_stamp:
-                one.stamp = client.attachment("origin.json") or b""
+            client.open(item.name, item.generation)
+            if item.native is None or item.alien is None:
+                item.native, item.alien = client.native, client.alien
+            if item.long_stamp:
+                item.stamp = client.attachment("origin.json") or b""
     except StoreNotFoundError:
         return False
     except StoreError as error:
-        one.native, one.alien, one.oddity = one.native or BitMap64(), one.alien or BitMap64(), str(error)
+        item.native, item.alien, item.oddity = item.native or BitMap64(), item.alien or BitMap64(), str(error)
     return True
 
 
-def in_job() -> Sequence[str]:
+def job_nodes() -> Sequence[str]:
     """Return the nodes of the SLURM job that this process is in; none outside of one."""
     import subprocess
 
@@ -292,15 +292,15 @@ def in_job() -> Sequence[str]:
     if not nodes:
         return []
     try:
-        told = subprocess.run(
+        result = subprocess.run(
             ["scontrol", "show", "hostnames", nodes], check=False, capture_output=True, text=True, timeout=30
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return told.stdout.split() if told.returncode == 0 else []
+    return result.stdout.split() if result.returncode == 0 else []
 
 
-def told_peers(node: str, addresses: Iterable[str]) -> bytes:
+def encode_peers(node: str, addresses: Iterable[str]) -> bytes:
     """Return what a server tells of itself and its peers."""
     return "\n".join([node, *dict.fromkeys(addresses)]).encode()
 
@@ -323,7 +323,7 @@ class ServedStore:
     def generations(self, name: str) -> list[bytes]:
         """Return the generations of a dataset that the store holds."""
         with self._connect() as client:
-            return [one.generation for one in holdings(client, name) if one.name == name]
+            return [holding.generation for holding in holdings(client, name) if holding.name == name]
 
     def dataset(
         self, name: str, generation: bytes = b"", *, create: bool = False, segment_bytes: int = 0

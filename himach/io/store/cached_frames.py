@@ -21,18 +21,18 @@ BESIDE = re.compile(r"(.*) \[(slices|[0-9]+ atoms [0-9a-f]{16})\]", re.DOTALL)
 
 def base_name(name: str) -> str:
     """Return the name of the dataset that one of this name lies beside, as slices do; else the name itself."""
-    found = BESIDE.fullmatch(name)
-    return name if found is None else found[1]
+    match = BESIDE.fullmatch(name)
+    return name if match is None else match[1]
 
 
-def between(held: BitMap64, low: int, stop: int) -> BitMap64:
+def select_range(held: BitMap64, low: int, stop: int) -> BitMap64:
     """Return those numbers of a set from `low` on and below `stop`; it costs by them, however far apart they are."""
     if stop - low <= len(held) << 16:  # a set of neighbours takes memory for every 65,536 of them
         return held & BitMap64(range(low, stop))
-    some = BitMap64(held)
-    some.remove_range(0, low)
-    some.remove_range(stop, bodhi.MAX_NUMBER + 1)
-    return some
+    selected = BitMap64(held)
+    selected.remove_range(0, low)
+    selected.remove_range(stop, bodhi.MAX_NUMBER + 1)
+    return selected
 
 
 class CachedFrames(FrameSource):
@@ -90,7 +90,7 @@ class CachedFrames(FrameSource):
         """Numbers of the frames held as aliens."""
 
     @abstractmethod
-    def ends(self, *, native: bool = False) -> tuple[int, int] | None:
+    def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
         """Return the first and the last frame held, or held natively; None if there is none."""
 
     @abstractmethod
@@ -120,33 +120,33 @@ class LibraryFrames(CachedFrames):
         return self._bitmap(bodhi.ALIEN)
 
     def _bitmap(self, kind: int) -> BitMap64:
-        held = BitMap64()
+        frames = BitMap64()
         start = 0
         while True:
             numbers = self.numbers(kind, start, bodhi.NUMBERS_AT_ONCE)
-            held |= BitMap64(numbers)
+            frames |= BitMap64(numbers)
             if numbers.size < bodhi.NUMBERS_AT_ONCE:
-                return held
+                return frames
             start = int(numbers[-1]) + 1
 
-    def ends(self, *, native: bool = False) -> tuple[int, int] | None:
+    def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
         """Return them; the C library is asked for few numbers."""
         kinds = [bodhi.NATIVE] if native else [bodhi.NATIVE, bodhi.ALIEN]
-        ends = [end for kind in kinds if (end := self._ends(kind)) is not None]
-        return (min(first for first, _ in ends), max(last for _, last in ends)) if ends else None
+        bounds = [bound for kind in kinds if (bound := self._kind_bounds(kind)) is not None]
+        return (min(first for first, _ in bounds), max(last for _, last in bounds)) if bounds else None
 
-    def _ends(self, kind: int) -> tuple[int, int] | None:
+    def _kind_bounds(self, kind: int) -> tuple[int, int] | None:
         """Return the ends of the frames of one kind; the last one is sought by halves."""
-        some = self.numbers(kind, 0, 1)
-        if not some.size:
+        numbers = self.numbers(kind, 0, 1)
+        if not numbers.size:
             return None
-        first = last = int(some[0])
+        first = last = int(numbers[0])
         above = bodhi.MAX_NUMBER + 1
         while above - last > 1:
             middle = last + (above - last) // 2
-            some = self.numbers(kind, middle, 1)
-            if some.size:
-                last = int(some[-1])
+            numbers = self.numbers(kind, middle, 1)
+            if numbers.size:
+                last = int(numbers[-1])
             else:
                 above = middle
         return first, last
@@ -170,10 +170,10 @@ class Reading(Iterator[RawFrame | None]):
     def __next__(self) -> RawFrame | None:
         """Return the next frame, whose arrays hold until the next call; None for a miss."""
         assert self._reader is not None
-        found = self._reader.next()
-        if found is None:
+        record = self._reader.next()
+        if record is None:
             raise StopIteration
-        number, reason, _, time, box, positions, velocities, forces = found
+        number, reason, _, time, box, positions, velocities, forces = record
         if reason:
             self._miss(bodhi.REASONS[reason])
             return None

@@ -54,15 +54,15 @@ def survey(path: Path) -> StoreSizes:
     except StoreNotFoundError:
         existing = next(folder for folder in path.absolute().parents if folder.is_dir())
         usage, segments = {**bodhi.survey(os.fsencode(existing))[0], "used": 0}, []
-    return StoreSizes(**usage, segments=tuple(Segment(*one) for one in segments))
+    return StoreSizes(**usage, segments=tuple(Segment(*row) for row in segments))
 
 
-def chosen_quota(path: Path, given: str | int | None = None) -> int:
+def chosen_quota(path: Path, value: str | int | None = None) -> int:
     """Return the quota of a store, bytes."""
-    text = given if given is not None else os.environ.get(QUOTA) or None
+    text = value if value is not None else os.environ.get(QUOTA) or None
     if text is None:
-        found = survey(path)
-        return (found.free + found.used) // 2
+        sizes = survey(path)
+        return (sizes.free + sizes.used) // 2
     return text if isinstance(text, int) else parse_size(text)
 
 
@@ -75,11 +75,11 @@ def check_quota(path: Path, quota: int, segment: int = 0) -> None:
             f"{show_size(segment)} ({segment} bytes); set a larger one by {QUOTA} ('himach "
             "stage' and 'himach cache start' also have --quota)"
         )
-    found = survey(path)
-    if found.free + sum(segment.nbytes for segment in found.segments if not segment.pushed) < found.reserve:
+    sizes = survey(path)
+    if sizes.free + sum(segment.nbytes for segment in sizes.segments if not segment.pushed) < sizes.reserve:
         raise StoreFullError(
-            f"{path}: the disk has {show_size(found.free)} ({found.free} bytes) free, and himach leaves "
-            f"{show_size(found.reserve)} ({found.reserve} bytes) to others; make room, or put the store elsewhere with "
+            f"{path}: the disk has {show_size(sizes.free)} ({sizes.free} bytes) free, and himach leaves "
+            f"{show_size(sizes.reserve)} ({sizes.reserve} bytes) to others; make room, or put the store elsewhere with "
             "HIMACH_CACHE"
         )
 
@@ -103,7 +103,7 @@ VARIABLE = "HIMACH_CACHE"
 
 def store_place(choice: str | os.PathLike[str] | None = None) -> Path:
     """Return where this node's store lies; nothing is made."""
-    chosen = _named(choice)
+    chosen = _named_directory(choice)
     if chosen:
         return Path(chosen.replace("{node}", node_name())).expanduser()
     own = f"himach-{os.geteuid()}"
@@ -116,7 +116,7 @@ def store_place(choice: str | os.PathLike[str] | None = None) -> Path:
 
 def open_store(choice: str | os.PathLike[str] | None = None, *, create: bool = True, read_only: bool = False) -> Store:
     """Open the store at `store_place`."""
-    return Store(store_place(choice), create=create, read_only=read_only, follow_link=bool(_named(choice)))
+    return Store(store_place(choice), create=create, read_only=read_only, follow_link=bool(_named_directory(choice)))
 
 
 def open_chosen(choice: str) -> tuple[Store | None, str]:
@@ -130,7 +130,7 @@ def open_chosen(choice: str) -> tuple[Store | None, str]:
         reason = str(error) if isinstance(error, StoreError) else f"{place}: {error.strerror}"
         if _is_full(error):  # as it may be one day for every store: a miss, and no error
             return None, f"no frames are cached: {reason}; make room, or name a directory on another disk as the cache"
-        if not _named(choice):
+        if not _named_directory(choice):
             return None, f"no frames are cached: {reason}; name a directory on a local disk as the cache"
         named = f"${VARIABLE}" if choice == AUTO else "cache"
         raise UsageError(
@@ -143,16 +143,16 @@ def _is_full(error: Exception) -> bool:
     return isinstance(error, StoreFullError) or getattr(error, "errno", None) in DISK_FULL
 
 
-def owner_of(choice: str) -> tuple[Path, int] | None:
+def find_other_owner(choice: str) -> tuple[Path, int] | None:
     """Return place and owner of a store that the user named, if it is another user's; None if not."""
     place = store_place(choice)
     try:
         owner = place.stat().st_uid
     except OSError:
         return None
-    return (place, owner) if _named(choice) and owner != os.geteuid() else None
+    return (place, owner) if _named_directory(choice) and owner != os.geteuid() else None
 
 
-def _named(choice: str | os.PathLike[str] | None) -> str:
+def _named_directory(choice: str | os.PathLike[str] | None) -> str:
     """Return the directory that the user named, as it was given; empty for the default place."""
     return os.environ.get(VARIABLE, "") if choice is None or choice == AUTO else os.fspath(choice)

@@ -74,35 +74,35 @@ def check_segment(path: Path, key: Key) -> Iterator[Damage | Tombstone | int]:
 
 
 def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Damage | Tombstone | int]:
-    at = UNIT
-    while at < window.size:
-        entry = index.frames.get(at)
+    offset = UNIT
+    while offset < window.size:
+        entry = index.frames.get(offset)
         try:
-            target, length = _record(window, at, key)
+            target, length = _record(window, offset, key)
         except (_Refused, OSError) as error:
             reason = str(error) if isinstance(error, _Refused) else f"the disk says: {error.strerror}"
             if entry is not None:
-                yield Damage(at, entry[0], reason)
-                at += entry[1]
+                yield Damage(offset, entry[0], reason)
+                offset += entry[1]
                 continue
-            following = _next(window, at, key, index)
+            following = _next(window, offset, key, index)
             if following is None:
                 break
-            if not index.is_hole(at):
-                yield Damage(at, None, f"{following - at} bytes without a valid record")
-            at = following
+            if not index.is_hole(offset):
+                yield Damage(offset, None, f"{following - offset} bytes without a valid record")
+            offset = following
         else:
             yield length if target is None else target
-            at += length
-    for offset, (number, _) in index.frames.items():
-        if offset >= window.size:
-            yield Damage(offset, number, f"the segment is cut off at byte {window.size}")
+            offset += length
+    for start, (number, _) in index.frames.items():
+        if start >= window.size:
+            yield Damage(start, number, f"the segment is cut off at byte {window.size}")
 
 
-def _next(window: _Window, at: int, key: Key, index: _Index) -> int | None:
+def _next(window: _Window, position: int, key: Key, index: _Index) -> int | None:
     """Return where the next record begins that the index knows or that is valid, after one that is neither."""
-    following = min((offset for offset in index.frames if offset > at), default=window.size)
-    for place in range(at + UNIT, min(following, window.size), UNIT):
+    following = min((offset for offset in index.frames if offset > position), default=window.size)
+    for place in range(position + UNIT, min(following, window.size), UNIT):
         try:
             if window.take(place, 4) == b"BdhR":
                 _record(window, place, key)
@@ -112,28 +112,28 @@ def _next(window: _Window, at: int, key: Key, index: _Index) -> int | None:
     return following if following < window.size else None
 
 
-def _record(window: _Window, at: int, key: Key) -> tuple[Tombstone | None, int]:
-    """Check the record at `at`; return the record that it drops, if it drops one, and its length."""
-    head = window.take(at, RECORD_HEAD)
+def _record(window: _Window, position: int, key: Key) -> tuple[Tombstone | None, int]:
+    """Check the record at `position`; return the record that it drops, if it drops one, and its length."""
+    head = window.take(position, RECORD_HEAD)
     magic, version, kind, size, crc = struct.unpack_from("<4sHHII", head)
     if magic != b"BdhR" or not RECORD_HEAD <= size <= MAX_HEADER:
         raise _Refused("its header is damaged")
-    head = window.take(at, size)
+    head = window.take(position, size)
     if crc32c(head[16:], crc32c(bytes(4), crc32c(head[:12]))) != crc:
         raise _Refused("its header is damaged (checksum)")
     if version != VERSION:
         raise _Refused(f"it is of format version {version}, not {VERSION}")
     dataset, generation, segment, offset, payload = struct.unpack_from("<QQQQQ", head, 32)
-    if (dataset, generation, segment, offset) != (key.dataset, key.generation, key.segment, at):
+    if (dataset, generation, segment, offset) != (key.dataset, key.generation, key.segment, position):
         raise _Refused("it belongs elsewhere: a stale or misplaced write")
     if kind == TOMBSTONE:
         return Tombstone(*struct.unpack_from("<QQ", head, 112)), TOMBSTONE_BYTES
     if kind != FRAME:
         raise _Refused(f"it is of the unknown type {kind}")
     blocks = _Blocks.read(head)
-    begin = at + _round_up(RECORD_HEAD + 8 * blocks.n)
-    _check_blocks(window, begin, head, blocks)
-    return None, begin - at + _round_up(payload)
+    blocks_start = position + _round_up(RECORD_HEAD + 8 * blocks.n)
+    _check_blocks(window, blocks_start, head, blocks)
+    return None, blocks_start - position + _round_up(payload)
 
 
 @dataclass(frozen=True)
@@ -142,22 +142,22 @@ class _Blocks:
 
     n: int
     n_atoms: int
-    at_most: int
+    block_atoms: int
     fields: int
     encoding: int
 
     @classmethod
     def read(cls, head: bytes) -> _Blocks:
-        n_atoms, at_most, _, fields, encoding = struct.unpack_from("<IIBBB", head, 72)
+        n_atoms, block_atoms, _, fields, encoding = struct.unpack_from("<IIBBB", head, 72)
         (n,) = struct.unpack_from("<I", head, 108)
-        if at_most == 0 or n != fields.bit_count() * -(-n_atoms // at_most):
+        if block_atoms == 0 or n != fields.bit_count() * -(-n_atoms // block_atoms):
             raise _Refused("its blocks are not as many as its atoms take")
-        return cls(n, n_atoms, at_most, fields, encoding)
+        return cls(n, n_atoms, block_atoms, fields, encoding)
 
     def atoms(self, block: int) -> int:
         """Count the atoms of a block."""
         within = block % (self.n // self.fields.bit_count())
-        return min(self.at_most, self.n_atoms - within * self.at_most)
+        return min(self.block_atoms, self.n_atoms - within * self.block_atoms)
 
     def packed(self, block: int) -> bool:
         """Tell whether a block is of packed positions: those come first."""
@@ -169,12 +169,12 @@ class _Blocks:
         return bool(self.fields & IDS) and block >= self.n - self.n // self.fields.bit_count()
 
 
-def _check_blocks(window: _Window, begin: int, head: bytes, blocks: _Blocks) -> None:
+def _check_blocks(window: _Window, start: int, head: bytes, blocks: _Blocks) -> None:
     """Check the blocks as a reader does: their checksums, and that they are what the encoding says."""
-    place = begin
+    position = start
     for block in range(blocks.n):
         size, crc = struct.unpack_from("<II", head, RECORD_HEAD + 8 * block)
-        data = window.take(place, size)
+        data = window.take(position, size)
         name = f"block {block + 1} of {blocks.n}"
         if crc32c(data) != crc:
             raise _Refused(f"{name} is damaged (checksum)")
@@ -187,7 +187,7 @@ def _check_blocks(window: _Window, begin: int, head: bytes, blocks: _Blocks) -> 
                 raise _Refused(f"{name} is damaged: it has {size} bytes that tell its atoms")
         elif blocks.encoding in (RAW, PACKED) and size != 12 * blocks.atoms(block):
             raise _Refused(f"{name} is damaged: it has {size} bytes for {blocks.atoms(block)} atoms")
-        place += size
+        position += size
 
 
 def _decodes(data: bytes, n_atoms: int) -> bool:
@@ -218,20 +218,20 @@ class _Window:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._begin = 0
+        self._start = 0
         self._bytes = b""
         self.size = os.fstat(file.fileno()).st_size
 
-    def take(self, at: int, size: int) -> bytes:
-        """Return `size` bytes from `at` on; refuses where the file ends before."""
-        if at + size > self.size:
+    def take(self, start: int, size: int) -> bytes:
+        """Return `size` bytes from `start` on; refuses where the file ends before."""
+        if start + size > self.size:
             raise _Refused("it is cut off")
-        within = at - self._begin
+        within = start - self._start
         if within < 0 or within + size > len(self._bytes):
-            self._bytes, self._begin, within = b"", at, 0
+            self._bytes, self._start, within = b"", start, 0
             while len(self._bytes) < size:  # the kernel returns what lies before a bad sector, and then an error
-                have = len(self._bytes)
-                piece = os.pread(self._file.fileno(), max(size, READ_AT_ONCE) - have, at + have)
+                n_read = len(self._bytes)
+                piece = os.pread(self._file.fileno(), max(size, READ_AT_ONCE) - n_read, start + n_read)
                 if not piece:
                     raise _Refused("it is cut off")
                 self._bytes += piece
@@ -240,7 +240,7 @@ class _Window:
 
 @dataclass(frozen=True)
 class _Index:
-    """What an index says: `frames` (number, length) by the byte where each begins, `holes` (begin, end)."""
+    """What an index says: `frames` (number, length) by the byte where each begins, `holes` (start, stop)."""
 
     frames: dict[int, tuple[int, int]]
     holes: list[tuple[int, int]]
@@ -254,9 +254,9 @@ class _Index:
             data = b""
         seed = crc32c(segment.to_bytes(8, "little"))
         frames, holes = {}, []
-        for at in range(UNIT, len(data) - ENTRY.size + 1, ENTRY.size):
-            number, offset, length, kind, _, _, crc = ENTRY.unpack_from(data, at)
-            if crc32c(data[at : at + 28], seed) != crc:
+        for position in range(UNIT, len(data) - ENTRY.size + 1, ENTRY.size):
+            number, offset, length, kind, _, _, crc = ENTRY.unpack_from(data, position)
+            if crc32c(data[position : position + 28], seed) != crc:
                 continue
             if kind == FRAME and length > 0:
                 frames[offset] = (number, length)
@@ -264,6 +264,6 @@ class _Index:
                 holes.append((offset, offset + length))
         return cls(frames, holes)
 
-    def is_hole(self, at: int) -> bool:
-        """Tell whether nothing is missed at `at`."""
-        return any(begin <= at < end for begin, end in self.holes)
+    def is_hole(self, position: int) -> bool:
+        """Tell whether nothing is missed at `position`."""
+        return any(start <= position < stop for start, stop in self.holes)

@@ -99,8 +99,8 @@ class Store(bodhi.StoreHandle):
     def contents(self) -> list[tuple[str, bytes]]:
         """Return name and generation of each dataset that the store holds; asking is no use of any dataset."""
         # A directory's name is made of these two, so that what it once had is what it has.
-        there = {name: self._metas.get(name) or _read_meta(self.path / name / "meta") for name in self.directories()}
-        self._metas = {directory: meta for directory, meta in there.items() if meta}
+        metas = {name: self._metas.get(name) or _read_meta(self.path / name / "meta") for name in self.directories()}
+        self._metas = {directory: meta for directory, meta in metas.items() if meta}
         return list(self._metas.values())
 
     def names(self) -> list[str]:
@@ -109,7 +109,7 @@ class Store(bodhi.StoreHandle):
 
     def generations(self, name: str) -> list[bytes]:
         """Return the generations of a dataset that the store holds."""
-        return [generation for found, generation in self.contents() if found == name]
+        return [generation for other_name, generation in self.contents() if other_name == name]
 
     def remove(self, directory: str) -> None:
         """Delete a dataset of which no segment is held."""
@@ -136,7 +136,7 @@ class Store(bodhi.StoreHandle):
 
     def _evict_all(self, dataset: Dataset) -> None:
         """Evict every segment; those that say what is dropped from others go after these, or are made by that."""
-        while segments := sorted(dataset.segments(), key=lambda one: one["frames"] == 0):
+        while segments := sorted(dataset.segments(), key=lambda segment: segment["frames"] == 0):
             busy = []
             for segment in segments:
                 try:
@@ -236,23 +236,23 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
             ids = None if frame is None else reader.slice_ids()
             yield None if frame is None or ids is None else (frame, ids)
 
-    def gather_slices(self, into: bodhi.GatherHandle, rank: int, numbers: Numbers) -> list[int]:
+    def gather_slices(self, gatherer: bodhi.GatherHandle, rank: int, numbers: Numbers) -> list[int]:
         """Read slices of frames of a round, which a rank has pushed; return the numbers of those that are misses."""
-        return into.read(rank, self.open_reader(numbers, ReadOptions(fields=ALL_OF_SLICES, direct="on")))
+        return gatherer.read(rank, self.open_reader(numbers, ReadOptions(fields=ALL_OF_SLICES, direct="on")))
 
     def stream(self) -> None:
         """Have the natives that will be written go to the disk by a thread, past the page cache; before the first."""
         self._writer(native=True).stream()
 
     def write_gathered(
-        self, of: bodhi.GatherHandle, most: int, written: list[int], bad: dict[int, tuple[str, bool]]
+        self, gatherer: bodhi.GatherHandle, most: int, written: list[int], bad: dict[int, tuple[str, bool]]
     ) -> bool:
         """Append frames of a round as natives, `most` at most; see `bodhi.GatherHandle.write`. Raises as `write`."""
-        return of.write(self._writer(native=True), most, written, bad)
+        return gatherer.write(self._writer(native=True), most, written, bad)
 
     def evict(self, segment: int) -> None:
         """Delete a whole segment; see `Store.evict`."""
-        natives = [one["kind"] == bodhi.NATIVE for one in self.segments() if one["id"] == segment]
+        natives = [item["kind"] == bodhi.NATIVE for item in self.segments() if item["id"] == segment]
         if not natives:
             raise StoreNotFoundError(f"{self.path} has no segment {segment:016x}")
         self.store.evict(self.path.name, segment, native=natives[0])
@@ -277,20 +277,20 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
     def own_attachment(self, name: str) -> bytes | None:
         """Return the same where store, dataset and file are this user's alone: what was checked is what is read."""
         file = self._file(name)
-        opened: list[int] = []
+        handles: list[int] = []
         try:
             for part in (file.parent.parent, file.parent.name, file.name):
-                flags = os.O_RDONLY | (os.O_NOFOLLOW if opened else 0) | (os.O_DIRECTORY if part != file.name else 0)
-                opened.append(os.open(part, flags, dir_fd=opened[-1] if opened else None))
-                status = os.fstat(opened[-1])
+                flags = os.O_RDONLY | (os.O_NOFOLLOW if handles else 0) | (os.O_DIRECTORY if part != file.name else 0)
+                handles.append(os.open(part, flags, dir_fd=handles[-1] if handles else None))
+                status = os.fstat(handles[-1])
                 if status.st_uid != os.geteuid() or status.st_mode & 0o022:
                     return None
-            with open(opened.pop(), "rb") as content:
+            with open(handles.pop(), "rb") as content:
                 return content.read()
         except OSError:
             return None
         finally:
-            for descriptor in opened:
+            for descriptor in handles:
                 os.close(descriptor)
 
     def _file(self, name: str) -> Path:

@@ -43,7 +43,7 @@ class Verified:
 
 def verify(store: Store, progress: Callable[[int], object] = lambda nbytes: None) -> Verified:
     """Read all records of all datasets and check them."""
-    found = Verified(0, 0, [])
+    verified = Verified(0, 0, [])
     for directory in store.directories():
         segments = _segments(store.path / directory)
         if not segments:
@@ -51,25 +51,25 @@ def verify(store: Store, progress: Callable[[int], object] = lambda nbytes: None
         try:
             name = store.open_directory(directory).name
         except StoreError as error:
-            found.bad.append(Bad(directory, directory, "", None, False, str(error)))
+            verified.bad.append(Bad(directory, directory, "", None, False, str(error)))
             name = directory
-        wrong: list[tuple[Path, Damage]] = []
+        damages: list[tuple[Path, Damage]] = []
         dropped: set[Tombstone] = set()
         for path in segments:
             for item in _checked(path, directory):
                 if isinstance(item, Damage):
-                    wrong.append((path, item))
+                    damages.append((path, item))
                 elif isinstance(item, Tombstone):
                     dropped.add(item)
                 else:
-                    found.frames += 1
-                    found.nbytes += item
+                    verified.frames += 1
+                    verified.nbytes += item
                     progress(item)
-        for path, item in wrong:
+        for path, item in damages:
             # A dropped record is nobody's loss.
             if Tombstone(_id(path), item.offset) not in dropped:
-                found.bad.append(Bad(name, directory, path.name, item.frame, path.name.startswith("n"), item.reason))
-    return found
+                verified.bad.append(Bad(name, directory, path.name, item.frame, path.name.startswith("n"), item.reason))
+    return verified
 
 
 def drop(store: Store, bad: Iterable[Bad]) -> int:

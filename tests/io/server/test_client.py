@@ -165,7 +165,7 @@ def test_what_others_write_is_seen(run_server):
         assert client.holds(numbers).tolist() == [True, True, False, True]
         assert client.holds(numbers, native=True).tolist() == [False, True, False, False]
         assert (client.native, client.alien) == (BitMap64(range(3)), BitMap64([12, 5_000_000]))
-        assert client.ends() == (0, 5_000_000)
+        assert client.bounds() == (0, 5_000_000)
 
 
 @pytest.mark.nightly(but=2)

@@ -228,7 +228,7 @@ def test_two_simulations_of_one_name_are_listed_as_two_and_named(run_server, tmp
     running = [run_server(name=name) for name in names]
     for simulation, one in enumerate(running):
         push([one.path], simulation, range(5), identity=f"replica {simulation}")
-    listed = join_answers([ask(Server.here(one.place)) for one in running])
+    listed = join_answers([ask(Server.local(one.place)) for one in running])
     assert sorted(one.author for one in listed) == ["replica 0", "replica 1"]
     assert [one.held for one in listed] == [5, 5] and not any(one.whole for one in listed)
     assert all("several simulations (replica 0, replica 1)" in one.oddity for one in listed)
@@ -240,7 +240,7 @@ def test_two_simulations_of_one_name_are_listed_as_two_and_named(run_server, tmp
 def test_a_dataset_of_no_frames_is_not_whole(run_server, n):
     running = run_server()
     push([running.path], 0, range(n))
-    (listed,) = join_answers([ask(Server.here(running.place))])
+    (listed,) = join_answers([ask(Server.local(running.place))])
     assert (listed.frames, listed.whole, _row(listed)[2]) == (n, n > 0, "whole" if n else "no frames")
 
 

@@ -16,7 +16,7 @@ from support.commands import himach
 from himach.errors import TrajectoryError, UsageError
 from himach.io.server.admission import read_key
 from himach.io.server.remote_store import RemoteStore, divide
-from himach.io.server.survey import HEAD, Server, choice_of, parse, read_peers, server_of_choice, survey, with_port
+from himach.io.server.survey import HEAD, Server, format_choice, parse, parse_choice, read_peers, survey, with_port
 from himach.io.store.store import Store, StoreError, StoreNotFoundError
 
 N_ATOMS, N_FRAMES = 9000, 300
@@ -289,8 +289,8 @@ def test_addresses():
 
 
 def test_a_choice_of_a_server_travels_as_text(key, tmp_path):
-    assert server_of_choice(str(tmp_path)) is None
-    assert server_of_choice(choice_of("node1", key)) == Server("node1:7411", read_key(key))
+    assert parse_choice(str(tmp_path)) is None
+    assert parse_choice(format_choice("node1", key)) == Server("node1:7411", read_key(key))
 
 
 def test_peers_are_read(tmp_path):

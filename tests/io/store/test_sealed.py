@@ -162,7 +162,7 @@ class Sealing(RuleBasedStateMachine):
             if read is not None:
                 assert read.number == number
                 assert np.array_equal(read.positions, frame(number))
-        assert self.dataset.ends() == ((min(there), max(there)) if there else None)
+        assert self.dataset.bounds() == ((min(there), max(there)) if there else None)
 
 
 Sealing.TestCase.settings = settings(max_examples=40, stateful_step_count=15, phases=[Phase.explicit, Phase.generate])
