@@ -88,12 +88,12 @@ class OriginWatch:
     def check_at_start(self) -> None:
         """Compare before the first frame is read; a file that is not there is told by whoever reads it."""
         present = [path for path in self._paths if FileState.from_path(path).size >= 0]
-        difference = self._differing(present)
+        difference = self._find_difference(present)
         for pause in PAUSES:
             if not difference:
                 return
             time.sleep(pause)  # attributes of a network file system may be some seconds old, and a copy under way
-            difference = self._differing(present)
+            difference = self._find_difference(present)
         if difference:
             raise OriginChangedError(
                 f"{difference} on {self._rank_name}, unlike on rank 0: all ranks must see the same trajectory; mount "
@@ -102,7 +102,7 @@ class OriginWatch:
 
     def check(self) -> None:
         """Compare all files."""
-        difference = self._differing(self._paths)
+        difference = self._find_difference(self._paths)
         if difference:
             raise OriginChangedError(
                 f"{difference}: the trajectory has changed since this run opened it (found on {self._rank_name}); "
@@ -112,7 +112,7 @@ class OriginWatch:
 
     def holds(self, numbers: Sequence[int]) -> bool:
         """Tell whether the files that some frames lie in are still what they were."""
-        return not self._differing(frame_files(self._origin, numbers) & self._noted_files.keys())
+        return not self._find_difference(frame_files(self._origin, numbers) & self._noted_files.keys())
 
     def changed(self, number: int) -> bool:
         """Tell of one frame's file whether it differs from what `check` saw last, other than by growth; asks nobody."""
@@ -123,7 +123,7 @@ class OriginWatch:
         now = FileState.from_path(path)
         return now.size <= noted.size and now != self._equal_states[path]
 
-    def _differing(self, paths: Iterable[str]) -> str:
+    def _find_difference(self, paths: Iterable[str]) -> str:
         """Return what file differs and how; empty if none does."""
         compare = partial(self._compare, tuple(paths))
         try:

@@ -106,7 +106,7 @@ class _Queue:
         self._spare: list[RawFrame] = []
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._ending = False
+        self._closing = False
         self._abandoned = False
         self._offered = 0
         self._present = 0
@@ -119,7 +119,7 @@ class _Queue:
         self._waited = 0.0
         self._cores = cores
         self._atoms = atoms
-        self._taking = True
+        self._accepting = True
 
     def offer(self, frame: RawFrame, *, always: bool = False) -> None:
         """Take a copy of a frame to be written; `always`: whatever it may take of a core. Never raises."""
@@ -128,8 +128,8 @@ class _Queue:
             return
         if self._cores is not None:
             # Frames that follow one another are kept, and then none for a while: such are read back the fastest.
-            self._taking = self._cores.left() > (0.0 if self._taking else self._cores.cost * self._capacity / 2)
-            if not self._taking and not always:
+            self._accepting = self._cores.left() > (0.0 if self._accepting else self._cores.cost * self._capacity / 2)
+            if not self._accepting and not always:
                 return
         if self._thread is None:
             self._start(frame)
@@ -154,7 +154,7 @@ class _Queue:
         """Write what is queued; see `Writeback.close`."""
         if self._thread is not None:
             with self._changed:
-                self._ending = True
+                self._closing = True
                 self._abandoned = not keep
                 self._changed.notify_all()
             self._thread.join(max(CLOSE_SECONDS, self._allowed()))
@@ -230,13 +230,13 @@ class _Queue:
             if not unflushed:
                 flush_at = time.monotonic() + FLUSH_SECONDS
 
-    def _wait(self, until: float) -> bool:
+    def _wait(self, deadline: float) -> bool:
         """Wait for a batch, or for the time at which fewer frames must do; False at the end of all."""
         with self._changed:
             self._changed.wait_for(
-                lambda: len(self._queue) >= self._batch or self._ending, max(0.0, until - time.monotonic())
+                lambda: len(self._queue) >= self._batch or self._closing, max(0.0, deadline - time.monotonic())
             )
-            return not self._abandoned and (bool(self._queue) or not self._ending)
+            return not self._abandoned and (bool(self._queue) or not self._closing)
 
     def _confirm(self) -> bool:
         """See whether the origin held until the frames in the queue had been read; if not, write no more."""

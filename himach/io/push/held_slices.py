@@ -47,26 +47,26 @@ Followed = Mapping[bytes, Since]
 def merge(*all_known: Followed) -> Followed:
     """Return what all of these know; of a launch the lowest frame and second that any has."""
     merged: dict[bytes, Since] = {}
-    for followed in all_known:
-        for launch, since in followed.items():
+    for launches in all_known:
+        for launch, since in launches.items():
             earlier = merged.get(launch, since)
             merged[launch] = Since(min(earlier.frame, since.frame), min(earlier.second, since.second))
     return merged
 
 
-def followed_launches(dataset: Dataset) -> Followed:
+def later_launches(dataset: Dataset) -> Followed:
     """Return what is known of the launch that has pushed these slices."""
     lines = (_LINE.fullmatch(line) for line in (dataset.attachment(FOLLOWED) or b"").splitlines())
     return merge(*({match[1]: Since(int(match[2]), int(match[3]))} for match in lines if match is not None))
 
 
-def remember(datasets: Sequence[Dataset], followed: Followed) -> None:
+def remember(datasets: Sequence[Dataset], launches: Followed) -> None:
     """Attach to the slices of a launch, of any ranks of one store, by which it is followed; it is on disk then."""
-    if not followed or all(merge(earlier := followed_launches(dataset), followed) == earlier for dataset in datasets):
+    if not launches or all(merge(earlier := later_launches(dataset), launches) == earlier for dataset in datasets):
         return
     with datasets[0].store.locked():  # others may do it, too, and know of others
         for dataset in datasets:
-            merged = merge(earlier := followed_launches(dataset), followed)
+            merged = merge(earlier := later_launches(dataset), launches)
             if merged == earlier:
                 continue
             lines = (b"%s %d %d\n" % (launch, since.frame, since.second) for launch, since in sorted(merged.items()))
@@ -90,15 +90,15 @@ def _sync(dataset: Dataset) -> None:
         raise StoreSystemError(f"{dataset.path}: {error.strerror}") from None
 
 
-def set_aside(dataset: Dataset, numbers: Numbers, followed: Followed) -> tuple[Numbers, Numbers]:
+def set_aside(dataset: Dataset, numbers: Numbers, launches: Followed) -> tuple[Numbers, Numbers]:
     """Return of slices, ascending, those that are meant, and those that were left behind by a later launch."""
-    if not followed:
+    if not launches:
         return numbers, numbers[:0]
-    cut = np.searchsorted(numbers, min(since.frame for since in followed.values()))
+    cut = np.searchsorted(numbers, min(since.frame for since in launches.values()))
     later = numbers[cut:]
-    begin_seconds = _begin_seconds(dataset, later, min(since.second for since in followed.values()))
+    begin_seconds = _begin_seconds(dataset, later, min(since.second for since in launches.values()))
     superseded = np.zeros(len(later), np.bool_)
-    for since in followed.values():
+    for since in launches.values():
         superseded |= (later >= since.frame) & (begin_seconds < since.second)
     return np.concatenate([numbers[:cut], later[~superseded]]), later[superseded]
 
@@ -198,19 +198,19 @@ class HeldSlices:
 
     def __init__(self, ranks: Sequence[RankSlices] = ()) -> None:
         self._ranks = list(ranks)
-        self._followed: Followed = {}
-        self._past_followed: Followed = {}
+        self._launches: Followed = {}
+        self._known_launches: Followed = {}
 
     def add(self, rank: int, dataset: Dataset) -> None:
         """Add what one rank has pushed; if all has become frames, only what is known of its launch."""
         if dataset.native:
             self._ranks.append(RankSlices(rank, dataset))
         else:
-            self._past_followed = merge(self._past_followed, followed_launches(dataset))
+            self._known_launches = merge(self._known_launches, later_launches(dataset))
 
-    def part(self, index: int, of: int) -> HeldSlices:
-        """Return what some of the ranks have pushed: those whose turn is `index` of `of`."""
-        return HeldSlices([item for item in self._ranks if item.rank % of == index])
+    def part(self, index: int, n_parts: int) -> HeldSlices:
+        """Return what some of the ranks have pushed: those whose turn is `index` of `n_parts`."""
+        return HeldSlices([item for item in self._ranks if item.rank % n_parts == index])
 
     @property
     def datasets(self) -> list[Dataset]:
@@ -227,7 +227,7 @@ class HeldSlices:
         for item in self._ranks:
             item.dataset.refresh()
             numbers = _all_numbers(item.dataset)
-            numbers, item.aside = set_aside(item.dataset, numbers, self._followed)
+            numbers, item.aside = set_aside(item.dataset, numbers, self._launches)
             if atoms:
                 item.atoms = _count_atoms(item, numbers)
             item.numbers = numbers
@@ -247,23 +247,23 @@ class HeldSlices:
         return max((segment["id"] >> 32 for dataset in self.datasets for segment in dataset.segments()), default=0)
 
     @property
-    def followed_launches(self) -> Followed:
+    def later_launches(self) -> Followed:
         """By which launches this one is known to be followed, by now."""
-        return merge(self._past_followed, *(followed_launches(dataset) for dataset in self.datasets))
+        return merge(self._known_launches, *(later_launches(dataset) for dataset in self.datasets))
 
-    def remember(self, followed: Followed) -> None:
+    def remember(self, launches: Followed) -> None:
         """Have it known, durably, also when no slice of the later launches is left."""
-        remember(self.datasets, followed)
+        remember(self.datasets, launches)
 
-    def leave_aside(self, followed: Followed) -> None:
+    def leave_aside(self, launches: Followed) -> None:
         """Know nothing any more of slices that later launches push anew, but that they are `aside`."""
-        self._followed = followed
+        self._launches = launches
 
     @property
     def aside(self) -> Numbers:
         """The frames of which slices are left aside, ascending."""
-        some = [item.aside for item in self._ranks]
-        return np.unique(np.concatenate(some)) if some else np.empty(0, np.int64)
+        arrays = [item.aside for item in self._ranks]
+        return np.unique(np.concatenate(arrays)) if arrays else np.empty(0, np.int64)
 
     @property
     def frames(self) -> BitMap64:

@@ -86,7 +86,7 @@ class Client(bodhi.LinkHandle, LibraryFrames):
 
     def holds(self, numbers: npt.NDArray[np.int64], native: bool = False) -> npt.NDArray[np.bool_]:
         """Return which of the frames the store holds, or holds natively, bool (n,)."""
-        held = np.zeros(len(numbers), dtype=bool)
+        is_held = np.zeros(len(numbers), dtype=bool)
         order = np.argsort(numbers, kind="stable")
         gaps = np.diff(numbers[order])
         step = int(np.gcd.reduce(gaps)) or 1
@@ -94,14 +94,14 @@ class Client(bodhi.LinkHandle, LibraryFrames):
             left = piece
             while len(left):
                 first = int(numbers[left[0]])
-                end = min(first + step * bodhi.MARKED_AT_ONCE, bodhi.MAX_NUMBER + 1)
-                some, left = np.split(left, [np.searchsorted(numbers[left], end)])
-                frames = range(first, int(numbers[some[-1]]) + 1, step)
+                stop = min(first + step * bodhi.MARKED_AT_ONCE, bodhi.MAX_NUMBER + 1)
+                block, left = np.split(left, [np.searchsorted(numbers[left], stop)])
+                frames = range(first, int(numbers[block[-1]]) + 1, step)
                 words = np.zeros((2, -(-len(frames) // 64)), dtype=np.uint64)
                 self.mark(frames, *words)
                 bits = np.unpackbits((words[0] if native else words[0] | words[1]).view(np.uint8), bitorder="little")
-                held[some] = bits[(numbers[some] - first) // step]
-        return held
+                is_held[block] = bits[(numbers[block] - first) // step]
+        return is_held
 
 
 def is_locked(fd: int) -> bool:

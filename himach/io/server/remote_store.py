@@ -178,8 +178,8 @@ class RemoteDataset(CachedFrames):
 
     def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
         """Return the first and the last frame held, or held natively; None if there is none."""
-        held = self.native if native else self.native | self.alien
-        return (held.min(), held.max()) if held else None
+        frames = self.native if native else self.native | self.alien
+        return (frames.min(), frames.max()) if frames else None
 
     def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
         """Set the bits of those `frames` that are held; see `CachedFrames.mark`."""
@@ -315,13 +315,13 @@ def divide(held_flags: Sequence[npt.NDArray[np.bool_] | None], numbers: npt.NDAr
     return plan
 
 
-def _mask(held: BitMap64, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+def _mask(frames: BitMap64, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Return which of the numbers are in a set, bool (n,)."""
     if not len(numbers):
         return np.zeros(0, dtype=bool)
     low, stop = max(0, int(numbers.min())), int(numbers.max()) + 1
     if stop - low <= MAX_SPREAD * len(numbers):
-        selected = select_range(held, low, stop)
+        selected = select_range(frames, low, stop)
     else:  # all between them may be more than memory holds
-        selected = held & BitMap64(numbers[numbers >= 0].astype(np.uint64))
+        selected = frames & BitMap64(numbers[numbers >= 0].astype(np.uint64))
     return np.isin(numbers, np.asarray(selected.to_array(), dtype=np.int64))

@@ -25,11 +25,11 @@ def base_name(name: str) -> str:
     return name if match is None else match[1]
 
 
-def select_range(held: BitMap64, low: int, stop: int) -> BitMap64:
+def select_range(frames: BitMap64, low: int, stop: int) -> BitMap64:
     """Return those numbers of a set from `low` on and below `stop`; it costs by them, however far apart they are."""
-    if stop - low <= len(held) << 16:  # a set of neighbours takes memory for every 65,536 of them
-        return held & BitMap64(range(low, stop))
-    selected = BitMap64(held)
+    if stop - low <= len(frames) << 16:  # a set of neighbours takes memory for every 65,536 of them
+        return frames & BitMap64(range(low, stop))
+    selected = BitMap64(frames)
     selected.remove_range(0, low)
     selected.remove_range(stop, bodhi.MAX_NUMBER + 1)
     return selected

@@ -66,7 +66,7 @@ def check_segment(path: Path, key: Key) -> Iterator[Damage | Tombstone | int]:
     """
     index = _Index.read(path.with_suffix(".idx"), key.segment)  # first: what is appended meanwhile does not matter
     with open(path, "rb", buffering=0) as file:
-        refusal = _refusal(file, key)
+        refusal = _find_refusal(file, key)
         if refusal is not None:
             yield Damage(0, None, refusal)
             return
@@ -85,7 +85,7 @@ def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Damage | Tombsto
                 yield Damage(offset, entry[0], reason)
                 offset += entry[1]
                 continue
-            following = _next(window, offset, key, index)
+            following = _find_next(window, offset, key, index)
             if following is None:
                 break
             if not index.is_hole(offset):
@@ -99,7 +99,7 @@ def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Damage | Tombsto
             yield Damage(start, number, f"the segment is cut off at byte {window.size}")
 
 
-def _next(window: _Window, position: int, key: Key, index: _Index) -> int | None:
+def _find_next(window: _Window, position: int, key: Key, index: _Index) -> int | None:
     """Return where the next record begins that the index knows or that is valid, after one that is neither."""
     following = min((offset for offset in index.frames if offset > position), default=window.size)
     for place in range(position + UNIT, min(following, window.size), UNIT):
@@ -198,7 +198,7 @@ def _round_up(value: int) -> int:
     return -(-value // UNIT) * UNIT
 
 
-def _refusal(file: BinaryIO, key: Key) -> str | None:
+def _find_refusal(file: BinaryIO, key: Key) -> str | None:
     """Return why a segment is not used at all; a damaged header of the segment does no harm."""
     head = file.read(UNIT)
     if len(head) < UNIT or crc32c(head[16:], crc32c(bytes(4), crc32c(head[:12]))) != int.from_bytes(

@@ -56,7 +56,7 @@ def verify(store: Store, progress: Callable[[int], object] = lambda nbytes: None
         damages: list[tuple[Path, Damage]] = []
         dropped: set[Tombstone] = set()
         for path in segments:
-            for item in _checked(path, directory):
+            for item in _check(path, directory):
                 if isinstance(item, Damage):
                     damages.append((path, item))
                 elif isinstance(item, Tombstone):
@@ -92,7 +92,7 @@ def _id(path: Path) -> int:
     return int(path.name[2:18], 16)
 
 
-def _checked(path: Path, directory: str) -> Iterator[Damage | Tombstone | int]:
+def _check(path: Path, directory: str) -> Iterator[Damage | Tombstone | int]:
     """Check a segment, unless it is evicted meanwhile."""
     dataset, generation = (int(part, 16) for part in directory.split("-"))
     try:

@@ -103,7 +103,7 @@ def _agree(
             held.refresh()
         began = {kind: one for kind, held in found.items() if (one := held.first_write()) is not None}
         # What is known comes second: whoever drops slices of a later launch has had it known before.
-        return Seen(began, {kind: held.followed_launches for kind, held in found.items()})
+        return Seen(began, {kind: held.later_launches for kind, held in found.items()})
 
     own = run_collectively(leaders, mine)
     nodes = leaders.allgather(own)

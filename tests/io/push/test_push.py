@@ -9,7 +9,7 @@ import pytest
 from support.commands import himach as command
 
 import himach
-from himach.io.push.held_slices import FOLLOWED, Since, followed_launches, remember, set_aside
+from himach.io.push.held_slices import FOLLOWED, Since, later_launches, remember, set_aside
 from himach.io.store.store import Store, StoreConflictError
 
 N_ATOMS = 50
@@ -109,26 +109,26 @@ def slices(place, numbers=(0,)):
 
 def test_what_is_known_only_gets_more(tmp_path):
     one, two = slices(tmp_path), slices(tmp_path)
-    assert followed_launches(one) == {}
+    assert later_launches(one) == {}
     remember([one], {B: Since(10, 100)})
     remember([two], {B: Since(12, 130), C: Since(20, 200)})  # by one who has seen less of B
-    assert followed_launches(one) == followed_launches(two) == {B: Since(10, 100), C: Since(20, 200)}
+    assert later_launches(one) == later_launches(two) == {B: Since(10, 100), C: Since(20, 200)}
     remember([one], {B: Since(8, 150)})
-    assert followed_launches(one) == {B: Since(8, 100), C: Since(20, 200)}
+    assert later_launches(one) == {B: Since(8, 100), C: Since(20, 200)}
     remember([], {B: Since(0, 0)})
 
 
 def test_what_is_damaged_is_not_known(tmp_path):
     dataset = slices(tmp_path)
     dataset.attach(FOLLOWED, b"c" * 16 + b" 20 200\nbbbb 10\n\xff\n" + b"b" * 16 + b" 1")
-    assert followed_launches(dataset) == {C: Since(20, 200)}
+    assert later_launches(dataset) == {C: Since(20, 200)}
 
 
 def test_slices_that_were_deleted_need_nothing_known(tmp_path):
     dataset = slices(tmp_path)
     shutil.rmtree(dataset.path)
     remember([dataset], {B: Since(10, 100)})
-    assert followed_launches(dataset) == {}
+    assert later_launches(dataset) == {}
 
 
 def test_slices_of_a_start_that_says_the_same_of_itself_are_no_older_ones(tmp_path):

@@ -52,7 +52,7 @@ def test_it_is_known_before_a_frame_is_made(tmp_path, monkeypatch):
 
     def go(rounds, finder):
         helds = find_slices(Store(tmp_path / "store"), "run7").values()
-        seen.append([one.frame for held in helds for one in held.followed_launches.values()])
+        seen.append([one.frame for held in helds for one in held.later_launches.values()])
         GO(rounds, finder)
 
     monkeypatch.setattr(Rounds, "go", go)
