@@ -21,15 +21,15 @@ import numpy as np
 
 from himach.errors import HimachError, UsageError
 from himach.frame import RawFrame
-from himach.io.dataset.attachment import OriginFiles, attach_origin, attached_indexes, attached_stamp, origin_files
+from himach.io.dataset.attachment import OriginFiles, attach_origin, read_indexes, read_origin_files, read_stamp
 from himach.io.dataset.lookup import (
     Candidate,
     OriginChoice,
+    choose_generation,
     choose_origin,
     find,
     list_names,
     load_attached,
-    own_generation,
     read_frames,
     reopen_origin,
 )
@@ -132,10 +132,10 @@ class OpenDataset:
         """Return the topologies that lie beside the frames."""
         if self.files is not None:
             return self.files.topologies
-        stamp = None if self.cached is None else attached_stamp(self.cached)
+        stamp = None if self.cached is None else read_stamp(self.cached)
         if self.store is None or stamp is None:
             return {}
-        return origin_files(self.store, self.name, self.generation, stamp).topologies
+        return read_origin_files(self.store, self.name, self.generation, stamp).topologies
 
 
 @dataclass
@@ -281,7 +281,7 @@ def choose_together(
 
     @cache
     def own() -> Mapping[str, XdrIndex]:
-        return {} if store is None else attached_indexes(store, [(each.name, each.generation) for each in held or ()])
+        return {} if store is None else read_indexes(store, [(each.name, each.generation) for each in held or ()])
 
     every = world.comm.gather(held)
     walked, memory = walk_together(world, paths, own)
@@ -341,7 +341,7 @@ def _open_cached(
     cached: CachedFrames | None = None
     reason = ""
     if world.leaders is not None and store is not None and choice.stamp is not None:
-        generation = own_generation([one for one in held if one.name == choice.name], choice.generations)
+        generation = choose_generation([one for one in held if one.name == choice.name], choice.generations)
         cached, reason = open_generation(store, choice.name, generation, quota > 0)
         own = own_dataset(cached)
         try:

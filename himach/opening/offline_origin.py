@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
-from himach.io.dataset.attachment import OriginFiles, origin_files
+from himach.io.dataset.attachment import OriginFiles, read_origin_files
 from himach.io.dataset.lookup import OriginChoice, read_frames
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.server.survey import ServedStore
@@ -77,7 +77,7 @@ def _files(
     """Return what the holder's store has of the origin beside frames."""
     if comm.rank != holder or choice.candidate is None or store is None:
         return None
-    files = origin_files(store, choice.candidate.name, choice.candidate.generation, choice.candidate.stamp)
+    files = read_origin_files(store, choice.candidate.name, choice.candidate.generation, choice.candidate.stamp)
     return files if comm.size == 1 else deepcopy(files)  # with the bytes of its indexes
 
 

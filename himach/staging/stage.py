@@ -19,7 +19,7 @@ from himach.atoms import Atoms
 from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 from himach.io.dataset.attachment import attach_origin
-from himach.io.dataset.lookup import Candidate, OriginChoice, choose_origin, find, own_generation, refuse_others
+from himach.io.dataset.lookup import Candidate, OriginChoice, choose_generation, choose_origin, find, refuse_others
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.dataset.origin_watch import OriginChangedError, OriginNote, OriginWatch
 from himach.io.dataset.subsets import Readable, Subset, open_readable, open_subset
@@ -165,7 +165,7 @@ def _begin(
     """
     origin, stamp = choice.origin, choice.stamp
     assert origin is not None and stamp is not None
-    generation: bytes = world.node.bcast(own_generation(held, choice.generations))
+    generation: bytes = world.node.bcast(choose_generation(held, choice.generations))
     made: list[Dataset] = []
 
     def begin() -> None:

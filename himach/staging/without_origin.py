@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from himach.errors import HimachError, UsageError
 from himach.frame import RawFrame
-from himach.io.dataset.attachment import AUTHOR, COPIES, INDEX, STAMP, TIMES, attached_stamp
+from himach.io.dataset.attachment import AUTHOR, COPIES, INDEX, STAMP, TIMES, read_stamp
 from himach.io.dataset.lookup import Candidate, find, find_offline, list_names, open_cache, refuse_mixed
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.dataset.origin_watch import open_unchanged
@@ -211,7 +211,7 @@ def _begin(world: World, store: Store, best: Candidate, described: Mapping[str, 
             if any(not set(one.stamp.paths) & set(best.stamp.paths) for one in others):
                 raise StoreConflictError(f"the store of node {world.name} has another dataset {best.name}")
             dataset = store.dataset(best.name, best.generation)
-            before = attached_stamp(dataset)
+            before = read_stamp(dataset)
             # Frames must not come under a stamp of before there were any such.
             behind = before is not None and _state_of(before)[:2] < _state_of(best.stamp)[:2]
             for name, content in described.items():

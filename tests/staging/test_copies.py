@@ -15,7 +15,7 @@ from support.cache_data import write_xtc
 from support.commands import himach
 
 from himach.frame import RawFrame
-from himach.io.dataset.attachment import attached_stamp
+from himach.io.dataset.attachment import read_stamp
 from himach.io.dataset.lookup import Candidate
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.store.store import Store
@@ -249,7 +249,7 @@ def test_a_grown_origin_is_repaired_under_its_newest_stamp(tmp_path):
         store = Store(tmp_path / node)
         (generation,) = store.generations(str(grown))
         dataset = store.dataset(str(grown), generation)
-        assert attached_stamp(dataset).n_frames == 20
+        assert read_stamp(dataset).n_frames == 20
         assert set(dataset.native) == set(range(20))
 
 

@@ -1,6 +1,6 @@
 """What lies in a store beside the frames of a dataset: the stamp of its origin, times, indexes and topologies.
 
-`attach_origin()` puts it there, `origin_files()` gets it for a run whose origin is away.
+`attach_origin()` puts it there, `read_origin_files()` gets it for a run whose origin is away.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OriginFiles:
     topologies: dict[str, tuple[str, bytes]]
 
 
-def attached_stamp(dataset: CachedFrames) -> OriginStamp | None:
+def read_stamp(dataset: CachedFrames) -> OriginStamp | None:
     """Return the stamp of a dataset's origin; None if there is none, or it is damaged."""
     return OriginStamp.parse(dataset.attachment(STAMP))
 
@@ -64,7 +64,7 @@ def attach_origin(
 
     This must be done before frames are written: the stamp tells whether they are still those of the origin.
     """
-    previous = attached_stamp(dataset)
+    previous = read_stamp(dataset)
     if previous is not None and previous.sequence > stamp.sequence:
         return  # another run has found the origin in a later state since this one opened it
     if previous is not None:
@@ -82,14 +82,14 @@ def attach_origin(
 def _attach_index(dataset: Dataset, origin: Origin) -> None:
     """Attach where the frames begin and when they were taken, unless that is there already."""
     indexes = {file.path: file.index for file, _ in origin.files() if isinstance(file, XdrFile)}
-    if indexes and not are_packed(_content(dataset, INDEX), indexes):
+    if indexes and not are_packed(_read_content(dataset, INDEX), indexes):
         dataset.attach(INDEX, pack_indexes(indexes))
     times = origin.known_times
     if times is not None and dataset.attachment(TIMES) != (content := pack_times(times)):
         dataset.attach(TIMES, content)
 
 
-def _content(dataset: CachedFrames, name: str) -> Content | None:
+def _read_content(dataset: CachedFrames, name: str) -> Content | None:
     """Return what is attached: of this user's own store it is mapped, else it is all brought."""
     return f"{dataset.path}/x-{name}" if isinstance(dataset, Dataset) else dataset.attachment(name)
 
@@ -110,12 +110,12 @@ def _attach_topology(dataset: Dataset, stamp: OriginStamp, path: str) -> OriginS
     return replace(stamp, topologies={**others, path: name})  # the last is the one used last
 
 
-def origin_files(store: Store | ServedStore, name: str, generation: bytes, stamp: OriginStamp) -> OriginFiles:
+def read_origin_files(store: Store | ServedStore, name: str, generation: bytes, stamp: OriginStamp) -> OriginFiles:
     """Return what is attached to a dataset beside its stamp."""
     dataset = store.dataset(name, generation, create=False)
     contents = {path: dataset.attachment(attachment) for path, attachment in stamp.topologies.items()}
     topologies = {path: (format_suffix(path), content) for path, content in contents.items() if content is not None}
-    times = times_in(dataset.attachment(TIMES), stamp.n_frames, lambda: indexes_in(_content(dataset, INDEX)))
+    times = times_in(dataset.attachment(TIMES), stamp.n_frames, lambda: indexes_in(_read_content(dataset, INDEX)))
     return OriginFiles(times, topologies)
 
 
@@ -125,13 +125,13 @@ def format_suffix(path: str) -> str:
     return "".join(suffixes[-2:] if suffixes[-1:] in (["." + "gz"], ["." + "bz2"]) else suffixes[-1:])
 
 
-def attached_indexes(store: Store | ServedStore, datasets: Sequence[tuple[str, bytes]]) -> dict[str, XdrIndex]:
+def read_indexes(store: Store | ServedStore, datasets: Sequence[tuple[str, bytes]]) -> dict[str, XdrIndex]:
     """Return the indexes of trajectory files that are attached to datasets, given by name and generation, by path."""
     indexes: dict[str, XdrIndex] = {}
     for name, generation in datasets:
         with contextlib.suppress(StoreError):
             dataset = store.dataset(name, generation, create=False)
-            for path, index in indexes_in(_content(dataset, INDEX)).items():
+            for path, index in indexes_in(_read_content(dataset, INDEX)).items():
                 if path not in indexes or index.is_current():  # clocks do not tell which is newer
                     indexes[path] = index
     return indexes

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import RawFrame
-from himach.io.dataset.attachment import AUTHOR, attached_stamp, has_stamp
+from himach.io.dataset.attachment import AUTHOR, has_stamp, read_stamp
 from himach.io.dataset.origin_stamp import OriginStamp, frame_keywords, latest
 from himach.io.dataset.origin_watch import OriginNote, open_unchanged
 from himach.io.remote.byte_file import is_there
@@ -102,7 +102,7 @@ def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
                 facts = dataset.facts()
             except StoreError:
                 continue
-            stamp = attached_stamp(dataset) if has_stamp(dataset) else _read_pushed_stamp(dataset)
+            stamp = read_stamp(dataset) if has_stamp(dataset) else _read_pushed_stamp(dataset)
             if stamp is not None:
                 author = (dataset.attachment(AUTHOR) or b"").decode(errors="replace")
                 candidates.append(Candidate(name, generation, stamp, facts["native"] + facts["alien"], author))
@@ -221,7 +221,7 @@ def _unused_generation(stamp: OriginStamp, candidates: Sequence[Candidate]) -> b
     return generation
 
 
-def own_generation(candidates: Sequence[Candidate], generations: Sequence[bytes]) -> bytes:
+def choose_generation(candidates: Sequence[Candidate], generations: Sequence[bytes]) -> bytes:
     """Return which of the generations a store uses, given what it holds: the one that it holds most of."""
     return next((item.generation for item in candidates if item.generation in generations), generations[0])
 

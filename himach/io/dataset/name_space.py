@@ -137,7 +137,7 @@ def join_answers(answers: Iterable[Answer]) -> list[ListedDataset]:
             if author:
                 text = f"pushed by several simulations ({', '.join(authors)}), so nobody reads it"
                 listed[-1].oddity = f"{text}: 'himach cache evict' it on the nodes of those that are not meant"
-    listed.sort(key=lambda one: (-one.last_used, one.name))
+    listed.sort(key=lambda row: (-row.last_used, row.name))
     newest_sequences: dict[str, int] = {}
     for dataset in listed:
         newest_sequences[dataset.name] = max(dataset.sequence, newest_sequences.get(dataset.name, 0))
@@ -155,7 +155,7 @@ def _join_holdings(parts: Sequence[tuple[Answer, Holding]], subsets: Sequence[Ho
     held, levels = BitMap64(), list[BitMap64]()
     for item in holdings:
         held |= (item.native or BitMap64()) | (item.alien or BitMap64())
-        _count(levels, item.native or BitMap64())
+        _count_copies(levels, item.native or BitMap64())
     stamps = [stamp for item in holdings if (stamp := OriginStamp.parse(item.stamp or None)) is not None]
     newest = max(stamps, key=lambda item: (item.sequence, item.n_frames), default=None)
     frames = newest.n_frames if newest is not None else (held.max() + 1 if held else 0)
@@ -165,8 +165,8 @@ def _join_holdings(parts: Sequence[tuple[Answer, Holding]], subsets: Sequence[Ho
         generation=holdings[0].generation.hex(),
         frames=frames,
         held=len(held),
-        missing=_first_missing(held, frames),
-        copies=_copies(levels),
+        missing=_find_missing(held, frames),
+        copies=_copy_range(levels),
         wanted_copies=max(item.copies for item in holdings),
         nodes=sorted({answer.node for answer, item in parts if item.n_native + item.n_alien or item.native}),
         nbytes=sum(item.nbytes for item in [*holdings, *subsets]),
@@ -183,7 +183,7 @@ def _join_holdings(parts: Sequence[tuple[Answer, Holding]], subsets: Sequence[Ho
     )
 
 
-def _count(levels: list[BitMap64], native: BitMap64) -> None:
+def _count_copies(levels: list[BitMap64], native: BitMap64) -> None:
     """Count a store's natives: levels[k] are the frames of which there are more than k."""
     carried = native
     for k, level in enumerate(levels):
@@ -192,7 +192,7 @@ def _count(levels: list[BitMap64], native: BitMap64) -> None:
         levels.append(carried)
 
 
-def _copies(levels: Sequence[BitMap64]) -> tuple[int, int] | None:
+def _copy_range(levels: Sequence[BitMap64]) -> tuple[int, int] | None:
     """Return the least and the most copies of a frame that is native somewhere."""
     if not levels:
         return None
@@ -200,7 +200,7 @@ def _copies(levels: Sequence[BitMap64]) -> tuple[int, int] | None:
     return least, len(levels)
 
 
-def _first_missing(held: BitMap64, frames: int) -> list[int]:
+def _find_missing(held: BitMap64, frames: int) -> list[int]:
     """Return the first frames of a dataset that are not held."""
     if len(held) == frames:
         return []

@@ -137,7 +137,7 @@ class OriginStamp:
             files=files,
             content=content,
             own_keywords={**origin.files()[0][0].keywords, **_json_values(keywords)},
-            sequence=_sequence(content, known),
+            sequence=_next_sequence(content, known),
             seen=time.time(),
         )
 
@@ -228,7 +228,7 @@ def _json_values(keywords: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _sequence(content: str, known_stamps: Sequence[OriginStamp]) -> int:
+def _next_sequence(content: str, known_stamps: Sequence[OriginStamp]) -> int:
     """Return the place of a content that is the origin's now among those that it is known to have had."""
     last = max((stamp.sequence for stamp in known_stamps), default=0)
     others = any(stamp.sequence == last and stamp.content != content for stamp in known_stamps)
@@ -259,13 +259,13 @@ def digest(files: Sequence[FileState]) -> str:
             result.update(f"{size} {state}".encode())
             continue
         with open(path, "rb", buffering=0) as file:
-            for offset, length in _blocks(size, size if total <= DIGEST_BYTES else share):
+            for offset, length in _spread_blocks(size, size if total <= DIGEST_BYTES else share):
                 block = os.pread(file.fileno(), length, offset)
-                result.update(block if offset else _without_counts(block))
+                result.update(block if offset else _blank_counts(block))
     return result.hexdigest()
 
 
-def _without_counts(head: bytes) -> bytes:
+def _blank_counts(head: bytes) -> bytes:
     """Return a file's first bytes without the number of its frames (and last step), which some formats keep there."""
     if head[4:8] == b"CORD":  # DCD
         return head[:8] + bytes(4) + head[12:20] + bytes(4) + head[24:]
@@ -275,7 +275,7 @@ def _without_counts(head: bytes) -> bytes:
     return head
 
 
-def _blocks(size: int, share: int) -> list[tuple[int, int]]:
+def _spread_blocks(size: int, share: int) -> list[tuple[int, int]]:
     """Return place and length of blocks that are spread evenly over a file, its first and last bytes among them."""
     if size <= share:
         return [(offset, min(1 << 20, size - offset)) for offset in range(0, size, 1 << 20)]

@@ -139,7 +139,7 @@ class OriginWatch:
         new = [file for file in now if file != self._equal_states[file.path]]
         for file in new:
             if file.size < (size := self._noted_files[file.path].size):
-                return f"{file.path} {_fewer(file.size, size)}"
+                return f"{file.path} {_describe_loss(file.size, size)}"
         if new and digest(self._note.files) != self._note.content:
             several = f"one of the {len(self._noted_files)} files of {self._origin.paths[0]}"
             return f"{new[0].path if len(self._noted_files) == 1 else several} has other content"
@@ -147,5 +147,5 @@ class OriginWatch:
         return ""
 
 
-def _fewer(size: int, noted: int) -> str:
+def _describe_loss(size: int, noted: int) -> str:
     return "is not there any more" if size < 0 else f"has {size} bytes and had {noted}"

@@ -209,7 +209,7 @@ class _OriginFrames(FrameSource):
     def read(self, numbers: Sequence[int] | Numbers, options: ReadOptions = WHOLE) -> Iterator[RawFrame]:
         done = left = 0
         try:
-            for frame in self._watched(numbers, options):
+            for frame in self._read_watched(numbers, options):
                 done += 1
                 if self._writeback is not None:
                     self._writeback.offer(frame)
@@ -220,9 +220,9 @@ class _OriginFrames(FrameSource):
 
     def read_data(self, number: int) -> Iterator[RawFrame]:
         self.nbytes += self._origin.nbytes((number,))
-        return self._watched([number], NO_ATOMS)
+        return self._read_watched([number], NO_ATOMS)
 
-    def _watched(self, numbers: Iterable[int], options: ReadOptions) -> Iterator[RawFrame]:
+    def _read_watched(self, numbers: Iterable[int], options: ReadOptions) -> Iterator[RawFrame]:
         self._has_read = True
         if self._watch is None:
             yield from self._origin.read(numbers, options)

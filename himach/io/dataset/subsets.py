@@ -75,11 +75,11 @@ def list_subsets(dataset: Dataset) -> list[Subset]:
             content = subset.own_attachment(ATOMS) or b""
             ranges = np.frombuffer(content[: len(content) // 16 * 16], "<i8").astype(np.int64).reshape(-1, 2)
             if name == subset_name(dataset.name, ranges):  # else it is damaged, or is being made
-                subsets.append(Subset(subset, _atoms_in(ranges)))
+                subsets.append(Subset(subset, _expand_ranges(ranges)))
     return subsets
 
 
-def _atoms_in(ranges: Numbers) -> Numbers:
+def _expand_ranges(ranges: Numbers) -> Numbers:
     """Return the atoms of runs, int64 (n,)."""
     lengths = ranges[:, 1] - ranges[:, 0]
     atoms: Numbers = np.arange(lengths.sum()) + np.repeat(ranges[:, 0] - np.cumsum(lengths) + lengths, lengths)
@@ -130,7 +130,7 @@ class KeptAtoms(FrameSource):
     def read(self, numbers: Sequence[int] | Numbers, options: ReadOptions = WHOLE) -> Iterator[RawFrame | None]:
         """Read frames in arrays for all atoms; frames are misses where atoms are needed that it does not have."""
         fields = options.fields or FIELDS
-        needed = np.arange(self._shape[0]) if options.ranges is None else _atoms_in(options.ranges)
+        needed = np.arange(self._shape[0]) if options.ranges is None else _expand_ranges(options.ranges)
         if not np.isin(needed, self._atoms).all():
             self._reason = ""
             yield from itertools.repeat(None, len(numbers))

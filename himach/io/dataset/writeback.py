@@ -133,7 +133,7 @@ class _Queue:
                 return
         if self._thread is None:
             self._start(frame)
-        memory = self._memory()
+        memory = self._take_memory()
         if memory is not None:
             try:
                 if self._atoms is None:
@@ -157,7 +157,7 @@ class _Queue:
                 self._closing = True
                 self._abandoned = not keep
                 self._changed.notify_all()
-            self._thread.join(max(CLOSE_SECONDS, self._allowed()))
+            self._thread.join(max(CLOSE_SECONDS, self._allowed_wait()))
             with self._changed:
                 self._abandoned = True
             # One frame may still be under way to a disk that does not answer: the run does not wait for it.
@@ -186,16 +186,16 @@ class _Queue:
         self._thread = threading.Thread(target=self._work, name="himach-writeback", daemon=True)
         self._thread.start()
 
-    def _allowed(self) -> float:
+    def _allowed_wait(self) -> float:
         """Return how long the analysis may wait from now on."""
         return WAIT_SECONDS + WAIT_FRACTION * (time.monotonic() - self._started) - self._waited
 
-    def _memory(self) -> RawFrame | None:
+    def _take_memory(self) -> RawFrame | None:
         """Return memory for a frame, or None where the disk is too slow."""
         with self._changed:
             if len(self._queue) >= self._capacity:
                 start = time.monotonic()
-                self._changed.wait_for(lambda: len(self._queue) < self._capacity, max(0.0, self._allowed()))
+                self._changed.wait_for(lambda: len(self._queue) < self._capacity, max(0.0, self._allowed_wait()))
                 self._waited += time.monotonic() - start
                 if len(self._queue) >= self._capacity:
                     return None
@@ -219,7 +219,7 @@ class _Queue:
         flush_at = time.monotonic() + FLUSH_SECONDS
         unflushed = False
         while self._wait(flush_at) and self._confirm():
-            while self._confirmed and (frame := self._next()) is not None:
+            while self._confirmed and (frame := self._pop()) is not None:
                 self._write(frame)
                 if self._cores is not None:
                     self._cores.take()
@@ -248,7 +248,7 @@ class _Queue:
         self._confirmed = len(numbers)
         return True
 
-    def _next(self) -> RawFrame | None:
+    def _pop(self) -> RawFrame | None:
         with self._changed:
             self._confirmed -= 1
             return self._queue.popleft() if self._queue and not self._abandoned else None

@@ -74,9 +74,9 @@ class EngineStream:
                 number,
                 number if received.time is None else received.time * per_time,
                 received.positions,
-                _box(received.box),
-                _scaled(received.velocities, per_velocity),
-                _scaled(received.forces, per_force),
+                _convert_box(received.box),
+                _scale(received.velocities, per_velocity),
+                _scale(received.forces, per_force),
             )
             number += 1
 
@@ -105,7 +105,7 @@ class EngineStream:
         self.ended = self.ended or "it was told to end"
         with contextlib.suppress(OSError):
             self._client._conn.sendall(create_header_bytes(IMDHeaderType.IMD_DISCONNECT, 0))
-        timer = threading.Timer(RELEASE_SECONDS, self._cut)
+        timer = threading.Timer(RELEASE_SECONDS, self._close_connection)
         timer.daemon = True
         timer.start()
 
@@ -115,7 +115,7 @@ class EngineStream:
         while self._next() is not None:
             pass
 
-    def _cut(self) -> None:
+    def _close_connection(self) -> None:
         """Close the connection to an engine that does not let go."""
         with contextlib.suppress(OSError):
             self._client._conn.shutdown(socket.SHUT_RD)  # wakes the thread that reads
@@ -143,7 +143,7 @@ def _connect(
             raise TrajectoryError(f"{address} is no engine that speaks IMDv3: {error}") from None
 
 
-def _box(vectors: npt.NDArray[Any] | None) -> npt.NDArray[np.float32] | None:
+def _convert_box(vectors: npt.NDArray[Any] | None) -> npt.NDArray[np.float32] | None:
     """Return lengths in Å and angles in degrees, float32 (6,), of three vectors; None where there is no box."""
     if vectors is None or not np.any(vectors):
         return None
@@ -152,7 +152,7 @@ def _box(vectors: npt.NDArray[Any] | None) -> npt.NDArray[np.float32] | None:
     return np.asarray(triclinic_box(*vectors), dtype=np.float32)
 
 
-def _scaled(values: npt.NDArray[np.float32] | None, factor: float) -> npt.NDArray[np.float32] | None:
+def _scale(values: npt.NDArray[np.float32] | None, factor: float) -> npt.NDArray[np.float32] | None:
     if values is not None and factor != 1.0:
         values *= np.float32(factor)
     return values

@@ -64,20 +64,20 @@ class _Lock:
             return False
         return True
 
-    def taken(self) -> bool:
+    def is_taken(self) -> bool:
         """Tell whether another process has it; asking takes nothing, so that a server may start meanwhile."""
         return is_locked(self.fd)
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Tell whether the file has its name still: a job's end may remove a store under its server."""
         try:
             return os.path.samestat(os.stat(self._path), os.fstat(self.fd))
         except OSError as error:
             return error.errno not in (errno.ENOENT, errno.ENOTDIR)
 
-    def if_there(self, function: Callable[[], object]) -> None:
+    def call_if_exists(self, function: Callable[[], object]) -> None:
         """Call a function if so; else what it would change is of another server."""
-        if self.is_there():
+        if self.exists():
             function()
 
     def read(self) -> dict[str, Any]:
@@ -204,16 +204,16 @@ def serve(
     place = open_store(store).path.absolute()
     users = [_user_id(user) for user in allow_users]
     limits["quota"] = chosen_quota(place, quota)
-    limits["max_connections"] = _descriptors_for(connections)
+    limits["max_connections"] = _raise_descriptor_limit(connections)
     encoded = encode_peers(node_name(), _peer_addresses(peers, listen))
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(_Signals())
         lock, notes = _lock_store(place, bool(users), stack)
         local = stack.enter_context(_listen_locally(place / DIRECTORY / "socket", bool(users)))
-        stack.callback(lock.if_there, partial((place / DIRECTORY / "socket").unlink, missing_ok=True))
+        stack.callback(lock.call_if_exists, partial((place / DIRECTORY / "socket").unlink, missing_ok=True))
         server = bodhi.ServerHandle(os.fsencode(place), local.fileno(), users, serialize_reads, peers=encoded, **limits)
         stack.callback(server.close)
-        facts = _facts(place)
+        facts = _server_facts(place)
         if listen is not None:
             admission = _admit_clients(server, listen, key_file or default_key_file(), facts)
             stack.callback(admission.close)
@@ -225,12 +225,12 @@ def serve(
         for note in (f"begins to serve {place}, listens at {facts['listen'] or 'no TCP port'}", *notes):
             _log(note)
         _run(server, signals, lock)
-        if not lock.is_there():
+        if not lock.exists():
             raise StoreError(f"{place} was removed, and its server ends")
         _log(f"ends, by {signals.name or 'himach cache stop'}")
 
 
-def _descriptors_for(connections: int) -> int:
+def _raise_descriptor_limit(connections: int) -> int:
     """Have so many descriptors, where the system gives them; return for how many connections they are."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -254,12 +254,12 @@ def _lock_store(place: Path, shared: bool, stack: contextlib.ExitStack) -> tuple
         raise StoreBusyError(f"{place} has a server already (pid {lock.read().get('pid')})")
     set_modes(directory, shared)
     if shared:
-        stack.callback(lock.if_there, partial(set_modes, directory, False))
+        stack.callback(lock.call_if_exists, partial(set_modes, directory, False))
     last_facts = lock.read()
     return lock, _inspect_store(place, last_facts) if last_facts else []
 
 
-def _facts(place: Path) -> dict[str, Any]:
+def _server_facts(place: Path) -> dict[str, Any]:
     """Return the facts of a server that has just started."""
     return {
         "pid": os.getpid(),
@@ -289,14 +289,14 @@ class _Signals:
         self.name = ""  # of the signal that came
 
     def __enter__(self) -> _Signals:
-        self._old_handlers = {number: signal.signal(number, self._end) for number in (signal.SIGTERM, signal.SIGINT)}
+        self._old_handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
 
-    def _end(self, signum: int, frame: FrameType | None) -> None:
+    def _stop(self, signum: int, frame: FrameType | None) -> None:
         self.name = signal.Signals(signum).name
 
 
@@ -307,7 +307,7 @@ def _run(server: bodhi.ServerHandle, signals: _Signals, lock: _Lock) -> None:
     watcher = threading.Thread(target=_watch, args=(server, lock, stopped), name="himach-watch")
     watcher.start()
     try:
-        while not signals.name and lock.is_there() and server.run():
+        while not signals.name and lock.exists() and server.run():
             pass
     finally:
         stopped.set()
@@ -318,7 +318,7 @@ def _run(server: bodhi.ServerHandle, signals: _Signals, lock: _Lock) -> None:
 def _watch(server: bodhi.ServerHandle, lock: _Lock, stopped: threading.Event) -> None:
     """Wake the loop when the store is gone."""
     while not stopped.wait(WATCH_SECONDS):
-        if not lock.is_there():
+        if not lock.exists():
             os.write(server.wake, b".")
 
 
@@ -394,7 +394,7 @@ def _read_running(place: Path) -> dict[str, Any] | None:
     if lock is None:
         return None
     with contextlib.closing(lock):
-        return lock.read() if lock.taken() else None
+        return lock.read() if lock.is_taken() else None
 
 
 def stop(store: str | os.PathLike[str] | None = None, *, seconds: float = SECONDS_TO_STOP) -> bool:

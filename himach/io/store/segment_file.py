@@ -78,7 +78,7 @@ def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Damage | Tombsto
     while offset < window.size:
         entry = index.frames.get(offset)
         try:
-            target, length = _record(window, offset, key)
+            target, length = _check_record(window, offset, key)
         except (_Refused, OSError) as error:
             reason = str(error) if isinstance(error, _Refused) else f"the disk says: {error.strerror}"
             if entry is not None:
@@ -105,14 +105,14 @@ def _find_next(window: _Window, position: int, key: Key, index: _Index) -> int |
     for place in range(position + UNIT, min(following, window.size), UNIT):
         try:
             if window.take(place, 4) == b"BdhR":
-                _record(window, place, key)
+                _check_record(window, place, key)
                 return place
         except (_Refused, OSError):
             continue
     return following if following < window.size else None
 
 
-def _record(window: _Window, position: int, key: Key) -> tuple[Tombstone | None, int]:
+def _check_record(window: _Window, position: int, key: Key) -> tuple[Tombstone | None, int]:
     """Check the record at `position`; return the record that it drops, if it drops one, and its length."""
     head = window.take(position, RECORD_HEAD)
     magic, version, kind, size, crc = struct.unpack_from("<4sHHII", head)
@@ -159,12 +159,12 @@ class _Blocks:
         within = block % (self.n // self.fields.bit_count())
         return min(self.block_atoms, self.n_atoms - within * self.block_atoms)
 
-    def packed(self, block: int) -> bool:
+    def is_packed(self, block: int) -> bool:
         """Tell whether a block is of packed positions: those come first."""
         n_of_positions = self.n // self.fields.bit_count() if self.fields & POSITIONS else 0
         return self.encoding == PACKED and block < n_of_positions
 
-    def ids(self, block: int) -> bool:
+    def is_ids(self, block: int) -> bool:
         """Tell whether a block is of a slice's ids: those come last, all in the first one."""
         return bool(self.fields & IDS) and block >= self.n - self.n // self.fields.bit_count()
 
@@ -178,10 +178,10 @@ def _check_blocks(window: _Window, start: int, head: bytes, blocks: _Blocks) -> 
         name = f"block {block + 1} of {blocks.n}"
         if crc32c(data) != crc:
             raise _Refused(f"{name} is damaged (checksum)")
-        if blocks.packed(block):
-            if not _decodes(data, blocks.atoms(block)):
+        if blocks.is_packed(block):
+            if not _can_unpack(data, blocks.atoms(block)):
                 raise _Refused(f"{name} is damaged: its checksum is right, but it cannot be unpacked")
-        elif blocks.ids(block):
+        elif blocks.is_ids(block):
             first = block == blocks.n - blocks.n // blocks.fields.bit_count()
             if first != (size > 0):
                 raise _Refused(f"{name} is damaged: it has {size} bytes that tell its atoms")
@@ -190,7 +190,7 @@ def _check_blocks(window: _Window, start: int, head: bytes, blocks: _Blocks) -> 
         position += size
 
 
-def _decodes(data: bytes, n_atoms: int) -> bool:
+def _can_unpack(data: bytes, n_atoms: int) -> bool:
     return n_atoms <= MAX_PACKED_ATOMS and unpack(data, np.empty((n_atoms, 3), dtype=np.float32))
 
 

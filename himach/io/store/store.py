@@ -260,7 +260,7 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
 
     def attach(self, name: str, content: bytes | Sequence[bytes | memoryview]) -> None:
         """Keep a small file beside the frames (a topology, the stamp of an origin), in place of one of that name."""
-        target = self._file(name)
+        target = self._attachment_path(name)
         try:
             with whole_file(target, mode=0o600, sync=True, prefix="tmp-") as file:
                 file.writelines([content] if isinstance(content, bytes) else content)
@@ -270,13 +270,13 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
     def attachment(self, name: str) -> bytes | None:
         """Return what `attach` put there under this name, or None."""
         try:
-            return self._file(name).read_bytes()
+            return self._attachment_path(name).read_bytes()
         except OSError:
             return None
 
     def own_attachment(self, name: str) -> bytes | None:
         """Return the same where store, dataset and file are this user's alone: what was checked is what is read."""
-        file = self._file(name)
+        file = self._attachment_path(name)
         handles: list[int] = []
         try:
             for part in (file.parent.parent, file.parent.name, file.name):
@@ -293,7 +293,7 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
             for descriptor in handles:
                 os.close(descriptor)
 
-    def _file(self, name: str) -> Path:
+    def _attachment_path(self, name: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
             raise ValueError(f"name {name!r} may have 1 to 64 letters, digits, dots, dashes and underscores")
         return self.path / f"x-{name}"

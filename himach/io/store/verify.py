@@ -45,7 +45,7 @@ def verify(store: Store, progress: Callable[[int], object] = lambda nbytes: None
     """Read all records of all datasets and check them."""
     verified = Verified(0, 0, [])
     for directory in store.directories():
-        segments = _segments(store.path / directory)
+        segments = _list_segments(store.path / directory)
         if not segments:
             continue  # nothing to read, and maybe just being made
         try:
@@ -67,7 +67,7 @@ def verify(store: Store, progress: Callable[[int], object] = lambda nbytes: None
                     progress(item)
         for path, item in damages:
             # A dropped record is nobody's loss.
-            if Tombstone(_id(path), item.offset) not in dropped:
+            if Tombstone(_segment_id(path), item.offset) not in dropped:
                 verified.bad.append(Bad(name, directory, path.name, item.frame, path.name.startswith("n"), item.reason))
     return verified
 
@@ -84,11 +84,11 @@ def drop(store: Store, bad: Iterable[Bad]) -> int:
     )
 
 
-def _segments(folder: Path) -> list[Path]:
+def _list_segments(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if _SEGMENT.fullmatch(path.name))
 
 
-def _id(path: Path) -> int:
+def _segment_id(path: Path) -> int:
     return int(path.name[2:18], 16)
 
 
@@ -96,7 +96,7 @@ def _check(path: Path, directory: str) -> Iterator[Damage | Tombstone | int]:
     """Check a segment, unless it is evicted meanwhile."""
     dataset, generation = (int(part, 16) for part in directory.split("-"))
     try:
-        yield from check_segment(path, Key(dataset, generation, _id(path)))
+        yield from check_segment(path, Key(dataset, generation, _segment_id(path)))
     except FileNotFoundError:
         return
     except OSError as error:
