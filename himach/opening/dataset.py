@@ -36,7 +36,7 @@ from himach.io.dataset.lookup import (
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.dataset.origin_watch import OriginNote, OriginWatch
 from himach.io.dataset.source import Source
-from himach.io.remote.byte_file import ask_again, is_there, leave
+from himach.io.remote.byte_file import ask_again, exists, leave
 from himach.io.remote.copies import keep_in
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
@@ -119,7 +119,7 @@ class OpenDataset:
         """Return the topology that the dataset brings, or that was used with it last; None if it is not known."""
         attached = self.topologies()
         used, own = next(reversed([*attached]), None), own_dataset(self.cached)
-        if used is not None and not is_there(used):
+        if used is not None and not exists(used):
             return load_attached(None, self.origin, keywords, attached, own)
         try:
             return load_topology(used, self.origin, keywords, own)

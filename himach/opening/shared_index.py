@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from himach.io.remote.byte_file import ByteFile, status_of
+from himach.io.remote.byte_file import ByteFile, read_status
 from himach.io.remote.url import absolute
 from himach.io.trajectory.index.walk import Walked, joined, walk_part
 from himach.io.trajectory.index.xdr_index import COLUMNS, NO_COLUMNS, Columns, XdrIndex
@@ -93,7 +93,7 @@ def _long_files(paths: Iterable[str | os.PathLike[str]], known: Mapping[str, Xdr
     for each in paths:
         path = absolute(each)
         with contextlib.suppress(OSError):  # whoever opens the file tells what is wrong with it
-            status = status_of(path)
+            status = read_status(path)
             new = status.size - (known[path].size if path in known else 0)
             if os.path.isdir(path) or max(0, new) < 2 * PART_BYTES:
                 continue

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from himach.errors import UsageError
 from himach.io.dataset.origin_stamp import OriginStamp
-from himach.io.remote.byte_file import local_path, status_of
+from himach.io.remote.byte_file import local_path, read_status
 from himach.io.remote.url import absolute, is_url, suffixed
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
@@ -97,7 +97,7 @@ def _read_content(dataset: CachedFrames, name: str) -> Content | None:
 def _attach_topology(dataset: Dataset, stamp: OriginStamp, path: str) -> OriginStamp:
     """Attach a topology file unless it is there already; return the stamp that says so."""
     try:
-        status = status_of(path)
+        status = read_status(path)
         state = f"{path} {status.size} {status.modified}".encode(errors="surrogateescape")
         name = f"topology-{hashlib.sha256(state).hexdigest()[:16]}"
         if status.size > MAX_TOPOLOGY_BYTES:

@@ -23,7 +23,7 @@ from himach.frame import RawFrame
 from himach.io.dataset.attachment import AUTHOR, has_stamp, read_stamp
 from himach.io.dataset.origin_stamp import OriginStamp, frame_keywords, latest
 from himach.io.dataset.origin_watch import OriginNote, open_unchanged
-from himach.io.remote.byte_file import is_there
+from himach.io.remote.byte_file import exists
 from himach.io.remote.url import absolute, is_url
 from himach.io.server.remote_store import RemoteStore
 from himach.io.server.survey import ServedStore, parse_choice
@@ -260,7 +260,7 @@ class OriginChoice:
 
 def files_exist(paths: Sequence[PathLike]) -> bool:
     """Tell whether all files of a trajectory are there."""
-    return all(map(is_there, paths))
+    return all(map(exists, paths))
 
 
 def choose_origin(
@@ -300,7 +300,7 @@ def reopen_origin(
 ) -> OriginChoice:
     """Return the same with the files of a dataset that goes by its name, where they are there, and as they were."""
     best = choice.candidate
-    if best is None or best.stamp.is_pushed or not all(map(is_there, best.stamp.paths)):
+    if best is None or best.stamp.is_pushed or not all(map(exists, best.stamp.paths)):
         return choice
     all_keywords = {**json.loads(best.stamp.keywords), **keywords}
     origin = open_origin(best.stamp.paths, None, all_keywords, load_indexes())
@@ -326,7 +326,7 @@ def load_attached(
         keywords.setdefault("topology_format", None)
     elif chosen_path == origin.paths[0] and "format" in origin.keywords:  # a trajectory that brings its topology
         keywords.setdefault("topology_format", origin.keywords["format"])
-    if chosen_path is None or chosen_path not in attached or (path is not None and is_there(path)):
+    if chosen_path is None or chosen_path not in attached or (path is not None and exists(path)):
         return load_topology(topology, origin, keywords, own, attach=False)
     if path is not None:
         warnings.warn(f"{path} cannot be reached, and is read as it was kept in the cache", stacklevel=2)

@@ -20,7 +20,7 @@ import numpy as np
 
 from himach.errors import UsageError
 from himach.frame import RawFrame
-from himach.io.remote.byte_file import status_of
+from himach.io.remote.byte_file import read_status
 from himach.io.remote.errors import RemoteError
 from himach.io.remote.url import is_url
 from himach.io.store.bodhi import crc32c
@@ -52,7 +52,7 @@ class FileState(NamedTuple):
         """Look at a file; if `fresh`, as opening it shows it, for which a network file system asks its server."""
         try:
             if is_url(path):
-                return cls(path, *status_of(path))
+                return cls(path, *read_status(path))
             if not fresh:
                 status = os.stat(path)
             else:

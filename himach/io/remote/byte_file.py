@@ -1,7 +1,7 @@
 """Bytes of a file by place: `ByteFile`, of a local one by its descriptor, of one elsewhere as its `Mirror` brings them.
 
-`FileObject` is the same for libraries that read by seeking, such as HDF5's. `status_of()` tells a file's state,
-`is_there()` whether there is one, `local_path()` where others' programs find it.
+`FileObject` is the same for libraries that read by seeking, such as HDF5's. `read_status()` tells a file's state,
+`exists()` whether there is one, `local_path()` where others' programs find it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from himach.errors import UsageError
 from himach.io.remote.errors import PassingError, RemoteError
 from himach.io.remote.mirror import Mirror
 from himach.io.remote.transport import Patience, RemoteState, S3Transport, Transport
-from himach.io.remote.url import absolute, address_of, is_url, masked
+from himach.io.remote.url import absolute, full_url, is_url, masked
 
 PathLike = str | os.PathLike[str]
 
@@ -44,14 +44,14 @@ class ByteFile:
     """A file that is read by place; a context manager that closes it."""
 
     def __init__(self, path: str) -> None:
-        self.mirror = mirror_of(path) if is_url(path) else None
+        self.mirror = open_mirror(path) if is_url(path) else None
         self.descriptor = os.open(path if self.mirror is None else self.mirror.path, os.O_RDONLY | os.O_CLOEXEC)
-        self.pread = partial(os.pread, self.descriptor) if self.mirror is None else self._brought
+        self.pread = partial(os.pread, self.descriptor) if self.mirror is None else self._read_mirror
 
-    def need(self, begin: int, end: int) -> None:
+    def need(self, start: int, stop: int) -> None:
         """Return when bytes can be read by the descriptor."""
         if self.mirror is not None:
-            self.mirror.ensure(begin, end)
+            self.mirror.ensure(start, stop)
 
     @property
     def status(self) -> Status:
@@ -73,7 +73,7 @@ class ByteFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _brought(self, n_bytes: int, place: int) -> bytes:
+    def _read_mirror(self, n_bytes: int, place: int) -> bytes:
         self.need(place, place + n_bytes)
         return os.pread(self.descriptor, n_bytes, place)
 
@@ -104,16 +104,16 @@ class FileObject(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read bytes, as many as the buffer has or there are; return how many."""
-        end = min(self._size, self._at + len(buffer))
+        stop = min(self._size, self._at + len(buffer))
         page = PAGE_BYTES if len(buffer) < PAGE_BYTES else 1
-        self._file.need(self._at // page * page, -(-end // page) * page)
-        begin = self._at
-        while self._at < end:
-            taken = os.preadv(self._file.descriptor, [memoryview(buffer)[self._at - begin : end - begin]], self._at)
+        self._file.need(self._at // page * page, -(-stop // page) * page)
+        start = self._at
+        while self._at < stop:
+            taken = os.preadv(self._file.descriptor, [memoryview(buffer)[self._at - start : stop - start]], self._at)
             if not taken:
                 raise ValueError("the file has become shorter since it was opened")
             self._at += taken
-        return self._at - begin
+        return self._at - start
 
     def close(self) -> None:
         """Close it; may be called again."""
@@ -121,12 +121,12 @@ class FileObject(io.RawIOBase):
         self._file.close()
 
 
-class _Known:
+class _RemoteFile:
     """What this process knows of a file elsewhere."""
 
     def __init__(self) -> None:
         self.transport: Transport | None = None
-        self.most = False
+        self.reads_most = False
         self.state: RemoteState | None = None
         self.error: RemoteError | None = None
         self.until = 0.0
@@ -135,10 +135,10 @@ class _Known:
 
 
 _names: dict[str, str] = {}  # of files elsewhere, by where they lie here
-_known: dict[tuple[int, str], _Known] = {}  # by process: others are forked
+_remote_files: dict[tuple[int, str], _RemoteFile] = {}  # by process: others are forked
 
 
-def status_of(path: str) -> Status:
+def read_status(path: str) -> Status:
     """Return a file's state; raises OSError as `os.stat` does."""
     if is_url(path):
         return _status(_state(path))
@@ -146,7 +146,7 @@ def status_of(path: str) -> Status:
     return Status(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def is_there(path: PathLike) -> bool:
+def exists(path: PathLike) -> bool:
     """Tell whether there is a file, or a folder; of one elsewhere, whether its server tells of it."""
     if not is_url(path):
         return os.path.exists(os.path.expanduser(path))
@@ -157,32 +157,32 @@ def is_there(path: PathLike) -> bool:
     return True
 
 
-def mirror_of(name: str) -> Mirror:
+def open_mirror(name: str) -> Mirror:
     """Return what this node has of a file elsewhere."""
-    known = _of(name)
-    with known.lock:
+    remote = _remote_file(name)
+    with remote.lock:
         state = _state(name)
-        assert known.transport is not None
-        if known.mirror is None or known.mirror.state != state or known.mirror.lost:
-            known.mirror = Mirror(known.transport, state)
-        known.mirror.most, known.mirror.transport = known.most, known.transport
-        _names[known.mirror.path] = name
-        return known.mirror
+        assert remote.transport is not None
+        if remote.mirror is None or remote.mirror.state != state or remote.mirror.lost:
+            remote.mirror = Mirror(remote.transport, state)
+        remote.mirror.reads_most, remote.mirror.transport = remote.reads_most, remote.transport
+        _names[remote.mirror.path] = name
+        return remote.mirror
 
 
 def local_path(path: str) -> str:
     """Return where a file lies for programs that read it by themselves; one elsewhere is brought as a whole."""
-    return brought(path, ()) if is_url(path) else path
+    return fetch(path, ()) if is_url(path) else path
 
 
-def shown(path: str) -> str:
+def label(path: str) -> str:
     """Return the name of a file that lies there, for people."""
     return _names.get(path, path)
 
 
-def brought(name: str, places: Sequence[tuple[int, int]]) -> str:
+def fetch(name: str, places: Sequence[tuple[int, int]]) -> str:
     """Return where a file elsewhere lies, with these bytes of it; with all, if none are given."""
-    mirror = mirror_of(name)
+    mirror = open_mirror(name)
     if not mirror.complete:
         places = places or [(0, mirror.state.size)]
         mirror.ask(places)
@@ -191,28 +191,28 @@ def brought(name: str, places: Sequence[tuple[int, int]]) -> str:
     return mirror.path
 
 
-def ask_again(paths: Iterable[PathLike], most: bool = False) -> None:
+def ask_again(paths: Iterable[PathLike], reads_most: bool = False) -> None:
     """Note the URLs among these paths, of which most may be read, with their secrets; have their servers asked anew."""
     for path in filter(is_url, paths):
-        known = _of(absolute(path))
-        known.until, known.most, known.transport = 0.0, most, None  # a signature may be another one
+        remote = _remote_file(absolute(path))
+        remote.until, remote.reads_most, remote.transport = 0.0, reads_most, None  # a signature may be another one
 
 
-def leave(paths: Iterable[str], forget: bool = False) -> None:
+def close_mirrors(paths: Iterable[str], forget: bool = False) -> None:
     """Close the mirrors of files, until one is read again; and `forget` what is known of each, where there are many."""
     for path in filter(is_url, paths):
-        known = _known.pop((os.getpid(), path), None) if forget else _known.get((os.getpid(), path))
-        if known is None:
+        remote = _remote_files.pop((os.getpid(), path), None) if forget else _remote_files.get((os.getpid(), path))
+        if remote is None:
             continue
-        with known.lock:
-            mirror, known.mirror = known.mirror, None
+        with remote.lock:
+            mirror, remote.mirror = remote.mirror, None
         if mirror is not None:
             mirror.close()
             if forget:
                 _names.pop(mirror.path, None)
 
 
-def transport_of(name: str) -> Transport:
+def open_transport(name: str) -> Transport:
     """Return what asks for the file of a name."""
     if "::" in name:
         raise UsageError(f"{name}: a URL of URLs is not read; himach keeps what it reads by itself: give the last one")
@@ -221,7 +221,7 @@ def transport_of(name: str) -> Transport:
     try:
         if extra == "s3":
             return S3Transport(name)
-        return _of_file_system(name, scheme)
+        return _open_by_fsspec(name, scheme)
     except ImportError as error:
         raise UsageError(
             f"{name} is read by packages that are not installed ({error}): pip install 'himach[{extra}]'"
@@ -230,50 +230,50 @@ def transport_of(name: str) -> Transport:
         raise UsageError(masked(f"{name} cannot be read: {error}")) from None
 
 
-def _of_file_system(name: str, scheme: str) -> Transport:
+def _open_by_fsspec(name: str, scheme: str) -> Transport:
     from fsspec.config import conf
     from fsspec.core import url_to_fs
 
     from himach.io.remote.file_system import FileSystemTransport, HttpTransport
 
     if scheme not in ("http", "https"):
-        return FileSystemTransport(name, *url_to_fs(address_of(name)))
+        return FileSystemTransport(name, *url_to_fs(full_url(name)))
     import aiohttp  # noqa: F401  (else its lack is told when a file is read)
 
     # Proxies and passwords are found where other tools find them.
     options = {"trust_env": True, **conf.get(scheme, {}).get("client_kwargs", {})}
-    return HttpTransport(name, *url_to_fs(address_of(name), client_kwargs=options))
+    return HttpTransport(name, *url_to_fs(full_url(name), client_kwargs=options))
 
 
-def _of(name: str) -> _Known:
+def _remote_file(name: str) -> _RemoteFile:
     """Return what this process knows of a file elsewhere; made at once, so that two threads have the same."""
-    return _known.setdefault((os.getpid(), name), _Known())
+    return _remote_files.setdefault((os.getpid(), name), _RemoteFile())
 
 
 def _state(name: str) -> RemoteState:
     """Return the state of a file elsewhere, as it was a moment ago."""
-    known = _of(name)
-    with known.lock:
-        if time.monotonic() >= known.until:
-            known.state = known.error = None
+    remote = _remote_file(name)
+    with remote.lock:
+        if time.monotonic() >= remote.until:
+            remote.state = remote.error = None
             try:
-                known.state = _asked(name, known)
+                remote.state = _request_state(name, remote)
             except RemoteError as error:
-                known.error = error
-            known.until = time.monotonic() + (LOOK_SECONDS if known.error is None else FAILED_SECONDS)
-        if known.error is not None:
-            raise known.error.with_traceback(None)
-        assert known.state is not None
-        return known.state
+                remote.error = error
+            remote.until = time.monotonic() + (LOOK_SECONDS if remote.error is None else FAILED_SECONDS)
+        if remote.error is not None:
+            raise remote.error.with_traceback(None)
+        assert remote.state is not None
+        return remote.state
 
 
-def _asked(name: str, known: _Known) -> RemoteState:
+def _request_state(name: str, remote: _RemoteFile) -> RemoteState:
     """Ask a server for a file's state, again where that can help."""
-    known.transport = known.transport or transport_of(name)
-    patience = Patience(name, first=known.mirror is None)
+    remote.transport = remote.transport or open_transport(name)
+    patience = Patience(name, first=remote.mirror is None)
     while True:
         try:
-            state = known.transport.state()
+            state = remote.transport.state()
             break
         except PassingError as error:
             time.sleep(patience.pause(error))
@@ -291,5 +291,5 @@ def _status(state: RemoteState) -> Status:
         modified = int(email.utils.parsedate_to_datetime(state.modified).timestamp()) * 10**9
     except ValueError:
         modified = 0
-    told = hashlib.sha256(f"{state.tag}\0{state.modified}".encode()).digest()
-    return Status(state.size, modified, int.from_bytes(told[:7], "big"))
+    digest = hashlib.sha256(f"{state.tag}\0{state.modified}".encode()).digest()
+    return Status(state.size, modified, int.from_bytes(digest[:7], "big"))

@@ -1,4 +1,4 @@
-"""Where a node keeps copies of files elsewhere: `folder_of()` one, `copies_in()` a store, `forget()` one.
+"""Where a node keeps copies of files elsewhere: `make_folder()` one, `copies_in()` a store, `forget()` one.
 
 A run with a cache keeps them in its store, half of whose quota they take at most. What does not fit there, and what a
 run without a cache brings, lies in ``himach-remote-<uid>`` in ``$SLURM_TMPDIR``, else ``$TMPDIR``, else ``/var/tmp``.
@@ -76,7 +76,7 @@ def forget(folder: str | os.PathLike[str]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def folder_of(name: str, state: RemoteState) -> Path:
+def make_folder(name: str, state: RemoteState) -> Path:
     """Return the folder of the copy of a file with this content, which is made; another content has another one.
 
     After a restart of the machine another one is made: a disk may not have all that was written before.

@@ -37,14 +37,14 @@ class FileSystemTransport(Transport):
         dates = (facts.get(name) for name in ("LastModified", "last_modified", "updated", "mtime", "modified"))
         return RemoteState(int(facts["size"]), str(tag), str(next(filter(None, dates), "")))
 
-    def read(self, begin: int, end: int, state: RemoteState, sink: Sink) -> None:
+    def read(self, start: int, stop: int, state: RemoteState, sink: Sink) -> None:
         """Ask for some bytes."""
-        content = self.guarded(lambda: self._files.cat_file(self.path, start=begin, end=end))
+        content = self.guarded(lambda: self._files.cat_file(self.path, start=start, end=stop))
         now = self.state()  # such file systems do not tell what state their bytes are of
         if now != state:
             raise self.changed(state, now)
-        if len(content) != end - begin:
-            raise PassingError(f"{len(content)} bytes came, and {end - begin} were asked for")
+        if len(content) != stop - start:
+            raise PassingError(f"{len(content)} bytes came, and {stop - start} were asked for")
         sink(content)
 
     def _info(self) -> Mapping[str, Any]:
@@ -60,9 +60,9 @@ class HttpTransport(FileSystemTransport):
         """Ask for the first byte: signed URLs are for GET alone, and some servers tell the size only so."""
         return self._ask(0, 1, None, lambda piece: None)
 
-    def read(self, begin: int, end: int, state: RemoteState, sink: Sink) -> None:
+    def read(self, start: int, stop: int, state: RemoteState, sink: Sink) -> None:
         """Ask for some bytes."""
-        self._ask(begin, end, state, sink)
+        self._ask(start, stop, state, sink)
 
     def named(self, error: Exception) -> Exception | None:
         """Return what an error of aiohttp means."""
@@ -81,65 +81,65 @@ class HttpTransport(FileSystemTransport):
             PassingError("the answer ended before its end") if isinstance(error, aiohttp.ClientPayloadError) else None
         )
 
-    def _ask(self, begin: int, end: int, state: RemoteState | None, sink: Sink) -> RemoteState:
+    def _ask(self, start: int, stop: int, state: RemoteState | None, sink: Sink) -> RemoteState:
         from fsspec.asyn import sync
 
-        now: RemoteState = self.guarded(lambda: sync(self._files.loop, self._asked, begin, end, state, sink))
+        now: RemoteState = self.guarded(lambda: sync(self._files.loop, self._request, start, stop, state, sink))
         return now
 
-    async def _asked(self, begin: int, end: int, state: RemoteState | None, sink: Sink) -> RemoteState:
+    async def _request(self, start: int, stop: int, state: RemoteState | None, sink: Sink) -> RemoteState:
         import aiohttp
 
         session = await self._files.set_session()
         options = dict(self._files.kwargs)
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENT_SECONDS)
-        own = {"Range": f"bytes={begin}-{end - 1}", "Accept-Encoding": "identity"}
-        options |= {"headers": {**(options.get("headers") or {}), **own}, "timeout": limits}
+        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        options |= {"headers": {**(options.get("headers") or {}), **headers}, "timeout": limits}
         async with (
             asyncio.timeout(SILENT_SECONDS) as bound,
             session.get(self._files.encode_url(self.path), **options) as answer,
         ):
-            now = self._checked(answer, begin, end)
+            now = self._check_answer(answer, start, stop)
             if state is not None:
                 if now._replace(ranged=state.ranged) != state:
                     raise self.changed(state, now)
-                if not now.ranged and (begin, end) != (0, state.size):
+                if not now.ranged and (start, stop) != (0, state.size):
                     raise RemoteError(self.name, "the server gave ranges of it, and does not any more")
                 bound.reschedule(None)  # the sink bounds the time of a body
             elif not now.ranged or not now.size:
                 return now
-            left = min(end, now.size) - begin
+            remaining = min(stop, now.size) - start
             async for piece in answer.content.iter_any():
-                if len(piece) > left:
+                if len(piece) > remaining:
                     raise RemoteError(self.name, "the server sends more bytes than were asked for")
                 sink(piece)
-                left -= len(piece)
-            if left:
+                remaining -= len(piece)
+            if remaining:
                 raise PassingError("the answer ended before its end")
             return now
 
-    def _checked(self, answer: Any, begin: int, end: int) -> RemoteState:
+    def _check_answer(self, answer: Any, start: int, stop: int) -> RemoteState:
         """Return what an answer says of the file; refuse one that has something else."""
-        status, heads = answer.status, answer.headers
-        tag, modified = heads.get("ETag", ""), heads.get("Last-Modified", "")
-        if status == 416 and (found := _NO_RANGE.fullmatch(heads.get("Content-Range", ""))):
-            if begin == 0 and int(found[1]) == 0:
+        status, headers = answer.status, answer.headers
+        tag, modified = headers.get("ETag", ""), headers.get("Last-Modified", "")
+        if status == 416 and (match := _NO_RANGE.fullmatch(headers.get("Content-Range", ""))):
+            if start == 0 and int(match[1]) == 0:
                 return RemoteState(0, tag, modified)
-            told = f"it has changed since it was opened: it has {found[1]} bytes now"
-            raise RemoteChangedError(self.name, told, errno.ESTALE)
+            message = f"it has changed since it was opened: it has {match[1]} bytes now"
+            raise RemoteChangedError(self.name, message, errno.ESTALE)
         if status not in (200, 206):
-            raise self.error_of(status, f"the server says {status}", heads)
-        packed = heads.get("Content-Encoding", "identity")
+            raise self.http_error(status, f"the server says {status}", headers)
+        packed = headers.get("Content-Encoding", "identity")
         if packed.lower() != "identity":
-            told = f"the server sends it packed ({packed}), though it was asked not to"
-            raise RemoteError(self.name, f"{told}; download the file and name the local one")
-        if heads.get("Content-Type", "").lower().startswith("text/html") and not self.path.lower().endswith("html"):
+            message = f"the server sends it packed ({packed}), though it was asked not to"
+            raise RemoteError(self.name, f"{message}; download the file and name the local one")
+        if headers.get("Content-Type", "").lower().startswith("text/html") and not self.path.lower().endswith("html"):
             raise RemoteError(
                 self.name, "the server sends a web page in place of the file; give the address of the file itself"
             )
         if status == 206:
-            return RemoteState(self.size_of(heads.get("Content-Range"), begin, end), tag, modified)
-        length = heads.get("Content-Length")
+            return RemoteState(self.parse_size(headers.get("Content-Range"), start, stop), tag, modified)
+        length = headers.get("Content-Length")
         if length is None:
             raise RemoteError(
                 self.name, "the server tells neither ranges nor the size; download the file and name the local one"

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from himach.io.remote import copies
-from himach.io.remote.copies import HEAD, MARKS, folder_of, forget, head
+from himach.io.remote.copies import HEAD, MARKS, forget, head, make_folder
 from himach.io.remote.errors import PassingError, RemoteError
 from himach.io.remote.transport import Patience, RemoteState, Transport
 from himach.io.remote.url import suffixed
@@ -46,7 +46,7 @@ class Mirror:
     def __init__(self, transport: Transport, state: RemoteState) -> None:
         self.transport, self.state = transport, state
         self.path, self._data, self._marks = _open_copy(transport.name, state)
-        self._there = np.frombuffer(mmap.mmap(self._marks, 0), np.uint8)[HEAD.size :]
+        self._bits = np.frombuffer(mmap.mmap(self._marks, 0), np.uint8)[HEAD.size :]
         self._lock = threading.Lock()
         self._busy = 0
         self._jobs: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
@@ -54,7 +54,7 @@ class Mirror:
         self._waiting: set[tuple[int, int]] = set()
         self._ended = threading.Event()
         self._streamed = -1
-        self.most = self.complete = False
+        self.reads_most = self.complete = False
 
     @property
     def lost(self) -> bool:
@@ -64,19 +64,19 @@ class Mirror:
             return (status.st_ino, status.st_size) != (os.fstat(self._data).st_ino, self.state.size)
         return True
 
-    def ensure(self, begin: int, end: int) -> None:
+    def ensure(self, start: int, stop: int) -> None:
         """Return when these bytes are there; raises RemoteError where they cannot be had, or the file has changed."""
-        end = min(end, self.state.size)
-        if self.complete or begin >= end or not self._missing(begin, end):
+        stop = min(stop, self.state.size)
+        if self.complete or start >= stop or not self._missing(start, stop):
             return
-        for place in self._requests(begin, end):
+        for place in self._requests(start, stop):
             self._bring(*place, wait=True)
-        self.complete = begin <= 0 and end == self.state.size
+        self.complete = start <= 0 and stop == self.state.size
 
     def ask(self, places: Iterable[tuple[int, int]]) -> None:
         """Have bytes brought that are read soon; returns at once and never raises."""
-        for begin, end in _joined(places):
-            for place in self._requests(max(0, begin), min(end, self.state.size)):
+        for start, stop in _joined(places):
+            for place in self._requests(max(0, start), min(stop, self.state.size)):
                 if place not in self._waiting and self._missing(*place):
                     self._waiting.add(place)
                     self._jobs.put(place)
@@ -106,46 +106,46 @@ class Mirror:
             if os.fstat(self._data).st_blocks * 512 > copies.SMALL_BYTES:
                 forget(os.path.dirname(self.path))
         fcntl.flock(self._marks, fcntl.LOCK_UN)
-        self._there = np.empty(0, np.uint8)  # the memory of the marks has a descriptor, too
+        self._bits = np.empty(0, np.uint8)  # the memory of the marks has a descriptor, too
         for descriptor in (self._data, self._marks):
             os.close(descriptor)
 
-    def _requests(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    def _requests(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         if not self.state.ranged:
-            begin, end = 0, self.state.size
-        step = REQUEST_BYTES if self.state.ranged else max(1, end)
-        for place in range(begin, end, step):
-            yield place, min(end, place + step)
+            start, stop = 0, self.state.size
+        step = REQUEST_BYTES if self.state.ranged else max(1, stop)
+        for place in range(start, stop, step):
+            yield place, min(stop, place + step)
 
-    def _missing(self, begin: int, end: int) -> list[tuple[int, int]]:
+    def _missing(self, start_byte: int, stop_byte: int) -> list[tuple[int, int]]:
         """Return the stretches of these bytes that are not there, as whole blocks."""
-        first, last = begin // BLOCK, -(-end // BLOCK)
-        bits = np.unpackbits(self._there[first // 8 : -(-last // 8)], bitorder="little")
+        first, last = start_byte // BLOCK, -(-stop_byte // BLOCK)
+        bits = np.unpackbits(self._bits[first // 8 : -(-last // 8)], bitorder="little")
         bits = bits[first % 8 : first % 8 + last - first]
         if bits.all():
             return []
         edges = np.flatnonzero(np.diff(np.concatenate([[1], bits, [1]]).astype(np.int8))) + first
         return [(int(start) * BLOCK, min(int(stop) * BLOCK, self.state.size)) for start, stop in edges.reshape(-1, 2)]
 
-    def _bring(self, begin: int, end: int, wait: bool) -> None:
+    def _bring(self, start: int, stop: int, wait: bool) -> None:
         """Ask for what is missing of these bytes; unless `wait`, not for what another one asks for just now."""
         with self._lock:
             self._busy += 1
         try:
-            with contextlib.suppress(BlockingIOError), _locked(self._data, begin, end, wait) as descriptor:
-                for stretch in self._missing(begin, end):
+            with contextlib.suppress(BlockingIOError), _locked(self._data, start, stop, wait) as descriptor:
+                for stretch in self._missing(start, stop):
                     self._fetch(descriptor, *stretch)
         finally:
             with self._lock:
                 self._busy -= 1
 
-    def _fetch(self, descriptor: int, begin: int, end: int) -> None:
+    def _fetch(self, descriptor: int, start: int, stop: int) -> None:
         """Ask for bytes, again where that can help, and go on where an answer ended."""
-        patience, at = Patience(self.transport.name), begin
-        while at < end:
+        patience, at = Patience(self.transport.name), start
+        while at < stop:
             arriving = _Arriving(descriptor, at)
             try:
-                self.transport.read(at, end, self.state, arriving)
+                self.transport.read(at, stop, self.state, arriving)
             except PassingError as error:
                 if arriving.error is not None:
                     raise self._unwritten(arriving.error) from None
@@ -155,9 +155,9 @@ class Mirror:
                     raise patience.end(error) from None
             finally:
                 at = arriving.stop()
-                if at < end and not self.state.ranged:
-                    at = begin
-                self._mark(begin, at)
+                if at < stop and not self.state.ranged:
+                    at = start
+                self._mark(start, at)
 
     def _unwritten(self, error: OSError) -> RemoteError:
         return RemoteError(
@@ -167,15 +167,15 @@ class Mirror:
             error.errno or errno.EIO,
         )
 
-    def _mark(self, begin: int, end: int) -> None:
+    def _mark(self, start: int, stop: int) -> None:
         """Note the blocks that are there whole."""
-        first, last = -(-begin // BLOCK), end // BLOCK if end < self.state.size else -(-end // BLOCK)
+        first, last = -(-start // BLOCK), stop // BLOCK if stop < self.state.size else -(-stop // BLOCK)
         if first >= last:
             return
-        some = slice(first // 8, -(-last // 8))
-        bits = np.unpackbits(self._there[some], bitorder="little")
+        span = slice(first // 8, -(-last // 8))
+        bits = np.unpackbits(self._bits[span], bitorder="little")
         bits[first % 8 : first % 8 + last - first] = 1
-        self._there[some] = np.packbits(bits, bitorder="little")
+        self._bits[span] = np.packbits(bits, bitorder="little")
 
     def _work(self) -> None:
         while not self._ended.is_set():
@@ -223,7 +223,7 @@ def _open_copy(name: str, state: RemoteState) -> tuple[str, int, int]:
     """Return the path of a copy, and descriptors of it and of its marks, which are locked."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:  # others may remove it at this moment
-        folder = folder_of(name, state)
+        folder = make_folder(name, state)
         path = os.path.join(folder, f"x-{suffixed(name)}")
         with contextlib.suppress(FileNotFoundError):
             os.utime(folder)
@@ -261,12 +261,12 @@ def _share(data: int, marks: int, name: str, size: int) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(data: int, begin: int, end: int, wait: bool) -> Iterator[int]:
+def _locked(data: int, start: int, stop: int, wait: bool) -> Iterator[int]:
     """Have a place for this thread alone, on the node; raises BlockingIOError where it is to be had by waiting only."""
     descriptor = os.open(f"/proc/self/fd/{data}", os.O_RDWR | os.O_CLOEXEC)  # locks are of what opens
     try:
-        start = begin // UNIT * UNIT
-        lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, -(-end // UNIT) * UNIT - start, 0)
+        lock_start = start // UNIT * UNIT
+        lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lock_start, -(-stop // UNIT) * UNIT - lock_start, 0)
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, lock)
         yield descriptor
     finally:
@@ -276,11 +276,11 @@ def _locked(data: int, begin: int, end: int, wait: bool) -> Iterator[int]:
 def _joined(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Join stretches that touch, or almost."""
     joined: list[tuple[int, int]] = []
-    for begin, end in sorted(places):
-        if joined and begin - joined[-1][1] <= (joined[-1][1] - joined[-1][0]) // HOLE_DIVISOR:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+    for start, stop in sorted(places):
+        if joined and start - joined[-1][1] <= (joined[-1][1] - joined[-1][0]) // HOLE_DIVISOR:
+            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
         else:
-            joined.append((begin, end))
+            joined.append((start, stop))
     return joined
 
 
@@ -292,15 +292,15 @@ VECTOR_BYTES = 12
 class Part(NamedTuple):
     """A variable's bytes in a record: where they begin, how many they are, and whether they are of atoms."""
 
-    begin: int
+    start: int
     n_bytes: int
     of_atoms: bool
 
 
 class Records(NamedTuple):
-    """Where a file's records are: of `size` bytes, the first at byte `begin`; `time` is the part that says when."""
+    """Where a file's records are: of `size` bytes, the first at byte `start`; `time` is the part that says when."""
 
-    begin: int
+    start: int
     size: int
     n_records: int
     parts: tuple[Part, ...]
@@ -308,13 +308,13 @@ class Records(NamedTuple):
 
     def places(self, index: int, needed: int | None = None) -> Iterator[tuple[int, int]]:
         """Yield the stretches of a frame: all of it, or of atoms so many from the first on."""
-        start = self.begin + self.size * index
+        record_start = self.start + self.size * index
         for part in self.parts:
-            some = needed is not None and part.of_atoms
-            n_bytes = min(part.n_bytes, VECTOR_BYTES * (needed or 0)) if some else part.n_bytes
-            yield start + part.begin, start + part.begin + n_bytes
+            is_partial = needed is not None and part.of_atoms
+            n_bytes = min(part.n_bytes, VECTOR_BYTES * (needed or 0)) if is_partial else part.n_bytes
+            yield record_start + part.start, record_start + part.start + n_bytes
 
-    def left(self, needed: int | None) -> int:
+    def skipped_bytes(self, needed: int | None) -> int:
         """Return how many bytes of a frame are not asked for then."""
         if needed is None:
             return 0
@@ -324,11 +324,11 @@ class Records(NamedTuple):
         """Yield the stretches that have the times of all frames."""
         if self.time is not None:
             for index in range(self.n_records):
-                start = self.begin + self.size * index + self.time.begin
-                yield start, start + self.time.n_bytes
+                record_start = self.start + self.size * index + self.time.start
+                yield record_start, record_start + self.time.n_bytes
 
 
-def records_of(mirror: Mirror) -> Records | None:
+def read_records(mirror: Mirror) -> Records | None:
     """Return where the records of a NetCDF file are; None if it is none, or has another form."""
     from scipy.io import netcdf_file
 
@@ -337,22 +337,22 @@ def records_of(mirror: Mirror) -> Records | None:
         file = netcdf_file(mirror.path, mmap=True)
     except Exception:  # whoever reads the whole of it tells
         return None
-    variables = {name: one for name, one in file.variables.items() if one.isrec}
+    variables = {name: var for name, var in file.variables.items() if var.isrec}
     if file._recs <= 0 or not variables:
         return None
-    places = {name: one.data.__array_interface__["data"][0] for name, one in variables.items()}
-    start = file._mm_buf.__array_interface__["data"][0]
+    places = {name: var.data.__array_interface__["data"][0] for name, var in variables.items()}
+    origin = file._mm_buf.__array_interface__["data"][0]
     size = next(iter(variables.values())).data.strides[0]
-    begin = min(places.values()) - start
-    if begin > HEAD_BYTES or begin + size * file._recs > mirror.state.size + 4:
+    start = min(places.values()) - origin
+    if start > HEAD_BYTES or start + size * file._recs > mirror.state.size + 4:
         return None
     parts = {
-        name: Part(places[name] - start - begin, one.data[0].nbytes if one.data.ndim > 1 else one.itemsize(), False)
-        for name, one in variables.items()
+        name: Part(places[name] - origin - start, var.data[0].nbytes if var.data.ndim > 1 else var.itemsize(), False)
+        for name, var in variables.items()
     }
     for name in parts.keys() & set(VECTORS):
         parts[name] = parts[name]._replace(of_atoms=True)
-    found = tuple(sorted(parts.values()))
+    sorted_parts = tuple(sorted(parts.values()))
     count = int(file._recs)
     del variables
-    return Records(int(begin), int(size), count, found, parts.get("time"))
+    return Records(int(start), int(size), count, sorted_parts, parts.get("time"))

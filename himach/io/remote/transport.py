@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from himach.errors import UsageError
 from himach.io.remote.errors import PassingError, RemoteChangedError, RemoteError
-from himach.io.remote.url import address_of, masked
+from himach.io.remote.url import full_url, masked
 
 T = TypeVar("T")
 Sink = Callable[[bytes], None]
@@ -74,7 +74,7 @@ class Transport(ABC):
         """Ask for the file's state."""
 
     @abstractmethod
-    def read(self, begin: int, end: int, state: RemoteState, sink: Sink) -> None:
+    def read(self, start: int, stop: int, state: RemoteState, sink: Sink) -> None:
         """Ask for some bytes, and hand them on as they come; raises as `state` does, and if the file has changed."""
 
     def named(self, error: Exception) -> Exception | None:
@@ -106,35 +106,35 @@ class Transport(ABC):
 
     def refused(self, why: str) -> RemoteError:
         """Return the error of a file that may not be read."""
-        told = f"it may not be read: {masked(why)}; give a user and password, or a key, that may read it"
-        return RemoteError(self.name, told, errno.EACCES)
+        message = f"it may not be read: {masked(why)}; give a user and password, or a key, that may read it"
+        return RemoteError(self.name, message, errno.EACCES)
 
     def changed(self, before: RemoteState | None = None, now: RemoteState | None = None) -> RemoteChangedError:
         """Return the error of a file that is another one."""
         how = "" if before is None else f" (it was: {before}; it is: {now})"
-        told = f"it has changed since it was opened{how}; run again when nothing writes to it"
-        return RemoteChangedError(self.name, told, errno.ESTALE)
+        message = f"it has changed since it was opened{how}; run again when nothing writes to it"
+        return RemoteChangedError(self.name, message, errno.ESTALE)
 
-    def error_of(self, status: int, said: str, heads: Mapping[str, str]) -> Exception:
+    def http_error(self, status: int, message: str, headers: Mapping[str, str]) -> Exception:
         """Return the error of an answer of HTTP that is one."""
-        after = heads.get("retry-after", "")
+        after = headers.get("retry-after", "")
         if status in (401, 403, 407):
-            return self.refused(said)
+            return self.refused(message)
         if status in (404, 410):
-            return self.absent(f" ({said})")
+            return self.absent(f" ({message})")
         if status in _PASSING:
-            return PassingError(said, min(MOST_AFTER, float(after)) if re.fullmatch(r"\d{1,9}", after) else 0.0)
-        return RemoteError(self.name, said)
+            return PassingError(message, min(MOST_AFTER, float(after)) if re.fullmatch(r"\d{1,9}", after) else 0.0)
+        return RemoteError(self.name, message)
 
-    def size_of(self, said: str | None, begin: int, end: int) -> int:
+    def parse_size(self, content_range: str | None, start: int, stop: int) -> int:
         """Return the size of the file, of an answer with the range that was asked for, or what there is of it."""
-        found = _RANGE.fullmatch(said or "")
-        if found is None or found[1] is None:
+        match = _RANGE.fullmatch(content_range or "")
+        if match is None or match[1] is None:
             raise RemoteError(self.name, "the server does not tell which bytes it sends; download the file")
-        first, last, size = map(int, found.groups())
-        if (first, last + 1) != (begin, min(end, size)):
-            told = f"bytes {begin} to {end} were asked for, and the server sends {first} to {last + 1}"
-            raise RemoteError(self.name, told)
+        first, last, size = map(int, match.groups())
+        if (first, last + 1) != (start, min(stop, size)):
+            message = f"bytes {start} to {stop} were asked for, and the server sends {first} to {last + 1}"
+            raise RemoteError(self.name, message)
         return size
 
 
@@ -149,7 +149,7 @@ class S3Transport(Transport):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        parts = _FORM.fullmatch(address_of(name))
+        parts = _FORM.fullmatch(full_url(name))
         if parts is None:
             raise UsageError(f"{name} is no file; give the URL of one: s3://bucket/key")
         self._object = {"Bucket": parts[1], "Key": parts[2]}
@@ -163,21 +163,21 @@ class S3Transport(Transport):
         answer = self.guarded(lambda: self._client.head_object(**self._object))
         return _state(answer, int(answer["ContentLength"]))
 
-    def read(self, begin: int, end: int, state: RemoteState, sink: Sink) -> None:
+    def read(self, start: int, stop: int, state: RemoteState, sink: Sink) -> None:
         """Ask for some bytes."""
-        self.guarded(lambda: self._read(begin, end, state, sink))
+        self.guarded(lambda: self._read(start, stop, state, sink))
 
-    def _read(self, begin: int, end: int, state: RemoteState, sink: Sink) -> None:
-        answer = self._client.get_object(**self._object, Range=f"bytes={begin}-{end - 1}")
-        left = end - begin
+    def _read(self, start: int, stop: int, state: RemoteState, sink: Sink) -> None:
+        answer = self._client.get_object(**self._object, Range=f"bytes={start}-{stop - 1}")
+        remaining = stop - start
         with answer["Body"] as body:
-            now = _state(answer, self.size_of(answer.get("ContentRange"), begin, end))
+            now = _state(answer, self.parse_size(answer.get("ContentRange"), start, stop))
             if now != state:
                 raise self.changed(state, now)
-            while piece := body.read(min(left, 1 << 18)):
+            while piece := body.read(min(remaining, 1 << 18)):
                 sink(piece)
-                left -= len(piece)
-        if left:
+                remaining -= len(piece)
+        if remaining:
             raise PassingError("the answer ended before its end")
 
     def named(self, error: Exception) -> Exception | None:
@@ -188,14 +188,14 @@ class S3Transport(Transport):
             return RemoteError(self.name, f"it is not the name of an object: {masked(str(error))}")
         if not isinstance(error, ClientError):
             return None
-        said, meta = masked(str(error)), error.response.get("ResponseMetadata", {})
+        message, meta = masked(str(error)), error.response.get("ResponseMetadata", {})
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = int(meta.get("HTTPStatusCode", 0))
         if status == 416:
             return self.changed()
         if code in ("ExpiredToken", "InvalidToken"):
-            return self.refused(said)
-        return self.error_of(503 if code in PASSING else status, said, meta.get("HTTPHeaders", {}))
+            return self.refused(message)
+        return self.http_error(503 if code in PASSING else status, message, meta.get("HTTPHeaders", {}))
 
 
 @lru_cache(maxsize=4)

@@ -2,7 +2,7 @@
 
 A file's name is its URL without user, password and signature: names are what datasets, records, logs and messages have.
 Parts of the query that may say which file is meant, and may be secret, are in the name by their digest. The whole URL
-stays in the memory of the processes that were given it: `address_of()`.
+stays in the memory of the processes that were given it: `full_url()`.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def local(path: PathLike) -> PathLike:
 
 def is_url(path: PathLike) -> bool:
     """Tell whether a path is the URL of a file elsewhere."""
-    return _whole(path) is not None
+    return _full_form(path) is not None
 
 
 def absolute(path: PathLike) -> str:
     """Return a path made absolute; of a URL the name that it has here, whose secrets this process keeps in mind."""
-    url = _whole(path)
+    url = _full_form(path)
     if url is None:
         return os.path.abspath(os.path.expanduser(path))
     parts = urlsplit(url)
@@ -75,7 +75,7 @@ def absolute(path: PathLike) -> str:
         _addresses.setdefault(name, url)
         return name
     _addresses[name] = url
-    values = [one.partition("=")[2] for one in query if one not in clear]
+    values = [part.partition("=")[2] for part in query if part not in clear]
     for secret in (user, user.partition(":")[2], *values):
         _secrets.update(word for word in (secret, unquote(secret)) if len(word) > 2)
     return name
@@ -86,7 +86,7 @@ def named(path: PathLike) -> str:
     return absolute(path) if is_url(path) else os.fspath(path)
 
 
-def address_of(name: str) -> str:
+def full_url(name: str) -> str:
     """Return the whole URL of a name."""
     return _addresses.get(name, name)
 
@@ -106,8 +106,8 @@ def refuse_urls(paths: Iterable[PathLike], why: str) -> None:
 
 def suffixed(name: str) -> str:
     """Return the last part of a URL's path as a name for a local file, by whose suffix its format is known."""
-    found = _SUFFIX.findall(unquote(urlsplit(name).path).rpartition("/")[2])
-    return ("".join(found)[-100:]).lstrip(".") or "file"
+    parts = _SUFFIX.findall(unquote(urlsplit(name).path).rpartition("/")[2])
+    return ("".join(parts)[-100:]).lstrip(".") or "file"
 
 
 def _is_credential(word: str) -> bool:
@@ -120,8 +120,8 @@ def _digest(word: str) -> str:
     return f"{key}{equals}{_DIGEST}{hashlib.sha256(value.encode()).hexdigest()[:16]}"
 
 
-def _whole(path: PathLike) -> str | None:
-    found = _FORM.fullmatch(os.fspath(path))
-    if found is None or found[1].lower() in _OTHERS:
+def _full_form(path: PathLike) -> str | None:
+    match = _FORM.fullmatch(os.fspath(path))
+    if match is None or match[1].lower() in _OTHERS:
         return None
-    return f"{found[1].lower()}://{found[2]}"
+    return f"{match[1].lower()}://{match[2]}"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from himach.errors import HimachError, NoFrameError, TrajectoryError
-from himach.io.remote.byte_file import ByteFile, brought, local_path, mirror_of, status_of
-from himach.io.remote.mirror import HEAD_BYTES, Records, records_of
+from himach.io.remote.byte_file import ByteFile, fetch, local_path, open_mirror, read_status
+from himach.io.remote.mirror import HEAD_BYTES, Records, read_records
 from himach.io.remote.url import is_url
 from himach.io.trajectory.dcd_file import DcdFile, opening_of, swapped_dt
 from himach.io.trajectory.frame_directory import FrameDirectory
@@ -37,7 +37,7 @@ def open_file(
         return ZarrDirectory(path, **keywords)
     if os.path.isdir(path):
         return FrameDirectory(path, keywords)
-    if status_of(path).size == 0:
+    if read_status(path).size == 0:
         raise NoFrameError(f"{path} is empty")
     found = reader_class(path, keywords.pop("format", None))
     kind = kind_of(found)
@@ -48,7 +48,7 @@ def open_file(
     if kind in _COUNTLESS and "n_atoms" not in keywords:
         keywords["n_atoms"] = _count_atoms(topology or local_path(path), options)
     opening, records = _ranges(path, kind) if is_url(path) else ((), None)
-    there = brought(path, opening) if is_url(path) else path
+    there = fetch(path, opening) if is_url(path) else path
     if kind == "DCD" and "dt" not in keywords:
         keywords |= swapped_dt(there)
     reader = _open_reader(there, kind, found, keywords, path)
@@ -68,7 +68,7 @@ def _ranges(path: str, kind: str) -> tuple[Places, Records | None]:
         return opening_of(path), None
     if kind != "NCDF":
         return (), None
-    records = records_of(mirror_of(path))
+    records = read_records(open_mirror(path))
     if records is None:
         return (), None
     last = records.places(records.n_records - 1, 0)  # whether it can be read

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
-from himach.io.remote.byte_file import ByteFile, local_path, status_of
+from himach.io.remote.byte_file import ByteFile, local_path, read_status
 from himach.io.remote.errors import RemoteError
 from himach.io.remote.url import absolute, is_url
 from himach.io.trajectory.formats import open_file, stamps_of
@@ -310,7 +310,7 @@ def _elsewhere(name: str, what: str) -> str:
         if is_zarr(name):
             ZarrFiles.of(name)
         else:
-            status_of(name)
+            read_status(name)
     except RemoteError as error:
         raise UsageError(f"{what} {name} cannot be read: {error.strerror}") from None
     return name

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from himach.errors import TrajectoryError
 from himach.frame import RawFrame
-from himach.io.remote.byte_file import brought, status_of
+from himach.io.remote.byte_file import fetch, read_status
 from himach.io.remote.mirror import Records
 from himach.io.remote.url import is_url
 from himach.io.trajectory.index.timeline import EvenTimeline, ListedTimeline, Timeline
@@ -49,7 +49,7 @@ class ReaderFile(FrameFile):
         self.n_atoms = int(reader.n_atoms)
         self.timed = "time" in reader.ts.data and reader._kwargs.get("dt") is None
         self.times = _known_times(reader, self.kind, n_frames)
-        self._size = status_of(path).size
+        self._size = read_status(path).size
         self._bytes_per_frame = self._size / n_frames
         self._remake = (type(reader), reader._kwargs)  # as its own copy() does it
         self._ordered = ordered
@@ -80,7 +80,7 @@ class ReaderFile(FrameFile):
             _vectors(ts.velocities) if ts.has_velocities else None,
             _vectors(ts.forces) if ts.has_forces else None,
             data={name: value for name, value in ts.data.items() if name not in _TIME},
-            left=0 if self.records is None else self.records.left(needed),
+            left=0 if self.records is None else self.records.skipped_bytes(needed),
         )
 
     def _move(self, index: int) -> Any:
@@ -133,7 +133,7 @@ class ReaderFile(FrameFile):
             else:
                 reader_class, keywords = self._remake
                 if is_url(self.path):
-                    keywords = {**keywords, "filename": brought(self.path, self.opening)}
+                    keywords = {**keywords, "filename": fetch(self.path, self.opening)}
                 self._reader = construct(reader_class, **keywords)
         return self._reader
 
@@ -149,7 +149,7 @@ class ReaderFile(FrameFile):
     def _bring(self, index: int, needed: int | None) -> None:
         """Have what is needed of a frame brought from elsewhere."""
         self._needed = needed
-        brought(self.path, () if self.records is None else list(self.records.places(index, needed)))
+        fetch(self.path, () if self.records is None else list(self.records.places(index, needed)))
 
     def release(self) -> None:
         """Close the file until the next read."""

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from himach.errors import TrajectoryError, UsageError
 from himach.frame import Coded, RawFrame, Vectors
-from himach.io.remote.byte_file import ByteFile, is_there
+from himach.io.remote.byte_file import ByteFile, exists
 from himach.io.remote.url import is_url
 from himach.io.trajectory import xtc
 from himach.io.trajectory.index.timeline import EvenTimeline, Numbers, Timeline
@@ -82,7 +82,7 @@ class FrameFile(ABC):
 
 def out_of_reach(path: str) -> str:
     """Return why a file is not read, and what to do."""
-    if (os.path.isabs(path) or is_url(path)) and is_there(path):
+    if (os.path.isabs(path) or is_url(path)) and exists(path):
         return f"{path} is not read for a dataset that goes by its name; name the file as the trajectory"
     return f"{path} cannot be reached; make it readable again"
 

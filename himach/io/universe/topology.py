@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import HimachError, TrajectoryError, UsageError
-from himach.io.remote.byte_file import local_path, shown
+from himach.io.remote.byte_file import label, local_path
 from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, parser_class
 from himach.io.trajectory.messages import quietly, reason
 from himach.io.trajectory.origin import Origin, existing
@@ -206,7 +206,7 @@ def parse(path: str, keywords: Mapping[str, Any]) -> Topology:
     parser = parser_class(path, keywords.get("topology_format"))
     if parser is None:
         raise UsageError(
-            f"{shown(path)} is no topology that MDAnalysis reads; name one that it does (for example a PDB, GRO, PSF, "
+            f"{label(path)} is no topology that MDAnalysis reads; name one that it does (for example a PDB, GRO, PSF, "
             "TPR or PRMTOP file), or its format by the universe keyword topology_format, for example PDB"
         )
     others = {name: value for name, value in keywords.items() if name not in TOPOLOGY_KEYWORDS and name != "format"}
@@ -216,7 +216,7 @@ def parse(path: str, keywords: Mapping[str, Any]) -> Topology:
         raise
     except Exception as error:
         raise TrajectoryError(
-            f"{shown(path)} cannot be read as a topology: {reason(error.__cause__ or error)}"
+            f"{label(path)} cannot be read as a topology: {reason(error.__cause__ or error)}"
         ) from error
     return topology
 
@@ -224,7 +224,7 @@ def parse(path: str, keywords: Mapping[str, Any]) -> Topology:
 def _check_atoms(topology: Topology, path: str, origin: Origin) -> None:
     if topology.n_atoms != origin.n_atoms:
         raise UsageError(
-            f"{shown(path)} has {topology.n_atoms} atoms, {origin.paths[0]} has {origin.n_atoms}; "
+            f"{label(path)} has {topology.n_atoms} atoms, {origin.paths[0]} has {origin.n_atoms}; "
             "give the topology that belongs to the trajectory"
         )
 
@@ -247,7 +247,7 @@ def _guess(parsed: Topology, path: str, origin: Origin, keywords: Mapping[str, A
     except HimachError:
         raise
     except Exception as error:
-        raise TrajectoryError(f"{shown(path)}: what the topology lacks cannot be guessed: {reason(error)}") from error
+        raise TrajectoryError(f"{label(path)}: what the topology lacks cannot be guessed: {reason(error)}") from error
 
 
 def _guesser() -> Any:

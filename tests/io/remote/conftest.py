@@ -21,7 +21,7 @@ def _node(tmp_path, monkeypatch):
     monkeypatch.setattr(byte_file, "LOOK_SECONDS", 60.0)  # tests say when a server is asked anew
     monkeypatch.setattr(copies, "PRUNE_SECONDS", 0.0)
     copies.keep_in(None)
-    byte_file._known.clear()
+    byte_file._remote_files.clear()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from support.commands import wait_until
 from himach.benchmarks.parts.urls import served
 from himach.io.remote import byte_file, copies, file_system, transport
 from himach.io.remote import mirror as mirrors
-from himach.io.remote.byte_file import transport_of
+from himach.io.remote.byte_file import open_transport
 from himach.io.remote.copies import MARKS
 from himach.io.remote.errors import RemoteChangedError, RemoteError
 from himach.io.remote.mirror import Mirror
@@ -41,7 +41,7 @@ def web(tmp_path):
 
 
 def opened(web) -> Mirror:
-    transport = transport_of(web.url("file.xtc"))
+    transport = open_transport(web.url("file.xtc"))
     return Mirror(transport, transport.state())
 
 
@@ -145,15 +145,15 @@ def test_copies_lie_in_the_store_and_take_half_of_its_quota_at_most(web, tmp_pat
     copies.keep_in(store, 5 * SIZE)
     (web.folder / "small.xtc").write_bytes(bytes(SIZE))
     for n_there, name in enumerate(["file.xtc", "small.xtc"], 1):
-        byte_file.brought(web.url(name), ())
+        byte_file.fetch(web.url(name), ())
         assert [copy.name for copy in copies.copies_in(store)][-1] == web.url(name)
         assert len(copies.copies_in(store)) == n_there
     leave(web.url("file.xtc"))
     (web.folder / "third.xtc").write_bytes(bytes(SIZE))
-    byte_file.brought(web.url("third.xtc"), ())
+    byte_file.fetch(web.url("third.xtc"), ())
     assert {copy.name for copy in copies.copies_in(store)} == {web.url("small.xtc"), web.url("third.xtc")}
     (web.folder / "large.xtc").write_bytes(bytes(3 * SIZE))
-    assert not byte_file.brought(web.url("large.xtc"), ()).startswith(str(store))
+    assert not byte_file.fetch(web.url("large.xtc"), ()).startswith(str(store))
     assert not copies.evict(copies.copies_in(store)[0].folder)  # somebody has it open
 
 
@@ -277,7 +277,7 @@ def test_a_server_that_lies_takes_neither_time_nor_memory(monkeypatch, head, pie
     with lying(head, piece, pause) as (url, sent):
         began = time.monotonic()
         with pytest.raises(RemoteError, match=told):
-            byte_file.status_of(url)
+            byte_file.read_status(url)
     assert time.monotonic() - began < 20
     assert sum(sent) < 1 << 25  # what the system's buffers take
 
@@ -287,21 +287,21 @@ def test_a_server_that_never_answered_is_not_asked_for_long(web, monkeypatch):
     url = web.url("file.xtc")
     web.server_close()
     with pytest.raises(RemoteError, match=r"Connect call failed .* \d times in turn"):
-        byte_file.status_of(url)
+        byte_file.read_status(url)
 
 
 def leave(url):
     """Leave a file when no request is on its way: else its copy is left as by a process that was killed."""
-    mirror = byte_file._known[os.getpid(), url].mirror
+    mirror = byte_file._remote_files[os.getpid(), url].mirror
     assert mirror is not None and wait_until(lambda: not mirror._busy, 30)
-    byte_file.leave([url])
+    byte_file.close_mirrors([url])
 
 
 @pytest.mark.parametrize("how", ["removed", "cut", "zeroed", "removed with its marks", "marks removed"])
 @pytest.mark.parametrize("meanwhile", [False, True])
 def test_a_local_copy_that_is_lost_is_asked_for_anew(web, how, meanwhile):
     content, url = (web.folder / "file.xtc").read_bytes(), web.url("file.xtc")
-    local = Path(byte_file.brought(url, ()))
+    local = Path(byte_file.fetch(url, ()))
     if not meanwhile:
         leave(url)
     if "marks" in how:
@@ -315,24 +315,24 @@ def test_a_local_copy_that_is_lost_is_asked_for_anew(web, how, meanwhile):
             file.write(bytes(SIZE // 2))
         os.utime(local, ns=(0, local.stat().st_mtime_ns + 1))  # the clock of files stands still for milliseconds
     for _ in range(2):
-        assert Path(byte_file.brought(url, ())).read_bytes() == content
+        assert Path(byte_file.fetch(url, ())).read_bytes() == content
         with byte_file.ByteFile(url) as file:
             assert file.pread(SIZE, 0) == content
-        byte_file.leave([url])
+        byte_file.close_mirrors([url])
 
 
 def test_a_copy_that_another_process_forgets_at_this_moment_is_not_read(web):
     content, url = (web.folder / "file.xtc").read_bytes(), web.url("file.xtc")
-    local = Path(byte_file.brought(url, ()))
+    local = Path(byte_file.fetch(url, ()))
     leave(url)
     local.write_bytes(bytes(len(content)))
     with (local.parent / MARKS).open("rb") as marks, ThreadPoolExecutor(1) as pool:
         fcntl.flock(marks, fcntl.LOCK_EX)  # as the process that has seen it first
-        brought = pool.submit(byte_file.brought, url, ())
+        brought = pool.submit(byte_file.fetch, url, ())
         with pytest.raises(TimeoutError):
             brought.result(0.3)
         (local.parent / MARKS).unlink()
         local.unlink()
         fcntl.flock(marks, fcntl.LOCK_UN)
         assert Path(brought.result(30)).read_bytes() == content
-    byte_file.leave([url])
+    byte_file.close_mirrors([url])

@@ -192,7 +192,7 @@ def test_a_file_that_changes_in_mid_run_ends_the_run(web, tmp_path):
         outcome(web.url(trajectory.name), topology, cache=str(tmp_path / "cache"), step=3)
     assert done.wait(60)
     web.fault = lambda number, place: ""
-    byte_file._known.clear()  # as when the last answer holds no more
+    byte_file._remote_files.clear()  # as when the last answer holds no more
     assert outcome(web.url(trajectory.name), topology, cache=str(tmp_path / "cache")) == outcome(trajectory, topology)
 
 

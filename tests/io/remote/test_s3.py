@@ -11,7 +11,7 @@ from support.cache_data import make
 from support.commands import himach as command
 
 from himach.errors import UsageError
-from himach.io.remote.byte_file import brought, status_of, transport_of
+from himach.io.remote.byte_file import fetch, open_transport, read_status
 from himach.io.remote.errors import PassingError, RemoteChangedError, RemoteError
 from himach.io.trajectory.origin import open_origin
 
@@ -87,11 +87,11 @@ def test_what_is_not_there_is_named(bucket, tmp_path):
 def test_an_object_that_changes_is_named(bucket, tmp_path):
     key, url = {"Bucket": BUCKET, "Key": "md.xtc"}, f"s3://{BUCKET}/md.xtc"
     bucket.put_object(**key, Body=bytes(3_000_000))
-    before = status_of(url)
-    brought(url, [(0, 100)])
+    before = read_status(url)
+    fetch(url, [(0, 100)])
     bucket.put_object(**key, Body=b"x" * 3_000_000)
     with pytest.raises(OSError, match="it has changed since it was opened"):
-        brought(url, [(2_000_000, 2_000_100)])
+        fetch(url, [(2_000_000, 2_000_100)])
     assert before.size == 3_000_000
 
 
@@ -102,12 +102,12 @@ def test_a_public_object_needs_no_credentials(bucket, tmp_path, monkeypatch):
     for name in ("AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    transport = transport_of(f"s3://{BUCKET}/md.trr")
+    transport = open_transport(f"s3://{BUCKET}/md.trr")
     pieces = []
     transport.read(10, 5_000, transport.state(), pieces.append)
     assert b"".join(pieces) == trajectory.read_bytes()[10:5_000]
     with pytest.raises(RemoteError, match="it may not be read"):
-        transport_of(f"s3://{BUCKET}/secret.trr").state()
+        open_transport(f"s3://{BUCKET}/secret.trr").state()
 
 
 def test_a_version_of_an_object_is_read(bucket):
@@ -115,7 +115,7 @@ def test_a_version_of_an_object_is_read(bucket):
     bucket.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
     versions = [bucket.put_object(**key, Body=body)["VersionId"] for body in (b"first", b"the second")]
     for version, expected in zip(versions, (b"first", b"the second"), strict=True):
-        transport, pieces = transport_of(f"s3://{BUCKET}/md.xtc?versionId={version}"), []
+        transport, pieces = open_transport(f"s3://{BUCKET}/md.xtc?versionId={version}"), []
         transport.read(0, len(expected), transport.state(), pieces.append)
         assert b"".join(pieces) == expected
 
@@ -135,7 +135,7 @@ def test_a_version_of_an_object_is_read(bucket):
 def test_errors_of_the_service_have_names(bucket, monkeypatch, code, status, kind, said):
     from botocore.exceptions import ClientError
 
-    transport = transport_of(f"s3://{BUCKET}/md.xtc")
+    transport = open_transport(f"s3://{BUCKET}/md.xtc")
     answer = {"Error": {"Code": code, "Message": ""}, "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": {}}}
 
     def fail(**_):
@@ -149,19 +149,19 @@ def test_errors_of_the_service_have_names(bucket, monkeypatch, code, status, kin
 def test_a_service_that_does_not_answer_is_asked_again(bucket, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(PassingError, match="Could not connect"):
-        transport_of(f"s3://{BUCKET}/md.xtc").state()
+        open_transport(f"s3://{BUCKET}/md.xtc").state()
 
 
 @pytest.mark.parametrize("name", ["s3://simulations", "s3://simulations/"])
 def test_a_bucket_is_no_file(bucket, name):
     with pytest.raises(UsageError, match="is no file"):
-        transport_of(name)
+        open_transport(name)
 
 
 def test_settings_that_are_wrong_are_told(bucket, monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "nobody's")
     with pytest.raises(UsageError, match="nobody's"):
-        transport_of(f"s3://{BUCKET}/md.xtc")
+        open_transport(f"s3://{BUCKET}/md.xtc")
 
 
 @pytest.mark.nightly

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from himach.errors import UsageError
-from himach.io.remote.url import absolute, address_of, is_url, local, masked, refuse_urls, suffixed
+from himach.io.remote.url import absolute, full_url, is_url, local, masked, refuse_urls, suffixed
 
 WORDS = st.text("abcXYZ019-._~", min_size=3, max_size=12)
 
@@ -20,7 +20,7 @@ WORDS = st.text("abcXYZ019-._~", min_size=3, max_size=12)
 def test_a_path_that_has_lost_a_slash_is_the_same_url(text):
     assert is_url(text)
     assert is_url(Path(text))
-    assert address_of(absolute(Path(text))) == text
+    assert full_url(absolute(Path(text))) == text
 
 
 @pytest.mark.parametrize("text", ["/md.xtc", "md.xtc", "imd://host:1", "himach://name", "tcp://h:1", "a/b:/c", "c:/x"])
@@ -47,7 +47,7 @@ def test_a_name_has_no_secret(user, password, key, signature):
     name = absolute(text)
     digest = hashlib.sha256(secrets[2].encode()).hexdigest()[:16]
     assert name == absolute(name) == f"https://host.example/md.xtc?versionId=7&my{key}=sha256:{digest}"
-    assert address_of(name) == text
+    assert full_url(name) == text
     told = masked(f"cannot get {text}: no")
     assert not any(secret in told for secret in secrets)
 

@@ -50,7 +50,7 @@ def test_of_chunks_that_were_read_nothing_is_held(web):
     held = []
     for frame in origin.read(range(40)):
         assert frame.positions.any()
-        held.append((len(byte_file._known), len(os.listdir("/proc/self/fd"))))
+        held.append((len(byte_file._remote_files), len(os.listdir("/proc/self/fd"))))
     for first, last in zip(held[5], held[-1], strict=True):
         assert last < first + 10
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from himach.errors import HimachError, NoFrameError, TrajectoryError, UsageError
 from himach.frame import RawFrame, Vectors
-from himach.io.remote.byte_file import FileObject, status_of
+from himach.io.remote.byte_file import FileObject, read_status
 from himach.io.remote.url import is_url
 from himach.io.trajectory.h5md.layout import Element, Layout, layout_of
 from himach.io.trajectory.h5md.rows import DatasetRows, Rows
@@ -176,7 +176,7 @@ class H5mdFile(FrameFile):
         return (self.path,)
 
     def _size(self) -> int:
-        return status_of(self.path).size
+        return read_status(self.path).size
 
     def _open(self) -> Any:
         try:

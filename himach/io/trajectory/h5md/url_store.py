@@ -12,7 +12,7 @@ from zarr import open_group
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 
-from himach.io.remote.byte_file import ByteFile, is_there
+from himach.io.remote.byte_file import ByteFile, exists
 from himach.io.remote.errors import RemoteError
 
 
@@ -47,7 +47,7 @@ class _UrlStore(Store):  # type: ignore[misc]
         return list(await asyncio.gather(*(self.get(key, prototype, some) for key, some in key_ranges)))
 
     async def exists(self, key: str) -> bool:
-        return await asyncio.to_thread(is_there, f"{self._url}/{key}")
+        return await asyncio.to_thread(exists, f"{self._url}/{key}")
 
     def _refuse(self, *given: Any) -> Any:
         """Refuse what zarr does not ask of a store that can be neither written nor listed, as this one says."""

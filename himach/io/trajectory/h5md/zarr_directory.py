@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import TrajectoryError, UsageError
-from himach.io.remote.byte_file import is_there, leave, local_path, status_of
+from himach.io.remote.byte_file import close_mirrors, exists, local_path, read_status
 from himach.io.remote.url import is_url
 from himach.io.trajectory.h5md.h5md_file import H5mdFile
 from himach.io.trajectory.h5md.rows import Rows
@@ -61,7 +61,7 @@ class ZarrDirectory(H5mdFile):
         files = ZarrFiles.of(self.path)
         if is_url(self.path):  # by the first chunk of each array that has all
             whole = (chunks for array, chunks in files.chunks.items() if array.endswith(WHOLE))
-            return sum(len(chunks) * status_of(chunks[0]).size for chunks in whole if chunks)
+            return sum(len(chunks) * read_status(chunks[0]).size for chunks in whole if chunks)
         return sum(os.path.getsize(file) for some in files.chunks.values() for file in some)
 
     def _open(self) -> Any:
@@ -88,7 +88,7 @@ class ZarrDirectory(H5mdFile):
         for rows in self._rows.values():
             if is_url(self.path) and rows.array.shards:
                 assert isinstance(rows, ChunkRows)
-                rows.leave()
+                rows.close_mirrors()
         super().release()
 
     def _rows_of(self, array: Any) -> Rows:
@@ -121,7 +121,7 @@ class ChunkRows(Rows):
             with ThreadPoolExecutor(AT_ONCE) as pool:
                 list(pool.map(lambda file: ask_for(file[0], [(0, sys.maxsize)]), files))
         for file, number in files:
-            if not is_there(file):
+            if not exists(file):
                 missing.setdefault(number, []).append(file)
             elif self._blosc:
                 _check_blosc(local_path(file))
@@ -130,12 +130,12 @@ class ChunkRows(Rows):
                 raise FileNotFoundError(f"its chunk {absent[0]} is missing")
         found = super().read(first, stop, columns)
         if not self.array.shards:
-            leave((file for file, _ in files), forget=True)
+            close_mirrors((file for file, _ in files), forget=True)
         return found
 
-    def leave(self) -> None:
+    def close_mirrors(self) -> None:
         """Close the shards elsewhere that are open."""
-        leave(file for file, _ in self.files(range(-(-len(self) // self.file_rows))))
+        close_mirrors(file for file, _ in self.files(range(-(-len(self) // self.file_rows))))
 
     def _may_be_zeros(self, number: int, missing: int) -> bool:
         path = self.array.path

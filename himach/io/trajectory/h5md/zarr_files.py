@@ -16,7 +16,7 @@ from itertools import product
 from typing import Any
 
 from himach.errors import TrajectoryError
-from himach.io.remote.byte_file import leave, local_path, status_of
+from himach.io.remote.byte_file import close_mirrors, local_path, read_status
 from himach.io.remote.errors import RemoteError
 from himach.io.remote.url import is_url
 
@@ -90,7 +90,7 @@ def _meant(url: str) -> ZarrFiles:
     for name, chunks_of in (("zarr.json", _chunks_of_3), (".zmetadata", _chunks_of_2)):
         file = f"{folder}/{name}"
         try:
-            status_of(file)
+            read_status(file)
         except RemoteError as error:
             if error.errno == errno.ENOENT:
                 continue
@@ -101,7 +101,7 @@ def _meant(url: str) -> ZarrFiles:
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
             raise TrajectoryError(f"{file} is no metadata of Zarr: {error!r}") from None
         finally:
-            leave([file])
+            close_mirrors([file])
         if found:
             arrays = {
                 f"{folder}/{array}": [f"{folder}/{array}/{key}" for key in found[array]] for array in sorted(found)

@@ -152,7 +152,7 @@ def _walk(file: ByteFile, kind: str, n_atoms: int, begin: int, until: int, size:
     parse = _parser(kind)
     offsets, times, fields = array("q"), array("d"), array("B")
     at = begin
-    streams = file.mirror is not None and file.mirror.most
+    streams = file.mirror is not None and file.mirror.reads_most
     while at < until:
         try:
             if streams and file.mirror is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from himach.io.remote.byte_file import status_of
+from himach.io.remote.byte_file import read_status
 from himach.io.trajectory.index.timeline import Numbers, Times
 
 #: A row a frame: its first byte in the file, its time (ps), and bits of `himach.io.trajectory.xdr_header`.
@@ -42,7 +42,7 @@ class XdrIndex:
     def is_current(self) -> bool:
         """Tell whether the file is there and has not changed since, by its size and time."""
         try:
-            status = status_of(self.path)
+            status = read_status(self.path)
         except FileNotFoundError:
             return False
         return (status.size, status.changed) == (self.size, self.changed)
