@@ -22,7 +22,7 @@ from himach.io.store.cached_frames import select_range as numbers_between
 from himach.io.store.store import Store
 from himach.io.trajectory.index.timeline import BetweenTimeline, ListedTimeline, Timeline
 from himach.io.trajectory.join import FilePart
-from himach.io.trajectory.keywords import check, parser_class, readers_of
+from himach.io.trajectory.keywords import check, find_readers, parser_class
 from himach.io.trajectory.origin import Origin, OriginFacts
 from himach.io.trajectory.xdr_file import AbsentFile
 from himach.opening.options import DatasetRequest, FramesRequest
@@ -102,7 +102,7 @@ def _origin(
     """Return an origin of no frames but those given; raises UsageError for keywords that its readers do not have."""
     used = request.topology or next(reversed([*stamp.topologies]), None)
     parser = None if used is None else parser_class(os.fspath(used), request.keywords.get("topology_format"))
-    check(request.keywords, readers_of(stamp.kinds), [] if parser is None else [parser])
+    check(request.keywords, find_readers(stamp.kinds), [] if parser is None else [parser])
     parts, first = [], 0
     for path, kind, n_frames in zip(stamp.paths, stamp.kinds, stamp.part_frames, strict=True):
         of_part = times

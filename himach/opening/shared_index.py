@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from himach.io.remote.byte_file import ByteFile, read_status
 from himach.io.remote.url import absolute
-from himach.io.trajectory.index.walk import Walked, joined, walk_part
+from himach.io.trajectory.index.walk import WalkResult, join_parts, walk_part
 from himach.io.trajectory.index.xdr_index import COLUMNS, NO_COLUMNS, Columns, XdrIndex
 from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.xdr_file import XdrFile
@@ -130,15 +130,15 @@ def _walk(world: World, file: _File) -> tuple[XdrIndex, NodeBytes] | None:
     return index, memory
 
 
-def _part(file: _File, turn: int, n_parts: int) -> tuple[Walked | None, Columns]:
+def _part(file: _File, turn: int, n_parts: int) -> tuple[WalkResult | None, Columns]:
     if turn < n_parts:
         with contextlib.suppress(OSError, ValueError):  # whoever walks over the whole file tells
             return walk_part(file.path, file.kind, file.size, turn, n_parts)
     return None, NO_COLUMNS
 
 
-def _joined(file: _File, parts: Sequence[Walked], columns: Columns) -> XdrIndex | None:
-    index = joined(*file, parts=parts, columns=columns)
+def _joined(file: _File, parts: Sequence[WalkResult], columns: Columns) -> XdrIndex | None:
+    index = join_parts(*file, parts=parts, columns=columns)
     if index is not None:
         index.is_shared = True
     return index

@@ -9,7 +9,7 @@ from support.io_samples import make
 
 import himach
 from himach.io.trajectory.index import packed
-from himach.io.trajectory.index.packed import indexes_in
+from himach.io.trajectory.index.packed import load_indexes
 from himach.io.trajectory.index.walk import read_index
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.opening import shared_index
@@ -49,7 +49,7 @@ def opened(world, path: Path, walked):
     """Open an origin on the first rank, and have it on all."""
 
     def first() -> Origin:
-        origin = open_origin([path], known=walked)
+        origin = open_origin([path], indexes=walked)
         publish(origin)
         return origin
 
@@ -107,9 +107,9 @@ def test_an_index_that_is_removed_from_its_store_meanwhile(world, folder, monkey
     def first() -> Origin:
         stored = folder / "x-index"
         stored.write_bytes(b"".join(packed.pack_indexes({str(path): read_index(str(path), "XTC")})))
-        known = indexes_in(str(stored))
+        known = load_indexes(str(stored))
         stored.unlink()
-        origin = open_origin([path], known=known)
+        origin = open_origin([path], indexes=known)
         assert origin.files()[0][0].index is known[str(path)]
         publish(origin)
         return origin
@@ -170,7 +170,7 @@ def test_runs_are_as_alone(world, folder):
             outcomes.append(result.outcome["found"]["time"])
         if world.node.rank == 0:
             dataset = only_dataset(folder / f"store-{world.name}", path)
-            kept = indexes_in((dataset.path / "x-index").read_bytes())[str(path)]
+            kept = load_indexes((dataset.path / "x-index").read_bytes())[str(path)]
             alone = read_index(str(path), "XTC")
             assert kept.facts == alone.facts
             assert [kept.place(i) for i in range(kept.n_frames)] == [alone.place(i) for i in range(alone.n_frames)]

@@ -22,10 +22,10 @@ from himach.io.store.store import Dataset, Store, StoreError
 from himach.io.trajectory.index.packed import (
     Content,
     are_packed,
-    indexes_in,
+    load_indexes,
+    load_times,
     pack_indexes,
     pack_times,
-    times_in,
 )
 from himach.io.trajectory.index.timeline import Timeline
 from himach.io.trajectory.index.xdr_index import XdrIndex
@@ -115,7 +115,7 @@ def read_origin_files(store: Store | ServedStore, name: str, generation: bytes, 
     dataset = store.dataset(name, generation, create=False)
     contents = {path: dataset.attachment(attachment) for path, attachment in stamp.topologies.items()}
     topologies = {path: (format_suffix(path), content) for path, content in contents.items() if content is not None}
-    times = times_in(dataset.attachment(TIMES), stamp.n_frames, lambda: indexes_in(_read_content(dataset, INDEX)))
+    times = load_times(dataset.attachment(TIMES), stamp.n_frames, lambda: load_indexes(_read_content(dataset, INDEX)))
     return OriginFiles(times, topologies)
 
 
@@ -131,7 +131,7 @@ def read_indexes(store: Store | ServedStore, datasets: Sequence[tuple[str, bytes
     for name, generation in datasets:
         with contextlib.suppress(StoreError):
             dataset = store.dataset(name, generation, create=False)
-            for path, index in indexes_in(_read_content(dataset, INDEX)).items():
+            for path, index in load_indexes(_read_content(dataset, INDEX)).items():
                 if path not in indexes or index.is_current():  # clocks do not tell which is newer
                     indexes[path] = index
     return indexes

@@ -89,7 +89,7 @@ def frame_files(origin: Origin, numbers: Sequence[int]) -> set[str]:
     files = origin.files()
     starts = np.cumsum([0] + [n_frames for _, n_frames in files])
     parts = by_part(starts, np.asarray(numbers, dtype=np.int64))
-    return set().union(*(files[index][0].files_of(local_numbers) for index, _, local_numbers in parts))
+    return set().union(*(files[index][0].frame_files(local_numbers) for index, _, local_numbers in parts))
 
 
 @dataclass(frozen=True)

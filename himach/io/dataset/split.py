@@ -18,7 +18,7 @@ from himach.errors import TrajectoryError, UsageError
 from himach.io.dataset.attachment import format_suffix
 from himach.io.remote.url import refuse_urls
 from himach.io.trajectory.manifest import MANIFEST, PARTIAL, TIMES, Manifest
-from himach.io.trajectory.origin import Origin, existing, open_origin
+from himach.io.trajectory.origin import Origin, existing_path, open_origin
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.universe.topology import load_topology
 
@@ -48,7 +48,7 @@ def split(
     kind = _kind(origin)
     if topology is not None:
         load_topology(topology, origin, keywords)  # it fits
-        topology = existing(topology, "topology")
+        topology = existing_path(topology, "topology")
     manifest = _plan(origin, kind, frames, topology, frames_per_file, {**origin.keywords, **(keywords or {})})
     folder = Path(directory)
     _prepare(folder, manifest)

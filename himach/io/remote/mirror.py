@@ -341,13 +341,13 @@ def read_records(mirror: Mirror) -> Records | None:
     if file._recs <= 0 or not variables:
         return None
     places = {name: var.data.__array_interface__["data"][0] for name, var in variables.items()}
-    origin = file._mm_buf.__array_interface__["data"][0]
+    base = file._mm_buf.__array_interface__["data"][0]
     size = next(iter(variables.values())).data.strides[0]
-    start = min(places.values()) - origin
+    start = min(places.values()) - base
     if start > HEAD_BYTES or start + size * file._recs > mirror.state.size + 4:
         return None
     parts = {
-        name: Part(places[name] - origin - start, var.data[0].nbytes if var.data.ndim > 1 else var.itemsize(), False)
+        name: Part(places[name] - base - start, var.data[0].nbytes if var.data.ndim > 1 else var.itemsize(), False)
         for name, var in variables.items()
     }
     for name in parts.keys() & set(VECTORS):

@@ -30,13 +30,13 @@ BLOCK_BYTES = 1 << 20
 class DcdLayout(NamedTuple):
     """Where frames lie in a file: the first, the bytes of each, of its box (0: none), and the order of bytes."""
 
-    begin: int
+    start: int
     size: int
     cell: int
     order: str
 
 
-def layout_of(path: str, n_atoms: int) -> DcdLayout | None:
+def read_layout(path: str, n_atoms: int) -> DcdLayout | None:
     """Return how the frames of a DCD file lie; None if they are not all alike."""
     with ByteFile(path) as file:
         head = file.pread(92, 0)
@@ -61,7 +61,7 @@ def swapped_dt(path: str) -> dict[str, float]:
     return {"dt": every * delta * AKMA} if every * delta > 0 else {}
 
 
-def opening_of(path: str) -> list[tuple[int, int]]:
+def opening_places(path: str) -> list[tuple[int, int]]:
     """Return what of a DCD file is read when it is opened; nothing where that is all of it."""
     with ByteFile(path) as file:
         head = file.pread(1 << 14, 0)
@@ -70,13 +70,13 @@ def opening_of(path: str) -> list[tuple[int, int]]:
         order = "<" if head[:4] == struct.pack("<i", 84) else ">"
         (title,) = struct.unpack_from(f"{order}i", head, 92)
         (n_atoms,) = struct.unpack_from(f"{order}i", head, 92 + 8 + title + 4)
-        layout = layout_of(path, n_atoms)
+        layout = read_layout(path, n_atoms)
     except struct.error:
         return []
     if layout is None or n_atoms <= 0:
         return []
-    last = layout.begin + (size - layout.begin) // layout.size * layout.size
-    return [(0, layout.begin + 2 * layout.size), (last - layout.size, size)]
+    last = layout.start + (size - layout.start) // layout.size * layout.size
+    return [(0, layout.start + 2 * layout.size), (last - layout.size, size)]
 
 
 class DcdFile(ReaderFile):
@@ -87,7 +87,7 @@ class DcdFile(ReaderFile):
     def __init__(self, path: str, reader: Any, n_frames: int, opening: Places = ()) -> None:
         super().__init__(path, reader, n_frames)
         self.opening = opening
-        self._layout = layout_of(path, self.n_atoms)
+        self._layout = read_layout(path, self.n_atoms)
         self._forget()
         if self._layout is not None and not all(map(self._agrees, {0, n_frames - 1})):
             self._layout = None
@@ -108,7 +108,7 @@ class DcdFile(ReaderFile):
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Return one frame, all of it; its arrays hold until the next."""
-        frame = None if self._layout is None else self._own(index)
+        frame = None if self._layout is None else self._read_direct(index)
         return super().read(index, needed) if frame is None else frame
 
     def expect(self, indices: Sequence[int]) -> None:
@@ -117,8 +117,8 @@ class DcdFile(ReaderFile):
         if layout is None:
             super().expect(indices)
         elif len(indices):
-            begin, size = layout.begin, layout.size
-            ask_for(self.path, ((begin + size * index, begin + size * (index + 1)) for index in indices))
+            start, size = layout.start, layout.size
+            ask_for(self.path, ((start + size * index, start + size * (index + 1)) for index in indices))
 
     def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
         """Return the bytes of these frames."""
@@ -146,13 +146,13 @@ class DcdFile(ReaderFile):
 
     def _agrees(self, index: int) -> bool:
         """Tell whether both ways give the same frame."""
-        own, theirs = self._own(index), super().read(index)
-        if own is None or own.time != theirs.time or own.data != theirs.data or theirs.velocities is not None:
+        direct, theirs = self._read_direct(index), super().read(index)
+        if direct is None or direct.time != theirs.time or direct.data != theirs.data or theirs.velocities is not None:
             return False
-        boxes = [None if box is None else box.tobytes() for box in (own.box, theirs.box)]
-        return boxes[0] == boxes[1] and own.positions.tobytes() == theirs.positions.tobytes()
+        boxes = [None if box is None else box.tobytes() for box in (direct.box, theirs.box)]
+        return boxes[0] == boxes[1] and direct.positions.tobytes() == theirs.positions.tobytes()
 
-    def _own(self, index: int) -> RawFrame | None:
+    def _read_direct(self, index: int) -> RawFrame | None:
         """Read one frame; None if its records are not what they should be."""
         place = index - self._first
         if not 0 <= place < self._count:
@@ -163,13 +163,13 @@ class DcdFile(ReaderFile):
         assert self._layout is not None
         assert self.times is not None
         np.copyto(self._positions, self._vectors[place])
-        box = self._box_of(place) if self._layout.cell else None
+        box = self._frame_box(place) if self._layout.cell else None
         return RawFrame(index, self.times[index], self._positions, box, data={"step": index + 1})
 
     def _load(self, index: int) -> bool:
         """Read a frame, and those behind it where they are small and frames are asked for in their order."""
         assert self._layout is not None
-        begin, size, cell, order = self._layout
+        start, size, cell, order = self._layout
         count = 1 if 0 <= index < self.n_frames else 0
         if count and index > self._last and size * (index - self._last - 1) <= HOLE_BYTES:
             count = min(max(1, BLOCK_BYTES // size), 2 * max(1, self._count), self.n_frames - index)
@@ -181,13 +181,13 @@ class DcdFile(ReaderFile):
         if len(self._buffer) < count * size:
             self._buffer = np.empty(count * size, np.uint8)
         content = self._buffer[: count * size]
-        view, done, place = memoryview(content), 0, begin + index * size
+        view, n_read, place = memoryview(content), 0, start + index * size
         self._file.need(place, place + len(view))
-        while done < len(view):
-            taken = os.preadv(self._file.descriptor, [view[done:]], place + done)
+        while n_read < len(view):
+            taken = os.preadv(self._file.descriptor, [view[n_read:]], place + n_read)
             if not taken:
                 return False
-            done += taken
+            n_read += taken
         frames = content.reshape(count, size)
         words = frames[:, cell:].view(f"{order}f4").reshape(count, 3, self.n_atoms + 2)
         marks = frames[:, cell:].view(f"{order}i4").reshape(count, 3, self.n_atoms + 2)[:, :, [0, -1]]
@@ -199,7 +199,7 @@ class DcdFile(ReaderFile):
         self._count = count
         return True
 
-    def _box_of(self, place: int) -> npt.NDArray[np.float32] | None:
+    def _frame_box(self, place: int) -> npt.NDArray[np.float32] | None:
         """Return a frame's box as MDAnalysis's reader has it (`DCDReader._frame_to_ts`)."""
         assert self._cells is not None
         cell = self._cells[place].astype(np.float64)
@@ -211,11 +211,11 @@ class DcdFile(ReaderFile):
 def _box(cell: npt.NDArray[np.float64]) -> npt.NDArray[np.float32] | None:
     from MDAnalysis.lib.mdamath import triclinic_box
 
-    found = np.take(cell, [0, 2, 5, 4, 3, 1])  # A, gamma, B, beta, alpha, C
-    if np.all(np.abs(found[3:]) <= 1.0):  # cosines
+    values = np.take(cell, [0, 2, 5, 4, 3, 1])  # A, gamma, B, beta, alpha, C
+    if np.all(np.abs(values[3:]) <= 1.0):  # cosines
         for axis in (3, 4, 5):
-            found[axis] = 90.0 - np.arcsin(found[axis]) * 90.0 / (np.pi / 2)
-    elif np.any(found < 0.0) or np.any(found[3:] > 180.0):  # vectors
-        found = triclinic_box(cell[[0, 1, 3]], cell[[1, 2, 4]], cell[[3, 4, 5]])
-    box = np.array(found, dtype=np.float32)
+            values[axis] = 90.0 - np.arcsin(values[axis]) * 90.0 / (np.pi / 2)
+    elif np.any(values < 0.0) or np.any(values[3:] > 180.0):  # vectors
+        values = triclinic_box(cell[[0, 1, 3]], cell[[1, 2, 4]], cell[[3, 4, 5]])
+    box = np.array(values, dtype=np.float32)
     return box if box[:3].any() else None

@@ -10,16 +10,16 @@ from himach.errors import HimachError, NoFrameError, TrajectoryError
 from himach.io.remote.byte_file import ByteFile, fetch, local_path, open_mirror, read_status
 from himach.io.remote.mirror import HEAD_BYTES, Records, read_records
 from himach.io.remote.url import is_url
-from himach.io.trajectory.dcd_file import DcdFile, opening_of, swapped_dt
+from himach.io.trajectory.dcd_file import DcdFile, opening_places, swapped_dt
 from himach.io.trajectory.frame_directory import FrameDirectory
 from himach.io.trajectory.h5md.h5md_file import H5mdFile
 from himach.io.trajectory.h5md.zarr_directory import ZarrDirectory
 from himach.io.trajectory.h5md.zarr_files import ZarrFiles, is_zarr
-from himach.io.trajectory.index.walk import extended, read_index
+from himach.io.trajectory.index.walk import extend_index, read_index
 from himach.io.trajectory.index.xdr_index import XdrIndex
-from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, kind_of, reader_class
+from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, format_name, reader_class
 from himach.io.trajectory.messages import quietly, reason, warn_cut
-from himach.io.trajectory.reader_file import Places, ReaderFile, construct, in_order, refuse_misread, whole_frames
+from himach.io.trajectory.reader_file import Places, ReaderFile, construct, count_whole_frames, in_order, refuse_misread
 from himach.io.trajectory.xdr_file import FrameFile, XdrFile
 from himach.io.trajectory.xdr_header import sniff
 
@@ -28,7 +28,7 @@ _COUNTLESS = frozenset({"DATA", "TRJ", "TRZ"})
 
 
 def open_file(
-    path: str, topology: str | None, keywords: Mapping[str, Any], known: Mapping[str, XdrIndex] | None = None
+    path: str, topology: str | None, keywords: Mapping[str, Any], indexes: Mapping[str, XdrIndex] | None = None
 ) -> FrameFile:
     """Open one trajectory file, or directory."""
     options = keywords
@@ -39,23 +39,23 @@ def open_file(
         return FrameDirectory(path, keywords)
     if read_status(path).size == 0:
         raise NoFrameError(f"{path} is empty")
-    found = reader_class(path, keywords.pop("format", None))
-    kind = kind_of(found)
+    reader_type = reader_class(path, keywords.pop("format", None))
+    kind = format_name(reader_type)
     if kind in ("XTC", "TRR"):
-        return _open_xdr(path, kind, keywords, (known or {}).get(path))
-    if kind == "H5MD" and _is_own(found, "H5MD") and not keywords.keys() & {"driver", "comm"}:
+        return _open_xdr(path, kind, keywords, (indexes or {}).get(path))
+    if kind == "H5MD" and _is_builtin(reader_type, "H5MD") and not keywords.keys() & {"driver", "comm"}:
         return H5mdFile(path, **keywords)
     if kind in _COUNTLESS and "n_atoms" not in keywords:
         keywords["n_atoms"] = _count_atoms(topology or local_path(path), options)
     opening, records = _ranges(path, kind) if is_url(path) else ((), None)
-    there = fetch(path, opening) if is_url(path) else path
+    local_file = fetch(path, opening) if is_url(path) else path
     if kind == "DCD" and "dt" not in keywords:
-        keywords |= swapped_dt(there)
-    reader = _open_reader(there, kind, found, keywords, path)
-    refuse_misread(there, kind, reader)
+        keywords |= swapped_dt(local_file)
+    reader = _open_reader(local_file, kind, reader_type, keywords, path)
+    refuse_misread(local_file, kind, reader)
     ordered = in_order(reader, kind)
-    n_frames = whole_frames(there, kind, reader, ordered, path)
-    if kind == "DCD" and not ordered and _is_own(type(reader), "DCD"):
+    n_frames = count_whole_frames(local_file, kind, reader, ordered, path)
+    if kind == "DCD" and not ordered and _is_builtin(type(reader), "DCD"):
         return DcdFile(path, reader, n_frames, opening)
     file = ReaderFile(path, reader, n_frames, ordered)
     file.opening, file.records = opening, records
@@ -65,7 +65,7 @@ def open_file(
 def _ranges(path: str, kind: str) -> tuple[Places, Records | None]:
     """Return what of a file elsewhere opening it takes (nothing: all of it), and where a NetCDF file's frames lie."""
     if kind == "DCD":
-        return opening_of(path), None
+        return opening_places(path), None
     if kind != "NCDF":
         return (), None
     records = read_records(open_mirror(path))
@@ -75,24 +75,24 @@ def _ranges(path: str, kind: str) -> tuple[Places, Records | None]:
     return [(0, HEAD_BYTES), *records.times(), *records.places(0), *last], records
 
 
-def stamps_of(path: str) -> tuple[str, ...]:
+def stamp_files(path: str) -> tuple[str, ...]:
     """Return the `FrameFile.stamps` of a file or directory; raises OSError, and TrajectoryError or UsageError."""
     if is_zarr(path):
-        return ZarrFiles.of(path).ends
+        return ZarrFiles.from_path(path).stamps
     return FrameDirectory(path, {}).stamps if os.path.isdir(path) else (path,)
 
 
-def _is_own(reader_class: Any, module: str) -> bool:
+def _is_builtin(reader_class: Any, module: str) -> bool:
     """Tell a reader of MDAnalysis from one that the user has put in its place."""
     return bool(reader_class.__module__ == f"MDAnalysis.coordinates.{module}")
 
 
-def _open_xdr(path: str, kind: str, keywords: Mapping[str, Any], known: XdrIndex | None) -> XdrFile:
+def _open_xdr(path: str, kind: str, keywords: Mapping[str, Any], stored_index: XdrIndex | None) -> XdrFile:
     with ByteFile(path) as file:
         kind = sniff(file.pread(4, 0)) or kind
-    index = known if known is not None and known.kind == kind else None
+    index = stored_index if stored_index is not None and stored_index.kind == kind else None
     if index is not None and not index.is_current():
-        index = extended(index)
+        index = extend_index(index)
     index = index or read_index(path, kind)
     if index.cut:
         warn_cut(path, index.n_frames)

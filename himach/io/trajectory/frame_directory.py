@@ -32,15 +32,15 @@ class FrameDirectory(FrameFile):
         self.n_atoms = manifest.atoms
         self.keywords = manifest.keywords
         self.topology = None if manifest.topology is None else os.path.join(path, manifest.topology)
-        ends = (0, manifest.n_files - 1)
-        self.stamps = (manifest_path, *(os.path.join(path, manifest.file_name(end)) for end in ends))
+        end_numbers = (0, manifest.n_files - 1)
+        self.stamps = (manifest_path, *(os.path.join(path, manifest.file_name(number)) for number in end_numbers))
         self.rewritten = (manifest_path, os.path.join(path, TIMES))
         for stamp in self.stamps:
             if not os.path.exists(stamp):
                 raise TrajectoryError(f"{stamp} is missing from the frame directory; copy it again or split again")
         self.timed = keywords.get("dt") is None
         offset = float(keywords.get("time_offset", 0.0))
-        self.times = self._stored_times(offset)
+        self.times = self._open_times(offset)
         if not self.timed:
             self.times = EvenTimeline(self.n_frames, float(keywords["dt"]), 0.0, offset)
         self._open_number = -1
@@ -83,13 +83,13 @@ class FrameDirectory(FrameFile):
                 total += round(size * len(local) / self.manifest.frames_in(number))
         return total
 
-    def content(self, most: int) -> list[str]:
-        """Return the files whose content is that of the trajectory; of more than `most` some all over them."""
+    def content(self, limit: int) -> list[str]:
+        """Return the files whose content is that of the trajectory; of more than `limit` some all over them."""
         count = self.manifest.n_files
-        some = range(count) if count <= most else [i * count // most for i in range(most)]
-        return [*self.stamps, os.path.join(self.path, TIMES), *map(self._path, some)]
+        numbers = range(count) if count <= limit else [i * count // limit for i in range(limit)]
+        return [*self.stamps, os.path.join(self.path, TIMES), *map(self._path, numbers)]
 
-    def files_of(self, indices: npt.NDArray[np.int64]) -> set[str]:
+    def frame_files(self, indices: npt.NDArray[np.int64]) -> set[str]:
         """Return the files that these frames lie in."""
         return set(map(self._path, np.unique(indices // self.manifest.frames_per_file).tolist()))
 
@@ -127,7 +127,7 @@ class FrameDirectory(FrameFile):
             )
         return file
 
-    def _stored_times(self, offset: float) -> Timeline:
+    def _open_times(self, offset: float) -> Timeline:
         path = os.path.join(self.path, TIMES)
         try:
             with open(path, "rb") as file:
@@ -135,13 +135,13 @@ class FrameDirectory(FrameFile):
                 if version != (1, 0):
                     raise ValueError(f"its version is {version}")
                 shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-                begin = file.tell()
-                size = file.seek(0, os.SEEK_END) - begin
+                start = file.tell()
+                size = file.seek(0, os.SEEK_END) - start
         except Exception as error:  # numpy's parser of a damaged head raises errors of many kinds
             raise TrajectoryError(f"{path} cannot be read: {reason(error)}") from error
         if dtype != np.float64 or shape != (self.n_frames,) or size != 8 * self.n_frames:
             raise TrajectoryError(f"{path} is no float64 array of {self.n_frames} times; split again")
-        return StoredTimeline(path, begin, self.n_frames, offset)
+        return StoredTimeline(path, start, self.n_frames, offset)
 
 
 def _open(path: str, kind: str) -> XdrFile | ReaderFile:

@@ -44,17 +44,17 @@ def join(files: Sequence[FrameFile]) -> list[FilePart]:
 
 def _check_starts(files: Sequence[FrameFile]) -> None:
     """Refuse files of which two have the same first frame."""
-    seen: dict[bytes, FrameFile] = {}
+    files_by_digest: dict[bytes, FrameFile] = {}
     for file in files if len(files) > 1 else ():
         try:
-            start = hashlib.sha256(file.read(0).positions).digest()
+            digest = hashlib.sha256(file.read(0).positions).digest()
         except Exception:  # it may not be wanted; where it is, that is told
             continue
         finally:
             file.release()
-        if start in seen:
-            raise _alike(f"the first frames of {seen[start].path} and {file.path} are equal", "")
-        seen[start] = file
+        if digest in files_by_digest:
+            raise _alike(f"the first frames of {files_by_digest[digest].path} and {file.path} are equal", "")
+        files_by_digest[digest] = file
 
 
 def _alike(what: str, otherwise: str) -> UsageError:
@@ -66,29 +66,29 @@ def _alike(what: str, otherwise: str) -> UsageError:
 
 def _drop_overlap(earlier: FilePart, later: FilePart) -> None:
     first = later.time(0)
-    begin = earlier.time(0)
+    start = earlier.time(0)
     limit = first - tolerance(first)
-    if begin > first + tolerance(first):
+    if start > first + tolerance(first):
         raise TrajectoryError(
             f"time runs backwards: {later.file.path} begins at {first:g} ps (its frame 0), before the first frame of "
-            f"{earlier.file.path}, at {begin:g} ps, which it is to follow; give the files in the order of time, "
+            f"{earlier.file.path}, at {start:g} ps, which it is to follow; give the files in the order of time, "
             f"{_ENSEMBLE}, or the time step as the universe keyword dt"
         )
-    if not begin < limit:  # nor where a time is no number
+    if not start < limit:  # nor where a time is no number
         raise _alike(
-            f"{earlier.file.path} and {later.file.path} both begin at {begin:g} ps",
+            f"{earlier.file.path} and {later.file.path} both begin at {start:g} ps",
             "; if they do follow one another, give the time step as the universe keyword dt",
         )
-    kept = _count_before(earlier, limit)
-    dropped = earlier.n_frames - kept
-    if dropped:
-        since, end, later_end = earlier.time(kept), earlier.time(earlier.n_frames - 1), later.time(later.n_frames - 1)
-        earlier.n_frames = kept
+    n_kept = _count_before(earlier, limit)
+    n_dropped = earlier.n_frames - n_kept
+    if n_dropped:
+        since, end, later_end = earlier.time(n_kept), earlier.time(earlier.n_frames - 1), later.time(later.n_frames - 1)
+        earlier.n_frames = n_kept
         again = "has them again"
         if later_end < end - tolerance(end):  # the rest belongs to a course that the simulation did not take
             again = f"begins anew there, though it ends at {later_end:g} ps and they go on to {end:g} ps,"
         warnings.warn(
-            f"{dropped} frame{'s' if dropped > 1 else ''} of {earlier.file.path}, from {since:g} ps on, dropped: "
+            f"{n_dropped} frame{'s' if n_dropped > 1 else ''} of {earlier.file.path}, from {since:g} ps on, dropped: "
             f"{later.file.path} {again} and its frames are kept",
             stacklevel=2,
         )

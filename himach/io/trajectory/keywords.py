@@ -58,17 +58,17 @@ def check(keywords: Mapping[str, Any], readers: Iterable[Any], parsers: Iterable
     for name in sorted(keywords.keys() & REFUSED_KEYWORDS.keys()):
         raise UsageError(f"the keyword {name!r} of MDAnalysis is not for himach: {REFUSED_KEYWORDS[name]}")
     _check_values(keywords)
-    known = TOPOLOGY_KEYWORDS | FRAME_KEYWORDS | {"n_atoms"}
+    allowed = TOPOLOGY_KEYWORDS | FRAME_KEYWORDS | {"n_atoms"}
     classes = [*readers, *parsers]
-    if keywords.keys() <= known or any(map(_takes_any, classes)):
+    if keywords.keys() <= allowed or any(map(_takes_any, classes)):
         return
-    known = known.union(*map(names_of, classes))
-    for name in sorted(keywords.keys() - known):
-        _refuse(name, known, classes)
+    allowed = allowed.union(*map(keyword_names, classes))
+    for name in sorted(keywords.keys() - allowed):
+        _refuse(name, allowed, classes)
 
 
 @functools.cache
-def names_of(reader_or_parser: Any) -> frozenset[str]:
+def keyword_names(reader_or_parser: Any) -> frozenset[str]:
     """Return the keywords that a reader or parser takes beside `FRAME_KEYWORDS` and n_atoms."""
     names: set[str] = set()
     for cls in reader_or_parser.__mro__[:-1]:
@@ -81,18 +81,18 @@ def names_of(reader_or_parser: Any) -> frozenset[str]:
 
 def _takes_any(reader_or_parser: Any) -> bool:
     """Tell whether keywords have any name: those of an ITP file define words in it, a user's reader may take them."""
-    own = vars(reader_or_parser).get("__init__")
+    init = vars(reader_or_parser).get("__init__")
     is_known = reader_or_parser.__module__.partition(".")[0] in ("MDAnalysis", "himach")
-    kinds = [] if is_known or own is None else [word.kind for word in inspect.signature(own).parameters.values()]
+    kinds = [] if is_known or init is None else [word.kind for word in inspect.signature(init).parameters.values()]
     return reader_or_parser.__name__ == "ITPParser" or inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def frame_names(kinds: Iterable[str]) -> frozenset[str]:
     """Return the keywords on which frames of these formats may depend; all others are for the topology."""
-    return FRAME_KEYWORDS.union(*map(names_of, readers_of(kinds)))
+    return FRAME_KEYWORDS.union(*map(keyword_names, find_readers(kinds)))
 
 
-def readers_of(kinds: Iterable[str]) -> list[Any]:
+def find_readers(kinds: Iterable[str]) -> list[Any]:
     """Return the readers of formats, given by name, whose keywords these have."""
     from MDAnalysis import _READERS
 
@@ -104,12 +104,12 @@ def reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's nam
     from MDAnalysis.core._get_readers import get_reader_for
 
     try:
-        return get_reader_for(suffixed(path) if is_url(path) else path, format=_named(path, format))
+        return get_reader_for(suffixed(path) if is_url(path) else path, format=_file_format(path, format))
     except (ValueError, TypeError, AttributeError):
         with ByteFile(path) as file:
-            known = sniff(file.pread(4, 0))
-        if format is None and known is not None:
-            return get_reader_for(path, format=known)
+            sniffed = sniff(file.pread(4, 0))
+        if format is None and sniffed is not None:
+            return get_reader_for(path, format=sniffed)
         what = f"format {format!r} is none" if format is not None else "its suffix is that of no format"
         raise UsageError(
             f"{path}: {what} that MDAnalysis reads as a trajectory; name it by the universe keyword format, for "
@@ -117,7 +117,7 @@ def reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's nam
         ) from None
 
 
-def kind_of(reader_class: Any) -> str:
+def format_name(reader_class: Any) -> str:
     """Return the name of the format that a reader of MDAnalysis reads; empty where it has none."""
     kinds = getattr(reader_class, "format", "")
     return str(kinds if isinstance(kinds, str) else kinds[0])
@@ -129,14 +129,14 @@ def parser_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's nam
     from MDAnalysis.topology.MinimalParser import MinimalParser
 
     try:
-        named = _named(path, format)
-        parser = named if isinstance(named, type) else _PARSERS.get(named.upper())
+        file_format = _file_format(path, format)
+        parser = file_format if isinstance(file_format, type) else _PARSERS.get(file_format.upper())
     except (ValueError, TypeError, AttributeError):
         return None
     return None if parser is MinimalParser else parser
 
 
-def _named(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's name)
+def _file_format(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's name)
     """Return the format of a file, by its suffix where none is given.
 
     MDAnalysis would ask first whether the path is an object of one of five packages, which it imports for that.
@@ -151,21 +151,21 @@ def classes_for(
 ) -> tuple[list[Any], list[Any]]:
     """Return the readers of files, and the parsers of their topology or of the one that they hold."""
     paths = list(paths)
-    own = [path for path in paths if (is_url(path) and not is_zarr(path)) or os.path.isfile(path)]
+    files = [path for path in paths if (is_url(path) and not is_zarr(path)) or os.path.isfile(path)]
     if topology is not None and not keywords.get("format") and not keywords.get("topology_format"):
-        _check_places(own, os.fspath(topology))
+        _check_places(files, os.fspath(topology))
     readers = []
-    for path in own:
+    for path in files:
         with contextlib.suppress(OSError):  # opening it says what there is to say
-            found = reader_class(path, keywords.get("format"))
-            readers += [found, *filter(None, [OWN_READERS.get(kind_of(found))])]
+            reader = reader_class(path, keywords.get("format"))
+            readers += [reader, *filter(None, [OWN_READERS.get(format_name(reader))])]
     readers += [ZarrDirectory for path in paths if is_zarr(path)]
     format_ = keywords.get("topology_format")
     if topology is not None:
         parsers = [parser_class(os.fspath(topology), format_)]
     else:
-        parsers = [parser_class(path, format_ or keywords.get("format")) for path in own]
-        parsers += [parser_class(brought, format_) for path in paths if (brought := _brought(path)) is not None]
+        parsers = [parser_class(path, format_ or keywords.get("format")) for path in files]
+        parsers += [parser_class(file, format_) for path in paths if (file := _topology_file(path)) is not None]
     return readers, [parser for parser in parsers if parser is not None]
 
 
@@ -183,7 +183,7 @@ def _check_places(paths: Sequence[str], topology: str) -> None:
     )
 
 
-def _brought(path: str) -> str | None:
+def _topology_file(path: str) -> str | None:
     """Return the topology that a frame directory brings."""
     try:
         return None if os.path.isfile(path) else Manifest.read(find(path)).topology
@@ -191,11 +191,11 @@ def _brought(path: str) -> str | None:
         return None
 
 
-def _refuse(name: str, known: Iterable[str], classes: Iterable[Any]) -> None:
-    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    whose = [*sorted({one.__name__ for one in classes}), "Universe"]
+def _refuse(name: str, allowed: Iterable[str], classes: Iterable[Any]) -> None:
+    near = difflib.get_close_matches(name, sorted(allowed), n=1, cutoff=0.5)
+    owners = [*sorted({cls.__name__ for cls in classes}), "Universe"]
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise UsageError(f"there is no keyword {name!r} of MDAnalysis for this dataset ({', '.join(whose)}){hint}")
+    raise UsageError(f"there is no keyword {name!r} of MDAnalysis for this dataset ({', '.join(owners)}){hint}")
 
 
 def _check_values(keywords: Mapping[str, Any]) -> None:
@@ -209,5 +209,5 @@ def _check_values(keywords: Mapping[str, Any]) -> None:
             )
     for name in _LISTS:
         value = keywords.get(name)
-        if value is not None and not (isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)):
+        if value is not None and not (isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)):
             raise UsageError(f"the keyword {name}={value!r} of MDAnalysis: {name} is a list of names, as in ['bonds']")

@@ -26,7 +26,7 @@ from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
 from himach.io.remote.byte_file import ByteFile, local_path, read_status
 from himach.io.remote.errors import RemoteError
 from himach.io.remote.url import absolute, is_url
-from himach.io.trajectory.formats import open_file, stamps_of
+from himach.io.trajectory.formats import open_file, stamp_files
 from himach.io.trajectory.h5md.zarr_files import ZarrFiles, is_zarr
 from himach.io.trajectory.index.timeline import EvenTimeline, JoinedTimeline, Timeline, Times, by_part, gaps, tolerance
 from himach.io.trajectory.index.xdr_index import XdrIndex
@@ -70,8 +70,8 @@ class Origin(FrameSource):
         self.n_frames = int(self._starts[-1])
         self.n_atoms = parts[0].file.n_atoms
         self.topology = parts[0].file.topology
-        self._times = self._known_times()
-        facts = facts or self._look()
+        self._times = self._join_times()
+        facts = facts or self._read_facts()
         self.fingerprint = facts.fingerprint
         self.timestep = facts.timestep
         self.has_velocities = facts.has_velocities
@@ -101,7 +101,7 @@ class Origin(FrameSource):
         numbers = [int(number) for number in numbers]
         if wrong := [number for number in numbers if not 0 <= number < self.n_frames]:
             raise UsageError(f"there is no frame {wrong[0]}; {self.paths[0]} has {self.n_frames} frames, from 0")
-        ahead = self._ahead_of(numbers)
+        ahead = self._plan_ahead(numbers)
         waits = is_url(self.paths[0])  # the first frame tells what is needed of all, and what is asked for is brought
         for place, number in enumerate(numbers):
             if ahead is not None and (place or not waits):
@@ -114,15 +114,15 @@ class Origin(FrameSource):
 
     def times(self, numbers: Iterable[int]) -> Times:
         """Return the frames' times, float64 (n,), ps; reads the frames where a format leaves no other way."""
-        wanted = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
+        selected = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
         if self._times is not None:
-            return self._times.at(wanted)
-        return np.array([frame.time for frame in map(self._read, wanted.tolist())], dtype=np.float64)
+            return self._times.at(selected)
+        return np.array([frame.time for frame in map(self._read, selected.tolist())], dtype=np.float64)
 
     def nbytes(self, numbers: Iterable[int]) -> int:
         """Return the bytes of the origin that reading these frames takes: exact for XTC and TRR, else the mean."""
-        wanted = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
-        return sum(self._parts[part].file.nbytes(own) for part, _, own in by_part(self._starts, wanted))
+        selected = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
+        return sum(self._parts[part].file.nbytes(local) for part, _, local in by_part(self._starts, selected))
 
     def dt(self, frames: Selected) -> float | None:
         """Return the time between selected frames, ps; None where it is uneven or there are fewer than two."""
@@ -156,18 +156,18 @@ class Origin(FrameSource):
             self._open_part.file.release()
         self._open_part = None
 
-    def _ahead_of(self, numbers: Sequence[int]) -> Ahead | None:
+    def _plan_ahead(self, numbers: Sequence[int]) -> Ahead | None:
         """Return what asks for the bytes of these frames; None for a single frame, which is read at once."""
         if len(numbers) < 2 or not self.present:
             return None
         if self._ahead is None:
             self._ahead = Ahead(self.n_frames, self.nbytes(numbers) // len(numbers), self._expect)
-        self._ahead.begin(numbers)
+        self._ahead.start(numbers)
         return self._ahead
 
     def _expect(self, numbers: Sequence[int]) -> None:
-        for part, _, own in by_part(self._starts, np.asarray(numbers, dtype=np.int64)):
-            self._parts[part].file.expect(own.tolist())
+        for part, _, local in by_part(self._starts, np.asarray(numbers, dtype=np.int64)):
+            self._parts[part].file.expect(local.tolist())
 
     def _read(self, number: int, needed: int | None = None) -> RawFrame:
         index = int(np.searchsorted(self._starts, number, side="right")) - 1 if len(self._parts) > 1 else 0
@@ -201,7 +201,7 @@ class Origin(FrameSource):
             f"copy the file again, or leave the frame out by start {number + 1} or stop {number}"
         )
 
-    def _look(self) -> OriginFacts:
+    def _read_facts(self) -> OriginFacts:
         """Find out what reading the ends of the files and the first frames tells."""
         first = next(self.read([0]))
         velocities, forces = first.velocities is not None, first.forces is not None
@@ -210,14 +210,14 @@ class Origin(FrameSource):
         stamps = [path for part in self._parts for path in part.file.stamps]
         return OriginFacts(_fingerprint(stamps), timestep, velocities, forces)
 
-    def _known_times(self) -> Timeline | None:
+    def _join_times(self) -> Timeline | None:
         """Return all times where they are known without reading frames, checked to run on."""
         if len(self._parts) > 1 and not any(part.file.timed for part in self._parts):  # they count frames
             return EvenTimeline(self.n_frames, float(self.keywords.get("dt", 1.0)), 0.0, self._parts[0].time(0))
-        known = [(part.file.times, part.n_frames) for part in self._parts if part.file.times is not None]
-        if len(known) < len(self._parts):
+        timelines = [(part.file.times, part.n_frames) for part in self._parts if part.file.times is not None]
+        if len(timelines) < len(self._parts):
             return None
-        times = known[0][0] if len(known) == 1 else JoinedTimeline(known)
+        times = timelines[0][0] if len(timelines) == 1 else JoinedTimeline(timelines)
         number = times.back(self.n_frames)
         if number is not None:
             self._refuse_time(number, times[number - 1], times[number])
@@ -236,7 +236,7 @@ def open_origin(
     trajectories: Sequence[str | os.PathLike[str]],
     topology: str | os.PathLike[str] | None = None,
     keywords: Mapping[str, Any] | None = None,
-    known: Mapping[str, XdrIndex] | None = None,
+    indexes: Mapping[str, XdrIndex] | None = None,
 ) -> Origin:
     """Open trajectory files, which follow one another, as one dataset. For rank 0: the result travels as a pickle."""
     if isinstance(trajectories, str | os.PathLike):
@@ -244,13 +244,13 @@ def open_origin(
     if not trajectories:
         raise UsageError("no trajectory given")
     keywords = dict(keywords or {})
-    paths = [existing(path, "trajectory") for path in trajectories]
+    paths = [existing_path(path, "trajectory") for path in trajectories]
     if topology is not None:
-        topology = local_path(existing(topology, "topology"))
+        topology = local_path(existing_path(topology, "topology"))
     check(keywords, *classes_for(paths, topology, keywords))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        files = [_open(path, topology, keywords, known or {}) for path in paths]
+        files = [_open(path, topology, keywords, indexes or {}) for path in paths]
         _check_atoms(files)
         origin = Origin(join(files), keywords)
     for warning in caught:
@@ -268,11 +268,11 @@ def _check_atoms(files: Sequence[FrameFile]) -> None:
             )
 
 
-def existing(path: str | os.PathLike[str], what: str) -> str:
+def existing_path(path: str | os.PathLike[str], what: str) -> str:
     """Return an existing path made absolute; raises UsageError with a hint for a mistyped name."""
     if is_url(path):
-        return _elsewhere(absolute(path), what)
-    there = os.path.abspath(os.path.expanduser(path))
+        return _check_remote(absolute(path), what)
+    full_path = os.path.abspath(os.path.expanduser(path))
     engine = re.match(r"imd:/+(.*)", os.fspath(path))
     if engine:
         raise UsageError(
@@ -280,22 +280,22 @@ def existing(path: str | os.PathLike[str], what: str) -> str:
             "come, 'himach convert' writes them; they are kept as a dataset, which goes by its name"
         )
     try:
-        os.stat(there)
-        return there
+        os.stat(full_path)
+        return full_path
     except FileNotFoundError:
         pass
     except OSError as error:
         raise UsageError(f"{what} {os.fspath(path)} cannot be reached: {error.strerror}") from None
-    if glob.has_magic(there) and (found := glob.glob(there)):
+    if glob.has_magic(full_path) and (paths := glob.glob(full_path)):
         raise UsageError(
-            f"there is no {what} {os.fspath(path)}, but {len(found)} that match it: leave the quotes out, so that the "
+            f"there is no {what} {os.fspath(path)}, but {len(paths)} that match it: leave the quotes out, so that the "
             "shell puts their names in its place; in Python give sorted(glob.glob(...))"
         )
-    folder = Path(there).parent
+    folder = Path(full_path).parent
     if not folder.is_dir():
         raise UsageError(f"there is no {what} {os.fspath(path)}: the folder {folder} does not exist")
     try:
-        close = difflib.get_close_matches(Path(there).name, os.listdir(folder), n=1)
+        close = difflib.get_close_matches(Path(full_path).name, os.listdir(folder), n=1)
     except OSError:  # a folder that may be entered and not read
         close = []
     hint = f"; did you mean {str(folder / close[0])!r}?" if close else ""
@@ -304,11 +304,11 @@ def existing(path: str | os.PathLike[str], what: str) -> str:
     raise UsageError(f"there is no {what} {os.fspath(path)}{hint}")
 
 
-def _elsewhere(name: str, what: str) -> str:
+def _check_remote(name: str, what: str) -> str:
     """Return the name of a file elsewhere that is there."""
     try:
         if is_zarr(name):
-            ZarrFiles.of(name)
+            ZarrFiles.from_path(name)
         else:
             read_status(name)
     except RemoteError as error:
@@ -316,18 +316,18 @@ def _elsewhere(name: str, what: str) -> str:
     return name
 
 
-def _open(path: str, topology: str | None, keywords: Mapping[str, Any], known: Mapping[str, XdrIndex]) -> FrameFile:
+def _open(path: str, topology: str | None, keywords: Mapping[str, Any], indexes: Mapping[str, XdrIndex]) -> FrameFile:
     try:
-        return open_file(path, topology, keywords, known)
+        return open_file(path, topology, keywords, indexes)
     except OSError as error:
         raise TrajectoryError(f"{path} cannot be read: {error.strerror or reason(error)}") from error
 
 
-def fingerprint_of(paths: Sequence[str | os.PathLike[str]]) -> str:
+def read_fingerprint(paths: Sequence[str | os.PathLike[str]]) -> str:
     """Return what `Origin.fingerprint` of these trajectories would be, without a look at their frames."""
-    found = [existing(path, "trajectory") for path in paths]
+    existing_paths = [existing_path(path, "trajectory") for path in paths]
     try:
-        return _fingerprint([file for path in found for file in stamps_of(path)])
+        return _fingerprint([file for path in existing_paths for file in stamp_files(path)])
     except OSError as error:
         raise TrajectoryError(f"{error.filename} cannot be read: {error.strerror}") from None
 

@@ -27,17 +27,17 @@ def ask_for(path: str, places: Iterable[tuple[int, int]]) -> None:
         if file.mirror is not None:
             file.mirror.ask(places)
             return
-        for begin, end in _joined(places):
-            os.posix_fadvise(file.descriptor, begin, end - begin, os.POSIX_FADV_WILLNEED)
+        for start, stop in _join_places(places):
+            os.posix_fadvise(file.descriptor, start, stop - start, os.POSIX_FADV_WILLNEED)
 
 
-def _joined(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _join_places(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     joined: list[tuple[int, int]] = []
-    for begin, end in places:
-        if joined and 0 <= begin - joined[-1][1] <= HOLE_BYTES:
-            joined[-1] = (joined[-1][0], end)
+    for start, stop in places:
+        if joined and 0 <= start - joined[-1][1] <= HOLE_BYTES:
+            joined[-1] = (joined[-1][0], stop)
         else:
-            joined.append((begin, end))
+            joined.append((start, stop))
     return joined
 
 
@@ -53,12 +53,12 @@ class Ahead:
         self._size = max(1, self._batch // FIRST_BATCH_DIVISOR)
         self._ask = ask
         self._numbers: Sequence[int] = ()
-        self._asked = self._begun = 0
+        self._n_requested = self._batch_start = 0
         self._recent: set[int] = set()
 
-    def begin(self, numbers: Sequence[int]) -> None:
+    def start(self, numbers: Sequence[int]) -> None:
         """Take note of the frames that are read next, in this order."""
-        self._asked = self._begun = 0
+        self._n_requested = self._batch_start = 0
         self._numbers = numbers if len(numbers) < 2 else [*numbers, *self._following(*numbers[-2:])]
 
     def _following(self, before: int, last: int) -> range:
@@ -69,13 +69,13 @@ class Ahead:
         return range(last + stride, min(self._n_frames, last + stride * (1 + self._batch)), stride)
 
     def reach(self, place: int) -> None:
-        """Ask for what lies ahead of the frame at this place of `begin`'s frames."""
-        while self._asked < len(self._numbers) and self._begun <= place:  # the reader has come to the last batch
-            some = self._numbers[self._asked : self._asked + self._size]
-            self._begun = self._asked
-            self._asked += len(some)
+        """Ask for what lies ahead of the frame at this place of `start`'s frames."""
+        while self._n_requested < len(self._numbers) and self._batch_start <= place:  # the reader is at the last batch
+            batch = self._numbers[self._n_requested : self._n_requested + self._size]
+            self._batch_start = self._n_requested
+            self._n_requested += len(batch)
             self._size = min(2 * self._size, self._batch)
-            self._ask([number for number in some if number not in self._recent])
+            self._ask([number for number in batch if number not in self._recent])
             if len(self._recent) > REMEMBERED_BATCHES * self._batch:
                 self._recent.clear()
-            self._recent.update(some)
+            self._recent.update(batch)

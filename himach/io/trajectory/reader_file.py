@@ -1,4 +1,4 @@
-"""Files that a reader of MDAnalysis reads: `ReaderFile`, and `whole_frames()`, which notices a file cut off."""
+"""Files that a reader of MDAnalysis reads: `ReaderFile`, and `count_whole_frames()`, which notices a file cut off."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ReaderFile(FrameFile):
         self.n_frames = n_frames
         self.n_atoms = int(reader.n_atoms)
         self.timed = "time" in reader.ts.data and reader._kwargs.get("dt") is None
-        self.times = _known_times(reader, self.kind, n_frames)
+        self.times = _reader_times(reader, self.kind, n_frames)
         self._size = read_status(path).size
         self._bytes_per_frame = self._size / n_frames
         self._remake = (type(reader), reader._kwargs)  # as its own copy() does it
@@ -86,16 +86,16 @@ class ReaderFile(FrameFile):
     def _move(self, index: int) -> Any:
         """Return the reader's timestep at a frame, which is the one that was asked for."""
         at, self._at = self._at, -1
-        ts = self._walked(at, index) if self._ordered else self._sought(at, index)
+        ts = self._step_to(at, index) if self._ordered else self._seek_to(at, index)
         self._check(ts, index)
         self._at = index
         return ts
 
-    def _walked(self, at: int, index: int) -> Any:
+    def _step_to(self, at: int, index: int) -> Any:
         if not 0 <= at <= index:
             self.release()
             at = 0
-        reader = self._opened()  # at frame 0, where it was opened for this
+        reader = self._get_reader()  # at frame 0, where it was opened for this
         for number in range(at + 1, index + 1):
             try:
                 reader.next()
@@ -103,9 +103,9 @@ class ReaderFile(FrameFile):
                 raise ValueError(f"the reader finds no frame {number} in the file") from None
         return reader.ts
 
-    def _sought(self, at: int, index: int) -> Any:
+    def _seek_to(self, at: int, index: int) -> Any:
         # A reader that was just opened or unpickled says that it is at frame 0, but its file may stand anywhere.
-        reader = self._opened()
+        reader = self._get_reader()
         if not 0 <= at == index - 1:
             return reader[index]
         try:
@@ -126,7 +126,7 @@ class ReaderFile(FrameFile):
                 "opened"
             )
 
-    def _opened(self) -> Any:
+    def _get_reader(self) -> Any:
         if self._reader is None:
             if self._state is not None:
                 self._reader = pickle.loads(self._state)
@@ -171,10 +171,10 @@ def in_order(reader: Any, kind: str) -> bool:
         return False
     if kind == "TRZ" or type(reader)._read_frame is ProtoReader._read_frame:
         return True
-    return any(said not in ([], [0]) and len(said) != reader.n_frames for said in _said(reader, kind))
+    return any(frames not in ([], [0]) and len(frames) != reader.n_frames for frames in _telling_frames(reader, kind))
 
 
-def _said(reader: Any, kind: str) -> list[list[int]]:
+def _telling_frames(reader: Any, kind: str) -> list[list[int]]:
     """Return which frames say what a frame may leave to the one before it."""
     if kind in ("PDB", "XPDB"):
         return [_models_with_box(reader)]
@@ -188,16 +188,16 @@ def _models_with_box(reader: Any) -> list[int]:
     """Return the numbers of the models of a PDB file that have a CRYST1 record."""
     from MDAnalysis.lib.util import anyopen
 
-    found = []
+    numbers = []
     with anyopen(reader.filename, "rb") as file:
         for number, (start, stop) in enumerate(zip(reader._start_offsets, reader._stop_offsets, strict=True)):
             file.seek(start)
             if b"\nCRYST1" in b"\n" + file.read(stop - start):
-                found.append(number)
-    return found
+                numbers.append(number)
+    return numbers
 
 
-def whole_frames(path: str, kind: str, reader: Any, ordered: bool = False, name: str = "") -> int:
+def count_whole_frames(path: str, kind: str, reader: Any, ordered: bool = False, name: str = "") -> int:
     """Return the number of whole frames, with a warning if the last one was never finished.
 
     Where frames can only be had in order, the reader's word is taken for the last one. The warning says the file's
@@ -301,7 +301,7 @@ def _trj_rest(path: str, reader: Any) -> bool:
     return bool((os.path.getsize(path) - offsets[0]) % (offsets[1] - offsets[0]) > 1)
 
 
-def _known_times(reader: Any, kind: str, n_frames: int) -> Timeline | None:
+def _reader_times(reader: Any, kind: str, n_frames: int) -> Timeline | None:
     """Return the times that the reader gives the frames, where that takes no reading of frames."""
     offset = float(reader.ts.data.get("time_offset", 0.0))
     if "time" not in reader.ts.data:

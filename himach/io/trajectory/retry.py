@@ -22,13 +22,13 @@ def is_transient(error: BaseException) -> bool:
     Decoders in C tell no error number, or take the error for the end of the file. What was tried again has not passed.
     """
     passing = False
-    seen: BaseException | None = error
-    while seen is not None:
-        if getattr(seen, "_himach_tried", False):
+    cause: BaseException | None = error
+    while cause is not None:
+        if getattr(cause, "_himach_tried", False):
             return False
-        passing = passing or isinstance(seen, StopIteration)
-        passing = passing or (isinstance(seen, OSError) and (seen.errno is None or seen.errno in PASSING))
-        seen = seen.__cause__ or seen.__context__
+        passing = passing or isinstance(cause, StopIteration)
+        passing = passing or (isinstance(cause, OSError) and (cause.errno is None or cause.errno in PASSING))
+        cause = cause.__cause__ or cause.__context__
     return passing
 
 

@@ -68,11 +68,11 @@ class FrameFile(ABC):
         """Return the bytes of the file that reading these frames takes: on average, where no index tells."""
         return round(len(indices) * self._bytes_per_frame)
 
-    def content(self, most: int) -> list[str]:
-        """Return the files whose content is that of the trajectory; of more than `most` some all over them."""
+    def content(self, limit: int) -> list[str]:
+        """Return the files whose content is that of the trajectory; of more than `limit` some all over them."""
         return list(self.stamps)
 
-    def files_of(self, indices: npt.NDArray[np.int64]) -> set[str]:
+    def frame_files(self, indices: npt.NDArray[np.int64]) -> set[str]:
         """Return the files that these frames lie in."""
         return {self.path}
 
@@ -191,7 +191,7 @@ class XdrFile(FrameFile):
     def expect(self, indices: Sequence[int]) -> None:
         """Ask for the bytes of these frames."""
         places = map(self.index.place, indices)
-        ask_for(self.path, ((begin, begin + self._to_load(end - begin, self._needed)) for begin, end in places))
+        ask_for(self.path, ((start, start + self._to_load(stop - start, self._needed)) for start, stop in places))
 
     def nbytes(self, indices: Numbers) -> int:
         """Return the bytes that these frames take in the file, from its index."""
@@ -206,20 +206,20 @@ class XdrFile(FrameFile):
 
     def _load(self, index: int, needed: int | None) -> int:
         """Read a frame's bytes into the buffer, as far as is needed, and return how many it has."""
-        begin, end = self._place = self.index.place(index)
-        if end - begin + xtc.PAD > len(self._coded.memory):
-            self._coded.memory = np.empty((end - begin) * 9 // 8 + xtc.PAD, np.uint8)
+        start, stop = self._place = self.index.place(index)
+        if stop - start + xtc.PAD > len(self._coded.memory):
+            self._coded.memory = np.empty((stop - start) * 9 // 8 + xtc.PAD, np.uint8)
         if needed != self._needed:
             self._needed, self._reach = needed, 0
         self._loaded = 0
-        self._load_to(self._to_load(end - begin, needed))
-        self._coded.left = end - begin - self._loaded
-        return end - begin
+        self._load_to(self._to_load(stop - start, needed))
+        self._coded.left = stop - start - self._loaded
+        return stop - start
 
     def _to_load(self, n_bytes: int, needed: int | None) -> int:
         """Return how many of a frame's bytes are read: all, unless the frames before needed less than half as many."""
-        some = self._reach * 17 // 16 + SPARE_BYTES
-        return n_bytes if needed is None or not self._reach or 2 * some > n_bytes else some
+        estimate = self._reach * 17 // 16 + SPARE_BYTES
+        return n_bytes if needed is None or not self._reach or 2 * estimate > n_bytes else estimate
 
     def _load_to(self, n_bytes: int) -> None:
         """Read on in the frame."""
@@ -242,13 +242,13 @@ class XdrFile(FrameFile):
 
     def _check(self, frame: XtcHeader | TrrHeader, index: int, n_bytes: int) -> None:
         """Refuse a frame that is not the one that the index speaks of."""
-        noted = self.index.time(index)
-        same_time = frame.time == noted or (math.isnan(frame.time) and math.isnan(noted))
+        indexed_time = self.index.time(index)
+        same_time = frame.time == indexed_time or (math.isnan(frame.time) and math.isnan(indexed_time))
         if (frame.n_atoms, frame.size) != (self.n_atoms, n_bytes) or not same_time:
             raise ValueError(
                 f"the file has changed since it was opened: at byte {self.index.place(index)[0]} it has a frame of "
                 f"{frame.time:g} ps, {frame.n_atoms} atoms and {frame.size} bytes, and had one of "
-                f"{noted:g} ps, {self.n_atoms} atoms and {n_bytes} bytes"
+                f"{indexed_time:g} ps, {self.n_atoms} atoms and {n_bytes} bytes"
             )
 
     def _decode_xtc(
@@ -298,17 +298,17 @@ class XdrFile(FrameFile):
         if frame.box_at:
             box[:] = raw[frame.box_at : frame.box_at + 9 * frame.real].view(real)
         at = frame.vectors_at
-        found: list[Vectors | None] = []
+        vectors: list[Vectors | None] = []
         for out, bit, factor in zip(self._vectors, (POSITIONS, VELOCITIES, FORCES), self._factors, strict=True):
             if not frame.has & bit:
-                found.append(None)
+                vectors.append(None)
                 continue
             end = at + 3 * self.n_atoms * frame.real
             out[:] = raw[at:end].view(real).reshape(-1, 3)
             np.multiply(out, np.float32(factor), out=out)
-            found.append(out)
+            vectors.append(out)
             at = end
-        positions, velocities, forces = found
+        positions, velocities, forces = vectors
         assert positions is not None
         return {"step": frame.step, "lambda": frame.coupling}, box, positions, velocities, forces
 

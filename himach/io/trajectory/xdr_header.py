@@ -110,8 +110,8 @@ def parse_trr(head: bytes) -> TrrHeader:
         raise ShortError
     if not head.startswith(_TRR_BEGIN):
         raise BadHeaderError
-    begin = len(_TRR_BEGIN) + _TRR_SIZES.size
-    if len(head) < begin + 16:
+    start = len(_TRR_BEGIN) + _TRR_SIZES.size
+    if len(head) < start + 16:
         raise ShortError
     *sizes, n_atoms, step, _ = _TRR_SIZES.unpack_from(head, len(_TRR_BEGIN))
     box, x, v, f = sizes[2], *sizes[7:10]
@@ -120,8 +120,8 @@ def parse_trr(head: bytes) -> TrrHeader:
     real = box // 9 if box else max(x, v, f) // (3 * n_atoms)
     if real not in (4, 8) or any(size not in (0, 3 * real * n_atoms) for size in (x, v, f)):
         raise BadHeaderError
-    time, coupling = struct.unpack_from(">ff" if real == 4 else ">dd", head, begin)
-    data = begin + 2 * real
+    time, coupling = struct.unpack_from(">ff" if real == 4 else ">dd", head, start)
+    data = start + 2 * real
     has = POSITIONS * (x > 0) | VELOCITIES * (v > 0) | FORCES * (f > 0)
     box_at = data + sizes[0] + sizes[1] if box else 0
     size = data + sum(sizes)

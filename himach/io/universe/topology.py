@@ -22,7 +22,7 @@ from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.io.remote.byte_file import label, local_path
 from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, parser_class
 from himach.io.trajectory.messages import quietly, reason
-from himach.io.trajectory.origin import Origin, existing
+from himach.io.trajectory.origin import Origin, existing_path
 
 if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
@@ -56,7 +56,7 @@ def load_topology(
         if path == origin.paths[0] and "format" in keywords:
             keywords.setdefault("topology_format", keywords["format"])
     else:
-        path = existing(topology, "topology")
+        path = existing_path(topology, "topology")
     path = local_path(path)
     name = _name(path, keywords)
     if name is None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from himach.errors import HimachError, UsageError
 from himach.files import content_digest
-from himach.io.trajectory.origin import fingerprint_of
+from himach.io.trajectory.origin import read_fingerprint
 from himach.opening.member import some_of
 from himach.opening.member_table import WILD, members_of
 
@@ -50,7 +50,7 @@ def _trajectory(record: Record, given: Sequence[Path]) -> list[str]:
     if not choices:
         raise OtherDataError(f"it read {read}: give {'it' if count == 1 else f'these {count} files'} by --trajectory")
     for paths in choices:
-        if all(map(os.path.exists, paths)) and fingerprint_of(paths) == dataset["fingerprint"]:
+        if all(map(os.path.exists, paths)) and read_fingerprint(paths) == dataset["fingerprint"]:
             return [os.path.abspath(path) for path in paths]
     absent = [os.fspath(path) for path in given if not path.exists()]
     if count == 1 and absent:  # datasets, whose content is told when they are opened
@@ -106,7 +106,7 @@ def _members(record: Record, given: Given) -> list[dict[str, Any]]:
         name, own = told["name"], here[told["name"]]
         topologies = given.topologies if own.topology is None else [Path(own.topology)]
         topology = _of_content(record, told["topology"], topologies, digest_of)
-        if all(map(os.path.exists, own.trajectories)) and fingerprint_of(own.trajectories) != told["fingerprint"]:
+        if all(map(os.path.exists, own.trajectories)) and read_fingerprint(own.trajectories) != told["fingerprint"]:
             others["trajectory"].append(name)
         if topology is None and (told["topology"], own.topology) != (None, None):
             others["topology"].append(name)

@@ -25,7 +25,7 @@ from himach.io.push.address import EngineAddress
 from himach.io.push.engine import EngineStream
 from himach.io.store.quota import check_quota, chosen_quota, open_chosen
 from himach.io.store.store import Dataset, Store, StoreConflictError
-from himach.io.trajectory.origin import existing
+from himach.io.trajectory.origin import existing_path
 from himach.io.universe.topology import parse
 from himach.runner.live.imd_client import ReceiverOptions, ReceiverStatus
 
@@ -176,7 +176,7 @@ def _receive(options: ReceiverOptions, keeper: FrameKeeper) -> str:
     """Receive frames; return why there are no more."""
     address = EngineAddress.parse(options.engine)
     assert address is not None
-    n_atoms = parse(existing(options.topology, "topology"), options.keywords).n_atoms
+    n_atoms = parse(existing_path(options.topology, "topology"), options.keywords).n_atoms
     with _new_dataset(options, address, keeper) as dataset:
         timeout = CONNECT_SECONDS if options.idle is None else options.idle
         stream = EngineStream(address, n_atoms, options.idle, timeout, BUFFER_BYTES, lambda: keeper.stopped)

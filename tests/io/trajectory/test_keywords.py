@@ -6,7 +6,7 @@ from MDAnalysisTests import datafiles as data
 from support.io_samples import make
 
 from himach.errors import UsageError
-from himach.io.trajectory.keywords import check, names_of
+from himach.io.trajectory.keywords import check, keyword_names
 from himach.io.trajectory.origin import open_origin
 from himach.io.universe.topology import load_topology
 
@@ -36,7 +36,7 @@ LEGAL_OF_PARSERS = {
 def test_what_readers_and_parsers_take_is_found():
     for classes, legal in ((_READERS, LEGAL), (_PARSERS, LEGAL_OF_PARSERS)):
         for name, expected in legal.items():
-            assert expected <= names_of(classes[name]), name
+            assert expected <= keyword_names(classes[name]), name
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from support.io_samples import FORMATS, copied
 
 from himach.errors import TrajectoryError
 from himach.io.trajectory import readahead
-from himach.io.trajectory.dcd_file import layout_of
+from himach.io.trajectory.dcd_file import read_layout
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.io.trajectory.readahead import Ahead, ask_for
 from himach.io.trajectory.reader_file import ReaderFile, in_order
@@ -125,7 +125,7 @@ def test_models_that_stand_alone_are_sought(given, tmp_path):
 def write_trz(path: Path, first: int) -> Path:
     """Copy a TRZ file and number its frames from `first`, as one does that was cut from a longer one."""
     origin = open_origin([data.TRZ], data.TRZ_psf)
-    reader = origin.files()[0][0]._opened()
+    reader = origin.files()[0][0]._get_reader()
     content = bytearray(Path(data.TRZ).read_bytes())
     place = reader._dtype.fields["nframe"][1]
     for number in range(origin.n_frames):
@@ -191,7 +191,7 @@ def test_every_frame_is_asked_for_before_it_is_read_and_not_too_early(n, start, 
     n_frames = max(numbers, default=0) + 8
     asked: list[int] = []
     ahead = Ahead(n_frames, readahead.BATCH_BYTES // batch, asked.extend)
-    ahead.begin(numbers)
+    ahead.start(numbers)
     for place, number in enumerate(numbers):
         ahead.reach(place)
         assert number in asked
@@ -224,7 +224,7 @@ def test_a_reader_asks_for_the_frames_of_its_file(name, monkeypatch):
     for frame, positions in zip(origin.read(range(6)), expected, strict=True):
         np.testing.assert_array_equal(frame.positions, positions)
     size = os.path.getsize(trajectory)
-    begins = layout_of(str(trajectory), origin.n_atoms).begin if name == "DCD" else 0
+    begins = read_layout(str(trajectory), origin.n_atoms).start if name == "DCD" else 0
     assert min(begin for begin, _ in asked) == begins
     assert all(begin + length <= size for begin, length in asked)
     assert sum(length for _, length in asked) >= origin.nbytes(range(6)) - 6

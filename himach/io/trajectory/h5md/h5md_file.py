@@ -17,7 +17,7 @@ from himach.errors import HimachError, NoFrameError, TrajectoryError, UsageError
 from himach.frame import RawFrame, Vectors
 from himach.io.remote.byte_file import FileObject, read_status
 from himach.io.remote.url import is_url
-from himach.io.trajectory.h5md.layout import Element, Layout, layout_of
+from himach.io.trajectory.h5md.layout import Element, Layout, read_layout
 from himach.io.trajectory.h5md.rows import DatasetRows, Rows
 from himach.io.trajectory.index.timeline import EvenTimeline, ListedTimeline, Timeline
 from himach.io.trajectory.messages import reason
@@ -47,15 +47,15 @@ class H5mdFile(FrameFile):
         super().__init__(path)
         self.stamps = self._stamps()
         self._forget()
-        layout = self._layout = self._look(group, convert_units)
+        layout = self._layout = self._read_layout(group, convert_units)
         self.n_frames, self.n_atoms = layout.n_frames, layout.n_atoms
         self.timed = dt is None
         self.times = self._timeline(dt, time_offset)
         self._bytes_per_frame = self._size() / self.n_frames
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_root", "_object", "_rows", "_out", "_edges", "_box")
-        return {name: value for name, value in self.__dict__.items() if name not in own}
+        transient = ("_root", "_object", "_rows", "_out", "_edges", "_box")
+        return {name: value for name, value in self.__dict__.items() if name not in transient}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -65,13 +65,13 @@ class H5mdFile(FrameFile):
         """Return one frame, no more than the first `needed` atoms; its arrays hold until the next."""
         if not 0 <= index < self.n_frames:
             raise ValueError(f"there is no frame {index} in it")
-        found = {name: self._vectors(name, one, index, needed) for name, one in self._layout.vectors.items()}
+        vectors = {name: self._vectors(name, element, index, needed) for name, element in self._layout.vectors.items()}
         assert self.times is not None
-        positions = found["position"]
+        positions = vectors["position"]
         assert positions is not None
-        velocities, forces = found.get("velocity"), found.get("force")
+        velocities, forces = vectors.get("velocity"), vectors.get("force")
         return RawFrame(
-            index, self.times[index], positions, self._box_of(index), velocities, forces, data=self._data(index)
+            index, self.times[index], positions, self._frame_box(index), velocities, forces, data=self._data(index)
         )
 
     def expect(self, indices: Sequence[int]) -> None:
@@ -99,11 +99,11 @@ class H5mdFile(FrameFile):
         self._edges = b""
         self._box: npt.NDArray[np.float32] | None = None
 
-    def _look(self, group: str | None, converted: bool) -> Layout:
+    def _read_layout(self, group: str | None, converted: bool) -> Layout:
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", UserWarning)
-                layout = layout_of(self._opened(), self._array, group, converted)
+                layout = read_layout(self._get_root(), self._array, group, converted)
         except HimachError:
             raise
         except Exception as error:
@@ -134,13 +134,13 @@ class H5mdFile(FrameFile):
         if name not in self._out:
             self._out[name] = np.empty((self.n_atoms, 3), np.float32)
         out = self._out[name]
-        some = out[:needed]
-        some[:] = self._array(element.path).at(row, needed)
+        rows = out[:needed]
+        rows[:] = self._array(element.path).at(row, needed)
         if element.factor != 1:
-            some *= np.float32(element.factor)
+            rows *= np.float32(element.factor)
         return out
 
-    def _box_of(self, index: int) -> npt.NDArray[np.float32] | None:
+    def _frame_box(self, index: int) -> npt.NDArray[np.float32] | None:
         """Return a frame's box as MDAnalysis's reader has it."""
         element = self._layout.edges
         if element is None:
@@ -152,20 +152,20 @@ class H5mdFile(FrameFile):
 
     def _data(self, index: int) -> dict[str, Any]:
         steps = self._layout.steps
-        found = {"step": self._array(steps).at(index) if isinstance(steps, str) else steps[0] + steps[1] * index}
+        data = {"step": self._array(steps).at(index) if isinstance(steps, str) else steps[0] + steps[1] * index}
         for name, element in self._layout.observables.items():
             if element.value is not None:
-                found[name] = element.value
+                data[name] = element.value
             elif (row := element.row(index)) >= 0:
-                found[name] = self._array(element.path).at(row)
-        return found
+                data[name] = self._array(element.path).at(row)
+        return data
 
     def _array(self, path: str) -> Rows:
         if path not in self._rows:
-            self._rows[path] = self._rows_of(self._opened()[path])
+            self._rows[path] = self._make_rows(self._get_root()[path])
         return self._rows[path]
 
-    def _opened(self) -> Any:
+    def _get_root(self) -> Any:
         if self._root is None:
             self._root = self._open()
         return self._root
@@ -194,7 +194,7 @@ class H5mdFile(FrameFile):
             self._object.close()
             self._object = None
 
-    def _rows_of(self, array: Any) -> Rows:
+    def _make_rows(self, array: Any) -> Rows:
         return DatasetRows(array)
 
 

@@ -1,4 +1,4 @@
-"""What an H5MD tree holds: `layout_of()` finds its arrays, which row is which frame's, and their units.
+"""What an H5MD tree holds: `read_layout()` finds its arrays, which row is which frame's, and their units.
 
 The rules are those of H5MD 1.1; the units, and what they are in those of MDAnalysis, are its reader's.
 """
@@ -57,17 +57,17 @@ class _Tree:
 
     def group(self, path: str) -> Any:
         """Return a group that has to be there."""
-        found = self.root.get(path)
-        if found is None or is_array(found):
+        group = self.root.get(path)
+        if group is None or is_array(group):
             raise ValueError(f"it has no group {path}, which H5MD asks for")
-        return found
+        return group
 
     def array(self, path: str) -> Any:
         """Return an array that has to be there."""
-        found = self.root.get(path)
-        if found is None or not is_array(found):
+        array = self.root.get(path)
+        if array is None or not is_array(array):
             raise ValueError(f"it has no array {path}, which H5MD asks for")
-        return found
+        return array
 
     def ticks(self, path: str, count: int) -> npt.NDArray[Any] | tuple[Any, Any]:
         """Return steps or times: as they are listed, or the first and the distance."""
@@ -81,8 +81,8 @@ class _Tree:
     def steps(self, path: str) -> npt.NDArray[Any]:
         """Return the step of each row of an element."""
         count = int(self.array(f"{path}/value").shape[0])
-        found = self.ticks(f"{path}/step", count)
-        return found[0] + found[1] * np.arange(count) if isinstance(found, tuple) else found
+        ticks = self.ticks(f"{path}/step", count)
+        return ticks[0] + ticks[1] * np.arange(count) if isinstance(ticks, tuple) else ticks
 
     def factor(self, path: str, kind: str, otherwise: str | None = None) -> float:
         """Return what makes MDAnalysis's units of an array's; one without units may have that of another."""
@@ -94,16 +94,16 @@ class _Tree:
         unit = self.array(path).attrs.get("unit")
         if unit is None and otherwise is not None:
             return self.factor(otherwise, kind)
-        known = H5MDReader._unit_translation[kind]
+        units = H5MDReader._unit_translation[kind]
         unit = unit.decode(errors="replace") if isinstance(unit, bytes) else unit
-        if unit not in known:
+        if unit not in units:
             what = f"{path} has no unit" if unit is None else f"{path} has the unit {unit!r}, which MDAnalysis has not"
             raise ValueError(
-                f"{what}; it has {', '.join(known)}. The universe keyword convert_units=False takes all numbers as in "
+                f"{what}; it has {', '.join(units)}. The universe keyword convert_units=False takes all numbers as in "
                 "Å, ps, Å/ps and kJ/(mol Å)"
             )
         kind = _SPEEDS.get(kind, kind)
-        return float(get_conversion_factor(kind, known[unit], MDANALYSIS_BASE_UNITS[kind]))
+        return float(get_conversion_factor(kind, units[unit], MDANALYSIS_BASE_UNITS[kind]))
 
 
 def is_array(thing: Any) -> bool:
@@ -111,7 +111,7 @@ def is_array(thing: Any) -> bool:
     return hasattr(thing, "shape")
 
 
-def layout_of(root: Any, rows: Callable[[str], Rows], group: str | None, converted: bool) -> Layout:
+def read_layout(root: Any, rows: Callable[[str], Rows], group: str | None, converted: bool) -> Layout:
     """Return what an H5MD tree holds."""
     tree = _Tree(root, rows, converted)
     base = _particles(tree, group)
@@ -201,25 +201,25 @@ def _observables(tree: _Tree, steps: npt.NDArray[Any]) -> Iterator[tuple[str, El
     if "observables" not in tree.root:
         return
     for name in tree.group("observables"):
-        one = tree.root[f"observables/{name}"]
-        several = [name] if is_array(one) or "value" in one else [f"{name}/{inner}" for inner in one]
-        for each in several:
-            path = f"observables/{each}"
-            found = tree.root[path]
-            if is_array(found):
-                yield each, Element(path, value=np.asarray(found[()]))
-            elif "value" in found:
-                own = tree.steps(path) if "step" in found else steps[: found["value"].shape[0]]
-                yield each, Element(f"{path}/value", _rows(own, steps))
+        observable = tree.root[f"observables/{name}"]
+        names = [name] if is_array(observable) or "value" in observable else [f"{name}/{inner}" for inner in observable]
+        for full_name in names:
+            path = f"observables/{full_name}"
+            node = tree.root[path]
+            if is_array(node):
+                yield full_name, Element(path, value=np.asarray(node[()]))
+            elif "value" in node:
+                own_steps = tree.steps(path) if "step" in node else steps[: node["value"].shape[0]]
+                yield full_name, Element(f"{path}/value", _rows(own_steps, steps))
 
 
-def _rows(own: npt.NDArray[Any], steps: npt.NDArray[Any]) -> Numbers | None:
+def _rows(own_steps: npt.NDArray[Any], steps: npt.NDArray[Any]) -> Numbers | None:
     """Return which rows have the frames' steps; None if they are the first ones, in their order."""
-    if np.array_equal(own[: len(steps)], steps):
+    if np.array_equal(own_steps[: len(steps)], steps):
         return None
-    if not len(own):
+    if not len(own_steps):
         return np.full(len(steps), -1)
-    order = np.argsort(own, kind="stable")
-    places = np.minimum(np.searchsorted(own, steps, sorter=order), len(own) - 1)
+    order = np.argsort(own_steps, kind="stable")
+    places = np.minimum(np.searchsorted(own_steps, steps, sorter=order), len(own_steps) - 1)
     rows = order[places]
-    return np.where(own[rows] == steps, rows, -1).astype(np.int64)
+    return np.where(own_steps[rows] == steps, rows, -1).astype(np.int64)

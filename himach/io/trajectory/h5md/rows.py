@@ -32,16 +32,16 @@ class Rows:
         """Return a row, of its own axes the first so many `columns` (None: all); an array holds until the next."""
         if not 0 <= row - self._first < len(self._block) or not self._has(columns):
             self._load(row, columns)
-        found = self._block[row - self._first]
-        return found if columns is None else found[:columns]
+        values = self._block[row - self._first]
+        return values if columns is None else values[:columns]
 
     def _has(self, columns: int | None) -> bool:
         return self._columns is None or (columns is not None and columns <= self._columns)
 
     def _load(self, row: int, columns: int | None) -> None:
         first = row // self.chunk_rows * self.chunk_rows
-        most = max(1, BLOCK_BYTES // max(1, self._chunk_bytes))
-        self._chunks = min(most, 2 * self._chunks) if first == self._first + len(self._block) else 1
+        max_chunks = max(1, BLOCK_BYTES // max(1, self._chunk_bytes))
+        self._chunks = min(max_chunks, 2 * self._chunks) if first == self._first + len(self._block) else 1
         self._block = self._block[:0]  # what is not read any more is not held meanwhile
         try:
             self._block = self._read_chunks(first, columns)
@@ -59,8 +59,8 @@ class Rows:
         """Read rows from `first` on, before `stop`."""
         if stop <= first:
             raise IndexError(f"the array has {len(self)} rows, and none of number {first}")
-        some = slice(first, stop)
-        return np.asarray(self.array[some] if columns is None else self.array[some, :columns])
+        span = slice(first, stop)
+        return np.asarray(self.array[span] if columns is None else self.array[span, :columns])
 
 
 class DatasetRows(Rows):
@@ -77,9 +77,9 @@ class DatasetRows(Rows):
         """
         dataset = self.array
         if dataset.chunks is None:
-            begin, size = dataset.id.get_offset(), self._chunk_bytes
-            if begin is not None:
-                yield from ((begin + size * row, begin + size * (row + 1)) for row in rows)
+            start, size = dataset.id.get_offset(), self._chunk_bytes
+            if start is not None:
+                yield from ((start + size * row, start + size * (row + 1)) for row in rows)
             return
         height, *others = dataset.chunks
         if height * prod(others) * dataset.dtype.itemsize < least:

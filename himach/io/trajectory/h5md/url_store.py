@@ -44,31 +44,31 @@ class _UrlStore(Store):  # type: ignore[misc]
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        return list(await asyncio.gather(*(self.get(key, prototype, some) for key, some in key_ranges)))
+        return list(await asyncio.gather(*(self.get(key, prototype, byte_range) for key, byte_range in key_ranges)))
 
     async def exists(self, key: str) -> bool:
         return await asyncio.to_thread(exists, f"{self._url}/{key}")
 
-    def _refuse(self, *given: Any) -> Any:
+    def _refuse(self, *args: Any) -> Any:
         """Refuse what zarr does not ask of a store that can be neither written nor listed, as this one says."""
         raise UnsupportedOperation(f"{self._url} can be read by the names of its files alone")
 
     set = delete = list = list_prefix = list_dir = _refuse
 
 
-def _content(url: str, some: ByteRequest | None) -> bytes | None:
+def _content(url: str, byte_range: ByteRequest | None) -> bytes | None:
     """Return a file's bytes, or some of them; None if there is no such file."""
     try:
         with ByteFile(url) as file:
             size = file.status.size
-            if some is None:
+            if byte_range is None:
                 first, stop = 0, size
-            elif isinstance(some, RangeByteRequest):
-                first, stop = some.start, some.end
-            elif isinstance(some, OffsetByteRequest):
-                first, stop = some.offset, size
+            elif isinstance(byte_range, RangeByteRequest):
+                first, stop = byte_range.start, byte_range.end
+            elif isinstance(byte_range, OffsetByteRequest):
+                first, stop = byte_range.offset, size
             else:
-                first, stop = max(0, size - some.suffix), size
+                first, stop = max(0, size - byte_range.suffix), size
             return file.pread(stop - first, first)
     except RemoteError as error:
         if error.errno == errno.ENOENT:

@@ -31,38 +31,38 @@ class ZarrDirectory(H5mdFile):
 
     kind = "ZARRMD"
 
-    def content(self, most: int) -> list[str]:
-        """Return the files whose content is that of the trajectory; of more chunks than `most` some all over them."""
-        return list(self.stamps) if is_url(self.path) else ZarrFiles.of(self.path).some(most)
+    def content(self, limit: int) -> list[str]:
+        """Return the files whose content is that of the trajectory; of more chunks than `limit` some all over them."""
+        return list(self.stamps) if is_url(self.path) else ZarrFiles.from_path(self.path).some(limit)
 
-    def files_of(self, indices: Numbers) -> set[str]:
+    def frame_files(self, indices: Numbers) -> set[str]:
         """Return the files that these frames lie in; by URL, those by which the trajectory is known."""
         if is_url(self.path):
             return set(self.stamps)
-        found: set[str] = set()
-        elements = [one for one in (*self._layout.vectors.values(), self._layout.edges) if one is not None]
+        files: set[str] = set()
+        elements = [item for item in (*self._layout.vectors.values(), self._layout.edges) if item is not None]
         for element in elements:
             if element.value is None:
                 array = self._array(element.path)
                 assert isinstance(array, ChunkRows)
                 rows = indices if element.rows is None else element.rows[indices]
-                found.update(file for file, _ in array.files(np.unique(rows[rows >= 0] // array.file_rows).tolist()))
-        return found
+                files.update(file for file, _ in array.files(np.unique(rows[rows >= 0] // array.file_rows).tolist()))
+        return files
 
     def expect(self, indices: Sequence[int]) -> None:
         """Ask for the chunks that hold these frames; by URL they are asked for when they are read."""
-        for file in [] if is_url(self.path) else sorted(self.files_of(np.asarray(indices, dtype=np.int64))):
+        for file in [] if is_url(self.path) else sorted(self.frame_files(np.asarray(indices, dtype=np.int64))):
             ask_for(file, [(0, 0)])  # no length: to the end of the file
 
     def _stamps(self) -> tuple[str, ...]:
-        return ZarrFiles.of(self.path).ends
+        return ZarrFiles.from_path(self.path).stamps
 
     def _size(self) -> int:
-        files = ZarrFiles.of(self.path)
+        files = ZarrFiles.from_path(self.path)
         if is_url(self.path):  # by the first chunk of each array that has all
-            whole = (chunks for array, chunks in files.chunks.items() if array.endswith(WHOLE))
-            return sum(len(chunks) * read_status(chunks[0]).size for chunks in whole if chunks)
-        return sum(os.path.getsize(file) for some in files.chunks.values() for file in some)
+            complete = (chunks for array, chunks in files.chunks.items() if array.endswith(WHOLE))
+            return sum(len(chunks) * read_status(chunks[0]).size for chunks in complete if chunks)
+        return sum(os.path.getsize(file) for paths in files.chunks.values() for file in paths)
 
     def _open(self) -> Any:
         try:
@@ -91,7 +91,7 @@ class ZarrDirectory(H5mdFile):
                 rows.close_mirrors()
         super().release()
 
-    def _rows_of(self, array: Any) -> Rows:
+    def _make_rows(self, array: Any) -> Rows:
         return ChunkRows(array, self.path)
 
 
@@ -128,10 +128,10 @@ class ChunkRows(Rows):
         for number, absent in missing.items():
             if not self._may_be_zeros(number, len(absent)):
                 raise FileNotFoundError(f"its chunk {absent[0]} is missing")
-        found = super().read(first, stop, columns)
+        rows = super().read(first, stop, columns)
         if not self.array.shards:
             close_mirrors((file for file, _ in files), forget=True)
-        return found
+        return rows
 
     def close_mirrors(self) -> None:
         """Close the shards elsewhere that are open."""
@@ -151,6 +151,6 @@ def _check_blosc(file: str) -> None:
     """Compare a chunk's size with the one in its header, for Blosc reads on behind the end of what is cut off."""
     with open(file, "rb") as chunk:
         head, size = chunk.read(16), os.fstat(chunk.fileno()).st_size
-    told = int.from_bytes(head[12:16], "little")
-    if len(head) < 16 or told != size:
-        raise ValueError(f"its chunk {file} has {size} bytes, and {told} when it was written")
+    recorded = int.from_bytes(head[12:16], "little")
+    if len(head) < 16 or recorded != size:
+        raise ValueError(f"its chunk {file} has {size} bytes, and {recorded} when it was written")

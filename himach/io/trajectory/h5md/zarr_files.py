@@ -45,10 +45,10 @@ class ZarrFiles:
     chunks: dict[str, list[str]]
 
     @classmethod
-    def of(cls, path: str) -> ZarrFiles:
+    def from_path(cls, path: str) -> ZarrFiles:
         """List them, or by URL what the metadata mean; raises OSError, and TrajectoryError where these tell nothing."""
         if is_url(path):
-            return _meant(path)
+            return _files_from_metadata(path)
         metadata: list[str] = []
         chunks: dict[str, list[str]] = {}
         owner = {path: path}  # of a folder's files: the array that it belongs to
@@ -64,16 +64,16 @@ class ZarrFiles:
         return cls(tuple(sorted(metadata)), ordered)
 
     @property
-    def ends(self) -> tuple[str, ...]:
+    def stamps(self) -> tuple[str, ...]:
         """The metadata, and the first and the last chunk of each array; by URL, of those that have all."""
-        there = [some for array, some in self.chunks.items() if not is_url(array) or array.endswith(WHOLE)]
-        return (*self.metadata, *dict.fromkeys(some[end] for some in there for end in (0, -1)))
+        complete = [files for array, files in self.chunks.items() if not is_url(array) or array.endswith(WHOLE)]
+        return (*self.metadata, *dict.fromkeys(files[end] for files in complete for end in (0, -1)))
 
-    def some(self, most: int) -> list[str]:
-        """Return the metadata, and all other files, or where there are more than `most`, as many all over them."""
-        files = [file for some in self.chunks.values() for file in some]
+    def some(self, limit: int) -> list[str]:
+        """Return the metadata, and all other files, or where there are more than `limit`, as many all over them."""
+        files = [file for chunks in self.chunks.values() for file in chunks]
         count = len(files)
-        return [*self.metadata, *(files if count <= most else (files[i * count // most] for i in range(most)))]
+        return [*self.metadata, *(files if count <= limit else (files[i * count // limit] for i in range(limit)))]
 
 
 def _numbers(name: str) -> tuple[list[int], str]:
@@ -84,10 +84,10 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _meant(url: str) -> ZarrFiles:
+def _files_from_metadata(url: str) -> ZarrFiles:
     """Return the files that there are below a URL if no chunk is missing."""
     folder = url.rstrip("/")
-    for name, chunks_of in (("zarr.json", _chunks_of_3), (".zmetadata", _chunks_of_2)):
+    for name, chunk_keys in (("zarr.json", _chunk_keys_v3), (".zmetadata", _chunk_keys_v2)):
         file = f"{folder}/{name}"
         try:
             read_status(file)
@@ -97,14 +97,14 @@ def _meant(url: str) -> ZarrFiles:
             raise
         try:
             with open(local_path(file), "rb") as metadata:
-                found = chunks_of(json.load(metadata))
+                keys = chunk_keys(json.load(metadata))
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
             raise TrajectoryError(f"{file} is no metadata of Zarr: {error!r}") from None
         finally:
             close_mirrors([file])
-        if found:
+        if keys:
             arrays = {
-                f"{folder}/{array}": [f"{folder}/{array}/{key}" for key in found[array]] for array in sorted(found)
+                f"{folder}/{array}": [f"{folder}/{array}/{key}" for key in keys[array]] for array in sorted(keys)
             }
             return ZarrFiles((file,), arrays)
     raise TrajectoryError(
@@ -113,30 +113,30 @@ def _meant(url: str) -> ZarrFiles:
     )
 
 
-def _chunks_of_3(root: Mapping[str, Any]) -> dict[str, list[str]]:
+def _chunk_keys_v3(root: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the keys of the chunks of each array, by the metadata of a root group of the third version."""
-    found = {}
+    keys = {}
     for path, node in ((root.get("consolidated_metadata") or {}).get("metadata") or {}).items():
         if node.get("node_type") == "array":
             plain = node["chunk_key_encoding"]["name"] == "default"
             separator = node["chunk_key_encoding"].get("configuration", {}).get("separator", "/" if plain else ".")
-            numbers = _numbers_of(node["shape"], node["chunk_grid"]["configuration"]["chunk_shape"])
-            found[path] = [separator.join([*["c"] * plain, *number]) or "0" for number in numbers]
-    return found
+            numbers = _chunk_numbers(node["shape"], node["chunk_grid"]["configuration"]["chunk_shape"])
+            keys[path] = [separator.join([*["c"] * plain, *number]) or "0" for number in numbers]
+    return keys
 
 
-def _chunks_of_2(root: Mapping[str, Any]) -> dict[str, list[str]]:
+def _chunk_keys_v2(root: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the same by what is written down of a tree of the second version."""
-    found = {}
+    keys = {}
     for path, node in root.get("metadata", {}).items():
         folder, _, name = path.rpartition("/")
         if name == ".zarray":
             separator = node.get("dimension_separator", ".")
-            found[folder] = [separator.join(number) or "0" for number in _numbers_of(node["shape"], node["chunks"])]
-    return found
+            keys[folder] = [separator.join(number) or "0" for number in _chunk_numbers(node["shape"], node["chunks"])]
+    return keys
 
 
-def _numbers_of(shape: list[int], chunks: list[int]) -> list[list[str]]:
+def _chunk_numbers(shape: list[int], chunks: list[int]) -> list[list[str]]:
     counts = [-(-length // size) for length, size in zip(shape, chunks, strict=True)]
     if math.prod(counts) > MOST_CHUNKS:
         raise ValueError(f"{math.prod(counts)} chunks of an array")

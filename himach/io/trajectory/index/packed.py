@@ -39,16 +39,16 @@ def pack_indexes(indexes: Mapping[str, XdrIndex]) -> Parts:
 
 def are_packed(content: Content | None, indexes: Mapping[str, XdrIndex]) -> bool:
     """Tell whether content is these indexes, as far as its facts tell."""
-    there = _unpack(content, COLUMNS)
-    return there is not None and there[1] == [[*index.facts] for index in indexes.values()]
+    unpacked = _unpack(content, COLUMNS)
+    return unpacked is not None and unpacked[1] == [[*index.facts] for index in indexes.values()]
 
 
-def indexes_in(content: Content | None) -> dict[str, XdrIndex]:
+def load_indexes(content: Content | None) -> dict[str, XdrIndex]:
     """Return the indexes that were packed, by path; none if they are missing, damaged or of another version."""
-    there = _unpack(content, COLUMNS)
-    if there is None:
+    unpacked = _unpack(content, COLUMNS)
+    if unpacked is None:
         return {}
-    columns, facts = there
+    columns, facts = unpacked
     indexes: dict[str, XdrIndex] = {}
     row = 0
     for path, kind, n_atoms, n_frames, back, cut, size, changed in facts:
@@ -61,7 +61,7 @@ def indexes_in(content: Content | None) -> dict[str, XdrIndex]:
 def pack_times(times: Timeline) -> bytes:
     """Return times as what is to be written."""
     listed = [part.at(np.arange(n_frames)) for kind, part, n_frames in _kinds(times) if kind == "listed"]
-    return b"".join(_pack(listed, np.dtype("<f8"), _facts_of(times)))
+    return b"".join(_pack(listed, np.dtype("<f8"), _describe_times(times)))
 
 
 def _kinds(times: Timeline) -> list[tuple[str, Timeline, int]]:
@@ -70,30 +70,30 @@ def _kinds(times: Timeline) -> list[tuple[str, Timeline, int]]:
     return [(kinds.get(type(part), "listed"), part, n_frames) for part, n_frames in parts]
 
 
-def _facts_of(times: Timeline) -> list[list[Any]]:
+def _describe_times(times: Timeline) -> list[list[Any]]:
     facts: list[list[Any]] = []
     for kind, part, n_frames in _kinds(times):
-        more: list[Any] = []
+        extra: list[Any] = []
         if isinstance(part, EvenTimeline):
-            more = [part.step, part.shift, part.offset]
+            extra = [part.step, part.shift, part.offset]
         elif isinstance(part, IndexTimeline):
-            more = [part.index.path, part.offset]
-        facts.append([kind, n_frames, *more])
+            extra = [part.index.path, part.offset]
+        facts.append([kind, n_frames, *extra])
     return facts
 
 
-def times_in(content: bytes | None, n_frames: int, indexes: Callable[[], Mapping[str, XdrIndex]]) -> Timeline | None:
+def load_times(content: bytes | None, n_frames: int, indexes: Callable[[], Mapping[str, XdrIndex]]) -> Timeline | None:
     """Return the times of so many frames that were packed; None if they are missing or damaged."""
-    there = _unpack(content, np.dtype("<f8"))
-    if there is None or sum(facts[1] for facts in there[1]) != n_frames:
+    unpacked = _unpack(content, np.dtype("<f8"))
+    if unpacked is None or sum(facts[1] for facts in unpacked[1]) != n_frames:
         return None
-    listed, row = there[0], 0
+    listed, row = unpacked[0], 0
     parts: list[tuple[Timeline, int]] = []
-    for kind, count, *more in there[1]:
+    for kind, count, *extra in unpacked[1]:
         if kind == "even":
-            parts.append((EvenTimeline(count, *more), count))
+            parts.append((EvenTimeline(count, *extra), count))
         elif kind == "index":
-            path, offset = more
+            path, offset = extra
             index = indexes().get(path)
             if index is None or index.n_frames < count:
                 return None

@@ -84,52 +84,52 @@ class ListedTimeline:
 
     def back(self, n_frames: int) -> int | None:
         """Look through them."""
-        return back_in(self, n_frames)
+        return scan_back(self, n_frames)
 
 
 class StoredTimeline:
-    """Times in a file, float64 one behind the other from byte `begin` on, and what is added to each.
+    """Times in a file, float64 one behind the other from byte `start` on, and what is added to each.
 
     Some neighbours are read at once. They are not mapped: a file that is cut meanwhile must not kill a rank.
     """
 
-    def __init__(self, path: str, begin: int, n_frames: int, offset: float = 0.0) -> None:
-        self._path, self._begin, self._n_frames, self._offset = path, begin, n_frames, offset
-        self._first, self._some = 0, np.empty(0, np.float64)
+    def __init__(self, path: str, start: int, n_frames: int, offset: float = 0.0) -> None:
+        self._path, self._start, self._n_frames, self._offset = path, start, n_frames, offset
+        self._first, self._block = 0, np.empty(0, np.float64)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_first": 0, "_some": np.empty(0, np.float64)}
+        return {**self.__dict__, "_first": 0, "_block": np.empty(0, np.float64)}
 
     def __len__(self) -> int:
         return self._n_frames
 
     def __getitem__(self, number: int) -> float:
         number %= self._n_frames
-        if not 0 <= number - self._first < len(self._some):
+        if not 0 <= number - self._first < len(self._block):
             self._first = number // 512 * 512
-            self._some = self._read(self._first, min(512, self._n_frames - self._first))
-        return float(self._some[number - self._first]) + self._offset
+            self._block = self._read(self._first, min(512, self._n_frames - self._first))
+        return float(self._block[number - self._first]) + self._offset
 
     def at(self, numbers: Numbers) -> Times:
         """Read them: in one piece where they lie close together."""
         numbers = np.asarray(numbers, dtype=np.int64)
         times = np.empty(len(numbers))
-        for begin in range(0, len(numbers), CHUNK_FRAMES):
-            wanted = numbers[begin : begin + CHUNK_FRAMES]
-            first, last = int(wanted.min()), int(wanted.max())
-            if last - first < 16 * len(wanted):
-                some = self._read(first, last - first + 1)[wanted - first] + self._offset
+        for start in range(0, len(numbers), CHUNK_FRAMES):
+            chunk = numbers[start : start + CHUNK_FRAMES]
+            first, last = int(chunk.min()), int(chunk.max())
+            if last - first < 16 * len(chunk):
+                chunk_times = self._read(first, last - first + 1)[chunk - first] + self._offset
             else:
-                some = np.array([self[number] for number in wanted.tolist()])
-            times[begin : begin + CHUNK_FRAMES] = some
+                chunk_times = np.array([self[number] for number in chunk.tolist()])
+            times[start : start + CHUNK_FRAMES] = chunk_times
         return times
 
     def back(self, n_frames: int) -> int | None:
         """Look through them, some at once."""
-        return back_in(self, n_frames)
+        return scan_back(self, n_frames)
 
     def _read(self, first: int, count: int) -> Times:
-        times: Times = np.fromfile(self._path, np.float64, count, offset=self._begin + 8 * first)
+        times: Times = np.fromfile(self._path, np.float64, count, offset=self._start + 8 * first)
         if len(times) != count:
             raise TrajectoryError(f"{self._path} has become shorter since it was opened; run again")
         return times
@@ -139,22 +139,22 @@ class BetweenTimeline:
     """Times of all frames as those of some tell them, which lie on straight lines in between."""
 
     def __init__(self, n_frames: int, numbers: Sequence[int], times: Sequence[float]) -> None:
-        self._n_frames, self._numbers, self._known = n_frames, numbers, times
+        self._n_frames, self._numbers, self._times = n_frames, numbers, times
 
     def __len__(self) -> int:
         return self._n_frames
 
     def __getitem__(self, number: int) -> float:
-        return float(np.interp(number, self._numbers, self._known))
+        return float(np.interp(number, self._numbers, self._times))
 
     def at(self, numbers: Numbers) -> Times:
         """Compute them."""
-        times: Times = np.interp(numbers, self._numbers, self._known)
+        times: Times = np.interp(numbers, self._numbers, self._times)
         return times
 
     def back(self, n_frames: int) -> int | None:
         """Tell it from the frames whose times are known."""
-        for (number, time), (_, following) in itertools.pairwise(zip(self._numbers, self._known, strict=True)):
+        for (number, time), (_, following) in itertools.pairwise(zip(self._numbers, self._times, strict=True)):
             if number < n_frames - 1 and following < time - tolerance(time):
                 return number + 1
         return None
@@ -179,8 +179,8 @@ class JoinedTimeline:
         """Ask each file for its own."""
         numbers = np.asarray(numbers, dtype=np.int64)
         times = np.empty(len(numbers))
-        for part, mine, own in by_part(self._starts, numbers):
-            times[mine] = self._parts[part].at(own)
+        for part, mask, local in by_part(self._starts, numbers):
+            times[mask] = self._parts[part].at(local)
         return times
 
     def back(self, n_frames: int) -> int | None:
@@ -191,46 +191,46 @@ class JoinedTimeline:
                 continue
             if start and times[0] < self[start - 1] - tolerance(self[start - 1]):
                 return start
-            found = times.back(stop - start)
-            if found is not None:
-                return start + found
+            backward = times.back(stop - start)
+            if backward is not None:
+                return start + backward
         return None
 
 
 def by_part(starts: Numbers, numbers: Numbers) -> Iterator[tuple[int, npt.NDArray[np.bool_], Numbers]]:
     """Yield the parts that frames are in, which of the frames these are, and their numbers within the part."""
-    of_part = np.searchsorted(starts, numbers, side="right") - 1
-    for part in np.flatnonzero(np.bincount(of_part)).tolist():  # unique() imports numpy.ma
-        mine = of_part == part
-        yield part, mine, numbers[mine] - starts[part]
+    part_indices = np.searchsorted(starts, numbers, side="right") - 1
+    for part in np.flatnonzero(np.bincount(part_indices)).tolist():  # unique() imports numpy.ma
+        mask = part_indices == part
+        yield part, mask, numbers[mask] - starts[part]
 
 
-def back_in(times: Timeline, n_frames: int) -> int | None:
+def scan_back(times: Timeline, n_frames: int) -> int | None:
     """Return what `Timeline.back` does, by a look at all times, some at once."""
-    for some in _overlapping(n_frames):
-        found = times.at(some)
-        back = np.flatnonzero(np.diff(found) < -tolerance(found[:-1]))
+    for chunk in _overlapping_chunks(n_frames):
+        chunk_times = times.at(chunk)
+        back = np.flatnonzero(np.diff(chunk_times) < -tolerance(chunk_times[:-1]))
         if len(back):
-            return int(some[back[0]]) + 1
+            return int(chunk[back[0]]) + 1
     return None
 
 
-def _overlapping(n_frames: int) -> Iterator[Numbers]:
-    for begin in range(0, n_frames - 1, CHUNK_FRAMES):
-        yield np.arange(begin, min(n_frames, begin + CHUNK_FRAMES + 1))
+def _overlapping_chunks(n_frames: int) -> Iterator[Numbers]:
+    for start in range(0, n_frames - 1, CHUNK_FRAMES):
+        yield np.arange(start, min(n_frames, start + CHUNK_FRAMES + 1))
 
 
 def gaps(times: Timeline, frames: Selected) -> tuple[float, bool, bool, float]:
     """Return what lies between the times of selected frames, two at least."""
-    ends = np.array([times[frames[0]], times[frames[-1]]])
-    mean = float(ends[1] - ends[0]) / (len(frames) - 1)
-    largest = float(np.abs(ends).max())
+    end_times = np.array([times[frames[0]], times[frames[-1]]])
+    mean = float(end_times[1] - end_times[0]) / (len(frames) - 1)
+    largest = float(np.abs(end_times).max())
     first = None
     equal = True
-    for some in _parts_of(times, frames):
-        found = times.at(numbers_at(some, np.arange(len(some), dtype=np.int64)))
-        largest = max(largest, float(np.abs(found).max()))
-        between = np.diff(found)
+    for chunk in _chunks(times, frames):
+        chunk_times = times.at(numbers_at(chunk, np.arange(len(chunk), dtype=np.int64)))
+        largest = max(largest, float(np.abs(chunk_times).max()))
+        between = np.diff(chunk_times)
         first = between[0] if first is None else first
         equal = equal and bool(np.all(between == first))
         if np.any(np.abs(between - mean) > 2 * tolerance(largest)):
@@ -238,10 +238,10 @@ def gaps(times: Timeline, frames: Selected) -> tuple[float, bool, bool, float]:
     return (float(first) if equal and first is not None else mean), True, equal, largest
 
 
-def _parts_of(times: Timeline, frames: Selected) -> Iterator[Selected]:
+def _chunks(times: Timeline, frames: Selected) -> Iterator[Selected]:
     """Return selected frames some at once, each part with the first of the next; of computed times only some parts."""
     starts = range(0, len(frames) - 1, CHUNK_FRAMES)
     if isinstance(times, EvenTimeline) and isinstance(frames, range) and len(starts) > 3:
         starts = [starts[0], starts[len(starts) // 2], starts[-1]]  # type: ignore[assignment]
-    for begin in starts:
-        yield frames[begin : begin + CHUNK_FRAMES + 1]
+    for start in starts:
+        yield frames[start : start + CHUNK_FRAMES + 1]

@@ -1,4 +1,4 @@
-"""Walks over the headers of XTC and TRR files, of a whole one or of a part: `read_index()`, `walk_part()`, `joined()`.
+"""Walks over headers of XTC and TRR files, of a whole one or of a part: `read_index()`, `walk_part()`, `join_parts()`.
 
 A walk decodes no coordinates. Who walks over a part that begins in the middle of a file looks for a frame there: for
 what frames begin with, and for a header behind it where it says that there is one, and so on. What looks like that may
@@ -20,7 +20,7 @@ import numpy as np
 
 from himach.errors import HimachError, NoFrameError, TrajectoryError
 from himach.io.remote.byte_file import ByteFile
-from himach.io.trajectory.index.timeline import ListedTimeline, back_in
+from himach.io.trajectory.index.timeline import ListedTimeline, scan_back
 from himach.io.trajectory.index.xdr_index import COLUMNS, Columns, XdrIndex
 from himach.io.trajectory.xdr_header import (
     HEADER_BYTES,
@@ -42,11 +42,11 @@ _CHUNK = 1 << 22
 Parse = Callable[[bytes], XtcHeader | TrrHeader]
 
 
-class Walked(NamedTuple):
+class WalkResult(NamedTuple):
     """What a walk found: how many frames, first byte of the first and of the last, where it ended, atoms in each."""
 
     n_frames: int
-    begin: int
+    start: int
     last: int
     end: int
     n_atoms: int
@@ -66,51 +66,51 @@ def read_index(path: str, kind: str) -> XdrIndex:
             raise TrajectoryError(f"{path} is no {kind} file: it does not begin with a frame's header") from None
         except ShortError:
             pass
-        walked, columns = _walk(file, kind, 0, 0, size, size)
-        _refuse_damage(path, kind, file, walked)
-    if not walked.n_frames:
+        result, columns = _walk(file, kind, 0, 0, size, size)
+        _refuse_damage(path, kind, file, result)
+    if not result.n_frames:
         raise NoFrameError(f"{path} holds no whole {kind} frame; it was cut off while its first frame was written")
-    return XdrIndex(path, kind, walked.n_atoms, columns, first_back(columns), walked.end < size, size, changed)
+    return XdrIndex(path, kind, result.n_atoms, columns, first_back(columns), result.end < size, size, changed)
 
 
 def first_back(columns: Columns) -> int:
     """Return the first frame that was taken before the one before it; -1 if none was."""
-    back = back_in(ListedTimeline(columns["time"]), len(columns) - 1)
+    back = scan_back(ListedTimeline(columns["time"]), len(columns) - 1)
     return -1 if back is None else back
 
 
-def walk_part(path: str, kind: str, size: int, part: int, parts: int) -> tuple[Walked, Columns]:
+def walk_part(path: str, kind: str, size: int, part: int, parts: int) -> tuple[WalkResult, Columns]:
     """Walk over the frames of a file that begin in one of so many parts of it, all of `size` bytes together."""
-    begin, until = (size * bound // parts // 4 * 4 if bound < parts else size for bound in (part, part + 1))
+    start, until = (size * bound // parts // 4 * 4 if bound < parts else size for bound in (part, part + 1))
     with ByteFile(path) as file:
         try:
             first = _parser(kind)(file.pread(HEADER_BYTES, 0))
             n_atoms = first.n_atoms
-            look = _CHUNK if file.mirror is None else min(_CHUNK, first.size)
-            found = begin if part == 0 else _find_chain(file, kind, n_atoms, begin, until, size, look)
-            return _walk(file, kind, n_atoms, until if found is None else found, until, size)
+            chunk_bytes = _CHUNK if file.mirror is None else min(_CHUNK, first.size)
+            chain_start = start if part == 0 else _find_chain(file, kind, n_atoms, start, until, size, chunk_bytes)
+            return _walk(file, kind, n_atoms, until if chain_start is None else chain_start, until, size)
         except (BadHeaderError, ShortError):
             return _walk(file, kind, 0, until, until, size)
 
 
-def joined(
-    path: str, kind: str, size: int, changed: int, parts: Sequence[Walked], columns: Columns
+def join_parts(
+    path: str, kind: str, size: int, changed: int, parts: Sequence[WalkResult], columns: Columns
 ) -> XdrIndex | None:  # fmt: skip
     """Return the index that parts make, with `columns` of all; None where they do not fit."""
-    some = [part for part in parts if part.n_frames]
-    if not some or some[0].begin != 0 or any(part.n_atoms != some[0].n_atoms for part in some):
+    filled = [part for part in parts if part.n_frames]
+    if not filled or filled[0].start != 0 or any(part.n_atoms != filled[0].n_atoms for part in filled):
         return None
-    if any(part.end != following.begin for part, following in itertools.pairwise(some)):
+    if any(part.end != following.start for part, following in itertools.pairwise(filled)):
         return None
     try:
         with ByteFile(path) as file:
-            _refuse_damage(path, kind, file, some[-1])
+            _refuse_damage(path, kind, file, filled[-1])
     except TrajectoryError:
         return None
-    return XdrIndex(path, kind, some[0].n_atoms, columns, first_back(columns), some[-1].end < size, size, changed)
+    return XdrIndex(path, kind, filled[0].n_atoms, columns, first_back(columns), filled[-1].end < size, size, changed)
 
 
-def extended(index: XdrIndex) -> XdrIndex | None:
+def extend_index(index: XdrIndex) -> XdrIndex | None:
     """Return the index of a file that has grown since `index` was made of it; None where one walk must decide."""
     try:
         with ByteFile(index.path) as file:
@@ -118,40 +118,40 @@ def extended(index: XdrIndex) -> XdrIndex | None:
             if size <= index.size or not _fits(index, file):
                 return None
             last = index.n_frames - 1
-            walked, more = _walk(file, index.kind, index.n_atoms, index.place(last)[0], size, size)
-            _refuse_damage(index.path, index.kind, file, walked)
+            result, new_columns = _walk(file, index.kind, index.n_atoms, index.place(last)[0], size, size)
+            _refuse_damage(index.path, index.kind, file, result)
     except (HimachError, ValueError):
         return None
-    if not walked.n_frames:
+    if not result.n_frames:
         return None
-    columns = np.concatenate([index.columns[:last], more])
+    columns = np.concatenate([index.columns[:last], new_columns])
     back = index.back if index.back >= 0 else first_back(columns[max(0, last - 1) :])
     if index.back < 0 <= back:
         back += max(0, last - 1)
-    return XdrIndex(index.path, index.kind, index.n_atoms, columns, back, walked.end < size, size, changed)
+    return XdrIndex(index.path, index.kind, index.n_atoms, columns, back, result.end < size, size, changed)
 
 
 def _fits(index: XdrIndex, file: ByteFile) -> bool:
     """Tell whether frames all over an index are in the file as it says."""
     parse = _parser(index.kind)
-    some = {index.n_frames - 1, *(index.n_frames * sample // SAMPLED_HEADERS for sample in range(SAMPLED_HEADERS))}
-    for number in sorted(some):
-        begin, end = index.place(number)
+    samples = {index.n_frames - 1, *(index.n_frames * sample // SAMPLED_HEADERS for sample in range(SAMPLED_HEADERS))}
+    for number in sorted(samples):
+        start, stop = index.place(number)
         try:
-            header = parse(file.pread(HEADER_BYTES, begin))
+            header = parse(file.pread(HEADER_BYTES, start))
         except (BadHeaderError, ShortError):
             return False
         same = struct.pack("<d", header.time) == struct.pack("<d", index.time(number))
-        if (header.n_atoms, header.size) != (index.n_atoms, end - begin) or not same:
+        if (header.n_atoms, header.size) != (index.n_atoms, stop - start) or not same:
             return False
     return True
 
 
-def _walk(file: ByteFile, kind: str, n_atoms: int, begin: int, until: int, size: int) -> tuple[Walked, Columns]:
-    """Walk over the frames that begin at `begin` and behind it, before `until`, as far as there are whole ones."""
+def _walk(file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size: int) -> tuple[WalkResult, Columns]:
+    """Walk over the frames that begin at `start` and behind it, before `until`, as far as there are whole ones."""
     parse = _parser(kind)
     offsets, times, fields = array("q"), array("d"), array("B")
-    at = begin
+    at = start
     streams = file.mirror is not None and file.mirror.reads_most
     while at < until:
         try:
@@ -170,47 +170,47 @@ def _walk(file: ByteFile, kind: str, n_atoms: int, begin: int, until: int, size:
     columns = np.zeros(len(times) + 1, COLUMNS)
     columns["offset"][:-1], columns["offset"][-1] = offsets, at
     columns["time"][:-1], columns["fields"][:-1] = times, fields
-    return Walked(len(times), begin, offsets[-1] if offsets else begin, at, n_atoms), columns
+    return WalkResult(len(times), start, offsets[-1] if offsets else start, at, n_atoms), columns
 
 
-def _refuse_damage(path: str, kind: str, file: ByteFile, walked: Walked) -> None:
+def _refuse_damage(path: str, kind: str, file: ByteFile, result: WalkResult) -> None:
     """Check that no frames follow the last whole one. One with a damaged size may swallow others: it is looked into."""
-    found = _find_mark(file, walked.last + 4, walked.end, marks(kind, walked.n_atoms))
-    if found is None:
+    mark_at = _find_mark(file, result.last + 4, result.end, marks(kind, result.n_atoms))
+    if mark_at is None:
         return
-    number, begin = walked.n_frames, walked.end
-    if found <= walked.end:
-        number, begin = number - 1, walked.last
+    number, start = result.n_frames, result.end
+    if mark_at <= result.end:
+        number, start = number - 1, result.last
     raise TrajectoryError(
-        f"{path}: frame {number} is damaged (at byte {begin}), and frames follow it; "
-        f"copy the file again, or cut it to its first {number} frames with: head -c {begin} {path}"
+        f"{path}: frame {number} is damaged (at byte {start}), and frames follow it; "
+        f"copy the file again, or cut it to its first {number} frames with: head -c {start} {path}"
     )
 
 
-def _find_mark(file: ByteFile, begin: int, but: int, wanted: list[bytes]) -> int | None:
-    """Return the first byte, from `begin` on, at which a frame seems to begin, not counting the one at byte `but`."""
-    overlap = max(map(len, wanted)) - 1
-    while len(chunk := file.pread(_CHUNK, begin)) > overlap:
-        for mark in wanted:
+def _find_mark(file: ByteFile, start: int, excluded: int, patterns: list[bytes]) -> int | None:
+    """Return the first byte, from `start` on, at which a frame seems to begin, not counting that at byte `excluded`."""
+    overlap = max(map(len, patterns)) - 1
+    while len(chunk := file.pread(_CHUNK, start)) > overlap:
+        for mark in patterns:
             place = chunk.find(mark)
-            if begin + place == but:
+            if start + place == excluded:
                 place = chunk.find(mark, place + 1)
             if place >= 0:
-                return begin + place
-        begin += len(chunk) - overlap
+                return start + place
+        start += len(chunk) - overlap
     return None
 
 
 def _find_chain(
-    file: ByteFile, kind: str, n_atoms: int, begin: int, until: int, size: int, look: int = _CHUNK
+    file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size: int, chunk_bytes: int = _CHUNK
 ) -> int | None:
     """Return the first byte of a part at which a frame begins, as far as what follows tells; None if none seems to."""
-    parse, wanted = _parser(kind), marks(kind, n_atoms)
-    overlap = max(map(len, wanted)) - 1
-    at = begin
+    parse, patterns = _parser(kind), marks(kind, n_atoms)
+    overlap = max(map(len, patterns)) - 1
+    at = start
     while at < until:
-        chunk = file.pread(min(look, until - at) + overlap, at)
-        pattern = b"(?=" + b"|".join(map(re.escape, wanted)) + b")"
+        chunk = file.pread(min(chunk_bytes, until - at) + overlap, at)
+        pattern = b"(?=" + b"|".join(map(re.escape, patterns)) + b")"
         places = [at + match.start() for match in re.finditer(pattern, chunk)]
         for place in places:
             if place < until and place % 4 == 0 and _is_chain(file, parse, n_atoms, place, size):

@@ -67,7 +67,7 @@ class TestZarr2(H5mdTests):
 
     def damages(self, sample, number):
         (file, _) = sample.open().files()[0]
-        chunk = next(Path(path) for path in file.files_of(np.array([number])) if "position" in path)
+        chunk = next(Path(path) for path in file.frame_files(np.array([number])) if "position" in path)
         whole = chunk.read_bytes()
         for content in (whole[:-20], b"", bytes(len(whole))):
             chunk.write_bytes(content)
@@ -146,9 +146,9 @@ def test_chunks_of_zarr(how, tmp_path):
     assert read_frames(origin) == expected
     assert read_frames(origin, [11, 3, 3, 4, 0]) == [expected[number] for number in (11, 3, 3, 4, 0)]
     (file, _) = origin.files()[0]
-    of_some = file.files_of(np.array([0, 4]))
+    of_some = file.frame_files(np.array([0, 4]))
     assert all(Path(path).is_file() for path in of_some)
-    assert of_some < file.files_of(np.arange(12)) <= {*file.content(100)}
+    assert of_some < file.frame_files(np.arange(12)) <= {*file.content(100)}
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -11,7 +11,7 @@ from support import needs
 import himach
 from himach.errors import NoFrameError, TrajectoryError, UsageError
 from himach.frame import RawFrame
-from himach.io.trajectory.origin import fingerprint_of, open_origin
+from himach.io.trajectory.origin import open_origin, read_fingerprint
 
 from ..foreign import Seen, minimal_topology, read_frames, seen
 from .trees import BASE, KINDS, Tree, theirs, tree, write
@@ -71,7 +71,7 @@ def touch(path: Path) -> None:
 def chunk_of(path: Path, number: int) -> Path:
     """Return the chunk of Zarr that has the positions of a frame."""
     (file, _) = open_origin([path]).files()[0]
-    return next(Path(one) for one in file.files_of(np.array([number])) if "position" in one)
+    return next(Path(one) for one in file.frame_files(np.array([number])) if "position" in one)
 
 
 @pytest.mark.nightly(but=1)
@@ -91,7 +91,7 @@ def test_a_copy_is_the_same_and_a_longer_one_is_another(tmp_path):
     path = write(tmp_path / "a.zarr", tree())
     place = tmp_path / "store"
     first = outcome(path, cache=place)
-    told = fingerprint_of([path])
+    told = read_fingerprint([path])
     assert told == open_origin([path]).fingerprint
     shutil.copytree(path, tmp_path / "copy")
     shutil.rmtree(path)
@@ -99,7 +99,7 @@ def test_a_copy_is_the_same_and_a_longer_one_is_another(tmp_path):
     assert outcome(path, cache=place) == [*first[:-1], False]
     shutil.rmtree(path)
     write(path, tree(16))
-    assert fingerprint_of([path]) != told
+    assert read_fingerprint([path]) != told
     assert outcome(path, cache=place) == outcome(path, cache="off")
 
 
@@ -187,7 +187,7 @@ def test_a_missing_package_is_named(package, name, tmp_path, monkeypatch):
     extra = {"h5py": "h5md", "zarr": "zarr"}[package]
     with pytest.raises(UsageError, match=rf"{name}: .* need {package}: pip install 'himach\[{extra}\]'"):
         open_origin([path])
-    assert fingerprint_of([path])
+    assert read_fingerprint([path])
 
 
 def test_a_file_cut_off(tmp_path):

@@ -11,10 +11,10 @@ from support.io_samples import make
 from himach.io.trajectory.index import packed
 from himach.io.trajectory.index.packed import (
     are_packed,
-    indexes_in,
+    load_indexes,
+    load_times,
     pack_indexes,
     pack_times,
-    times_in,
 )
 from himach.io.trajectory.index.timeline import EvenTimeline, JoinedTimeline, ListedTimeline
 from himach.io.trajectory.index.walk import read_index
@@ -43,7 +43,7 @@ def stored(files, tmp_path_factory) -> Path:
 
 def test_indexes_come_back_from_memory_and_mapped(files, stored):
     for content in (stored.read_bytes(), str(stored)):
-        indexes = indexes_in(content)
+        indexes = load_indexes(content)
         assert {path: (index.facts, seen(index)) for path, index in indexes.items()} == {
             path: (index.facts, seen(index)) for path, index in files.items()
         }
@@ -51,7 +51,7 @@ def test_indexes_come_back_from_memory_and_mapped(files, stored):
         assert not are_packed(content, {path: files[path] for path in list(files)[:1]})
     columns = np.load(stored, mmap_mode="r")
     assert columns["time"][: len(TIMES)].tolist() == TIMES
-    assert indexes_in(None) == indexes_in(str(stored) + "-none") == {}
+    assert load_indexes(None) == load_indexes(str(stored) + "-none") == {}
 
 
 @given(st.data())
@@ -65,7 +65,7 @@ def test_a_damaged_index_is_missing(files, stored, tmp_path_factory, data):
     for content in (bytes(bad), whole[:at]):
         damaged.write_bytes(content)
         for source in (content, str(damaged)):
-            for path, index in indexes_in(source).items():
+            for path, index in load_indexes(source).items():
                 assert seen(index) == seen(files[path])
     assert not are_packed(whole[:at], files)
 
@@ -79,13 +79,13 @@ def test_rows_that_changed_places_are_noticed(files, stored, tmp_path):
     damaged = tmp_path / "x-index"
     damaged.write_bytes(swapped + content[begin + 2 * row :])
     assert damaged.stat().st_size == len(content) and damaged.read_bytes() != content
-    assert indexes_in(str(damaged)) == indexes_in(damaged.read_bytes()) == {}
+    assert load_indexes(str(damaged)) == load_indexes(damaged.read_bytes()) == {}
 
 
 def test_a_replaced_index_stays_mapped(files, stored, tmp_path):
     path, copy = next(iter(files)), tmp_path / "x-index"
     copy.write_bytes(stored.read_bytes())
-    before = indexes_in(str(copy))[path]
+    before = load_indexes(str(copy))[path]
     copy.unlink()  # as another job that stores the index of a file that has grown
     copy.write_bytes(b"".join(pack_indexes({"/another/file": files[path], **files})))
     assert seen(before) == seen(files[path])
@@ -102,9 +102,9 @@ def test_times(files):
     ):
         content = pack_times(times)
         numbers = np.arange(len(times))
-        again = times_in(content, len(times), known)
+        again = load_times(content, len(times), known)
         assert again.at(numbers).tobytes() == times.at(numbers).tobytes()
-        assert times_in(content, len(times) + 1, known) is None
-        assert times_in(content[: len(content) // 2], len(times), known) is None
-        assert times_in(None, len(times), known) is None
-    assert times_in(pack_times(IndexTimeline(index)), index.n_frames, dict) is None
+        assert load_times(content, len(times) + 1, known) is None
+        assert load_times(content[: len(content) // 2], len(times), known) is None
+        assert load_times(None, len(times), known) is None
+    assert load_times(pack_times(IndexTimeline(index)), index.n_frames, dict) is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.io_samples import make
 
 from himach.errors import TrajectoryError
-from himach.io.trajectory.index.walk import extended, joined, read_index, walk_part
+from himach.io.trajectory.index.walk import extend_index, join_parts, read_index, walk_part
 from himach.io.trajectory.index.xdr_index import XdrIndex
 
 from .files import seen, small_frame, walked
@@ -30,7 +30,7 @@ def fit(path: Path, kind: str, size: int, parts) -> XdrIndex | None:
     rows = [columns[:-1] for _, columns in parts]
     ends = [columns[-1:] for walked, columns in parts if walked.n_frames] or [parts[0][1]]
     columns = np.concatenate([*rows, ends[-1]])
-    return joined(str(path), kind, size, path.stat().st_ctime_ns, [walked for walked, _ in parts], columns)
+    return join_parts(str(path), kind, size, path.stat().st_ctime_ns, [walked for walked, _ in parts], columns)
 
 
 @given(st.data())
@@ -120,12 +120,12 @@ def test_a_grown_file_is_walked_over_where_it_has_grown(tmp_path_factory, data):
     for size in sizes[1:]:
         path.write_bytes(content[:size])
         assert index is not None
-        index = extended(index)
+        index = extend_index(index)
         assert index is not None
         assert seen(index) == walked(path)
         alone = read_index(str(path), "XTC")
         assert index.facts == alone.facts
-    assert extended(index) is None  # it has not grown
+    assert extend_index(index) is None  # it has not grown
 
 
 def test_another_file_is_no_grown_one(tmp_path):
@@ -133,9 +133,9 @@ def test_another_file_is_no_grown_one(tmp_path):
     path.write_bytes(b"".join(small_frame(4, float(i)) for i in range(10)))
     index = read_index(str(path), "XTC")
     path.write_bytes(b"".join(small_frame(4, float(i) + 0.5) for i in range(12)))
-    assert extended(index) is None
+    assert extend_index(index) is None
     path.write_bytes(b"".join(small_frame(5, float(i)) for i in range(12)))
-    assert extended(index) is None
+    assert extend_index(index) is None
     assert read_index(str(path), "XTC").n_frames == 12
 
 
