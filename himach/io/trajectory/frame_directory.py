@@ -105,11 +105,11 @@ class FrameDirectory(FrameFile):
     def _file(self, number: int) -> XdrFile | ReaderFile:
         if number != self._open_number or self._open_file is None:
             self.release()
-            self._open_file = self._opened(number)
+            self._open_file = self._open_numbered(number)
             self._open_number = number
         return self._open_file
 
-    def _opened(self, number: int) -> XdrFile | ReaderFile:
+    def _open_numbered(self, number: int) -> XdrFile | ReaderFile:
         path = self._path(number)
         try:
             file = _open(path, self.manifest.kind)

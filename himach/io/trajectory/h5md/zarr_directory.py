@@ -33,7 +33,7 @@ class ZarrDirectory(H5mdFile):
 
     def content(self, limit: int) -> list[str]:
         """Return the files whose content is that of the trajectory; of more chunks than `limit` some all over them."""
-        return list(self.stamps) if is_url(self.path) else ZarrFiles.from_path(self.path).some(limit)
+        return list(self.stamps) if is_url(self.path) else ZarrFiles.from_path(self.path).sample_files(limit)
 
     def frame_files(self, indices: Numbers) -> set[str]:
         """Return the files that these frames lie in; by URL, those by which the trajectory is known."""

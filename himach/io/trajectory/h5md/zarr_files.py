@@ -69,7 +69,7 @@ class ZarrFiles:
         complete = [files for array, files in self.chunks.items() if not is_url(array) or array.endswith(WHOLE)]
         return (*self.metadata, *dict.fromkeys(files[end] for files in complete for end in (0, -1)))
 
-    def some(self, limit: int) -> list[str]:
+    def sample_files(self, limit: int) -> list[str]:
         """Return the metadata, and all other files, or where there are more than `limit`, as many all over them."""
         files = [file for chunks in self.chunks.values() for file in chunks]
         count = len(files)
