@@ -63,7 +63,7 @@ class Dcd(FileLayout):
         n_bytes = 4 * self.content.n_atoms
         place = at + self._vectors_at
         for axis in range(3):
-            begin = place + axis * (n_bytes + 8)
-            _RECORD.pack_into(into, begin, n_bytes)
-            into[begin + 4 : begin + 4 + n_bytes].view("<f4")[:] = frame.positions[:, axis]
-            _RECORD.pack_into(into, begin + 4 + n_bytes, n_bytes)
+            start = place + axis * (n_bytes + 8)
+            _RECORD.pack_into(into, start, n_bytes)
+            into[start + 4 : start + 4 + n_bytes].view("<f4")[:] = frame.positions[:, axis]
+            _RECORD.pack_into(into, start + 4 + n_bytes, n_bytes)

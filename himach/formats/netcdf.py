@@ -78,10 +78,10 @@ class NetCdf(FileLayout):
 
     def head(self, first_time: float, timestep: float) -> bytes:
         """Return the head of the file, up to the first frame."""
-        begin = len(self._header(0))  # offsets take equally many bytes, whatever they are
-        return self._header(begin) + b"".join(_padded(one.fixed) for one in self._variables)
+        start = len(self._header(0))  # offsets take equally many bytes, whatever they are
+        return self._header(start) + b"".join(_pad(variable.fixed) for variable in self._variables)
 
-    def _header(self, begin: int) -> bytes:
+    def _header(self, start: int) -> bytes:
         parts = [
             b"CDF\2",
             struct.pack(">I", self.content.n_frames),
@@ -90,18 +90,18 @@ class NetCdf(FileLayout):
         parts += [_name(name) + struct.pack(">I", length) for name, length in self._dimensions.items()]
         parts += [_attributes(_GLOBAL), struct.pack(">II", _VARIABLE, len(self._variables))]
         numbers = {name: number for number, name in enumerate(self._dimensions)}
-        for one in self._variables:
-            size = _BYTES[one.type]
-            for name in one.dimensions:
+        for variable in self._variables:
+            size = _BYTES[variable.type]
+            for name in variable.dimensions:
                 size *= self._dimensions[name] or 1
             size += -size % 4
-            parts += [_name(one.name), struct.pack(">I", len(one.dimensions))]
-            parts += [struct.pack(">I", numbers[name]) for name in one.dimensions]
+            parts += [_name(variable.name), struct.pack(">I", len(variable.dimensions))]
+            parts += [struct.pack(">I", numbers[name]) for name in variable.dimensions]
             parts += [
-                _attributes({"units": one.units} if one.units else {}),
-                struct.pack(">IIQ", one.type, size, begin),
+                _attributes({"units": variable.units} if variable.units else {}),
+                struct.pack(">IIQ", variable.type, size, start),
             ]
-            begin += size
+            start += size
         return b"".join(parts)
 
     def put(self, frame: RawFrame, into: Bytes, at: int) -> None:
@@ -120,12 +120,12 @@ class NetCdf(FileLayout):
             put_big_endian(vectors_or_nan(frame.forces, content.n_atoms) / _KCAL, into, place)
 
 
-def _padded(content: bytes) -> bytes:
+def _pad(content: bytes) -> bytes:
     return content + bytes(-len(content) % 4)
 
 
 def _name(name: str) -> bytes:
-    return struct.pack(">I", len(name)) + _padded(name.encode())
+    return struct.pack(">I", len(name)) + _pad(name.encode())
 
 
 def _attributes(texts: Mapping[str, str]) -> bytes:
@@ -133,6 +133,6 @@ def _attributes(texts: Mapping[str, str]) -> bytes:
     if not texts:
         return bytes(8)
     listed = (
-        _name(name) + struct.pack(">II", _CHAR, len(text)) + _padded(text.encode()) for name, text in texts.items()
+        _name(name) + struct.pack(">II", _CHAR, len(text)) + _pad(text.encode()) for name, text in texts.items()
     )
     return struct.pack(">II", _ATTRIBUTE, len(texts)) + b"".join(listed)

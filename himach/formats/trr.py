@@ -7,10 +7,10 @@ import struct
 from himach.formats.layout import Bytes, Content, FileLayout, box_vectors, put_big_endian, vectors_or_nan
 from himach.frame import RawFrame
 
-_BEGIN = struct.pack(">iii", 1993, 13, 12) + b"GMX_trn_file"
+_START = struct.pack(">iii", 1993, 13, 12) + b"GMX_trn_file"
 _SIZES = struct.Struct(">11i")  # ir, e, box, vir, pres, top, sym, x, v, f, atoms
 _STAMP = struct.Struct(">ii2f9f")  # step, nre, time, lambda, box
-_STAMP_AT = len(_BEGIN) + _SIZES.size
+_STAMP_AT = len(_START) + _SIZES.size
 _VECTORS_AT = _STAMP_AT + _STAMP.size
 _NM = 10.0  # in Å
 _LARGEST = (1 << 31) - 1
@@ -23,11 +23,11 @@ class Trr(FileLayout):
 
     def __init__(self, content: Content) -> None:
         super().__init__(content)
-        of_field = 12 * content.n_atoms
-        sizes = (of_field, of_field * content.has_velocities, of_field * content.has_forces)
+        field_bytes = 12 * content.n_atoms
+        sizes = (field_bytes, field_bytes * content.has_velocities, field_bytes * content.has_forces)
         self.frame_bytes = _VECTORS_AT + sum(sizes)
         if self.possible:
-            self._begin = _BEGIN + _SIZES.pack(0, 0, 36, 0, 0, 0, 0, *sizes, content.n_atoms)
+            self._frame_start = _START + _SIZES.pack(0, 0, 36, 0, 0, 0, 0, *sizes, content.n_atoms)
 
     @property
     def possible(self) -> bool:
@@ -38,7 +38,7 @@ class Trr(FileLayout):
         """Write a frame's bytes from `at` on."""
         content = self.content
         memory = memoryview(into)
-        memory[at : at + _STAMP_AT] = self._begin
+        memory[at : at + _STAMP_AT] = self._frame_start
         box = [edge / _NM for edge in box_vectors(frame.box)]
         step = int((frame.data or {}).get("step", frame.number))
         _STAMP.pack_into(into, at + _STAMP_AT, step, 0, frame.time, 0.0, *box)

@@ -39,16 +39,16 @@ class _Block:
 
     data: Bytes
     layout: FileLayout
-    whole: bool = False  # has as many frames as ever
+    complete: bool = False  # has as many frames as ever
     missing: Mapping[int, Exception] = field(default_factory=dict)
     failure: BaseException | None = None
-    made: float = field(default_factory=time.monotonic)
+    created: float = field(default_factory=time.monotonic)
 
     @property
     def stale(self) -> bool:
         """Whether it is worth trying again."""
         failed = self.missing or self.failure is not None
-        return bool(failed) and time.monotonic() > self.made + AGAIN_SECONDS
+        return bool(failed) and time.monotonic() > self.created + AGAIN_SECONDS
 
 
 class BlockCache:
@@ -58,7 +58,7 @@ class BlockCache:
         self._layout = layout
         self._open_frames = open_frames
         self.per_block = max(1, BLOCK_BYTES // layout.frame_bytes)
-        self._most = max(2, KEPT_BYTES // (self.per_block * layout.frame_bytes))
+        self._max_blocks = max(2, KEPT_BYTES // (self.per_block * layout.frame_bytes))
         self._lock = threading.Lock()
         self._blocks: OrderedDict[int, Future[_Block]] = OrderedDict()  # the last that were asked for are last
         self._requests: queue.SimpleQueue[tuple[int, Future[_Block]] | None] = queue.SimpleQueue()
@@ -66,7 +66,7 @@ class BlockCache:
         self._working = False
         self._last = -2
         self._frames: StoreFrames | None = None
-        self._of = layout
+        self._frames_layout = layout
         self._opened = 0.0
         self._reading: tuple[int, Iterator[RawFrame]] = -1, iter(())
 
@@ -109,19 +109,19 @@ class BlockCache:
                 self._closed.set_result(None)
             self._requests.put(None)
 
-    def _piece(self, number: int, begin: int, end: int) -> Bytes:
+    def _piece(self, number: int, start: int, stop: int) -> Bytes:
         """Return bytes of a block, and have those that come next computed if this one comes next."""
         block = self._await(number)
         if number in (self._last, self._last + 1):
             n_blocks = -(-self._layout.content.n_frames // self.per_block)
-            for following in range(number + 1, min(number + 1 + min(BLOCKS_AHEAD, self._most - 1), n_blocks)):
+            for following in range(number + 1, min(number + 1 + min(BLOCKS_AHEAD, self._max_blocks - 1), n_blocks)):
                 self._request(following)
         self._last = number
         frame_bytes = self._layout.frame_bytes
         for place, error in block.missing.items():
-            if begin < (place + 1) * frame_bytes and place * frame_bytes < end:
+            if start < (place + 1) * frame_bytes and place * frame_bytes < stop:
                 raise error
-        return block.data[begin:end]
+        return block.data[start:stop]
 
     def _await(self, number: int) -> _Block:
         while True:
@@ -133,7 +133,7 @@ class BlockCache:
             block = future.result()
             if block.failure is not None:
                 raise block.failure
-            if block.whole or block.layout is self._layout:
+            if block.complete or block.layout is self._layout:
                 return block
             with self._lock:  # it has grown since
                 self._blocks.pop(number, None)
@@ -149,7 +149,7 @@ class BlockCache:
                     self._working = True
                     threading.Thread(target=self._work, name="himach-mount", daemon=True).start()
             self._blocks.move_to_end(number)
-            while len(self._blocks) > self._most:
+            while len(self._blocks) > self._max_blocks:
                 self._blocks.popitem(last=False)
             return future
 
@@ -179,11 +179,11 @@ class BlockCache:
 
     def _compute(self, number: int, layout: FileLayout) -> _Block:
         n_frames = layout.content.n_frames
-        if self._frames is not None and self._of is not layout:
+        if self._frames is not None and self._frames_layout is not layout:
             self._shut()
         if self._frames is None:
             self._frames = self._open_frames()
-            self._of, self._opened = layout, time.monotonic()
+            self._frames_layout, self._opened = layout, time.monotonic()
         if number == HEAD:
             self._reading = -1, iter(())
             return _Block(np.frombuffer(bytearray(layout.head(*self._frames.stamps())), np.uint8), layout)

@@ -1,4 +1,4 @@
-"""Names of datasets as paths below a mount: `path_of()`, `places_of()`.
+"""Names of datasets as paths below a mount: `dataset_path()`, `datasets_by_path()`.
 
 A dataset that is named by a path lies at that path below the mount, so that ``DIR/NAME`` is where it is for any name.
 """
@@ -13,12 +13,12 @@ MAX_NAME_BYTES = 255  # bytes of a part of a path
 TAKEN = ("trajectory.", "topology.")
 
 
-def path_of(name: str) -> tuple[str, ...]:
+def dataset_path(name: str) -> tuple[str, ...]:
     """Return the parts of a dataset's path: those of its name, with ``%`` where they can be no names of files."""
     return tuple(map(_part, name.removeprefix("/").split("/")))
 
 
-def places_of(names: Iterable[str]) -> dict[tuple[str, ...], str]:
+def datasets_by_path(names: Iterable[str]) -> dict[tuple[str, ...], str]:
     """Return datasets by path.
 
     Where a name that was given and the path of a file would lie at one place, the latter has ``%2F`` for its first
@@ -26,7 +26,7 @@ def places_of(names: Iterable[str]) -> dict[tuple[str, ...], str]:
     """
     places: dict[tuple[str, ...], str] = {}
     for name in sorted(names, key=lambda name: (name.startswith("/"), name)):
-        path = path_of(name)
+        path = dataset_path(name)
         if path in places:
             path = ("%2F" + path[0], *path[1:])
         places[path] = name

@@ -17,7 +17,7 @@ import numpy as np
 
 from himach.formats.layout import Bytes
 from himach.mount.block_cache import BlockCache
-from himach.mount.tree import FAILURES, File, Folder, Tree, layout_of
+from himach.mount.tree import FAILURES, File, Folder, Tree, make_layout
 
 if TYPE_CHECKING:
     from himach.mount.stores import Facts, StoreDatasets
@@ -54,7 +54,7 @@ class _Trajectory:
 
     def __init__(self, name: str, facts: Facts, now: Callable[[], Facts | None], datasets: StoreDatasets) -> None:
         self._name, self._facts, self._now = name, facts, now
-        self._blocks = BlockCache(layout_of(name, facts), lambda: datasets.open(self._facts))
+        self._blocks = BlockCache(make_layout(name, facts), lambda: datasets.open(self._facts))
         self._lock = threading.Lock()
         self.close = self._blocks.close
 
@@ -69,7 +69,7 @@ class _Trajectory:
                 # the kernel must not mix its bytes with those of the other one
                 raise OSError(f"{facts.name} has been made anew since the file was opened")
             if facts is not None and facts.n_frames > self._facts.n_frames:
-                self._blocks.grow(layout_of(self._name, facts))
+                self._blocks.grow(make_layout(self._name, facts))
                 self._facts = facts
         return self._blocks.read(offset, size)
 
@@ -130,7 +130,7 @@ class Operations:
             suffix = name.removeprefix("topology")
             self._handles[number] = _Topology(lambda: self._datasets.topology(facts, suffix))
         else:
-            now = functools.partial(self._tree.look, facts.name)
+            now = functools.partial(self._tree.find_facts, facts.name)
             self._handles[number] = _Trajectory(name, facts, now, self._datasets)
         return number
 

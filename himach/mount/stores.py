@@ -51,7 +51,7 @@ class StoreDatasets:
     """
 
     def __init__(self, cache: str = "auto") -> None:
-        self._begun = time.time_ns()
+        self._started = time.time_ns()
         self._cache = cache
         self._boxes: dict[tuple[str, bytes], bool] = {}
         self._sizes: dict[str, int] = {}
@@ -90,30 +90,30 @@ class StoreDatasets:
     def facts(self, name: str) -> Facts | None:
         """Return what there is to know of a dataset without reading its frames; None if there is none now."""
         store = self._store()
-        best = _best(store, name)
+        best = _best_candidate(store, name)
         if best is None:
             return None
         stamp = best.stamp
         dataset = store.dataset(name, best.generation, create=False)
-        changed = max((file.modified for file in stamp.files), default=0) or _last_written(dataset) or self._begun
+        changed = max((file.modified for file in stamp.files), default=0) or _last_written(dataset) or self._started
         pushed = "" if stamp.files else stamp.first_frame  # another simulation may come by this name
         version = f"{stamp.n_atoms} {stamp.has_velocities:d} {stamp.has_forces:d} {pushed} ".encode() + best.generation
         if (name, version) not in self._boxes:  # once, so that files stay as long as they are
-            ends, options = dataset.bounds(), ReadOptions(np.zeros(1, np.int64), POSITIONS)
-            frames = [] if ends is None else list(dataset.read([ends[0]], options))
+            bounds, options = dataset.bounds(), ReadOptions(np.zeros(1, np.int64), POSITIONS)
+            frames = [] if bounds is None else list(dataset.read([bounds[0]], options))
             self._boxes[name, version] = not any(frame is not None and frame.box is None for frame in frames)
         for attached in stamp.topologies.values():
             if not self._sizes.get(attached):  # its name tells its content
                 self._sizes[attached] = len(dataset.attachment(attached) or b"")
         sizes = {format_suffix(path): self._sizes[attached] for path, attached in stamp.topologies.items()}
         has = stamp.has_velocities, stamp.has_forces, self._boxes[name, version]
-        known = {suffix: size for suffix, size in sizes.items() if size}
-        return Facts(name, version, stamp.n_frames, stamp.n_atoms, *has, changed, known)
+        topologies = {suffix: size for suffix, size in sizes.items() if size}
+        return Facts(name, version, stamp.n_frames, stamp.n_atoms, *has, changed, topologies)
 
     def topology(self, facts: Facts, suffix: str) -> bytes:
         """Return an attached topology."""
         store = self._store()
-        best = _best(store, facts.name)
+        best = _best_candidate(store, facts.name)
         if best is not None:
             dataset = store.dataset(facts.name, best.generation, create=False)
             attached = [name for path, name in best.stamp.topologies.items() if format_suffix(path) == suffix]
@@ -124,7 +124,7 @@ class StoreDatasets:
 
     def open(self, facts: Facts) -> StoreFrames:
         """Open a dataset for reading frames; what is read from its origin is kept."""
-        best = _best(self._store(), facts.name)
+        best = _best_candidate(self._store(), facts.name)
         if best is None:
             raise StoreNotFoundError(f"{facts.name} is not in the cache any more")
         return StoreFrames(facts, self._cache, best)
@@ -159,7 +159,7 @@ class StoreFrames:
         self._ahead.close()
 
 
-def _best(store: Store | ServedStore, name: str) -> Candidate | None:
+def _best_candidate(store: Store | ServedStore, name: str) -> Candidate | None:
     """Return what stands for a dataset: the content that it had last, with the keywords with which it was kept."""
     candidates = find(store, [name])
     if not candidates:

@@ -16,7 +16,7 @@ from himach.formats.dcd import Dcd
 from himach.formats.layout import Content, FileLayout
 from himach.formats.netcdf import NetCdf
 from himach.formats.trr import Trr
-from himach.mount.names import places_of
+from himach.mount.names import datasets_by_path
 
 if TYPE_CHECKING:
     from himach.mount.stores import Facts, StoreDatasets
@@ -25,7 +25,7 @@ log = logging.getLogger("himach.mount")
 
 #: What asking for datasets or frames may end with.
 FAILURES = (HimachError, OSError)
-FORMATS: dict[str, Callable[[Content], FileLayout]] = {f"trajectory{one.suffix}": one for one in (Trr, Dcd, NetCdf)}
+FORMATS: dict[str, Callable[[Content], FileLayout]] = {f"trajectory{cls.suffix}": cls for cls in (Trr, Dcd, NetCdf)}
 TTL_SECONDS = 2.0  # seconds for which an answer holds
 RENEWAL_SECONDS = 0.5  # for which a new one is waited for, where there is an old one
 FIRST_SECONDS = 10.0  # the first time
@@ -41,7 +41,7 @@ class TtlCache(Generic[T]):
         self._ask, self.answer = ask, none
         self._lock = threading.Lock()
         self._asking: Future[None] | None = None
-        self._known = False
+        self._answered = False
         self._until = float("-inf")
 
     def get(self) -> T:
@@ -52,8 +52,8 @@ class TtlCache(Generic[T]):
                 threading.Thread(target=self._renew, args=(self._asking,), name="himach-asks", daemon=True).start()
             asking = self._asking
         if asking is not None:
-            wait([asking], RENEWAL_SECONDS if self._known else FIRST_SECONDS)
-            self._known = True  # that there is none yet
+            wait([asking], RENEWAL_SECONDS if self._answered else FIRST_SECONDS)
+            self._answered = True  # that there is none yet
         return self.answer
 
     def _renew(self, asking: Future[None]) -> None:
@@ -89,7 +89,7 @@ class Tree:
 
     def __init__(self, datasets: StoreDatasets) -> None:
         self._datasets = datasets
-        self._begun = time.time_ns()
+        self._started = time.time_ns()
         #: Datasets by path, and what lies in the folders that lead to them.
         self._listed: TtlCache[tuple[dict[Path, str], dict[Path, dict[str, None]]]] = TtlCache(
             self._list, ({}, {(): {}})
@@ -101,13 +101,13 @@ class Tree:
         """Return what lies at a path; None if there is nothing."""
         places, folders = self._listed.get()
         if path in folders or path in places:
-            facts = self.look(places[path]) if path in places else None
-            files = () if facts is None else files_of(facts)
+            facts = self.find_facts(places[path]) if path in places else None
+            files = () if facts is None else list_files(facts)
             names = (*(file.name for file in files), *folders.get(path, ()))
-            return Folder(names, self._begun if facts is None else facts.changed)
+            return Folder(names, self._started if facts is None else facts.changed)
         name = places.get(path[:-1]) if path else None
-        facts = None if name is None else self.look(name)
-        return None if facts is None else next((file for file in files_of(facts) if file.name == path[-1]), None)
+        facts = None if name is None else self.find_facts(name)
+        return None if facts is None else next((file for file in list_files(facts) if file.name == path[-1]), None)
 
     def _list(self) -> tuple[dict[Path, str], dict[Path, dict[str, None]]]:
         """Learn which datasets there are."""
@@ -115,19 +115,19 @@ class Tree:
             names = self._datasets.names()
             self._messages.pop("", None)
         except FAILURES as error:
-            self._tell("", f"the datasets cannot be listed: {error}")
+            self._log_once("", f"the datasets cannot be listed: {error}")
             names = list(self._facts)
         self._facts = {
             name: self._facts.get(name) or TtlCache(functools.partial(self._ask, name), None) for name in names
         }
-        places = places_of(names)
+        places = datasets_by_path(names)
         folders: dict[Path, dict[str, None]] = {(): {}}
         for path in places:
             for length, part in enumerate(path):
                 folders.setdefault(path[:length], {})[part] = None
         return places, folders
 
-    def look(self, name: str) -> Facts | None:
+    def find_facts(self, name: str) -> Facts | None:
         """Return what is known of a dataset; None if there is none, or nothing is known."""
         facts = self._facts.get(name)
         return None if facts is None else facts.get()
@@ -137,27 +137,27 @@ class Tree:
         try:
             facts = self._datasets.facts(name)
         except FAILURES as error:
-            self._tell(name, f"{name} cannot be looked at: {error}")
+            self._log_once(name, f"{name} cannot be looked at: {error}")
             last = self._facts.get(name)
             return None if last is None else last.answer  # it may be there again
         self._messages.pop(name, None)
         return facts
 
-    def _tell(self, about: str, text: str) -> None:
+    def _log_once(self, about: str, text: str) -> None:
         """Log once what stays so."""
         if self._messages.get(about) != text:
             self._messages[about] = text
             log.warning(text)
 
 
-def layout_of(name: str, facts: Facts) -> FileLayout:
+def make_layout(name: str, facts: Facts) -> FileLayout:
     """Return the layout of a trajectory file of a dataset."""
     return FORMATS[name](Content(facts.n_frames, facts.n_atoms, facts.has_velocities, facts.has_forces, facts.has_box))
 
 
-def files_of(facts: Facts) -> list[File]:
+def list_files(facts: Facts) -> list[File]:
     """Return the files of a dataset's folder; formats that cannot hold it are left out."""
-    layouts = [(name, layout_of(name, facts)) for name in FORMATS]
+    layouts = [(name, make_layout(name, facts)) for name in FORMATS]
     sizes = [(name, layout.size) for name, layout in layouts if layout.possible]
     sizes += [(f"topology{suffix}", size) for suffix, size in facts.topologies.items()]
     return [File(facts, name, size, facts.changed) for name, size in sizes]

@@ -165,7 +165,7 @@ class RankRun:
             with located(chain[0], "atoms", self.world.comm.rank):
                 # As the class has it: setup() may have an attribute of that name.
                 view.ask(type(chain[0]).atoms(chain[0], view.universe))
-        view.settle()
+        view.detach()
         return view
 
     def _view(self, i: int) -> View:

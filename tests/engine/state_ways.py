@@ -38,7 +38,7 @@ def map_frames(file, steps):
     view = View(PARSED, ORIGIN, FRAMES, RAWS[0], name="Mine", copy=True)
     analysis.__dict__.update(frames=FRAMES, dt=1.0)
     analysis.setup(view.universe)
-    view.settle()
+    view.detach()
     task = iter([np.array(steps)])
     work = Work(
         FRAMES,

@@ -5,31 +5,31 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from himach.mount.names import path_of, places_of
+from himach.mount.names import dataset_path, datasets_by_path
 
 
 def test_names_and_paths_stay_what_they_are():
-    assert path_of("run7") == ("run7",)
-    assert path_of("/data/my md.xtc") == ("data", "my md.xtc")
-    assert path_of("/data/a.xtc and 2 more (0123)") == ("data", "a.xtc and 2 more (0123)")
+    assert dataset_path("run7") == ("run7",)
+    assert dataset_path("/data/my md.xtc") == ("data", "my md.xtc")
+    assert dataset_path("/data/a.xtc and 2 more (0123)") == ("data", "a.xtc and 2 more (0123)")
 
 
 def test_what_no_file_can_be_called():
-    assert path_of("a//b/../.") == ("a", "%", "b", "%2E%2E", "%2E")
-    assert path_of("50%") == ("50%25",)
-    assert path_of("/data/trajectory.trr") == ("data", "%74rajectory.trr")
-    assert path_of("topology.gro") == ("%74opology.gro",)
+    assert dataset_path("a//b/../.") == ("a", "%", "b", "%2E%2E", "%2E")
+    assert dataset_path("50%") == ("50%25",)
+    assert dataset_path("/data/trajectory.trr") == ("data", "%74rajectory.trr")
+    assert dataset_path("topology.gro") == ("%74opology.gro",)
 
 
 def test_long_parts_are_cut_and_stay_apart():
-    (one,), (other,) = path_of("ü" * 200), path_of("ü" * 201)
+    (one,), (other,) = dataset_path("ü" * 200), dataset_path("ü" * 201)
     assert one != other
     assert len(one.encode()) <= 255
     assert one.startswith("ü" * 100)
 
 
 def test_a_name_and_a_path_at_one_place():
-    assert places_of(["/run7", "run7"]) == {("run7",): "run7", ("%2Frun7",): "/run7"}
+    assert datasets_by_path(["/run7", "run7"]) == {("run7",): "run7", ("%2Frun7",): "/run7"}
 
 
 @given(
@@ -39,7 +39,7 @@ def test_a_name_and_a_path_at_one_place():
     )
 )
 def test_all_lie_somewhere_else(names):
-    places = places_of(names)
+    places = datasets_by_path(names)
     assert sorted(places.values()) == sorted(names)
     for path in places:
         for part in path:
@@ -50,7 +50,7 @@ def test_all_lie_somewhere_else(names):
 
 def test_what_cannot_be_told_to_the_kernel_has_another_name():
     strange, other = "run\ud800", "run\ud801"
-    places = places_of([strange, other])
+    places = datasets_by_path([strange, other])
     assert sorted(places.values()) == sorted([strange, other])
     for path in places:
         assert all(part.encode("utf-8", "surrogateescape") for part in path)

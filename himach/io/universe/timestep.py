@@ -14,7 +14,7 @@ from himach.frame import FORCES, VELOCITIES, RawFrame
 from himach.io.universe.asked import AskedVectors
 
 #: Gives the data of a frame, which it may have to read.
-Tell = Callable[[RawFrame], dict[str, Any]]
+DataReader = Callable[[RawFrame], dict[str, Any]]
 
 
 class FrameNumber(int):
@@ -33,25 +33,25 @@ class FrameNumber(int):
     __hash__ = int.__hash__
 
 
-def _late(field: int, name: str) -> tuple[property, property]:
+def _lazy_properties(field: int, name: str) -> tuple[property, property]:
     """Make two properties, whether a frame has velocities or forces and these: they are read when they are touched."""
     has, vectors = getattr(Timestep, f"has_{name}"), getattr(Timestep, name)
 
-    def touched(ts: BoundTimestep, of: property) -> Any:
-        if ts._untouched & field and ts._raw is not None:
-            found = ts._raw.field(field)
-            put(ts, found is not None, has)
-            if found is not None:
-                put(ts, found, vectors)
-        return of.__get__(ts)
+    def get(ts: BoundTimestep, attribute: property) -> Any:
+        if ts._unread & field and ts._raw is not None:
+            values = ts._raw.field(field)
+            set_value(ts, values is not None, has)
+            if values is not None:
+                set_value(ts, values, vectors)
+        return attribute.__get__(ts)
 
-    def put(ts: BoundTimestep, value: Any, of: property) -> None:
-        ts._untouched &= ~field
-        of.__set__(ts, value)
+    def set_value(ts: BoundTimestep, value: Any, attribute: property) -> None:
+        ts._unread &= ~field
+        attribute.__set__(ts, value)
 
     return (
-        property(lambda ts: touched(ts, has), lambda ts, value: put(ts, value, has)),
-        property(lambda ts: ts._of(name, touched(ts, vectors)), lambda ts, value: put(ts, value, vectors)),
+        property(lambda ts: get(ts, has), lambda ts, value: set_value(ts, value, has)),
+        property(lambda ts: ts._restrict(name, get(ts, vectors)), lambda ts, value: set_value(ts, value, vectors)),
     )
 
 
@@ -59,47 +59,47 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
     """A timestep that shows the atoms asked for, and reads velocities, forces and data when they are touched."""
 
     _raw: RawFrame | None = None
-    _untouched = 0
-    _tell: Tell | None = None
+    _unread = 0
+    _read_data: DataReader | None = None
     _asked: Mapping[str, AskedVectors] = MappingProxyType({})
-    _shown = False
+    _restricted = False
     refuse_box: Callable[[], NoReturn] | None = None  # where it does not turn with the atoms
 
     def ask(self, asked: npt.NDArray[np.bool_], refuse: Callable[[int | None], NoReturn]) -> None:
         """Show these atoms only, from the next `show` on."""
         self._asked = {name: AskedVectors(asked, refuse) for name in ("positions", "velocities", "forces")}
 
-    def show(self, shown: bool) -> None:
+    def show(self, restricted: bool) -> None:
         """Show the atoms asked for only; or, for a transformation, all."""
-        self._shown = shown and bool(self._asked)
+        self._restricted = restricted and bool(self._asked)
 
-    def settle(self) -> None:
+    def detach(self) -> None:
         """Write later boxes, velocities and forces to memory of their own."""
         for name in ("_unitcell", "_velocities", "_forces"):
             values = getattr(self, name, None)
             if values is not None:
                 setattr(self, name, values.copy())
 
-    def expect(self, raw: RawFrame, tell: Tell) -> None:
-        """Take velocities and forces from this frame when they are touched; and its data by `tell`."""
-        self._raw, self._untouched, self._tell = raw, VELOCITIES | FORCES, tell
+    def expect(self, raw: RawFrame, reader: DataReader) -> None:
+        """Take velocities and forces from this frame when they are touched; and its data by `reader`."""
+        self._raw, self._unread, self._read_data = raw, VELOCITIES | FORCES, reader
 
     @property
     def data(self) -> dict[str, Any]:
         """What MDAnalysis's readers give beside positions, velocities and forces: time and dt, and the frame's data."""
         facts: dict[str, Any] = Timestep.data.__get__(self)
-        if self._tell is not None:
-            tell, self._tell = self._tell, None
+        if self._read_data is not None:
+            reader, self._read_data = self._read_data, None
             assert self._raw is not None
-            facts.update(tell(self._raw))
+            facts.update(reader(self._raw))
         return facts
 
     @data.setter
     def data(self, values: dict[str, Any]) -> None:
         Timestep.data.__set__(self, values)
 
-    def _of(self, name: str, vectors: npt.NDArray[np.float32]) -> Any:
-        if not self._shown:
+    def _restrict(self, name: str, vectors: npt.NDArray[np.float32]) -> Any:
+        if not self._restricted:
             return vectors
         asked = self._asked[name]
         asked.vectors = vectors
@@ -108,11 +108,11 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
     @property
     def positions(self) -> Any:
         """Positions in Å."""
-        return self._of("positions", Timestep.positions.__get__(self))
+        return self._restrict("positions", Timestep.positions.__get__(self))
 
     @positions.setter
     def positions(self, values: Any) -> None:
-        if self._shown:
+        if self._restricted:
             self.positions[:] = values
         else:
             Timestep.positions.__set__(self, values)
@@ -129,8 +129,8 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
     def dimensions(self, values: Any) -> None:
         Timestep.dimensions.__set__(self, values)
 
-    has_velocities, velocities = _late(VELOCITIES, "velocities")  # in Å/ps
-    has_forces, forces = _late(FORCES, "forces")  # in kJ/(mol Å)
+    has_velocities, velocities = _lazy_properties(VELOCITIES, "velocities")  # in Å/ps
+    has_forces, forces = _lazy_properties(FORCES, "forces")  # in kJ/(mol Å)
 
     def __getitem__(self, atoms: Any) -> Any:
         return self.positions[atoms]
@@ -142,12 +142,12 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
 
     def copy(self) -> BoundTimestep:
         """Return a copy, which shows the same atoms."""
-        (shown, self._shown), (tell, self._tell) = (self._shown, False), (self._tell, None)
+        (restricted, self._restricted), (reader, self._read_data) = (self._restricted, False), (self._read_data, None)
         refuse, self.refuse_box = self.refuse_box, None
         new: BoundTimestep = super().copy()
         self.refuse_box = new.refuse_box = refuse
-        self._shown = new._shown = shown
-        self._tell = new._tell = tell
+        self._restricted = new._restricted = restricted
+        self._read_data = new._read_data = reader
         new._raw = self._raw  # for its data; the rest is copied
         new._asked = {name: AskedVectors(asked.asked, asked.refuse) for name, asked in self._asked.items()}
         return new

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 VERSION = 2  # of what is attached
 MAX_BYTES = 256 << 20  # of a topology file whose parse is attached
-MOST_ATTACHED = 4  # parses beside a dataset, the newest
-MOST_KNOWN, MOST_KNOWN_ATOMS = 8, 500_000  # parses that a process has in memory; some 200 bytes an atom
+MAX_ATTACHED = 4  # parses beside a dataset, the newest
+MAX_CACHED, MAX_CACHED_ATOMS = 8, 500_000  # parses that a process has in memory; some 200 bytes an atom
 AT_REST = 60.0  # seconds after a change of a file, from which another one would show in its times
 _DIGESTS: dict[tuple[int, ...], bytes] = {}  # of topology files, by what tells that they are as they were
 _CONNECTIONS = frozenset({"bonds", "angles", "dihedrals", "impropers"})
@@ -61,11 +61,11 @@ def load_topology(
     name = _name(path, keywords)
     if name is None:
         return _guess(parse(path, keywords), path, origin, keywords)
-    return _known_or_parsed(dataset, attach, name, path, origin, keywords)
+    return _find_or_parse(dataset, attach, name, path, origin, keywords)
 
 
 @dataclass
-class _Known:
+class _CachedParse:
     """A topology that this process has parsed or read, which nobody changes: who would, copies it."""
 
     topology: Topology
@@ -73,52 +73,52 @@ class _Known:
     file: Path | None = None  # where it is attached, if it is
 
 
-_known: dict[str, _Known] = {}
+_parses: dict[str, _CachedParse] = {}
 
 
-def _known_or_parsed(
+def _find_or_parse(
     dataset: Dataset | None, attach: bool, name: str, path: str, origin: Origin, keywords: Mapping[str, Any]
 ) -> Topology:
     """Return the topology as this process knows it or as it is attached, else parse it; warn as parsing did.
 
     Other datasets of an ensemble have the same one: it is parsed once, and the file that is attached is one, too.
     """
-    found = _known.pop(name, None) or (None if dataset is None else _attached(dataset, name))
-    parsed = found is None
-    if found is None:
-        found = _parsed(path, origin, keywords)
+    entry = _parses.pop(name, None) or (None if dataset is None else _read_attached(dataset, name))
+    is_new = entry is None
+    if entry is None:
+        entry = _parse_and_guess(path, origin, keywords)
     else:
-        _check_atoms(found.topology, path, origin)
-        for text, source, line in found.warnings:
+        _check_atoms(entry.topology, path, origin)
+        for text, source, line in entry.warnings:
             warnings.warn_explicit(text, UserWarning, source, line)
-    if dataset is not None and attach and (parsed or not _file(dataset, name).exists()):
-        _attach(dataset, name, found)
-    _known[name] = found
-    while len(_known) > MOST_KNOWN or sum(one.topology.n_atoms for one in _known.values()) > MOST_KNOWN_ATOMS:
-        _known.pop(next(iter(_known)))
-    return found.topology
+    if dataset is not None and attach and (is_new or not _file(dataset, name).exists()):
+        _attach(dataset, name, entry)
+    _parses[name] = entry
+    while len(_parses) > MAX_CACHED or sum(cached.topology.n_atoms for cached in _parses.values()) > MAX_CACHED_ATOMS:
+        _parses.pop(next(iter(_parses)))
+    return entry.topology
 
 
-def _attached(dataset: Dataset, name: str) -> _Known | None:
+def _read_attached(dataset: Dataset, name: str) -> _CachedParse | None:
     """Return a topology as it is attached; None if it is not, or damaged."""
     from himach.io.universe.parsed_topology import decode
 
     content = dataset.own_attachment(name)
     try:
-        topology, told = decode(content or b"")
+        topology, facts = decode(content or b"")
     except ValueError:
         return None
-    return _Known(topology, told["warnings"], _file(dataset, name))
+    return _CachedParse(topology, facts["warnings"], _file(dataset, name))
 
 
-def _parsed(path: str, origin: Origin, keywords: Mapping[str, Any]) -> _Known:
+def _parse_and_guess(path: str, origin: Origin, keywords: Mapping[str, Any]) -> _CachedParse:
     """Parse a topology and guess what it lacks."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         topology = _guess(parse(path, keywords), path, origin, keywords)
     for warning in caught:
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    return _Known(topology, [(str(w.message), w.filename, w.lineno) for w in caught if w.category is UserWarning])
+    return _CachedParse(topology, [(str(w.message), w.filename, w.lineno) for w in caught if w.category is UserWarning])
 
 
 def _file(dataset: Dataset, name: str) -> Path:
@@ -126,30 +126,30 @@ def _file(dataset: Dataset, name: str) -> Path:
     return dataset.path / f"x-{name}"
 
 
-def _attach(dataset: Dataset, name: str, found: _Known) -> None:
+def _attach(dataset: Dataset, name: str, entry: _CachedParse) -> None:
     """Attach a parse to a dataset, if that is possible, in place of the oldest one."""
     from himach.io.store.store import StoreError
     from himach.io.universe.parsed_topology import encode
 
     file = _file(dataset, name)
     try:
-        if found.file is None or not _linked(found.file, file):
-            content = encode(found.topology, {"warnings": found.warnings})
+        if entry.file is None or not _link(entry.file, file):
+            content = encode(entry.topology, {"warnings": entry.warnings})
             if content is None:
                 return
             dataset.attach(name, content)
-            found.file = file
+            entry.file = file
         others = [other for other in dataset.path.glob("x-parsed-*") if other != file]  # clocks may go back
-        for other in sorted(others, key=lambda other: other.stat().st_mtime_ns)[: 1 - MOST_ATTACHED]:
+        for other in sorted(others, key=lambda other: other.stat().st_mtime_ns)[: 1 - MAX_ATTACHED]:
             other.unlink(missing_ok=True)
     except (StoreError, OSError):  # the next run parses again
         pass
 
 
-def _linked(there: Path, file: Path) -> bool:
+def _link(source: Path, file: Path) -> bool:
     """Let a file have a second name; False where that cannot be."""
     try:
-        os.link(there, file, follow_symlinks=False)
+        os.link(source, file, follow_symlinks=False)
     except OSError:
         return False
     return True
@@ -160,7 +160,7 @@ def _name(path: str, keywords: Mapping[str, Any]) -> str | None:
     import MDAnalysis
     import numpy as np
 
-    if keywords.get("guess_bonds") or _guessed(keywords) & _CONNECTIONS or os.path.getsize(path) > MAX_BYTES:
+    if keywords.get("guess_bonds") or _guessed_attributes(keywords) & _CONNECTIONS or os.path.getsize(path) > MAX_BYTES:
         return None
     parser = parser_class(path, keywords.get("topology_format"))
     if parser is None or parser.__name__ == "ITPParser":  # an ITP file includes others
@@ -177,12 +177,12 @@ def _name(path: str, keywords: Mapping[str, Any]) -> str | None:
 def _content(path: str) -> bytes:
     """Return the SHA-256 of a file; one that lies as it was is not read again, as members of an ensemble share it."""
     with open(path, "rb") as file:
-        seen = os.fstat(file.fileno())
-        state = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
-        if (known := _DIGESTS.get(state)) is not None:
-            return known
+        status = os.fstat(file.fileno())
+        state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if (cached := _DIGESTS.get(state)) is not None:
+            return cached
         digest = hashlib.file_digest(file, "sha256").digest()
-    if time.time() - seen.st_ctime > AT_REST:
+    if time.time() - status.st_ctime > AT_REST:
         _DIGESTS[state] = digest
     return digest
 
@@ -229,7 +229,7 @@ def _check_atoms(topology: Topology, path: str, origin: Origin) -> None:
         )
 
 
-def _guessed(keywords: Mapping[str, Any]) -> set[str]:
+def _guessed_attributes(keywords: Mapping[str, Any]) -> set[str]:
     return {*keywords.get("to_guess", ()), *keywords.get("force_guess", ())}
 
 
@@ -238,12 +238,12 @@ def _guess(parsed: Topology, path: str, origin: Origin, keywords: Mapping[str, A
     from MDAnalysis import Universe
 
     _check_atoms(parsed, path, origin)
-    wanted = {name: keywords[name] for name in TOPOLOGY_KEYWORDS & keywords.keys() if name != "topology_format"}
-    wanted.setdefault("context", _guesser())
+    options = {name: keywords[name] for name in TOPOLOGY_KEYWORDS & keywords.keys() if name != "topology_format"}
+    options.setdefault("context", _guesser())
     try:
-        if wanted.get("guess_bonds") or _guessed(wanted) & _CONNECTIONS:
-            return _guess_with_positions(parsed, origin, wanted)
-        return quietly(Universe, parsed, **wanted)._topology
+        if options.get("guess_bonds") or _guessed_attributes(options) & _CONNECTIONS:
+            return _guess_with_positions(parsed, origin, options)
+        return quietly(Universe, parsed, **options)._topology
     except HimachError:
         raise
     except Exception as error:
@@ -259,10 +259,10 @@ def _guesser() -> Any:
     return guesser
 
 
-def _guess_with_positions(parsed: Topology, origin: Origin, wanted: dict[str, Any]) -> Topology:
+def _guess_with_positions(parsed: Topology, origin: Origin, options: dict[str, Any]) -> Topology:
     """Guess bonds too, which takes the positions of the first frame."""
     from MDAnalysis import Universe
     from MDAnalysis.coordinates.memory import MemoryReader
 
     first = next(origin.read([0]))
-    return quietly(Universe, parsed, first.positions[None].copy(), format=MemoryReader, **wanted)._topology
+    return quietly(Universe, parsed, first.positions[None].copy(), format=MemoryReader, **options)._topology

@@ -73,9 +73,9 @@ class View:
         if not asked.all():
             self._reader.ask(asked, partial(_refuse, self.universe, self._name))
 
-    def settle(self) -> None:
+    def detach(self) -> None:
         """Leave to setup() the arrays that it took of the first frame, such as the box: later frames have others."""
-        self._reader.settle()
+        self._reader.detach()
 
     def go_back(self) -> None:
         """Bind the Universe to the first selected frame again, for what follows map(): no rank shows another's last."""
@@ -90,9 +90,9 @@ class View:
         """Bind the Universe to a frame, with the transformations and auxiliaries that setup() added."""
         assert self._frames[step] == raw.number, f"frame {raw.number} is not at step {step} of {self._frames}"
         if self._finite and raw.coded is None and (atom := first_lost(raw.positions, self.needs)) >= 0:
-            named = f"atom {atom} ({_called(self.universe.atoms[atom])})"
+            description = f"atom {atom} ({_describe_atom(self.universe.atoms[atom])})"
             raise TrajectoryError(
-                f"{self._name}: in frame {raw.number} the position of {named} "
+                f"{self._name}: in frame {raw.number} the position of {description} "
                 "is nan or infinite; leave the frame out (--frames), or the atom"
             )
         ts = self._reader.bind(raw, self._copy)
@@ -153,12 +153,12 @@ def _refuse(universe: Universe, label: str, atom: int | None) -> NoReturn:
             f"{label}"
         )
     raise AnalysisError(
-        f"{label} touches atom {atom} ({_called(universe.atoms[atom])}), which its atoms() does not ask for; "
+        f"{label} touches atom {atom} ({_describe_atom(universe.atoms[atom])}), which its atoms() does not ask for; "
         f"add it to atoms() of {label}"
     )
 
 
-def _called(atom: Any) -> str:
+def _describe_atom(atom: Any) -> str:
     """Return an atom's name and residue, as far as the topology tells them."""
     name = getattr(atom, "name", "") or getattr(atom, "type", "") or "unnamed"
     residue = " ".join(str(word) for word in (getattr(atom, "resname", ""), getattr(atom, "resid", "")) if word != "")
@@ -205,29 +205,29 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         self.kinds = origin.kinds
         self._dt = origin.timestep
         self._origin = origin
-        self._own = BoundTimestep(origin.n_atoms, reader=self)
-        self.ts: Timestep = self._own
+        self._bound_timestep = BoundTimestep(origin.n_atoms, reader=self)
+        self.ts: Timestep = self._bound_timestep
         self._memory: npt.NDArray[np.float32] | None = None
         self._number = FrameNumber(-1)
         self._asked: npt.NDArray[np.int64] | None = None
         self._needs: tuple[npt.NDArray[np.int64] | None] | None = None
-        self._kept: tuple[RawFrame, dict[str, Any]] | None = None
-        self._settled = False
+        self._cached_data: tuple[RawFrame, dict[str, Any]] | None = None
+        self._detached = False
 
     def ask(self, asked: npt.NDArray[np.bool_], refuse: Callable[[int | None], NoReturn]) -> None:
         """Show these atoms only, from the next frame on."""
         self._asked, self._needs = np.flatnonzero(asked), None
-        self._own.ask(asked, refuse)
+        self._bound_timestep.ask(asked, refuse)
 
-    def settle(self) -> None:
+    def detach(self) -> None:
         """Show later frames in memory of their own."""
-        self._own.settle()
+        self._bound_timestep.detach()
         self._memory = None
-        self._settled = True
+        self._detached = True
 
     def positions_at(self, number: int) -> npt.NDArray[np.float32]:
         """Return positions of any frame of the dataset as the run sees it; in setup() alone."""
-        if self._settled:
+        if self._detached:
             self._refuse()
         at = number + self.n_frames if number < 0 else number
         if not 0 <= at < self.n_frames:
@@ -254,43 +254,43 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
 
     def _needed(self, asked: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
         """Return the atoms that transformations need for those asked for; None for all."""
-        wanted = np.zeros(self.n_atoms, bool)
-        wanted[asked] = True
-        for each in reversed(self.transformations):
-            if not isinstance(each, Transformation):
+        mask = np.zeros(self.n_atoms, bool)
+        mask[asked] = True
+        for transformation in reversed(self.transformations):
+            if not isinstance(transformation, Transformation):
                 return None
-            wanted = each.needed(wanted)
-        return None if wanted.all() else np.flatnonzero(wanted)
+            mask = transformation.needed(mask)
+        return None if mask.all() else np.flatnonzero(mask)
 
     def bind(self, raw: RawFrame, copy: bool) -> Timestep:
         """Show a frame, then apply auxiliaries and transformations as every reader of MDAnalysis does."""
-        own = self._own
-        own.frame, own.refuse_box = raw.number, None
+        timestep = self._bound_timestep
+        timestep.frame, timestep.refuse_box = raw.number, None
         self._number = FrameNumber(raw.number)
-        _set_data(own, {"time": raw.time, "dt": self.dt})
-        if not own.has_positions:  # a transformation took them; allow them again, which zeroes the present array
-            own._pos = np.empty_like(raw.positions)
-            own.has_positions = True
-        own._pos = self._copied(raw.positions) if copy else raw.positions
-        own.dimensions = raw.box
-        self._kept = None
-        own.expect(raw, self._tell)
-        self.ts = own
+        _set_data(timestep, {"time": raw.time, "dt": self.dt})
+        if not timestep.has_positions:  # a transformation took them; allow them again, which zeroes the present array
+            timestep._pos = np.empty_like(raw.positions)
+            timestep.has_positions = True
+        timestep._pos = self._copy_positions(raw.positions) if copy else raw.positions
+        timestep.dimensions = raw.box
+        self._cached_data = None
+        timestep.expect(raw, self._timestep_data)
+        self.ts = timestep
         if self._auxs or self._transformations:
-            own.show(False)
+            timestep.show(False)
             self._transform()
-            if any(getattr(each, "turns", False) for each in self._transformations):
-                own.refuse_box = self._refuse_box
+            if any(getattr(transformation, "turns", False) for transformation in self._transformations):
+                timestep.refuse_box = self._refuse_box
         if isinstance(self.ts, BoundTimestep):  # a transformation may have put another in its place
             self.ts.show(True)
         return self.ts
 
     def data(self, raw: RawFrame) -> dict[str, Any]:
         """Return what the file says of a frame beside positions, velocities and forces; from a cache, it is read."""
-        if self._kept is None or self._kept[0] is not raw:
+        if self._cached_data is None or self._cached_data[0] is not raw:
             data = self._read_data(raw) if raw.data is None else raw.data
-            self._kept = raw, deepcopy(data)  # analyses must not see each other's changes
-        return self._kept[1]
+            self._cached_data = raw, deepcopy(data)  # analyses must not see each other's changes
+        return self._cached_data[1]
 
     def _read_data(self, raw: RawFrame) -> dict[str, Any]:
         if self._origin.kinds == (PUSHED,):
@@ -304,7 +304,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             raw = next(self._origin.read([raw.number], ReadOptions(np.empty(0, np.int64))))
         return raw.field(DATA) or {}
 
-    def _tell(self, raw: RawFrame) -> dict[str, Any]:
+    def _timestep_data(self, raw: RawFrame) -> dict[str, Any]:
         """Return the same for the timestep, where MDAnalysis's writers look for it, too: nothing if it is away."""
         return self.data(raw) if raw.data is not None or self._origin.present else {}
 
@@ -313,7 +313,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             self.ts = auxiliary.update_ts(self.ts)
         self.ts = self._apply_transformations(self.ts)
 
-    def _copied(self, positions: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def _copy_positions(self, positions: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         if self._memory is None:
             self._memory = np.empty((self.n_atoms, 3), dtype=np.float32)
         if self.needs is None:
@@ -347,7 +347,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         for transformation in transformations:
             self.ts = transformation(self.ts)
             if getattr(transformation, "turns", False):
-                self._own.refuse_box = self._refuse_box
+                self._bound_timestep.refuse_box = self._refuse_box
 
     def copy(self) -> _BoundReader:
         """Return a reader that stays at the present frame."""
@@ -356,7 +356,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         new.__dict__.update(
             {**self.__dict__, "_auxs": {}, "_transformations": [*self._transformations], "_memory": None}
         )
-        new._own = new.ts = self.ts.copy()
+        new._bound_timestep = new.ts = self.ts.copy()
         return new
 
     def close(self) -> None:

@@ -46,7 +46,7 @@ def fingerprint_of(
     analysis.setup(view.universe)
     if analysis.defines("atoms"):
         view.ask(analysis.atoms(view.universe))
-    view.settle()
+    view.detach()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("himach.checkpoint.sources.own_modules", own_modules)
         stamp = OriginStamp.from_origin(origin, keywords)

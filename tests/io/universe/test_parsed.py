@@ -199,8 +199,8 @@ class Forgetful(dict):
 @pytest.fixture(autouse=True)
 def new_processes(monkeypatch):
     """Let every topology be loaded as by a process of its own, which knows none."""
-    monkeypatch.setattr(loading, "_known", Forgetful())
-    monkeypatch.setattr(loading, "MOST_KNOWN", 1000)
+    monkeypatch.setattr(loading, "_parses", Forgetful())
+    monkeypatch.setattr(loading, "MAX_CACHED", 1000)
 
 
 @pytest.fixture
@@ -324,7 +324,7 @@ def test_a_damaged_or_refused_attachment_costs_a_parse(dataset, parses, monkeypa
 
 
 def test_datasets_of_one_topology_share_its_parse(dataset, parses, monkeypatch):
-    monkeypatch.setattr(loading, "_known", {})
+    monkeypatch.setattr(loading, "_parses", {})
     origin = open_origin([data.DCD], data.PSF)
     others = [dataset.store.dataset(f"/sim{number}") for number in range(3)]
     for one in (dataset, *others):
@@ -332,7 +332,7 @@ def test_datasets_of_one_topology_share_its_parse(dataset, parses, monkeypatch):
     assert parses == [data.PSF]
     files = [next(one.path.glob("x-parsed-*")) for one in (dataset, *others)]
     assert {file.stat().st_ino for file in files} == {files[0].stat().st_ino}
-    monkeypatch.setattr(loading, "_known", {})  # another process
+    monkeypatch.setattr(loading, "_parses", {})  # another process
     dataset.path.joinpath(files[0].name).unlink()
     load_topology(data.PSF, origin, {}, others[2])
     load_topology(data.PSF, origin, {}, dataset)
@@ -340,12 +340,12 @@ def test_datasets_of_one_topology_share_its_parse(dataset, parses, monkeypatch):
 
 
 def test_few_topologies_are_known(dataset, parses, monkeypatch):
-    monkeypatch.setattr(loading, "_known", {})
-    monkeypatch.setattr(loading, "MOST_KNOWN", 3)
+    monkeypatch.setattr(loading, "_parses", {})
+    monkeypatch.setattr(loading, "MAX_CACHED", 3)
     origin = open_origin([data.DCD], data.PSF)
     for radius in range(5):
         load_topology(data.PSF, origin, {"vdwradii": {"X": radius}})
-    assert len(loading._known) == 3 and len(parses) == 5
+    assert len(loading._parses) == 3 and len(parses) == 5
     load_topology(data.PSF, origin, {"vdwradii": {"X": 2}})
     assert len(parses) == 5
     load_topology(data.PSF, origin, {"vdwradii": {"X": 0}})
@@ -353,7 +353,7 @@ def test_few_topologies_are_known(dataset, parses, monkeypatch):
 
 
 def test_where_a_file_cannot_have_two_names_it_is_written_again(dataset, monkeypatch):
-    monkeypatch.setattr(loading, "_known", {})
+    monkeypatch.setattr(loading, "_parses", {})
     origin = open_origin([data.DCD], data.PSF)
     other = dataset.store.dataset("/other")
 
@@ -371,7 +371,7 @@ def test_few_are_attached(dataset):
     origin = open_origin([data.DCD], data.PSF)
     for radius in range(7):
         load_topology(data.PSF, origin, {"vdwradii": {"X": radius}}, dataset)
-    assert len(list(dataset.path.glob("x-parsed-*"))) == loading.MOST_ATTACHED
+    assert len(list(dataset.path.glob("x-parsed-*"))) == loading.MAX_ATTACHED
 
 
 def test_warnings_come_again(dataset, tmp_path):
