@@ -36,7 +36,7 @@ from himach.io.dataset.lookup import (
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.dataset.origin_watch import OriginNote, OriginWatch
 from himach.io.dataset.source import Source
-from himach.io.remote.byte_file import ask_again, exists, leave
+from himach.io.remote.byte_file import ask_again, close_mirrors, exists
 from himach.io.remote.copies import keep_in
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
@@ -101,7 +101,7 @@ class OpenDataset:
     def close(self) -> None:
         """Free what the node holds of the origin, from which no frame can be read any more (collective)."""
         free(self.origin, self.held)
-        leave(self.origin.paths)
+        close_mirrors(self.origin.paths)
 
     def stamp(self, keywords: Mapping[str, Any]) -> OriginStamp:
         """Return the stamp of the origin as it is (as it was last, where it is away). On the first rank."""
