@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from himach.io.remote.url import local
+from himach.io.remote.url import strip_scheme
 from himach.opening.options import TransformOptions
 from himach.parallel.process_exit import promised_ranks, under_launcher
 
@@ -20,7 +20,7 @@ class _Source(click.Path):
     """A path, a ``file://`` URL or ``himach://NAME``."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(local(value), param, ctx)
+        return super().convert(strip_scheme(value), param, ctx)
 
 
 SOURCE = _Source(path_type=Path)

@@ -39,7 +39,7 @@ from himach.conversion.target import (
 from himach.errors import TimeUpError, UsageError, knowing_arguments
 from himach.formats.layout import Content
 from himach.frame import FIELDS
-from himach.io.remote.url import local
+from himach.io.remote.url import strip_scheme
 from himach.launch.ranks import Ranks
 from himach.launch.stop_requests import StopRequests
 from himach.opening.dataset import OpenFrames, open_frames
@@ -157,11 +157,11 @@ def convert(
     asked: dict[str, Any] = {each.name: given[each.name] for each in fields(ConvertOptions) if each.name in given}
     for name in ("out", "reference", "topology_out", "record"):
         asked[name] = None if given[name] is None else Path(given[name])
-    asked["topology"] = None if topology is None else Path(local(topology))
+    asked["topology"] = None if topology is None else Path(strip_scheme(topology))
     asked["transform"] = TransformOptions(whole, nojump, center, wrap, fit, asked.pop("reference")).steps()
     options = ConvertOptions(
         **{**asked, "cache": os.fspath(cache)},
-        trajectories=[Path(local(path)) for path in paths],
+        trajectories=[Path(strip_scheme(path)) for path in paths],
         keywords=dict(universe or {}),
         selection=select,
         quiet=not (is_watched() if progress is None else progress),

@@ -27,7 +27,7 @@ from himach.conversion.options import ConvertOptions
 from himach.conversion.target import NAME, Converted, Target, cannot_write, dataset_named
 from himach.files import content_digest, whole_file
 from himach.io.remote.byte_file import local_path
-from himach.io.remote.url import absolute, named
+from himach.io.remote.url import absolute, public_name
 from himach.opening.dataset import OpenFrames
 from himach.runner.outcome.run_record import dataset_record
 from himach.selection import frames_text
@@ -64,7 +64,7 @@ def _requested(options: ConvertOptions, opened: OpenFrames) -> dict[str, Any]:
     """Return what is read, what is done to it, and by which versions."""
     frames, transform = opened.frames, options.transform_options
     files = {"topology": options.topology, "reference": transform.reference}
-    there = [named(file) for file in files.values() if file is not None]
+    there = [public_name(file) for file in files.values() if file is not None]
     return {
         "dataset": dataset_record(opened),
         "digests": {file: content_digest(local_path(file)) for file in there},

@@ -126,8 +126,8 @@ class BlockCache:
     def _await(self, number: int) -> _Block:
         while True:
             future = self._request(number)
-            either: list[Future[Any]] = [future, self._closed]
-            wait(either, return_when=FIRST_COMPLETED)
+            futures: list[Future[Any]] = [future, self._closed]
+            wait(futures, return_when=FIRST_COMPLETED)
             if not future.done():
                 raise OSError("the file was closed")
             block = future.result()

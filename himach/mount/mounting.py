@@ -71,14 +71,14 @@ def _serve(fuse: Any, operations: Operations, place: Path, others: bool) -> int:
         signals.append((number, time.monotonic() + UNMOUNT_SECONDS))
         unmount(place, lazy=True)
 
-    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    old_handlers = {number: signal.signal(number, stop) for number in SIGNALS}
     try:
         threading.Thread(target=serve, name="himach-fuse", daemon=True).start()
         while not wait([ended], 0.2).done:
             if signals and not (operations.awaited and time.monotonic() < signals[-1][1]):
                 break  # somebody has a file open: reading it fails when this process ends
     finally:
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)
     if signals:
         return signals[0][0]

@@ -106,9 +106,9 @@ class StoreDatasets:
             if not self._sizes.get(attached):  # its name tells its content
                 self._sizes[attached] = len(dataset.attachment(attached) or b"")
         sizes = {format_suffix(path): self._sizes[attached] for path, attached in stamp.topologies.items()}
-        has = stamp.has_velocities, stamp.has_forces, self._boxes[name, version]
+        flags = stamp.has_velocities, stamp.has_forces, self._boxes[name, version]
         topologies = {suffix: size for suffix, size in sizes.items() if size}
-        return Facts(name, version, stamp.n_frames, stamp.n_atoms, *has, changed, topologies)
+        return Facts(name, version, stamp.n_frames, stamp.n_atoms, *flags, changed, topologies)
 
     def topology(self, facts: Facts, suffix: str) -> bytes:
         """Return an attached topology."""

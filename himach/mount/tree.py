@@ -91,7 +91,7 @@ class Tree:
         self._datasets = datasets
         self._started = time.time_ns()
         #: Datasets by path, and what lies in the folders that lead to them.
-        self._listed: TtlCache[tuple[dict[Path, str], dict[Path, dict[str, None]]]] = TtlCache(
+        self._listing: TtlCache[tuple[dict[Path, str], dict[Path, dict[str, None]]]] = TtlCache(
             self._list, ({}, {(): {}})
         )
         self._facts: dict[str, TtlCache[Facts | None]] = {}
@@ -99,7 +99,7 @@ class Tree:
 
     def find(self, path: Path) -> Folder | File | None:
         """Return what lies at a path; None if there is nothing."""
-        places, folders = self._listed.get()
+        places, folders = self._listing.get()
         if path in folders or path in places:
             facts = self.find_facts(places[path]) if path in places else None
             files = () if facts is None else list_files(facts)

@@ -13,14 +13,14 @@ from typing import Any
 from himach.errors import HimachError, TrajectoryError, UsageError, as_himach
 from himach.io.dataset.lookup import open_cache
 from himach.io.dataset.subsets import list_subsets
-from himach.io.remote.url import absolute, local
+from himach.io.remote.url import absolute, strip_scheme
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.quota import open_store, store_place
 from himach.io.store.sizes import show_size
 from himach.io.store.store import Dataset, Store, StoreError, StoreNotFoundError
 from himach.io.trajectory.origin import Origin
-from himach.io.universe.topology import load_topology, own_topology
+from himach.io.universe.topology import bundled_topology, load_topology
 from himach.opening.dataset import open_dataset
 from himach.opening.member import Member
 from himach.opening.options import FramesRequest
@@ -92,15 +92,15 @@ def _described(
     nothing: str,
 ) -> dict[str, Any]:
     """Describe a dataset of which a store may hold something; `nothing` is what to say where it does not."""
-    fits = None if topology is None else Path(local(topology))
-    request = FramesRequest([Path(local(path)) for path in trajectories], fits, keywords or {}, cache="off")
+    fits = None if topology is None else Path(strip_scheme(topology))
+    request = FramesRequest([Path(strip_scheme(path)) for path in trajectories], fits, keywords or {}, cache="off")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # they are told in the answer
         opened = open_dataset(alone(), request, store=(store, 0))
         origin, away, shown = opened.origin, None, None
         if opened.files is None:
             with contextlib.suppress(UsageError):
-                shown = own_topology(origin)
+                shown = bundled_topology(origin)
         else:
             assert opened.noted is not None
             shown, seen = next(reversed(opened.files.topologies), None), opened.noted.seen

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError
-from himach.io.remote.url import local
+from himach.io.remote.url import strip_scheme
 
 #: What a table of members says of each that is no metadata.
 MEMBER_COLUMNS = ("name", "trajectory", "topology", "group", "start", "stop", "step")
@@ -62,7 +62,7 @@ class Member:
         if not self.trajectories:
             raise UsageError(f"member {self.name} has no trajectory")
         if self.topology is not None:
-            object.__setattr__(self, "topology", local(self.topology))
+            object.__setattr__(self, "topology", strip_scheme(self.topology))
         if self.group is not None and not isinstance(self.group, str):
             raise UsageError(f"member {self.name}: a group is a text such as '300 K', not {self.group!r}")
         for name in TAKEN:
@@ -74,7 +74,7 @@ class Member:
         """The files of the trajectory, in order."""
         one = isinstance(self.trajectory, str | os.PathLike)
         given = [self.trajectory] if one else self.trajectory
-        return [Path(local(path)) for path in given if os.fspath(path)]  # type: ignore[arg-type, union-attr]
+        return [Path(strip_scheme(path)) for path in given if os.fspath(path)]  # type: ignore[arg-type, union-attr]
 
     @property
     def choice(self) -> dict[str, Any]:

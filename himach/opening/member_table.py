@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.errors import UsageError, nearest
-from himach.io.remote.url import is_url, local
+from himach.io.remote.url import is_url, strip_scheme
 from himach.opening.member import MEMBER_COLUMNS, Member, checked_members
 
 SEPARATOR = ";"  # of the files of a trajectory, in a cell
@@ -114,7 +114,7 @@ def _found(table: Path, file: str) -> str:
     """Return a file of a table as a path from here, if it lies there as seen from the table; else as it is written."""
     if is_url(file):
         return file
-    file = os.path.expanduser(local(file))
+    file = os.path.expanduser(strip_scheme(file))
     beside = table.parent / file
     return str(beside) if beside.exists() else file
 

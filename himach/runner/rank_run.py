@@ -20,7 +20,7 @@ from himach.frame import POSITIONS
 from himach.io.dataset.source import Source
 from himach.io.dataset.subsets import open_readable
 from himach.io.frame_source import ReadOptions
-from himach.io.remote.url import named
+from himach.io.remote.url import public_name
 from himach.io.server.survey import ServedStore
 from himach.io.store.store import Store
 from himach.io.universe.view import View
@@ -135,7 +135,7 @@ class RankRun:
         if comm.bcast(self.job.keeps):
             from himach.checkpoint.opened_files import OpenedFiles
 
-            topology = [] if self.job.topology is None else [named(self.job.topology)]
+            topology = [] if self.job.topology is None else [public_name(self.job.topology)]
             self.files = OpenedFiles([*self.opened.origin.paths, *topology])
             self.files.digests.update(self.job.loaded)
         self.views = run_collectively(comm, lambda: [self._set_up(i) for i in range(len(self.chains))])

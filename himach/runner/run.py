@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from himach.analysis import Analysis
 from himach.errors import HimachError, UsageError, as_himach, knowing_arguments, printable_lines
-from himach.io.remote.url import local
+from himach.io.remote.url import strip_scheme
 from himach.launch.preload import interrupts_wait
 from himach.launch.rank_pool import RANK, spawn
 from himach.launch.ranks import Ranks, check_machine
@@ -310,7 +310,7 @@ def _sources(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if not is_universe(trajectory):
         return {
             "trajectories": [] if trajectory is None else _paths(trajectory),
-            "topology": None if topology is None else Path(local(topology)),
+            "topology": None if topology is None else Path(strip_scheme(topology)),
             "keywords": dict(keywords or {}),
             "ensemble": arguments["ensemble"],
         }
@@ -328,9 +328,9 @@ def _sources(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _paths(trajectory: PathLike | Sequence[PathLike]) -> list[Path]:
     if isinstance(trajectory, (str, os.PathLike)):
-        return [Path(local(trajectory))]
+        return [Path(strip_scheme(trajectory))]
     try:
-        return [Path(local(path)) for path in trajectory]
+        return [Path(strip_scheme(path)) for path in trajectory]
     except TypeError:
         raise UsageError(
             f"{trajectory!r:.80} is no trajectory; give a file, several, the name of a dataset, or a Universe"

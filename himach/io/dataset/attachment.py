@@ -15,7 +15,7 @@ from pathlib import Path
 from himach.errors import UsageError
 from himach.io.dataset.origin_stamp import OriginStamp
 from himach.io.remote.byte_file import local_path, read_status
-from himach.io.remote.url import absolute, is_url, suffixed
+from himach.io.remote.url import absolute, is_url, local_file_name
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, Store, StoreError
@@ -31,7 +31,7 @@ from himach.io.trajectory.index.timeline import Timeline
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.xdr_file import XdrFile
-from himach.io.universe.topology import own_topology
+from himach.io.universe.topology import bundled_topology
 
 STAMP, TIMES, INDEX = "origin.json", "times", "index"  # names of attachments
 COPIES = "copies"  # of each frame, natively, that were asked for when it was staged
@@ -71,7 +71,7 @@ def attach_origin(
         stamp = replace(stamp, topologies=previous.topologies, seen=stamp.seen)
     if topology is None:
         with contextlib.suppress(UsageError):  # it has none: then every analysis names one
-            topology = own_topology(origin)
+            topology = bundled_topology(origin)
     if topology is not None:
         stamp = _attach_topology(dataset, stamp, absolute(topology))
     _attach_index(dataset, origin)
@@ -121,7 +121,7 @@ def read_origin_files(store: Store | ServedStore, name: str, generation: bytes, 
 
 def format_suffix(path: str) -> str:
     """Return the suffix by which MDAnalysis tells the format, with that of a compression."""
-    suffixes = Path(suffixed(path) if is_url(path) else path).suffixes
+    suffixes = Path(local_file_name(path) if is_url(path) else path).suffixes
     return "".join(suffixes[-2:] if suffixes[-1:] in (["." + "gz"], ["." + "bz2"]) else suffixes[-1:])
 
 

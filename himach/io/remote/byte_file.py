@@ -22,7 +22,7 @@ from himach.errors import UsageError
 from himach.io.remote.errors import PassingError, RemoteError
 from himach.io.remote.mirror import Mirror
 from himach.io.remote.transport import Patience, RemoteState, S3Transport, Transport
-from himach.io.remote.url import absolute, full_url, is_url, masked
+from himach.io.remote.url import absolute, full_url, is_url, redact
 
 PathLike = str | os.PathLike[str]
 
@@ -109,10 +109,10 @@ class FileObject(io.RawIOBase):
         self._file.need(self._at // page * page, -(-stop // page) * page)
         start = self._at
         while self._at < stop:
-            taken = os.preadv(self._file.descriptor, [memoryview(buffer)[self._at - start : stop - start]], self._at)
-            if not taken:
+            n_read = os.preadv(self._file.descriptor, [memoryview(buffer)[self._at - start : stop - start]], self._at)
+            if not n_read:
                 raise ValueError("the file has become shorter since it was opened")
-            self._at += taken
+            self._at += n_read
         return self._at - start
 
     def close(self) -> None:
@@ -227,7 +227,7 @@ def open_transport(name: str) -> Transport:
             f"{name} is read by packages that are not installed ({error}): pip install 'himach[{extra}]'"
         ) from None
     except ValueError as error:
-        raise UsageError(masked(f"{name} cannot be read: {error}")) from None
+        raise UsageError(redact(f"{name} cannot be read: {error}")) from None
 
 
 def _open_by_fsspec(name: str, scheme: str) -> Transport:

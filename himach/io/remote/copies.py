@@ -93,7 +93,7 @@ def make_folder(name: str, state: RemoteState) -> Path:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise UsageError(_unusable(root, error.strerror or str(error))) from None
+        raise UsageError(_unusable_text(root, error.strerror or str(error))) from None
     return folder
 
 
@@ -104,10 +104,10 @@ def _make_room(root: Path, room: int, at_once: bool) -> None:
         return
     _pruned = time.monotonic()
     copies = copies_in(root)
-    taken = sum(copy.nbytes for copy in copies)
+    used_bytes = sum(copy.nbytes for copy in copies)
     for copy in copies:
-        if (taken > room or time.time() - copy.last_used > UNUSED_SECONDS) and evict(copy.folder):
-            taken -= copy.nbytes
+        if (used_bytes > room or time.time() - copy.last_used > UNUSED_SECONDS) and evict(copy.folder):
+            used_bytes -= copy.nbytes
 
 
 def _temporary() -> Path:
@@ -117,13 +117,13 @@ def _temporary() -> Path:
         root.mkdir(mode=0o700, exist_ok=True)
         status = root.lstat()
     except OSError as error:
-        raise UsageError(_unusable(root, error.strerror or str(error))) from None
+        raise UsageError(_unusable_text(root, error.strerror or str(error))) from None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise UsageError(_unusable(root, "others may write there, or it is not yours"))
+        raise UsageError(_unusable_text(root, "others may write there, or it is not yours"))
     return root
 
 
-def _unusable(root: Path, why: str) -> str:
+def _unusable_text(root: Path, why: str) -> str:
     return f"files elsewhere are read by way of {root}, which cannot be used: {why}; name a local folder by $TMPDIR"
 
 

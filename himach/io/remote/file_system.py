@@ -15,7 +15,7 @@ from typing import Any
 
 from himach.io.remote.errors import PassingError, RemoteChangedError, RemoteError
 from himach.io.remote.transport import CONNECT_SECONDS, SILENT_SECONDS, RemoteState, Sink, Transport
-from himach.io.remote.url import masked
+from himach.io.remote.url import redact
 
 _NO_RANGE = re.compile(r"bytes \*/(\d{1,18})")
 
@@ -30,7 +30,7 @@ class FileSystemTransport(Transport):
 
     def state(self) -> RemoteState:
         """Ask for the file's state."""
-        facts = self.guarded(self._info)
+        facts = self.guard(self._info)
         if facts.get("size") is None or facts.get("type") == "directory":
             raise RemoteError(self.name, "it is no file; give the URL of one", errno.EISDIR)
         tag = facts.get("ETag") or facts.get("etag") or facts.get("md5Hash") or facts.get("content_md5") or ""
@@ -39,10 +39,10 @@ class FileSystemTransport(Transport):
 
     def read(self, start: int, stop: int, state: RemoteState, sink: Sink) -> None:
         """Ask for some bytes."""
-        content = self.guarded(lambda: self._files.cat_file(self.path, start=start, end=stop))
+        content = self.guard(lambda: self._files.cat_file(self.path, start=start, end=stop))
         now = self.state()  # such file systems do not tell what state their bytes are of
         if now != state:
-            raise self.changed(state, now)
+            raise self.changed_error(state, now)
         if len(content) != stop - start:
             raise PassingError(f"{len(content)} bytes came, and {stop - start} were asked for")
         sink(content)
@@ -64,12 +64,12 @@ class HttpTransport(FileSystemTransport):
         """Ask for some bytes."""
         self._ask(start, stop, state, sink)
 
-    def named(self, error: Exception) -> Exception | None:
+    def translate_error(self, error: Exception) -> Exception | None:
         """Return what an error of aiohttp means."""
         import aiohttp
 
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            return RemoteError(self.name, f"the server's certificate is not trusted: {masked(str(error))[:200]}")
+            return RemoteError(self.name, f"the server's certificate is not trusted: {redact(str(error))[:200]}")
         if isinstance(error, aiohttp.ClientConnectorError):
             unknown = isinstance(error.os_error, socket.gaierror) and error.os_error.errno == socket.EAI_NONAME
             return RemoteError(self.name, f"there is no host {error.host}", errno.EHOSTUNREACH) if unknown else None
@@ -84,7 +84,7 @@ class HttpTransport(FileSystemTransport):
     def _ask(self, start: int, stop: int, state: RemoteState | None, sink: Sink) -> RemoteState:
         from fsspec.asyn import sync
 
-        now: RemoteState = self.guarded(lambda: sync(self._files.loop, self._request, start, stop, state, sink))
+        now: RemoteState = self.guard(lambda: sync(self._files.loop, self._request, start, stop, state, sink))
         return now
 
     async def _request(self, start: int, stop: int, state: RemoteState | None, sink: Sink) -> RemoteState:
@@ -102,7 +102,7 @@ class HttpTransport(FileSystemTransport):
             now = self._check_answer(answer, start, stop)
             if state is not None:
                 if now._replace(ranged=state.ranged) != state:
-                    raise self.changed(state, now)
+                    raise self.changed_error(state, now)
                 if not now.ranged and (start, stop) != (0, state.size):
                     raise RemoteError(self.name, "the server gave ranges of it, and does not any more")
                 bound.reschedule(None)  # the sink bounds the time of a body

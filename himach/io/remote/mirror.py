@@ -28,7 +28,7 @@ from himach.io.remote import copies
 from himach.io.remote.copies import HEAD, MARKS, forget, head, make_folder
 from himach.io.remote.errors import PassingError, RemoteError
 from himach.io.remote.transport import Patience, RemoteState, Transport
-from himach.io.remote.url import suffixed
+from himach.io.remote.url import local_file_name
 
 BLOCK = 64  # bytes, of which a bit tells that they are there
 UNIT = 8 * BLOCK  # whose bits are a byte: places are locked by this
@@ -75,7 +75,7 @@ class Mirror:
 
     def ask(self, places: Iterable[tuple[int, int]]) -> None:
         """Have bytes brought that are read soon; returns at once and never raises."""
-        for start, stop in _joined(places):
+        for start, stop in _join_places(places):
             for place in self._requests(max(0, start), min(stop, self.state.size)):
                 if place not in self._waiting and self._missing(*place):
                     self._waiting.add(place)
@@ -132,7 +132,7 @@ class Mirror:
         with self._lock:
             self._busy += 1
         try:
-            with contextlib.suppress(BlockingIOError), _locked(self._data, start, stop, wait) as descriptor:
+            with contextlib.suppress(BlockingIOError), _lock_range(self._data, start, stop, wait) as descriptor:
                 for stretch in self._missing(start, stop):
                     self._fetch(descriptor, *stretch)
         finally:
@@ -143,23 +143,23 @@ class Mirror:
         """Ask for bytes, again where that can help, and go on where an answer ended."""
         patience, at = Patience(self.transport.name), start
         while at < stop:
-            arriving = _Arriving(descriptor, at)
+            writer = _AnswerWriter(descriptor, at)
             try:
-                self.transport.read(at, stop, self.state, arriving)
+                self.transport.read(at, stop, self.state, writer)
             except PassingError as error:
-                if arriving.error is not None:
-                    raise self._unwritten(arriving.error) from None
-                if arriving.n_bytes >= PROGRESS_BYTES and self.state.ranged:
+                if writer.error is not None:
+                    raise self._write_error(writer.error) from None
+                if writer.n_bytes >= PROGRESS_BYTES and self.state.ranged:
                     patience = Patience(self.transport.name)
                 if self._ended.wait(patience.pause(error)):
                     raise patience.end(error) from None
             finally:
-                at = arriving.stop()
+                at = writer.stop()
                 if at < stop and not self.state.ranged:
                     at = start
                 self._mark(start, at)
 
-    def _unwritten(self, error: OSError) -> RemoteError:
+    def _write_error(self, error: OSError) -> RemoteError:
         return RemoteError(
             self.transport.name,
             f"what comes cannot be written to {os.path.dirname(self.path)} ({error.strerror}); make room, or name "
@@ -186,14 +186,14 @@ class Mirror:
             self._waiting.discard(place)
 
 
-class _Arriving:
+class _AnswerWriter:
     """Writes the bytes of an answer to their place as they come; refuses an answer that goes on for ever."""
 
     def __init__(self, descriptor: int, at: int) -> None:
         self._descriptor, self._at = descriptor, at
         self.n_bytes = 0
         self.error: OSError | None = None
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         self._lock = threading.Lock()
 
     def __call__(self, piece: bytes) -> None:
@@ -208,9 +208,9 @@ class _Arriving:
                 self.error = error
                 raise PassingError("it cannot be written") from None
         self.n_bytes += len(piece)
-        taken = time.monotonic() - self._began
-        if taken > SLOW_SECONDS and self.n_bytes < SLOW_RATE * taken:
-            raise PassingError(f"only {self.n_bytes} bytes came in {taken:.0f} s")
+        elapsed = time.monotonic() - self._started
+        if elapsed > SLOW_SECONDS and self.n_bytes < SLOW_RATE * elapsed:
+            raise PassingError(f"only {self.n_bytes} bytes came in {elapsed:.0f} s")
 
     def stop(self) -> int:
         """Take no more, and return the byte behind the last one: who was interrupted may be sent some still."""
@@ -224,7 +224,7 @@ def _open_copy(name: str, state: RemoteState) -> tuple[str, int, int]:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:  # others may remove it at this moment
         folder = make_folder(name, state)
-        path = os.path.join(folder, f"x-{suffixed(name)}")
+        path = os.path.join(folder, f"x-{local_file_name(name)}")
         with contextlib.suppress(FileNotFoundError):
             os.utime(folder)
             data, marks = os.open(path, flags, 0o600), os.open(folder / MARKS, flags, 0o600)
@@ -261,7 +261,7 @@ def _share(data: int, marks: int, name: str, size: int) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(data: int, start: int, stop: int, wait: bool) -> Iterator[int]:
+def _lock_range(data: int, start: int, stop: int, wait: bool) -> Iterator[int]:
     """Have a place for this thread alone, on the node; raises BlockingIOError where it is to be had by waiting only."""
     descriptor = os.open(f"/proc/self/fd/{data}", os.O_RDWR | os.O_CLOEXEC)  # locks are of what opens
     try:
@@ -273,7 +273,7 @@ def _locked(data: int, start: int, stop: int, wait: bool) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _joined(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _join_places(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Join stretches that touch, or almost."""
     joined: list[tuple[int, int]] = []
     for start, stop in sorted(places):

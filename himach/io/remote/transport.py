@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from himach.errors import UsageError
 from himach.io.remote.errors import PassingError, RemoteChangedError, RemoteError
-from himach.io.remote.url import full_url, masked
+from himach.io.remote.url import full_url, redact
 
 T = TypeVar("T")
 Sink = Callable[[bytes], None]
@@ -77,39 +77,39 @@ class Transport(ABC):
     def read(self, start: int, stop: int, state: RemoteState, sink: Sink) -> None:
         """Ask for some bytes, and hand them on as they come; raises as `state` does, and if the file has changed."""
 
-    def named(self, error: Exception) -> Exception | None:
+    def translate_error(self, error: Exception) -> Exception | None:
         """Return what an error of this kind of server means, where that is known."""
         return None
 
-    def guarded(self, call: Callable[[], T]) -> T:
+    def guard(self, call: Callable[[], T]) -> T:
         """Return what a request gives; raises as `state` does, whatever the library of the server raises."""
         try:
             return call()
         except (RemoteError, PassingError):
             raise
         except Exception as error:
-            raise (self.named(error) or self._meaning(error)) from None
+            raise (self.translate_error(error) or self._classify_error(error)) from None
 
-    def _meaning(self, error: Exception) -> Exception:
-        text = masked(str(error))[:200] or "no answer in time" * isinstance(error, TimeoutError) or type(error).__name__
+    def _classify_error(self, error: Exception) -> Exception:
+        text = redact(str(error))[:200] or "no answer in time" * isinstance(error, TimeoutError) or type(error).__name__
         if isinstance(error, FileNotFoundError):
-            return self.absent()
+            return self.absent_error()
         if isinstance(error, PermissionError) or "redential" in type(error).__name__ + str(error):
-            return self.refused(str(error))
+            return self.refused_error(str(error))
         if isinstance(error, ImportError):
             return UsageError(f"{self.name} cannot be read: {text}")
         return PassingError(text if isinstance(error, OSError) else f"{type(error).__name__}: {text}")
 
-    def absent(self, why: str = "") -> RemoteError:
+    def absent_error(self, why: str = "") -> RemoteError:
         """Return the error of a file that is not there."""
         return RemoteError(self.name, f"there is no such file{why}", errno.ENOENT)
 
-    def refused(self, why: str) -> RemoteError:
+    def refused_error(self, why: str) -> RemoteError:
         """Return the error of a file that may not be read."""
-        message = f"it may not be read: {masked(why)}; give a user and password, or a key, that may read it"
+        message = f"it may not be read: {redact(why)}; give a user and password, or a key, that may read it"
         return RemoteError(self.name, message, errno.EACCES)
 
-    def changed(self, before: RemoteState | None = None, now: RemoteState | None = None) -> RemoteChangedError:
+    def changed_error(self, before: RemoteState | None = None, now: RemoteState | None = None) -> RemoteChangedError:
         """Return the error of a file that is another one."""
         how = "" if before is None else f" (it was: {before}; it is: {now})"
         message = f"it has changed since it was opened{how}; run again when nothing writes to it"
@@ -119,9 +119,9 @@ class Transport(ABC):
         """Return the error of an answer of HTTP that is one."""
         after = headers.get("retry-after", "")
         if status in (401, 403, 407):
-            return self.refused(message)
+            return self.refused_error(message)
         if status in (404, 410):
-            return self.absent(f" ({message})")
+            return self.absent_error(f" ({message})")
         if status in _PASSING:
             return PassingError(message, min(MOST_AFTER, float(after)) if re.fullmatch(r"\d{1,9}", after) else 0.0)
         return RemoteError(self.name, message)
@@ -160,12 +160,12 @@ class S3Transport(Transport):
 
     def state(self) -> RemoteState:
         """Ask for the object's state."""
-        answer = self.guarded(lambda: self._client.head_object(**self._object))
+        answer = self.guard(lambda: self._client.head_object(**self._object))
         return _state(answer, int(answer["ContentLength"]))
 
     def read(self, start: int, stop: int, state: RemoteState, sink: Sink) -> None:
         """Ask for some bytes."""
-        self.guarded(lambda: self._read(start, stop, state, sink))
+        self.guard(lambda: self._read(start, stop, state, sink))
 
     def _read(self, start: int, stop: int, state: RemoteState, sink: Sink) -> None:
         answer = self._client.get_object(**self._object, Range=f"bytes={start}-{stop - 1}")
@@ -173,28 +173,28 @@ class S3Transport(Transport):
         with answer["Body"] as body:
             now = _state(answer, self.parse_size(answer.get("ContentRange"), start, stop))
             if now != state:
-                raise self.changed(state, now)
+                raise self.changed_error(state, now)
             while piece := body.read(min(remaining, 1 << 18)):
                 sink(piece)
                 remaining -= len(piece)
         if remaining:
             raise PassingError("the answer ended before its end")
 
-    def named(self, error: Exception) -> Exception | None:
+    def translate_error(self, error: Exception) -> Exception | None:
         """Return what an error of boto3 means."""
         from botocore.exceptions import ClientError, ParamValidationError
 
         if isinstance(error, ParamValidationError):
-            return RemoteError(self.name, f"it is not the name of an object: {masked(str(error))}")
+            return RemoteError(self.name, f"it is not the name of an object: {redact(str(error))}")
         if not isinstance(error, ClientError):
             return None
-        message, meta = masked(str(error)), error.response.get("ResponseMetadata", {})
+        message, meta = redact(str(error)), error.response.get("ResponseMetadata", {})
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = int(meta.get("HTTPStatusCode", 0))
         if status == 416:
-            return self.changed()
+            return self.changed_error()
         if code in ("ExpiredToken", "InvalidToken"):
-            return self.refused(message)
+            return self.refused_error(message)
         return self.http_error(503 if code in PASSING else status, message, meta.get("HTTPHeaders", {}))
 
 
@@ -218,7 +218,7 @@ def _client(bucket: str, process: int, settings: tuple[tuple[str, str], ...], si
             options["signature_version"] = UNSIGNED
         return session.client("s3", config=Config(**options))
     except (BotoCoreError, ValueError) as error:
-        raise UsageError(masked(f"{bucket} cannot be read: {error}")) from None
+        raise UsageError(redact(f"{bucket} cannot be read: {error}")) from None
 
 
 def _state(answer: Mapping[str, Any], size: int) -> RemoteState:

@@ -1,4 +1,4 @@
-"""URLs in the place of paths: `is_url()`, `absolute()`, the name of a file, and `masked()`, a text without secrets.
+"""URLs in the place of paths: `is_url()`, `absolute()`, the name of a file, and `redact()`, a text without secrets.
 
 A file's name is its URL without user, password and signature: names are what datasets, records, logs and messages have.
 Parts of the query that may say which file is meant, and may be secret, are in the name by their digest. The whole URL
@@ -37,7 +37,7 @@ _addresses: dict[str, str] = {}
 _secrets: set[str] = set()
 
 
-def local(path: PathLike) -> PathLike:
+def strip_scheme(path: PathLike) -> PathLike:
     """Return the path that ``file://PATH`` names, the name of a dataset that ``himach://NAME`` does; others stay."""
     text = os.fspath(path)
     if text.lower().startswith("file:/"):
@@ -81,7 +81,7 @@ def absolute(path: PathLike) -> str:
     return name
 
 
-def named(path: PathLike) -> str:
+def public_name(path: PathLike) -> str:
     """Return a path as it is, and of a URL the name."""
     return absolute(path) if is_url(path) else os.fspath(path)
 
@@ -91,7 +91,7 @@ def full_url(name: str) -> str:
     return _addresses.get(name, name)
 
 
-def masked(text: str) -> str:
+def redact(text: str) -> str:
     """Return a text in which secrets of the URLs that this process knows are left out."""
     for secret in sorted(_secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
@@ -104,7 +104,7 @@ def refuse_urls(paths: Iterable[PathLike], why: str) -> None:
         raise UsageError(f"{absolute(path)} is the URL of a file elsewhere: {why}")
 
 
-def suffixed(name: str) -> str:
+def local_file_name(name: str) -> str:
     """Return the last part of a URL's path as a name for a local file, by whose suffix its format is known."""
     parts = _SUFFIX.findall(unquote(urlsplit(name).path).rpartition("/")[2])
     return ("".join(parts)[-100:]).lstrip(".") or "file"

@@ -184,10 +184,10 @@ class DcdFile(ReaderFile):
         view, n_read, place = memoryview(content), 0, start + index * size
         self._file.need(place, place + len(view))
         while n_read < len(view):
-            taken = os.preadv(self._file.descriptor, [view[n_read:]], place + n_read)
-            if not taken:
+            n_bytes_read = os.preadv(self._file.descriptor, [view[n_read:]], place + n_read)
+            if not n_bytes_read:
                 return False
-            n_read += taken
+            n_read += n_bytes_read
         frames = content.reshape(count, size)
         words = frames[:, cell:].view(f"{order}f4").reshape(count, 3, self.n_atoms + 2)
         marks = frames[:, cell:].view(f"{order}i4").reshape(count, 3, self.n_atoms + 2)[:, :, [0, -1]]

@@ -19,7 +19,7 @@ from himach.io.trajectory.index.walk import extend_index, read_index
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, format_name, reader_class
 from himach.io.trajectory.messages import quietly, reason, warn_cut
-from himach.io.trajectory.reader_file import Places, ReaderFile, construct, count_whole_frames, in_order, refuse_misread
+from himach.io.trajectory.reader_file import Places, ReaderFile, construct, count_frames, reads_in_order, refuse_misread
 from himach.io.trajectory.xdr_file import FrameFile, XdrFile
 from himach.io.trajectory.xdr_header import sniff
 
@@ -53,8 +53,8 @@ def open_file(
         keywords |= swapped_dt(local_file)
     reader = _open_reader(local_file, kind, reader_type, keywords, path)
     refuse_misread(local_file, kind, reader)
-    ordered = in_order(reader, kind)
-    n_frames = count_whole_frames(local_file, kind, reader, ordered, path)
+    ordered = reads_in_order(reader, kind)
+    n_frames = count_frames(local_file, kind, reader, ordered, path)
     if kind == "DCD" and not ordered and _is_builtin(type(reader), "DCD"):
         return DcdFile(path, reader, n_frames, opening)
     file = ReaderFile(path, reader, n_frames, ordered)

@@ -53,11 +53,11 @@ def _check_starts(files: Sequence[FrameFile]) -> None:
         finally:
             file.release()
         if digest in files_by_digest:
-            raise _alike(f"the first frames of {files_by_digest[digest].path} and {file.path} are equal", "")
+            raise _duplicate_error(f"the first frames of {files_by_digest[digest].path} and {file.path} are equal", "")
         files_by_digest[digest] = file
 
 
-def _alike(what: str, otherwise: str) -> UsageError:
+def _duplicate_error(what: str, otherwise: str) -> UsageError:
     return UsageError(
         f"{what}, so they look like two simulations, not like a restart: give {_ENSEMBLE}, or leave out the file that "
         f"was written again{otherwise}"
@@ -75,7 +75,7 @@ def _drop_overlap(earlier: FilePart, later: FilePart) -> None:
             f"{_ENSEMBLE}, or the time step as the universe keyword dt"
         )
     if not start < limit:  # nor where a time is no number
-        raise _alike(
+        raise _duplicate_error(
             f"{earlier.file.path} and {later.file.path} both begin at {start:g} ps",
             "; if they do follow one another, give the time step as the universe keyword dt",
         )

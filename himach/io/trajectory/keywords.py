@@ -18,7 +18,7 @@ from typing import Any
 
 from himach.errors import HimachError, UsageError
 from himach.io.remote.byte_file import ByteFile
-from himach.io.remote.url import is_url, suffixed
+from himach.io.remote.url import is_url, local_file_name
 from himach.io.trajectory.h5md.h5md_file import H5mdFile
 from himach.io.trajectory.h5md.zarr_directory import ZarrDirectory
 from himach.io.trajectory.h5md.zarr_files import is_zarr
@@ -104,7 +104,7 @@ def reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's nam
     from MDAnalysis.core._get_readers import get_reader_for
 
     try:
-        return get_reader_for(suffixed(path) if is_url(path) else path, format=_file_format(path, format))
+        return get_reader_for(local_file_name(path) if is_url(path) else path, format=_file_format(path, format))
     except (ValueError, TypeError, AttributeError):
         with ByteFile(path) as file:
             sniffed = sniff(file.pread(4, 0))
@@ -192,9 +192,9 @@ def _topology_file(path: str) -> str | None:
 
 
 def _refuse(name: str, allowed: Iterable[str], classes: Iterable[Any]) -> None:
-    near = difflib.get_close_matches(name, sorted(allowed), n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(name, sorted(allowed), n=1, cutoff=0.5)
     owners = [*sorted({cls.__name__ for cls in classes}), "Universe"]
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {matches[0]!r}?" if matches else ""
     raise UsageError(f"there is no keyword {name!r} of MDAnalysis for this dataset ({', '.join(owners)}){hint}")
 
 

@@ -96,7 +96,7 @@ class Origin(FrameSource):
 
     def read(self, numbers: Iterable[int], options: ReadOptions = WHOLE) -> Iterator[RawFrame]:
         """Read frames, in the order asked for; the operating system is asked for their bytes ahead of that."""
-        last, before = -2, 0.0
+        previous, previous_time = -2, 0.0
         needed = options.first_atoms
         numbers = [int(number) for number in numbers]
         if wrong := [number for number in numbers if not 0 <= number < self.n_frames]:
@@ -107,9 +107,9 @@ class Origin(FrameSource):
             if ahead is not None and (place or not waits):
                 ahead.reach(place)
             frame = self._read(number, needed)
-            if last + 1 == frame.number and frame.time < before - tolerance(before):
-                self._refuse_time(frame.number, before, frame.time)
-            last, before = frame.number, frame.time
+            if previous + 1 == frame.number and frame.time < previous_time - tolerance(previous_time):
+                self._refuse_time(frame.number, previous_time, frame.time)
+            previous, previous_time = frame.number, frame.time
             yield frame
 
     def times(self, numbers: Iterable[int]) -> Times:
@@ -295,10 +295,10 @@ def existing_path(path: str | os.PathLike[str], what: str) -> str:
     if not folder.is_dir():
         raise UsageError(f"there is no {what} {os.fspath(path)}: the folder {folder} does not exist")
     try:
-        close = difflib.get_close_matches(Path(full_path).name, os.listdir(folder), n=1)
+        near_names = difflib.get_close_matches(Path(full_path).name, os.listdir(folder), n=1)
     except OSError:  # a folder that may be entered and not read
-        close = []
-    hint = f"; did you mean {str(folder / close[0])!r}?" if close else ""
+        near_names = []
+    hint = f"; did you mean {str(folder / near_names[0])!r}?" if near_names else ""
     if what == "trajectory" and os.sep not in os.fspath(path):
         hint = f"; 'himach cache list' tells the datasets of this node's store{hint}"
     raise UsageError(f"there is no {what} {os.fspath(path)}{hint}")

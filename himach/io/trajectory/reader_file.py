@@ -1,4 +1,4 @@
-"""Files that a reader of MDAnalysis reads: `ReaderFile`, and `count_whole_frames()`, which notices a file cut off."""
+"""Files that a reader of MDAnalysis reads: `ReaderFile`, and `count_frames()`, which notices a file cut off."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class ReaderFile(FrameFile):
                 reader.close()
 
 
-def in_order(reader: Any, kind: str) -> bool:
+def reads_in_order(reader: Any, kind: str) -> bool:
     """Tell whether a frame is certain only where all before it were read.
 
     That is so where the reader cannot seek, or seeks by numbers that the file gives its frames (TRZ), and where frames
@@ -197,7 +197,7 @@ def _models_with_box(reader: Any) -> list[int]:
     return numbers
 
 
-def count_whole_frames(path: str, kind: str, reader: Any, ordered: bool = False, name: str = "") -> int:
+def count_frames(path: str, kind: str, reader: Any, ordered: bool = False, name: str = "") -> int:
     """Return the number of whole frames, with a warning if the last one was never finished.
 
     Where frames can only be had in order, the reader's word is taken for the last one. The warning says the file's

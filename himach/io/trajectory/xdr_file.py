@@ -166,10 +166,10 @@ class XdrFile(FrameFile):
 
         How many bytes these take is told by the frames before; others are left in the file where that halves the bytes.
         """
-        has = self.index.fields(index)
-        if has & DAMAGED:
+        fields = self.index.fields(index)
+        if fields & DAMAGED:
             raise ValueError("its coordinates are damaged: they have senseless sizes")
-        if not has & POSITIONS:
+        if not fields & POSITIONS:
             raise ValueError("it has no positions; select the frames that have them by start and step")
         n_bytes = self._load(index, needed if self.kind == "XTC" else None)
         if not self._vectors:
@@ -230,10 +230,10 @@ class XdrFile(FrameFile):
         view, place = memoryview(self._coded.memory)[:n_bytes], self._place[0]
         self._file.need(place + self._loaded, place + n_bytes)
         while self._loaded < n_bytes:
-            taken = os.preadv(self._file.descriptor, [view[self._loaded :]], place + self._loaded)
-            if not taken:
+            n_bytes_read = os.preadv(self._file.descriptor, [view[self._loaded :]], place + self._loaded)
+            if not n_bytes_read:
                 raise ValueError("the file has become shorter since it was opened")
-            self._loaded += taken
+            self._loaded += n_bytes_read
 
     def _complete(self) -> None:
         """Read what was left of the frame."""
@@ -300,7 +300,7 @@ class XdrFile(FrameFile):
         at = frame.vectors_at
         vectors: list[Vectors | None] = []
         for out, bit, factor in zip(self._vectors, (POSITIONS, VELOCITIES, FORCES), self._factors, strict=True):
-            if not frame.has & bit:
+            if not frame.fields & bit:
                 vectors.append(None)
                 continue
             end = at + 3 * self.n_atoms * frame.real

@@ -37,7 +37,7 @@ class XtcHeader(NamedTuple):
     size: int  # bytes of the whole frame
     n_atoms: int
     time: float
-    has: int  # `POSITIONS`, or `DAMAGED` where the coordinates cannot be decoded
+    fields: int  # `POSITIONS`, or `DAMAGED` where the coordinates cannot be decoded
     at: int
     n_bytes: int
     ends: tuple[int, ...] | None  # least and greatest coordinate of each axis in steps
@@ -52,7 +52,7 @@ class TrrHeader(NamedTuple):
     size: int  # bytes of the whole frame
     n_atoms: int
     time: float
-    has: int  # `POSITIONS`, `VELOCITIES`, `FORCES`
+    fields: int  # `POSITIONS`, `VELOCITIES`, `FORCES`
     real: int  # bytes of a number: 4 or 8
     box_at: int  # where the box vectors lie in the frame, in bytes; 0 without a box
     vectors_at: int  # where positions, velocities and forces lie, in this order, those that there are
@@ -96,12 +96,12 @@ def parse_xtc(head: bytes) -> XtcHeader:
     n_bytes = int.from_bytes(head[88:at], "big", signed=True)
     if not 0 <= n_bytes <= 15 * n_atoms + 8:  # an atom takes 102 bits at most
         raise BadHeaderError
-    precision, *ends, index = struct.unpack_from(">f7i", head, 56)
-    ordered = all(least <= greatest for least, greatest in zip(ends[:3], ends[3:], strict=True))
+    precision, *bounds, index = struct.unpack_from(">f7i", head, 56)
+    ordered = all(least <= greatest for least, greatest in zip(bounds[:3], bounds[3:], strict=True))
     good = precision > 0 and ordered and _LEAST_INDEX <= index <= _GREATEST_INDEX
-    has = POSITIONS if good else DAMAGED
+    fields = POSITIONS if good else DAMAGED
     size = at + (n_bytes + 3) // 4 * 4
-    return XtcHeader(size, n_atoms, time, has, at, n_bytes, tuple(ends), index, precision, step)
+    return XtcHeader(size, n_atoms, time, fields, at, n_bytes, tuple(bounds), index, precision, step)
 
 
 def parse_trr(head: bytes) -> TrrHeader:
@@ -122,7 +122,7 @@ def parse_trr(head: bytes) -> TrrHeader:
         raise BadHeaderError
     time, coupling = struct.unpack_from(">ff" if real == 4 else ">dd", head, start)
     data = start + 2 * real
-    has = POSITIONS * (x > 0) | VELOCITIES * (v > 0) | FORCES * (f > 0)
+    fields = POSITIONS * (x > 0) | VELOCITIES * (v > 0) | FORCES * (f > 0)
     box_at = data + sizes[0] + sizes[1] if box else 0
     size = data + sum(sizes)
-    return TrrHeader(size, n_atoms, time, has, real, box_at, size - x - v - f, step, coupling)
+    return TrrHeader(size, n_atoms, time, fields, real, box_at, size - x - v - f, step, coupling)

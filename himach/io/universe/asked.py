@@ -70,9 +70,9 @@ class AskedVectors(NDArrayOperatorsMixin):
 
     def __getitem__(self, key: Any) -> Any:
         if type(key) is np.ndarray and key.dtype == np.int64 and key.ndim == 1 and key.flags.c_contiguous:
-            found = gather(self.vectors, self.asked, key)
-            if isinstance(found, np.ndarray):
-                return found
+            rows = gather(self.vectors, self.asked, key)
+            if isinstance(rows, np.ndarray):
+                return rows
         self._check(key)
         return self.vectors[key]
 

@@ -52,7 +52,7 @@ def load_topology(
     """
     keywords = {**origin.keywords, **(keywords or {})}
     if topology is None:
-        path = own_topology(origin)
+        path = bundled_topology(origin)
         if path == origin.paths[0] and "format" in keywords:
             keywords.setdefault("topology_format", keywords["format"])
     else:
@@ -187,7 +187,7 @@ def _content(path: str) -> bytes:
     return digest
 
 
-def own_topology(origin: Origin) -> str:
+def bundled_topology(origin: Origin) -> str:
     """Return the topology file that a dataset brings; raises UsageError if it brings none."""
     if origin.topology is not None:
         return origin.topology

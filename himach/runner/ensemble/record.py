@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from himach.files import content_digest
-from himach.io.remote.url import absolute, named
+from himach.io.remote.url import absolute, public_name
 from himach.opening.member import Member
 from himach.opening.options import Job
 from himach.output.record import Record
@@ -50,8 +50,8 @@ def ensemble_record(
     return {
         **{name: value for name, value in first.items() if name not in OF_MEMBERS},
         **job.recorded(),
-        "trajectory": [named(path) for member in members for path in member.trajectories],
-        "topology": None if job.topology is None else named(job.topology),
+        "trajectory": [public_name(path) for member in members for path in member.trajectories],
+        "topology": None if job.topology is None else public_name(job.topology),
         "pairs_directory": None if job.pairs is None else str(job.pairs),
         "dataset": _dataset([record["dataset"] for record in done]),
         "digests": {**first["digests"], **_topologies(members)},
@@ -92,8 +92,8 @@ def _topologies(members: Sequence[Member]) -> dict[str, str]:
 def _member(member: Member, run: MemberRun) -> Record:
     record = Record(
         name=member.name,
-        trajectory=[*map(named, member.trajectories)],
-        topology=None if member.topology is None else named(member.topology),
+        trajectory=[*map(public_name, member.trajectories)],
+        topology=None if member.topology is None else public_name(member.topology),
         group=member.group,
         start=member.start,
         stop=member.stop,

@@ -21,7 +21,7 @@ from typing import Any
 
 from himach.analysis import GIVEN, Analysis
 from himach.io.remote.byte_file import local_path
-from himach.io.remote.url import absolute, is_url, masked
+from himach.io.remote.url import absolute, is_url, redact
 from himach.opening.dataset import OpenFrames
 from himach.opening.options import Job
 from himach.opening.universe_input import UniverseInput
@@ -109,7 +109,7 @@ def _request(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
         pairs_directory=None if job.pairs is None else str(job.pairs),
         topology_digest=None if job.given is None else topology_digest(opened.topology),
         selected=None if job.frames is None else frames_text(chosen(job.frames, opened.origin.n_frames)),
-        command=[masked(word) for word in job.command] or None,
+        command=[redact(word) for word in job.command] or None,
         directory=os.getcwd(),
         code_folders=folders,
         digests={file: digest for file in dict.fromkeys(files) if (digest := _digest(file)) is not None},

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from himach.errors import UsageError
-from himach.io.remote.url import absolute, full_url, is_url, local, masked, refuse_urls, suffixed
+from himach.io.remote.url import absolute, full_url, is_url, local_file_name, redact, refuse_urls, strip_scheme
 
 WORDS = st.text("abcXYZ019-._~", min_size=3, max_size=12)
 
@@ -34,10 +34,10 @@ def test_urls_of_this_machine_and_of_datasets_are_paths_and_names(tmp_path):
         "file:///data/a%20b.xtc": "/data/a b.xtc", "file:/data/a.xtc": "/data/a.xtc", "himach://run7": "run7",
         "himach:///data/a.xtc": "/data/a.xtc", "file": "file", "s3://b/a.xtc": "s3://b/a.xtc",
     }  # fmt: skip
-    assert {text: local(text) for text in cases} == cases
+    assert {text: strip_scheme(text) for text in cases} == cases
     for text in ("file://other/a.xtc", "file:///", "himach://", "himach://run7?server=h:1"):
         with pytest.raises(UsageError, match=r"names no|--server h:1"):
-            local(text)
+            strip_scheme(text)
 
 
 @given(WORDS, WORDS, WORDS, WORDS)
@@ -48,7 +48,7 @@ def test_a_name_has_no_secret(user, password, key, signature):
     digest = hashlib.sha256(secrets[2].encode()).hexdigest()[:16]
     assert name == absolute(name) == f"https://host.example/md.xtc?versionId=7&my{key}=sha256:{digest}"
     assert full_url(name) == text
-    told = masked(f"cannot get {text}: no")
+    told = redact(f"cannot get {text}: no")
     assert not any(secret in told for secret in secrets)
 
 
@@ -63,9 +63,9 @@ def test_urls_have_one_name_where_they_differ_in_credentials_alone():
 
 
 def test_the_suffix_tells_the_format_whatever_the_query():
-    assert suffixed("https://host/a%20b/md.part0001.xtc?download=1") == "md.part0001.xtc"
-    assert suffixed("https://host/../..") == "file"
-    assert "/" not in suffixed("https://host/a%2F..%2Fb.pdb")
+    assert local_file_name("https://host/a%20b/md.part0001.xtc?download=1") == "md.part0001.xtc"
+    assert local_file_name("https://host/../..") == "file"
+    assert "/" not in local_file_name("https://host/a%2F..%2Fb.pdb")
 
 
 def test_a_refusal_names_the_url_and_no_secret():

@@ -20,7 +20,7 @@ from himach.io.trajectory import readahead
 from himach.io.trajectory.dcd_file import read_layout
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.io.trajectory.readahead import Ahead, ask_for
-from himach.io.trajectory.reader_file import ReaderFile, in_order
+from himach.io.trajectory.reader_file import ReaderFile, reads_in_order
 
 from .foreign import read_frames
 from .trajectory_formats import Sample, TrajectoryFileTests
@@ -153,7 +153,7 @@ class Forward(XYZReader):
 
 def test_a_reader_that_cannot_seek_reads_in_order():
     reader = Forward(data.XYZ)
-    assert in_order(reader, "XYZ")
+    assert reads_in_order(reader, "XYZ")
     file = pickle.loads(pickle.dumps(ReaderFile(data.XYZ, reader, reader.n_frames, True)))
     expected = [ts.positions.copy() for ts in XYZReader(data.XYZ)]
     for number in (3, 4, 9, 2, 2, 0):

@@ -165,7 +165,7 @@ def _walk(file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size:
             break
         offsets.append(at)
         times.append(header.time)
-        fields.append(header.has)
+        fields.append(header.fields)
         at += header.size
     columns = np.zeros(len(times) + 1, COLUMNS)
     columns["offset"][:-1], columns["offset"][-1] = offsets, at

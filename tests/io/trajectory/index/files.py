@@ -31,7 +31,7 @@ def walked(path: Path, kind: str = "XTC") -> list[tuple[int, int, float, int]]:
             break
         if at + header.size > len(content):
             break
-        found.append((at, at + header.size, header.time, header.has))
+        found.append((at, at + header.size, header.time, header.fields))
         at += header.size
     return found
 
