@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from himach.staging.options import StageOptions
 
 POLL_SECONDS = 1.0
-POLL_DIVISOR = 10  # looking at a growing file takes a tenth of the time at most
+POLL_DIVISOR = 10  # polling a growing file takes a tenth of the time at most
 DAMAGE_SECONDS = 10.0  # seconds without growth after which a file that cannot be opened is taken for damaged
 ENDLESS_SECONDS = float("inf")
-REST = 0.05  # seconds between looks of ranks that wait for a file to grow
+BARRIER_POLL_SECONDS = 0.05  # seconds between polls of ranks that wait for a file to grow
 
 
-def open_growing(job: StageOptions, known: Mapping[str, XdrIndex]) -> Origin:
+def open_growing(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
     """Open a trajectory of which not even the first frame may be complete."""
     sizes: list[int] = []
-    grew = time.monotonic()
+    last_growth = time.monotonic()
     while True:
         try:
-            return _open_quietly(job, known)
+            return _open_quietly(job, indexes)
         except TrajectoryError as error:
-            now = [os.path.getsize(path) for path in job.trajectories]
-            if now != sizes:
-                sizes, grew = now, time.monotonic()
+            new_sizes = [os.path.getsize(path) for path in job.trajectories]
+            if new_sizes != sizes:
+                sizes, last_growth = new_sizes, time.monotonic()
             # Few formats tell damage from a first frame that is being written; those that do are worth waiting for.
             patience = (
                 job.idle
@@ -45,15 +45,15 @@ def open_growing(job: StageOptions, known: Mapping[str, XdrIndex]) -> Origin:
                 if isinstance(error, NoFrameError)
                 else DAMAGE_SECONDS
             )
-            if time.monotonic() > grew + patience:
+            if time.monotonic() > last_growth + patience:
                 raise
             time.sleep(POLL_SECONDS)
 
 
-def _open_quietly(job: StageOptions, known: Mapping[str, XdrIndex]) -> Origin:
+def _open_quietly(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the last frame is cut is why we are here
-        return open_origin(job.trajectories, job.topology, job.keywords, known)
+        return open_origin(job.trajectories, job.topology, job.keywords, indexes)
 
 
 def wait_for_growth(
@@ -61,58 +61,58 @@ def wait_for_growth(
 ) -> tuple[Origin, Sequence[NodeBytes]] | None:  # fmt: skip
     """Wait on the first rank until the trajectory has more whole frames; None when it is idle for too long."""
     comm = world.comm
-    answer: Origin | None = None
+    result: Origin | None = None
     error: Exception | None = None
     if comm.rank == 0:
         try:
-            answer = _grown(job, origin)
-            if answer is not None:
-                publish(answer)
+            result = _await_growth(job, origin)
+            if result is not None:
+                publish(result)
         except Exception as caught:  # raised on all ranks below
             error = caught
     if comm.size > 1:
         arrival = comm.Ibarrier()  # waiting in a broadcast would take a processor a rank
         while not arrival.Test():
-            time.sleep(REST)
+            time.sleep(BARRIER_POLL_SECONDS)
 
-    def told() -> Origin | None:
+    def result_or_raise() -> Origin | None:
         if error is not None:
             raise error
-        return answer
+        return result
 
-    grown = on_first_rank(comm, told, share=True)
-    return None if grown is None else (grown, settle(world, grown, {}))
+    new_origin = on_first_rank(comm, result_or_raise, share=True)
+    return None if new_origin is None else (new_origin, settle(world, new_origin, {}))
 
 
-def _look(path: str) -> tuple[int, int]:
+def _file_state(path: str) -> tuple[int, int]:
     """Return what changes when a file does: a manifest of more frames may be of as many bytes."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
 
 
-def _grown(job: StageOptions, origin: Origin) -> Origin | None:
-    since = time.monotonic()
+def _await_growth(job: StageOptions, origin: Origin) -> Origin | None:
+    start = time.monotonic()
     pause = POLL_SECONDS
-    looked_at = [path for file, _ in origin.files() for path in file.stamps]
+    paths = [path for file, _ in origin.files() for path in file.stamps]
     indexes = {file.path: file.index for file, _ in origin.files() if isinstance(file, XdrFile)}
-    seen: list[tuple[int, int]] = []
-    while job.idle is None or time.monotonic() < since + job.idle:
-        time.sleep(pause if job.idle is None else min(pause, max(0.01, since + job.idle - time.monotonic())))
-        now = [_look(path) for path in looked_at]
-        if now == seen:
+    last_states: list[tuple[int, int]] = []
+    while job.idle is None or time.monotonic() < start + job.idle:
+        time.sleep(pause if job.idle is None else min(pause, max(0.01, start + job.idle - time.monotonic())))
+        states = [_file_state(path) for path in paths]
+        if states == last_states:
             continue
-        began = time.monotonic()
-        seen = now
+        poll_start = time.monotonic()
+        last_states = states
         try:
-            grown = _open_quietly(job, indexes)
+            new_origin = _open_quietly(job, indexes)
         except TrajectoryError:
-            continue  # caught in the act of writing; the next look finds it whole, or idle
-        if grown.n_frames < origin.n_frames or grown.n_atoms != origin.n_atoms:
+            continue  # caught in the act of writing; the next poll finds it whole, or idle
+        if new_origin.n_frames < origin.n_frames or new_origin.n_atoms != origin.n_atoms:
             raise TrajectoryError(
                 f"{origin.paths[-1]} had {origin.n_frames} frames of {origin.n_atoms} atoms and now has "
-                f"{grown.n_frames} of {grown.n_atoms}: it was replaced while it was followed; stage it again"
+                f"{new_origin.n_frames} of {new_origin.n_atoms}: it was replaced while it was followed; stage it again"
             )
-        if grown.n_frames > origin.n_frames:
-            return grown
-        pause = max(POLL_SECONDS, POLL_DIVISOR * (time.monotonic() - began))
+        if new_origin.n_frames > origin.n_frames:
+            return new_origin
+        pause = max(POLL_SECONDS, POLL_DIVISOR * (time.monotonic() - poll_start))
     return None

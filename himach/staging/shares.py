@@ -21,7 +21,7 @@ PART_TAG = 43
 def open_store(comm: Communicator, job: StageOptions) -> Store:
     """Open this node's store, which keeps to the quota that is asked for (collective)."""
 
-    def opened() -> Store:
+    def open_with_quota() -> Store:
         store, reason = open_chosen(job.cache)
         if store is None:
             raise UsageError(reason)
@@ -30,37 +30,37 @@ def open_store(comm: Communicator, job: StageOptions) -> Store:
         store.set_quota(quota)
         return store
 
-    return run_collectively(comm, opened)
+    return run_collectively(comm, open_with_quota)
 
 
-def missing_part(world: World, placement: str, span: range, held: Readable, aliens: bool = False) -> Numbers:
+def missing_part(world: World, placement: str, span: range, stored: Readable, aliens: bool = False) -> Numbers:
     """Return the frames of `span` that this rank stages, ascending: of its node's that are native nowhere, a part.
 
     Where a frame goes depends on nothing but the span and the nodes, so that a resumed stage spreads as one in one go.
     """
     nodes, node = len(world.nodes), world.node_index
     if placement == "spread":
-        of_node = range(span.start + (node - span.start) % nodes, span.stop, nodes)
+        assigned = range(span.start + (node - span.start) % nodes, span.stop, nodes)
     else:
-        of_node = span[node * len(span) // nodes : (node + 1) * len(span) // nodes]
+        assigned = span[node * len(span) // nodes : (node + 1) * len(span) // nodes]
 
-    def missing() -> list[Numbers]:
+    def find_missing() -> list[Numbers]:
         if world.leaders is None:
             return []
         native, alien = (np.zeros(-(-len(span) // 64), dtype=np.uint64) for _ in range(2))
-        held.mark(span, native, alien)
+        stored.mark(span, native, alien)
         if aliens:
             native |= alien
         if world.leaders.size > 1:
             world.leaders.Allreduce(native.copy(), native, op=world.bor)
         bits = np.unpackbits(native.view(np.uint8), count=len(span), bitorder="little")
-        places = np.flatnonzero(bits[of_node.start - span.start : of_node.stop - span.start : of_node.step] == 0)
-        return np.array_split(of_node.start + of_node.step * places, world.node.size)
+        places = np.flatnonzero(bits[assigned.start - span.start : assigned.stop - span.start : assigned.step] == 0)
+        return np.array_split(assigned.start + assigned.step * places, world.node.size)
 
-    parts = run_collectively(world.comm, missing)
+    parts = run_collectively(world.comm, find_missing)
     if not parts:
         part: Numbers = world.node.recv(source=0, tag=PART_TAG)
         return part
-    for request in [world.node.isend(each, rank, PART_TAG) for rank, each in enumerate(parts) if rank]:
+    for request in [world.node.isend(numbers, rank, PART_TAG) for rank, numbers in enumerate(parts) if rank]:
         request.wait()
     return parts[0]

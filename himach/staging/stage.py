@@ -37,7 +37,7 @@ from himach.parallel.communicator import World
 from himach.parallel.progress import Progress
 from himach.staging.growth import open_growing, wait_for_growth
 from himach.staging.options import StageOptions
-from himach.staging.replication import attach_copies, check_copies, replicate, wanted_copies
+from himach.staging.replication import attach_copies, check_copies, replicate, requested_copies
 from himach.staging.shares import Numbers, missing_part, open_store
 from himach.staging.without_origin import pull, repair
 
@@ -72,31 +72,31 @@ def stage(world: World, job: StageOptions) -> Staged:
         return Staged(dataset.name, n_frames, 0, _count(world, dataset), copied)
     if job.server:
         dataset, n_frames, new = pull(world, store, job)
-        copied = _copy(world, job, dataset, n_frames)
+        copied = _make_copies(world, job, dataset, n_frames)
         return Staged(dataset.name, n_frames, new, _count(world, dataset), copied)
     note_elsewhere(job)
-    held = find_together(world, store, [job.name])
-    choice, _, memory = choose_together(world, store, held, job.trajectories, partial(_choose, job))
+    candidates = find_together(world, store, [job.name])
+    choice, _, memory = choose_together(world, store, candidates, job.trajectories, partial(_choose, job))
     origin, stamp, note = choice.origin, choice.stamp, choice.note
     assert origin is not None and stamp is not None and note is not None
     watch = watch_origin(world, origin, note)
     atoms = on_first_rank(world.comm, partial(_chosen_atoms, job, origin), share=True)
-    dataset = _begin(world, store, job, choice, held or [])
+    dataset = _open_dataset(world, store, job, choice, candidates or [])
     if atoms is not None and len(atoms) < origin.n_atoms:
         staged = _stage_atoms(world, job, dataset, origin, watch, atoms)
         free(origin, memory)
         return staged
     new = _fill(world, job, dataset, origin, watch, range(origin.n_frames))
-    while job.follow and (grown := wait_for_growth(world, job, origin)) is not None:
+    while job.follow and (growth := wait_for_growth(world, job, origin)) is not None:
         free(origin, memory)
-        span = range(origin.n_frames, grown[0].n_frames)
-        origin, memory = grown
+        span = range(origin.n_frames, growth[0].n_frames)
+        origin, memory = growth
         stamp = on_first_rank(world.comm, partial(_stamp_grown, watch, origin, job, stamp), share=True)
         run_collectively(world.comm, partial(_attach_origin, world, dataset, origin, stamp, job))
         watch = watch_origin(world, origin, OriginNote.from_origin(origin, stamp))
         new += _fill(world, job, dataset, origin, watch, span)
     free(origin, memory)
-    copied = _copy(world, job, dataset, origin.n_frames)
+    copied = _make_copies(world, job, dataset, origin.n_frames)
     return Staged(job.name, origin.n_frames, new, _count(world, dataset), copied)
 
 
@@ -110,39 +110,39 @@ def _stage_atoms(
 
     def count() -> int:
         native, alien = (np.zeros(-(-origin.n_frames // 64), dtype=np.uint64) for _ in range(2))
-        _held(dataset, origin, subset).mark(range(origin.n_frames), native, alien)
+        _stored_frames(dataset, origin, subset).mark(range(origin.n_frames), native, alien)
         return int(np.bitwise_count(native | alien).sum())
 
     return Staged(job.name, origin.n_frames, new, _count(world, dataset, count), atoms=len(atoms))
 
 
-def _held(dataset: Dataset, origin: Origin, subset: Subset | None) -> Readable:
+def _stored_frames(dataset: Dataset, origin: Origin, subset: Subset | None) -> Readable:
     """Return what a node has of frames: whole ones, or those of which it has the atoms of a subset, too."""
-    held = dataset if subset is None else open_readable(dataset, subset.atoms, origin.n_atoms)
-    assert held is not None
-    return held
+    stored = dataset if subset is None else open_readable(dataset, subset.atoms, origin.n_atoms)
+    assert stored is not None
+    return stored
 
 
-def _copy(world: World, job: StageOptions, dataset: Dataset, n_frames: int) -> int:
+def _make_copies(world: World, job: StageOptions, dataset: Dataset, n_frames: int) -> int:
     """Make the copies that are asked for now, or were when the dataset was staged first."""
     if job.copies is not None:
         attach_copies(world, dataset, job.copies)
-    copies = min(len(world.nodes), job.copies or world.comm.allreduce(wanted_copies(dataset), op=max))
+    copies = min(len(world.nodes), job.copies or world.comm.allreduce(requested_copies(dataset), op=max))
     return replicate(world, dataset, n_frames, copies)[0] if copies > 1 else 0
 
 
 def _choose(
-    job: StageOptions, every: Sequence[Sequence[Candidate] | None], known: Callable[[], Mapping[str, XdrIndex]]
+    job: StageOptions, by_rank: Sequence[Sequence[Candidate] | None], load_indexes: Callable[[], Mapping[str, XdrIndex]]
 ) -> OriginChoice:
     """Open the trajectory's files."""
 
-    def opened() -> Origin:
+    def open_files() -> Origin:
         if job.follow:
-            return open_growing(job, known())
-        return open_origin(job.trajectories, job.topology, job.keywords, known())
+            return open_growing(job, load_indexes())
+        return open_origin(job.trajectories, job.topology, job.keywords, load_indexes())
 
-    found = [each for some in every for each in some or ()]
-    return choose_origin(job.name, job.trajectories, job.keywords, found, opened, by_name=False)
+    candidates = [candidate for rank_candidates in by_rank for candidate in rank_candidates or ()]
+    return choose_origin(job.name, job.trajectories, job.keywords, candidates, open_files, by_name=False)
 
 
 def _chosen_atoms(job: StageOptions, origin: Origin) -> Numbers | None:
@@ -156,8 +156,8 @@ def _chosen_atoms(job: StageOptions, origin: Origin) -> Numbers | None:
     return np.unique(Atoms.of(job.atoms).select_fixed(view.universe, "atoms").ix).astype(np.int64)
 
 
-def _begin(
-    world: World, store: Store, job: StageOptions, choice: OriginChoice, held: Sequence[Candidate]
+def _open_dataset(
+    world: World, store: Store, job: StageOptions, choice: OriginChoice, candidates: Sequence[Candidate]
 ) -> Dataset:  # fmt: skip
     """Open the dataset on every rank: the generation that a store has of this content, else one for all.
 
@@ -165,23 +165,23 @@ def _begin(
     """
     origin, stamp = choice.origin, choice.stamp
     assert origin is not None and stamp is not None
-    generation: bytes = world.node.bcast(choose_generation(held, choice.generations))
-    made: list[Dataset] = []
+    generation: bytes = world.node.bcast(choose_generation(candidates, choice.generations))
+    created: list[Dataset] = []
 
-    def begin() -> None:
+    def attach() -> None:
         if world.leaders is None:
             return
         with store.locked():
             refuse_others(stamp, find(store, [job.name]))
             if generation not in store.generations(job.name):
-                made.append(store.dataset(job.name, generation))
+                created.append(store.dataset(job.name, generation))
             attach_origin(store.dataset(job.name, generation), stamp, origin, job.topology)
 
     try:
-        run_collectively(world.comm, begin)
+        run_collectively(world.comm, attach)
     except Exception:  # on another node, maybe: then the name is not taken here either
         with suppress(StoreError):
-            for dataset in made:
+            for dataset in created:
                 store.remove(dataset.path.name)
         raise
     return run_collectively(world.comm, lambda: store.dataset(job.name, generation, segment_bytes=job.segment_size))
@@ -193,9 +193,9 @@ def _attach_origin(world: World, dataset: Dataset, origin: Origin, stamp: Origin
         attach_origin(dataset, stamp, origin, job.topology)
 
 
-def _stamp_grown(watch: OriginWatch, grown: Origin, job: StageOptions, before: OriginStamp) -> OriginStamp:
+def _stamp_grown(watch: OriginWatch, origin: Origin, job: StageOptions, previous: OriginStamp) -> OriginStamp:
     """Return the stamp of an origin that has more frames now, and those that it had."""
-    stamp = OriginStamp.from_origin(grown, job.keywords, [before])
+    stamp = OriginStamp.from_origin(origin, job.keywords, [previous])
     watch.check()
     return stamp
 
@@ -204,8 +204,8 @@ def _count(world: World, dataset: Dataset, count: Callable[[], int] | None = Non
     """Return how many natives each node holds, or how many frames it counts."""
     dataset.refresh()
     count = count or (lambda: len(dataset.native))
-    mine = (world.name, count()) if world.leaders is not None else None
-    return dict(sorted(told for told in world.comm.allgather(mine) if told is not None))
+    own_entry = (world.name, count()) if world.leaders is not None else None
+    return dict(sorted(entry for entry in world.comm.allgather(own_entry) if entry is not None))
 
 
 def _fill(
@@ -221,14 +221,14 @@ def _fill(
 
     Of a `subset` those of which its atoms are nowhere, as aliens of few atoms.
     """
-    mine = missing_part(world, job.placement, span, _held(dataset, origin, subset), aliens=subset is not None)
-    total = world.comm.allreduce(len(mine))
+    part = missing_part(world, job.placement, span, _stored_frames(dataset, origin, subset), aliens=subset is not None)
+    total = world.comm.allreduce(len(part))
     meeting = Meeting(world.comm)
     with Progress(world.comm, total, sys.stderr, quiet=job.quiet) as display:
 
         def fill() -> int:
-            frames, into = _read(origin, mine, subset), dataset if subset is None else subset.dataset
-            written = _write(into, frames, watch, meeting.watched(display), len(mine), subset is None)
+            frames, target = _read(origin, part, subset), dataset if subset is None else subset.dataset
+            written = _write(target, frames, watch, meeting.watched(display), len(part), subset is None)
             display.finish(meeting.look)
             return written
 
@@ -240,8 +240,8 @@ def _read(origin: Origin, numbers: Numbers, subset: Subset | None) -> Iterator[R
     """Read frames, some at once; of a subset, the rows of its atoms."""
     options = WHOLE if subset is None else ReadOptions(subset.atoms)
     rows = RawFrame(0, 0.0, np.empty((0, 3), dtype=np.float32))
-    for begin in range(0, len(numbers), READ_AT_ONCE):
-        for frame in origin.read(numbers[begin : begin + READ_AT_ONCE], options):
+    for start in range(0, len(numbers), READ_AT_ONCE):
+        for frame in origin.read(numbers[start : start + READ_AT_ONCE], options):
             if subset is not None:
                 copy_rows(frame, rows, subset.atoms)
             yield frame if subset is None else rows
@@ -256,11 +256,11 @@ def _write(
     native: bool,
 ) -> int:
     """Write frames; what was written is kept whatever happens then, but for what another origin may have."""
-    written = done = 0
+    written = n_done = 0
     flushed = time.monotonic()
     unconfirmed: list[int] = []
     with _closing(dataset, unconfirmed, native):
-        for frame in _told_of_change(frames, watch):
+        for frame in _check_on_error(frames, watch):
             if time.monotonic() > flushed + FLUSH_SECONDS:
                 watch.check()
                 dataset.flush()
@@ -274,20 +274,20 @@ def _write(
                 )
             except StoreFullError as error:
                 raise StoreFullError(
-                    f"{error}; {done} of {total} frames of this rank are there: give a larger --quota, stage on more "
+                    f"{error}; {n_done} of {total} frames of this rank are there: give a larger --quota, stage on more "
                     "nodes, or see 'himach cache evict'"
                 ) from None
             if new:
                 unconfirmed.append(frame.number)
                 written += 1
-            done += 1
-            progress(done)
-        if done:
+            n_done += 1
+            progress(n_done)
+        if n_done:
             watch.check()
     return written
 
 
-def _told_of_change(frames: Iterator[RawFrame], watch: OriginWatch) -> Iterator[RawFrame]:
+def _check_on_error(frames: Iterator[RawFrame], watch: OriginWatch) -> Iterator[RawFrame]:
     """Give frames; where one cannot be read because the origin has changed, that is what is told."""
     try:
         yield from frames

@@ -28,7 +28,7 @@ from himach.parallel.communicator import Communicator, World
 from himach.parallel.progress import Progress
 from himach.selection import is_sparse
 from himach.staging.options import StageOptions
-from himach.staging.replication import attach_copies, check_copies, replicate, wanted_copies, write_natively
+from himach.staging.replication import attach_copies, check_copies, replicate, requested_copies, write_natively
 from himach.staging.shares import Numbers, missing_part
 
 MOST_NAMED = 5  # frames
@@ -41,28 +41,28 @@ def pull(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, i
     comm = world.comm
     remote, reason = run_collectively(comm, lambda: open_cache(job.server))
     assert remote is not None
-    reasons = sorted({one for one in comm.allgather(reason) if one})  # each rank has asked the servers for itself
+    reasons = sorted({text for text in comm.allgather(reason) if text})  # each rank has asked the servers for itself
     if comm.rank == 0:
-        for one in reasons:
-            print(f"himach: {one}", file=sys.stderr)
+        for text in reasons:
+            print(f"himach: {text}", file=sys.stderr)
     best = on_first_rank(
         comm, lambda: _newest([("the servers", find(remote, list_names(job.trajectories)))], job), share=True
     )
     source = run_collectively(comm, lambda: remote.dataset(best.name, best.generation))
-    described = on_first_rank(comm, lambda: description(source, best), share=True)
-    dataset = _begin(world, store, best, described)
-    n_frames = int(comm.bcast(_end_of(source, best)))
-    there = source.native | source.alien
-    if is_sparse(n_frames, len(there)):
-        held = _lacking(world, there, dataset)
-        nowhere = n_frames - len(there) if comm.rank == 0 else 0
+    attachments = on_first_rank(comm, lambda: description(source, best), share=True)
+    dataset = _open_dataset(world, store, best, attachments)
+    n_frames = int(comm.bcast(_count_frames(source, best)))
+    available = source.native | source.alien
+    if is_sparse(n_frames, len(available)):
+        numbers = _missing_numbers(world, available, dataset)
+        n_missing = n_frames - len(available) if comm.rank == 0 else 0
     else:
-        mine = missing_part(world, job.placement, range(n_frames), dataset)
-        held = run_collectively(comm, lambda: mine[source.holds(mine)])
-        nowhere = len(mine) - len(held)
+        part = missing_part(world, job.placement, range(n_frames), dataset)
+        numbers = run_collectively(comm, lambda: part[source.holds(part)])
+        n_missing = len(part) - len(numbers)
     meeting = Meeting(comm)
-    with Progress(comm, int(comm.allreduce(len(held))), sys.stderr, quiet=job.quiet) as display:
-        reading = source.read(held)
+    with Progress(comm, int(comm.allreduce(len(numbers))), sys.stderr, quiet=job.quiet) as display:
+        reading = source.read(numbers)
         frames = (frame for frame in reading if frame is not None)
 
         def fill() -> int:
@@ -73,71 +73,71 @@ def pull(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, i
 
         written = meeting.together(fill)
     source.close()
-    _tell_left_out(comm, n_frames, nowhere, reading.misses)
+    _report_left_out(comm, n_frames, n_missing, reading.misses)
     return dataset, n_frames, int(comm.allreduce(written))
 
 
-def _lacking(world: World, there: BitMap64, dataset: Dataset) -> Numbers:
-    """Return the frames that this rank stages of those that are `there` and native nowhere, by number (collective)."""
+def _missing_numbers(world: World, available: BitMap64, dataset: Dataset) -> Numbers:
+    """Return which of the `available` frames this rank stages: those that are native nowhere (collective)."""
     native = world.comm.allgather(dataset.native if world.leaders is not None else BitMap64())
-    numbers = np.asarray((there - BitMap64.union(*native)).to_array(), dtype=np.int64)
-    of_node = numbers[numbers % len(world.nodes) == world.node_index]
-    return np.array_split(of_node, world.node.size)[world.node.rank]
+    numbers = np.asarray((available - BitMap64.union(*native)).to_array(), dtype=np.int64)
+    node_numbers = numbers[numbers % len(world.nodes) == world.node_index]
+    return np.array_split(node_numbers, world.node.size)[world.node.rank]
 
 
-def _tell_left_out(comm: Communicator, n_frames: int, nowhere: int, misses: Mapping[str, int]) -> None:
+def _report_left_out(comm: Communicator, n_frames: int, n_missing: int, misses: Mapping[str, int]) -> None:
     """Say how many frames were not staged, and why (collective); ranks ask the servers each for itself."""
-    told = comm.gather({"held by no server that answered": nowhere, **misses})
+    by_rank = comm.gather({"held by no server that answered": n_missing, **misses})
     if comm.rank != 0:
         return
-    whys: Counter[str] = Counter()
-    for one in told:
-        whys.update(one)
-    left = sum(whys.values())
-    if left:
-        reasons = ", ".join(f"{why}: {count}" for why, count in sorted(whys.items()) if count)
-        print(f"himach: {left} of {n_frames} frames are left out ({reasons})", file=sys.stderr)
+    totals: Counter[str] = Counter()
+    for counts in by_rank:
+        totals.update(counts)
+    n_left = sum(totals.values())
+    if n_left:
+        reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(totals.items()) if count)
+        print(f"himach: {n_left} of {n_frames} frames are left out ({reasons})", file=sys.stderr)
 
 
 def repair(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, int]:
     """Restore the number of copies of a dataset's frames, of what the nodes hold (collective)."""
     comm = world.comm
-    mine = run_collectively(comm, lambda: [] if world.leaders is None else find(store, list_names(job.trajectories)))
-    several = comm.allgather((world.name, mine))
-    best = on_first_rank(comm, lambda: _newest(several, job), share=True)
-    same = (best.name, best.generation, _state_of(best.stamp))  # as late: an origin that grew keeps its generation
+    stored = run_collectively(comm, lambda: [] if world.leaders is None else find(store, list_names(job.trajectories)))
+    by_rank = comm.allgather((world.name, stored))
+    best = on_first_rank(comm, lambda: _newest(by_rank, job), share=True)
+    key = (best.name, best.generation, _stamp_key(best.stamp))  # as late: an origin that grew keeps its generation
     holder = next(
         rank
-        for rank, (_, some) in enumerate(several)
-        if same in [(one.name, one.generation, _state_of(one.stamp)) for one in some]
+        for rank, (_, candidates) in enumerate(by_rank)
+        if key in [(candidate.name, candidate.generation, _stamp_key(candidate.stamp)) for candidate in candidates]
     )
 
-    def described() -> dict[str, bytes]:
+    def read_description() -> dict[str, bytes]:
         return description(store.dataset(best.name, best.generation), best) if comm.rank == holder else {}
 
-    dataset = _begin(world, store, best, comm.bcast(run_collectively(comm, described), root=holder))
-    copies = job.copies or comm.allreduce(wanted_copies(dataset), op=max)
+    dataset = _open_dataset(world, store, best, comm.bcast(run_collectively(comm, read_description), root=holder))
+    copies = job.copies or comm.allreduce(requested_copies(dataset), op=max)
     if not copies:
         raise UsageError(f"nobody said how many copies of {best.name} there should be: give --copies, too")
     check_copies(world, copies)
     attach_copies(world, dataset, copies)
-    n_frames = comm.allreduce(_end_of(dataset, best), op=max)
-    made, lost = replicate(world, dataset, n_frames, copies, partial(_heal, dataset, best.stamp))
+    n_frames = comm.allreduce(_count_frames(dataset, best), op=max)
+    copied, lost = replicate(world, dataset, n_frames, copies, partial(_heal, dataset, best.stamp))
     if comm.rank == 0 and len(lost):
         print(
             f"himach: {len(lost)} frames are damaged on every node that holds them, and the origin does not give them: "
             f"{', '.join(map(str, lost[:MOST_NAMED].tolist()))}{', ...' if len(lost) > MOST_NAMED else ''}",
             file=sys.stderr,
         )
-    return dataset, n_frames, made
+    return dataset, n_frames, copied
 
 
 def _heal(dataset: Dataset, stamp: OriginStamp, numbers: Numbers) -> Numbers:
     """Write frames anew as the origin has them, if it can be reached and is as it was; return which were written."""
-    for done in range(0, len(numbers), READ_AT_ONCE):
-        frames = _reread(stamp, numbers[done : done + READ_AT_ONCE])
+    for start in range(0, len(numbers), READ_AT_ONCE):
+        frames = _reread(stamp, numbers[start : start + READ_AT_ONCE])
         if not frames:
-            return numbers[:done]
+            return numbers[:start]
         write_natively(dataset, frames)
     return numbers
 
@@ -146,32 +146,32 @@ def _reread(stamp: OriginStamp, numbers: Numbers) -> list[RawFrame]:
     """Read frames of the origin; none if it cannot be reached, or is not what the stamp tells."""
     keywords = json.loads(stamp.keywords)
 
-    def opened() -> Origin:
+    def open_files() -> Origin:
         topology = next((Path(path) for path in reversed(list(stamp.topologies)) if Path(path).exists()), None)
         return open_origin(stamp.paths, topology, keywords)
 
     try:
         if stamp.is_pushed:
             return []
-        origin = open_unchanged(stamp.paths, opened)
+        origin = open_unchanged(stamp.paths, open_files)
         frames = [deepcopy(frame) for frame in origin.read(numbers.tolist())]
         return frames if stamp.compare(OriginStamp.from_origin(origin, keywords, [stamp])) != "changed" else []
     except (HimachError, OSError):
         return []
 
 
-def _newest(found: Sequence[tuple[str, Sequence[Candidate]]], job: StageOptions) -> Candidate:
+def _newest(by_node: Sequence[tuple[str, Sequence[Candidate]]], job: StageOptions) -> Candidate:
     """Return the newest of what nodes hold; say which of them hold what the origin was before.
 
     That is left as it is, and never mixed with what the origin is now.
     """
-    every = [candidate for _, some in found for candidate in some]
-    refuse_mixed(every)
-    chosen = find_offline(every, job.keywords)
+    candidates = [candidate for _, group in by_node for candidate in group]
+    refuse_mixed(candidates)
+    chosen = find_offline(candidates, job.keywords)
     if chosen is None:
         raise UsageError(f"no dataset {job.trajectories[0]} is there: 'himach datasets' lists those that are")
     best = chosen[0]
-    older = sorted({node for node, some in found if any(_is_older(candidate, best) for candidate in some)})
+    older = sorted({node for node, group in by_node if any(_is_older(candidate, best) for candidate in group)})
     if older:
         print(
             f"himach: frames of what {best.name} was before lie on {', '.join(older)}: they are not "
@@ -187,7 +187,7 @@ def _is_older(candidate: Candidate, best: Candidate) -> bool:
     return candidate.name == best.name and is_before and stamp.compare(newest) == "changed"
 
 
-def _state_of(stamp: OriginStamp) -> tuple[int, int, str]:
+def _stamp_key(stamp: OriginStamp) -> tuple[int, int, str]:
     """Return how late a stamp is, and of what."""
     return stamp.sequence, stamp.n_frames, stamp.content
 
@@ -200,34 +200,34 @@ def description(dataset: CachedFrames, best: Candidate) -> dict[str, bytes]:
     return {name: content for name in names if (content := dataset.attachment(name)) is not None}
 
 
-def _begin(world: World, store: Store, best: Candidate, described: Mapping[str, bytes]) -> Dataset:
+def _open_dataset(world: World, store: Store, best: Candidate, attachments: Mapping[str, bytes]) -> Dataset:
     """Open the dataset in each node's store, with its whole description; it is made where it is not yet."""
 
     def attach() -> None:
         if world.leaders is None:
             return
         with store.locked():
-            others = [one for one in find(store, [best.name]) if one.stamp.content != best.stamp.content]
-            if any(not set(one.stamp.paths) & set(best.stamp.paths) for one in others):
+            others = [other for other in find(store, [best.name]) if other.stamp.content != best.stamp.content]
+            if any(not set(other.stamp.paths) & set(best.stamp.paths) for other in others):
                 raise StoreConflictError(f"the store of node {world.name} has another dataset {best.name}")
             dataset = store.dataset(best.name, best.generation)
-            before = read_stamp(dataset)
+            previous = read_stamp(dataset)
             # Frames must not come under a stamp of before there were any such.
-            behind = before is not None and _state_of(before)[:2] < _state_of(best.stamp)[:2]
-            for name, content in described.items():
-                if behind or dataset.attachment(name) is None:
+            outdated = previous is not None and _stamp_key(previous)[:2] < _stamp_key(best.stamp)[:2]
+            for name, content in attachments.items():
+                if outdated or dataset.attachment(name) is None:
                     dataset.attach(name, content)
 
     run_collectively(world.comm, attach)
     return run_collectively(world.comm, lambda: store.dataset(best.name, best.generation))
 
 
-def _end_of(dataset: CachedFrames, best: Candidate) -> int:
+def _count_frames(dataset: CachedFrames, best: Candidate) -> int:
     """Return how many frames a dataset has; of one that was pushed, as far as is known here."""
     if not best.stamp.is_pushed:
         return best.stamp.n_frames
     try:
-        ends = dataset.bounds(native=True)
+        bounds = dataset.bounds(native=True)
     except StoreError:
-        ends = None
-    return 0 if ends is None else ends[1] + 1
+        bounds = None
+    return 0 if bounds is None else bounds[1] + 1

@@ -292,7 +292,7 @@ class _Watcher:
     def _poll(self) -> FramesSoFar:
         feed = self._feed
         if self._slices is not None:
-            self._slices.look()
+            self._slices.poll()
         own = run_collectively(self._comm, lambda: FramesSoFar() if feed is None else feed.poll())
         states = [state for state in self._comm.allgather(own if feed is not None else None) if state is not None]
         if all(state.missing for state in states):

@@ -21,40 +21,40 @@ from himach.staging.shares import open_store
 if TYPE_CHECKING:
     from himach.io.server.survey import ServedStore
 
-#: Seconds between two looks at least, and how many times as long as a look.
-LOOK_SECONDS = 0.5
-LOOK_PART = 10
+#: Seconds between two polls at least, and how many times as long as a poll.
+POLL_SECONDS = 0.5
+POLL_FACTOR = 10
 
 
-def assemble_for_run(world: World, store: Store | ServedStore | None, asked: DatasetRequest) -> Sequence[str]:
+def assemble_for_run(world: World, store: Store | ServedStore | None, request: DatasetRequest) -> Sequence[str]:
     """Put together the slices of a dataset that a run is to read; return what is to be said (collective).
 
     Where a store has no room, the run goes on with what there is.
     """
-    if len(asked.trajectories) != 1 or asked.cache == "off":
+    if len(request.trajectories) != 1 or request.cache == "off":
         return []
-    if os.path.isabs(asked.trajectories[0]) or is_url(asked.trajectories[0]):
+    if os.path.isabs(request.trajectories[0]) or is_url(request.trajectories[0]):
         return []
-    if world.comm.bcast(os.path.exists(os.path.expanduser(asked.trajectories[0]))):
+    if world.comm.bcast(os.path.exists(os.path.expanduser(request.trajectories[0]))):
         return []
-    return assemble_pushed(world, store, os.fspath(asked.trajectories[0]))
+    return assemble_pushed(world, store, os.fspath(request.trajectories[0]))
 
 
 def assemble_pushed(world: World, store: Store | ServedStore | None, name: str) -> Sequence[str]:
     """Put together the slices pushed under a name, as `assemble_for_run` (collective)."""
     from himach.staging.assembly.assemble import assemble, have_slices
 
-    own = store if isinstance(store, Store) else None
-    if not have_slices(world, own, [name]):
+    own_store = store if isinstance(store, Store) else None
+    if not have_slices(world, own_store, [name]):
         return []
     try:
-        done = assemble(world, own, name)
+        result = assemble(world, own_store, name)
     except HimachError as error:
         # All ranks go on, or none, though what they raise need not be of one class; where others wait, all must end.
         if not is_everywhere(error) or world.comm.allreduce(isinstance(error, StoreError)) < world.comm.size:
             raise
         return [f"not all slices of {name} were put together: {error}"]
-    return [f"{name}: {done}"] if done.absent or done.aside is not None else []
+    return [f"{name}: {result}"] if result.absent or result.aside is not None else []
 
 
 class Assembling:
@@ -68,21 +68,21 @@ class Assembling:
         if store is not None:
             run_collectively(world.comm, lambda: set_chosen_quota(store))
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Put together what is there by now, if it is time."""
-        began = time.monotonic()
-        if self._world.comm.bcast(began >= self._next):
+        start = time.monotonic()
+        if self._world.comm.bcast(start >= self._next):
             assemble_pushed(self._world, self._store, os.fspath(self._name))
-            now = time.monotonic()
-            self._next = now + max(LOOK_SECONDS, LOOK_PART * (now - began))
+            end = time.monotonic()
+            self._next = end + max(POLL_SECONDS, POLL_FACTOR * (end - start))
 
 
 def assemble_here(world: World, job: StageOptions) -> str:
     """Assemble the slices pushed under the job's trajectory's name; return a summary (collective)."""
     from himach.staging.assembly.assemble import assemble, have_slices
 
-    others = (job.follow, job.dataset, job.topology, job.copies, job.atoms, job.repair, job.server, job.keywords)
-    if len(job.trajectories) != 1 or any(others) or job.placement != "spread":
+    other_options = (job.follow, job.dataset, job.topology, job.copies, job.atoms, job.repair, job.server, job.keywords)
+    if len(job.trajectories) != 1 or any(other_options) or job.placement != "spread":
         raise UsageError(
             "--assemble takes the name under which slices were pushed, and of the other options only "
             "--cache, --quota and -n: stage the frames with the others when they are there"
@@ -91,11 +91,11 @@ def assemble_here(world: World, job: StageOptions) -> str:
     name = os.fspath(job.trajectories[0])
     if not have_slices(world, store, [name]):
         raise UsageError(f"no node has slices of a dataset {name}")
-    done = assemble(world, store, name)
+    result = assemble(world, store, name)
 
     def refuse() -> None:
-        if done.aside is not None:
-            raise HimachError(f"{name}: {done}")
+        if result.aside is not None:
+            raise HimachError(f"{name}: {result}")
 
     run_collectively(world.comm, refuse)
-    return f"{name}: {done}"
+    return f"{name}: {result}"

@@ -25,10 +25,10 @@ __all__ = ["Assembled", "Launches", "assemble", "have_slices"]
 
 def have_slices(world: World, store: Store | None, names: Sequence[str]) -> list[str]:
     """Return those of some names of which any node has slices, the same on every rank (collective)."""
-    mine = run_collectively(
+    own_names = run_collectively(
         world.comm, lambda: names_with_slices(store, names) if world.leaders is not None and store is not None else []
     )
-    return sorted({name for told in world.comm.allgather(mine) for name in told})
+    return sorted({name for rank_names in world.comm.allgather(own_names) for name in rank_names})
 
 
 def assemble(world: World, store: Store | None, name: str) -> Assembled:
@@ -41,33 +41,33 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
     def find() -> dict[SliceKind, HeldSlices]:
         return {} if store is None or part is None else find_slices(store, name, part, past=leads)
 
-    found = run_collectively(world.comm, find)
-    mine = [kind for kind, held in found.items() if held.datasets]
-    kinds: list[SliceKind] = sorted({kind for told in world.comm.allgather(mine) for kind in told})
-    done = Assembled()
-    launches = Launches(world, kinds, found)
+    by_kind = run_collectively(world.comm, find)
+    own_kinds = [kind for kind, slices in by_kind.items() if slices.datasets]
+    kinds: list[SliceKind] = sorted({kind for rank_kinds in world.comm.allgather(own_kinds) for kind in rank_kinds})
+    result = Assembled()
+    launches = Launches(world, kinds, by_kind)
     targets, finders = [], []
     try:
         for kind in kinds:
             targets.append(target := Target(store, name, kind))
-            finders.append(finder := Finder(world, team, target, kind, found.get(kind), done))
+            finders.append(finder := Finder(world, team, target, kind, by_kind.get(kind), result))
             # Of all launches the frames must be of one simulation, before any gives way to another.
-            target.agree_on_author(world.comm, [held for other, held in found.items() if kind.is_same_dataset(other)])
-            finder.begin(launches.after(kind))
-            Rounds(world, target, kind, finder.own, done).go(finder)
-            finder.forget_those_there()
+            target.agree_on_author(world.comm, [slices for other, slices in by_kind.items() if kind.is_same_dataset(other)])
+            finder.refresh(launches.after(kind))
+            Rounds(world, target, kind, finder.rank_slices, result).run(finder)
+            finder.forget_native()
         for finder in finders:
-            finder.leave_aside()
+            finder.drop_aside()
     finally:
         for target in targets:
             target.close()
-    counts = world.comm.allgather((world.name, done.nodes.get(world.name, 0)))
-    done.nodes = {node: count for node in world.nodes if (count := sum(n for name, n in counts if name == node))}
-    return done
+    counts = world.comm.allgather((world.name, result.nodes.get(world.name, 0)))
+    result.nodes = {node: count for node in world.nodes if (count := sum(n for name, n in counts if name == node))}
+    return result
 
 
 @dataclass(frozen=True)
-class Seen:
+class NodeLaunches:
     """What a node has of launches."""
 
     began: Mapping[SliceKind, tuple[int, int]]
@@ -82,49 +82,49 @@ class Launches:
     found is remembered by every node that has slices of the earlier one.
     """
 
-    def __init__(self, world: World, kinds: Sequence[SliceKind], found: Mapping[SliceKind, HeldSlices]) -> None:
-        def told() -> dict[SliceKind, Followed]:
-            return {} if world.leaders is None else _agree(world.leaders, kinds, found)
+    def __init__(self, world: World, kinds: Sequence[SliceKind], by_kind: Mapping[SliceKind, HeldSlices]) -> None:
+        def agree() -> dict[SliceKind, Followed]:
+            return {} if world.leaders is None else _agree_on_order(world.leaders, kinds, by_kind)
 
-        self._followed: dict[SliceKind, Followed] = world.node.bcast(run_collectively(world.comm, told))
+        self._followed: dict[SliceKind, Followed] = world.node.bcast(run_collectively(world.comm, agree))
 
     def after(self, kind: SliceKind) -> Followed:
         """Return which launches are later, and since when, on this node."""
         return self._followed.get(kind, {})
 
 
-def _agree(
-    leaders: Communicator, kinds: Sequence[SliceKind], found: Mapping[SliceKind, HeldSlices]
+def _agree_on_order(
+    leaders: Communicator, kinds: Sequence[SliceKind], by_kind: Mapping[SliceKind, HeldSlices]
 ) -> dict[SliceKind, Followed]:
     """Return by which launches each is followed, as all nodes know it by then (collective over the first ranks)."""
 
-    def mine() -> Seen:
-        for held in found.values():
-            held.refresh()
-        began = {kind: one for kind, held in found.items() if (one := held.first_write()) is not None}
+    def inspect() -> NodeLaunches:
+        for slices in by_kind.values():
+            slices.refresh()
+        began = {kind: since for kind, slices in by_kind.items() if (since := slices.first_write()) is not None}
         # What is known comes second: whoever drops slices of a later launch has had it known before.
-        return Seen(began, {kind: held.later_launches for kind, held in found.items()})
+        return NodeLaunches(began, {kind: slices.later_launches for kind, slices in by_kind.items()})
 
-    own = run_collectively(leaders, mine)
-    nodes = leaders.allgather(own)
-    now = max([int(time.time()), *(held.last_second for held in found.values())]) + 1
+    local = run_collectively(leaders, inspect)
+    nodes = leaders.allgather(local)
+    next_second = max([int(time.time()), *(slices.last_second for slices in by_kind.values())]) + 1
     followed: dict[SliceKind, Followed] = {}
     for kind in kinds:
         later = [other for other in kinds if kind.is_same_dataset(other) and _is_later(nodes, other, kind)]
-        firsts = [(other.launch, seen.began[other][1]) for seen in nodes for other in later if other in seen.began]
-        firsts += [(launch, one.frame) for seen in nodes for launch, one in seen.known.get(kind, {}).items()]
-        seconds = {other.launch: own.began[other][0] for other in later if other in own.began}
-        seconds |= {launch: one.second for launch, one in own.known.get(kind, {}).items()}
-        followed[kind] = merge(*({launch: Since(first, seconds.get(launch, now))} for launch, first in firsts))
+        firsts = [(other.launch, node.began[other][1]) for node in nodes for other in later if other in node.began]
+        firsts += [(launch, since.frame) for node in nodes for launch, since in node.known.get(kind, {}).items()]
+        seconds = {other.launch: local.began[other][0] for other in later if other in local.began}
+        seconds |= {launch: since.second for launch, since in local.known.get(kind, {}).items()}
+        followed[kind] = merge(*({launch: Since(first, seconds.get(launch, next_second))} for launch, first in firsts))
 
     def remember() -> None:
-        for kind, held in found.items():
-            held.remember(followed.get(kind, {}))
+        for kind, slices in by_kind.items():
+            slices.remember(followed.get(kind, {}))
 
     run_collectively(leaders, remember)
     return followed
 
 
-def _is_later(nodes: Sequence[Seen], one: SliceKind, other: SliceKind) -> bool:
-    both = [(seen.began[one][0], seen.began[other][0]) for seen in nodes if one in seen.began and other in seen.began]
-    return bool(both) and all(mine > theirs for mine, theirs in both)
+def _is_later(nodes: Sequence[NodeLaunches], kind: SliceKind, other: SliceKind) -> bool:
+    rows = [(node.began[kind][0], node.began[other][0]) for node in nodes if kind in node.began and other in node.began]
+    return bool(rows) and all(second > other_second for second, other_second in rows)

@@ -19,10 +19,10 @@ from himach.io.push.held_slices import Followed, HeldSlices, SliceKind
 from himach.parallel.collective import run_collectively
 from himach.parallel.communicator import Communicator, World
 from himach.staging.assembly.target import OTHERS, Target
-from himach.staging.assembly.workers import HELD, Team, among_ranks, assign
+from himach.staging.assembly.workers import HELD, Team, assign, divide_among_ranks
 
-#: Frames that are not whole of which it is told why.
-MAX_TOLD_FRAMES = 8
+#: Frames that are not whole of which the reason is named.
+MAX_NAMED_FRAMES = 8
 #: Of so many it is kept.
 MAX_REASONS = 1 << 20
 
@@ -43,7 +43,7 @@ class Assembled:
             if len(self.absent) < MAX_REASONS:
                 self.absent.setdefault(number, reason)
 
-    def leave(self, first: int | None) -> None:
+    def note_aside(self, first: int | None) -> None:
         """Take note that slices from a frame on are left aside; None: none are."""
         if first is not None:
             self.aside = first if self.aside is None else min(self.aside, first)
@@ -56,10 +56,10 @@ class Assembled:
         if self.aside is not None:
             text += f"; slices of an earlier launch are left aside from frame {self.aside} on, as a later one has begun"
             text += ": their frames are there when it has pushed them"
-        told = "".join(
-            f"\n  frame {number}: {reason}" for number, reason in sorted(self.absent.items())[:MAX_TOLD_FRAMES]
+        reasons = "".join(
+            f"\n  frame {number}: {reason}" for number, reason in sorted(self.absent.items())[:MAX_NAMED_FRAMES]
         )
-        return text + (f"; not whole:{told}" if told else "")
+        return text + (f"; not whole:{reasons}" if reasons else "")
 
 
 Numbers = npt.NDArray[np.int64]
@@ -69,26 +69,26 @@ CHUNK_FRAMES = 1 << 20
 
 
 def totals(
-    leaders: Communicator, sum_op: Any, held: HeldSlices, n_atoms: int, at_once: int = CHUNK_FRAMES
+    leaders: Communicator, sum_op: Any, slices: HeldSlices, n_atoms: int, at_once: int = CHUNK_FRAMES
 ) -> Iterator[tuple[range | Numbers, npt.NDArray[Any]]]:
     """Yield how many atoms all nodes have of frames, some frames at a time (collective over the nodes' leaders)."""
     # A frame may be there on every node, whole, after lost acknowledgements.
     kind = np.uint32 if n_atoms * leaders.size <= np.iinfo(np.uint32).max else np.int64
-    every = leaders.allreduce(held.frames, op=operator.or_)
-    for begin in range(0, len(every), at_once):
-        first, last = every[begin], every[min(begin + at_once, len(every)) - 1]
+    numbers = leaders.allreduce(slices.frames, op=operator.or_)
+    for start in range(0, len(numbers), at_once):
+        first, last = numbers[start], numbers[min(start + at_once, len(numbers)) - 1]
         frames: range | Numbers = range(first, last + 1)
         if len(frames) > at_once:
-            frames = np.array(every[begin : begin + at_once].to_array(), np.int64)
-        both = own = held.count_atoms(frames, kind)
+            frames = np.array(numbers[start : start + at_once].to_array(), np.int64)
+        sums = counts = slices.count_atoms(frames, kind)
         if leaders.size > 1:
-            leaders.Allreduce(own, both := np.empty_like(own), op=sum_op)
-        yield frames, both
+            leaders.Allreduce(counts, sums := np.empty_like(counts), op=sum_op)
+        yield frames, sums
 
 
-def pick(frames: range | Numbers, at: Numbers) -> Numbers:
+def pick(frames: range | Numbers, places: Numbers) -> Numbers:
     """Return some of the frames, by where they are."""
-    return frames.start + at if isinstance(frames, range) else frames[at]
+    return frames.start + places if isinstance(frames, range) else frames[places]
 
 
 #: Frames, and the rank that puts each together.
@@ -103,37 +103,37 @@ class Finder:
     """Finds frames of one kind whose slices are all there."""
 
     def __init__(
-        self, world: World, team: Team, target: Target, kind: SliceKind, held: HeldSlices | None, done: Assembled
+        self, world: World, team: Team, target: Target, kind: SliceKind, slices: HeldSlices | None, result: Assembled
     ) -> None:  # fmt: skip
-        self._world, self._team, self._target, self._done = world, team, target, done
+        self._world, self._team, self._target, self._result = world, team, target, result
         self._n_atoms = kind.n_atoms
-        self._held = held or HeldSlices()
-        self.own = self._held if world.leaders is None or team.part is None else self._held.part(*team.part)
+        self._slices = slices or HeldSlices()
+        self.rank_slices = self._slices if world.leaders is None or team.part is None else self._slices.part(*team.part)
 
-    def begin(self, followed: Followed) -> None:
+    def refresh(self, followed: Followed) -> None:
         """Look at what is there, but for what is left aside as there are later launches (collective)."""
-        self._held.leave_aside(followed)
+        self._slices.leave_aside(followed)
         leads = self._world.leaders is not None
-        run_collectively(self._world.comm, lambda: self._held.refresh(atoms=leads))
+        run_collectively(self._world.comm, lambda: self._slices.refresh(atoms=leads))
 
     def plans(self, frames_at_once: int) -> Iterator[Plan]:
         """Yield frames whose slices are all there, by their number of atoms, so many of them a rank that works."""
-        most = frames_at_once * self._team.workers * max(1, len(self._team.nodes))
-        found = self._found(most) if self._world.leaders is not None else iter(())
+        per_batch = frames_at_once * self._team.workers * max(1, len(self._team.nodes))
+        batches = self._find_complete(per_batch) if self._world.leaders is not None else iter(())
         while True:
-            numbers, ranks = self._from_leaders(partial(next, found, None)) or (np.empty(0, np.int64), None)
+            numbers, ranks = self._from_leaders(partial(next, batches, None)) or (np.empty(0, np.int64), None)
             if ranks is None:
                 return
-            for at in range(0, len(numbers), most):
-                yield numbers[at : at + most], ranks[at : at + most]
+            for start in range(0, len(numbers), per_batch):
+                yield numbers[start : start + per_batch], ranks[start : start + per_batch]
 
     def _from_leaders(self, function: Callable[[], T]) -> T | None:
         """Call a function, which is collective over the first ranks of nodes, on these; all get what it returns."""
         leads = self._world.leaders is not None
-        told: T | None = self._world.node.bcast(
+        result: T | None = self._world.node.bcast(
             run_collectively(self._world.comm, lambda: function() if leads else None)
         )
-        return told
+        return result
 
     # --- On the first rank of each node -------------------------------------------------------------------------------
 
@@ -142,73 +142,73 @@ class Finder:
         assert self._world.leaders is not None
         return self._world.leaders
 
-    def _found(self, most: int) -> Iterator[Plan]:
-        """Yield frames whose slices are all there, and who puts each together: of each `most`, evenly."""
+    def _find_complete(self, batch: int) -> Iterator[Plan]:
+        """Yield frames whose slices are all there, and who puts each together: of each `batch`, evenly."""
         nodes = self._team.nodes
-        for frames, atoms in totals(self._leaders, self._world.sum, self._held, self._n_atoms):
+        for frames, atoms in totals(self._leaders, self._world.sum, self._slices, self._n_atoms):
             whole = pick(frames, np.flatnonzero(atoms >= self._n_atoms))
-            self._leave(pick(frames, np.flatnonzero((atoms > 0) & (atoms < self._n_atoms))))
-            at_once = max(1, PLANNED_FRAMES // most) * most
-            for begin in range(0, len(whole), at_once):
-                numbers = whole[begin : begin + at_once]
+            self._note_incomplete(pick(frames, np.flatnonzero((atoms > 0) & (atoms < self._n_atoms))))
+            at_once = max(1, PLANNED_FRAMES // batch) * batch
+            for start in range(0, len(whole), at_once):
+                numbers = whole[start : start + at_once]
                 shares = self._shares(numbers)
-                node_of = [assign(shares[nodes, at : at + most]) for at in range(0, len(numbers), most)]
-                ranks = [among_ranks(some, [self._team.ranks[node] for node in nodes]) for some in node_of]
+                chosen = [assign(shares[nodes, offset : offset + batch]) for offset in range(0, len(numbers), batch)]
+                ranks = [divide_among_ranks(part, [self._team.ranks[node] for node in nodes]) for part in chosen]
                 yield numbers, np.concatenate(ranks)
 
     def _shares(self, numbers: Numbers) -> Numbers:
         """Return how many atoms each node has of frames, `HELD` where it has the whole frame (collective)."""
-        counts = self._held.count_atoms(numbers)
+        counts = self._slices.count_atoms(numbers)
         counts[run_collectively(self._leaders, partial(self._target.holds, numbers))] = HELD
         return np.stack(self._leaders.allgather(counts))
 
     def _native(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
         """Return which frames any node has natively (collective)."""
-        mine = run_collectively(self._leaders, partial(self._target.holds, numbers))
-        there: npt.NDArray[np.bool_] = self._leaders.allreduce(mine, op=np.logical_or)
-        return there
+        own = run_collectively(self._leaders, partial(self._target.holds, numbers))
+        anywhere: npt.NDArray[np.bool_] = self._leaders.allreduce(own, op=np.logical_or)
+        return anywhere
 
-    def _leave(self, numbers: Numbers) -> None:
+    def _note_incomplete(self, numbers: Numbers) -> None:
         """Take note of frames that are not whole; where the frame is there, what is left of its slices goes."""
         if not len(numbers):
             return
         native = self._native(numbers)
-        run_collectively(self._leaders, partial(self._held.drop, numbers[native]))
+        run_collectively(self._leaders, partial(self._slices.drop, numbers[native]))
         waiting = numbers[~native]
-        self._done.waiting += len(waiting)
-        some = [int(number) for number in waiting[:MAX_TOLD_FRAMES]]
-        told = self._leaders.allgather((self._held.ranks, [self._held.ranks_with(number) for number in some]))
-        ranks = {rank for known, _ in told for rank in known}
-        for i, number in enumerate(some):
-            missing = sorted(ranks - {rank for _, having in told for rank in having[i]})
-            names = ", ".join(map(str, missing[:MAX_TOLD_FRAMES]))
-            reason = f"no slice of rank{'s' * (len(missing) > 1)} {names}{', ...' * (len(missing) > MAX_TOLD_FRAMES)}"
-            self._done.note({number: reason if missing else "some atoms are in no slice"})
+        self._result.waiting += len(waiting)
+        listed = [int(number) for number in waiting[:MAX_NAMED_FRAMES]]
+        by_node = self._leaders.allgather((self._slices.ranks, [self._slices.ranks_with(number) for number in listed]))
+        ranks = {rank for node_ranks, _ in by_node for rank in node_ranks}
+        for i, number in enumerate(listed):
+            missing = sorted(ranks - {rank for _, having in by_node for rank in having[i]})
+            names = ", ".join(map(str, missing[:MAX_NAMED_FRAMES]))
+            reason = f"no slice of rank{'s' * (len(missing) > 1)} {names}{', ...' * (len(missing) > MAX_NAMED_FRAMES)}"
+            self._result.note({number: reason if missing else "some atoms are in no slice"})
 
-    def leave_aside(self) -> None:
+    def drop_aside(self) -> None:
         """Tell of what was left aside; of frames that are there by now, drop it (collective)."""
 
-        def leave() -> int | None:
-            told = self._leaders.allgather(self._held.aside)
-            numbers = np.unique(np.concatenate(told))
-            there = self._native(numbers)
-            run_collectively(self._leaders, partial(self._held.drop, numbers[there]))
-            return int(numbers[~there][0]) if not there.all() else None
+        def find_first_aside() -> int | None:
+            by_node = self._leaders.allgather(self._slices.aside)
+            numbers = np.unique(np.concatenate(by_node))
+            native = self._native(numbers)
+            run_collectively(self._leaders, partial(self._slices.drop, numbers[native]))
+            return int(numbers[~native][0]) if not native.all() else None
 
-        self._done.leave(self._from_leaders(leave))
+        self._result.note_aside(self._from_leaders(find_first_aside))
 
-    def forget_those_there(self) -> None:
+    def forget_native(self) -> None:
         """Say nothing of frames that somebody else has put together meanwhile (collective)."""
 
         def forget() -> tuple[int, dict[int, str]]:
-            done = self._done
-            some = np.array(
-                sorted(number for number, why in done.absent.items() if not why.startswith(OTHERS)), np.int64
+            result = self._result
+            numbers = np.array(
+                sorted(number for number, reason in result.absent.items() if not reason.startswith(OTHERS)), np.int64
             )
-            for number in some[self._native(some)].tolist():
-                done.absent.pop(number, None)
-            return done.waiting, done.absent
+            for number in numbers[self._native(numbers)].tolist():
+                result.absent.pop(number, None)
+            return result.waiting, result.absent
 
-        told = self._from_leaders(forget)
-        assert told is not None
-        self._done.waiting, self._done.absent = told
+        state = self._from_leaders(forget)
+        assert state is not None
+        self._result.waiting, self._result.absent = state

@@ -24,7 +24,7 @@ Bytes = npt.NDArray[np.uint8]
 
 #: Bytes of a message, at most.
 MESSAGE_BYTES = 1 << 24
-#: Seconds between two looks at what is under way.
+#: Seconds between two polls of what is under way.
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 5e-5, 1e-3
 _BYTE = "B"
 _TAG = 7030
@@ -61,17 +61,17 @@ def _await(requests: list[Any]) -> None:
     """Wait for all without taking the processor from those that read and write meanwhile."""
     pause = MIN_PAUSE_SECONDS
     while requests:
-        left = [request for request in requests if not request.Test()]
-        if len(left) == len(requests):
+        pending = [request for request in requests if not request.Test()]
+        if len(pending) == len(requests):
             time.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
         else:
             pause = MIN_PAUSE_SECONDS
-        requests = left
+        requests = pending
 
 
 def _pieces(data: Bytes) -> list[Bytes]:
-    return [data[begin : begin + MESSAGE_BYTES] for begin in range(0, len(data), MESSAGE_BYTES)]
+    return [data[start : start + MESSAGE_BYTES] for start in range(0, len(data), MESSAGE_BYTES)]
 
 
 Numbers = npt.NDArray[np.int64]
@@ -100,22 +100,22 @@ class Round:
 class Rounds:
     """Puts frames of one kind together, with all ranks."""
 
-    def __init__(self, world: World, target: Target, kind: SliceKind, held: HeldSlices, done: Assembled) -> None:
-        self._world, self._held, self._done = world, held, done
+    def __init__(self, world: World, target: Target, kind: SliceKind, slices: HeldSlices, result: Assembled) -> None:
+        self._world, self._slices, self._result = world, slices, result
         self._comm = world.comm
         self._n_atoms = kind.n_atoms
         self._free = [self._new_round() for _ in range(MAX_ROUNDS)]
         self._target = target
         self._writing = Writing(target, kind.n_atoms)
         self._written: deque[tuple[Round, Future[bool]]] = deque()
-        self._left: list[Round] = []  # of which some frames found no room
+        self._refused: list[Round] = []  # of which some frames found no room
         self._dropped: deque[Future[None]] = deque()
-        self._gone = 0  # frames whose slices were dropped last
+        self._n_dropped = 0  # frames whose slices were dropped last
 
     def _new_round(self) -> Round:
         return Round(GatherHandle(self._n_atoms, self._comm.size, self._comm.rank))
 
-    def go(self, finder: Finder) -> None:
+    def run(self, finder: Finder) -> None:
         """Put together what is there (collective)."""
         at_once = min(MAX_ROUND_FRAMES, max(1, ROUND_BYTES // (12 * self._n_atoms)))
         with (
@@ -124,40 +124,40 @@ class Rounds:
             ThreadPoolExecutor(1, "slices-drop") as dropper,
         ):
             self._writer, self._dropper = writer, dropper
-            before: Round | None = None
+            previous: Round | None = None
             for numbers, ranks in finder.plans(at_once):
-                now = self._free.pop()
-                now.gather.begin(np.ascontiguousarray(numbers), np.ascontiguousarray(ranks))
-                now.read = reader.submit(self._held.gather, now.gather, numbers)
-                if before is not None:
-                    self._send(before)
-                before = now
-            if before is not None:
-                self._send(before)
-            self._end()
+                current = self._free.pop()
+                current.gather.begin(np.ascontiguousarray(numbers), np.ascontiguousarray(ranks))
+                current.read = reader.submit(self._slices.gather, current.gather, numbers)
+                if previous is not None:
+                    self._send(previous)
+                previous = current
+            if previous is not None:
+                self._send(previous)
+            self._finish()
 
-    def _send(self, now: Round) -> None:
+    def _send(self, current: Round) -> None:
         """Send what was read of a round and have it written; settle what came of those before (collective)."""
         outgoing: list[Bytes] = []
 
-        def ready() -> Ready:
-            assert now.read is not None
-            unread = now.read.result()
-            outgoing[:] = [now.gather.parcel(rank) for rank in range(self._comm.size)]
+        def prepare() -> Ready:
+            assert current.read is not None
+            unread = current.read.result()
+            outgoing[:] = [current.gather.parcel(rank) for rank in range(self._comm.size)]
             while len(self._written) > MAX_ROUNDS - 3:  # others are read, sent, and written
                 self._await_written()
             reason = f"on node {self._world.name} cannot be read"
             return {number: f"the slice of rank {rank} {reason}" for number, rank in unread.items()}, sizes(outgoing)
 
-        full, coming = self._settle(ready)
+        full, incoming_sizes = self._drop_durable(prepare)
         if full:
             self._make_room()
-        incoming = send_all(self._comm, outgoing, coming, now.inbox)
-        self._written.append((now, self._writer.submit(self._writing.write, now.gather, incoming)))
+        incoming = send_all(self._comm, outgoing, incoming_sizes, current.inbox)
+        self._written.append((current, self._writer.submit(self._writing.write, current.gather, incoming)))
 
     def _await_written(self) -> None:
-        of, written = self._written.popleft()
-        (self._free if written.result() else self._left).append(of)
+        item, written = self._written.popleft()
+        (self._free if written.result() else self._refused).append(item)
 
     def _await_all(self) -> Ready:
         """Wait until all that was to be written is on disk, or cannot be."""
@@ -166,71 +166,71 @@ class Rounds:
         self._writer.submit(self._writing.flush).result()
         return {}, {}
 
-    def _settle(self, ready: Callable[[], Ready]) -> tuple[bool, list[int]]:
+    def _drop_durable(self, prepare: Callable[[], Ready]) -> tuple[bool, list[int]]:
         """Drop the slices of what is on disk, on every node (collective)."""
 
-        def told() -> tuple[Ready, list[int], dict[int, str], bool]:
-            is_ready = ready()
+        def collect() -> tuple[Ready, list[int], dict[int, str], bool]:
+            prepared = prepare()
             self._await_dropped(MAX_DROPS)
-            return is_ready, *self._writing.take(), self._writing.full is not None
+            return prepared, *self._writing.take(), self._writing.full is not None
 
-        every = self._comm.allgather(run_collectively(self._comm, told))
-        gone = np.sort(np.array([number for _, durable, _, _ in every for number in durable], dtype=np.int64))
-        for (unread, _), _, bad, _ in every:
-            self._done.note(unread)
-            self._done.note(bad)
-        self._done.frames += len(gone)
-        own = every[self._comm.rank][1]
-        self._done.nodes[self._world.name] = self._done.nodes.get(self._world.name, 0) + len(own)
-        if len(gone):
-            self._dropped.append(self._dropper.submit(self._held.drop, gone))
-        self._gone = len(gone)
-        return any(full for *_, full in every), [going.get(self._comm.rank, 0) for (_, going), *_ in every]
+        by_rank = self._comm.allgather(run_collectively(self._comm, collect))
+        dropped = np.sort(np.array([number for _, durable, _, _ in by_rank for number in durable], dtype=np.int64))
+        for (unread, _), _, absent, _ in by_rank:
+            self._result.note(unread)
+            self._result.note(absent)
+        self._result.frames += len(dropped)
+        written_here = by_rank[self._comm.rank][1]
+        self._result.nodes[self._world.name] = self._result.nodes.get(self._world.name, 0) + len(written_here)
+        if len(dropped):
+            self._dropped.append(self._dropper.submit(self._slices.drop, dropped))
+        self._n_dropped = len(dropped)
+        return any(full for *_, full in by_rank), [parcels.get(self._comm.rank, 0) for (_, parcels), *_ in by_rank]
 
     def _make_room(self) -> None:
         """Drop slices so that frames that found no room find some, as long as that helps (collective)."""
 
-        def again() -> tuple[int, bool]:
+        def retry() -> tuple[int, bool]:
             time.sleep(REFUSED_SECONDS)
             self._writing.full = None
-            left: list[Round] = []
+            remaining: list[Round] = []
             before = self._writing.count
-            for one in self._left:
-                done = self._writer.submit(self._writing.again, one.gather).result()
-                (self._free if done else left).append(one)
-            self._left = left
-            return self._writing.count - before, bool(left)
+            for item in self._refused:
+                written = self._writer.submit(self._writing.resume, item.gather).result()
+                (self._free if written else remaining).append(item)
+            self._refused = remaining
+            return self._writing.count - before, bool(remaining)
 
         def refuse() -> None:
             if self._writing.full is not None:
                 raise StoreFullError(f"{self._writing.full}; {self._target.advice()}")
 
         while True:
-            self._settle(self._await_all)
-            gone = self._gone
+            self._drop_durable(self._await_all)
+            n_dropped = self._n_dropped
             run_collectively(self._comm, self._await_dropped)
-            every = self._comm.allgather(run_collectively(self._comm, again))
-            if not any(left for _, left in every):
+            by_rank = self._comm.allgather(run_collectively(self._comm, retry))
+            if not any(remaining for _, remaining in by_rank):
                 return
-            if not gone and not any(count for count, _ in every):
+            if not n_dropped and not any(count for count, _ in by_rank):
                 run_collectively(self._comm, refuse)
 
-    def _await_dropped(self, but: int = 0) -> None:
-        """Wait until slices of frames that are on disk are dropped, all but those of the last `but` times."""
-        while len(self._dropped) > but or (self._dropped and self._dropped[0].done()):
+    def _await_dropped(self, allowed: int = 0) -> None:
+        """Wait until slices of frames that are on disk are dropped, all but those of the last `allowed` times."""
+        while len(self._dropped) > allowed or (self._dropped and self._dropped[0].done()):
             self._dropped.popleft().result()
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
         """Settle what is left (collective)."""
 
-        def lost() -> None:
+        def raise_lost() -> None:
             if self._writing.lost is not None:
                 raise StoreFullError(f"{self._writing.lost}; {self._target.advice()}")
 
-        while self._settle(self._await_all)[0]:
+        while self._drop_durable(self._await_all)[0]:
             self._make_room()
         run_collectively(self._comm, self._await_dropped)
-        run_collectively(self._comm, lost)
+        run_collectively(self._comm, raise_lost)
 
 
 def sizes(outgoing: Sequence[Bytes]) -> dict[int, int]:

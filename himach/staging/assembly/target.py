@@ -69,11 +69,11 @@ class Target:
         text = "slices are deleted when frames are made of whole segments of them"
         if self._store is None:
             return text
-        held = find_slices(self._store, self._name).get(self._kind, HeldSlices())
+        slices = find_slices(self._store, self._name).get(self._kind, HeldSlices())
         # While frames are made of one segment of each rank, these frames lie beside all slices.
-        beside = sum(max((one["bytes"] for one in of.segments()), default=0) for of in held.datasets)
+        extra = sum(max((segment["bytes"] for segment in dataset.segments()), default=0) for dataset in slices.datasets)
         used = survey(self._store.path).used
-        quota = (used + beside + beside // 8 >> 20) + 4
+        quota = (used + extra + extra // 8 >> 20) + 4
         return (
             f"{text}, which takes a larger quota for a while: 'himach stage {self._name} --assemble --quota "
             f"{quota}MiB', or make room ('himach cache list', 'himach cache evict')"
@@ -88,26 +88,26 @@ class Target:
                         f"'himach cache evict' the one that is not meant ({self._name}, or '{self._name}{SUFFIX}')"
                     )
 
-    def agree_on_author(self, comm: Communicator, helds: Sequence[HeldSlices]) -> None:
+    def agree_on_author(self, comm: Communicator, by_launch: Sequence[HeldSlices]) -> None:
         """Have all slices, and the frames that are there, be of one simulation, on whatever nodes (collective)."""
 
-        def told() -> tuple[set[bytes], set[bytes]]:
-            slices = {one.attachment(AUTHOR) for held in helds for one in held.datasets if one.native}
+        def find_authors() -> tuple[set[bytes], set[bytes]]:
+            slices = {item.attachment(AUTHOR) for launch in by_launch for item in launch.datasets if item.native}
             frames: set[bytes | None] = set()
             if self._store is not None and self.is_there:
                 frames = {self._store.dataset(self._name, self._kind.generation).attachment(AUTHOR)}
-            return {one for one in frames if one}, {one for one in slices if one}
+            return {item for item in frames if item}, {item for item in slices if item}
 
-        both = comm.allgather(run_collectively(comm, told))
-        frames, slices = (sorted(set().union(*(one[i] for one in both))) for i in range(2))
+        by_rank = comm.allgather(run_collectively(comm, find_authors))
+        frames, slices = (sorted(set().union(*(item[i] for item in by_rank))) for i in range(2))
         if len({*frames, *slices}) < 2:
             self._author = next(iter([*frames, *slices]), None)
             return
 
         def refuse() -> None:
-            had = f"frames of {_words(frames)}, and " if frames else ""
+            text = f"frames of {_quote(frames)}, and " if frames else ""
             raise StoreConflictError(
-                f"dataset {self._name} has {had}slices of {_words(slices)}: 'himach cache evict' the one that is not "
+                f"dataset {self._name} has {text}slices of {_quote(slices)}: 'himach cache evict' the one that is not "
                 f"meant ({self._name}, or '{self._name}{SUFFIX}')"
             )
 
@@ -120,7 +120,7 @@ class Target:
                 self._dataset.close()
 
 
-def _words(authors: Sequence[bytes]) -> str:
+def _quote(authors: Sequence[bytes]) -> str:
     return ", ".join(f"'{author.decode(errors='replace')}'" for author in authors)
 
 
@@ -142,7 +142,7 @@ class Writing:
         self._target = target
         self._at_once = max(1, DURABLE_BYTES // (12 * n_atoms))
         self._dataset: Dataset | None = None
-        self._shown: list[int] = []  # written, but not known to be on disk
+        self._unsynced: list[int] = []  # written, but not known to be on disk
         self._lock = threading.Lock()  # over what follows
         self._durable: list[int] = []
         self._bad: dict[int, str] = {}
@@ -153,55 +153,55 @@ class Writing:
         Returns
         -------
         bool
-            False if the store is full; then `again`.
+            False if the store is full; then `resume`.
         """
         for data in incoming:
             if len(data):
                 gather.take(data)
-        return self.again(gather)
+        return self.resume(gather)
 
-    def again(self, gather: GatherHandle) -> bool:
+    def resume(self, gather: GatherHandle) -> bool:
         """Write what is left of a round; returns as `write`."""
         if not gather.frames:
             return True
         dataset = self._dataset = self._dataset or self._target.open_to_write()
-        bad: dict[int, tuple[str, bool]] = {}
-        more = True
-        while more and self.full is None:
-            before = len(self._shown)
+        failures: dict[int, tuple[str, bool]] = {}
+        pending = True
+        while pending and self.full is None:
+            before = len(self._unsynced)
             try:
-                more = dataset.write_gathered(gather, self._at_once - len(self._shown), self._shown, bad)
+                pending = dataset.write_gathered(gather, self._at_once - len(self._unsynced), self._unsynced, failures)
             except StoreFullError as error:
                 self.full = error
-            self.count += len(self._shown) - before
-            if len(self._shown) >= self._at_once:
+            self.count += len(self._unsynced) - before
+            if len(self._unsynced) >= self._at_once:
                 self.flush()
         with self._lock:
-            for number, (why, there) in bad.items():
-                self._bad[number] = f"{OTHERS} ({why})" if there else why
-        return not more
+            for number, (reason, stored) in failures.items():
+                self._bad[number] = f"{OTHERS} ({reason})" if stored else reason
+        return not pending
 
     def flush(self) -> None:
         """Have all that was written on disk."""
-        if self._dataset is None or not self._shown:
+        if self._dataset is None or not self._unsynced:
             return
-        shown, self._shown = self._shown, []
+        written, self._unsynced = self._unsynced, []
         try:
             self._dataset.flush(durable=True)
         except StoreFullError as error:
             self.full = self.lost = error
             return
         if self.full is not None:  # what was written before a full disk may be undone
-            there = self._dataset.holds(np.array(shown, np.int64), native=True)
-            if not there.all():
+            stored = self._dataset.holds(np.array(written, np.int64), native=True)
+            if not stored.all():
                 self.lost = self.full
-                shown = np.array(shown, np.int64)[there].tolist()
+                written = np.array(written, np.int64)[stored].tolist()
         with self._lock:
-            self._durable += shown
+            self._durable += written
 
     def take(self) -> tuple[list[int], dict[int, str]]:
         """Return which frames are on disk, and why others are not there, since the last time; from any thread."""
         with self._lock:
-            told = self._durable, self._bad
+            result = self._durable, self._bad
             self._durable, self._bad = [], {}
-        return told
+        return result

@@ -19,9 +19,9 @@ class Team:
     def __init__(self, world: World, *, has_store: bool) -> None:
         workers = min(MAX_WORKERS, world.node.size)
         self.part = (world.node.rank, workers) if has_store and world.node.rank < workers else None
-        told = world.comm.allgather((world.node_index, self.part is not None))
+        rows = world.comm.allgather((world.node_index, self.part is not None))
         self.ranks = [
-            [rank for rank, (of, works) in enumerate(told) if works and of == node] for node in range(len(world.nodes))
+            [rank for rank, (of, works) in enumerate(rows) if works and of == node] for node in range(len(world.nodes))
         ]
 
     @property
@@ -50,30 +50,30 @@ def assign(shares: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     chosen[holds] = np.argmax(shares[:, holds] == HELD, axis=0)
     free = np.maximum(-(-frames // nodes) - np.bincount(chosen[holds], minlength=nodes), 0)
     largest = shares.max(axis=0)
-    left = np.argsort(-largest, kind="stable")
-    left = left[~holds[left]]
-    while len(left):
-        # Each frame asks the node that has most of it, of those that have room; the first that ask are taken.
-        wanted = np.where(free[:, None] > 0, shares[:, left], -2) if free.any() else shares[:, left]
+    unassigned = np.argsort(-largest, kind="stable")
+    unassigned = unassigned[~holds[unassigned]]
+    while len(unassigned):
+        # Each frame prefers the node that has most of it, of those that have room; the first are accepted.
+        scores = np.where(free[:, None] > 0, shares[:, unassigned], -2) if free.any() else shares[:, unassigned]
         if not free.any():
-            free = np.full(nodes, -(-len(left) // nodes))
-        asks = np.argmax(wanted, axis=0)
-        order = np.argsort(asks, kind="stable")
-        counts = np.bincount(asks, minlength=nodes)
-        turn = np.empty(len(left), np.int64)
-        turn[order] = np.arange(len(left)) - np.repeat(np.cumsum(counts) - counts, counts)
-        taken = turn < free[asks]
-        chosen[left[taken]] = asks[taken]
-        free = free - np.bincount(asks[taken], minlength=nodes)
-        left = left[~taken]
-    found: npt.NDArray[np.int64] = chosen.astype(np.int64)
-    return found
+            free = np.full(nodes, -(-len(unassigned) // nodes))
+        preferred = np.argmax(scores, axis=0)
+        order = np.argsort(preferred, kind="stable")
+        counts = np.bincount(preferred, minlength=nodes)
+        places = np.empty(len(unassigned), np.int64)
+        places[order] = np.arange(len(unassigned)) - np.repeat(np.cumsum(counts) - counts, counts)
+        accepted = places < free[preferred]
+        chosen[unassigned[accepted]] = preferred[accepted]
+        free = free - np.bincount(preferred[accepted], minlength=nodes)
+        unassigned = unassigned[~accepted]
+    result: npt.NDArray[np.int64] = chosen.astype(np.int64)
+    return result
 
 
-def among_ranks(node_of: npt.NDArray[np.int64], ranks: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
+def divide_among_ranks(frame_nodes: npt.NDArray[np.int64], ranks: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
     """Return the rank of each frame, given its node: the ranks of a node get neighbouring frames, evenly."""
-    rank_of = np.empty(len(node_of), np.int32)
-    for node, some in enumerate(ranks):
-        frames = np.flatnonzero(node_of == node)
-        rank_of[frames] = np.asarray(some, np.int32)[np.arange(len(frames)) * len(some) // max(1, len(frames))]
-    return rank_of
+    frame_ranks = np.empty(len(frame_nodes), np.int32)
+    for node, group in enumerate(ranks):
+        frames = np.flatnonzero(frame_nodes == node)
+        frame_ranks[frames] = np.asarray(group, np.int32)[np.arange(len(frames)) * len(group) // max(1, len(frames))]
+    return frame_ranks

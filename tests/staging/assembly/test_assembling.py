@@ -21,7 +21,7 @@ from himach.io.push.held_slices import find_slices
 from himach.io.store.store import Store, StoreConflictError, StoreFullError
 from himach.parallel.communicator import alone
 from himach.staging.assembly.assemble import assemble
-from himach.staging.assembly.workers import HELD, among_ranks, assign
+from himach.staging.assembly.workers import HELD, assign, divide_among_ranks
 
 N_ATOMS = 500
 BOX = np.array([9, 8, 7, 90, 90, 90], np.float32)
@@ -67,7 +67,7 @@ def test_frames_are_given_evenly(nodes, frames, seed):
 def test_ranks_of_a_node_get_neighbours_evenly(nodes, per_node):
     ranks = [[per_node * node + i for i in range(per_node)] for node in range(3)]
     node_of = np.array(nodes, np.int64)
-    chosen = among_ranks(node_of, ranks)
+    chosen = divide_among_ranks(node_of, ranks)
     assert (chosen // per_node == node_of).all()
     for node in range(3):
         own = chosen[node_of == node]

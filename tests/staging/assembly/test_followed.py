@@ -17,7 +17,7 @@ from himach.staging.assembly.rounds import Rounds
 
 from .test_launches import launches, push, put_together
 
-GO = Rounds.go
+GO = Rounds.run
 
 
 def launch(place, name, numbers):
@@ -55,7 +55,7 @@ def test_it_is_known_before_a_frame_is_made(tmp_path, monkeypatch):
         seen.append([one.frame for held in helds for one in held.later_launches.values()])
         GO(rounds, finder)
 
-    monkeypatch.setattr(Rounds, "go", go)
+    monkeypatch.setattr(Rounds, "run", go)
     put_together(tmp_path)
     assert seen == [[4], [4]]
 
