@@ -84,16 +84,16 @@ def info(
 def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...], cache: str | None) -> None:
     """Print what each member of an ensemble is; raises click.ClickException if one cannot be read."""
     from himach.opening.description import describe_members
-    from himach.opening.member import some_of
-    from himach.opening.member_table import members_of
+    from himach.opening.member import truncate
+    from himach.opening.member_table import read_members
 
     with quiet_ranks(0, command=True):
-        table = describe_members(members_of(ensemble, topology), parse_keywords(keywords), cache)
+        table = describe_members(read_members(ensemble, topology), parse_keywords(keywords), cache)
     bad = [(name, error) for name, error in zip(table["member"], table.pop("error"), strict=True) if error]
     shown = [["" if cell is None else str(cell) for cell in column] for column in table.values()]
     echo(columns([list(table), *zip(*shown, strict=True)], frozenset(range(len(table)))))
     if bad:
-        raise HimachError(some_of([f"member {name}: {error}" for name, error in bad], "; "))
+        raise HimachError(truncate([f"member {name}: {error}" for name, error in bad], "; "))
 
 
 @click.command(cls=Command)

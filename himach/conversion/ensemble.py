@@ -11,7 +11,7 @@ from functools import partial
 from himach.conversion.options import ConvertOptions
 from himach.conversion.target import Converted
 from himach.errors import HimachError, UsageError
-from himach.opening.member import Member, some_of
+from himach.opening.member import Member, truncate
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
 from himach.runner.ensemble.member_run import attempt, each_member
@@ -60,10 +60,10 @@ def _concluded(
         for text in one.warnings:
             whose.setdefault(text, []).append(name)
     for text, names in whose.items():
-        warnings.warn(f"{some_of(names)}: {text}", stacklevel=2)
+        warnings.warn(f"{truncate(names)}: {text}", stacklevel=2)
     if failed:
         rest = f"; the other {len(members):,} members are written" if members else ""
-        raise type(failed[0])(some_of(list(map(str, failed)), "; ") + rest)
+        raise type(failed[0])(truncate(list(map(str, failed)), "; ") + rest)
     assert options.out is not None and options.topology_out is not None
     sums = {name: sum(getattr(one, name) for one in members.values()) for name in ("frames", "n_bytes")}
     first = next(iter(members.values()))

@@ -26,7 +26,7 @@ from himach.io.frame_source import ReadOptions
 from himach.io.trajectory.origin import PUSHED
 from himach.opening.dataset import OpenFrames
 from himach.opening.frame_steps import Part, frame_steps, rows
-from himach.opening.paths import Shift, jumps, shift_of
+from himach.opening.paths import Shift, jumps, periods_to_shift
 from himach.parallel.collective import run_collectively
 from himach.parallel.communicator import World
 from himach.transformations import Transformation, find_bonds, known_bonds
@@ -173,7 +173,7 @@ class Reader:
         shifts: list[Shift] = [] if steps.start < mine.start else [nothing]
         for before, after in pairwise(found):
             vectors = after.vectors_to_follow()
-            shifts.append(shift_of(jumps(before.positions, after.positions, vectors, after.number), vectors))
+            shifts.append(periods_to_shift(jumps(before.positions, after.positions, vectors, after.number), vectors))
         return found[mine.start - steps.start :], shifts
 
     def _steps_for(self, part: range) -> range:

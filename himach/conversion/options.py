@@ -85,10 +85,10 @@ class ConvertOptions(FramesRequest):
 
     def of_members(self) -> Iterator[tuple[Member, ConvertOptions]]:
         """Yield the members of the ensemble, and what the conversion of each is asked; raises UsageError."""
-        from himach.opening.member_table import members_of
+        from himach.opening.member_table import read_members
 
         assert self.ensemble is not None
-        for member in members_of(self.ensemble, self.topology):
+        for member in read_members(self.ensemble, self.topology):
             name = lasting_name(member.name)
             own: dict[str, Any] = {each: Path(str(path).replace(MEMBER, name)) for each, path in self._named().items()}
             topology = None if member.topology is None else Path(member.topology)

@@ -49,7 +49,7 @@ from himach.opening.memory_frames import MemoryFrames
 from himach.opening.node_store import open_generation, open_store, own_dataset
 from himach.opening.offline_origin import offline_origin
 from himach.opening.options import DatasetRequest, FramesRequest
-from himach.opening.shared_index import NodeBytes, free, publish, settle, walk_together
+from himach.opening.shared_index import NodeBytes, attach_columns, free, mark_shared, walk_together
 from himach.opening.universe_input import UniverseInput
 from himach.parallel.collective import on_first_rank, run_collectively, warn_once
 from himach.parallel.communicator import World, alone
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
 
 
-#: One of so many frames is wanted, at least, where a file elsewhere is brought as a whole.
-MOST = 4
+#: One of so many frames is needed, at least, where a file elsewhere is brought as a whole.
+WHOLE_FILE_RATIO = 4
 #: A store, if there is one, and the bytes that it may hold; 0 if it keeps nothing.
 OpenStore = tuple[Store | ServedStore | None, int]
 #: Opens the files of a dataset, or finds what stands in for them: given what each rank's store holds (None where it has
@@ -84,12 +84,12 @@ class OpenDataset:
     generation: bytes = b""
     note: OriginNote | None = None  # of the origin as it was found; None where it is away
     files: OriginFiles | None = None  # what a store has of an origin that is away
-    held: Sequence[NodeBytes] = ()  # what the node has in memory for all its ranks
-    noted: OriginStamp | None = None  # stamp of the origin, on the first rank; None where no cache asked for one
+    node_memory: Sequence[NodeBytes] = ()  # what the node has in memory for all its ranks
+    origin_stamp: OriginStamp | None = None  # stamp of the origin, on the first rank; None where no cache asked for one
     at: float = field(default_factory=time.time)  # `time.time()` at which frames could be read
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "cached": None, "watch": None, "store": None, "files": None, "held": ()}
+        return {**self.__dict__, "cached": None, "watch": None, "store": None, "files": None, "node_memory": ()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -100,14 +100,14 @@ class OpenDataset:
 
     def close(self) -> None:
         """Free what the node holds of the origin, from which no frame can be read any more (collective)."""
-        free(self.origin, self.held)
+        free(self.origin, self.node_memory)
         close_mirrors(self.origin.paths)
 
     def stamp(self, keywords: Mapping[str, Any]) -> OriginStamp:
         """Return the stamp of the origin as it is (as it was last, where it is away). On the first rank."""
-        if self.noted is None:
-            self.noted = OriginStamp.from_origin(self.origin, keywords)
-        return self.noted
+        if self.origin_stamp is None:
+            self.origin_stamp = OriginStamp.from_origin(self.origin, keywords)
+        return self.origin_stamp
 
     def source(self) -> Source:
         """Return where one process reads frames: the store, else the origin; what is read there is kept."""
@@ -118,13 +118,13 @@ class OpenDataset:
     def find_topology(self, keywords: Mapping[str, Any]) -> Topology | None:
         """Return the topology that the dataset brings, or that was used with it last; None if it is not known."""
         attached = self.topologies()
-        used, own = next(reversed([*attached]), None), own_dataset(self.cached)
-        if used is not None and not exists(used):
-            return load_attached(None, self.origin, keywords, attached, own)
+        last, node_dataset = next(reversed([*attached]), None), own_dataset(self.cached)
+        if last is not None and not exists(last):
+            return load_attached(None, self.origin, keywords, attached, node_dataset)
         try:
-            return load_topology(used, self.origin, keywords, own)
+            return load_topology(last, self.origin, keywords, node_dataset)
         except UsageError:
-            if used is None:  # it brings none
+            if last is None:  # it brings none
                 return None
             raise
 
@@ -149,22 +149,22 @@ class OpenFrames(OpenDataset):
 
 def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None) -> OpenFrames:
     """Open what the job works on: files and caches, or frames in the memory of a Universe (collective)."""
-    given = job.given
-    if given is not None and given.frames is not None:
-        return _open_memory(world, job, given)
+    universe = job.universe_input
+    if universe is not None and universe.frames is not None:
+        return _open_memory(world, job, universe)
     dataset = open_dataset(world, job, store=store)
     origin, cached = dataset.origin, dataset.cached
 
-    def looked() -> tuple[Topology, RawFrame, float | None]:
+    def read_first() -> tuple[Topology, RawFrame, float | None]:
         topology = _topology(job, dataset)
         first = read_frames(cached, [dataset.frames[0]]) if origin.present else []
         first = first or [next(origin.read([dataset.frames[0]]))]
         return topology, deepcopy(first[0]), origin.dt(dataset.frames)  # its arrays are the reader's
 
-    topology, first, dt = on_first_rank(world.comm, looked, share=True)
-    if given is not None and given.n_frames != origin.n_frames:
-        counts = f"the Universe has {given.n_frames} frames, and a run sees {origin.n_frames}"
-        if given.n_frames > origin.n_frames:
+    topology, first, dt = on_first_rank(world.comm, read_first, share=True)
+    if universe is not None and universe.n_frames != origin.n_frames:
+        counts = f"the Universe has {universe.n_frames} frames, and a run sees {origin.n_frames}"
+        if universe.n_frames > origin.n_frames:
             raise UsageError(
                 f"{counts}: it drops frames that a restart wrote again, or files are shorter now; make the Universe "
                 "anew, with continuous=True where its files overlap in time, or give the files themselves"
@@ -175,35 +175,35 @@ def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None
 
 def _topology(job: FramesRequest, dataset: OpenDataset) -> Topology:
     """Return the topology of the Universe that the run was given, or load one."""
-    origin, own = dataset.origin, own_dataset(dataset.cached)
-    if job.given is not None:
-        topology = job.given.topology()
+    origin, node_dataset = dataset.origin, own_dataset(dataset.cached)
+    if job.universe_input is not None:
+        topology = job.universe_input.topology()
         if topology.n_atoms != origin.n_atoms:
             raise UsageError(f"the Universe has {topology.n_atoms} atoms, {origin.paths[0]} has {origin.n_atoms}")
         return topology
     if origin.present:
-        return load_topology(job.topology, origin, job.keywords, own, dataset.quota > 0)
-    return load_attached(job.topology, origin, job.keywords, dataset.topologies(), own)
+        return load_topology(job.topology, origin, job.keywords, node_dataset, dataset.quota > 0)
+    return load_attached(job.topology, origin, job.keywords, dataset.topologies(), node_dataset)
 
 
-def _open_memory(world: World, job: FramesRequest, given: UniverseInput) -> OpenFrames:
+def _open_memory(world: World, job: FramesRequest, universe: UniverseInput) -> OpenFrames:
     """Open a job whose frames lie in the memory of a Universe; it has no cache (collective)."""
-    frames = given.frames
+    frames = universe.frames
     assert isinstance(frames, MemoryFrames)
     facts = frames.facts()
     origin = Origin([FilePart(frames, frames.n_frames)], {}, facts)
 
-    def looked() -> tuple[Selected, Topology, RawFrame, float | None]:
+    def read_first() -> tuple[Selected, Topology, RawFrame, float | None]:
         selected = job.select(origin.n_frames)
-        return selected, given.topology(), deepcopy(next(origin.read([selected[0]]))), origin.dt(selected)
+        return selected, universe.topology(), deepcopy(next(origin.read([selected[0]]))), origin.dt(selected)
 
-    def compared() -> None:
+    def compare() -> None:
         if facts.fingerprint != first_facts.fingerprint:
             raise UsageError("the trajectory in memory is another one here than on the first rank; give all the same")
 
-    selected, topology, first, dt = on_first_rank(world.comm, looked, share=True)
+    selected, topology, first, dt = on_first_rank(world.comm, read_first, share=True)
     first_facts = world.comm.bcast(facts)
-    run_collectively(world.comm, compared)
+    run_collectively(world.comm, compare)
     return OpenFrames(origin, selected, topology=topology, first=first, dt=dt)
 
 
@@ -218,22 +218,22 @@ def open_dataset(
 ) -> OpenDataset:
     """Open a dataset (collective over the world)."""
     comm = world.comm
-    place, quota = store or open_store(comm, request.cache)
-    note_elsewhere(request, place, quota)
+    node_store, quota = store or open_store(comm, request.cache)
+    note_elsewhere(request, node_store, quota)
     names = [name] if name else list_names(request.trajectories)
-    held = find_together(world, place, names)
+    candidates = find_together(world, node_store, names)
     choose = partial(_choose, request, names[0], by_name, reads_files)
-    choice, holder, memory = choose_together(world, place, held, request.trajectories, choose)
+    choice, holder, memory = choose_together(world, node_store, candidates, request.trajectories, choose)
     origin, files = choice.origin, None
     watch = None if origin is None or choice.note is None else watch_origin(world, origin, choice.note)
-    cached = _open_cached(world, place, choice, held or [], quota, request.topology)
-    at = time.time()
+    cached = _open_cached(world, node_store, choice, candidates or [], quota, request.topology)
+    ready = time.time()
     if origin is not None:
         frames = on_first_rank(comm, partial(_selected, request, origin.n_frames), share=True)
     else:
-        origin, frames, files = offline_origin(world, request, place, choice, holder, cached)
-    opened = OpenDataset(origin, frames, cached, quota, watch, choice.is_pushed, place, request.cache, at=at)
-    opened.note, opened.files, opened.held, opened.noted = choice.note, files, memory, choice.stamp
+        origin, frames, files = offline_origin(world, request, node_store, choice, holder, cached)
+    opened = OpenDataset(origin, frames, cached, quota, watch, choice.is_pushed, node_store, request.cache, at=ready)
+    opened.note, opened.files, opened.node_memory, opened.origin_stamp = choice.note, files, memory, choice.stamp
     if cached is not None:
         opened.name, opened.generation = cached.name, cached.generation
     return opened
@@ -246,12 +246,12 @@ def _selected(request: DatasetRequest, n_frames: int) -> Selected:
 def note_elsewhere(request: DatasetRequest, store: Store | ServedStore | None = None, quota: int = 0) -> None:
     """Note what of the dataset is elsewhere, whether most of it is needed, and the store that keeps it."""
     keep_in(store.path if store is not None and quota else None, quota)
-    many = 1 << 20
+    n_frames = 1 << 20
     try:
-        most = isinstance(request, FramesRequest) and MOST * len(request.select(many)) > many
+        reads_most = isinstance(request, FramesRequest) and WHOLE_FILE_RATIO * len(request.select(n_frames)) > n_frames
     except HimachError:
-        most = False
-    ask_again([*request.trajectories, *([] if request.topology is None else [request.topology])], most)
+        reads_most = False
+    ask_again([*request.trajectories, *([] if request.topology is None else [request.topology])], reads_most)
 
 
 def find_together(world: World, store: Store | ServedStore | None, names: Sequence[str]) -> list[Candidate] | None:
@@ -265,36 +265,36 @@ def find_together(world: World, store: Store | ServedStore | None, names: Sequen
         except StoreError as error:  # another user's server has ended
             return None, f"no frames are cached on node {world.name}: {error}"
 
-    held, reason = run_collectively(world.comm, find_here)
+    candidates, reason = run_collectively(world.comm, find_here)
     warn_once(world.comm, [reason] if reason else [])
-    return held
+    return candidates
 
 
 def choose_together(
     world: World,
     store: Store | ServedStore | None,
-    held: Sequence[Candidate] | None,
+    stored: Sequence[Candidate] | None,
     paths: Sequence[os.PathLike[str]],
     choose: Choose,
 ) -> tuple[OriginChoice, int, Sequence[NodeBytes]]:
     """Have the first rank choose the origin, and give it to all (collective)."""
 
     @cache
-    def own() -> Mapping[str, XdrIndex]:
-        return {} if store is None else read_indexes(store, [(each.name, each.generation) for each in held or ()])
+    def stored_indexes() -> Mapping[str, XdrIndex]:
+        return {} if store is None else read_indexes(store, [(item.name, item.generation) for item in stored or ()])
 
-    every = world.comm.gather(held)
-    walked, memory = walk_together(world, paths, own)
+    by_rank = world.comm.gather(stored)
+    walked, memory = walk_together(world, paths, stored_indexes)
 
-    def first() -> tuple[OriginChoice, int]:
-        choice = choose(every, lambda: {**own(), **walked})
-        if choice.origin is not None and len(every) > 1:  # else it goes nowhere
-            publish(choice.origin)
-        holders = (rank for rank, some in enumerate(every) for each in some or () if each is choice.candidate)
+    def choose_first() -> tuple[OriginChoice, int]:
+        choice = choose(by_rank, lambda: {**stored_indexes(), **walked})
+        if choice.origin is not None and len(by_rank) > 1:  # else it goes nowhere
+            mark_shared(choice.origin)
+        holders = (rank for rank, group in enumerate(by_rank) for item in group or () if item is choice.candidate)
         return choice, next(holders, 0)
 
-    choice, holder = on_first_rank(world.comm, first, share=True)
-    shared = [] if choice.origin is None else settle(world, choice.origin, walked)
+    choice, holder = on_first_rank(world.comm, choose_first, share=True)
+    shared = [] if choice.origin is None else attach_columns(world, choice.origin, walked)
     return choice, holder, [*memory, *shared]
 
 
@@ -303,27 +303,27 @@ def _choose(
     name: str,
     by_name: bool | None,
     reads_files: bool,
-    every: Sequence[Sequence[Candidate] | None],
-    known: Callable[[], dict[str, XdrIndex]],
+    by_rank: Sequence[Sequence[Candidate] | None],
+    load_indexes: Callable[[], dict[str, XdrIndex]],
 ) -> OriginChoice:
     """Open the files, or find what stands in for them; see `Choose`."""
-    found = [each for some in every for each in some or ()]
+    candidates = [candidate for rank_candidates in by_rank for candidate in rank_candidates or ()]
     choice = choose_origin(
         name,
         request.trajectories,
         request.keywords,
-        found,
-        lambda: open_origin(request.trajectories, request.topology, request.keywords, known()),
+        candidates,
+        lambda: open_origin(request.trajectories, request.topology, request.keywords, load_indexes()),
         by_name=by_name,
-        stamped=any(some is not None for some in every),
+        stamped=any(rank_candidates is not None for rank_candidates in by_rank),
     )
-    return reopen_origin(choice, request.keywords, found, known) if reads_files else choice
+    return reopen_origin(choice, request.keywords, candidates, load_indexes) if reads_files else choice
 
 
 def watch_origin(world: World, origin: Origin, note: OriginNote) -> OriginWatch:
     """Compare what each rank sees of the origin with what the first one found (collective)."""
-    who = f"rank {world.comm.rank} on node {world.name}"
-    watch = OriginWatch(note, origin, who, leads=world.leaders is not None)
+    reader = f"rank {world.comm.rank} on node {world.name}"
+    watch = OriginWatch(note, origin, reader, leads=world.leaders is not None)
     run_collectively(world.comm, watch.check_at_start)
     return watch
 
@@ -332,7 +332,7 @@ def _open_cached(
     world: World,
     store: Store | ServedStore | None,
     choice: OriginChoice,
-    held: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     quota: int,
     topology: os.PathLike[str] | None,
 ) -> CachedFrames | None:
@@ -341,14 +341,14 @@ def _open_cached(
     cached: CachedFrames | None = None
     reason = ""
     if world.leaders is not None and store is not None and choice.stamp is not None:
-        generation = choose_generation([one for one in held if one.name == choice.name], choice.generations)
+        generation = choose_generation([item for item in candidates if item.name == choice.name], choice.generations)
         cached, reason = open_generation(store, choice.name, generation, quota > 0)
-        own = own_dataset(cached)
+        node_dataset = own_dataset(cached)
         try:
-            if quota > 0 and own is not None:
-                own.seal()  # before other ranks open it: they need not have in memory what is in files
+            if quota > 0 and node_dataset is not None:
+                node_dataset.seal()  # before other ranks open it: they need not have in memory what is in files
                 if choice.origin is not None:
-                    attach_origin(own, choice.stamp, choice.origin, topology)
+                    attach_origin(node_dataset, choice.stamp, choice.origin, topology)
         except StoreError as error:
             cached, reason = None, str(error)
         reason = f"no frames are cached on node {world.name}: {reason}" if reason else ""
@@ -395,8 +395,8 @@ class FramesAhead:
         """Begin a task at this frame."""
         step = number - self._last
         if step and (step in (1, self._step)):
-            end = self._frames.stop if step > 0 else -1
-            self._planned = range(number, end, step)[:TASK]
+            stop = self._frames.stop if step > 0 else -1
+            self._planned = range(number, stop, step)[:TASK]
         else:
             self._planned = range(number, number + 1)
         self._step = step

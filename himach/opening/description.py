@@ -45,7 +45,7 @@ def describe(
     ``fingerprint``, ``warnings`` (what there is to say about the files), ``cached`` (what the store has of it) and
     ``n_cached`` (frames).
     """
-    return _described(trajectories, topology, keywords, *_open_store(cache))
+    return _describe(trajectories, topology, keywords, *_open_store(cache))
 
 
 def describe_members(
@@ -57,22 +57,22 @@ def describe_members(
     (of the dataset), ``atoms``, ``first_ps``, ``last_ps``, ``dt_ps``, ``cached`` (frames), ``topology``, and ``error``:
     why it cannot be read.
     """
-    opened = _open_store(cache)
+    store_arguments = _open_store(cache)
     facts: list[Mapping[str, Any]] = []
     for member in members:
         try:
-            facts.append(_described(member.trajectories, member.topology, keywords, *opened))
+            facts.append(_describe(member.trajectories, member.topology, keywords, *store_arguments))
         except (HimachError, OSError) as error:
             facts.append({"error": str(as_himach(error))})
     groups = {"group": [member.group for member in members]} if any(member.group for member in members) else {}
-    shown = {
+    columns = {
         "format": "format", "frames": "frames", "atoms": "atoms", "first_ps": "first_time", "last_ps": "last_time",
         "dt_ps": "dt", "cached": "n_cached", "topology": "topology", "error": "error",
     }  # fmt: skip
     return {
         "member": [member.name for member in members],
         **groups,
-        **{column: [_in_cell(each.get(name)) for each in facts] for column, name in shown.items()},
+        **{column: [_in_cell(member_facts.get(name)) for member_facts in facts] for column, name in columns.items()},
     }
 
 
@@ -83,7 +83,7 @@ def _in_cell(value: Any) -> Any:
     return ", ".join(value) if isinstance(value, list) else value
 
 
-def _described(
+def _describe(
     trajectories: Sequence[str | os.PathLike[str]],
     topology: str | os.PathLike[str] | None,
     keywords: Mapping[str, Any] | None,
@@ -92,22 +92,22 @@ def _described(
     nothing: str,
 ) -> dict[str, Any]:
     """Describe a dataset of which a store may hold something; `nothing` is what to say where it does not."""
-    fits = None if topology is None else Path(strip_scheme(topology))
-    request = FramesRequest([Path(strip_scheme(path)) for path in trajectories], fits, keywords or {}, cache="off")
+    topology_file = None if topology is None else Path(strip_scheme(topology))
+    request = FramesRequest([Path(strip_scheme(path)) for path in trajectories], topology_file, keywords or {}, cache="off")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # they are told in the answer
         opened = open_dataset(alone(), request, store=(store, 0))
-        origin, away, shown = opened.origin, None, None
+        origin, away, topology_path = opened.origin, None, None
         if opened.files is None:
             with contextlib.suppress(UsageError):
-                shown = bundled_topology(origin)
+                topology_path = bundled_topology(origin)
         else:
-            assert opened.noted is not None
-            shown, seen = next(reversed(opened.files.topologies), None), opened.noted.seen
-            away = NO_ORIGIN + time.strftime("%Y-%m-%d %H:%M", time.localtime(seen)) if seen else "none: it was pushed"
+            assert opened.origin_stamp is not None
+            topology_path, date = next(reversed(opened.files.topologies), None), opened.origin_stamp.seen
+            away = NO_ORIGIN + time.strftime("%Y-%m-%d %H:%M", time.localtime(date)) if date else "none: it was pushed"
         if topology is not None:
             load_topology(topology, origin, keywords)
-            shown = absolute(topology)
+            topology_path = absolute(topology)
         times = _times(origin, opened.frames)
     kinds = list(dict.fromkeys(origin.kinds))
     return {
@@ -119,10 +119,10 @@ def _described(
         **times,
         "velocities": origin.has_velocities,
         "forces": origin.has_forces,
-        "topology": shown,
+        "topology": topology_path,
         "fingerprint": origin.fingerprint,
         "warnings": list(origin.warnings),
-        **_held(opened.cached, origin.n_frames, place, nothing),
+        **_cached_frames(opened.cached, origin.n_frames, place, nothing),
     }
 
 
@@ -139,8 +139,8 @@ def as_text(facts: Mapping[str, Any]) -> str:
         ("frames", f"{facts['frames']:,}"),
         ("atoms", f"{facts['atoms']:,}"),
         ("holds", ", ".join(fields)),
-        ("time", f"{_shown(facts['first_time'])} to {_shown(facts['last_time'])} ps"),
-        ("between frames", "uneven or unknown" if dt is None else f"{_shown(dt)} ps"),
+        ("time", f"{_format_time(facts['first_time'])} to {_format_time(facts['last_time'])} ps"),
+        ("between frames", "uneven or unknown" if dt is None else f"{_format_time(dt)} ps"),
         ("box", "none" if box is None else "{:.5g} x {:.5g} x {:.5g} Å, {:.5g} {:.5g} {:.5g} degrees".format(*box)),
         ("cached", facts["cached"]),
         ("fingerprint", facts["fingerprint"]),
@@ -167,7 +167,7 @@ def _open_store(cache: str | None) -> tuple[Path | str, Store | ServedStore | No
         return place, None, f"nothing: {error}"
 
 
-def _held(cached: CachedFrames | None, n_frames: int, place: Path | str, nothing: str) -> dict[str, Any]:
+def _cached_frames(cached: CachedFrames | None, n_frames: int, place: Path | str, nothing: str) -> dict[str, Any]:
     """Say what is cached of the dataset's frames, and where."""
     if cached is None:
         return {"cached": nothing, "n_cached": 0}
@@ -177,32 +177,32 @@ def _held(cached: CachedFrames | None, n_frames: int, place: Path | str, nothing
         return {"cached": f"nothing: {error}", "n_cached": 0}
     count = len(native | alien)
     share = "all" if count == n_frames else f"{count:,}"
-    some = "".join(
-        f"; {len(one.atoms):,} atoms of {len(one.dataset.alien):,} frames ({show_size(one.dataset.facts()['bytes'])})"
-        for one in (list_subsets(cached) if isinstance(cached, Dataset) else ())
+    extra = "".join(
+        f"; {len(sub.atoms):,} atoms of {len(sub.dataset.alien):,} frames ({show_size(sub.dataset.facts()['bytes'])})"
+        for sub in (list_subsets(cached) if isinstance(cached, Dataset) else ())
     )
-    told = (
-        f"{share} of {n_frames:,} frames ({len(native):,} native, {len(alien):,} alien, {show_size(nbytes)}){some} in "
+    text = (
+        f"{share} of {n_frames:,} frames ({len(native):,} native, {len(alien):,} alien, {show_size(nbytes)}){extra} in "
         f"{place}"
     )
-    return {"cached": told, "n_cached": count}
+    return {"cached": text, "n_cached": count}
 
 
 def _times(origin: Origin, frames: Selected) -> dict[str, Any]:
     """Return times and the first box, as far as frames that can be had tell them."""
-    known: dict[str, Any] = dict.fromkeys(("first_time", "last_time", "dt", "box"))
+    result: dict[str, Any] = dict.fromkeys(("first_time", "last_time", "dt", "box"))
     try:
         (first,) = origin.read([0])
-        known["first_time"] = first.time
-        known["box"] = None if first.box is None else [float(value) for value in first.box]
-        known["last_time"] = float(origin.times([origin.n_frames - 1])[0])
-        known["dt"] = origin.dt(frames)
+        result["first_time"] = first.time
+        result["box"] = None if first.box is None else [float(value) for value in first.box]
+        result["last_time"] = float(origin.times([origin.n_frames - 1])[0])
+        result["dt"] = origin.dt(frames)
     except TrajectoryError:
         if origin.present:
             raise
-    return known
+    return result
 
 
-def _shown(picoseconds: float | None) -> str:
+def _format_time(picoseconds: float | None) -> str:
     """Return a time to a tenth of a femtosecond, so that what went through float32 reads as it was meant."""
     return "unknown" if picoseconds is None else f"{round(picoseconds, 4):.10g}"

@@ -63,8 +63,8 @@ class Part(RawFrame):
 
 def rows(indices: npt.NDArray[np.int64]) -> Rows:
     """Return what takes rows: neighbours without a copy."""
-    begin, n = int(indices[0]) if len(indices) else 0, len(indices)
-    return slice(begin, begin + n) if np.array_equal(indices, np.arange(begin, begin + n)) else indices
+    start, n = int(indices[0]) if len(indices) else 0, len(indices)
+    return slice(start, start + n) if np.array_equal(indices, np.arange(start, start + n)) else indices
 
 
 def frame_steps(steps: Iterable[Transformation | NoJump], universe: Universe) -> Iterator[Transformation]:
@@ -76,18 +76,18 @@ def frame_steps(steps: Iterable[Transformation | NoJump], universe: Universe) ->
             yield step.bind(universe)
 
 
-def transform_of(request: FramesRequest) -> Callable[[Universe], None] | None:
+def universe_transform(request: FramesRequest) -> Callable[[Universe], None] | None:
     """Return what adds the transformations of a given Universe, and the steps, to a Universe of a run."""
-    given = None if request.given is None else request.given.transform
+    own_transform = None if request.universe_input is None else request.universe_input.transform
     done_before = ("whole", "nojump") if request.transform_options.nojump else ()
     steps = [step for step in request.transform if step.name not in done_before]
-    return partial(_add, given, steps) if steps else given
+    return partial(_add_transformations, own_transform, steps) if steps else own_transform
 
 
-def _add(
-    given: Callable[[Universe], None] | None, steps: Sequence[Transformation | NoJump], universe: Universe
+def _add_transformations(
+    own_transform: Callable[[Universe], None] | None, steps: Sequence[Transformation | NoJump], universe: Universe
 ) -> None:
-    if given is not None:
-        given(universe)
+    if own_transform is not None:
+        own_transform(universe)
     for step in frame_steps(steps, universe):
         universe.trajectory.add_transformations(step)

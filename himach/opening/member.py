@@ -14,7 +14,7 @@ from himach.io.remote.url import strip_scheme
 #: What a table of members says of each that is no metadata.
 MEMBER_COLUMNS = ("name", "trajectory", "topology", "group", "start", "stop", "step")
 #: Names that columns of joined tables have anyway.
-TAKEN = ("member", "group")
+RESERVED = ("member", "group")
 #: Members that a message names.
 MOST_NAMED = 5
 
@@ -65,28 +65,28 @@ class Member:
             object.__setattr__(self, "topology", strip_scheme(self.topology))
         if self.group is not None and not isinstance(self.group, str):
             raise UsageError(f"member {self.name}: a group is a text such as '300 K', not {self.group!r}")
-        for name in TAKEN:
+        for name in RESERVED:
             if name in self.metadata:
                 raise UsageError(f"member {self.name}: metadata cannot be called {name!r}, tables have such a column")
 
     @property
     def trajectories(self) -> list[Path]:
         """The files of the trajectory, in order."""
-        one = isinstance(self.trajectory, str | os.PathLike)
-        given = [self.trajectory] if one else self.trajectory
-        return [Path(strip_scheme(path)) for path in given if os.fspath(path)]  # type: ignore[arg-type, union-attr]
+        single = isinstance(self.trajectory, str | os.PathLike)
+        paths = [self.trajectory] if single else self.trajectory
+        return [Path(strip_scheme(path)) for path in paths if os.fspath(path)]  # type: ignore[arg-type, union-attr]
 
     @property
     def choice(self) -> dict[str, Any]:
         """What of `start`, `stop` and `step` it has of its own."""
-        own = {"start": self.start, "stop": self.stop, "step": self.step}
-        return {name: value for name, value in own.items() if value is not None}
+        values = {"start": self.start, "stop": self.stop, "step": self.step}
+        return {name: value for name, value in values.items() if value is not None}
 
 
-def some_of(texts: Sequence[str], between: str = ", ") -> str:
+def truncate(texts: Sequence[str], between: str = ", ") -> str:
     """Return the first few of what is said of members, and how many more there are."""
-    more = f" and {len(texts) - MOST_NAMED:,} more" if len(texts) > MOST_NAMED else ""
-    return between.join(texts[:MOST_NAMED]) + more
+    rest = f" and {len(texts) - MOST_NAMED:,} more" if len(texts) > MOST_NAMED else ""
+    return between.join(texts[:MOST_NAMED]) + rest
 
 
 def checked_members(members: Sequence[Member]) -> list[Member]:
@@ -95,15 +95,15 @@ def checked_members(members: Sequence[Member]) -> list[Member]:
         raise UsageError(
             f"an ensemble is a list of himach.Member, the path of a CSV file or a pattern, not {type(members).__name__}"
         )
-    seen = set()
+    names = set()
     for member in members:
         if not isinstance(member, Member):
             raise UsageError(f"an ensemble is of himach.Member, not of {type(member).__name__}")
-        if member.name in seen:
+        if member.name in names:
             raise UsageError(
                 f"two members of the ensemble are called {member.name!r}; each needs a name of its own, as a table has"
             )
-        seen.add(member.name)
-    if not seen:
+        names.add(member.name)
+    if not names:
         raise UsageError("the ensemble has no members")
     return list(members)

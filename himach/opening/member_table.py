@@ -1,4 +1,4 @@
-"""Members of an ensemble from a table or a pattern of file names: `members_of()`."""
+"""Members of an ensemble from a table or a pattern of file names: `read_members()`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?|-?\.[0-9]+
 WILD = re.compile(r"\[[^\]/]+\]|\*+|\?")
 
 
-def members_of(
+def read_members(
     ensemble: str | os.PathLike[str] | Sequence[Member], topology: str | os.PathLike[str] | None = None
 ) -> list[Member]:
     """Return the members that are meant, each with a topology if one is given."""
     if not isinstance(ensemble, str | os.PathLike):
-        members = [_with_topology(one, topology) for one in checked_members(ensemble)]
+        members = [_with_topology(member, topology) for member in checked_members(ensemble)]
     elif WILD.search(os.fspath(ensemble)) and not os.path.exists(ensemble):
         members = _matches(os.path.expanduser(ensemble), topology)
     else:
-        members = [_with_topology(one, topology) for one in _rows(Path(os.path.expanduser(ensemble)))]
+        members = [_with_topology(member, topology) for member in _read_table(Path(os.path.expanduser(ensemble)))]
     return checked_members(members)
 
 
@@ -46,7 +46,7 @@ def _with_topology(member: Member, topology: str | os.PathLike[str] | None) -> M
     return replace(member, topology=topology)
 
 
-def _rows(path: Path) -> list[Member]:
+def _read_table(path: Path) -> list[Member]:
     """Read a table of members."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -70,8 +70,8 @@ def _rows(path: Path) -> list[Member]:
         raise UsageError(f"{path} has no members; each is a row below the names of the columns")
     metadata = {name: _numbers([row.get(name) or "" for _, row in table]) for name in names if _is_metadata(name)}
     return [
-        _member(path, line, row, {name: cells[at] for name, cells in metadata.items()})
-        for at, (line, row) in enumerate(table)
+        _parse_member(path, line, row, {name: cells[index] for name, cells in metadata.items()})
+        for index, (line, row) in enumerate(table)
     ]
 
 
@@ -79,19 +79,19 @@ def _check_columns(path: Path, names: Sequence[str]) -> None:
     if len(names) == 1 and re.search(r"[;\t]", names[0]):
         other = "';'" if ";" in names[0] else "tabs"
         raise UsageError(f"{path}: its cells are separated by {other}; write it with commas between them")
-    for needed in ("name", "trajectory"):
-        if needed not in names:
-            raise UsageError(f"{path} has no column {needed!r}{nearest(needed, names)}; an ensemble needs one")
-    twice = next((name for name in names if name and names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"{path} has two columns {twice!r}; give one of them another name")
+    for column in ("name", "trajectory"):
+        if column not in names:
+            raise UsageError(f"{path} has no column {column!r}{nearest(column, names)}; an ensemble needs one")
+    duplicate = next((name for name in names if name and names.count(name) > 1), None)
+    if duplicate is not None:
+        raise UsageError(f"{path} has two columns {duplicate!r}; give one of them another name")
 
 
 def _is_metadata(name: str) -> bool:
     return bool(name) and name not in MEMBER_COLUMNS
 
 
-def _member(path: Path, line: int, row: dict[Any, Any], metadata: dict[str, Any]) -> Member:
+def _parse_member(path: Path, line: int, row: dict[Any, Any], metadata: dict[str, Any]) -> Member:
     """Return the member that a row tells of."""
     if None in row or None in row.values():
         raise UsageError(f"{path}, line {line}: there are more or fewer cells than columns")
@@ -100,8 +100,8 @@ def _member(path: Path, line: int, row: dict[Any, Any], metadata: dict[str, Any]
     try:
         return Member(
             cells["name"],
-            [_found(path, file.strip()) for file in cells["trajectory"].split(SEPARATOR) if file.strip()],
-            _found(path, cells["topology"]) if cells.get("topology") else None,
+            [_resolve_path(path, file.strip()) for file in cells["trajectory"].split(SEPARATOR) if file.strip()],
+            _resolve_path(path, cells["topology"]) if cells.get("topology") else None,
             cells.get("group") or None,
             **choice,
             metadata=metadata,
@@ -110,18 +110,18 @@ def _member(path: Path, line: int, row: dict[Any, Any], metadata: dict[str, Any]
         raise UsageError(f"{path}, line {line}: {error}") from None
 
 
-def _found(table: Path, file: str) -> str:
+def _resolve_path(table: Path, file: str) -> str:
     """Return a file of a table as a path from here, if it lies there as seen from the table; else as it is written."""
     if is_url(file):
         return file
     file = os.path.expanduser(strip_scheme(file))
-    beside = table.parent / file
-    return str(beside) if beside.exists() else file
+    sibling = table.parent / file
+    return str(sibling) if sibling.exists() else file
 
 
-def _whole(text: str, what: str) -> int | None:
+def _whole(text: str, label: str) -> int | None:
     if text and not WHOLE.fullmatch(text):
-        raise UsageError(f"{what} is {text!r}: it is a whole number")
+        raise UsageError(f"{label} is {text!r}: it is a whole number")
     return int(text) if text else None
 
 
@@ -136,30 +136,30 @@ def _numbers(texts: Sequence[str]) -> list[Any]:
 
 def _matches(pattern: str, topology: str | os.PathLike[str] | None) -> list[Member]:
     """Return a member for each file that a pattern matches, in the order in which people count."""
-    found = sorted(glob.glob(pattern), key=_counted)
-    if not found:
+    paths = sorted(glob.glob(pattern), key=_natural_key)
+    if not paths:
         raise UsageError(f"--ensemble {pattern}: no file matches; the pattern is of trajectory files")
     parts = re.compile(_expression(pattern))
     members = []
-    for path in found:
+    for path in paths:
         match = parts.fullmatch(path)
         stars = list(match.groups()) if match else [path]
-        members.append(Member("-".join(filter(None, stars)) or path, path, _filled(topology, stars)))
+        members.append(Member("-".join(filter(None, stars)) or path, path, _fill_pattern(topology, stars)))
     return members
 
 
-def _counted(path: str) -> list[Any]:
+def _natural_key(path: str) -> list[Any]:
     """Return what sorts r2 before r10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]
 
 
 def _expression(pattern: str) -> str:
     """Return a regular expression for a pattern, with a group for each part that is not said."""
-    expression, at = "", 0
+    expression, position = "", 0
     for wild in WILD.finditer(pattern):
-        expression += re.escape(pattern[at : wild.start()]) + _wild(wild.group())
-        at = wild.end()
-    return expression + re.escape(pattern[at:])
+        expression += re.escape(pattern[position : wild.start()]) + _wild(wild.group())
+        position = wild.end()
+    return expression + re.escape(pattern[position:])
 
 
 def _wild(text: str) -> str:
@@ -168,7 +168,7 @@ def _wild(text: str) -> str:
     return "([^/])" if text == "?" else "([^/]*)"
 
 
-def _filled(topology: str | os.PathLike[str] | None, stars: Sequence[str]) -> str | None:
+def _fill_pattern(topology: str | os.PathLike[str] | None, stars: Sequence[str]) -> str | None:
     """Return the topology of a member: a pattern with what its ``*`` stand for put in."""
     if topology is None:
         return None
@@ -180,5 +180,5 @@ def _filled(topology: str | os.PathLike[str] | None, stars: Sequence[str]) -> st
             f"--topology {text}: it has another number of '*' than the pattern of --ensemble; give both as many, "
             "or one file for all"
         )
-    given = iter(stars)
-    return WILD.sub(lambda _: next(given), text)
+    values = iter(stars)
+    return WILD.sub(lambda _: next(values), text)

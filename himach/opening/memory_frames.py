@@ -30,8 +30,8 @@ class MemoryFrames(FrameFile):
         self._bytes_per_frame = 12.0 * self.n_atoms  # of the positions
         order = reader.stored_order
         axes = [order.find(axis) for axis in "fac"]
-        found = zip(FIELDS, (reader.coordinate_array, reader.velocity_array, reader.force_array), strict=True)
-        arrays = {name: np.transpose(array, axes) for name, array in found if array is not None}
+        sources = zip(FIELDS, (reader.coordinate_array, reader.velocity_array, reader.force_array), strict=True)
+        arrays = {name: np.transpose(array, axes) for name, array in sources if array is not None}
         self._shared = SharedArrays({**arrays, "boxes": np.asarray(reader.dimensions_array, dtype=np.float32)})
         start = float(reader.ts.data.get("time_offset", 0.0))
         self.times = EvenTimeline(self.n_frames, float(reader.dt), 0.0, start)

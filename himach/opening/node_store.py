@@ -17,12 +17,12 @@ def open_store(comm: Communicator, choice: str) -> tuple[Store | ServedStore | N
     """Open the chosen store; return also how many bytes it may hold, 0 if it keeps nothing (collective)."""
     if choice == "off":
         return None, 0
-    where = f" (node {node_name()})" if comm.size > 1 else ""
+    location = f" (node {node_name()})" if comm.size > 1 else ""
     store, reason = run_collectively(comm, partial(open_cache, choice))
-    warn_once(comm, [reason + where] if reason else [])
+    warn_once(comm, [reason + location] if reason else [])
     # There may be none, or another user's; and the disk may have no room for a segment.
     quota, reason = run_collectively(comm, lambda: set_chosen_quota(store) if isinstance(store, Store) else (0, ""))
-    warn_once(comm, [reason + where] if reason else [])
+    warn_once(comm, [reason + location] if reason else [])
     return store, quota
 
 

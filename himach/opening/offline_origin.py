@@ -54,19 +54,19 @@ def offline_origin(
     times = files.times
     between = times is None and select is None  # a reader asks for times of any frame
     if choice.is_pushed:
-        there, those = _look_for_pushed(world, frames, cached)
-        some = [frames[place] for place in there.some]
+        located, listed_frames = _find_pushed(world, frames, cached)
+        located_frames = [frames[place] for place in located.some]
         if select is None:
-            needed = sorted({*needed, *some})
-        elif there.n_there < len(frames):
-            _tell_missing(world, frames, there, cached)
-            frames = frames[there.some[0] : there.some[-1] + 1] if those is None else those
-            needed, between = sorted(some), True
-    found = comm.gather(run_collectively(comm, partial(read_frames, cached, needed)))
+            needed = sorted({*needed, *located_frames})
+        elif located.n_there < len(frames):
+            _warn_missing(world, frames, located, cached)
+            frames = frames[located.some[0] : located.some[-1] + 1] if listed_frames is None else listed_frames
+            needed, between = sorted(located_frames), True
+    by_rank = comm.gather(run_collectively(comm, partial(read_frames, cached, needed)))
 
     def stand_in() -> Origin:
-        given = {frame.number: frame for held in found for frame in held}
-        return _origin(request, stamp, _times_between(stamp.n_frames, given) if between and given else times, given)
+        stored = {frame.number: frame for rank_frames in by_rank for frame in rank_frames}
+        return _origin(request, stamp, _times_between(stamp.n_frames, stored) if between and stored else times, stored)
 
     return on_first_rank(comm, stand_in, share=True), frames, files
 
@@ -90,71 +90,71 @@ def _needed_frames(times: Timeline | None, frames: Selected) -> list[int]:
     return sorted(needed)
 
 
-def _times_between(n_frames: int, given: Mapping[int, RawFrame]) -> Timeline:
+def _times_between(n_frames: int, stored: Mapping[int, RawFrame]) -> Timeline:
     """Return the times of all frames as those of some tell them."""
-    numbers = sorted(given)
-    return BetweenTimeline(n_frames, numbers, [given[number].time for number in numbers])
+    numbers = sorted(stored)
+    return BetweenTimeline(n_frames, numbers, [stored[number].time for number in numbers])
 
 
 def _origin(
-    request: DatasetRequest, stamp: OriginStamp, times: Timeline | None, given: Mapping[int, RawFrame]
+    request: DatasetRequest, stamp: OriginStamp, times: Timeline | None, stored: Mapping[int, RawFrame]
 ) -> Origin:
     """Return an origin of no frames but those given; raises UsageError for keywords that its readers do not have."""
-    used = request.topology or next(reversed([*stamp.topologies]), None)
-    parser = None if used is None else parser_class(os.fspath(used), request.keywords.get("topology_format"))
+    topology = request.topology or next(reversed([*stamp.topologies]), None)
+    parser = None if topology is None else parser_class(os.fspath(topology), request.keywords.get("topology_format"))
     check(request.keywords, find_readers(stamp.kinds), [] if parser is None else [parser])
     parts, first = [], 0
     for path, kind, n_frames in zip(stamp.paths, stamp.kinds, stamp.part_frames, strict=True):
-        of_part = times
+        part_times = times
         if times is not None and len(stamp.paths) > 1:
-            of_part = ListedTimeline(times.at(np.arange(first, first + n_frames)))
-        file = AbsentFile(path, kind, n_frames, stamp.n_atoms, of_part, stamp.own_keywords, first, given)
+            part_times = ListedTimeline(times.at(np.arange(first, first + n_frames)))
+        file = AbsentFile(path, kind, n_frames, stamp.n_atoms, part_times, stamp.own_keywords, first, stored)
         parts.append(FilePart(file, n_frames))
         first += n_frames
     facts = OriginFacts(stamp.fingerprint, stamp.timestep, stamp.has_velocities, stamp.has_forces)
     return Origin(parts, request.keywords, facts)
 
 
-def _look_for_pushed(
+def _find_pushed(
     world: World, frames: Selected, cached: CachedFrames | None
 ) -> tuple[Anywhere, FrameList | range | None]:
     """Return what of a selection of pushed frames is on any node; few are a selection of their own."""
-    comm, held = world.comm, None if world.leaders is None else cached
-    facts = run_collectively(comm, lambda: {} if held is None else held.facts())
+    comm, node_cache = world.comm, None if world.leaders is None else cached
+    facts = run_collectively(comm, lambda: {} if node_cache is None else node_cache.facts())
     n_there = int(comm.allreduce(facts.get("native", 0) + facts.get("alien", 0)))
     if not isinstance(frames, range) or not is_sparse(len(frames), n_there):
-        here = run_collectively(comm, lambda: None if world.leaders is None else mark_all(held, frames))
-        return find_anywhere(world, here, len(frames)), None
+        marks = run_collectively(comm, lambda: None if world.leaders is None else mark_all(node_cache, frames))
+        return find_anywhere(world, marks, len(frames)), None
     if frames.step < 0:
         raise UsageError(
             f"{len(frames)} frame numbers, of which so few are there, are not taken backwards: leave out a "
             "negative step"
         )
-    there, places = find_listed(world, run_collectively(comm, lambda: _places(held, frames)), len(frames))
-    return there, None if not len(places) else chosen(numbers_at(frames, places), frames.stop)
+    located, places = find_listed(world, run_collectively(comm, lambda: _places(node_cache, frames)), len(frames))
+    return located, None if not len(places) else chosen(numbers_at(frames, places), frames.stop)
 
 
-def _places(held: CachedFrames | None, frames: range) -> npt.NDArray[np.int64] | None:
+def _places(node_cache: CachedFrames | None, frames: range) -> npt.NDArray[np.int64] | None:
     """Return where in a selection the frames are that a store holds."""
-    if held is None:
+    if node_cache is None:
         return None
     numbers = np.asarray(
-        numbers_between(held.native | held.alien, frames.start, frames.stop).to_array(), dtype=np.int64
+        numbers_between(node_cache.native | node_cache.alien, frames.start, frames.stop).to_array(), dtype=np.int64
     )
-    places, rest = np.divmod(numbers - frames.start, frames.step)
-    there: npt.NDArray[np.int64] = places[rest == 0]
-    return there
+    places, remainders = np.divmod(numbers - frames.start, frames.step)
+    result: npt.NDArray[np.int64] = places[remainders == 0]
+    return result
 
 
-def _tell_missing(world: World, frames: Selected, there: Anywhere, cached: CachedFrames | None) -> None:
+def _warn_missing(world: World, frames: Selected, located: Anywhere, cached: CachedFrames | None) -> None:
     """Warn of frames of a selection that are left out; refuse one of which nothing is there."""
-    if not there.n_there:
-        held = None if world.leaders is None else cached
-        ends = run_collectively(world.comm, lambda: None if held is None else held.bounds())
-        known = [number for both in world.comm.allgather(ends) if both is not None for number in both]
-        told = f"; those that are: {min(known)} to {max(known)}" if known else ""
-        raise UsageError(f"none of the frames selected is there{told}")
-    missing = len(frames) - there.n_there
-    named = ", ".join(str(frames[place]) for place in sorted(there.missing, key=lambda at: frames[at]))
+    if not located.n_there:
+        node_cache = None if world.leaders is None else cached
+        bounds = run_collectively(world.comm, lambda: None if node_cache is None else node_cache.bounds())
+        numbers = [number for pair in world.comm.allgather(bounds) if pair is not None for number in pair]
+        range_text = f"; those that are: {min(numbers)} to {max(numbers)}" if numbers else ""
+        raise UsageError(f"none of the frames selected is there{range_text}")
+    missing = len(frames) - located.n_there
+    names = ", ".join(str(frames[place]) for place in sorted(located.missing, key=lambda position: frames[position]))
     left_out = f"{missing} of {len(frames)} frames selected are on no node that takes part, and are left out"
-    warn_once(world.comm, [f"{left_out}: {named}{', ...' if missing > len(there.missing) else ''}"])
+    warn_once(world.comm, [f"{left_out}: {names}{', ...' if missing > len(located.missing) else ''}"])

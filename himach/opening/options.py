@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from himach.transformations import NoJump, Transformation
 
 
-def option(text: str, **words: Any) -> Any:
+def option(text: str, **settings: Any) -> Any:
     """Return a field, None by default, that is an option of the command line too, with this help text."""
-    return field(default=words.pop("default", None), metadata={"help": text, **words})
+    return field(default=settings.pop("default", None), metadata={"help": text, **settings})
 
 
-def check_choices(asked: DatasetRequest) -> None:
+def check_choices(options: DatasetRequest) -> None:
     """Raise UsageError where an option is none of its choices."""
-    for each in fields(asked):
-        value, choices = getattr(asked, each.name), each.metadata.get("choices")
-        if choices and value not in (*choices, each.default):
-            raise UsageError(f"{each.name} {value!r}: there is {', '.join(map(repr, choices))}")
+    for item in fields(options):
+        value, choices = getattr(options, item.name), item.metadata.get("choices")
+        if choices and value not in (*choices, item.default):
+            raise UsageError(f"{item.name} {value!r}: there is {', '.join(map(repr, choices))}")
 
 
 def _number(value: Any, word: str, refusal: str, low: float = -math.inf, high: float = math.inf) -> float | str | None:
@@ -76,7 +76,7 @@ class DatasetRequest:
     # "auto": the node's store at its default place; "off": none; a store's directory, in which {node} stands for the
     # node's name (made absolute); or a server's tcp://HOST:PORT.
     cache: str = "auto"
-    ensemble: str | os.PathLike[str] | Sequence[Member] | None = None  # as of `himach.opening.member_table.members_of`
+    ensemble: str | os.PathLike[str] | Sequence[Member] | None = None  # for `himach.opening.member_table.read_members`
 
     def __post_init__(self) -> None:
         if self.ensemble is not None and self.trajectories:
@@ -90,10 +90,10 @@ class DatasetRequest:
     @property
     def engines(self) -> bool:
         """Whether frames are those of a running engine, or of some that are members."""
-        from himach.opening.member_table import members_of
+        from himach.opening.member_table import read_members
 
-        members = members_of(self.ensemble) if self.ensemble is not None else ()
-        return any(is_engine(each.trajectories) for each in (self, *members))
+        members = read_members(self.ensemble) if self.ensemble is not None else ()
+        return any(is_engine(source.trajectories) for source in (self, *members))
 
     def _become(self, **values: Any) -> None:
         """Hold these values in place of those that were given."""
@@ -117,7 +117,7 @@ class TransformOptions:
     reference: Path | None = option("Structure file for --fit.  [default: the first frame]", type=Path, metavar="FILE")
 
     @classmethod
-    def of(cls, steps: Sequence[Transformation | NoJump]) -> TransformOptions:
+    def from_steps(cls, steps: Sequence[Transformation | NoJump]) -> TransformOptions:
         """Return the options that ask for these steps."""
         if not steps:
             return cls()
@@ -135,7 +135,7 @@ class TransformOptions:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> TransformOptions:
         """Return the options that a run's record tells of."""
-        values = {each.name: record.get(each.name, each.default) for each in fields(cls)}
+        values = {item.name: record.get(item.name, item.default) for item in fields(cls)}
         return cls(**{**values, "reference": None if values["reference"] is None else Path(values["reference"])})
 
     def steps(self) -> tuple[Transformation | NoJump, ...]:
@@ -181,7 +181,7 @@ def check_transform(steps: Any) -> tuple[Transformation | NoJump, ...]:
 class FramesRequest(DatasetRequest):
     """Some frames of a dataset."""
 
-    given: UniverseInput | None = None  # the Universe that trajectories, topology and keywords are of
+    universe_input: UniverseInput | None = None  # the Universe that trajectories, topology and keywords are of
     start: int | None = option("First frame; negative counts from the end.", type=int, metavar="N")
     stop: int | None = option("Frame before which to stop.", type=int, metavar="N")
     step: int | None = option("Every Nth frame.", type=int, metavar="N")
@@ -201,7 +201,7 @@ class FramesRequest(DatasetRequest):
     @property
     def transform_options(self) -> TransformOptions:
         """What is done to frames, by the names of options."""
-        return TransformOptions.of(self.transform)
+        return TransformOptions.from_steps(self.transform)
 
     def _check_frames(self) -> None:
         for name in ("start", "stop", "step"):
@@ -231,15 +231,15 @@ class FramesRequest(DatasetRequest):
         from himach.selection import frames_text
 
         options = {name: value for name, value in vars(self.transform_options).items() if value}
-        asked = {name: value for name, value in options.items() if name not in ("nojump", "reference")}
+        result = {name: value for name, value in options.items() if name not in ("nojump", "reference")}
         if "nojump" in options:
             if isinstance(frames, range):  # that may grow
-                asked["nojump"] = f"from frame {frames[0]} on by {frames.step}"
+                result["nojump"] = f"from frame {frames[0]} on by {frames.step}"
             else:
-                asked["nojump"] = f"over {frames_text(frames)}"
+                result["nojump"] = f"over {frames_text(frames)}"
         if "reference" in options:
-            asked["reference"] = content_digest(os.fspath(options["reference"]))
-        return asked
+            result["reference"] = content_digest(os.fspath(options["reference"]))
+        return result
 
     def select(self, n_frames: int) -> Selected:
         """Return the chosen frame numbers of `n_frames`, by Python's rules of slices; raises UsageError for none."""
@@ -249,10 +249,10 @@ class FramesRequest(DatasetRequest):
             return chosen(self.frames, n_frames)
         frames = range(*slice(self.start, self.stop, self.step).indices(n_frames))
         if not frames:
-            asked = [f"{name} {getattr(self, name)}" for name in ("start", "stop", "step") if getattr(self, name)]
+            requested = [f"{name} {getattr(self, name)}" for name in ("start", "stop", "step") if getattr(self, name)]
             raise UsageError(
                 f"no frame is selected: the trajectory has {n_frames} frames (0 to {n_frames - 1})"
-                + (f"; asked for {', '.join(asked)}" if asked else "")
+                + (f"; asked for {', '.join(requested)}" if requested else "")
             )
         return frames
 
@@ -372,21 +372,21 @@ class RunOptions(FramesRequest):
 
     def recorded(self) -> dict[str, Any]:
         """Return what a run's record says of its options."""
-        values = {name: getattr(self, own) for name, own in _in_records().items()} | vars(self.transform_options)
-        shown = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
-        return {"cache": self.cache, **shown}
+        values = {name: getattr(self, attr) for name, attr in _in_records().items()} | vars(self.transform_options)
+        texts = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+        return {"cache": self.cache, **texts}
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options that a run's record tells of."""
-        values = {own: record[name] for name, own in _in_records().items() if record.get(name) is not None}
+        values = {attr: record[name] for name, attr in _in_records().items() if record.get(name) is not None}
         return {"cache": record["cache"], **values}
 
 
 def _in_records() -> dict[str, str]:
     """Return the names of options by those that they have in a run's record."""
-    asked = [each for each in fields(RunOptions) if each.metadata]
-    return {each.metadata.get("recorded", each.name): each.name for each in asked if each.metadata.get("recorded", "-")}
+    items = [item for item in fields(RunOptions) if item.metadata]
+    return {item.metadata.get("recorded", item.name): item.name for item in items if item.metadata.get("recorded", "-")}
 
 
 @dataclass(frozen=True)
@@ -410,7 +410,7 @@ class LiveOptions:
     )
 
     def __bool__(self) -> bool:
-        return any(getattr(self, each.name) is not None for each in fields(self))
+        return any(getattr(self, item.name) is not None for item in fields(self))
 
 
 @dataclass(frozen=True)
@@ -442,13 +442,13 @@ class Job(RunOptions):
     @property
     def unkept(self) -> str:
         """Why no pairs of this run are kept; "" if they are."""
-        return "" if self.given is None else self.given.unkept
+        return "" if self.universe_input is None else self.universe_input.unkept
 
     def __post_init__(self) -> None:
         if not self.analyses:
             raise UsageError("no analysis to run")
         super().__post_init__()
-        if self.given is not None and self.given.transformations and self.transform_options.nojump:
+        if self.universe_input is not None and self.universe_input.transformations and self.transform_options.nojump:
             raise UsageError(
                 "nojump: the Universe has transformations, and atoms are followed before these; leave one of both out"
             )

@@ -73,7 +73,7 @@ def jumps(before: Vectors, after: Vectors, vectors: npt.NDArray[np.float64], fra
     return atoms, periods
 
 
-def shift_of(counts: Counts, vectors: npt.NDArray[np.float64]) -> Shift:
+def periods_to_shift(counts: Counts, vectors: npt.NDArray[np.float64]) -> Shift:
     """Return by how much atoms are shifted that jumped in a box of these vectors, float64 (3, 3), Å."""
     atoms, periods = counts
     return atoms, np.rint(periods @ vectors / UNIT).astype(np.int64)
@@ -95,27 +95,27 @@ def _nearest(
     flags = np.zeros(step.shape[1], bool)
     flags[atoms] = flags[far[best > 0]] = True
     moved = np.flatnonzero(flags)
-    of_both = np.zeros((len(moved), 3), np.int64)
-    of_both[np.searchsorted(moved, atoms)] = periods
-    of_both[np.searchsorted(moved, far[best > 0])] += cells[best[best > 0]]
-    return moved, of_both
+    combined = np.zeros((len(moved), 3), np.int64)
+    combined[np.searchsorted(moved, atoms)] = periods
+    combined[np.searchsorted(moved, far[best > 0])] += cells[best[best > 0]]
+    return moved, combined
 
 
-def add(shift: Shift, to: npt.NDArray[np.int64]) -> None:
+def add(shift: Shift, shifts: npt.NDArray[np.int64]) -> None:
     """Add the shift of some atoms to those of all, int64 (n, 3)."""
     atoms, units = shift
-    to[atoms] += units
+    shifts[atoms] += units
 
 
 def total(shifts: Sequence[Shift], n_atoms: int) -> Shift:
     """Return the sum of shifts."""
-    of_all = np.zeros((n_atoms, 3), np.int64)
-    moves = np.zeros(n_atoms, bool)
+    sums = np.zeros((n_atoms, 3), np.int64)
+    moved = np.zeros(n_atoms, bool)
     for shift in shifts:
-        add(shift, of_all)
-        moves[shift[0]] = True
-    atoms = np.flatnonzero(moves)
-    return atoms, of_all[atoms]
+        add(shift, sums)
+        moved[shift[0]] = True
+    atoms = np.flatnonzero(moved)
+    return atoms, sums[atoms]
 
 
 class Paths:
@@ -136,7 +136,7 @@ class Paths:
             self._whole = Whole(view.universe.atoms)
             first.positions = np.array(first.positions)
         self._rows: slice | Ints = slice(0, self._n_atoms)
-        self._taken(first)
+        self._extract(first)
         self._memory: NodeBytes | None = None
         self._ends: Ints = np.zeros(1, np.int64)
         self._vectors: Doubles = np.empty((0, 3, 3))
@@ -147,23 +147,23 @@ class Paths:
     def positions_at(self, opened: OpenFrames, number: int) -> Vectors:
         """Return the positions of any frame, float32 (n, 3), Å, on the path from the first selected frame to it."""
         first = opened.first
-        turn = 1 if number > first.number else -1
+        direction = 1 if number > first.number else -1
         before, moved = first.positions, np.zeros((self._n_atoms, 3), np.int64)
-        for raw in opened.origin.read(range(first.number + turn, number + turn, turn)):
-            part = self._taken(raw)
+        for raw in opened.origin.read(range(first.number + direction, number + direction, direction)):
+            part = self._extract(raw)
             vectors = part.vectors_to_follow()
-            add(shift_of(jumps(before, part.positions, vectors, raw.number), vectors), moved)
+            add(periods_to_shift(jumps(before, part.positions, vectors, raw.number), vectors), moved)
             before = part.positions.copy()
         return (before - moved * UNIT).astype(np.float32)
 
     def follow(self, atoms: Ints | None) -> Ints | None:
         """Follow only what is needed for these atoms, ascending; return which that are, None for all."""
         if atoms is not None:
-            wanted = np.zeros(self._n_atoms, bool)
-            wanted[atoms] = True
+            mask = np.zeros(self._n_atoms, bool)
+            mask[atoms] = True
             if self._whole is not None:
-                wanted = self._whole.needed(wanted)
-            atoms = np.flatnonzero(wanted)
+                mask = self._whole.needed(mask)
+            atoms = np.flatnonzero(mask)
             self._rows = rows(atoms)
             self._whole = None if self._whole is None else self._whole.of(atoms)
         n = self._n_atoms if atoms is None else len(atoms)
@@ -173,38 +173,38 @@ class Paths:
     def count(self, world: World, source: Source, n_steps: int) -> None:
         """Count the jumps up to so many steps of the selection (collective)."""
         comm = world.comm
-        turns = [rank for ranks in world.ranks_of for rank in ranks]  # neighbours on one node
-        turn = turns.index(comm.rank)
+        order = [rank for ranks in world.ranks_of for rank in ranks]  # neighbours on one node
+        position = order.index(comm.rank)
         nodes = [node for node, ranks in enumerate(world.ranks_of) for _ in ranks]
-        mine = range(n_steps * turn // comm.size, n_steps * (turn + 1) // comm.size)
-        found, vectors = run_collectively(comm, partial(self._counted, source, mine))
-        told = dict(comm.allgather((turn, ([len(one) for one in found], vectors))))
-        lengths = [np.array(told[place][0], np.int64) for place in range(comm.size)]
-        self._vectors = np.concatenate([told[place][1] for place in range(comm.size)])
+        part = range(n_steps * position // comm.size, n_steps * (position + 1) // comm.size)
+        jump_rows, vectors = run_collectively(comm, partial(self._count_jumps, source, part))
+        by_position = dict(comm.allgather((position, ([len(array) for array in jump_rows], vectors))))
+        lengths = [np.array(by_position[place][0], np.int64) for place in range(comm.size)]
+        self._vectors = np.concatenate([by_position[place][1] for place in range(comm.size)])
         self._ends = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-        bounds = JUMP.itemsize * np.concatenate([[0], np.cumsum([one.sum() for one in lengths])]).astype(np.int64)
+        bounds = JUMP.itemsize * np.concatenate([[0], np.cumsum([array.sum() for array in lengths])]).astype(np.int64)
         self._memory = NodeBytes(world, int(bounds[-1]))
-        place = slice(int(bounds[turn]), int(bounds[turn + 1]))
-        if found:
-            self._memory.content[place] = np.concatenate(found).view(np.uint8)
-        spans = [(int(begin), int(end)) for begin, end in pairwise(bounds)]
-        self._memory.settle([(node, *span) for node, span in zip(nodes, spans, strict=True) if span[0] < span[1]])
+        place = slice(int(bounds[position]), int(bounds[position + 1]))
+        if jump_rows:
+            self._memory.content[place] = np.concatenate(jump_rows).view(np.uint8)
+        spans = [(int(start), int(stop)) for start, stop in pairwise(bounds)]
+        self._memory.exchange([(node, *span) for node, span in zip(nodes, spans, strict=True) if span[0] < span[1]])
 
-    def _counted(self, source: Source, mine: range) -> tuple[list[npt.NDArray[np.void]], Doubles]:
+    def _count_jumps(self, source: Source, part: range) -> tuple[list[npt.NDArray[np.void]], Doubles]:
         """Return the jumps to each of some steps from the one before, and the vectors of their boxes, (n, 3, 3)."""
-        found: list[npt.NDArray[np.void]] = []
-        vectors = np.empty((len(mine), 3, 3))
-        steps = np.arange(max(mine.start - 1, 0), mine.stop) if len(mine) else np.empty(0, np.int64)
+        jump_rows: list[npt.NDArray[np.void]] = []
+        vectors = np.empty((len(part), 3, 3))
+        steps = np.arange(max(part.start - 1, 0), part.stop) if len(part) else np.empty(0, np.int64)
         before = None
         for step, raw in zip(steps.tolist(), source.read(numbers_at(self._frames, steps)), strict=True):
-            after = self._taken(raw)
-            if step >= mine.start:
-                box = vectors[step - mine.start] = after.vectors_to_follow()
-                found.append(np.empty(0, JUMP) if before is None else _jumps(before, after, box))
+            after = self._extract(raw)
+            if step >= part.start:
+                box = vectors[step - part.start] = after.vectors_to_follow()
+                jump_rows.append(np.empty(0, JUMP) if before is None else _jumps(before, after, box))
             before = after.positions.copy()  # it lies in the reader's memory
-        return found, vectors
+        return jump_rows, vectors
 
-    def _taken(self, raw: RawFrame) -> Part:
+    def _extract(self, raw: RawFrame) -> Part:
         """Return the atoms that are followed, as whole as is asked: in the frame's own memory where they are."""
         part = Part(raw.number, raw.time, raw.positions[self._rows], raw.box)
         if self._whole is not None:
@@ -216,7 +216,7 @@ class Paths:
         """Yield frames of a source without jumps."""
         steps = steps_of(self._frames, numbers)
         for step, raw in zip(steps.tolist(), source.read(numbers), strict=True):
-            part = self._taken(raw)
+            part = self._extract(raw)
             self._go_to(step)
             raw.positions[self._rows] = part.positions - self._shift
             yield raw
@@ -224,13 +224,13 @@ class Paths:
     def _go_to(self, step: int) -> None:
         """Make the shifts those of a step."""
         assert self._memory is not None
-        there = self._memory.content.view(JUMP)
-        forth = step > self._at
-        for between in range(self._at + 1, step + 1) if forth else range(self._at, step, -1):
-            some = there[self._ends[between] : self._ends[between + 1]]
-            atoms = some["atom"].astype(np.int64)
-            _, units = shift_of((atoms, some["periods"].astype(np.int64)), self._vectors[between])
-            self._moved[atoms] += units if forth else -units
+        stored = self._memory.content.view(JUMP)
+        forward = step > self._at
+        for index in range(self._at + 1, step + 1) if forward else range(self._at, step, -1):
+            chunk = stored[self._ends[index] : self._ends[index + 1]]
+            atoms = chunk["atom"].astype(np.int64)
+            _, units = periods_to_shift((atoms, chunk["periods"].astype(np.int64)), self._vectors[index])
+            self._moved[atoms] += units if forward else -units
             self._shift[atoms] = self._moved[atoms] * UNIT
         self._at = step
 
@@ -242,6 +242,6 @@ class Paths:
 
 def _jumps(before: npt.NDArray[np.float32], after: Part, vectors: Doubles) -> npt.NDArray[np.void]:
     atoms, periods = jumps(before, after.positions, vectors, after.number)
-    found = np.empty(len(atoms), JUMP)
-    found["atom"], found["periods"] = atoms, periods
-    return found
+    result = np.empty(len(atoms), JUMP)
+    result["atom"], result["periods"] = atoms, periods
+    return result

@@ -23,9 +23,9 @@ _by_value = ContextVar("by_value", default=False)
 
 
 @contextlib.contextmanager
-def by_value(wanted: bool = True) -> Iterator[None]:
+def by_value(enabled: bool = True) -> Iterator[None]:
     """Have arrays pickled themselves while the context lasts, for processes that do not see this one's memory."""
-    token = _by_value.set(wanted)
+    token = _by_value.set(enabled)
     try:
         yield
     finally:
@@ -49,7 +49,7 @@ class SharedArrays:
         if self._arrays is None:
             assert self._place is not None
             path, layout = self._place
-            self._arrays = {name: _mapped(path, *where) for name, where in layout.items()}
+            self._arrays = {name: _map_array(path, *location) for name, location in layout.items()}
         return self._arrays
 
     def __getstate__(self) -> dict[str, Any]:
@@ -63,18 +63,18 @@ class SharedArrays:
     def _put(self, arrays: Arrays) -> tuple[str, dict[str, tuple[str, tuple[int, ...], int]]]:
         descriptor = os.memfd_create("himach-arrays")
         weakref.finalize(self, os.close, descriptor)
-        layout, end = {}, 0
+        layout, position = {}, 0
         with open(descriptor, "wb", closefd=False) as file:
             for name, array in arrays.items():
-                file.seek(end)
+                file.seek(position)
                 file.write(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
-                layout[name] = (array.dtype.str, array.shape, end)
-                end = -(-(end + array.nbytes) // ALIGNED) * ALIGNED
-        os.ftruncate(descriptor, end)
+                layout[name] = (array.dtype.str, array.shape, position)
+                position = -(-(position + array.nbytes) // ALIGNED) * ALIGNED
+        os.ftruncate(descriptor, position)
         return f"/proc/{os.getpid()}/fd/{descriptor}", layout
 
 
-def _mapped(path: str, dtype: str, shape: tuple[int, ...], offset: int) -> npt.NDArray[Any]:
+def _map_array(path: str, dtype: str, shape: tuple[int, ...], offset: int) -> npt.NDArray[Any]:
     if math.prod(shape) == 0:
         return np.empty(shape, dtype)
     return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape).view(np.ndarray)

@@ -2,7 +2,7 @@
 
 What `walk_together()` finds is what one walk over the whole file would have found; where that is not sure (a damaged
 file, coordinates that look like a frame), the first rank walks alone. An opened origin travels from the first rank
-without its long indexes, which `settle()` brings to each node.
+without its long indexes, which `attach_columns()` brings to each node.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NodeBytes:
         self._shared: SharedWords | None = world.share_words(max(1, -(-n_bytes // 8)))
         self.content: npt.NDArray[np.uint8] = self._shared.words.view(np.uint8)[:n_bytes]
 
-    def settle(self, places: Iterable[tuple[int, int, int]]) -> None:
+    def exchange(self, places: Iterable[tuple[int, int, int]]) -> None:
         """Bring to each node what ranks of others have put there (collective).
 
         Places are the node that has some bytes, by its number, the first of them, and the one after the last.
@@ -52,8 +52,8 @@ class NodeBytes:
         leaders = self._world.leaders
         if leaders is not None and leaders.size > 1:
             for node, first, last in places:
-                for begin in range(first, last, ROUND_BYTES):
-                    piece = self.content[begin : min(last, begin + ROUND_BYTES)]
+                for start in range(first, last, ROUND_BYTES):
+                    piece = self.content[start : min(last, start + ROUND_BYTES)]
                     sent = leaders.bcast(piece.tobytes() if leaders.rank == node else None, root=node)
                     piece[:] = np.frombuffer(sent, np.uint8)
         self._world.node.barrier()
@@ -74,14 +74,14 @@ class _File(NamedTuple):
 
 
 def walk_together(
-    world: World, paths: Iterable[str | os.PathLike[str]], known: Callable[[], Mapping[str, XdrIndex]]
+    world: World, paths: Iterable[str | os.PathLike[str]], load_indexes: Callable[[], Mapping[str, XdrIndex]]
 ) -> tuple[dict[str, XdrIndex], list[NodeBytes]]:
     """Walk over the XTC and TRR files of a dataset (collective)."""
     if world.comm.size == 1:
         return {}, []
     indexes: dict[str, XdrIndex] = {}
     memory: list[NodeBytes] = []
-    for file in on_first_rank(world.comm, lambda: list(_long_files(paths, known())), share=True):
+    for file in on_first_rank(world.comm, lambda: list(_long_files(paths, load_indexes())), share=True):
         walked = _walk(world, file)
         if walked is not None:
             indexes[file.path], content = walked
@@ -89,12 +89,12 @@ def walk_together(
     return indexes, memory
 
 
-def _long_files(paths: Iterable[str | os.PathLike[str]], known: Mapping[str, XdrIndex]) -> Iterator[_File]:
-    for each in paths:
-        path = absolute(each)
+def _long_files(paths: Iterable[str | os.PathLike[str]], indexes: Mapping[str, XdrIndex]) -> Iterator[_File]:
+    for name in paths:
+        path = absolute(name)
         with contextlib.suppress(OSError):  # whoever opens the file tells what is wrong with it
             status = read_status(path)
-            new = status.size - (known[path].size if path in known else 0)
+            new = status.size - (indexes[path].size if path in indexes else 0)
             if os.path.isdir(path) or max(0, new) < 2 * PART_BYTES:
                 continue
             with ByteFile(path) as file:
@@ -106,9 +106,9 @@ def _long_files(paths: Iterable[str | os.PathLike[str]], known: Mapping[str, Xdr
 def _walk(world: World, file: _File) -> tuple[XdrIndex, NodeBytes] | None:
     """Walk over one file together; None where it has to be walked over by one."""
     order = [(rank, node) for node, ranks in enumerate(world.ranks_of) for rank in ranks]  # neighbours on one node
-    turn = [rank for rank, _ in order].index(world.comm.rank)
+    position = [rank for rank, _ in order].index(world.comm.rank)
     n_parts = min(world.comm.size, file.size // PART_BYTES)
-    walked, columns = run_collectively(world.comm, partial(_part, file, turn, n_parts))
+    walked, columns = run_collectively(world.comm, partial(_part, file, position, n_parts))
     by_rank = world.comm.allgather(walked)
     parts = [by_rank[rank] for rank, _ in order[:n_parts]]
     last = max((place for place, part in enumerate(parts) if part is not None and part.n_frames), default=None)
@@ -120,9 +120,9 @@ def _walk(world: World, file: _File) -> tuple[XdrIndex, NodeBytes] | None:
     memory = NodeBytes(world, spans[-1][1])
     shared: Columns = memory.content.view(COLUMNS)
     if walked is not None:
-        shared[rows[turn] : rows[turn + 1]] = columns[: rows[turn + 1] - rows[turn]]
-    memory.settle([(node, *span) for (_, node), span in zip(order, spans, strict=False) if span[0] < span[1]])
-    index = on_first_rank(world.comm, partial(_joined, file, parts, shared), share=True)
+        shared[rows[position] : rows[position + 1]] = columns[: rows[position + 1] - rows[position]]
+    memory.exchange([(node, *span) for (_, node), span in zip(order, spans, strict=False) if span[0] < span[1]])
+    index = on_first_rank(world.comm, partial(_join, file, parts, shared), share=True)
     if index is None:
         memory.close()
         return None
@@ -130,28 +130,28 @@ def _walk(world: World, file: _File) -> tuple[XdrIndex, NodeBytes] | None:
     return index, memory
 
 
-def _part(file: _File, turn: int, n_parts: int) -> tuple[WalkResult | None, Columns]:
-    if turn < n_parts:
+def _part(file: _File, position: int, n_parts: int) -> tuple[WalkResult | None, Columns]:
+    if position < n_parts:
         with contextlib.suppress(OSError, ValueError):  # whoever walks over the whole file tells
-            return walk_part(file.path, file.kind, file.size, turn, n_parts)
+            return walk_part(file.path, file.kind, file.size, position, n_parts)
     return None, NO_COLUMNS
 
 
-def _joined(file: _File, parts: Sequence[WalkResult], columns: Columns) -> XdrIndex | None:
+def _join(file: _File, parts: Sequence[WalkResult], columns: Columns) -> XdrIndex | None:
     index = join_parts(*file, parts=parts, columns=columns)
     if index is not None:
         index.is_shared = True
     return index
 
 
-def publish(origin: Origin) -> None:
+def mark_shared(origin: Origin) -> None:
     """Have an origin travel without its long indexes, and without those that all ranks have."""
     for file in _files(origin):
         index = file.index
         index.is_shared = index.is_shared or index.columns.nbytes > SMALL_INDEX_BYTES
 
 
-def settle(world: World, origin: Origin, walked: Mapping[str, XdrIndex]) -> list[NodeBytes]:
+def attach_columns(world: World, origin: Origin, walked: Mapping[str, XdrIndex]) -> list[NodeBytes]:
     """Give the indexes of an origin that has travelled their columns (collective)."""
     memory: list[NodeBytes] = []
     for file in _files(origin):
@@ -161,7 +161,7 @@ def settle(world: World, origin: Origin, walked: Mapping[str, XdrIndex]) -> list
         if file.path in walked and walked[file.path].facts == index.facts:
             index.columns = walked[file.path].columns
         else:
-            memory.append(_share(world, index))
+            memory.append(_broadcast_index(world, index))
     return memory
 
 
@@ -174,12 +174,12 @@ def free(origin: Origin, memory: Sequence[NodeBytes]) -> None:
         content.close()
 
 
-def _share(world: World, index: XdrIndex) -> NodeBytes:
+def _broadcast_index(world: World, index: XdrIndex) -> NodeBytes:
     """Bring an index from the first rank to each node."""
     memory = NodeBytes(world, (index.n_frames + 1) * COLUMNS.itemsize)
     if world.comm.rank == 0:
         memory.content[:] = np.ascontiguousarray(index.columns[: index.n_frames + 1]).view(np.uint8)
-    memory.settle([(world.comm.bcast(world.node_index), 0, len(memory.content))])
+    memory.exchange([(world.comm.bcast(world.node_index), 0, len(memory.content))])
     index.columns = memory.content.view(COLUMNS)
     return memory
 

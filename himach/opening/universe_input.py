@@ -71,10 +71,10 @@ class UniverseInput:
         return "the Universe that it was given has transformations" if self.transformations else ""
 
 
-def is_universe(thing: Any) -> bool:
+def is_universe(value: Any) -> bool:
     """Tell whether a thing is a Universe of MDAnalysis, without importing that."""
     return any(
-        cls.__module__ == "MDAnalysis.core.universe" and cls.__name__ == "Universe" for cls in type(thing).__mro__
+        cls.__module__ == "MDAnalysis.core.universe" and cls.__name__ == "Universe" for cls in type(value).__mro__
     )
 
 
@@ -88,7 +88,7 @@ def from_universe(universe: Universe) -> UniverseInput:
             f"the Universe's auxiliary {next(iter(reader._auxs))!r} is not taken into a run: add it in setup(), by "
             "universe.trajectory.add_auxiliary()"
         )
-    frames = _memory(reader)
+    frames = _memory_frames(reader)
     file = universe.filename
     return UniverseInput(
         trajectories=[Path("memory")] if frames is not None else _files(reader),
@@ -97,12 +97,12 @@ def from_universe(universe: Universe) -> UniverseInput:
         frames=frames,
         n_frames=int(reader.n_frames),
         # A MemoryReader applied them to all its frames when they were added.
-        transformations=b"" if frames is not None else _pickled(universe, list(reader.transformations)),
-        _topology=_topology_of(universe),
+        transformations=b"" if frames is not None else _pickle_transformations(universe, list(reader.transformations)),
+        _topology=_encode_topology(universe),
     )
 
 
-def _topology_of(universe: Universe) -> SharedArrays:
+def _encode_topology(universe: Universe) -> SharedArrays:
     from himach.io.universe.parsed_topology import encode
 
     content = encode(universe._topology, {})
@@ -111,7 +111,7 @@ def _topology_of(universe: Universe) -> SharedArrays:
     return SharedArrays({"topology": np.frombuffer(content, dtype=np.uint8)})
 
 
-def _memory(reader: Any) -> Any:
+def _memory_frames(reader: Any) -> Any:
     """Return the frames of a trajectory that lies in memory; None for one of files."""
     from MDAnalysis.coordinates.memory import MemoryReader
 
@@ -125,9 +125,9 @@ def _files(reader: Any) -> list[Path]:
     names = [reader.filename] if names is None else list(names)
     for name in names:
         if not isinstance(name, str | Path):  # a stream of MDAnalysis's is path-like, too
-            what = "an array in memory" if name is None else f"a stream ({type(name).__name__})"
+            kind = "an array in memory" if name is None else f"a stream ({type(name).__name__})"
             raise UsageError(
-                f"the Universe's trajectory has {what} in place of a file; write it to a file, or load all of it into "
+                f"the Universe's trajectory has {kind} in place of a file; write it to a file, or load all of it into "
                 "memory by Universe.transfer_to_memory()"
             )
     return [Path(str(name).removeprefix(SCHEME).partition("?")[0]) for name in names]
@@ -138,41 +138,41 @@ def _keywords(reader: Any) -> dict[str, Any]:
     from himach.io.trajectory.keywords import reader_class
 
     first = getattr(reader, "readers", [reader])[0]
-    usual = _usual(type(first))
-    given = {name: value for name, value in first._kwargs.items() if name not in OWN}
+    defaults = _default_keywords(type(first))
+    values = {name: value for name, value in first._kwargs.items() if name not in OWN}
     keywords = {
         name: value
-        for name, value in given.items()
-        if name not in usual or (usual[name] is not inspect.Parameter.empty and usual[name] != value)
+        for name, value in values.items()
+        if name not in defaults or (defaults[name] is not inspect.Parameter.empty and defaults[name] != value)
     }
     try:
-        found = reader_class(os.fspath(_files(first)[0]), None)
+        detected = reader_class(os.fspath(_files(first)[0]), None)
     except (UsageError, OSError):
-        found = None
-    if found is not type(first) and not str(first.filename).startswith(SCHEME):
+        detected = None
+    if detected is not type(first) and not str(first.filename).startswith(SCHEME):
         keywords["format"] = str(np.atleast_1d(first.format)[0])
     return keywords
 
 
-def _usual(reader: type) -> dict[str, Any]:
+def _default_keywords(reader: type) -> dict[str, Any]:
     """Return the defaults of a reader's keywords; of the file, whatever it is called there, and the like: none."""
-    usual: dict[str, Any] = {"dt": None, "time_offset": None}
+    defaults: dict[str, Any] = {"dt": None, "time_offset": None}
     for cls in reversed(reader.__mro__[:-1]):
         for name, parameter in inspect.signature(vars(cls).get("__init__", object.__init__)).parameters.items():
-            usual[name] = parameter.default
-    return usual
+            defaults[name] = parameter.default
+    return defaults
 
 
 # -- transformations --------------------------------------------------------------------------------------------------
 
 
-def _pickled(universe: Universe, transformations: list[Any]) -> bytes:
+def _pickle_transformations(universe: Universe, transformations: list[Any]) -> bytes:
     """Return transformations without the Universe that their groups are of; nothing if there are none."""
     from himach.launch.code_pickle import CodePickler, by_value, unknown_elsewhere
 
     class Pickler(CodePickler):
-        def persistent_id(self, thing: Any) -> str | None:
-            return "universe" if thing is universe else None
+        def persistent_id(self, value: Any) -> str | None:
+            return "universe" if value is universe else None
 
     for transformation in transformations:
         if not getattr(transformation, "parallelizable", True):
@@ -183,7 +183,7 @@ def _pickled(universe: Universe, transformations: list[Any]) -> bytes:
     if not transformations:
         return b""
     content = io.BytesIO()
-    unknown = unknown_elsewhere(getattr(each, "__module__", None) or "" for each in transformations)
+    unknown = unknown_elsewhere(getattr(item, "__module__", None) or "" for item in transformations)
     try:
         with by_value(unknown):
             Pickler(content, pickle.HIGHEST_PROTOCOL).dump(transformations)

@@ -13,8 +13,8 @@ import numpy as np
 
 from himach.errors import HimachError, UsageError
 from himach.opening.dataset import OpenFrames
-from himach.opening.member import some_of
-from himach.opening.member_table import members_of
+from himach.opening.member import truncate
+from himach.opening.member_table import read_members
 from himach.opening.options import Job
 from himach.output.parts import parts_text
 from himach.output.record import analysis_record
@@ -54,7 +54,7 @@ def dry_run(world: World, job: Job) -> str | None:
     if job.ensemble is None:
         single = plan_trajectory(world, job)
         return on_first_rank(comm, lambda: plan_text(world, job, [single], {}))
-    members = on_first_rank(comm, partial(members_of, job.ensemble, job.topology), share=True)
+    members = on_first_rank(comm, partial(read_members, job.ensemble, job.topology), share=True)
     on_first_rank(comm, lambda: [stages(analysis) for analysis in job.analyses])
 
     def plan_member(member_world: World, at: int) -> TrajectoryPlan | HimachError:
@@ -73,7 +73,7 @@ def _all_text(world: World, job: Job, results: dict[int, TrajectoryPlan | Himach
         raise errors[0]
     lines = [plan_text(world, job, plans, {"members": len(ordered), "of these would fail": len(errors)})]
     if errors:
-        lines.append(some_of(list(map(str, errors)), "\n"))
+        lines.append(truncate(list(map(str, errors)), "\n"))
     return "\n\n".join(lines)
 
 

@@ -26,7 +26,7 @@ from himach.io.store.store import Store
 from himach.io.universe.view import View
 from himach.launch.memory import default_memory, scratch_directory
 from himach.opening.dataset import OpenFrames, open_frames
-from himach.opening.frame_steps import transform_of
+from himach.opening.frame_steps import universe_transform
 from himach.opening.node_store import open_store
 from himach.opening.options import Job
 from himach.opening.paths import Paths
@@ -93,7 +93,7 @@ class RankRun:
         chains = [stages(analysis) for analysis in job.analyses]
         opening = time.time()
         store = None if common is None else common.store
-        if job.given is None or job.given.frames is None:  # else they are in memory
+        if job.universe_input is None or job.universe_input.frames is None:  # else they are in memory
             store = store or open_store(world.comm, job.cache)
             warn_once(world.comm, assemble_for_run(world, store[0], job))
         opened = open_frames(world, job, store)
@@ -177,7 +177,7 @@ class RankRun:
             opened.first,
             name=first.label(),
             copy=i > 0,
-            transform=transform_of(self.job),
+            transform=universe_transform(self.job),
             member=self.job.member,
             finite=any(kind.__module__.startswith("himach.examples.") for kind in type(first).__mro__),
             follow=None if self.paths is None else partial(self.paths.positions_at, opened),

@@ -74,7 +74,7 @@ def recorded_ranks(record: Mapping[str, Any]) -> int:
 def recorded_job(record: dict[str, Any], assignments: Sequence[str], overrides: Mapping[str, Any]) -> Job:
     """Return the job of an earlier run, and work in the folder in which that was asked for."""
     overrides = {name: _resolve_value(name, value) for name, value in overrides.items()}
-    steps = vars(TransformOptions.of(overrides.get("transform", ())))
+    steps = vars(TransformOptions.from_steps(overrides.get("transform", ())))
     steps = {name: _resolve_value(name, value) for name, value in steps.items() if value}
     _change_directory(record["directory"])
     sources = [entry["source"] for entry in record["analyses"]]

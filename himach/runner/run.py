@@ -322,7 +322,7 @@ def _sources(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "trajectories": source.trajectories,
         "topology": source.topology_file,
         "keywords": source.keywords,
-        "given": source,
+        "universe_input": source,
     }
 
 

@@ -12,7 +12,7 @@ from himach.errors import NoFrameError, TrajectoryError
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.io.trajectory.xdr_file import XdrFile
-from himach.opening.shared_index import NodeBytes, publish, settle
+from himach.opening.shared_index import NodeBytes, attach_columns, mark_shared
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
 
@@ -67,7 +67,7 @@ def wait_for_growth(
         try:
             result = _await_growth(job, origin)
             if result is not None:
-                publish(result)
+                mark_shared(result)
         except Exception as caught:  # raised on all ranks below
             error = caught
     if comm.size > 1:
@@ -81,7 +81,7 @@ def wait_for_growth(
         return result
 
     new_origin = on_first_rank(comm, result_or_raise, share=True)
-    return None if new_origin is None else (new_origin, settle(world, new_origin, {}))
+    return None if new_origin is None else (new_origin, attach_columns(world, new_origin, {}))
 
 
 def _file_state(path: str) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from himach.io.trajectory.index.packed import load_indexes
 from himach.io.trajectory.index.walk import read_index
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.opening import shared_index
-from himach.opening.shared_index import free, publish, settle, walk_together
+from himach.opening.shared_index import attach_columns, free, mark_shared, walk_together
 from himach.parallel.collective import on_first_rank
 from himach.parallel.mpi import connect
 
@@ -50,11 +50,11 @@ def opened(world, path: Path, walked):
 
     def first() -> Origin:
         origin = open_origin([path], indexes=walked)
-        publish(origin)
+        mark_shared(origin)
         return origin
 
     origin = on_first_rank(world.comm, first, share=True)
-    return origin, settle(world, origin, walked)
+    return origin, attach_columns(world, origin, walked)
 
 
 def check(world, origin, path: Path) -> None:
@@ -111,11 +111,11 @@ def test_an_index_that_is_removed_from_its_store_meanwhile(world, folder, monkey
         stored.unlink()
         origin = open_origin([path], indexes=known)
         assert origin.files()[0][0].index is known[str(path)]
-        publish(origin)
+        mark_shared(origin)
         return origin
 
     origin = on_first_rank(world.comm, first, share=True)
-    held = settle(world, origin, {})
+    held = attach_columns(world, origin, {})
     check(world, origin, path)
     free(origin, held)
 

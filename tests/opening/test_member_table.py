@@ -6,7 +6,7 @@ import pytest
 
 import himach
 from himach import Member, UsageError
-from himach.opening.member_table import members_of
+from himach.opening.member_table import read_members
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def table(tmp_path):
     def read(text: str, topology=None) -> list[Member]:
         path = tmp_path / "ensemble.csv"
         path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return members_of(path, topology)
+        return read_members(path, topology)
 
     return read
 
@@ -82,7 +82,7 @@ def test_the_topology_of_the_run_is_that_of_members_without_one(table):
     members = table("name,trajectory,topology\na,a.xtc,own.pdb\nb,b.xtc,\n", "top.pdb")
     assert [member.topology for member in members] == ["own.pdb", "top.pdb"]
     kept = Member("a", "a.xtc", None, "g", start=3, metadata={"t": 1})
-    (member,) = members_of([kept], "top.pdb")
+    (member,) = read_members([kept], "top.pdb")
     assert member == Member("a", "a.xtc", "top.pdb", "g", start=3, metadata={"t": 1})
 
 
@@ -93,7 +93,7 @@ def test_home_is_known(table, tmp_path, monkeypatch):
     (member,) = table("name,trajectory,topology\na,~/sims/a.xtc,~/nowhere.pdb\n")
     assert member.trajectories == [tmp_path / "sims" / "a.xtc"]
     assert member.topology == str(tmp_path / "nowhere.pdb")
-    (member,) = members_of("~/sims/*.xtc", "~/*.pdb")
+    (member,) = read_members("~/sims/*.xtc", "~/*.pdb")
     assert (member.name, member.topology) == ("a", str(tmp_path / "a.pdb"))
 
 
@@ -124,48 +124,48 @@ def test_what_is_no_table_of_members_is_told(table, text, said):
 
 def test_a_table_that_is_not_there(tmp_path):
     with pytest.raises(UsageError, match=r"none.csv cannot be read .*columns name and trajectory, or a pattern"):
-        members_of(tmp_path / "none.csv")
+        read_members(tmp_path / "none.csv")
     with pytest.raises(UsageError, match=r"cannot be read \(Is a directory\)"):
-        members_of(tmp_path)
+        read_members(tmp_path)
 
 
 def test_a_member_a_match_in_the_order_of_counting(sims):
-    members = members_of("sims/*/traj.xtc", "top.pdb")
+    members = read_members("sims/*/traj.xtc", "top.pdb")
     assert names(members) == ["r1", "r2", "r10"]
     assert [member.trajectories for member in members] == [[Path(f"sims/{name}/traj.xtc")] for name in names(members)]
     assert {member.topology for member in members} == {"top.pdb"}
-    assert {member.topology for member in members_of("sims/*/traj.xtc")} == {None}
-    assert names(members_of("sims/r?/traj.xtc")) == ["1", "2"]
-    assert names(members_of("sims/r[!1]*/*.xtc")) == ["2-traj"]
-    assert names(members_of(sims / "sims" / "*" / "traj.xtc")) == ["r1", "r2", "r10"]
+    assert {member.topology for member in read_members("sims/*/traj.xtc")} == {None}
+    assert names(read_members("sims/r?/traj.xtc")) == ["1", "2"]
+    assert names(read_members("sims/r[!1]*/*.xtc")) == ["2-traj"]
+    assert names(read_members(sims / "sims" / "*" / "traj.xtc")) == ["r1", "r2", "r10"]
 
 
 def test_the_topology_has_the_same_stars(sims):
-    members = members_of("sims/*/traj.xtc", "sims/*/top.pdb")
+    members = read_members("sims/*/traj.xtc", "sims/*/top.pdb")
     assert [member.topology for member in members] == [f"sims/{name}/top.pdb" for name in ("r1", "r2", "r10")]
-    (member,) = members_of("sims/r[2]/*.xtc", "sims/r*/*.pdb")
+    (member,) = read_members("sims/r[2]/*.xtc", "sims/r*/*.pdb")
     assert member.topology == "sims/r2/traj.pdb"
     with pytest.raises(UsageError, match=r"\*\.pdb: it has another number of '\*' .*; give both as many, or one file"):
-        members_of("sims/*/traj.xtc", "sims/*/*.pdb")
+        read_members("sims/*/traj.xtc", "sims/*/*.pdb")
 
 
 def test_what_only_looks_like_a_pattern(sims):
     (sims / "set[1].csv").write_text("name,trajectory\na,a.xtc\n")
     (sims / "top[1].pdb").touch()
-    (member,) = members_of("set[1].csv", "top[1].pdb")
+    (member,) = read_members("set[1].csv", "top[1].pdb")
     assert (member.name, member.topology) == ("a", "top[1].pdb")
-    assert {one.topology for one in members_of("sims/*/traj.xtc", "top[1].pdb")} == {"top[1].pdb"}
+    assert {one.topology for one in read_members("sims/*/traj.xtc", "top[1].pdb")} == {"top[1].pdb"}
 
 
 def test_stars_that_stand_for_nothing(sims):
     for name in ("traj.xtc", "traj2.xtc"):
         (sims / name).touch()
-    assert names(members_of("traj*.xtc")) == ["2", "traj.xtc"]
+    assert names(read_members("traj*.xtc")) == ["2", "traj.xtc"]
 
 
 def test_patterns_that_help_nobody(sims, table):
     with pytest.raises(UsageError, match=r"sims/\*/none.xtc: no file matches; the pattern is of trajectory files"):
-        members_of("sims/*/none.xtc")
+        read_members("sims/*/none.xtc")
     with pytest.raises(UsageError, match=r"sims/\*/top.pdb: a pattern goes with one of --ensemble; .*column topology"):
         table("name,trajectory\na,a.xtc\n", "sims/*/top.pdb")
 
@@ -173,7 +173,7 @@ def test_patterns_that_help_nobody(sims, table):
 def test_members_of_python():
     assert Member("a", ["a.xtc", Path("b.xtc")]).trajectories == [Path("a.xtc"), Path("b.xtc")]
     given = [Member("b", "b.xtc"), Member("a", "a.xtc", stop=0)]
-    assert members_of(given) == given
+    assert read_members(given) == given
     assert given[1].choice == {"stop": 0}
 
 
@@ -187,11 +187,11 @@ def test_members_of_python():
         (lambda: Member("a", None), "member a: a trajectory is a file or a list of files, not None"),
         (lambda: Member("a", "a.xtc", group=300), "member a: a group is a text such as '300 K', not 300"),
         (lambda: Member("a", "a.xtc", metadata={"group": 1}), "metadata cannot be called 'group'"),
-        (lambda: members_of([]), "the ensemble has no members"),
-        (lambda: members_of([Member("a", "a"), "b"]), "an ensemble is of himach.Member, not of str"),
-        (lambda: members_of(Member("a", "a.xtc")), "an ensemble is a list of himach.Member"),
-        (lambda: members_of(3), "the path of a CSV file or a pattern, not int"),
-        (lambda: members_of([Member("a", "a"), Member("a", "b")]), "two members of the ensemble are called 'a'"),
+        (lambda: read_members([]), "the ensemble has no members"),
+        (lambda: read_members([Member("a", "a"), "b"]), "an ensemble is of himach.Member, not of str"),
+        (lambda: read_members(Member("a", "a.xtc")), "an ensemble is a list of himach.Member"),
+        (lambda: read_members(3), "the path of a CSV file or a pattern, not int"),
+        (lambda: read_members([Member("a", "a"), Member("a", "b")]), "two members of the ensemble are called 'a'"),
         (lambda: himach.run("rmsd", ensemble=Member("a", "a.xtc")), "an ensemble is a list of himach.Member"),
     ],
 )

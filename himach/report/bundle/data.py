@@ -12,8 +12,8 @@ from typing import Any
 from himach.errors import HimachError, UsageError
 from himach.files import content_digest
 from himach.io.trajectory.origin import read_fingerprint
-from himach.opening.member import some_of
-from himach.opening.member_table import WILD, members_of
+from himach.opening.member import truncate
+from himach.opening.member_table import WILD, read_members
 
 Record = Mapping[str, Any]
 
@@ -89,14 +89,14 @@ def _members(record: Record, given: Given) -> list[dict[str, Any]]:
     """Return the members of the record's ensemble with the files that they have here."""
     names = [member["name"] for member in record["ensemble"]]
     if given.ensemble is None:
-        raise OtherDataError(f"it read {len(names)} simulations: name them by --ensemble, as {some_of(names)}")
+        raise OtherDataError(f"it read {len(names)} simulations: name them by --ensemble, as {truncate(names)}")
     patterns = [path for path in given.topologies if not path.exists()]
     if len(patterns) > 1:
         raise UsageError(f"there is no topology {' and no '.join(map(str, patterns))}; one pattern may name members'")
-    here = {member.name: member for member in members_of(given.ensemble, *patterns)}
+    here = {member.name: member for member in read_members(given.ensemble, *patterns)}
     if lacking := [name for name in names if name not in here]:
         raise OtherDataError(
-            f"{given.ensemble} has no {some_of(lacking)}, which it read; a table of name, trajectory and topology may "
+            f"{given.ensemble} has no {truncate(lacking)}, which it read; a table of name, trajectory and topology may "
             f"name {'it' if len(lacking) == 1 else 'them'}"
         )
     digest_of = functools.cache(content_digest)  # members may share a topology
@@ -114,5 +114,5 @@ def _members(record: Record, given: Given) -> list[dict[str, Any]]:
         members.append({**told, "trajectory": paths, "topology": topology})
     for what, names in others.items():
         if names:
-            raise OtherDataError(f"{some_of(names)}: another {what} than it read; the content is not the same")
+            raise OtherDataError(f"{truncate(names)}: another {what} than it read; the content is not the same")
     return members

@@ -14,8 +14,8 @@ from typing import Any
 from himach.checkpoint.directory import LOCK
 from himach.errors import UsageError
 from himach.locks import HeldError, Lock
-from himach.opening.member import Member, some_of
-from himach.opening.member_table import members_of
+from himach.opening.member import Member, truncate
+from himach.opening.member_table import read_members
 from himach.opening.node_store import open_store
 from himach.opening.options import Job
 from himach.output.record import Record
@@ -37,7 +37,7 @@ def perform(world: World, job: Job, ensemble: str | os.PathLike[str] | Sequence[
     """Carry out a job of an ensemble as one of the ranks of `world`; outcomes on the first rank are `join`."""
     comm = world.comm
     with outcome_place(world, job) as place:
-        members = on_first_rank(comm, lambda: members_of(ensemble, job.topology), share=True)
+        members = on_first_rank(comm, lambda: read_members(ensemble, job.topology), share=True)
         on_first_rank(comm, lambda: [stages(analysis) for analysis in job.analyses])
         if job.features and place.path is None:
             raise UsageError("features are files: name a directory for them (out)")
@@ -133,4 +133,4 @@ def _warn(members: Sequence[Member], runs: Sequence[MemberRun], earlier: Mapping
         if len(names) > 1:
             warned_names.setdefault(f"these are the same frames, and count as {len(names)} members", []).extend(names)
     for text, names in warned_names.items():
-        warnings.warn(f"{some_of(names)}: {text}", stacklevel=2)
+        warnings.warn(f"{truncate(names)}: {text}", stacklevel=2)

@@ -10,7 +10,7 @@ from typing import Any
 from himach.errors import HimachError, UsageError
 from himach.io.push.address import EngineAddress
 from himach.opening.member import Member
-from himach.opening.member_table import members_of
+from himach.opening.member_table import read_members
 from himach.opening.options import FramesRequest, LiveOptions
 from himach.runner.live.frame_sources import FramesSoFar
 from himach.runner.live.imd_client import ImdClient, ReceiverOptions
@@ -41,7 +41,7 @@ def check_ensemble(request: FramesRequest, live: LiveOptions) -> None:
 def _engine_members(request: FramesRequest) -> list[tuple[Member, EngineAddress]]:
     """Return the members of which a trajectory is an engine."""
     assert request.ensemble is not None
-    members = members_of(request.ensemble, request.topology)
+    members = read_members(request.ensemble, request.topology)
     engines = [(member, engine_among(member.trajectories)) for member in members]
     return [(member, engine) for member, engine in engines if engine is not None]
 
@@ -107,7 +107,7 @@ def members_so_far(request: FramesRequest, so_far: FramesSoFar) -> list[Member] 
     if request.ensemble is None or so_far.members is None:
         return None
     members: list[Member] = []
-    for member in members_of(request.ensemble, request.topology):
+    for member in read_members(request.ensemble, request.topology):
         if (count := so_far.members.get(member.name)) is None:
             members.append(member)
         elif count or so_far.over:

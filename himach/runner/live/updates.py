@@ -20,7 +20,7 @@ from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.io.push.address import EngineAddress
 from himach.io.remote.url import refuse_urls
 from himach.launch.preload import preload
-from himach.opening.member import Member, some_of
+from himach.opening.member import Member, truncate
 from himach.opening.options import FramesRequest, LiveOptions, RunOptions
 from himach.output.record import Record
 from himach.parallel.collective import on_first_rank, run_collectively
@@ -188,7 +188,7 @@ def _datasets(so_far: FramesSoFar) -> str:
     """Return in words where frames of engines are kept; "" of others."""
     feeds = so_far.details["members"].values() if "members" in so_far.details else [so_far.details]
     names = [feed_details["dataset"] for feed_details in feeds if "dataset" in feed_details]
-    return f"dataset{'s' * (len(names) > 1)} {some_of(names)}" if names else ""
+    return f"dataset{'s' * (len(names) > 1)} {truncate(names)}" if names else ""
 
 
 def start_ranks(world: World) -> None:

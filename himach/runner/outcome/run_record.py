@@ -49,12 +49,12 @@ def request_record(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, A
     """Return the fields of the record that are known before setup(). On the first rank."""
     requested = {
         "himach": version("himach"),
-        "analyses": [_analysis_record(analysis, job.given) for analysis in job.analyses],
+        "analyses": [_analysis_record(analysis, job.universe_input) for analysis in job.analyses],
         "dataset": dataset_record(opened),
         **_request(job, opened, mpi),
     }
     earlier = job.earlier or {}
-    if earlier.get("topology_digest") not in (None, requested["topology_digest"]) and job.given is None:
+    if earlier.get("topology_digest") not in (None, requested["topology_digest"]) and job.universe_input is None:
         requested["topology_digest"] = topology_digest(opened.topology)
     for difference in [] if job.earlier is None else _differences(job.earlier, requested):
         warnings.warn(f"{difference}; the outcome may differ from that of the run that is repeated", stacklevel=2)
@@ -107,7 +107,7 @@ def _request(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
         topology=topology,
         universe={name: _literal(value) for name, value in job.keywords.items()},
         pairs_directory=None if job.pairs is None else str(job.pairs),
-        topology_digest=None if job.given is None else topology_digest(opened.topology),
+        topology_digest=None if job.universe_input is None else topology_digest(opened.topology),
         selected=None if job.frames is None else frames_text(chosen(job.frames, opened.origin.n_frames)),
         command=[redact(word) for word in job.command] or None,
         directory=os.getcwd(),
@@ -317,7 +317,7 @@ def _is_file(text: str) -> bool:
 
 def _trajectory(job: Job, opened: OpenFrames) -> list[str]:
     """Return what was asked for: files by their absolute paths, a dataset by the name that it was found under."""
-    if job.given is not None and job.given.frames is not None:
+    if job.universe_input is not None and job.universe_input.frames is not None:
         return [os.fspath(path) for path in job.trajectories]
     paths = [*map(absolute, job.trajectories)]
     if len(paths) > 1 or is_url(paths[0]) or os.path.exists(paths[0]):
