@@ -29,7 +29,7 @@ from himach.cli.options import (
 from himach.cli.pairs import described
 from himach.cli.text import columns, echo
 from himach.conversion.options import ConvertOptions
-from himach.conversion.target import others_writing
+from himach.conversion.target import removing_leftovers
 from himach.errors import HimachError
 from himach.opening.options import TransformOptions, parse_keywords
 from himach.parallel.quiet import quiet_ranks
@@ -153,7 +153,7 @@ def convert(
     given = {name: value for name, value in options.items() if value is not None}
     asked, started = ConvertOptions(**given, keywords=parse_keywords(keywords)), started_ranks(ranks, oversubscribe)
     command = ConvertCommand(asked)
-    with others_writing(asked.files if started else []):
-        told = command.of_engine(started) if asked.engines else on_ranks(command, started)
+    with removing_leftovers(asked.files if started else []):
+        told = command.run_on_engine(started) if asked.engines else on_ranks(command, started)
     if told is not None:
         echo(told)

@@ -26,14 +26,14 @@ class ConvertCommand:
             preload()
             from himach.conversion.convert import convert_here
 
-            done = convert_here(world, self.options)
-            return None if self.options.quiet or world.comm.rank else str(done)
+            result = convert_here(world, self.options)
+            return None if self.options.quiet or world.comm.rank else str(result)
 
-    def of_engine(self, ranks: int) -> str | None:
+    def run_on_engine(self, ranks: int) -> str | None:
         """Do it for a running engine, on so many ranks that are started, or on those of a launcher."""
         from himach.conversion.convert import convert_engine
 
         rank = promised_rank()
         with quiet_ranks(rank, command=True):
-            done = convert_engine(self.options, ranks or None)
-            return None if self.options.quiet or rank else str(done)
+            result = convert_engine(self.options, ranks or None)
+            return None if self.options.quiet or rank else str(result)

@@ -20,21 +20,21 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from himach.conversion.formats import Format, format_of, serial_writer
+from himach.conversion.formats import Format, choose_format, serial_writer
 from himach.conversion.frames import Reader, Steps
 from himach.conversion.options import ConvertOptions
-from himach.conversion.state import Unfinished, identity_of, take, write_record
+from himach.conversion.state import Unfinished, conversion_identity, take_unfinished, write_record
 from himach.conversion.target import (
     Converted,
     Target,
     cannot_write,
     check_target,
-    dataset_named,
+    display_path,
     make_file,
     new_name,
-    others_writing,
+    parse_dataset_name,
     remove_files,
-    shown,
+    removing_leftovers,
 )
 from himach.errors import TimeUpError, UsageError, knowing_arguments
 from himach.formats.layout import Content
@@ -152,26 +152,26 @@ def convert(
     -----
     The bytes are the same for any number of ranks. XTC files are those of MDAnalysis's writer.
     """
-    given = dict(locals())
+    kwargs = dict(locals())
     paths = [trajectory] if isinstance(trajectory, str | os.PathLike) else trajectory or []
-    asked: dict[str, Any] = {each.name: given[each.name] for each in fields(ConvertOptions) if each.name in given}
+    values: dict[str, Any] = {item.name: kwargs[item.name] for item in fields(ConvertOptions) if item.name in kwargs}
     for name in ("out", "reference", "topology_out", "record"):
-        asked[name] = None if given[name] is None else Path(given[name])
-    asked["topology"] = None if topology is None else Path(strip_scheme(topology))
-    asked["transform"] = TransformOptions(whole, nojump, center, wrap, fit, asked.pop("reference")).steps()
+        values[name] = None if kwargs[name] is None else Path(kwargs[name])
+    values["topology"] = None if topology is None else Path(strip_scheme(topology))
+    values["transform"] = TransformOptions(whole, nojump, center, wrap, fit, values.pop("reference")).steps()
     options = ConvertOptions(
-        **{**asked, "cache": os.fspath(cache)},
+        **{**values, "cache": os.fspath(cache)},
         trajectories=[Path(strip_scheme(path)) for path in paths],
         keywords=dict(universe or {}),
         selection=select,
         quiet=not (is_watched() if progress is None else progress),
     )
     check_ranks(ranks)
-    held = 0 if under_launcher() or ranks is None else ranks
-    with quiet_ranks(promised_rank() if not held else 0), others_writing(options.files if held else []):
+    started = 0 if under_launcher() or ranks is None else ranks
+    with quiet_ranks(promised_rank() if not started else 0), removing_leftovers(options.files if started else []):
         if options.engines:
-            return convert_engine(options, held or None)
-        return on_ranks(partial(convert_here, options=options), held)
+            return convert_engine(options, started or None)
+        return on_ranks(partial(convert_here, options=options), started)
 
 
 def convert_engine(options: ConvertOptions, ranks: int | Ranks | None) -> Converted:
@@ -181,15 +181,15 @@ def convert_engine(options: ConvertOptions, ranks: int | Ranks | None) -> Conver
     """
     options.check_files()  # before the engine begins
 
-    def update(world: World, held: Ranks | None, one: Update) -> tuple[Converted | None, None]:
-        if not one.last:
+    def update(world: World, started: Ranks | None, latest: Update) -> tuple[Converted | None, None]:
+        if not latest.last:
             return None, None  # the engine is paused no longer
-        do = partial(convert_here, options=replace(options, trajectories=[*one.trajectories], stop=one.stop))
-        return (do(world) if held is None else on_ranks(do, held)), None
+        work = partial(convert_here, options=replace(options, trajectories=[*latest.trajectories], stop=latest.stop))
+        return (work(world) if started is None else on_ranks(work, started)), None
 
-    done = run_live(options, LiveOptions(), ranks, update)
-    assert done is not None
-    return done
+    result = run_live(options, LiveOptions(), ranks, update)
+    assert result is not None
+    return result
 
 
 def convert_here(world: World, options: ConvertOptions) -> Converted:
@@ -199,104 +199,104 @@ def convert_here(world: World, options: ConvertOptions) -> Converted:
 
         return convert_members(world, options, convert_here)
     assert options.out is not None and options.topology_out is not None
-    out, beside = options.out, options.topology_out
+    out, topology_out = options.out, options.topology_out
     on_first_rank(world.comm, options.check_files)
     opened = open_frames(world, options)
     try:
-        read = [Path(path) for path in opened.origin.paths]  # those of a dataset that goes by its name, too
+        inputs = [Path(path) for path in opened.origin.paths]  # those of a dataset that goes by its name, too
         for path in options.files:
-            on_first_rank(world.comm, partial(check_target, path, read, True))
-        done = _convert(world, options, opened, (out, beside))
+            on_first_rank(world.comm, partial(check_target, path, inputs, True))
+        result = _convert(world, options, opened, (out, topology_out))
         if options.record is not None:
-            on_first_rank(world.comm, partial(write_record, options.record, options, opened, done, world.comm.size))
-        return done
+            on_first_rank(world.comm, partial(write_record, options.record, options, opened, result, world.comm.size))
+        return result
     finally:
         opened.close()
 
 
 def _convert(world: World, options: ConvertOptions, opened: OpenFrames, paths: tuple[Path, Path]) -> Converted:
     """Write the files; return what was written."""
-    comm, first, began, started = world.comm, opened.first, time.perf_counter(), time.time()
+    comm, first, start, start_time = world.comm, opened.first, time.perf_counter(), time.time()
     steps = run_collectively(comm, partial(Steps, opened, options))
-    dataset = dataset_named(paths[0])
+    dataset = parse_dataset_name(paths[0])
     files = paths[1:] if dataset else tuple(dict.fromkeys(paths))
     n_frames, n_atoms = len(opened.frames), len(steps.atoms)
     content = Content(
         n_frames, n_atoms, first.velocities is not None, first.forces is not None, has_box=first.box is not None
     )
-    kind = None if dataset else run_collectively(comm, partial(format_of, paths[0], content, opened, steps.warnings))
+    fmt = None if dataset else run_collectively(comm, partial(choose_format, paths[0], content, opened, steps.warnings))
     warn_once(comm, steps.warnings)
-    if kind is None and options.max_time is not None:
+    if fmt is None and options.max_time is not None:
         raise UsageError(
-            f"{shown(paths[0])} is written by one rank, as a whole: leave max_time out, or choose another format"
+            f"{display_path(paths[0])} is written by one rank, as a whole: leave max_time out, or choose another format"
         )
-    identity = partial(identity_of, options, opened)
-    fields = FIELDS if kind is None else kind.fields
-    reader = Reader(world, opened, steps, fields, options.transform_options.nojump, kind is None or kind.with_data)
+    identity = partial(conversion_identity, options, opened)
+    fields = FIELDS if fmt is None else fmt.fields
+    reader = Reader(world, opened, steps, fields, options.transform_options.nojump, fmt is None or fmt.with_data)
     with ExitStack() as stack:
-        made: list[Path] = []  # on the first rank
+        created: list[Path] = []  # on the first rank
         requests = stack.enter_context(
-            StopRequests(mapping_deadline(options.max_time, started), partial(remove_files, made))
+            StopRequests(mapping_deadline(options.max_time, start_time), partial(remove_files, created))
         )
-        stack.callback(remove_files, made)
+        stack.callback(remove_files, created)
 
         def make() -> tuple[list[Path], Unfinished | None]:
-            made.append(new_name(files[0]))
-            before = None if kind is None else take(files[0], made[0], identity, stack)
-            made[:] = [made[0] if before else make_file(files[0]), *map(make_file, files[1:])]
-            return made, before
+            created.append(new_name(files[0]))
+            earlier = None if fmt is None else take_unfinished(files[0], created[0], identity, stack)
+            created[:] = [created[0] if earlier else make_file(files[0]), *map(make_file, files[1:])]
+            return created, earlier
 
-        names, before = on_first_rank(comm, make, share=True)
+        names, earlier = on_first_rank(comm, make, share=True)
         apart = len(world.nodes) > 1
-        targets = run_collectively(comm, lambda: [Target(*both, apart) for both in zip(files, names, strict=True)])
+        targets = run_collectively(comm, lambda: [Target(*pair, apart) for pair in zip(files, names, strict=True)])
         for target in targets:
             stack.callback(target.close)
         if paths[0] != paths[1]:  # else a PDB file is its own topology
             on_first_rank(comm, partial(_write_topology, steps, targets[-1]))
         with Progress(comm, n_frames, sys.stderr, quiet=options.quiet) as display:
-            if kind is None:
-                opening = partial(serial_writer, paths[0], targets[0].temporary, n_atoms, n_frames)
+            if fmt is None:
+                make_writer = partial(serial_writer, paths[0], targets[0].temporary, n_atoms, n_frames)
                 if dataset:
-                    opening = partial(_dataset_writer, options, dataset, n_atoms, identity)
-                _write_alone(comm, steps, reader, paths[0], opening, display)
-                way = None
+                    make_writer = partial(_dataset_writer, options, dataset, n_atoms, identity)
+                _write_alone(comm, steps, reader, paths[0], make_writer, display)
+                unfinished = None
             else:
-                way = _write_together(comm, steps, reader, targets[0], kind, display, before, requests)
+                unfinished = _write_together(comm, steps, reader, targets[0], fmt, display, earlier, requests)
         run_collectively(comm, targets[0].sync)
-        if way is not None and way.frames < n_frames:
-            on_first_rank(comm, partial(_keep, way, targets[0], identity, made, n_frames))
+        if unfinished is not None and unfinished.frames < n_frames:
+            on_first_rank(comm, partial(_keep, unfinished, targets[0], identity, created, n_frames))
         for target in reversed(targets):
             on_first_rank(comm, target.take_name)
         run_collectively(comm, reader.close)
     n_bytes = 0
     if comm.rank == 0:
         n_bytes = content.n_bytes if dataset else os.stat(paths[0]).st_size
-    seconds = time.perf_counter() - began
-    written = 0 if before is None else before.frames
-    return Converted(*paths, n_frames, n_atoms, n_bytes, seconds, _done(options), tuple(steps.warnings), written)
+    seconds = time.perf_counter() - start
+    written = 0 if earlier is None else earlier.frames
+    return Converted(*paths, n_frames, n_atoms, n_bytes, seconds, _list_steps(options), tuple(steps.warnings), written)
 
 
-def _keep(way: Unfinished, target: Target, identity: Callable[[], str], made: list[Path], n_frames: int) -> NoReturn:
+def _keep(state: Unfinished, target: Target, identity: Callable[[], str], files: list[Path], n_frames: int) -> NoReturn:
     """Keep a trajectory that is not written to its end, and say so."""
-    way.keep(target, identity())
-    made.remove(target.temporary)
+    state.keep(target, identity())
+    files.remove(target.temporary)
     raise TimeUpError(
-        f"time is up after {way.frames} of {n_frames} frames; they are kept beside {target.path}, and the same command "
-        "goes on from there"
+        f"time is up after {state.frames} of {n_frames} frames; they are kept beside {target.path}, and the same "
+        "command goes on from there"
     )
 
 
-def _done(options: ConvertOptions) -> tuple[str, ...]:
+def _list_steps(options: ConvertOptions) -> tuple[str, ...]:
     """Tell what was done to frames."""
-    asked = options.transform_options
+    transform = options.transform_options
     steps = [
-        (asked.whole, "whole"),
-        (asked.nojump, "without jumps, by the shortest step in each frame's box"),
-        (asked.center, f"centred on {asked.center!r}"),
-        (asked.wrap, f"wrapped by {asked.wrap}"),
-        (asked.fit, f"fitted by {asked.fit!r} to {asked.reference or 'the first frame'}"),
+        (transform.whole, "whole"),
+        (transform.nojump, "without jumps, by the shortest step in each frame's box"),
+        (transform.center, f"centred on {transform.center!r}"),
+        (transform.wrap, f"wrapped by {transform.wrap}"),
+        (transform.fit, f"fitted by {transform.fit!r} to {transform.reference or 'the first frame'}"),
     ]
-    return tuple(text for done, text in steps if done)
+    return tuple(text for applied, text in steps if applied)
 
 
 def _write_topology(steps: Steps, target: Target) -> None:
@@ -310,44 +310,44 @@ def _write_topology(steps: Steps, target: Target) -> None:
     target.sync()
 
 
-def _parts(n_frames: int, n_atoms: int, size: int, first: int = 0) -> Iterator[list[range]]:
+def _split_rounds(n_frames: int, n_atoms: int, size: int, first: int = 0) -> Iterator[list[range]]:
     """Return, round by round, the steps of each rank, from the `first` one on."""
-    some = max(1, min(AT_ONCE, BYTES_AT_ONCE // (12 * max(n_atoms, 1)), -(-n_frames // size)))
-    for begin in range(first, n_frames, some * size):
-        firsts = [min(n_frames, begin + some * rank) for rank in range(size + 1)]
+    batch = max(1, min(AT_ONCE, BYTES_AT_ONCE // (12 * max(n_atoms, 1)), -(-n_frames // size)))
+    for start in range(first, n_frames, batch * size):
+        firsts = [min(n_frames, start + batch * rank) for rank in range(size + 1)]
         yield [range(firsts[rank], firsts[rank + 1]) for rank in range(size)]
 
 
 def _write_together(
-    comm: Communicator, steps: Steps, reader: Reader, target: Target, kind: Format, display: Progress,
-    before: Unfinished | None, requests: StopRequests,
+    comm: Communicator, steps: Steps, reader: Reader, target: Target, fmt: Format, display: Progress,
+    earlier: Unfinished | None, requests: StopRequests,
 ) -> Unfinished:  # fmt: skip
-    """Write all frames that were not written `before`, each rank those of its parts; return how far it came in time."""
-    if before is None:
-        head = kind.head(reader.first_time, reader.timestep)
+    """Write all frames that were not written `earlier`, each rank its parts; return how far it came in time."""
+    if earlier is None:
+        head = fmt.head(reader.first_time, reader.timestep)
         on_first_rank(comm, partial(target.write, 0, [head]))
-        before = Unfinished(0, len(head), np.zeros((reader.followed, 3), np.int64))
-    moved, at, first = before.moved, before.n_bytes, before.frames
-    done = 0 if comm.rank else first
-    for parts in _parts(len(reader.frames), reader.n_atoms, comm.size, first):
-        mine = parts[comm.rank]
+        earlier = Unfinished(0, len(head), np.zeros((reader.followed, 3), np.int64))
+    moved, offset, first = earlier.moved, earlier.n_bytes, earlier.frames
+    n_done = 0 if comm.rank else first
+    for parts in _split_rounds(len(reader.frames), reader.n_atoms, comm.size, first):
+        own_part = parts[comm.rank]
         reader.bring(parts)
-        frames, shifts = run_collectively(comm, partial(reader.read, mine))
-        everyone = comm.allgather(total(shifts, len(moved))) if len(moved) else []
-        for shift in everyone[: comm.rank]:
+        frames, shifts = run_collectively(comm, partial(reader.read, own_part))
+        by_rank = comm.allgather(total(shifts, len(moved))) if len(moved) else []
+        for shift in by_rank[: comm.rank]:
             add(shift, moved)
         finished = _finished(steps, frames, shifts, moved)
-        written: list[Any] = run_collectively(comm, partial(list, map(kind.frame, finished)))
-        for shift in everyone[comm.rank + 1 :]:
+        written: list[Any] = run_collectively(comm, partial(list, map(fmt.frame, finished)))
+        for shift in by_rank[comm.rank + 1 :]:
             add(shift, moved)
         sizes, late = zip(*comm.allgather((sum(map(len, written)), requests.time_up)), strict=True)
-        run_collectively(comm, partial(target.write, at + sum(sizes[: comm.rank]), written))
-        at, first = at + sum(sizes), parts[-1].stop
-        done += len(mine)
-        display(done)
+        run_collectively(comm, partial(target.write, offset + sum(sizes[: comm.rank]), written))
+        offset, first = offset + sum(sizes), parts[-1].stop
+        n_done += len(own_part)
+        display(n_done)
         if any(late):
             break
-    return Unfinished(first, at, moved)
+    return Unfinished(first, offset, moved)
 
 
 def _finished(
@@ -366,28 +366,28 @@ def _dataset_writer(options: ConvertOptions, dataset: str, n_atoms: int, identit
     """Return a writer of MDAnalysis's kind, which goes on where an equal conversion was killed."""
     from himach.mdanalysis.writer import HimachWriter
 
-    whose = f"himach convert, {identity()[:16]}"
-    return HimachWriter(f"himach://{dataset}", n_atoms, cache=options.cache, identity=whose)
+    label = f"himach convert, {identity()[:16]}"
+    return HimachWriter(f"himach://{dataset}", n_atoms, cache=options.cache, identity=label)
 
 
 def _write_alone(
-    comm: Communicator, steps: Steps, reader: Reader, path: Path, opening: Callable[[], Any], display: Progress
+    comm: Communicator, steps: Steps, reader: Reader, path: Path, make_writer: Callable[[], Any], display: Progress
 ) -> None:
     """Write all frames on the first rank (collective)."""
     moved = np.zeros((reader.followed, 3), np.int64)
     stack = ExitStack()
 
-    def write(mine: range) -> None:
-        frames, shifts = reader.read(mine)
-        for step, part in zip(mine, _finished(steps, frames, shifts, moved), strict=True):
+    def write(span: range) -> None:
+        frames, shifts = reader.read(span)
+        for step, part in zip(span, _finished(steps, frames, shifts, moved), strict=True):
             atoms = steps.show(part, step)
             try:
                 writer.write(atoms)
             except ValueError as error:
                 raise UsageError(f"{path}: frame {part.number}: {error}; choose another format") from error
-        display(mine.stop)
+        display(span.stop)
 
-    def attempted(function: Callable[[], Any]) -> Any:
+    def attempt(function: Callable[[], Any]) -> Any:
         try:
             return function()
         except OSError as error:
@@ -396,11 +396,11 @@ def _write_alone(
             raise cannot_write(path, error) from error
 
     try:
-        writer = on_first_rank(comm, partial(attempted, lambda: stack.enter_context(opening())))
-        for (mine,) in _parts(len(reader.frames), reader.n_atoms, 1):
-            reader.bring([mine] + [range(0)] * (comm.size - 1))
-            on_first_rank(comm, partial(attempted, partial(write, mine)))
-        on_first_rank(comm, partial(attempted, stack.close))
+        writer = on_first_rank(comm, partial(attempt, lambda: stack.enter_context(make_writer())))
+        for (span,) in _split_rounds(len(reader.frames), reader.n_atoms, 1):
+            reader.bring([span] + [range(0)] * (comm.size - 1))
+            on_first_rank(comm, partial(attempt, partial(write, span)))
+        on_first_rank(comm, partial(attempt, stack.close))
     except BaseException:
         with suppress(OSError):  # a full disk fails its end, too, and was told already
             stack.close()

@@ -16,58 +16,58 @@ from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
 from himach.runner.ensemble.member_run import attempt, each_member
 
-Each = Sequence[tuple[Member, ConvertOptions]]
+MemberJobs = Sequence[tuple[Member, ConvertOptions]]
 
 
 def convert_members(
-    world: World, options: ConvertOptions, do: Callable[[World, ConvertOptions], Converted]
+    world: World, options: ConvertOptions, convert_one: Callable[[World, ConvertOptions], Converted]
 ) -> Converted:
-    """Convert each member of an ensemble by `do`, a large one on all ranks of `world`, others on one (collective)."""
-    began = time.perf_counter()
-    every: Each = on_first_rank(world.comm, partial(_asked, options), share=True)
+    """Convert each member of an ensemble by `convert_one`, a large one on all ranks, others on one (collective)."""
+    start = time.perf_counter()
+    jobs: MemberJobs = on_first_rank(world.comm, partial(_member_options, options), share=True)
 
-    def convert(own: World, at: int) -> Converted | HimachError:
-        member, asked = every[at]
-        return attempt(own, member, partial(do, own, asked))
+    def convert(member_world: World, index: int) -> Converted | HimachError:
+        member, request = jobs[index]
+        return attempt(member_world, member, partial(convert_one, member_world, request))
 
-    done = each_member(world, options, [member for member, _ in every], convert, options.quiet)
-    told = world.comm.gather(done)
-    return on_first_rank(world.comm, partial(_concluded, options, every, told, began), share=True)
+    results = each_member(world, options, [member for member, _ in jobs], convert, options.quiet)
+    by_rank = world.comm.gather(results)
+    return on_first_rank(world.comm, partial(_combine, options, jobs, by_rank, start), share=True)
 
 
-def _asked(options: ConvertOptions) -> Each:
+def _member_options(options: ConvertOptions) -> MemberJobs:
     """Return what the conversion of each member is asked; raises UsageError if one writes over what another reads."""
-    every = list(options.of_members())
-    read = {
-        os.path.realpath(path) for member, asked in every for path in (*member.trajectories, asked.topology) if path
+    jobs = list(options.for_members())
+    inputs = {
+        os.path.realpath(path) for member, request in jobs for path in (*member.trajectories, request.topology) if path
     }
-    for member, asked in every:
-        for path in asked.files:
-            if os.path.realpath(path) in read:
+    for member, request in jobs:
+        for path in request.files:
+            if os.path.realpath(path) in inputs:
                 raise UsageError(f"member {member.name}: {path} is what is read; write to another file")
-    return every
+    return jobs
 
 
-def _concluded(
-    options: ConvertOptions, every: Each, told: Sequence[Mapping[int, Converted | HimachError]], began: float
+def _combine(
+    options: ConvertOptions, jobs: MemberJobs, by_rank: Sequence[Mapping[int, Converted | HimachError]], start: float
 ) -> Converted:
     """Return what was written of all; raises HimachError if any failed."""
-    came = dict(sorted((at, one) for own in told for at, one in own.items()))
-    failed = [one for one in came.values() if isinstance(one, HimachError)]
-    members = {every[at][0].name: one for at, one in came.items() if isinstance(one, Converted)}
-    whose: dict[str, list[str]] = {}
-    for name, one in members.items():
-        for text in one.warnings:
-            whose.setdefault(text, []).append(name)
-    for text, names in whose.items():
+    results = dict(sorted((index, result) for rank_results in by_rank for index, result in rank_results.items()))
+    failed = [result for result in results.values() if isinstance(result, HimachError)]
+    members = {jobs[index][0].name: result for index, result in results.items() if isinstance(result, Converted)}
+    warned: dict[str, list[str]] = {}
+    for name, result in members.items():
+        for text in result.warnings:
+            warned.setdefault(text, []).append(name)
+    for text, names in warned.items():
         warnings.warn(f"{truncate(names)}: {text}", stacklevel=2)
     if failed:
         rest = f"; the other {len(members):,} members are written" if members else ""
         raise type(failed[0])(truncate(list(map(str, failed)), "; ") + rest)
     assert options.out is not None and options.topology_out is not None
-    sums = {name: sum(getattr(one, name) for one in members.values()) for name in ("frames", "n_bytes")}
+    sums = {name: sum(getattr(result, name) for result in members.values()) for name in ("frames", "n_bytes")}
     first = next(iter(members.values()))
     return Converted(
-        options.out, options.topology_out, atoms=max(one.atoms for one in members.values()), **sums,
-        seconds=time.perf_counter() - began, done=first.done, members=members,
+        options.out, options.topology_out, atoms=max(result.atoms for result in members.values()), **sums,
+        seconds=time.perf_counter() - start, done=first.done, members=members,
     )  # fmt: skip

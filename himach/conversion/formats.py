@@ -85,7 +85,7 @@ class Fixed:
 Format = Xtc | Fixed
 
 
-def format_of(path: Path, content: Content, opened: OpenFrames, warnings: list[str]) -> Format | None:
+def choose_format(path: Path, content: Content, opened: OpenFrames, warnings: list[str]) -> Format | None:
     """Return the format that ranks write together, by the file's suffix; None: MDAnalysis writes it, on one rank.
 
     What it leaves out of frames is added to `warnings`.
@@ -98,7 +98,7 @@ def format_of(path: Path, content: Content, opened: OpenFrames, warnings: list[s
     if suffix not in LAYOUTS:
         return None
     if LAYOUTS[suffix] is NetCdf:
-        fields = _shared(opened, warnings)
+        fields = _shared_fields(opened, warnings)
         content = replace(content, has_velocities=bool(fields & VELOCITIES), has_forces=bool(fields & FORCES))
     layout = LAYOUTS[suffix](content)
     if not layout.possible:
@@ -109,21 +109,21 @@ def format_of(path: Path, content: Content, opened: OpenFrames, warnings: list[s
     return Fixed(layout)
 
 
-def _shared(opened: OpenFrames, warnings: list[str]) -> int:
+def _shared_fields(opened: OpenFrames, warnings: list[str]) -> int:
     """Return which of `FIELDS` all frames have, or-ed, by the index, else by the first frame of each file."""
-    having, begin, frames = [_fields(opened.first)], 0, np.asarray(opened.frames)
+    field_sets, start, frames = [_fields(opened.first)], 0, np.asarray(opened.frames)
     for file, n_frames in opened.origin.files() if opened.origin.present else ():
-        mine = frames[(begin <= frames) & (frames < begin + n_frames)]
+        chosen = frames[(start <= frames) & (frames < start + n_frames)]
         if isinstance(file, XdrFile):
-            having += map(file.index.fields, (mine - begin).tolist())
+            field_sets += map(file.index.fields, (chosen - start).tolist())
         else:
-            having += map(_fields, opened.origin.read(mine[:1].tolist()))
-        begin += n_frames
-    every, some = reduce(and_, having), reduce(or_, having)
+            field_sets += map(_fields, opened.origin.read(chosen[:1].tolist()))
+        start += n_frames
+    in_all, in_any = reduce(and_, field_sets), reduce(or_, field_sets)
     for name, bit in (("velocities", VELOCITIES), ("forces", FORCES)):
-        if some & ~every & bit:
+        if in_any & ~in_all & bit:
             warnings.append(f"{name} are left out: not all frames have them, and NetCDF needs that; .trr keeps them")
-    return every
+    return in_all
 
 
 def _fields(frame: RawFrame) -> int:
@@ -135,5 +135,5 @@ def serial_writer(path: Path, temporary: Path, n_atoms: int, n_frames: int) -> A
     try:
         return MDAnalysis.Writer(str(temporary), n_atoms, multiframe=n_frames != 1)
     except (TypeError, ValueError) as error:
-        what = "file" if n_frames == 1 else "trajectory"
-        raise UsageError(f"{path}: MDAnalysis writes no {what} of this suffix ({error})") from error
+        kind = "file" if n_frames == 1 else "trajectory"
+        raise UsageError(f"{path}: MDAnalysis writes no {kind} of this suffix ({error})") from error

@@ -56,28 +56,28 @@ class Steps:
         self._bonds = known_bonds(self._universe)  # before any are guessed
         self.warnings: list[str] = []
         ts = self._universe.trajectory.ts
-        if (asked := options.transform_options).nojump and ts.dimensions is None:
+        if (transform := options.transform_options).nojump and ts.dimensions is None:
             raise UsageError("nojump: the frames have no box by whose periods atoms jump; leave it out")
-        if asked.whole or asked.wrap == "molecules":
+        if transform.whole or transform.wrap == "molecules":
             self._need_bonds()
         steps: list[Transformation] = []
         for step in frame_steps(options.transform, self._universe):
             step(ts)
             steps.append(step)
-        wanted = np.zeros(len(self._universe.atoms), bool)
-        wanted[self.atoms.indices] = True
+        mask = np.zeros(len(self._universe.atoms), bool)
+        mask[self.atoms.indices] = True
         for step in reversed(steps):
-            wanted = step.needed(wanted)
-        self.needed = np.flatnonzero(wanted)
+            mask = step.needed(mask)
+        self.needed = np.flatnonzero(mask)
         self._read = rows(self.needed)
         self._written = rows(np.searchsorted(self.needed, self.atoms.indices))
         steps = [step.of(self.needed) for step in steps]
-        self._before, self._after = (steps[:1], steps[1:]) if asked.whole else ([], steps)
+        self._before, self._after = (steps[:1], steps[1:]) if transform.whole else ([], steps)
 
     def _need_bonds(self) -> None:
         if not len(self._bonds):
-            found = len(find_bonds(self._universe.atoms))
-            self.warnings.append(f"the topology has no bonds: {found} were guessed from distances in the first frame")
+            n_bonds = len(find_bonds(self._universe.atoms))
+            self.warnings.append(f"the topology has no bonds: {n_bonds} were guessed from distances in the first frame")
 
     def write_topology(self, path: Path) -> None:
         """Write the atoms as they are in the first frame, before another is shown."""
@@ -91,8 +91,8 @@ class Steps:
     def read(self, raw: RawFrame, copy: bool) -> Part:
         """Return what is needed of a frame, as it is before atoms are followed; in memory of its own, if asked."""
         positions, velocities, forces = (
-            None if each is None else np.array(each[self._read], copy=copy or None)
-            for each in (raw.positions, raw.velocities, raw.forces)
+            None if array is None else np.array(array[self._read], copy=copy or None)
+            for array in (raw.positions, raw.velocities, raw.forces)
         )
         box = None if raw.box is None else raw.box.copy()
         assert positions is not None
@@ -107,17 +107,17 @@ class Steps:
             step(part)
         part.positions = part.positions[self._written]
         part.velocities, part.forces = (
-            None if each is None else each[self._written] for each in (part.velocities, part.forces)
+            None if array is None else array[self._written] for array in (part.velocities, part.forces)
         )
 
     def show(self, part: Part, step: int) -> AtomGroup:
         """Show a frame of the atoms that are written; return these."""
-        of_all: list[Any] = []
-        for each in (part.positions, part.velocities, part.forces):
-            of_all.append(None if each is None else np.zeros((len(self._universe.atoms), 3), np.float32))
-            if each is not None:
-                of_all[-1][self.atoms.indices] = each
-        self._view.bind(RawFrame(part.number, part.time, of_all[0], part.box, *of_all[1:], data=part.data), step)
+        full: list[Any] = []
+        for array in (part.positions, part.velocities, part.forces):
+            full.append(None if array is None else np.zeros((len(self._universe.atoms), 3), np.float32))
+            if array is not None:
+                full[-1][self.atoms.indices] = array
+        self._view.bind(RawFrame(part.number, part.time, full[0], part.box, *full[1:], data=part.data), step)
         return self.atoms
 
 
@@ -125,13 +125,13 @@ def _add_bonds(path: Path, indices: npt.NDArray[np.int64], bonds: npt.NDArray[np
     """Add the bonds between some atoms to a PDB file of these: by the lines of MDAnalysis's writer, in less time."""
     serials = np.zeros(max(int(bonds.max()), int(indices.max())) + 1, np.int64)
     serials[indices] = np.arange(1, len(indices) + 1)
-    ends = serials[bonds]
-    ends = ends[ends.all(axis=1)]
-    ends = np.unique(np.concatenate([ends, ends[:, ::-1]]), axis=0)
+    pairs = serials[bonds]
+    pairs = pairs[pairs.all(axis=1)]
+    pairs = np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0)
     partners: dict[int, str] = {}
-    for one, other in ends.tolist():
-        partners[one] = partners.get(one, "") + f"{other:5d}"
-    lines = "".join(f"CONECT{one:5d}{others}\n" for one, others in partners.items())
+    for atom, partner in pairs.tolist():
+        partners[atom] = partners.get(atom, "") + f"{partner:5d}"
+    lines = "".join(f"CONECT{atom:5d}{texts}\n" for atom, texts in partners.items())
     with path.open("r+b") as file:
         file.seek(-len(PDB_END), os.SEEK_END)
         if file.read() != PDB_END:
@@ -152,7 +152,7 @@ class Reader:
         self._brought: dict[int, RawFrame] = {}
         options = ReadOptions(None if len(steps.needed) == opened.origin.n_atoms else steps.needed, fields)
         self._source = Source(opened.origin, opened.cached, False, options, opened.watch)
-        self._do = steps
+        self._steps = steps
         self._origin = opened.origin
         self._with_data = with_data and opened.origin.present and PUSHED not in opened.origin.kinds
         self.frames = opened.frames
@@ -160,21 +160,21 @@ class Reader:
         self.n_atoms = len(steps.needed)
         self.followed = self.n_atoms if nojump else 0
 
-    def read(self, mine: range) -> tuple[Iterable[Part], list[Shift]]:
+    def read(self, span: range) -> tuple[Iterable[Part], list[Shift]]:
         """Return some frames, and by how much atoms jumped to each from the one before.
 
         Where atoms are not followed, a frame is read when the one before is done with, in whose memory it may lie.
         """
-        if not self.followed or not mine:
-            return self._read(mine, copy=False), []
-        steps = self._steps_for(mine)
-        found = list(self._read(steps, copy=True))
-        nothing = np.empty(0, np.int64), np.empty((0, 3), np.int64)
-        shifts: list[Shift] = [] if steps.start < mine.start else [nothing]
-        for before, after in pairwise(found):
+        if not self.followed or not span:
+            return self._read(span, copy=False), []
+        steps = self._steps_for(span)
+        parts = list(self._read(steps, copy=True))
+        no_shift = np.empty(0, np.int64), np.empty((0, 3), np.int64)
+        shifts: list[Shift] = [] if steps.start < span.start else [no_shift]
+        for before, after in pairwise(parts):
             vectors = after.vectors_to_follow()
             shifts.append(periods_to_shift(jumps(before.positions, after.positions, vectors, after.number), vectors))
-        return found[mine.start - steps.start :], shifts
+        return parts[span.start - steps.start :], shifts
 
     def _steps_for(self, part: range) -> range:
         """Return the steps that are read for some: where atoms are followed, the one before, too."""
@@ -185,30 +185,30 @@ class Reader:
         self._brought = {}
         if not self._apart:
             return
-        comm, ranks_of = self._world.comm, self._world.ranks_of
+        comm, node_ranks = self._world.comm, self._world.ranks_of
         numbers = {rank: [self.frames[step] for step in self._steps_for(part)] for rank, part in enumerate(parts)}
-        every = np.unique(np.concatenate([np.array(some, np.int64) for some in numbers.values()]))
+        needed = np.unique(np.concatenate([np.array(group, np.int64) for group in numbers.values()]))
         cached = None if self._world.leaders is None else self._cached
-        holds = run_collectively(comm, lambda: np.zeros(len(every), bool) if cached is None else cached.holds(every))
-        held = comm.allgather(holds)
-        has = {ranks[0]: set(every[held[ranks[0]]].tolist()) for ranks in ranks_of}
-        ways = [
-            (next((first for first, some in has.items() if number in some), rank), rank, number)
-            for ranks in ranks_of
+        holds = run_collectively(comm, lambda: np.zeros(len(needed), bool) if cached is None else cached.holds(needed))
+        by_rank = comm.allgather(holds)
+        stored = {ranks[0]: set(needed[by_rank[ranks[0]]].tolist()) for ranks in node_ranks}
+        routes = [
+            (next((first for first, group in stored.items() if number in group), rank), rank, number)
+            for ranks in node_ranks
             for rank in ranks
             for number in numbers[rank]
-            if number not in has[ranks[0]]
+            if number not in stored[ranks[0]]
         ]
-        given = [(rank, number) for first, rank, number in ways if first == comm.rank != rank]
+        outgoing = [(rank, number) for first, rank, number in routes if first == comm.rank != rank]
 
         def send() -> list[Any]:
-            numbers = np.array([number for _, number in given], np.int64)
+            numbers = np.array([number for _, number in outgoing], np.int64)
             frames = [deepcopy(replace(raw, more=None)) for raw in self._source.read(numbers)]
             # All are read before any is sent: where reading fails, no message is left for what is converted next.
-            return [comm.isend(raw, dest=rank, tag=TAG) for (rank, _), raw in zip(given, frames, strict=True)]
+            return [comm.isend(raw, dest=rank, tag=TAG) for (rank, _), raw in zip(outgoing, frames, strict=True)]
 
         requests = run_collectively(comm, send)
-        for first, rank, number in ways:
+        for first, rank, number in routes:
             if rank == comm.rank != first:
                 self._brought[number] = comm.recv(source=first, tag=TAG)
         for request in requests:
@@ -216,14 +216,14 @@ class Reader:
 
     def _read(self, steps: range, copy: bool) -> Iterator[Part]:
         numbers = np.array([self.frames[step] for step in steps], np.int64)
-        known: dict[int, tuple[dict[str, Any] | None, float]] = {}
-        here = self._source.read(np.array([one for one in numbers.tolist() if one not in self._brought], np.int64))
+        facts: dict[int, tuple[dict[str, Any] | None, float]] = {}
+        frames = self._source.read(np.array([one for one in numbers.tolist() if one not in self._brought], np.int64))
         for number in numbers.tolist():
-            raw = self._brought.get(number) or next(here)
+            raw = self._brought.get(number) or next(frames)
             if raw.data is None and self._with_data:
-                known = known or {one.number: (one.data, one.precision) for one in self._origin.read(numbers, NO_ATOMS)}
-                raw.data, raw.precision = known[raw.number]
-            yield self._do.read(raw, copy)
+                facts = facts or {one.number: (one.data, one.precision) for one in self._origin.read(numbers, NO_ATOMS)}
+                raw.data, raw.precision = facts[raw.number]
+            yield self._steps.read(raw, copy)
 
     def close(self) -> None:
         """Close what is open."""

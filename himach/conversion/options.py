@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from himach.conversion.target import check_target, dataset_named
+from himach.conversion.target import check_target, parse_dataset_name
 from himach.errors import UsageError
 from himach.io.remote.url import refuse_urls
 from himach.opening.member import Member
@@ -54,7 +54,7 @@ class ConvertOptions(FramesRequest):
             raise UsageError("no file to write; name it with --out (out=...)")
         refuse_urls([self.out], "a conversion writes local files; write one, and upload it")
         if self.topology_out is None:
-            dataset = dataset_named(self.out)
+            dataset = parse_dataset_name(self.out)
             self._become(topology_out=Path(f"{dataset}.pdb") if dataset else self.out.with_suffix(".pdb"))
         if self.topology_out == self.out and self.out.suffix.lower() != ".pdb":
             raise UsageError(f"{self.out} cannot be both the trajectory and its topology; name another topology_out")
@@ -62,20 +62,20 @@ class ConvertOptions(FramesRequest):
             raise UsageError(f"{self.record} cannot be both the record and what it tells of; name another record")
         if self.max_time is not None:
             self._become(max_time=seconds_of(self.max_time, "max_time"))
-        for name, path in self._named().items():
+        for name, path in self._paths().items():
             if self.ensemble is not None and MEMBER not in str(path):
                 raise UsageError(f"{name} {path} is one file; each member of an ensemble has its own: put {MEMBER} in")
 
-    def _named(self) -> dict[str, Path]:
+    def _paths(self) -> dict[str, Path]:
         """Return the files that are written, by the names of options."""
-        named = {name: getattr(self, name) for name in ("out", "topology_out", "record")}
-        return {name: path for name, path in named.items() if path is not None}
+        paths = {name: getattr(self, name) for name in ("out", "topology_out", "record")}
+        return {name: path for name, path in paths.items() if path is not None}
 
     @property
     def files(self) -> list[Path]:
         """The files that are written, those of all members; raises UsageError if there is no such ensemble."""
-        every = [self] if self.ensemble is None else [own for _, own in self.of_members()]
-        return [path for own in every for path in own._named().values()]
+        all_options = [self] if self.ensemble is None else [options for _, options in self.for_members()]
+        return [path for options in all_options for path in options._paths().values()]
 
     def check_files(self) -> None:
         """Refuse to write over what is read, or, without `force`, over what is there; raises UsageError."""
@@ -83,14 +83,14 @@ class ConvertOptions(FramesRequest):
         for path in self.files:
             check_target(path, inputs, self.force)
 
-    def of_members(self) -> Iterator[tuple[Member, ConvertOptions]]:
+    def for_members(self) -> Iterator[tuple[Member, ConvertOptions]]:
         """Yield the members of the ensemble, and what the conversion of each is asked; raises UsageError."""
         from himach.opening.member_table import read_members
 
         assert self.ensemble is not None
         for member in read_members(self.ensemble, self.topology):
             name = lasting_name(member.name)
-            own: dict[str, Any] = {each: Path(str(path).replace(MEMBER, name)) for each, path in self._named().items()}
+            values: dict[str, Any] = {key: Path(str(path).replace(MEMBER, name)) for key, path in self._paths().items()}
             topology = None if member.topology is None else Path(member.topology)
-            own |= {"ensemble": None, "trajectories": member.trajectories, "topology": topology, "quiet": True}
-            yield member, replace(self, **own, **member.choice)
+            values |= {"ensemble": None, "trajectories": member.trajectories, "topology": topology, "quiet": True}
+            yield member, replace(self, **values, **member.choice)

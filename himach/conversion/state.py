@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from himach.checkpoint.sources import versions
 from himach.conversion.options import ConvertOptions
-from himach.conversion.target import NAME, Converted, Target, cannot_write, dataset_named
+from himach.conversion.target import NAME, Converted, Target, cannot_write, parse_dataset_name
 from himach.files import content_digest, whole_file
 from himach.io.remote.byte_file import local_path
 from himach.io.remote.url import absolute, public_name
@@ -37,10 +37,10 @@ MOVING = ("MDAnalysis", "numpy")
 LENGTH = 8  # bytes at the end of an unfinished file that tell how many the state has
 
 
-def write_record(path: Path, options: ConvertOptions, opened: OpenFrames, done: Converted, ranks: int) -> None:
+def write_record(path: Path, options: ConvertOptions, opened: OpenFrames, result: Converted, ranks: int) -> None:
     """Write what was read, what was done to it by so many ranks, and what came of that, as JSON."""
-    trajectory = done.name if dataset_named(done.path) else str(done.path.absolute())
-    written = {**asdict(done), "path": trajectory, "topology": str(done.topology.absolute())}
+    trajectory = result.name if parse_dataset_name(result.path) else str(result.path.absolute())
+    written = {**asdict(result), "path": trajectory, "topology": str(result.topology.absolute())}
     del written["members"]
     record = {
         **_requested(options, opened), "done": written.pop("done"), "warnings": written.pop("warnings"), "ranks": ranks,
@@ -53,7 +53,7 @@ def write_record(path: Path, options: ConvertOptions, opened: OpenFrames, done: 
         raise cannot_write(path, error) from error
 
 
-def identity_of(options: ConvertOptions, opened: OpenFrames) -> str:
+def conversion_identity(options: ConvertOptions, opened: OpenFrames) -> str:
     """Return a digest (hex) of all that the bytes of the trajectory depend on."""
     requested = _requested(options, opened)
     requested["versions"] = {name: requested["versions"].get(name) for name in ("himach", "himach's format", *MOVING)}
@@ -64,10 +64,10 @@ def _requested(options: ConvertOptions, opened: OpenFrames) -> dict[str, Any]:
     """Return what is read, what is done to it, and by which versions."""
     frames, transform = opened.frames, options.transform_options
     files = {"topology": options.topology, "reference": transform.reference}
-    there = [public_name(file) for file in files.values() if file is not None]
+    present = [public_name(file) for file in files.values() if file is not None]
     return {
         "dataset": dataset_record(opened),
-        "digests": {file: content_digest(local_path(file)) for file in there},
+        "digests": {file: content_digest(local_path(file)) for file in present},
         "asked": {
             **{name: None if file is None else absolute(file) for name, file in files.items()},
             "select": options.selection,
@@ -99,7 +99,7 @@ def _kept_name(path: Path) -> Path:
     return path.with_name(f".himach-unfinished.{path.name[-NAME:]}")
 
 
-def take(path: Path, temporary: Path, identity: Callable[[], str], stack: ExitStack) -> Unfinished | None:
+def take_unfinished(path: Path, temporary: Path, identity: Callable[[], str], stack: ExitStack) -> Unfinished | None:
     """Return how far an earlier conversion of this identity is, whose file is now `temporary`; None if there is none.
 
     What is kept of another conversion is deleted. Until `stack` ends, others take the file for one that is in use.
@@ -119,9 +119,9 @@ def take(path: Path, temporary: Path, identity: Callable[[], str], stack: ExitSt
         file.seek(end - int.from_bytes(file.read(LENGTH), "little"))
         with np.load(io.BytesIO(file.read()[:-LENGTH]), allow_pickle=False) as state:
             if str(state["identity"]) == identity():
-                before = Unfinished(int(state["frames"]), int(state["n_bytes"]), state["moved"])
-                file.truncate(before.n_bytes)
-                return before
+                unfinished = Unfinished(int(state["frames"]), int(state["n_bytes"]), state["moved"])
+                file.truncate(unfinished.n_bytes)
+                return unfinished
     with suppress(OSError):
         temporary.unlink()
     return None

@@ -56,42 +56,42 @@ class Converted:
     @property
     def name(self) -> str:
         """What the trajectory goes by: its path, or ``himach://NAME``."""
-        return shown(self.path)
+        return display_path(self.path)
 
     def __str__(self) -> str:
         new = 1 - self.before / max(1, self.frames)
         speed = f"{self.n_bytes / 1e6:.3g} MB, {new * self.n_bytes / 1e6 / self.seconds:.3g} MB/s"
         if self.before:
             speed += f", {self.before} frames written before"
-        whose = f"{len(self.members):,} members, " * bool(self.members)
-        lines = [f"{self.name}: {whose}{self.frames} frames of {self.atoms} atoms, {speed} (topology: {self.topology})"]
+        count = f"{len(self.members):,} members, " * bool(self.members)
+        lines = [f"{self.name}: {count}{self.frames} frames of {self.atoms} atoms, {speed} (topology: {self.topology})"]
         return "\n".join([*lines, *["; ".join(self.done)] * bool(self.done)])
 
 
-def dataset_named(path: Path) -> str:
+def parse_dataset_name(path: Path) -> str:
     """Return the dataset that a path names by ``himach://NAME``, "" if a file's; raises UsageError if it names none."""
-    found = DATASET.fullmatch(os.fspath(path))
-    if found is None:
+    match = DATASET.fullmatch(os.fspath(path))
+    if match is None:
         return ""
-    name: str = found["name"] or ""
+    name: str = match["name"] or ""
     if "/" in name or name.strip(".") == "":
         raise UsageError(f"himach://{name} names no dataset: a conversion makes himach://NAME, as in himach://run8")
     return name
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return a file's path for people, or ``himach://NAME``."""
-    dataset = dataset_named(path)
+    dataset = parse_dataset_name(path)
     return f"himach://{dataset}" if dataset else str(path)
 
 
 def check_target(path: Path, inputs: Sequence[Path], force: bool) -> None:
     """Refuse to write over what is read, or over a file that is there, without `force`; raises UsageError."""
-    if dataset_named(path):
+    if parse_dataset_name(path):
         return  # which is never written over
-    for one in inputs:
+    for source in inputs:
         with suppress(OSError):
-            if os.path.samefile(one, path) or (one.is_dir() and os.path.samefile(one, path.parent)):
+            if os.path.samefile(source, path) or (source.is_dir() and os.path.samefile(source, path.parent)):
                 raise UsageError(f"{path} is what is read; write to another file")
     if path.is_dir():
         raise UsageError(f"{path} is a directory; name a file in it")
@@ -103,7 +103,7 @@ def check_target(path: Path, inputs: Sequence[Path], force: bool) -> None:
 
 def cannot_write(path: Path, error: OSError) -> HimachError:
     """Return an error that names the file."""
-    return HimachError(f"{shown(path)} cannot be written ({error.strerror or error})")
+    return HimachError(f"{display_path(path)} cannot be written ({error.strerror or error})")
 
 
 def new_name(path: Path) -> Path:
@@ -113,7 +113,7 @@ def new_name(path: Path) -> Path:
 
 def make_file(path: Path) -> Path:
     """Make an empty file beside one that is to be written; return its name, and delete what killed ones have left."""
-    remove_left(path)
+    remove_leftovers(path)
     temporary = new_name(path)
     try:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
@@ -122,25 +122,25 @@ def make_file(path: Path) -> Path:
     return temporary
 
 
-def remove_left(path: Path) -> None:
+def remove_leftovers(path: Path) -> None:
     """Delete what killed conversions to the same file have left."""
     name = re.compile(r"\.himach-[0-9a-f]{8}\." + re.escape(path.name[-NAME:]))
     with suppress(OSError):
-        for left in path.parent.iterdir():
-            if name.fullmatch(left.name):
-                with suppress(OSError), open(left, "r+b") as file:
+        for leftover in path.parent.iterdir():
+            if name.fullmatch(leftover.name):
+                with suppress(OSError), open(leftover, "r+b") as file:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no conversion holds it
-                    left.unlink()
+                    leftover.unlink()
 
 
 @contextmanager
-def others_writing(paths: Iterable[Path | None]) -> Iterator[None]:
+def removing_leftovers(paths: Iterable[Path | None]) -> Iterator[None]:
     """Delete what processes that were started and killed meanwhile have left."""
     try:
         yield
     except BaseException:
         for path in filter(None, paths):
-            remove_left(path)
+            remove_leftovers(path)
         raise
 
 
@@ -164,17 +164,17 @@ class Target:
         with suppress(OSError):  # some file systems have no locks
             fcntl.flock(self.file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
-    def write(self, at: int, buffers: Sequence[Any]) -> None:
+    def write(self, offset: int, buffers: Sequence[Any]) -> None:
         """Write buffers one behind the other, from this byte on."""
-        rest = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+        pending = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
         try:
-            while rest:
-                written = os.pwritev(self.file, rest[:AT_ONCE], at)
-                at += written
-                while rest and written >= len(rest[0]):
-                    written -= len(rest.pop(0))
-                if rest and written:
-                    rest[0] = rest[0][written:]
+            while pending:
+                written = os.pwritev(self.file, pending[:AT_ONCE], offset)
+                offset += written
+                while pending and written >= len(pending[0]):
+                    written -= len(pending.pop(0))
+                if pending and written:
+                    pending[0] = pending[0][written:]
         except OSError as error:
             raise cannot_write(self.path, error) from error
 

@@ -79,7 +79,7 @@ def test_what_is_kept_and_damaged_is_not_taken(tmp_path, time_up, damage):
 
 
 def test_one_conversion_alone_goes_on(tmp_path, time_up):
-    from himach.conversion.state import take
+    from himach.conversion.state import take_unfinished
     from himach.conversion.target import make_file
 
     with pytest.raises(TimeUpError):
@@ -88,12 +88,12 @@ def test_one_conversion_alone_goes_on(tmp_path, time_up):
     with ExitStack() as stack:
 
         def identity():
-            came.append(take(path, tmp_path / "second", identity, stack))
+            came.append(take_unfinished(path, tmp_path / "second", identity, stack))
             assert make_file(path) != first
             came.append(first.exists())  # what the other one begins anew leaves it
             return "another"
 
-        assert take(path, first, identity, stack) is None
+        assert take_unfinished(path, first, identity, stack) is None
     assert came == [None, True]
     assert not first.exists()
 
