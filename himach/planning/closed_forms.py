@@ -106,10 +106,10 @@ def zazen_seconds(nodes: int, frames: int, latency: float, network: float, combi
         return 0.0
     native, counts = zazen_bytes(frames)
     chunks = max(1, -(-native // CHUNK))
-    each = scattered_seconds(nodes, native / chunks, latency, network, combine)
-    each += doubling_seconds(nodes, counts / chunks, latency, network, combine)
+    chunk_seconds = scattered_seconds(nodes, native / chunks, latency, network, combine)
+    chunk_seconds += doubling_seconds(nodes, counts / chunks, latency, network, combine)
     sums = 2 * doubling_seconds(nodes, SHORT, latency, network, combine)
-    return float(chunks * (each + sums) + 2 * steps(nodes) * (latency + SHORT * nodes / network))
+    return float(chunks * (chunk_seconds + sums) + 2 * steps(nodes) * (latency + SHORT * nodes / network))
 
 
 def zazen_memory(frames: int, ranks: int) -> float:
@@ -145,8 +145,8 @@ def most_loaded(parts: Floats, keys: float, ranks: int, level: float) -> float:
     most, total = float(loads(parts, min(ranks, len(parts))).max(initial=0.0)), float(parts.sum())
     if ranks <= len(parts) or not total or keys < 1:
         return most
-    few = min(ranks, 1 << 16)  # the largest of many Poisson deviates grows by less than one as their number doubles
-    largest = np.fmax(1.0, np.ceil(pdtrik(level ** (1 / few), keys / ranks)))
+    n_ranks = min(ranks, 1 << 16)  # the largest of many Poisson deviates grows by less than one as their number doubles
+    largest = np.fmax(1.0, np.ceil(pdtrik(level ** (1 / n_ranks), keys / ranks)))
     return max(total / keys * float(largest), float(parts.max()) * len(parts) / ranks)
 
 
@@ -160,8 +160,8 @@ def exchange_seconds(total: float, nodes: int, ranks: int, latency: float, netwo
         return 0.0
     waves = max(1.0, -(-most // WAVE_BYTES))
     messages = waves * -(-messages_of(nodes, max(1, ranks // nodes)) // MAX_PARTNERS) * latency
-    beside = (ranks / nodes - 1) * (total - most) / max(1, ranks - 1)  # what the others of its node get, at the mean
-    return float(messages + (most + beside) * (1 - 1 / nodes) / network)
+    others = (ranks / nodes - 1) * (total - most) / max(1, ranks - 1)  # what the others of its node get, at the mean
+    return float(messages + (most + others) * (1 - 1 / nodes) / network)
 
 
 def without_pairs(seconds: float, rate: float) -> float:
@@ -174,17 +174,17 @@ def without_pairs(seconds: float, rate: float) -> float:
     return math.expm1(rate * seconds) / rate if rate > 0 else seconds
 
 
-def with_pairs(startup: float, mapping: float, rest: float, every: float, rate: float) -> float:
-    """Return the expected time of a run that goes on where the last commit was; there is one `every` so many seconds.
+def with_pairs(startup: float, mapping: float, rest: float, interval: float, rate: float) -> float:
+    """Return the expected time of a run that goes on where the last commit was; there is one each `interval` seconds.
 
-    Daly's equation 13: segments of `every` seconds, after each failure a start; what comes after map() is one segment.
+    Daly's equation 13: segments of `interval` seconds, after each failure a start; what follows map() is one segment.
     There is a commit at the end of map(), too.
     """
     if rate <= 0:
         return startup + mapping + rest
-    every = min(every, mapping) or every
+    interval = min(interval, mapping) or interval
     restart = rate * startup
-    if max(restart + rate * every, restart + rate * rest) > 700:
+    if max(restart + rate * interval, restart + rate * rest) > 700:
         return math.inf
-    segments = math.expm1(rate * every) * mapping / every + math.expm1(rate * rest)
+    segments = math.expm1(rate * interval) * mapping / interval + math.expm1(rate * rest)
     return without_pairs(startup, rate) + math.exp(restart) * segments / rate

@@ -33,7 +33,7 @@ TERMS = {
 FREE_PAIR_BYTES = 1e6
 
 
-class Observed:
+class ObservedRun:
     """A run that was made, with the field ``planning`` of its record."""
 
     def __init__(self, record: Mapping[str, Any], name: str) -> None:
@@ -79,20 +79,20 @@ class Observed:
             self.seconds |= dict.fromkeys(PHASES, 0.0) | {"startup": startup, "map": self.longest, "finish": after}
 
 
-def read_record(path: Path) -> Observed:
+def read_record(path: Path) -> ObservedRun:
     """Read the record of a run: a file run.json or the folder that it is in."""
     file = path / "run.json" if path.is_dir() else path
     try:
         record = json.loads(file.read_text())
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{file}: no record of a run ({why}); a run with --out leaves one") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{file}: no record of a run ({reason}); a run with --out leaves one") from error
     return observe(record, str(file))
 
 
-def observe(record: Any, name: str) -> Observed:
+def observe(record: Any, name: str) -> ObservedRun:
     """Return what a plan takes from a record, or raise a UsageError that says which run gives one that carries it."""
-    again = f"himach run --rerun {name} --out DIR"
+    rerun = f"himach run --rerun {name} --out DIR"
     if not isinstance(record, dict) or "analyses" not in record or "seconds" not in record:
         raise UsageError(f"{name}: no record of a run; a run with --out leaves one, run.json")
     if "live" in record:
@@ -100,17 +100,17 @@ def observe(record: Any, name: str) -> Observed:
             f"{name}: a live run's times are those of frames that came; a run over them when all are there tells more"
         )
     if "planning" not in record:
-        raise UsageError(f"{name}: it does not tell what its ranks did; '{again}' gives one that does")
+        raise UsageError(f"{name}: it does not tell what its ranks did; '{rerun}' gives one that does")
     try:
-        observed = Observed(record, name)
+        observed = ObservedRun(record, name)
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{name}: its field 'planning' cannot be read ({error!r}); '{again}' gives another") from error
+        raise UsageError(f"{name}: its field 'planning' cannot be read ({error!r}); '{rerun}' gives another") from error
     if not observed.frames:
-        raise UsageError(f"{name}: no frame was mapped, all pairs were kept ones; '{again} --reuse never' maps them")
+        raise UsageError(f"{name}: no frame was mapped, all pairs were kept ones; '{rerun} --reuse never' maps them")
     if observed.reused:
         raise UsageError(
             f"{name}: the pairs of {observed.reused} frames were kept ones, so it does not tell what these cost; "
-            f"'{again} --reuse never' maps all"
+            f"'{rerun} --reuse never' maps all"
         )
     return observed
 
@@ -129,7 +129,7 @@ class Reading(NamedTuple):
 class Costs:
     """What runs of one kind cost, made on a machine whose network, if it is known, tells what travelling took."""
 
-    def __init__(self, records: Sequence[Observed], machine: Machine | None = None) -> None:
+    def __init__(self, records: Sequence[ObservedRun], machine: Machine | None = None) -> None:
         _check_kind(records)
         longest = max(records, key=lambda run: run.frames)
         total, frames = sum(run.pair_bytes.sum() for run in records), sum(run.frames for run in records)
@@ -142,10 +142,10 @@ class Costs:
         from_origin, from_cache = ([run for run in records if run.first == first and not run.mixed]
                                    for first in (True, False))  # fmt: skip
         self.from_origin, self.from_cache = bool(from_origin), bool(from_cache)
-        self.first, self.again = _reading(from_origin or records), _reading(from_cache or records)
+        self.first, self.second = _reading(from_origin or records), _reading(from_cache or records)
         #: Bytes of a frame in a store.
         least = 0.0 if from_origin else stored_bytes(records[0].atoms, None)
-        self.stored = max(self.first.nbytes, self.again.nbytes, least)
+        self.stored = max(self.first.nbytes, self.second.nbytes, least)
         #: Seconds of reduce() a byte of pairs, bytes of pairs a frame, and their parts by part of the key space.
         reduced = sum(float(run.of_ranks["reduce"].mean()) * run.ranks for run in records)
         self.reduce_byte = reduced / total if total else 0.0
@@ -154,7 +154,7 @@ class Costs:
         #: Terms by phase, and keys over all ranks, which grow with frames if they do so in the records; of an ensemble
         #: they are its members.
         rows = [_quantities(run, machine or Machine(), float(total)) for run in records]
-        self.terms = {phase: fit_terms(rows, [self._beside(run, phase) for run in records], names)
+        self.terms = {phase: fit_terms(rows, [self._remainder(run, phase) for run in records], names)
                       for phase, names in TERMS.items()}  # fmt: skip
         self.keys = fit_terms(rows, [float(run.keys) for run in records], ("one", "frames")[bool(self.members) :])
         #: What no phase counts: waiting between them; negative where ranks wait within one phase for another's.
@@ -168,14 +168,14 @@ class Costs:
         #: Bytes of a rank beside what grows with frames and pairs.
         self.rank_memory = max(map(_rank_memory, records))
 
-    def _beside(self, run: Observed, phase: str) -> float:
+    def _remainder(self, run: ObservedRun, phase: str) -> float:
         """Return what a phase of a run took beside what map() and reduce() take themselves."""
         if phase == "opening":
             return run.opening
         if phase == "after_map":
             return max(0.0, run.seconds["map"] - run.longest)
-        own = self.reduce_byte * _heaviest(run) if phase == "reduce" else 0.0
-        return max(0.0, run.seconds[phase] - own)
+        accounted = self.reduce_byte * _heaviest(run) if phase == "reduce" else 0.0
+        return max(0.0, run.seconds[phase] - accounted)
 
 
 def evaluate(terms: Terms, quantities: Mapping[str, float]) -> float:
@@ -191,7 +191,7 @@ def fit_terms(rows: Sequence[Mapping[str, float]], values: Sequence[float], name
     return dict(zip(names, (factors / scale).tolist(), strict=True))
 
 
-def _check_kind(records: Sequence[Observed]) -> None:
+def _check_kind(records: Sequence[ObservedRun]) -> None:
     if not records:
         raise UsageError("a plan needs the record of a run, run.json, at least one")
     first = records[0]
@@ -204,7 +204,7 @@ def _check_kind(records: Sequence[Observed]) -> None:
             raise UsageError(f"of {run.name} and {first.name} one is of an ensemble; plan one kind at a time")
 
 
-def _quantities(run: Observed, machine: Machine, pairs: float) -> dict[str, float]:
+def _quantities(run: ObservedRun, machine: Machine, pairs: float) -> dict[str, float]:
     """Return the row of a run: what its phases are taken to be proportional to."""
     handled = float(run.pair_bytes.sum()) / min(run.ranks, run.cores * run.hosts) if pairs > FREE_PAIR_BYTES else 0.0
     travel = 0.0
@@ -219,22 +219,22 @@ def _quantities(run: Observed, machine: Machine, pairs: float) -> dict[str, floa
     }  # fmt: skip
 
 
-def _heaviest(run: Observed) -> float:
+def _heaviest(run: ObservedRun) -> float:
     return float(loads(run.pair_bytes, run.ranks).max(initial=0.0))
 
 
-def _reading(records: Sequence[Observed]) -> Reading:
+def _reading(records: Sequence[ObservedRun]) -> Reading:
     alone = min(records, key=lambda run: (run.reading / run.frames, run.ranks))
     rate = max(run.nbytes / max(1e-9, run.seconds["map"]) for run in records)
     return Reading(alone.reading / alone.frames, alone.nbytes / alone.frames, rate)
 
 
-def _rank_memory(run: Observed) -> float:
+def _rank_memory(run: ObservedRun) -> float:
     pairs = float(run.pair_bytes.sum()) / run.ranks
     return max(0.0, run.memory - pairs - held_memory(run.frames, max(1, run.ranks // run.nodes), pairs))
 
 
-def _rank_spread(run: Observed) -> float | None:
+def _rank_spread(run: ObservedRun) -> float | None:
     means = run.of_ranks["compute"][run.of_ranks["frames"] > 0]
     if len(means) < 2 or means.mean() <= 0:
         return None

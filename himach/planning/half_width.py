@@ -24,7 +24,7 @@ class HalfWidth:
     most: float
 
     @classmethod
-    def of(cls, text: str) -> HalfWidth:
+    def parse(cls, text: str) -> HalfWidth:
         """Return what a text such as ``rdf.g<0.02`` says; raises UsageError if it is none."""
         parts = FORM.fullmatch(text) if isinstance(text, str) else None
         try:
@@ -41,13 +41,13 @@ class HalfWidth:
     def __str__(self) -> str:
         return f"{self.table}.{self.column}<{self.most:g}"
 
-    def seen(self, uncertainty: Mapping[str, Any]) -> float:
+    def observed(self, uncertainty: Mapping[str, Any]) -> float:
         """Return the half-width in a record's field ``uncertainty``, nan where there is no interval yet."""
         widths = uncertainty.get(self.table, {}).get("half_widths") or {}
         if self.column not in widths:
-            names = [f"{table}.{column}" for table, of in uncertainty.items() for column in of.get("half_widths") or {}]
-            such = f"such interval; it makes {', '.join(names)}" if names else "intervals"
-            raise UsageError(f"until {self}: the run makes no {such}")
+            names = [f"{table}.{key}" for table, entry in uncertainty.items() for key in entry.get("half_widths") or {}]
+            missing = f"such interval; it makes {', '.join(names)}" if names else "intervals"
+            raise UsageError(f"until {self}: the run makes no {missing}")
         return float(math.nan if widths[self.column] is None else widths[self.column])
 
     def times_as_long(self, uncertainty: Mapping[str, Any]) -> tuple[float, str]:
@@ -56,7 +56,7 @@ class HalfWidth:
         Intervals shrink with the root of the time, once they are there. Those that become narrower because they are
         made of more blocks are not counted on.
         """
-        width, name = self.seen(uncertainty), f"{self.table}.{self.column}"
+        width, name = self.observed(uncertainty), f"{self.table}.{self.column}"
         if math.isfinite(width):
             return max(1.0, (width / self.most) ** 2), f"intervals of {name} are within ±{width:.3g}"
         n_eff = float(uncertainty[self.table]["n_eff"] or 0)

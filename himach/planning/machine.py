@@ -71,11 +71,11 @@ def read_machine(path: Path) -> Machine:
     try:
         settings = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{path}: no description of a machine ({why}); 'himach bench machine' writes one") from error
+        cause = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: no description of a machine ({cause}); 'himach bench machine' writes one") from error
     names = [field.name for field in fields(Machine)]
-    if strange := sorted(set(settings) - set(names)):
-        raise UsageError(f"{path}: a machine has no {', '.join(strange)}; it has {', '.join(names)}")
+    if unknown := sorted(set(settings) - set(names)):
+        raise UsageError(f"{path}: a machine has no {', '.join(unknown)}; it has {', '.join(names)}")
     return Machine(**settings)
 
 

@@ -1,4 +1,4 @@
-"""Members of an ensemble on ranks: which ones all ranks run `together()`, and what the `busiest()` rank has to do."""
+"""Members of an ensemble on ranks: `large_members()`, which all ranks run, and what the `busiest()` rank has to do."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ WORTH = 32 << 20
 COUNTED = 100_000
 
 
-def together(sizes: Sequence[float], ranks: int, worth: float = WORTH) -> list[int]:
+def large_members(sizes: Sequence[float], ranks: int, worth: float = WORTH) -> list[int]:
     """Return the positions of the members that all ranks run together, by their bytes."""
     least = max(worth, sum(sizes) / (LARGE * ranks))
-    return [at for at, size in enumerate(sizes) if size > least and ranks > 1]
+    return [index for index, size in enumerate(sizes) if size > least and ranks > 1]
 
 
 def busiest(frames: Sequence[int], frame_bytes: float, ranks: int, total: int) -> float:
@@ -25,18 +25,18 @@ def busiest(frames: Sequence[int], frame_bytes: float, ranks: int, total: int) -
     Ranks take members from a queue, the largest first: the list of Graham, SIAM J. Appl. Math. 17, 416 (1969). Members
     come again, or the last ones do not, until there are `total` frames.
     """
-    times, rest = divmod(total, sum(frames))
+    times, remaining = divmod(total, sum(frames))
     if times * len(frames) > COUNTED:
         return total / ranks + (1 - 1 / ranks) * min(max(frames), total / ranks / LARGE)  # the bound
-    every = list(frames) * times
+    counts = list(frames) * times
     for count in frames:
-        if rest > 0:
-            every.append(min(count, rest))
-            rest -= count
-    large = together([count * frame_bytes for count in every], ranks)
-    alone = set(range(len(every))).difference(large)
-    own = sorted((every[at] for at in alone), reverse=True)
-    loads = [0] * min(ranks, len(own))
-    for count in own:
+        if remaining > 0:
+            counts.append(min(count, remaining))
+            remaining -= count
+    large = large_members([count * frame_bytes for count in counts], ranks)
+    alone = set(range(len(counts))).difference(large)
+    single = sorted((counts[index] for index in alone), reverse=True)
+    loads = [0] * min(ranks, len(single))
+    for count in single:
         heapq.heapreplace(loads, loads[0] + count)
-    return sum(every[at] for at in large) / ranks + max(loads, default=0)
+    return sum(counts[index] for index in large) / ranks + max(loads, default=0)

@@ -165,9 +165,9 @@ def _bounds(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind
 
 def _error(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind, unknown: list[str]) -> float:
     """Return how far such predictions were off at most: where the machine is described, and records are of several."""
-    described = None not in (machine.origin, machine.network) and costs.from_origin and costs.from_cache
+    measured = None not in (machine.origin, machine.network) and costs.from_origin and costs.from_cache
     several = len({run.nodes for run in costs.records}) >= RECORDED_NODES
-    covered = described and several and request.nodes <= ACCURACY[kind].nodes and not unknown
+    covered = measured and several and request.nodes <= ACCURACY[kind].nodes and not unknown
     return ACCURACY[kind].worst if covered else LOOSE
 
 
@@ -199,22 +199,22 @@ class _Model:
 
     def memory(self) -> float:
         """Return the bytes that a node's ranks take: without pairs, and with what is held of them."""
-        held = forms.held_memory(self.request.frames, self.per_node, self.pairs / self.request.ranks)
-        return self.per_node * (self.costs.rank_memory + held) + self.pairs / self.request.nodes
+        fixed = forms.held_memory(self.request.frames, self.per_node, self.pairs / self.request.ranks)
+        return self.per_node * (self.costs.rank_memory + fixed) + self.pairs / self.request.nodes
 
     def outcome(self, kind: Kind, level: float) -> Outcome:
         """Return what a run or staging takes, where what is random is at so high a level of its distribution."""
         costs, request, machine = self.costs, self.request, self.machine
         quantities = self.quantities | {"first": float(kind != "second")}
-        beside = {phase: evaluate(terms, quantities) for phase, terms in costs.terms.items()}
+        extra = {phase: evaluate(terms, quantities) for phase, terms in costs.terms.items()}
         if kind == "stage":  # reading and writing in place of reading and map()
             write = costs.stored / machine.disk_write if machine.disk_write else 0.0
             filling, limits = self._from_origin(costs.first, write, 0.0, self.ranks, level)
             disk = self.frames * write  # of all ranks of a node
-            limits |= {"writing to disks": max(limits.pop("map()"), disk), "starting": beside["opening"]}
-            return {"startup": beside["opening"], "map": max(filling, disk) + beside["after_map"]}, limits
+            limits |= {"writing to disks": max(limits.pop("map()"), disk), "starting": extra["opening"]}
+            return {"startup": extra["opening"], "map": max(filling, disk) + extra["after_map"]}, limits
         mapping, limits = self._mapping(kind, level)
-        mapping += beside["after_map"]
+        mapping += extra["after_map"]
         rounds = travel = 0.0
         most = forms.most_loaded(costs.parts * self.pairs, quantities["keys"], request.ranks, level)
         if not costs.members:  # members' ranks agree with nobody, and their pairs stay
@@ -224,18 +224,18 @@ class _Model:
             travel = forms.exchange_seconds(
                 self.pairs, request.nodes, request.ranks, self.latency, self.network, most
             ) * (costs.terms["shuffle"]["travel"] or 1.0)  # fmt: skip
-        reducing, even = costs.reduce_byte * most + beside["reduce"], costs.reduce_byte * self.pairs / request.ranks
+        reducing, even = costs.reduce_byte * most + extra["reduce"], costs.reduce_byte * self.pairs / request.ranks
         limits |= {
-            "starting": beside["startup"], "Zazen's rounds": beside["zazen"] if machine.one_host else rounds,
-            "network": travel, "sorting pairs": beside["shuffle"], "reduce()": even,
-            "reduce(), skew": reducing - even, "finish()": beside["finish"],
+            "starting": extra["startup"], "Zazen's rounds": extra["zazen"] if machine.one_host else rounds,
+            "network": travel, "sorting pairs": extra["shuffle"], "reduce()": even,
+            "reduce(), skew": reducing - even, "finish()": extra["finish"],
         }  # fmt: skip
         if costs.members:  # ranks that wait for the busiest one
             waiting = 1 - request.frames / (self.frames * request.nodes)
             limits |= {"map()": limits["map()"] * (1 - waiting), "few members": mapping * waiting}
         return {
-            "startup": beside["startup"], "zazen": beside["zazen"] + rounds, "map": mapping, "reduce": reducing,
-            "shuffle": beside["shuffle"] + travel, "finish": beside["finish"], "rest": costs.rest,
+            "startup": extra["startup"], "zazen": extra["zazen"] + rounds, "map": mapping, "reduce": reducing,
+            "shuffle": extra["shuffle"] + travel, "finish": extra["finish"], "rest": costs.rest,
         }, limits  # fmt: skip
 
     def _mapping(self, kind: Kind, level: float) -> tuple[float, dict[str, float]]:
@@ -243,25 +243,25 @@ class _Model:
         if kind == "first":
             return self._from_origin(costs.first, costs.compute, costs.cpu_part, self.ranks, level)
         mapping, limits = self._from_cache(level)
-        if lost := self.request.lost * self.per_node:
+        if lost_ranks := self.request.lost * self.per_node:
             # Nobody has what they held, and they have least to read: it is theirs, from the origin, where it lies in
             # pieces, as staging deals frames out in turns.
             pieces = costs.first._replace(nbytes=costs.first.nbytes + PAGE)
-            read, more = self._from_origin(pieces, costs.compute, costs.cpu_part, lost, level)
-            mapping, limits = max(mapping, read), {**limits, **more}
+            read, added = self._from_origin(pieces, costs.compute, costs.cpu_part, lost_ranks, level)
+            mapping, limits = max(mapping, read), {**limits, **added}
         return mapping, limits
 
     def _from_cache(self, level: float) -> tuple[float, dict[str, float]]:
         """Return the map phase of caches, which nodes do not share: that of the slowest node."""
         costs, memory, disk = self.costs, self.machine.memory, self.machine.disk_read
-        cached = costs.again  # as it was seen, else as the disk gives it, else as runs read at all
+        cached = costs.second  # as it was seen, else as the disk gives it, else as runs read at all
         if not costs.from_cache and disk is not None:
             cached = Reading(costs.stored / disk, costs.stored, disk)
-        each = max(1e-12, costs.compute + cached.seconds)
-        seconds = self.frames / forms.rank_rate(each, costs.cpu_part, self.per_node, self.cores) + self._tail(each)
+        period = max(1e-12, costs.compute + cached.seconds)
+        seconds = self.frames / forms.rank_rate(period, costs.cpu_part, self.per_node, self.cores) + self._tail(period)
         short = memory is not None and self.frames * costs.stored > memory / 2
         from_disk = self.frames * cached.nbytes / disk if disk and (short or not costs.from_cache) else 0.0
-        reading = seconds * cached.seconds / each
+        reading = seconds * cached.seconds / period
         limits = {"map()": seconds - reading, "reading caches": reading, "disks": from_disk}
         return max(seconds * self._slowest(level), from_disk), limits
 
@@ -278,26 +278,26 @@ class _Model:
         self, first: Reading, work: float, cpu_part: float, ranks: int, level: float
     ) -> tuple[float, dict[str, float]]:
         """Return the map phase where so many ranks share the origin."""
-        each, per_rank = max(1e-12, work + first.seconds), self.frames / self.per_node
-        own = self.per_node / forms.rank_rate(each, cpu_part, self.per_node, self.cores)  # a frame's seconds
-        alone = shared = per_rank * own
+        period, per_rank = max(1e-12, work + first.seconds), self.frames / self.per_node
+        interval = self.per_node / forms.rank_rate(period, cpu_part, self.per_node, self.cores)  # a frame's seconds
+        unshared = shared = per_rank * interval
         served = 0.0
         network = None if self.machine.one_host else self.machine.network  # by which what is read comes to a node
         arriving = self.frames * first.nbytes / network if network else 0.0
         if (capacity := self.machine.origin) is not None:
             total = ranks * per_rank * first.nbytes
-            left = max(0.0, total - (self.machine.origin_at_once or 0.0))
-            served, nbytes = left / capacity, first.nbytes * left / max(1.0, total)
-            shared = forms.read_seconds(ranks, per_rank, own, nbytes, capacity, min(capacity, network or capacity))
-        reading = alone * first.seconds / each
+            remaining = max(0.0, total - (self.machine.origin_at_once or 0.0))
+            served, nbytes = remaining / capacity, first.nbytes * remaining / max(1.0, total)
+            shared = forms.read_seconds(ranks, per_rank, interval, nbytes, capacity, min(capacity, network or capacity))
+        reading = unshared * first.seconds / period
         limits = {
-            "map()": alone - reading, "reading the origin": reading,
+            "map()": unshared - reading, "reading the origin": reading,
             # Where they take less, reading ahead hides them.
-            "origin's bandwidth": served if served > alone else 0.0,
-            "network, from the origin": arriving if arriving > alone else 0.0,
+            "origin's bandwidth": served if served > unshared else 0.0,
+            "network, from the origin": arriving if arriving > unshared else 0.0,
         }  # fmt: skip
         # A slow node's own time is longer, not that in which it waits for the origin.
-        return max(shared, alone * self._slowest(level), arriving) + self._tail(own), limits
+        return max(shared, unshared * self._slowest(level), arriving) + self._tail(interval), limits
 
     def _tail(self, seconds: float) -> float:
         """Return how much later than the mean a node's last rank ends; of members, the busiest is counted anyway."""

@@ -54,11 +54,11 @@ class MemberTimes:
         frames, pairs, keys, sent = (sum(getattr(times, name) for times in passes)
                                      for name in ("frames", "pairs", "keys", "sent"))  # fmt: skip
         reading = min(self.busy, self.preparing + sum(times.read * times.frames for times in passes))
-        each = max(1, frames)
+        n_frames = max(1, frames)
         drift = _median([times.drift for times in passes]) if passes else 1.0
         return RankTimes(
-            frames=frames, pairs=pairs, keys=keys, busy=self.busy, cpu=self.cpu, read=reading / each,
-            compute=(self.busy - reading) / each, drift=drift, shuffle=0.0, reduce=0.0, sent=sent,
+            frames=frames, pairs=pairs, keys=keys, busy=self.busy, cpu=self.cpu, read=reading / n_frames,
+            compute=(self.busy - reading) / n_frames, drift=drift, shuffle=0.0, reduce=0.0, sent=sent,
             quantiles=_distribution(times.quantiles for times in passes),
         )  # fmt: skip
 
@@ -68,7 +68,7 @@ def observation(
 ) -> Record:
     """Return what a plan needs to know of this run (collective)."""
     zazen = {**{part: share.seconds[part] for part in ("sets", "rounds")}, "reductions": sum(share.rounds.values())}
-    return _gathered(world, passed.own, share.size, read, before, zazen, passed.parts, passed.spilled)
+    return _gather(world, passed.own, share.size, read, before, zazen, passed.parts, passed.spilled)
 
 
 def member_observation(world: World, members: MemberTimes) -> Record:
@@ -76,10 +76,10 @@ def member_observation(world: World, members: MemberTimes) -> Record:
     times, before = members.total(), {"startup": members.began, "zazen": 0.0, "opening": members.began}
     zazen = {"sets": 0.0, "rounds": 0.0, "reductions": 0}
     frames = world.node.allreduce(times.frames)
-    return _gathered(world, times, frames, members.read, before, zazen, [0] * SHARD_GROUPS, 0)
+    return _gather(world, times, frames, members.read, before, zazen, [0] * SHARD_GROUPS, 0)
 
 
-def _gathered(
+def _gather(
     world: World, times: RankTimes, frames: int, read: Mapping[str, int], before: Mapping[str, float],
     zazen: dict[str, float], parts: list[int], spilled: int,
 ) -> Record:  # fmt: skip
@@ -109,7 +109,7 @@ def _gathered(
             cores=len(os.sched_getaffinity(0)),
             node_memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             share_frames=[shares[nodes.index(node)] for node in range(min(len(counts), MAX_RANKS))],
-            frame_seconds=_distribution(np.frombuffer(some, np.float32).tolist() for some in distributions),
+            frame_seconds=_distribution(np.frombuffer(data, np.float32).tolist() for data in distributions),
             pair_bytes=parts, spilled=spilled, zazen=zazen,
             ranks={"rank": listed, **{name: [values[i] for i in listed] for name, values in table.items()}},
             totals={name: {"sum": sum(values), "median": _median(values), "most": max(values)}
@@ -131,4 +131,4 @@ def _rounded(value: Any) -> Any:
 
 def _distribution(quantiles: Iterable[Sequence[float]]) -> list[float]:
     """Return the quantiles over all ranks of the times of frames in map(), by those of each."""
-    return [_rounded(value) for value in quantiles_of([value for each in quantiles for value in each])]
+    return [_rounded(value) for value in quantiles_of([value for row in quantiles for value in row])]

@@ -18,7 +18,7 @@ from himach.output.figures.picture import canvas, drawn_in_style, png
 from himach.output.formats import content
 from himach.output.parts import parts_html, parts_text
 from himach.output.table import Column, Table
-from himach.planning.costs import PHASES, Costs, Observed, observe, read_record
+from himach.planning.costs import PHASES, Costs, ObservedRun, observe, read_record
 from himach.planning.half_width import HalfWidth
 from himach.planning.machine import Machine, read_machine
 from himach.planning.model import ACCURACY, KINDS, LOOSE, Kind, Prediction, PredictionInput, predict
@@ -148,24 +148,24 @@ def plan(
         If records do not carry what a plan needs, or differ in kind: the message says which run would. If what is asked
         for is no number of its kind.
     """
-    counts = [_whole("nodes", count) for count in np.atleast_1d(np.asarray(nodes, object)).tolist()]
+    counts = [_whole_number("nodes", count) for count in np.atleast_1d(np.asarray(nodes, object)).tolist()]
     if not counts:
         raise UsageError("nodes: give one number at least")
-    ranks_per_node = None if ranks_per_node is None else _whole("ranks a node", ranks_per_node)
-    frames = None if frames is None else _whole("frames", frames)
+    ranks_per_node = None if ranks_per_node is None else _whole_number("ranks a node", ranks_per_node)
+    frames = None if frames is None else _whole_number("frames", frames)
     several = isinstance(records, Sequence) and not isinstance(records, (str, os.PathLike))
-    every: Any = records if several else [records]
+    sources: Any = records if several else [records]
     runs = [observe(record, f"record {number}") if isinstance(record, Mapping) else read_record(Path(record))
-            for number, record in enumerate(every, 1)]  # fmt: skip
-    half_width = None if until is None else HalfWidth.of(until)
-    known = machine if isinstance(machine, Machine) else Machine() if machine is None else read_machine(Path(machine))
+            for number, record in enumerate(sources, 1)]  # fmt: skip
+    half_width = None if until is None else HalfWidth.parse(until)
+    target = machine if isinstance(machine, Machine) else Machine() if machine is None else read_machine(Path(machine))
     try:
-        costs = Costs(runs, known)
-        needed = None if half_width is None else _needed(half_width, max(runs, key=lambda run: run.frames))
+        costs = Costs(runs, target)
+        needed = None if half_width is None else _length_needed(half_width, max(runs, key=lambda run: run.frames))
         check_length(costs, frames)
         per_node = ranks_per_node or max(1, round(runs[0].ranks / runs[0].nodes))
         requests = [PredictionInput(count, per_node, frames or costs.frames) for count in counts]
-        result = planned(costs, known, requests, KINDS[:2] if costs.members else KINDS)  # members are staged one by one
+        result = project(costs, target, requests, KINDS[:2] if costs.members else KINDS)  # members are staged singly
     except (ArithmeticError, TypeError, ValueError) as error:
         if isinstance(error, UsageError):
             raise
@@ -179,29 +179,29 @@ def plan(
     return result
 
 
-def _needed(half_width: HalfWidth, run: Observed) -> tuple[Table, str]:
+def _length_needed(half_width: HalfWidth, run: ObservedRun) -> tuple[Table, str]:
     """Return how long a simulation must be, by the record of a run over a part of it, and why."""
-    times, why = half_width.times_as_long(run.uncertainty)
-    known = math.isfinite(times)
+    times, reason = half_width.times_as_long(run.uncertainty)
+    finite = math.isfinite(times)
     table = Table({
         "column": [f"{half_width.table}.{half_width.column}"],
-        "half_width": [_short(half_width.seen(run.uncertainty))],
+        "half_width": [_short(half_width.observed(run.uncertainty))],
         "wanted": [half_width.most],
         "frames": [run.frames],
-        "times_as_long": [_short(times) if known else None],
-        "frames_needed": [math.ceil(times * run.frames) if known else None],
+        "times_as_long": [_short(times) if finite else None],
+        "frames_needed": [math.ceil(times * run.frames) if finite else None],
     })  # fmt: skip
-    return table, f"{run.name}: {why}; intervals shrink with the root of the time, as of one long simulation"
+    return table, f"{run.name}: {reason}; intervals shrink with the root of the time, as of one long simulation"
 
 
-def _whole(what: str, value: Any) -> int:
+def _whole_number(label: str, value: Any) -> int:
     """Return a whole number, which may be written as 2.5e6."""
     try:
         if value == int(value) >= 1:
             return int(value)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise UsageError(f"{what}: {value} is no whole number from 1 on")
+    raise UsageError(f"{label}: {value} is no whole number from 1 on")
 
 
 def check_length(costs: Costs, frames: int | None) -> None:
@@ -215,29 +215,29 @@ def check_length(costs: Costs, frames: int | None) -> None:
         )
 
 
-def planned(costs: Costs, machine: Machine, requests: Sequence[PredictionInput], kinds: Sequence[Kind] = KINDS) -> Plan:
+def project(costs: Costs, machine: Machine, requests: Sequence[PredictionInput], kinds: Sequence[Kind] = KINDS) -> Plan:
     """Return the tables of what is asked."""
     rows: list[Prediction] = []
     notes: list[str] = []
     for kind in kinds:
         outcomes = [(request.nodes, predict(costs, machine, request, kind)) for request in requests]
-        of_kind = [outcome for _, outcome in outcomes if not isinstance(outcome, str)]
+        predictions = [outcome for _, outcome in outcomes if not isinstance(outcome, str)]
         notes += _on_nodes(kind, "is not predicted", [(nodes, why) for nodes, why in outcomes if isinstance(why, str)])
         notes += _on_nodes(
-            kind, "is a guess in part", [(row["nodes"], why) for row in of_kind for why in row["unknown"]]
+            kind, "is a guess in part", [(row["nodes"], why) for row in predictions for why in row["unknown"]]
         )
         alone = predict(costs, machine, replace(requests[0], nodes=1), kind)
-        base = min(of_kind, key=lambda row: row["nodes"], default=None) if isinstance(alone, str) else alone
-        for row in of_kind:
+        base = min(predictions, key=lambda row: row["nodes"], default=None) if isinstance(alone, str) else alone
+        for row in predictions:
             assert base is not None
             row["efficiency"] = round(base["total"] * base["nodes"] / row["nodes"] / row["total"], 4)
-        rows += of_kind
+        rows += predictions
     if not rows:
         raise UsageError("; ".join(notes))
     tables = {}
     for name, (unit, columns) in TABLES.items():
-        if some := [row for row in rows if columns[-1] in row]:
-            cells: dict[str, Any] = {key: [row[key] for row in some] for key in ("run", "nodes", *columns)}
+        if matching := [row for row in rows if columns[-1] in row]:
+            cells: dict[str, Any] = {key: [row[key] for row in matching] for key in ("run", "nodes", *columns)}
             amounts = [key for key in columns if key not in ("ranks", "efficiency", "limit")]
             tables[name] = Table(cells | {key: Column([*map(_short, cells[key])], unit=unit) for key in amounts})
     return Plan(tables, [*notes, *_covered(costs, machine, rows)])
@@ -247,13 +247,13 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _on_nodes(kind: Kind, what: str, reasons: Sequence[tuple[int, str]]) -> list[str]:
+def _on_nodes(kind: Kind, text: str, reasons: Sequence[tuple[int, str]]) -> list[str]:
     """Say what is so on how many nodes, and why: reasons that differ in their numbers alone are one."""
     groups: dict[str, list[tuple[int, str]]] = {}
-    for nodes, why in reasons:
-        groups.setdefault(re.sub(r"[\d.,]+( [GM]B)?", "", why), []).append((nodes, why))
+    for nodes, reason in reasons:
+        groups.setdefault(re.sub(r"[\d.,]+( [GM]B)?", "", reason), []).append((nodes, reason))
     counts = [(", ".join(f"{nodes:,}" for nodes, _ in group), group[0][1]) for group in groups.values()]
-    return [f"{KIND_WORDS[kind]} on {count} node{'s' * (count != '1')} {what}: {why}" for count, why in counts]
+    return [f"{KIND_WORDS[kind]} on {count} node{'s' * (count != '1')} {text}: {reason}" for count, reason in counts]
 
 
 def _covered(costs: Costs, machine: Machine, rows: Sequence[Prediction]) -> list[str]:
@@ -294,7 +294,7 @@ def _covered(costs: Costs, machine: Machine, rows: Sequence[Prediction]) -> list
          f"more than {max(recorded)} ranks (starting and meeting are taken to last as long)"),
         (ranks // most > max(recorded), f"{ranks // most} ranks of one node, which share its memory's bandwidth"),
     ]  # fmt: skip
-    for what, cases in (("measurement", by_measurement), ("record", by_record)):
+    for source, cases in (("measurement", by_measurement), ("record", by_record)):
         several = "; ".join(text for applies, text in cases if applies)
-        notes.append((bool(several), f"not covered by any {what}: {several}"))
+        notes.append((bool(several), f"not covered by any {source}: {several}"))
     return [note for applies, note in notes if applies]

@@ -25,7 +25,7 @@ from himach.planning.closed_forms import stored_bytes
 from himach.planning.costs import Costs, observe
 from himach.planning.machine import Machine
 from himach.planning.model import Kind, PredictionInput
-from himach.planning.plan import check_length, planned
+from himach.planning.plan import check_length, project
 from himach.runner.ensemble.member_run import attempt, each_member, member_job
 from himach.runner.rank_run import RankRun, stages
 
@@ -144,7 +144,7 @@ def _times(world: World, job: Job, counts: dict[str, int]) -> str:
     try:
         costs = Costs([observe(record, name)])
         check_length(costs, request.frames)
-        prediction = planned(costs, Machine(), [request], kinds)
+        prediction = project(costs, Machine(), [request], kinds)
     except UsageError as error:
         return f"How long it takes is not known: {error}"
     heading = f"As a {kinds[0]} run" if len(kinds) == 1 else "Part of it is in caches; between a first and a second run"

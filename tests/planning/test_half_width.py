@@ -28,7 +28,7 @@ def told(width, n_eff=40.0):
     ],
 )
 def test_what_a_condition_says(text, parts):
-    one = HalfWidth.of(text)
+    one = HalfWidth.parse(text)
     assert (one.table, one.column, one.most) == parts
 
 
@@ -37,7 +37,7 @@ def test_what_a_condition_says(text, parts):
 )
 def test_what_is_no_condition_is_refused(text):
     with pytest.raises(UsageError, match=r"such as 'rdf\.g<0\.02'"):
-        HalfWidth.of(text)
+        HalfWidth.parse(text)
 
 
 def test_of_correlated_values_as_many_are_needed_as_are_told():
@@ -48,14 +48,14 @@ def test_of_correlated_values_as_many_are_needed_as_are_told():
         short = uncertainty.mean(values[:2000])
         wanted = short.half_width / 1.8
         means = {"t": {"n_eff": short.n_eff, "half_widths": {"x": short.half_width}}}
-        times, _ = HalfWidth.of(f"t.x<{wanted!r}").times_as_long(means)
+        times, _ = HalfWidth.parse(f"t.x<{wanted!r}").times_as_long(means)
         assert times == pytest.approx(1.8**2)
         ratios.append(uncertainty.mean(values[: math.ceil(times * 2000)]).half_width / wanted)
     assert 0.8 < np.median(ratios) < 1.15
 
 
 def test_what_is_narrow_enough_and_what_has_no_interval():
-    half = HalfWidth.of("rdf.g<0.1")
+    half = HalfWidth.parse("rdf.g<0.1")
     assert half.times_as_long(told(0.05)) == (1.0, "intervals of rdf.g are within ±0.05")
     times, why = half.times_as_long(told(math.nan, n_eff=2.0))
     assert times == 4

@@ -10,7 +10,7 @@ from planning.made import record
 
 import himach
 from himach.planning.machine import Machine
-from himach.planning.members import WORTH, busiest, together
+from himach.planning.members import WORTH, busiest, large_members
 from himach.runner.ensemble import member_run
 
 MACHINE = Machine(cores=16, memory=1 << 36, network=1e9, latency=1e-5, origin=1e8, disk_read=1e9, disk_write=1e9)
@@ -25,10 +25,10 @@ def of_ensemble(frames, **given):
 
 def test_members_are_large_where_they_would_hold_up_a_rank():
     sizes = [10 * WORTH, WORTH, WORTH / 2, *[WORTH / 2] * 20]
-    assert together(sizes, 1) == []
-    assert together(sizes, 2) == [0]
-    assert together(sizes, 100) == [0]
-    assert together([size * 4 for size in sizes], 100) == list(range(len(sizes)))
+    assert large_members(sizes, 1) == []
+    assert large_members(sizes, 2) == [0]
+    assert large_members(sizes, 100) == [0]
+    assert large_members([size * 4 for size in sizes], 100) == list(range(len(sizes)))
     assert member_run.WORTH == WORTH
 
 

@@ -36,7 +36,7 @@ from himach.parallel.collective import Meeting, is_everywhere, on_first_rank, ru
 from himach.parallel.communicator import Counter, World, alone
 from himach.parallel.process_exit import is_interruption
 from himach.parallel.progress import Progress
-from himach.planning.members import WORTH, together
+from himach.planning.members import WORTH, large_members
 from himach.runner.kept_pairs import unrequested_keep_time
 from himach.runner.outcome.place import OutcomePlace
 from himach.runner.rank import EnsembleContext, RankOutcome, closing_collectively, one_thread, perform
@@ -116,7 +116,7 @@ def distribute(world: World, job: FramesRequest, members: Sequence[Member]) -> D
     """Distribute members over the ranks, each to the node whose cache has most of it (collective)."""
     comm = world.comm
     sizes = on_first_rank(comm, partial(_sizes, job, members), share=True)
-    large = together(sizes, comm.size, WORTH)
+    large = large_members(sizes, comm.size, WORTH)
     others = sorted(set(range(len(members))) - set(large), key=lambda at: (-sizes[at], at))
     homes = _homes(world, job, [members[at] for at in others], [sizes[at] for at in others])
     queue = [at for at, home in zip(others, homes, strict=True) if home == world.node_index]

@@ -98,7 +98,7 @@ def check_live(request: FramesRequest, live: LiveOptions) -> None:
 
 
 def _check_until(request: FramesRequest, live: LiveOptions) -> None:
-    until = HalfWidth.of(live.until or "")
+    until = HalfWidth.parse(live.until or "")
     if live.every is None:
         raise UsageError(f"until {until} is looked at when there is an outcome: say every how many frames (every)")
     if isinstance(request, RunOptions) and request.confidence == "off":
@@ -218,7 +218,7 @@ class _Watcher:
         self._comm = world.comm
         self._request = request
         self._every = live.every
-        self._until = None if live.until is None else HalfWidth.of(live.until)
+        self._until = None if live.until is None else HalfWidth.parse(live.until)
         self._narrow = 0  # outcomes in a row whose intervals were narrow enough
         self._slices = _slices(world, request)
         self._feed = feed
@@ -255,7 +255,7 @@ class _Watcher:
 
         def measure() -> float:
             assert record is not None
-            return until.seen(record.get("uncertainty") or {})
+            return until.observed(record.get("uncertainty") or {})
 
         width = on_first_rank(self._comm, measure, share=True)
         self._narrow = self._narrow + 1 if width < until.most else 0

@@ -136,8 +136,8 @@ def test_what_cannot_be_waited_for_is_refused(words, told):
 def test_a_mean_is_waited_for_as_a_curve_is():
     record = package.run(load("hydrogen-bonds")(), *sample("villin"), cache="off", progress=False).record["uncertainty"]
     mean = record["counts"]["means"]["bonds"]
-    assert HalfWidth.of("counts.bonds<1").seen(record) == pytest.approx((mean["high"] - mean["low"]) / 2)
-    assert np.isnan(HalfWidth.of("rmsd.rmsd < 1e-2").seen({"rmsd": {"half_widths": {"rmsd": None}}}))
+    assert HalfWidth.parse("counts.bonds<1").observed(record) == pytest.approx((mean["high"] - mean["low"]) / 2)
+    assert np.isnan(HalfWidth.parse("rmsd.rmsd < 1e-2").observed({"rmsd": {"half_widths": {"rmsd": None}}}))
 
 
 RUN = ["follow", "rmsd", "-p", "selection=name CA", "-t", DCD, "-s", PSF, "--every", 20]
