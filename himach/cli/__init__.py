@@ -103,7 +103,7 @@ def _exit_code(interrupt: Any) -> int:
         if interrupt is not None and not under_launcher():
             signal.signal(signal.SIGINT, interrupt)
         # What a command ends with by click's Exit comes back as a number.
-        ended = himach.main(prog_name="himach", standalone_mode=False, obj=time.time())
+        result = himach.main(prog_name="himach", standalone_mode=False, obj=time.time())
         sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
         print("himach: interrupted", file=sys.stderr)
@@ -127,11 +127,11 @@ def _exit_code(interrupt: Any) -> int:
     except click.ClickException as error:
         return _fail(UsageError(_with_context(error)))
     except BaseException as error:
-        return _fail(_of_output(error))
-    return ended if isinstance(ended, int) else 0
+        return _fail(_output_error(error))
+    return result if isinstance(result, int) else 0
 
 
-def _of_output(error: BaseException) -> BaseException:
+def _output_error(error: BaseException) -> BaseException:
     """Return what to say of an error whose cause is the output, which Python then does not try to write at its end."""
     try:
         sys.stdout.flush()
@@ -147,16 +147,16 @@ def _fail(error: BaseException) -> int:
     from himach.parallel.collective import is_everywhere
     from himach.runner.run import report
 
-    own = as_himach(error)
+    himach_error = as_himach(error)
     if promised_rank() == 0:
         report(error)
     if under_launcher() and is_everywhere(error):
         from himach.parallel.mpi import end_together
 
-        end_together(own.exit_code)
+        end_together(himach_error.exit_code)
     if promised_rank() != 0:
         time.sleep(1)  # a launcher may end all ranks when this one ends: let the first one have its say
-    return own.exit_code
+    return himach_error.exit_code
 
 
 def _with_context(error: click.ClickException) -> str:

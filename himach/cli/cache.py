@@ -12,7 +12,7 @@ import click
 
 from himach.cli.command_group import Command, CommandGroup
 from himach.cli.options import PATH, cache_option, quota_option
-from himach.cli.text import columns, echo, listed, minute, server_line
+from himach.cli.text import columns, echo, format_facts, format_minute, server_line
 from himach.io.store.sizes import parse_size, show_size
 
 if TYPE_CHECKING:
@@ -111,23 +111,23 @@ def list_(cache: str | None) -> None:
     if store is None:
         echo(f"no frames are cached: there is no store at {store_place(cache)}")
         return
-    found = entries(store)
-    if not found:
+    listing = entries(store)
+    if not listing:
         echo(f"no frames are cached at {store.path}")
         return
     rows: list[tuple[str, ...]] = [("dataset", "native", "alien", "size", "last used", "generation")]
-    for one in found:
-        rows += map(_row, (one, *(some for some in one.subsets if some.alien)))
+    for item in listing:
+        rows += map(_row, (item, *(subset for subset in item.subsets if subset.alien)))
     echo(columns(rows, left=frozenset([0, 4, 5])))
-    for one in found:
-        if one.note:
-            echo(f"{one.name}: {one.note}")
+    for item in listing:
+        if item.note:
+            echo(f"{item.name}: {item.note}")
 
 
-def _row(one: Entry) -> tuple[str, ...]:
-    size, used = show_size(one.nbytes), minute(one.last_used)
-    name = f"copy of {one.name}" if one.is_copy else f"  {one.atoms:,} of its atoms" if one.atoms else one.name
-    return name, f"{one.native:,}", f"{one.alien:,}", size, used, one.generation[:8]
+def _row(item: Entry) -> tuple[str, ...]:
+    size, used = show_size(item.nbytes), format_minute(item.last_used)
+    name = f"copy of {item.name}" if item.is_copy else f"  {item.atoms:,} of its atoms" if item.atoms else item.name
+    return name, f"{item.native:,}", f"{item.alien:,}", size, used, item.generation[:8]
 
 
 @cache.command()
@@ -143,13 +143,13 @@ def verify(cache: str | None, drop: bool) -> None:
     if store is None:
         echo(f"nothing to verify: there is no store at {store_place(cache)}")
         return
-    found = verifying.verify(store)
-    for bad in found.bad:
+    report = verifying.verify(store)
+    for bad in report.bad:
         echo(str(bad))
-    echo(f"{store.path}: {found.frames:,} frames are sound ({show_size(found.nbytes)}), {len(found.bad)} bad")
-    if found.bad and drop:
-        echo(f"dropped {verifying.drop(store, found.bad):,} frames")
-    if found.bad:
+    echo(f"{store.path}: {report.frames:,} frames are sound ({show_size(report.nbytes)}), {len(report.bad)} bad")
+    if report.bad and drop:
+        echo(f"dropped {verifying.drop(store, report.bad):,} frames")
+    if report.bad:
         raise click.exceptions.Exit(1)
 
 
@@ -202,4 +202,4 @@ def status(cache: str | None, quota: str | None, as_json: bool) -> None:
     if facts["identity"] is None and facts["datasets"] is not None:
         facts["identity"] = "none: there is no store yet"
     facts["server"] = server_line(facts["server"])
-    echo(listed(facts))
+    echo(format_facts(facts))

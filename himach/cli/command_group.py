@@ -40,14 +40,14 @@ class Command(click.Command):
 
 
 def write_sections(
-    formatter: click.HelpFormatter, sections: Sections, rows: dict[Any, tuple[str, str]], rest: str = ""
+    formatter: click.HelpFormatter, sections: Sections, rows: dict[Any, tuple[str, str]], rest_title: str = ""
 ) -> None:
-    """Write rows of names and texts, by sections; those of no section under the title `rest`."""
-    for title, names in [*sections.items(), (rest, [*rows])]:
-        some = [rows.pop(name) for name in names if name in rows]
-        if some:
+    """Write rows of names and texts, by sections; those of no section under the title `rest_title`."""
+    for title, names in [*sections.items(), (rest_title, [*rows])]:
+        present = [rows.pop(name) for name in names if name in rows]
+        if present:
             with formatter.section(title):
-                formatter.write_dl(some)
+                formatter.write_dl(present)
 
 
 class CommandGroup(click.Group):

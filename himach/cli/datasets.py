@@ -10,7 +10,7 @@ import click
 
 from himach.cli.command_group import Command
 from himach.cli.options import cache_option, key_option
-from himach.cli.text import columns, echo, minute
+from himach.cli.text import columns, echo, format_minute
 from himach.io.store.sizes import show_size
 
 if TYPE_CHECKING:
@@ -36,61 +36,61 @@ def datasets(server: str | None, key: Path | None, wait: float, as_json: bool, c
 
     if server is None and key is not None:
         raise click.UsageError("--key is for --server; give both")
-    found = list_datasets(None if server is None else Server.from_address(server, key), cache, wait)
+    listing = list_datasets(None if server is None else Server.from_address(server, key), cache, wait)
     if as_json:
-        echo(json.dumps(found.as_json(), indent=2))
+        echo(json.dumps(listing.as_json(), indent=2))
         return
-    echo(_shown(found))
-    for one in found.datasets:
-        if one.oddity:
-            echo(f"odd: {one.name} ({one.oddity})")
-    for address, reason in found.silent.items():
+    echo(_format_table(listing))
+    for dataset in listing.datasets:
+        if dataset.oddity:
+            echo(f"odd: {dataset.name} ({dataset.oddity})")
+    for address, reason in listing.silent.items():
         echo(f"no answer: {address} ({reason.removeprefix(f'{address}: ')})")
 
 
-def _shown(found: NameSpace) -> str:
+def _format_table(listing: NameSpace) -> str:
     """Return the list as text; the slices of all ranks of a simulation are one line, while there are some."""
     from himach.io.push.held_slices import SUFFIX
 
     slices: dict[str, list[ListedDataset]] = {}
-    for one in found.datasets:
-        if one.name.endswith(SUFFIX) and one.frames:
-            slices.setdefault(one.name, []).append(one)
-    rows = [_row(one) for one in found.datasets if not one.name.endswith(SUFFIX)]
-    rows += [_row_of_slices(name, of_ranks) for name, of_ranks in slices.items()]
+    for dataset in listing.datasets:
+        if dataset.name.endswith(SUFFIX) and dataset.frames:
+            slices.setdefault(dataset.name, []).append(dataset)
+    rows = [_row(dataset) for dataset in listing.datasets if not dataset.name.endswith(SUFFIX)]
+    rows += [_slices_row(name, rank_slices) for name, rank_slices in slices.items()]
     if not rows:
-        return f"no datasets in {len(found.stores)} stores"
+        return f"no datasets in {len(listing.stores)} stores"
     head = ("dataset", "frames", "there", "copies", "nodes", "size", "last used", "origin")
     return columns([head, *rows], left=frozenset([0, 2, 4, 6, 7]))
 
 
-def _row_of_slices(name: str, of_ranks: list[ListedDataset]) -> tuple[str, ...]:
-    frames = max(one.frames for one in of_ranks)
-    nodes = sorted({node for one in of_ranks for node in one.nodes})
-    size = show_size(sum(one.nbytes for one in of_ranks))
-    used = minute(max(one.last_used for one in of_ranks))
-    there = f"slices of {len(of_ranks)} rank{'s' * (len(of_ranks) > 1)}"
-    return name, f"{frames:,}", there, "-", _few(nodes), size, used, "pushed"
+def _slices_row(name: str, rank_slices: list[ListedDataset]) -> tuple[str, ...]:
+    frames = max(dataset.frames for dataset in rank_slices)
+    nodes = sorted({node for dataset in rank_slices for node in dataset.nodes})
+    size = show_size(sum(dataset.nbytes for dataset in rank_slices))
+    used = format_minute(max(dataset.last_used for dataset in rank_slices))
+    contents = f"slices of {len(rank_slices)} rank{'s' * (len(rank_slices) > 1)}"
+    return name, f"{frames:,}", contents, "-", _few(nodes), size, used, "pushed"
 
 
 def _few(nodes: list[str]) -> str:
     return f"{len(nodes)}: {', '.join(nodes[:4])}{', ...' if len(nodes) > 4 else ''}"
 
 
-def _row(one: ListedDataset) -> tuple[str, ...]:
-    used = minute(one.last_used)
-    missing = ", ".join(map(str, one.missing)) + (", ..." if one.frames - one.held > len(one.missing) else "")
-    there = "whole" if one.whole else f"{one.held:,}, without {missing}" if missing else f"{one.held:,}"
-    if not one.frames:
-        there = "no frames"
-    if one.subsets:
-        there += "; " + ", ".join(f"{some['atoms']:,} atoms of {some['frames']:,}" for some in one.subsets)
-    copies = "-" if one.copies is None else "-".join(map(str, dict.fromkeys(one.copies)))
-    wanted = f" of {one.wanted_copies}" if one.copies is not None and one.copies[0] < one.wanted_copies else ""
-    nodes = _few(one.nodes)
+def _row(row: ListedDataset) -> tuple[str, ...]:
+    used = format_minute(row.last_used)
+    missing = ", ".join(map(str, row.missing)) + (", ..." if row.frames - row.held > len(row.missing) else "")
+    contents = "whole" if row.whole else f"{row.held:,}, without {missing}" if missing else f"{row.held:,}"
+    if not row.frames:
+        contents = "no frames"
+    if row.subsets:
+        contents += "; " + ", ".join(f"{subset['atoms']:,} atoms of {subset['frames']:,}" for subset in row.subsets)
+    copies = "-" if row.copies is None else "-".join(map(str, dict.fromkeys(row.copies)))
+    requested = f" of {row.wanted_copies}" if row.copies is not None and row.copies[0] < row.wanted_copies else ""
+    nodes = _few(row.nodes)
     origin = (
-        "pushed" if not one.origin else one.origin[0] + (f" and {len(one.origin) - 1} more" if one.origin[1:] else "")
+        "pushed" if not row.origin else row.origin[0] + (f" and {len(row.origin) - 1} more" if row.origin[1:] else "")
     )
-    name = f"{one.name} (older)" if one.older else one.name
-    size = show_size(one.nbytes)
-    return name, f"{one.frames:,}", there, f"{copies}{wanted}", nodes, size, used, origin
+    name = f"{row.name} (older)" if row.older else row.name
+    size = show_size(row.nbytes)
+    return name, f"{row.frames:,}", contents, f"{copies}{requested}", nodes, size, used, origin

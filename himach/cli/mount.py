@@ -24,7 +24,7 @@ def mount(directory: Path, cache: str | None, server: str | None, key: Path | No
     DIR/NAME holds the topology and trajectory.trr, .dcd and .nc, which are computed as they are read; a dataset that
     is named by its path lies at that path below DIR. Frames that the store does not have are read from the trajectory.
     """
-    from himach.mount.mounting import mount as show
+    from himach.mount.mounting import mount as mount_data
     from himach.mount.stores import StoreDatasets
     from himach.parallel.quiet import quiet_ranks
 
@@ -32,4 +32,4 @@ def mount(directory: Path, cache: str | None, server: str | None, key: Path | No
         datasets = StoreDatasets(chosen_cache(cache, server, key and key.absolute()) or "auto")
         place = directory.absolute()
         os.chdir("/")  # no file of the present folder is taken for a dataset
-        show(datasets, place, lambda: echo(f"{directory} is mounted; Ctrl-C unmounts it", err=True), allow_other)
+        mount_data(datasets, place, lambda: echo(f"{directory} is mounted; Ctrl-C unmounts it", err=True), allow_other)

@@ -41,31 +41,31 @@ keywords_option = click.option(
 )
 
 
-def options_of(asked: type, without: Collection[str] = ()) -> Callable[[Command], Command]:
+def dataclass_options(cls: type, without: Collection[str] = ()) -> Callable[[Command], Command]:
     """Add the options that the fields of a dataclass tell of (see `himach.opening.options.option`)."""
 
     def add(command: Command) -> Command:
-        for each in reversed([each for each in fields(asked) if each.metadata and each.name not in without]):
-            words = {
-                name: value for name, value in each.metadata.items() if name not in ("recorded", "short", "choices")
+        for item in reversed([item for item in fields(cls) if item.metadata and item.name not in without]):
+            settings = {
+                name: value for name, value in item.metadata.items() if name not in ("recorded", "short", "choices")
             }
-            if "choices" in each.metadata:
-                words["type"] = click.Choice(each.metadata["choices"])
-            elif words.get("type") is Path:
-                words["type"] = PATH
-            names = ["--" + each.name.replace("_", "-"), *filter(None, [each.metadata.get("short")]), each.name]
-            command = click.option(*names, **words)(command)
+            if "choices" in item.metadata:
+                settings["type"] = click.Choice(item.metadata["choices"])
+            elif settings.get("type") is Path:
+                settings["type"] = PATH
+            names = ["--" + item.name.replace("_", "-"), *filter(None, [item.metadata.get("short")]), item.name]
+            command = click.option(*names, **settings)(command)
         return command
 
     return add
 
 
-def transform_of(options: dict[str, Any]) -> tuple[Any, ...]:
+def take_transform(options: dict[str, Any]) -> tuple[Any, ...]:
     """Take the options of `TransformOptions` out of all; return what is done to frames."""
-    return TransformOptions(**{each.name: options.pop(each.name) for each in fields(TransformOptions)}).steps()
+    return TransformOptions(**{item.name: options.pop(item.name) for item in fields(TransformOptions)}).steps()
 
 
-def required(ctx: click.Context, **values: object) -> None:
+def check_required(ctx: click.Context, **values: object) -> None:
     """Raise click.MissingParameter for the first parameter without a value, as click does for required ones."""
     for param in ctx.command.params:
         if param.name in values and not values[param.name]:

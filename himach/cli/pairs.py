@@ -1,4 +1,4 @@
-"""``himach pairs``: looking after directories of kept pairs; `described()`, what ``himach info`` says of one."""
+"""``himach pairs``: looking after directories of kept pairs; `describe_pairs()`, what ``himach info`` says of one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from himach.cli.command_group import CommandGroup
 from himach.cli.options import PATH
-from himach.cli.text import columns, echo, minute, named_lines
+from himach.cli.text import columns, echo, format_minute, named_lines
 from himach.io.store.sizes import show_size
 
 if TYPE_CHECKING:
@@ -38,22 +38,22 @@ def list_(directory: Path, verify: bool, as_json: bool) -> None:
     """
     from himach.checkpoint.listing import entries
 
-    kept = _existing(directory)
-    found = [] if kept is None else entries(kept.path, verify)
+    place = _existing(directory)
+    items = [] if place is None else entries(place.path, verify)
     if as_json:
-        listed = {"directory": str(directory), "in_use": kept.holder if kept else "", "kept": [*map(_plain, found)]}
-        echo(json.dumps(listed, indent=2))
-    elif kept is None:
+        report = {"directory": str(directory), "in_use": place.holder if place else "", "kept": [*map(_to_json, items)]}
+        echo(json.dumps(report, indent=2))
+    elif place is None:
         echo(f"no pairs are kept in {directory}")
     else:
-        echo(_rows(found, bool(kept.members)))
-        for one in found:
-            for reason in one.bad:
-                of = f"member {one.member}: " if one.member else ""
-                echo(f"{of}{one.analysis}, generation {one.generation}: bad: {reason}")
-        if kept.holder:
-            echo(f"a run is under way: {kept.holder}")
-    if verify and any(one.bad for one in found):
+        echo(_table(items, bool(place.members)))
+        for item in items:
+            for reason in item.bad:
+                prefix = f"member {item.member}: " if item.member else ""
+                echo(f"{prefix}{item.analysis}, generation {item.generation}: bad: {reason}")
+        if place.holder:
+            echo(f"a run is under way: {place.holder}")
+    if verify and any(item.bad for item in items):
         raise click.exceptions.Exit(1)
 
 
@@ -74,9 +74,9 @@ def evict(directory: Path, analysis: str | None, generation: int | None, older: 
         raise click.UsageError(
             "say what to evict: an ANALYSIS ('himach pairs list' shows them), --generation, --older or --all"
         )
-    named = [f"--generation {generation}"] * (generation is not None) + ["--older"] * older + ["--all"] * everything
-    if len(named) > 1 or (everything and analysis is not None):
-        raise click.UsageError(f"either {' or '.join(named if analysis is None else [analysis, *named])}")
+    choices = [f"--generation {generation}"] * (generation is not None) + ["--older"] * older + ["--all"] * everything
+    if len(choices) > 1 or (everything and analysis is not None):
+        raise click.UsageError(f"either {' or '.join(choices if analysis is None else [analysis, *choices])}")
     if _existing(directory) is None:
         echo(f"nothing to evict: no pairs are kept in {directory}")
         return
@@ -84,31 +84,31 @@ def evict(directory: Path, analysis: str | None, generation: int | None, older: 
     echo(f"freed {show_size(freed.nbytes)} in whole generations: {freed.generations}")
 
 
-def described(kept: KeptFrames) -> str:
+def describe_pairs(place: KeptFrames) -> str:
     """Return what there is to say of kept pairs, as lines."""
     from himach.checkpoint.listing import entries, shown_frames
 
-    lines = [("pairs", str(kept.path if kept.out is None else kept.out))]
-    if kept.holder:
-        lines += [("in use", f"a run is under way: {kept.holder}")]
-    elif kept.out is not None:
+    lines = [("pairs", str(place.path if place.out is None else place.out))]
+    if place.holder:
+        lines += [("in use", f"a run is under way: {place.holder}")]
+    elif place.out is not None:
         lines += [("unfinished", "a run did not end; the same command goes on from what is here")]
-    found = entries(kept.path)
-    if kept.members:
-        lines += [line for name in sorted({one.analysis for one in found}) for line in _of_ensemble(name, found)]
-        return f"{named_lines(lines)}\n\n{_rows(found, True)}"
-    for one in found:
+    items = entries(place.path)
+    if place.members:
+        lines += [line for name in sorted({item.analysis for item in items}) for line in _ensemble_lines(name, items)]
+        return f"{named_lines(lines)}\n\n{_table(items, True)}"
+    for item in items:
         lines += [
             ("", ""),
-            ("analysis", f"{one.analysis}, generation {one.generation}"),
-            ("frames", shown_frames(one)),
-            ("pairs", f"{one.pairs:,}"),
-            ("size", f"{show_size(one.nbytes)}, in parts: {one.parts:,}"),
-            ("last used", minute(one.used)),
-            *(("trajectory", path) for path in one.trajectory),
-            *(("parameter", f"{name} = {text}") for name, text in one.parameters.items()),
-            *(("since then", text) for text in one.differs),
-            *(("bad", text) for text in one.bad),
+            ("analysis", f"{item.analysis}, generation {item.generation}"),
+            ("frames", shown_frames(item)),
+            ("pairs", f"{item.pairs:,}"),
+            ("size", f"{show_size(item.nbytes)}, in parts: {item.parts:,}"),
+            ("last used", format_minute(item.used)),
+            *(("trajectory", path) for path in item.trajectory),
+            *(("parameter", f"{name} = {text}") for name, text in item.parameters.items()),
+            *(("since then", text) for text in item.differs),
+            *(("bad", text) for text in item.bad),
         ]
     return named_lines(lines)
 
@@ -124,71 +124,71 @@ def _existing(directory: Path) -> KeptFrames | None:
     return kept_in(directory)
 
 
-def _of_ensemble(analysis: str, found: Sequence[Entry]) -> list[tuple[str, str]]:
+def _ensemble_lines(analysis: str, items: Sequence[Entry]) -> list[tuple[str, str]]:
     """Return what there is to say of an analysis's pairs of all members: of the generations that were used last."""
-    used = [one for one in found if one.analysis == analysis and one.last]
-    of = [len(one.covered) if one.of is None else one.of for one in used]
-    bad = [one.member for one in used if one.bad]
+    used = [row for row in items if row.analysis == analysis and row.last]
+    totals = [len(row.covered) if row.of is None else row.of for row in used]
+    bad = [row.member for row in used if row.bad]
     return [
         ("", ""),
         ("analysis", analysis),
         ("members", f"{len(used):,}"),
-        ("frames", f"{sum(len(one.covered) for one in used):,} of {sum(of):,}"),
-        ("pairs", f"{sum(one.pairs for one in used):,}"),
-        ("size", show_size(sum(one.nbytes for one in used))),
-        ("last used", minute(max(one.used for one in used))),
-        *(("parameter", text) for text in _common([[f"{n} = {v}" for n, v in one.parameters.items()] for one in used])),
+        ("frames", f"{sum(len(row.covered) for row in used):,} of {sum(totals):,}"),
+        ("pairs", f"{sum(row.pairs for row in used):,}"),
+        ("size", show_size(sum(row.nbytes for row in used))),
+        ("last used", format_minute(max(row.used for row in used))),
+        *(("parameter", text) for text in _common([[f"{n} = {v}" for n, v in row.parameters.items()] for row in used])),
         *([("bad", f"parts of {', '.join(bad)}")] if bad else []),
     ]
 
 
 def _common(lists: Sequence[Sequence[str]]) -> list[str]:
     """Return what all lists have."""
-    return [each for each in lists[0] if all(each in others for others in lists)]
+    return [text for text in lists[0] if all(text in other for other in lists)]
 
 
-def _rows(found: Sequence[Entry], members: bool) -> str:
+def _table(entries: Sequence[Entry], members: bool) -> str:
     """Return a line for each entry below the names of its columns."""
     from himach.checkpoint.listing import shown_frames
 
     names = ("analysis", "generation", "frames", "pairs", "size", "last used")
     rows = [
         (
-            one.analysis,
-            f"{one.generation}",
-            shown_frames(one),
-            f"{one.pairs:,}",
-            show_size(one.nbytes),
-            minute(one.used),
+            entry.analysis,
+            f"{entry.generation}",
+            shown_frames(entry),
+            f"{entry.pairs:,}",
+            show_size(entry.nbytes),
+            format_minute(entry.used),
         )
-        for one in found
+        for entry in entries
     ]
     if not members:
         return columns([names, *rows], left=frozenset([0, 2, 5]))
-    with_members = [(one.member, *row) for one, row in zip(found, rows, strict=True)]
+    with_members = [(entry.member, *row) for entry, row in zip(entries, rows, strict=True)]
     return columns([("member", *names), *with_members], left=frozenset([0, 1, 3, 6]))
 
 
-def _plain(one: Entry) -> dict[str, Any]:
+def _to_json(entry: Entry) -> dict[str, Any]:
     """Return an entry as JSON has it."""
     from himach.checkpoint.parts.frames import stretches
 
-    step, runs = stretches(one.covered)
+    step, runs = stretches(entry.covered)
     ranges = [[first, first + (count - 1) * step, step] for first, count in runs.tolist()]
     return {
-        **({"member": one.member} if one.member else {}),
-        "analysis": one.analysis,
-        "generation": one.generation,
-        "used_last": one.last,
-        "frames": len(one.covered),
+        **({"member": entry.member} if entry.member else {}),
+        "analysis": entry.analysis,
+        "generation": entry.generation,
+        "used_last": entry.last,
+        "frames": len(entry.covered),
         "ranges": ranges,  # each with first, last and step
-        "trajectory_frames": one.of,
-        "pairs": one.pairs,
-        "parts": one.parts,
-        "bytes": one.nbytes,
-        "last_used": datetime.fromtimestamp(one.used).astimezone().isoformat(timespec="seconds"),
-        "parameters": one.parameters,
-        "trajectory": list(one.trajectory),
-        "differs": one.differs,
-        "bad": one.bad,
+        "trajectory_frames": entry.of,
+        "pairs": entry.pairs,
+        "parts": entry.parts,
+        "bytes": entry.nbytes,
+        "last_used": datetime.fromtimestamp(entry.used).astimezone().isoformat(timespec="seconds"),
+        "parameters": entry.parameters,
+        "trajectory": list(entry.trajectory),
+        "differs": entry.differs,
+        "bad": entry.bad,
     }

@@ -53,9 +53,9 @@ def plan(records: tuple[Path, ...], nodes: tuple[int, ...] | None, out: Path | N
     origin and from the cache.
     """
     from himach.planning.plan import NODES
-    from himach.planning.plan import plan as planned
+    from himach.planning.plan import plan as make_plan
 
-    found = planned(list(records), nodes=nodes or NODES, **options)
-    echo(str(found))
+    result = make_plan(list(records), nodes=nodes or NODES, **options)
+    echo(str(result))
     if out is not None:
-        echo(f"written to {out}: {', '.join(found.save(out))}", err=True)
+        echo(f"written to {out}: {', '.join(result.save(out))}", err=True)

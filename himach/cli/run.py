@@ -21,18 +21,18 @@ from himach.cli.command_group import Command
 from himach.cli.options import (
     PATH,
     SOURCE,
+    check_required,
     chosen_cache,
+    dataclass_options,
     ensemble_option,
     key_option,
     keywords_option,
-    options_of,
     quiet_option,
     ranks_option,
-    required,
     server_option,
     started_ranks,
+    take_transform,
     topology_option,
-    transform_of,
 )
 from himach.errors import printable_lines
 from himach.examples import BUILTINS
@@ -60,7 +60,7 @@ class RunWords(Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Turn the words of a command line into parameters."""
         try:
-            return super().parse_args(ctx, each_with_its_option(args))
+            return super().parse_args(ctx, repeat_option(args))
         except click.NoSuchOption as error:
             if error.option_name not in self._elsewhere:
                 raise
@@ -69,12 +69,12 @@ class RunWords(Command):
             ) from None
 
 
-def each_with_its_option(words: Sequence[str]) -> list[str]:
+def repeat_option(words: Sequence[str]) -> list[str]:
     """Return the words with a -t before each file that follows a -t's and has the same suffix.
 
     Examples
     --------
-    >>> each_with_its_option(["rmsd", "-t", "a.xtc", "b.xtc", "-s", "c.gro"])
+    >>> repeat_option(["rmsd", "-t", "a.xtc", "b.xtc", "-s", "c.gro"])
     ['rmsd', '-t', 'a.xtc', '-t', 'b.xtc', '-s', 'c.gro']
     """
     spread: list[str] = []
@@ -105,26 +105,26 @@ def _suffix(word: str) -> str:
 
 def complete_analyses(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return built-ins, scripts, the classes of a script, and folders on the way to one."""
-    script, colon, begun = incomplete.partition(".py:")
+    script, colon, prefix = incomplete.partition(".py:")
     if colon:
         classes = _classes(Path(f"{script}.py"))
-        return [CompletionItem(f"{script}.py:{name}") for name in classes if name.startswith(begun)]
-    found = [CompletionItem(name) for name in BUILTINS if name.startswith(incomplete)]
+        return [CompletionItem(f"{script}.py:{name}") for name in classes if name.startswith(prefix)]
+    completions = [CompletionItem(name) for name in BUILTINS if name.startswith(incomplete)]
     for path in sorted(Path(incomplete).parent.glob("*") if "/" in incomplete else Path().glob("*")):
         text = f"{incomplete[: incomplete.rfind('/') + 1]}{path.name}"
         if text.startswith(incomplete) and (path.suffix == ".py" or path.is_dir()):
-            found.append(CompletionItem(f"{text}/" if path.is_dir() else text))
-    return found
+            completions.append(CompletionItem(f"{text}/" if path.is_dir() else text))
+    return completions
 
 
 def complete_parameters(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the parameters of the analyses that were named so far, as ``NAME=``; of several, ``ANALYSIS.NAME=``."""
     analyses: Sequence[str] = ctx.params.get("analyses") or ctx.args  # the latter behind an option without its value
-    found = []
+    names = []
     for spec in analyses:
         owner = f"{spec.rpartition(':')[2]}." if len(analyses) > 1 and not spec.endswith(".py") else ""
-        found += [f"{owner}{name}=" for name in _parameters(spec)]
-    return [CompletionItem(name) for name in dict.fromkeys(found) if name.startswith(incomplete)]
+        names += [f"{owner}{name}=" for name in _parameters(spec)]
+    return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
 def _parameters(spec: str) -> Iterator[str]:
@@ -160,11 +160,11 @@ def _classes(script: Path) -> dict[str, list[str]]:
     }
 
 
-LIVE = tuple(each.name for each in fields(LiveOptions))
+LIVE = tuple(item.name for item in fields(LiveOptions))
 SECTIONS = {
     "Input": ("trajectories", "topology", "ensemble", "keywords", "parameters"),
     "Frames that come": LIVE,
-    "Frames": ("start", "stop", "step", "frames", *(each.name for each in fields(TransformOptions))),
+    "Frames": ("start", "stop", "step", "frames", *(item.name for item in fields(TransformOptions))),
     "Ranks and memory": ("ranks", "oversubscribe", "memory"),
     "Cache": ("cache", "server", "key"),
     "Keeping and resuming": ("pairs", "reuse", "max_time", "rerun"),
@@ -199,8 +199,8 @@ def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable
             help="Where a node keeps the frames it reads: its own place, nowhere, or DIR ({node}: the node's name).  "
             "[default: auto]",
         ),
-        options_of(TransformOptions),
-        options_of(RunOptions, without),
+        dataclass_options(TransformOptions),
+        dataclass_options(RunOptions, without),
         quiet_option,
     )  # fmt: skip
 
@@ -256,7 +256,7 @@ def run(
     "Running engine, imd://HOST:PORT; dataset that is being pushed or staged; or file that grows.",
     without=("frames", "max_time"),
 )
-@options_of(LiveOptions)
+@dataclass_options(LiveOptions)
 @click.pass_context
 def follow(ctx: click.Context, /, ranks: int | None, oversubscribe: bool, **options: Any) -> None:
     """Run analyses over frames that still come.
@@ -273,22 +273,22 @@ def follow(ctx: click.Context, /, ranks: int | None, oversubscribe: bool, **opti
 def _command(ctx: click.Context, options: dict[str, Any], rerun: Path | None = None, dry: bool = False) -> RunCommand:
     """Return what each rank does, after what only a command line can get wrong was refused."""
     analyses, parameters, keywords = (options.pop(name) for name in ("analyses", "parameters", "keywords"))
-    options["transform"] = transform_of(options)
-    given = {name: value for name, value in options.items() if value not in (None, ()) and value is not False}
+    options["transform"] = take_transform(options)
+    values = {name: value for name, value in options.items() if value not in (None, ()) and value is not False}
     if rerun is None:
         _check_files(analyses, ctx)
-        required(ctx, analyses=analyses, trajectories=given.get("trajectories") or given.get("ensemble"))
+        check_required(ctx, analyses=analyses, trajectories=values.get("trajectories") or values.get("ensemble"))
     elif analyses:
         raise click.UsageError(f"--rerun repeats the analyses of {rerun}; leave {' '.join(analyses)} out", ctx)
-    _check_without_place(given, rerun is not None, ctx)
+    _check_places(values, rerun is not None, ctx)
     drawer = None
-    if "out" in given and not dry and promised_rank() == 0:
+    if "out" in values and not dry and promised_rank() == 0:
         drawer = ctx.with_resource(drawing())
     from himach.runner.commands import RunCommand
 
-    given["command"] = ("himach", *sys.argv[1:])
-    began = ctx.obj or time.time()
-    return RunCommand(analyses, parameters, keywords, given, rerun, began, dry=dry, drawer=drawer)
+    values["command"] = ("himach", *sys.argv[1:])
+    start = ctx.obj or time.time()
+    return RunCommand(analyses, parameters, keywords, values, rerun, start, dry=dry, drawer=drawer)
 
 
 def _check_files(analyses: tuple[str, ...], ctx: click.Context) -> None:
@@ -300,12 +300,12 @@ def _check_files(analyses: tuple[str, ...], ctx: click.Context) -> None:
         )
 
 
-def _check_without_place(given: Mapping[str, Any], again: bool, ctx: click.Context) -> None:
+def _check_places(values: Mapping[str, Any], is_rerun: bool, ctx: click.Context) -> None:
     """Refuse options of files where none are written, which would change nothing."""
     for place, names in {"out": ("table", "figure", "units", "force"), "pairs": ("reuse",)}.items():
-        options = [f"--{name}" for name in names if name in given]
-        recorded = place == "pairs" and again  # a record may name them
-        if options and not recorded and "out" not in given and place not in given:
+        options = [f"--{name}" for name in names if name in values]
+        recorded = place == "pairs" and is_rerun  # a record may name them
+        if options and not recorded and "out" not in values and place not in values:
             raise click.UsageError(f"{options[0]} goes with --{place}, which says where files are written", ctx)
 
 

@@ -12,9 +12,9 @@ from himach.cli.options import (
     SOURCE,
     cache_option,
     chosen_cache,
+    dataclass_options,
     key_option,
     keywords_option,
-    options_of,
     quiet_option,
     ranks_option,
     server_option,
@@ -28,7 +28,7 @@ from himach.staging.options import StageOptions
 @click.command(cls=Command)
 @trajectories_argument
 @click.option("--topology", "-s", type=SOURCE, metavar="PATH", help="Topology file, kept with the frames.")
-@options_of(StageOptions)
+@dataclass_options(StageOptions)
 @click.option("--assemble", is_flag=True, help="Put together the slices that a simulation has pushed under the name.")
 @cache_option
 @server_option
@@ -55,9 +55,9 @@ def stage(
     from himach.runner.commands import StageCommand
     from himach.runner.run import on_ranks
 
-    given = {"server": chosen_cache(None, server, key), **options}
-    given = {name: value for name, value in given.items() if value is not None}
-    command = StageCommand(keywords, given, assemble)
+    values = {"server": chosen_cache(None, server, key), **options}
+    values = {name: value for name, value in values.items() if value is not None}
+    command = StageCommand(keywords, values, assemble)
     staged = on_ranks(command, started_ranks(ranks, oversubscribe))
     if staged is not None:
         echo(staged)

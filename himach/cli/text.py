@@ -1,4 +1,4 @@
-"""Facts as lines of text: `columns()` of rows, `listed()` with their names, `server_line()` of a server, `minute()`."""
+"""Facts as lines of text: `columns()` of rows, `format_facts()` with names, `server_line()`, `format_minute()`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def columns(rows: Sequence[Sequence[str]], left: frozenset[int]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(
-            cell.ljust(width) if at in left else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if index in left else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in rows
     )
     return "\n".join(line.rstrip() for line in lines)
 
 
-def listed(facts: Mapping[str, Any]) -> str:
+def format_facts(facts: Mapping[str, Any]) -> str:
     """Return facts of a store, one a line; sizes as people read them, what is None as unknown."""
     sizes = {name: show_size(value) for name, value in facts.items() if name in SIZES and value is not None}
-    shown = {name: "unknown" if value is None else value for name, value in {**facts, **sizes}.items()}
-    return named_lines([(name.replace("_", " "), value) for name, value in shown.items()])
+    texts = {name: "unknown" if value is None else value for name, value in {**facts, **sizes}.items()}
+    return named_lines([(name.replace("_", " "), value) for name, value in texts.items()])
 
 
 def named_lines(facts: Sequence[tuple[str, Any]]) -> str:
@@ -44,7 +44,7 @@ def named_lines(facts: Sequence[tuple[str, Any]]) -> str:
     return columns([(name, str(value)) for name, value in facts], left=frozenset([0, 1]))
 
 
-def minute(seconds: float) -> str:
+def format_minute(seconds: float) -> str:
     """Return a time of the clock, in seconds since 1970, as people read it; 0 is an unknown one."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else "unknown"
 

@@ -12,21 +12,21 @@ from himach.cli.options import (
     PATH,
     SOURCE,
     cache_option,
+    check_required,
     chosen_cache,
+    dataclass_options,
     ensemble_option,
     key_option,
     keywords_option,
-    options_of,
     quiet_option,
     ranks_option,
-    required,
     server_option,
     started_ranks,
+    take_transform,
     topology_option,
     trajectories_argument,
-    transform_of,
 )
-from himach.cli.pairs import described
+from himach.cli.pairs import describe_pairs
 from himach.cli.text import columns, echo
 from himach.conversion.options import ConvertOptions
 from himach.conversion.target import removing_leftovers
@@ -66,13 +66,13 @@ def info(
             raise click.UsageError(f"--ensemble names the trajectories; leave {path} out", ctx)
         _show_members(ensemble, topology, keywords, chosen_cache(cache, server, key))
         return
-    required(ctx, path=path)
+    check_required(ctx, path=path)
     assert path is not None
     if path.is_dir():
         from himach.checkpoint.listing import kept_in
 
-        if (kept := kept_in(path)) is not None:
-            echo(described(kept))
+        if (place := kept_in(path)) is not None:
+            echo(describe_pairs(place))
             return
 
     from himach.opening.description import as_text, describe
@@ -89,11 +89,11 @@ def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...
 
     with quiet_ranks(0, command=True):
         table = describe_members(read_members(ensemble, topology), parse_keywords(keywords), cache)
-    bad = [(name, error) for name, error in zip(table["member"], table.pop("error"), strict=True) if error]
-    shown = [["" if cell is None else str(cell) for cell in column] for column in table.values()]
-    echo(columns([list(table), *zip(*shown, strict=True)], frozenset(range(len(table)))))
-    if bad:
-        raise HimachError(truncate([f"member {name}: {error}" for name, error in bad], "; "))
+    failures = [(name, error) for name, error in zip(table["member"], table.pop("error"), strict=True) if error]
+    texts = [["" if cell is None else str(cell) for cell in column] for column in table.values()]
+    echo(columns([list(table), *zip(*texts, strict=True)], frozenset(range(len(table)))))
+    if failures:
+        raise HimachError(truncate([f"member {name}: {error}" for name, error in failures], "; "))
 
 
 @click.command(cls=Command)
@@ -117,10 +117,10 @@ def split(
     It holds numbered files of frames, a manifest and the topology;
     ``himach run ... --trajectory DIR`` then needs nothing else.
     """
-    from himach.io.dataset.split import split as make
+    from himach.io.dataset.split import split as split_trajectory
 
     with quiet_ranks(0, command=True):
-        n_frames = make(
+        n_frames = split_trajectory(
             trajectories, directory, topology, frames_per_file=frames_per_file, keywords=parse_keywords(keywords)
         )
     echo(f"{directory}: {n_frames} frames")
@@ -130,8 +130,8 @@ def split(
 @click.argument("trajectories", nargs=-1, type=SOURCE, metavar="TRAJ...")
 @topology_option
 @ensemble_option
-@options_of(TransformOptions)
-@options_of(ConvertOptions)
+@dataclass_options(TransformOptions)
+@dataclass_options(ConvertOptions)
 @cache_option
 @ranks_option
 @keywords_option
@@ -148,12 +148,12 @@ def convert(
     from himach.conversion.commands import ConvertCommand
     from himach.runner.run import on_ranks
 
-    required(ctx, trajectories=options["trajectories"] or options["ensemble"])
-    options["transform"] = transform_of(options)
-    given = {name: value for name, value in options.items() if value is not None}
-    asked, started = ConvertOptions(**given, keywords=parse_keywords(keywords)), started_ranks(ranks, oversubscribe)
-    command = ConvertCommand(asked)
-    with removing_leftovers(asked.files if started else []):
-        told = command.run_on_engine(started) if asked.engines else on_ranks(command, started)
-    if told is not None:
-        echo(told)
+    check_required(ctx, trajectories=options["trajectories"] or options["ensemble"])
+    options["transform"] = take_transform(options)
+    values = {name: value for name, value in options.items() if value is not None}
+    request, started = ConvertOptions(**values, keywords=parse_keywords(keywords)), started_ranks(ranks, oversubscribe)
+    command = ConvertCommand(request)
+    with removing_leftovers(request.files if started else []):
+        message = command.run_on_engine(started) if request.engines else on_ranks(command, started)
+    if message is not None:
+        echo(message)

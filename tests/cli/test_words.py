@@ -19,7 +19,7 @@ from support.ranks import clean_environment
 
 import himach as package
 from himach.cli.command_group import Command
-from himach.cli.run import each_with_its_option
+from himach.cli.run import repeat_option
 
 root = importlib.import_module("himach.cli").himach
 
@@ -104,7 +104,7 @@ def test_questions_end_with_their_mark():
     ],
 )
 def test_files_of_one_kind_follow_one_option(words, meant):
-    assert each_with_its_option(words) == meant
+    assert repeat_option(words) == meant
 
 
 def complete(*words: str, cwd: Path) -> list[str]:
