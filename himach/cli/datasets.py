@@ -70,10 +70,10 @@ def _slices_row(name: str, rank_slices: list[ListedDataset]) -> tuple[str, ...]:
     size = show_size(sum(dataset.nbytes for dataset in rank_slices))
     used = format_minute(max(dataset.last_used for dataset in rank_slices))
     contents = f"slices of {len(rank_slices)} rank{'s' * (len(rank_slices) > 1)}"
-    return name, f"{frames:,}", contents, "-", _few(nodes), size, used, "pushed"
+    return name, f"{frames:,}", contents, "-", _first_nodes(nodes), size, used, "pushed"
 
 
-def _few(nodes: list[str]) -> str:
+def _first_nodes(nodes: list[str]) -> str:
     return f"{len(nodes)}: {', '.join(nodes[:4])}{', ...' if len(nodes) > 4 else ''}"
 
 
@@ -87,7 +87,7 @@ def _row(row: ListedDataset) -> tuple[str, ...]:
         contents += "; " + ", ".join(f"{subset['atoms']:,} atoms of {subset['frames']:,}" for subset in row.subsets)
     copies = "-" if row.copies is None else "-".join(map(str, dict.fromkeys(row.copies)))
     requested = f" of {row.wanted_copies}" if row.copies is not None and row.copies[0] < row.wanted_copies else ""
-    nodes = _few(row.nodes)
+    nodes = _first_nodes(row.nodes)
     origin = (
         "pushed" if not row.origin else row.origin[0] + (f" and {len(row.origin) - 1} more" if row.origin[1:] else "")
     )

@@ -38,7 +38,7 @@ def list_(directory: Path, verify: bool, as_json: bool) -> None:
     """
     from himach.checkpoint.listing import entries
 
-    place = _existing(directory)
+    place = _open_existing(directory)
     items = [] if place is None else entries(place.path, verify)
     if as_json:
         report = {"directory": str(directory), "in_use": place.holder if place else "", "kept": [*map(_to_json, items)]}
@@ -77,7 +77,7 @@ def evict(directory: Path, analysis: str | None, generation: int | None, older: 
     choices = [f"--generation {generation}"] * (generation is not None) + ["--older"] * older + ["--all"] * everything
     if len(choices) > 1 or (everything and analysis is not None):
         raise click.UsageError(f"either {' or '.join(choices if analysis is None else [analysis, *choices])}")
-    if _existing(directory) is None:
+    if _open_existing(directory) is None:
         echo(f"nothing to evict: no pairs are kept in {directory}")
         return
     freed = evict_chosen(directory, analysis, generation, older=older)
@@ -113,7 +113,7 @@ def describe_pairs(place: KeptFrames) -> str:
     return named_lines(lines)
 
 
-def _existing(directory: Path) -> KeptFrames | None:
+def _open_existing(directory: Path) -> KeptFrames | None:
     """Return where pairs are kept in a directory that is there."""
     from himach.checkpoint.listing import kept_in
 

@@ -336,7 +336,7 @@ def _write_together(
         by_rank = comm.allgather(total(shifts, len(moved))) if len(moved) else []
         for shift in by_rank[: comm.rank]:
             add(shift, moved)
-        finished = _finished(steps, frames, shifts, moved)
+        finished = _finish_frames(steps, frames, shifts, moved)
         written: list[Any] = run_collectively(comm, partial(list, map(fmt.frame, finished)))
         for shift in by_rank[comm.rank + 1 :]:
             add(shift, moved)
@@ -350,7 +350,7 @@ def _write_together(
     return Unfinished(first, offset, moved)
 
 
-def _finished(
+def _finish_frames(
     steps: Steps, frames: Iterable[Part], shifts: Sequence[Shift], moved: npt.NDArray[np.int64]
 ) -> Iterator[Part]:
     """Yield frames as they are written; `moved` becomes by how much atoms jumped up to the last."""
@@ -379,7 +379,7 @@ def _write_alone(
 
     def write(span: range) -> None:
         frames, shifts = reader.read(span)
-        for step, part in zip(span, _finished(steps, frames, shifts, moved), strict=True):
+        for step, part in zip(span, _finish_frames(steps, frames, shifts, moved), strict=True):
             atoms = steps.show(part, step)
             try:
                 writer.write(atoms)

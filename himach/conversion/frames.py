@@ -149,7 +149,7 @@ class Reader:
         self._world = world
         self._apart = len(world.nodes) > 1 and not opened.origin.present
         self._cached = opened.cached
-        self._brought: dict[int, RawFrame] = {}
+        self._received: dict[int, RawFrame] = {}
         options = ReadOptions(None if len(steps.needed) == opened.origin.n_atoms else steps.needed, fields)
         self._source = Source(opened.origin, opened.cached, False, options, opened.watch)
         self._steps = steps
@@ -182,7 +182,7 @@ class Reader:
 
     def bring(self, parts: Sequence[range]) -> None:
         """Have frames sent here that this rank reads next and other nodes alone hold (collective)."""
-        self._brought = {}
+        self._received = {}
         if not self._apart:
             return
         comm, node_ranks = self._world.comm, self._world.ranks_of
@@ -210,16 +210,16 @@ class Reader:
         requests = run_collectively(comm, send)
         for first, rank, number in routes:
             if rank == comm.rank != first:
-                self._brought[number] = comm.recv(source=first, tag=TAG)
+                self._received[number] = comm.recv(source=first, tag=TAG)
         for request in requests:
             request.wait()
 
     def _read(self, steps: range, copy: bool) -> Iterator[Part]:
         numbers = np.array([self.frames[step] for step in steps], np.int64)
         facts: dict[int, tuple[dict[str, Any] | None, float]] = {}
-        frames = self._source.read(np.array([one for one in numbers.tolist() if one not in self._brought], np.int64))
+        frames = self._source.read(np.array([one for one in numbers.tolist() if one not in self._received], np.int64))
         for number in numbers.tolist():
-            raw = self._brought.get(number) or next(frames)
+            raw = self._received.get(number) or next(frames)
             if raw.data is None and self._with_data:
                 facts = facts or {one.number: (one.data, one.precision) for one in self._origin.read(numbers, NO_ATOMS)}
                 raw.data, raw.precision = facts[raw.number]

@@ -55,13 +55,13 @@ class ConvertOptions(FramesRequest):
         refuse_urls([self.out], "a conversion writes local files; write one, and upload it")
         if self.topology_out is None:
             dataset = parse_dataset_name(self.out)
-            self._become(topology_out=Path(f"{dataset}.pdb") if dataset else self.out.with_suffix(".pdb"))
+            self._set_fields(topology_out=Path(f"{dataset}.pdb") if dataset else self.out.with_suffix(".pdb"))
         if self.topology_out == self.out and self.out.suffix.lower() != ".pdb":
             raise UsageError(f"{self.out} cannot be both the trajectory and its topology; name another topology_out")
         if self.record in (self.out, self.topology_out):
             raise UsageError(f"{self.record} cannot be both the record and what it tells of; name another record")
         if self.max_time is not None:
-            self._become(max_time=seconds_of(self.max_time, "max_time"))
+            self._set_fields(max_time=seconds_of(self.max_time, "max_time"))
         for name, path in self._paths().items():
             if self.ensemble is not None and MEMBER not in str(path):
                 raise UsageError(f"{name} {path} is one file; each member of an ensemble has its own: put {MEMBER} in")

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from himach.checkpoint.sources import versions
 from himach.conversion.options import ConvertOptions
-from himach.conversion.target import NAME, Converted, Target, cannot_write, parse_dataset_name
+from himach.conversion.target import NAME_LENGTH, Converted, Target, cannot_write, parse_dataset_name
 from himach.files import content_digest, whole_file
 from himach.io.remote.byte_file import local_path
 from himach.io.remote.url import absolute, public_name
@@ -96,7 +96,7 @@ class Unfinished:
 
 
 def _kept_name(path: Path) -> Path:
-    return path.with_name(f".himach-unfinished.{path.name[-NAME:]}")
+    return path.with_name(f".himach-unfinished.{path.name[-NAME_LENGTH:]}")
 
 
 def take_unfinished(path: Path, temporary: Path, identity: Callable[[], str], stack: ExitStack) -> Unfinished | None:

@@ -19,7 +19,7 @@ AT_ONCE = 512
 #: A path has lost one of the slashes.
 DATASET = re.compile(r"himach:(?:/{1,2}(?P<name>.*))?")
 #: Characters of a file's name that its other name has: a name has 255 at most.
-NAME = 200
+NAME_LENGTH = 200
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def cannot_write(path: Path, error: OSError) -> HimachError:
 
 def new_name(path: Path) -> Path:
     """Return a name for a file until it takes that of `path`."""
-    return path.with_name(f".himach-{os.urandom(4).hex()}.{path.name[-NAME:]}")
+    return path.with_name(f".himach-{os.urandom(4).hex()}.{path.name[-NAME_LENGTH:]}")
 
 
 def make_file(path: Path) -> Path:
@@ -124,7 +124,7 @@ def make_file(path: Path) -> Path:
 
 def remove_leftovers(path: Path) -> None:
     """Delete what killed conversions to the same file have left."""
-    name = re.compile(r"\.himach-[0-9a-f]{8}\." + re.escape(path.name[-NAME:]))
+    name = re.compile(r"\.himach-[0-9a-f]{8}\." + re.escape(path.name[-NAME_LENGTH:]))
     with suppress(OSError):
         for leftover in path.parent.iterdir():
             if name.fullmatch(leftover.name):

@@ -229,7 +229,7 @@ def open_dataset(
     cached = _open_cached(world, node_store, choice, candidates or [], quota, request.topology)
     ready = time.time()
     if origin is not None:
-        frames = on_first_rank(comm, partial(_selected, request, origin.n_frames), share=True)
+        frames = on_first_rank(comm, partial(_select_frames, request, origin.n_frames), share=True)
     else:
         origin, frames, files = offline_origin(world, request, node_store, choice, holder, cached)
     opened = OpenDataset(origin, frames, cached, quota, watch, choice.is_pushed, node_store, request.cache, at=ready)
@@ -239,7 +239,7 @@ def open_dataset(
     return opened
 
 
-def _selected(request: DatasetRequest, n_frames: int) -> Selected:
+def _select_frames(request: DatasetRequest, n_frames: int) -> Selected:
     return request.select(n_frames) if isinstance(request, FramesRequest) else range(n_frames)
 
 

@@ -72,11 +72,11 @@ def describe_members(
     return {
         "member": [member.name for member in members],
         **groups,
-        **{column: [_in_cell(member_facts.get(name)) for member_facts in facts] for column, name in columns.items()},
+        **{column: [_to_cell(member_facts.get(name)) for member_facts in facts] for column, name in columns.items()},
     }
 
 
-def _in_cell(value: Any) -> Any:
+def _to_cell(value: Any) -> Any:
     """Return a fact as a cell: a time to a tenth of a femtosecond, several formats as one text."""
     if isinstance(value, float):
         return round(value, 4)

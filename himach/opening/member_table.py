@@ -28,7 +28,7 @@ def read_members(
     if not isinstance(ensemble, str | os.PathLike):
         members = [_with_topology(member, topology) for member in checked_members(ensemble)]
     elif WILD.search(os.fspath(ensemble)) and not os.path.exists(ensemble):
-        members = _matches(os.path.expanduser(ensemble), topology)
+        members = _match_members(os.path.expanduser(ensemble), topology)
     else:
         members = [_with_topology(member, topology) for member in _read_table(Path(os.path.expanduser(ensemble)))]
     return checked_members(members)
@@ -96,7 +96,7 @@ def _parse_member(path: Path, line: int, row: dict[Any, Any], metadata: dict[str
     if None in row or None in row.values():
         raise UsageError(f"{path}, line {line}: there are more or fewer cells than columns")
     cells = {name: text.strip() for name, text in row.items()}
-    choice = {name: _whole(cells.get(name, ""), f"{path}, line {line}: {name}") for name in ("start", "stop", "step")}
+    choice = {name: _integer(cells.get(name, ""), f"{path}, line {line}: {name}") for name in ("start", "stop", "step")}
     try:
         return Member(
             cells["name"],
@@ -119,7 +119,7 @@ def _resolve_path(table: Path, file: str) -> str:
     return str(sibling) if sibling.exists() else file
 
 
-def _whole(text: str, label: str) -> int | None:
+def _integer(text: str, label: str) -> int | None:
     if text and not WHOLE.fullmatch(text):
         raise UsageError(f"{label} is {text!r}: it is a whole number")
     return int(text) if text else None
@@ -134,7 +134,7 @@ def _numbers(texts: Sequence[str]) -> list[Any]:
     return cells
 
 
-def _matches(pattern: str, topology: str | os.PathLike[str] | None) -> list[Member]:
+def _match_members(pattern: str, topology: str | os.PathLike[str] | None) -> list[Member]:
     """Return a member for each file that a pattern matches, in the order in which people count."""
     paths = sorted(glob.glob(pattern), key=_natural_key)
     if not paths:
@@ -157,12 +157,12 @@ def _expression(pattern: str) -> str:
     """Return a regular expression for a pattern, with a group for each part that is not said."""
     expression, position = "", 0
     for wild in WILD.finditer(pattern):
-        expression += re.escape(pattern[position : wild.start()]) + _wild(wild.group())
+        expression += re.escape(pattern[position : wild.start()]) + _wildcard_group(wild.group())
         position = wild.end()
     return expression + re.escape(pattern[position:])
 
 
-def _wild(text: str) -> str:
+def _wildcard_group(text: str) -> str:
     if text.startswith("["):
         return f"({text.replace('[!', '[^')})"
     return "([^/])" if text == "?" else "([^/]*)"

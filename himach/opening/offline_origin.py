@@ -130,11 +130,11 @@ def _find_pushed(
             f"{len(frames)} frame numbers, of which so few are there, are not taken backwards: leave out a "
             "negative step"
         )
-    located, places = find_listed(world, run_collectively(comm, lambda: _places(node_cache, frames)), len(frames))
+    located, places = find_listed(world, run_collectively(comm, lambda: _find_places(node_cache, frames)), len(frames))
     return located, None if not len(places) else chosen(numbers_at(frames, places), frames.stop)
 
 
-def _places(node_cache: CachedFrames | None, frames: range) -> npt.NDArray[np.int64] | None:
+def _find_places(node_cache: CachedFrames | None, frames: range) -> npt.NDArray[np.int64] | None:
     """Return where in a selection the frames are that a store holds."""
     if node_cache is None:
         return None

@@ -85,7 +85,7 @@ class DatasetRequest:
             raise UsageError("no trajectory to analyse")
         if not self.cache or "\0" in self.cache:
             raise UsageError(f"cache {self.cache!r}: there is 'auto', 'off' or the directory of a frame store")
-        self._become(cache=absolute_cache(self.cache))
+        self._set_fields(cache=absolute_cache(self.cache))
 
     @property
     def engines(self) -> bool:
@@ -95,7 +95,7 @@ class DatasetRequest:
         members = read_members(self.ensemble) if self.ensemble is not None else ()
         return any(is_engine(source.trajectories) for source in (self, *members))
 
-    def _become(self, **values: Any) -> None:
+    def _set_fields(self, **values: Any) -> None:
         """Hold these values in place of those that were given."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -196,7 +196,7 @@ class FramesRequest(DatasetRequest):
         check_choices(self)
         self._check_frames()
         if self.transform:
-            self._become(transform=check_transform(self.transform))
+            self._set_fields(transform=check_transform(self.transform))
 
     @property
     def transform_options(self) -> TransformOptions:
@@ -209,7 +209,7 @@ class FramesRequest(DatasetRequest):
             try:
                 if isinstance(value, bool):
                     raise TypeError(value)
-                self._become(**{name: None if value is None else operator.index(value)})
+                self._set_fields(**{name: None if value is None else operator.index(value)})
             except TypeError:
                 raise UsageError(f"{name} is {value!r}: it is a whole number") from None
         if self.step == 0:
@@ -221,7 +221,7 @@ class FramesRequest(DatasetRequest):
             if isinstance(self.frames, str):
                 from himach.selection import parse_frames
 
-                self._become(frames=parse_frames(self.frames))
+                self._set_fields(frames=parse_frames(self.frames))
 
     def steps(self, frames: Selected) -> dict[str, Any]:
         """Return what is done to each of these frames, by the names of options; of a file what it holds.
@@ -352,13 +352,13 @@ class RunOptions(FramesRequest):
             raise UsageError("features are of the members of an ensemble; of one trajectory, tables in out have them")
         level, start = self.confidence, self.equilibration
         refusal = f"confidence {level!r}: it is a level between 0 and 1, such as 0.95, or 'off'"
-        self._become(confidence=_number(level, "off", refusal, 0, 1))
+        self._set_fields(confidence=_number(level, "off", refusal, 0, 1))
         refusal = f"equilibration {start!r}: it is a time in ps, such as 500, or 'auto'"
-        self._become(equilibration=_number(start, "auto", refusal))
-        self._become(table=table_formats(self.table), figure=figure_formats(self.figure))
+        self._set_fields(equilibration=_number(start, "auto", refusal))
+        self._set_fields(table=table_formats(self.table), figure=figure_formats(self.figure))
         if isinstance(self.memory, str):
             try:
-                self._become(memory=parse_size(self.memory))
+                self._set_fields(memory=parse_size(self.memory))
             except UsageError as error:
                 raise UsageError(f"memory: {error}") from None
         if isinstance(self.memory, int) and self.memory < MIN_LIMIT_BYTES:
@@ -366,9 +366,9 @@ class RunOptions(FramesRequest):
         if self.pairs is not None:
             if not str(self.pairs) or "\0" in str(self.pairs):
                 raise UsageError(f"pairs {str(self.pairs)!r}: it is a directory, in which pairs are kept")
-            self._become(pairs=Path(os.path.abspath(os.path.expanduser(self.pairs))))
+            self._set_fields(pairs=Path(os.path.abspath(os.path.expanduser(self.pairs))))
         if self.max_time is not None:
-            self._become(max_time=seconds_of(self.max_time, "max_time"))
+            self._set_fields(max_time=seconds_of(self.max_time, "max_time"))
 
     def recorded(self) -> dict[str, Any]:
         """Return what a run's record says of its options."""

@@ -86,7 +86,7 @@ Prediction = dict[str, Any]
 
 def predict(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind) -> Prediction | str:
     """Return the prediction; or, in words, why there can be no such run."""
-    if kind != "first" and (full := _full(costs, machine, request)) is not None:
+    if kind != "first" and (full := _disk_shortage(costs, machine, request)) is not None:
         return full
     machines, unknown = _bounds(costs, machine, request, kind)
     models = [_Model(costs, bound, request) for bound in machines]
@@ -116,7 +116,7 @@ def _sum(outcome: Outcome) -> float:
     return sum(outcome[0].values())
 
 
-def _full(costs: Costs, machine: Machine, request: PredictionInput) -> str | None:
+def _disk_shortage(costs: Costs, machine: Machine, request: PredictionInput) -> str | None:
     """Tell where the disks of the nodes cannot hold the frames."""
     nbytes = request.frames * costs.stored
     cached = max((run.frames / run.nodes for run in costs.records if run.cached > 1 - MIXED), default=0.0)

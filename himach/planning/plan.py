@@ -240,7 +240,7 @@ def project(costs: Costs, machine: Machine, requests: Sequence[PredictionInput],
             cells: dict[str, Any] = {key: [row[key] for row in matching] for key in ("run", "nodes", *columns)}
             amounts = [key for key in columns if key not in ("ranks", "efficiency", "limit")]
             tables[name] = Table(cells | {key: Column([*map(_short, cells[key])], unit=unit) for key in amounts})
-    return Plan(tables, [*notes, *_covered(costs, machine, rows)])
+    return Plan(tables, [*notes, *_coverage_notes(costs, machine, rows)])
 
 
 def _short(value: float) -> float:
@@ -256,7 +256,7 @@ def _on_nodes(kind: Kind, text: str, reasons: Sequence[tuple[int, str]]) -> list
     return [f"{KIND_WORDS[kind]} on {count} node{'s' * (count != '1')} {text}: {reason}" for count, reason in counts]
 
 
-def _covered(costs: Costs, machine: Machine, rows: Sequence[Prediction]) -> list[str]:
+def _coverage_notes(costs: Costs, machine: Machine, rows: Sequence[Prediction]) -> list[str]:
     """Say how well such predictions have done, what makes them doubtful, and what no measurement covers."""
     most, ranks, longest = (max(row[name] for row in rows) for name in ("nodes", "ranks", "frames"))
     measured = max(accuracy.nodes for accuracy in ACCURACY.values())

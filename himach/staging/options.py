@@ -42,7 +42,7 @@ class StageOptions(DatasetRequest):
         super().__post_init__()
         check_choices(self)
         if isinstance(self.quota, str):
-            self._become(quota=parse_size(self.quota))
+            self._set_fields(quota=parse_size(self.quota))
         if self.cache == "off":
             raise UsageError("staging fills the cache: 'off' makes no sense here")
         if self.copies is not None and self.copies < 1:

@@ -80,7 +80,7 @@ def stage(world: World, job: StageOptions) -> Staged:
     origin, stamp, note = choice.origin, choice.stamp, choice.note
     assert origin is not None and stamp is not None and note is not None
     watch = watch_origin(world, origin, note)
-    atoms = on_first_rank(world.comm, partial(_chosen_atoms, job, origin), share=True)
+    atoms = on_first_rank(world.comm, partial(_choose_atoms, job, origin), share=True)
     dataset = _open_dataset(world, store, job, choice, candidates or [])
     if atoms is not None and len(atoms) < origin.n_atoms:
         staged = _stage_atoms(world, job, dataset, origin, watch, atoms)
@@ -145,7 +145,7 @@ def _choose(
     return choose_origin(job.name, job.trajectories, job.keywords, candidates, open_files, by_name=False)
 
 
-def _chosen_atoms(job: StageOptions, origin: Origin) -> Numbers | None:
+def _choose_atoms(job: StageOptions, origin: Origin) -> Numbers | None:
     """Return the atoms that are staged, None for all; check that the topology fits, as it will be kept for good."""
     if job.topology is None and job.atoms is None:
         return None

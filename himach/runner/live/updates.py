@@ -31,7 +31,7 @@ from himach.runner.live.ensemble_feed import EnsembleFeed, check_ensemble, engin
 from himach.runner.live.frame_sources import DatasetFeed, FileFeed, FramesSoFar
 from himach.runner.live.imd_client import ImdClient, ReceiverOptions, need_imdclient
 from himach.runner.live.scratch_pairs import pairs_between
-from himach.staging.assembly.api import Assembling
+from himach.staging.assembly.api import SliceAssembler
 
 T = TypeVar("T")
 LiveSource: TypeAlias = DatasetFeed | EnsembleFeed | FileFeed | ImdClient
@@ -123,14 +123,14 @@ def _feed(world: World, request: FramesRequest, live: LiveOptions) -> LiveSource
     return DatasetFeed(request.trajectories[0], request.cache, live.idle) if world.leaders is not None else None
 
 
-def _slices(world: World, request: FramesRequest) -> Assembling | None:
+def _slices(world: World, request: FramesRequest) -> SliceAssembler | None:
     """Return what puts together slices that come; None of an engine or of files (collective)."""
     if request.ensemble is not None:
         return None
     files = _engine(request) is not None or len(request.trajectories) > 1 or request.cache == "off"
     if files or world.comm.bcast(request.trajectories[0].expanduser().exists()):
         return None
-    return Assembling(world, request.cache, request.trajectories[0])
+    return SliceAssembler(world, request.cache, request.trajectories[0])
 
 
 def go_live(

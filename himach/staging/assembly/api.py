@@ -57,7 +57,7 @@ def assemble_pushed(world: World, store: Store | ServedStore | None, name: str) 
     return [f"{name}: {result}"] if result.absent or result.aside is not None else []
 
 
-class Assembling:
+class SliceAssembler:
     """Puts together slices while they come, for a tenth of the time at most (collective)."""
 
     def __init__(self, world: World, cache: str, name: Path) -> None:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from himach.io.push.held_slices import Followed, HeldSlices, SliceKind
 from himach.parallel.collective import run_collectively
 from himach.parallel.communicator import Communicator, World
-from himach.staging.assembly.target import OTHERS, Target
-from himach.staging.assembly.workers import HELD, Team, assign, divide_among_ranks
+from himach.staging.assembly.target import FOREIGN, Target
+from himach.staging.assembly.workers import WHOLE_FRAME, Team, assign, divide_among_ranks
 
 #: Frames that are not whole of which the reason is named.
 MAX_NAMED_FRAMES = 8
@@ -157,9 +157,9 @@ class Finder:
                 yield numbers, np.concatenate(ranks)
 
     def _shares(self, numbers: Numbers) -> Numbers:
-        """Return how many atoms each node has of frames, `HELD` where it has the whole frame (collective)."""
+        """Return how many atoms each node has of frames, `WHOLE_FRAME` where it has the whole frame (collective)."""
         counts = self._slices.count_atoms(numbers)
-        counts[run_collectively(self._leaders, partial(self._target.holds, numbers))] = HELD
+        counts[run_collectively(self._leaders, partial(self._target.holds, numbers))] = WHOLE_FRAME
         return np.stack(self._leaders.allgather(counts))
 
     def _native(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
@@ -203,7 +203,7 @@ class Finder:
         def forget() -> tuple[int, dict[int, str]]:
             result = self._result
             numbers = np.array(
-                sorted(number for number, reason in result.absent.items() if not reason.startswith(OTHERS)), np.int64
+                sorted(number for number, reason in result.absent.items() if not reason.startswith(FOREIGN)), np.int64
             )
             for number in numbers[self._native(numbers)].tolist():
                 result.absent.pop(number, None)

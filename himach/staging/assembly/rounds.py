@@ -18,7 +18,7 @@ from himach.io.store.store import StoreFullError
 from himach.parallel.collective import run_collectively
 from himach.parallel.communicator import Communicator, World
 from himach.staging.assembly.complete_frames import Assembled, Finder
-from himach.staging.assembly.target import Target, Writing
+from himach.staging.assembly.target import FrameWriter, Target
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -106,7 +106,7 @@ class Rounds:
         self._n_atoms = kind.n_atoms
         self._free = [self._new_round() for _ in range(MAX_ROUNDS)]
         self._target = target
-        self._writing = Writing(target, kind.n_atoms)
+        self._writing = FrameWriter(target, kind.n_atoms)
         self._written: deque[tuple[Round, Future[bool]]] = deque()
         self._refused: list[Round] = []  # of which some frames found no room
         self._dropped: deque[Future[None]] = deque()

@@ -1,4 +1,4 @@
-"""The dataset of whole frames in a node's store, `Target`; frames on their way there, `Writing`, in a thread."""
+"""The dataset of whole frames in a node's store, `Target`; frames on their way there, `FrameWriter`, in a thread."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ def _quote(authors: Sequence[bytes]) -> str:
 
 Bytes = npt.NDArray[np.uint8]
 
-#: Why of a frame that is there nevertheless something is told.
-OTHERS = "its slices are not those of the frame that is there"
+#: Reason that is given for a frame that is there nevertheless.
+FOREIGN = "its slices are not those of the frame that is there"
 #: Bytes of frames that are synced together.
 DURABLE_BYTES = 32 << 20
 
 
-class Writing:
+class FrameWriter:
     """Writes frames, and knows which are on disk."""
 
     def __init__(self, target: Target, n_atoms: int) -> None:
@@ -178,7 +178,7 @@ class Writing:
                 self.flush()
         with self._lock:
             for number, (reason, stored) in failures.items():
-                self._bad[number] = f"{OTHERS} ({reason})" if stored else reason
+                self._bad[number] = f"{FOREIGN} ({reason})" if stored else reason
         return not pending
 
     def flush(self) -> None:

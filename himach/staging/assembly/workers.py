@@ -36,18 +36,18 @@ class Team:
 
 
 #: What a node says in place of its atoms if it has the whole frame already.
-HELD = -1
+WHOLE_FRAME = -1
 
 
 def assign(shares: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the node of each frame, int64 (frames,).
 
-    `shares`: int64 (nodes, frames): how many atoms each node has of each; `HELD` where it has the whole frame.
+    `shares`: int64 (nodes, frames): how many atoms each node has of each; `WHOLE_FRAME` where it has the whole frame.
     """
     nodes, frames = shares.shape
     chosen = np.argmax(shares, axis=0)
-    holds = (shares == HELD).any(axis=0)
-    chosen[holds] = np.argmax(shares[:, holds] == HELD, axis=0)
+    holds = (shares == WHOLE_FRAME).any(axis=0)
+    chosen[holds] = np.argmax(shares[:, holds] == WHOLE_FRAME, axis=0)
     free = np.maximum(-(-frames // nodes) - np.bincount(chosen[holds], minlength=nodes), 0)
     largest = shares.max(axis=0)
     unassigned = np.argsort(-largest, kind="stable")

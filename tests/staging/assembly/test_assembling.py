@@ -21,7 +21,7 @@ from himach.io.push.held_slices import find_slices
 from himach.io.store.store import Store, StoreConflictError, StoreFullError
 from himach.parallel.communicator import alone
 from himach.staging.assembly.assemble import assemble
-from himach.staging.assembly.workers import HELD, assign, divide_among_ranks
+from himach.staging.assembly.workers import WHOLE_FRAME, assign, divide_among_ranks
 
 N_ATOMS = 500
 BOX = np.array([9, 8, 7, 90, 90, 90], np.float32)
@@ -56,10 +56,10 @@ def test_frames_are_given_evenly(nodes, frames, seed):
     rng = np.random.default_rng(seed)
     shares = rng.integers(0, 100, (nodes, frames))
     held = rng.random(frames) < 0.2
-    shares[rng.integers(0, nodes, frames), np.arange(frames)] = np.where(held, HELD, 7)
+    shares[rng.integers(0, nodes, frames), np.arange(frames)] = np.where(held, WHOLE_FRAME, 7)
     chosen = assign(shares)
-    assert (shares[chosen, np.arange(frames)][(shares == HELD).any(axis=0)] == HELD).all()
-    if not (shares == HELD).any():
+    assert (shares[chosen, np.arange(frames)][(shares == WHOLE_FRAME).any(axis=0)] == WHOLE_FRAME).all()
+    if not (shares == WHOLE_FRAME).any():
         assert np.bincount(chosen, minlength=nodes).max(initial=0) <= -(-frames // nodes)
 
 

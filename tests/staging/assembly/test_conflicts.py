@@ -176,7 +176,7 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
         from himach.parallel import collective
         from himach.parallel.mpi import connect
         from himach.staging.assembly.api import assemble_pushed
-        from himach.staging.assembly.target import Writing
+        from himach.staging.assembly.target import FrameWriter
 
         collective.FAILURE_SECONDS = 0.5
         world = connect()
@@ -184,7 +184,7 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
             for number in range(6):
                 writer.push_slice(number, np.arange(50) + 50 * rank, np.zeros((50, 3), np.float32), time=number)
         world.comm.barrier()
-        write = Writing.write
+        write = FrameWriter.write
 
         def writes(self, *arguments):
             if rank == 0:
@@ -192,7 +192,7 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
             time.sleep(5)
             return write(self, *arguments)
 
-        Writing.write = writes
+        FrameWriter.write = writes
         print(assemble_pushed(world, open_store(), "run7"))
         world.comm.barrier()
         """)
