@@ -137,8 +137,8 @@ def _find_compiled() -> None:
     """
     import os
 
-    here = __path__[0]
-    if not os.path.exists(os.path.join(os.path.dirname(here), "meson.build")):
+    package = __path__[0]
+    if not os.path.exists(os.path.join(os.path.dirname(package), "meson.build")):
         return
     from importlib.metadata import PackageNotFoundError, distribution
 
@@ -148,7 +148,7 @@ def _find_compiled() -> None:
         raise ImportError(
             "this is himach's source tree and himach is not installed: run 'pip install .' in it"
         ) from None
-    if os.path.exists(installed) and not os.path.samefile(installed, here):
+    if os.path.exists(installed) and not os.path.samefile(installed, package):
         __path__[:] = [installed]
 
 

@@ -46,10 +46,10 @@ SAYS = "_analysis_algorithm_is_parallelizable"
 LITERAL = re.compile(r"[\[({'\"+\-.\d]|(None|True|False)$")
 
 
-def is_foreign(thing: Any) -> bool:
-    """Tell whether `thing` is a class that derives from MDAnalysis's AnalysisBase; imports nothing."""
+def is_foreign(value: Any) -> bool:
+    """Tell whether `value` is a class that derives from MDAnalysis's AnalysisBase; imports nothing."""
     base = getattr(sys.modules.get(BASE), "AnalysisBase", None)
-    return base is not None and isinstance(thing, type) and issubclass(thing, base) and thing is not base
+    return base is not None and isinstance(value, type) and issubclass(value, base) and value is not base
 
 
 def takes_function(foreign: Any) -> bool:
@@ -83,22 +83,22 @@ class Argument:
     parameter: Parameter  # as which it is set
     kind: str  # what its text is: "group", a selection
 
-    def value(self, given: Any, universe: Any) -> Any:
+    def value(self, setting: Any, universe: Any) -> Any:
         """Return what the analysis is given for a parameter's value."""
-        if not isinstance(given, str) or self.kind == "plain":
-            return given
+        if not isinstance(setting, str) or self.kind == "plain":
+            return setting
         if self.kind == "group":
-            return self._selected(given, universe)
+            return self._selected(setting, universe)
         if self.kind == "residues":
-            return self._selected(given, universe).residues
-        if self.kind == "groups" and not given.lstrip().startswith(("[", "(")):
-            return [self._selected(text, universe) for text in given.split(";") if text.strip()]
-        if self.kind == "literal" and given.endswith(".npy"):
-            return np.load(given, allow_pickle=False)
-        value: Any = given
-        if LITERAL.match(given.strip()):
+            return self._selected(setting, universe).residues
+        if self.kind == "groups" and not setting.lstrip().startswith(("[", "(")):
+            return [self._selected(text, universe) for text in setting.split(";") if text.strip()]
+        if self.kind == "literal" and setting.endswith(".npy"):
+            return np.load(setting, allow_pickle=False)
+        value: Any = setting
+        if LITERAL.match(setting.strip()):
             with contextlib.suppress(ValueError, SyntaxError):
-                value = ast.literal_eval(given.strip())
+                value = ast.literal_eval(setting.strip())
         return self._selected(value, universe) if self.kind == "groups" else value
 
     def _selected(self, value: Any, universe: Any) -> Any:
@@ -134,8 +134,8 @@ class Adapted(Analysis):
             argument.parameter.name: argument.value(values[argument.parameter.name], universe)
             for argument in self.arguments
         }
-        known = inspect.signature(self.foreign.__init__).parameters
-        arguments.update(dict.fromkeys(UNIVERSE & known.keys(), universe))
+        accepted = inspect.signature(self.foreign.__init__).parameters
+        arguments.update(dict.fromkeys(UNIVERSE & accepted.keys(), universe))
         analysis = self._made(arguments)
         analysis._prepare_sliced_trajectory(slicer=np.array([universe.trajectory.frame]))
         return analysis
@@ -146,9 +146,9 @@ class Adapted(Analysis):
         except Exception as error:
             if not self.foreign.__module__.startswith("MDAnalysis."):
                 raise  # the user's own code, of which the traceback tells the line
-            given = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
+            settings = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
             raise UsageError(
-                f"{self.label()} cannot be made with {given}: {type(error).__name__}: {error} "
+                f"{self.label()} cannot be made with {settings}: {type(error).__name__}: {error} "
                 f"('himach analyses {self.foreign.__module__}:{self.foreign.__qualname__}' tells its parameters)"
             ) from error
 
@@ -157,7 +157,7 @@ class Adapted(Analysis):
         yield "frame", self._running.results(frame)
 
     def reduce(self, key: str, series: Any) -> tuple[Any, Any, list[Any]]:
-        """Return what was found, with frame numbers and times."""
+        """Return the results, with frame numbers and times."""
         return series.frames, series.times, list(series.values)
 
     def finish(self, results: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,10 +192,10 @@ class _Running:
         analysis._single_frame()
         return dict(analysis.results)
 
-    def merge(self, found: Iterable[Any]) -> None:
+    def merge(self, results: Iterable[Any]) -> None:
         """Have the analysis as it is when all frames have gone through it."""
         kind = type(self.prepared)
-        self.analysis.results = self.analysis._get_aggregator().merge([kind(one) for one in found])
+        self.analysis.results = self.analysis._get_aggregator().merge([kind(result) for result in results])
 
     def __reduce__(self) -> Any:
         raise TypeError("an analysis of MDAnalysis stays on the rank that has its Universe")
@@ -214,43 +214,43 @@ class _Trial(_Running):
     they give has to be the same, or frames depend on each other.
     """
 
-    def __init__(self, begin: Callable[[], Any], selected: Any) -> None:
+    def __init__(self, make_analysis: Callable[[], Any], selected: Any) -> None:
         self._selected, self._n_frames, self._tried = selected, len(selected), 0
         self._digests = StateHasher(here=True)
         self._always: set[Place] = set()  # what every frame sets
         try:
-            longer = _state(self._prepared(begin(), self._n_frames + 1))
+            longer = _state(self._prepared(make_analysis(), self._n_frames + 1))
         except Exception:  # it was given something of each frame
             longer = {}
-        self.analysis, self._other = (self._prepared(begin(), self._n_frames) for _ in range(2))
-        begun = _state(self.analysis)
-        axes = {place: _axis(value, longer.get(place), self._n_frames) for place, value in begun.items()}
+        self.analysis, self._other = (self._prepared(make_analysis(), self._n_frames) for _ in range(2))
+        state = _state(self.analysis)
+        axes = {place: _axis(value, longer.get(place), self._n_frames) for place, value in state.items()}
         self._axes = {place: axis for place, axis in axes.items() if axis is not None}
-        self._lists = {place: len(value) for place, value in begun.items() if type(value) is list}
+        self._lists = {place: len(value) for place, value in state.items() if type(value) is list}
 
     def results(self, frame: Any) -> dict[str, Any]:
         """Return what a frame gives; raises AnalysisError if that depends on other frames."""
-        known = set(self._always) if self._tried else None
-        found = self._taken(self.analysis, frame) if self._tried == 2 else self._compared(frame)
-        for place, value in (values := found.pop("values")).items():
-            if known is not None and place not in known and isinstance(value, int | float):
+        always = set(self._always) if self._tried else None
+        result = self._taken(self.analysis, frame) if self._tried == 2 else self._compared(frame)
+        for place, value in (values := result.pop("values")).items():
+            if always is not None and place not in always and isinstance(value, int | float):
                 raise self._refused(place, f"frame {frame.number} sets it, and others do not")
         last = frame.step == self._n_frames - 1  # which sets again what every frame sets
-        found["last"] = {place: value for place, value in values.items() if last and place in self._always}
-        found["values"] = {place: value for place, value in values.items() if place not in self._always}
-        return found
+        result["last"] = {place: value for place, value in values.items() if last and place in self._always}
+        result["values"] = {place: value for place, value in values.items() if place not in self._always}
+        return result
 
-    def merge(self, found: Iterable[Any]) -> None:
+    def merge(self, results: Iterable[Any]) -> None:
         """Have the analysis as it is when all frames have gone through it."""
         state, values = _state(self.analysis), dict[Place, Any]()
         for place, length in self._lists.items():
             del state[place][length:]
-        for step, one in enumerate(found):
-            for place, entry in one["entries"].items():
+        for step, result in enumerate(results):
+            for place, entry in result["entries"].items():
                 state[place][(*[slice(None)] * self._axes[place], step)] = entry
-            for place, items in one["items"].items():
+            for place, items in result["items"].items():
                 state[place].extend(items)
-            for place, value in {**one["values"], **one["last"]}.items():
+            for place, value in {**result["values"], **result["last"]}.items():
                 if self._digest(values.setdefault(place, value)) != self._digest(value):
                     raise self._refused(place, "frames set it to different values")
         for (owner, name), value in values.items():
@@ -269,16 +269,16 @@ class _Trial(_Running):
         analysis._frame_index, analysis._ts = frame.step, frame.universe.trajectory.ts
         analysis.frames[frame.step], analysis.times[frame.step] = frame.number, frame.time
         analysis._single_frame()
-        found: dict[str, dict[Place, Any]] = {"entries": {}, "items": {}, "values": {}}
+        result: dict[str, dict[Place, Any]] = {"entries": {}, "items": {}, "values": {}}
         for place, value in _state(analysis).items():
             same = place in before and value is before[place]
             if same and place in self._axes:
-                found["entries"][place] = value[(*[slice(None)] * self._axes[place], frame.step)]
+                result["entries"][place] = value[(*[slice(None)] * self._axes[place], frame.step)]
             elif same and place in lengths:
-                found["items"][place] = value[lengths[place] :]
+                result["items"][place] = value[lengths[place] :]
             elif not same or place in self._always:
-                found["values"][place] = value
-        return found
+                result["values"][place] = value
+        return result
 
     def _compared(self, frame: Any) -> dict[str, dict[Place, Any]]:
         """Take a frame twice, by an analysis that has seen others, or this one, and by one that has not."""
@@ -286,37 +286,37 @@ class _Trial(_Running):
         positions, sides = ts.positions.copy(), []
         for analysis in (self._other if self._tried else self.analysis, self.analysis):
             ts.positions = positions
-            before, found = self._watched(analysis, frame.step), self._taken(analysis, frame)
-            given = {place: self._digest(value) for place, value in {**found["entries"], **found["items"]}.items()}
-            sides.append((before, given, found["values"], self._watched(analysis, frame.step)))
-        (unseen, alone, values_alone, after_alone), (before, given, _, after) = sides
+            before, result = self._watched(analysis, frame.step), self._taken(analysis, frame)
+            added = {place: self._digest(value) for place, value in {**result["entries"], **result["items"]}.items()}
+            sides.append((before, added, result["values"], self._watched(analysis, frame.step)))
+        (before_alone, alone, values_alone, after_alone), (before, added, _, after) = sides
         for place in {**after_alone, **after}:
-            once = after.get(place) == before.get(place) and after_alone.get(place) != unseen.get(place)
-            kept = after.get(place) == before.get(place) and place in self._axes
-            if not (after.get(place) == after_alone.get(place) or once or kept) or alone.get(place) != given.get(place):
+            once = after.get(place) == before.get(place) and after_alone.get(place) != before_alone.get(place)
+            same = after.get(place) == before.get(place) and place in self._axes
+            if not (after.get(place) == after_alone.get(place) or once or same) or alone.get(place) != added.get(place):
                 raise self._refused(place, f"at frame {frame.number} it is another after a frame before")
-        known = self._always  # of which this frame leaves some as the one before set it
-        self._always = {place for place in after if after[place] != before.get(place)} | set(found["values"])
+        always_before = self._always  # of which this frame leaves some as the one before set it
+        self._always = {place for place in after if after[place] != before.get(place)} | set(result["values"])
         if self._tried:
             del self._other
         else:
-            self._always |= {place for place in after if after[place] != unseen.get(place)} | set(values_alone)
+            self._always |= {place for place in after if after[place] != before_alone.get(place)} | set(values_alone)
         self._always -= self._axes.keys()
         state = _state(self.analysis)
-        found["values"].update((place, state[place]) for place in known | self._always if place in state)
+        result["values"].update((place, state[place]) for place in always_before | self._always if place in state)
         self._tried += 1
-        return found
+        return result
 
     def _watched(self, analysis: Any, step: int) -> dict[Place, str]:
         """Return digests of an analysis's state, but for what it may leave there at a step."""
-        found = {}
+        digests = {}
         for place, value in _state(analysis).items():
             if place in self._axes and isinstance(value, np.ndarray):
                 value = np.delete(value, step, self._axes[place])  # noqa: PLW2901
             elif place in self._lists and type(value) is list:
                 value = value[: self._lists[place]]  # noqa: PLW2901
-            found[place] = self._digest(value)
-        return found
+            digests[place] = self._digest(value)
+        return digests
 
     def _digest(self, value: Any) -> str:
         try:
@@ -326,8 +326,8 @@ class _Trial(_Running):
 
     def _refused(self, place: Place, why: str) -> AnalysisError:
         by = ".".join(filter(None, place))
-        said = f"{type(self.analysis).__name__} cannot be run by ranks: its frames depend on each other by {by} ({why})"
-        return AnalysisError(f"{said}; run it by itself, over himach://NAME")
+        text = f"{type(self.analysis).__name__} cannot be run by ranks: its frames depend on each other by {by} ({why})"
+        return AnalysisError(f"{text}; run it by itself, over himach://NAME")
 
 
 def _state(analysis: Any) -> dict[Place, Any]:
@@ -346,14 +346,14 @@ def _axis(value: Any, longer: Any, n_frames: int) -> int | None:
     return axes[0] if len(axes) == 1 else None
 
 
-def _conclude(running: _Running, selected: range, frames: Any, times: Any, found: Iterable[Any]) -> Mapping[str, Any]:
+def _conclude(running: _Running, selected: range, frames: Any, times: Any, results: Iterable[Any]) -> Mapping[str, Any]:
     """Return the results of all frames."""
     analysis = running.analysis
     _select(analysis, selected, np.array(frames), np.array(times))
-    running.merge(found)
+    running.merge(results)
     analysis._conclude()
-    results: Mapping[str, Any] = analysis.results
-    return results
+    attributes: Mapping[str, Any] = analysis.results
+    return attributes
 
 
 def _select(analysis: Any, selected: range, frames: Any, times: Any) -> None:
@@ -419,8 +419,8 @@ def _kind_of(name: str, described: str) -> str:
 
 def _type_in(texts: str, name: str) -> str:
     """Return the type of an argument as docstrings tell it."""
-    found = re.search(rf"^\s*{name}\s*:\s*(.*)$", texts, re.MULTILINE)
-    return found.group(1) if found else ""
+    match = re.search(rf"^\s*{name}\s*:\s*(.*)$", texts, re.MULTILINE)
+    return match.group(1) if match else ""
 
 
 def _type_of(default: Any, group: bool) -> tuple[Any, Any]:
@@ -470,8 +470,8 @@ def _array(value: Any) -> Any:
     """Return a list of numbers as an array; anything else as it is."""
     if isinstance(value, list | tuple):
         try:
-            found = np.array(value)
+            array = np.array(value)
         except ValueError:  # of uneven lengths
             return value
-        return found if found.dtype.kind in "biufcSU" else value
+        return array if array.dtype.kind in "biufcSU" else value
     return value

@@ -119,12 +119,12 @@ class Row:
     def __init__(self, **cells: Any) -> None:
         if not cells:
             raise UsageError("Row: name its columns, as in himach.Row(rg=12.5)")
-        for name, given in cells.items():
-            if type(given) is float and name not in (TIME, FRAME):
+        for name, value in cells.items():
+            if type(value) is float and name not in (TIME, FRAME):
                 continue
             if name in (TIME, FRAME):
                 raise UsageError(f"Row: the table has {name!r} anyway; leave it out, or give it another name")
-            cell = cells[name] = given[()] if isinstance(given, np.ndarray) and given.ndim == 0 else given
+            cell = cells[name] = value[()] if isinstance(value, np.ndarray) and value.ndim == 0 else value
             plain = cell is None or isinstance(cell, bool | int | float | complex | str)
             if not plain and not (isinstance(cell, np.generic) and cell.dtype.kind in "biufcMm"):
                 what = f"an array {cell.shape}" if isinstance(cell, np.ndarray) else f"an object {type(cell).__name__}"
@@ -181,12 +181,12 @@ class Analysis:
     name: ClassVar[str] = ""
 
     def __init__(self, **parameters: Any) -> None:
-        known = self.parameters()
+        parameters_by_name = self.parameters()
         for name in parameters:
-            if name not in known:
-                hint = nearest(name, known) if known else "; it has none"
+            if name not in parameters_by_name:
+                hint = nearest(name, parameters_by_name) if parameters_by_name else "; it has none"
                 raise UsageError(f"{self.label()} has no parameter {name!r}{hint}")
-        for name, parameter in known.items():
+        for name, parameter in parameters_by_name.items():
             value = parameters.get(name, parameter.default)
             if value is Parameter.REQUIRED:
                 raise UsageError(f"{self.label()} needs a value for its parameter {name!r} ({parameter.type_name})")
@@ -277,7 +277,7 @@ class Analysis:
         UsageError
             If an annotation is of a type that the command line cannot set.
         """
-        found: dict[str, Parameter] = {}
+        parameters: dict[str, Parameter] = {}
         for base in reversed(cls.__mro__):
             if not issubclass(base, Analysis) or base is Analysis:
                 continue
@@ -300,9 +300,9 @@ class Analysis:
                         "other attributes)"
                     )
                 default = getattr(cls, name, Parameter.REQUIRED)
-                old = found.get(name)
-                found[name] = Parameter(name, hint, default, docs.get(name, old.doc if old else ""), name)
-        return found
+                old = parameters.get(name)
+                parameters[name] = Parameter(name, hint, default, docs.get(name, old.doc if old else ""), name)
+        return parameters
 
     @classmethod
     def cache_names(cls) -> frozenset[str]:
@@ -311,12 +311,12 @@ class Analysis:
 
     def settings(self) -> dict[str, Any]:
         """Return this analysis's parameters and their values; groups of atoms as `himach.atoms.Atoms`."""
-        given = self.__dict__.get(GIVEN, {})
-        found = {}
+        groups = self.__dict__.get(GIVEN, {})
+        settings = {}
         for name, parameter in self.parameters().items():
             value = getattr(self, parameter.attribute)
-            found[name] = parameter.check(given.get(name, value)) if parameter.groups else value
-        return found
+            settings[name] = parameter.check(groups.get(name, value)) if parameter.groups else value
+        return settings
 
     def select_groups(self, universe: Universe) -> None:
         """Let parameters that are groups of atoms be groups of this Universe."""
@@ -327,8 +327,8 @@ class Analysis:
             if parameter.groups
         }
         if groups:
-            found = {name: selected(value, universe, name) for name, value in groups.items()}
-            self.__dict__.update({**found, GIVEN: groups})
+            atom_groups = {name: selected(value, universe, name) for name, value in groups.items()}
+            self.__dict__.update({**atom_groups, GIVEN: groups})
 
     def drop_atom_groups(self) -> None:
         """Let them be as they were given."""

@@ -107,8 +107,8 @@ class Atoms:
         """Return atoms by a selection where that gives them in their order and is short, else by their indices."""
         breaks = np.flatnonzero(np.diff(ix) != 1) + 1
         if len(ix) and len(breaks) < MOST_RANGES and np.all(np.diff(ix) > 0):
-            ends = [(piece[0], piece[-1]) for piece in np.split(ix, breaks)]
-            ranges = " ".join(f"{first}:{last}" if first < last else f"{first}" for first, last in ends)
+            bounds = [(piece[0], piece[-1]) for piece in np.split(ix, breaks)]
+            ranges = " ".join(f"{first}:{last}" if first < last else f"{first}" for first, last in bounds)
             return cls((f"index {ranges}",), n_atoms=n_atoms)
         return cls(indices=tuple(ix.tolist()), n_atoms=n_atoms)
 
@@ -150,8 +150,8 @@ class Atoms:
         total = len(universe.atoms)
         what = f"parameter {parameter}: {str(self)[:80]!r}"
         if self.n_atoms not in (0, total):
-            of = f"is of a Universe of {self.n_atoms} atoms, and that of the run has {total}"
-            raise UsageError(f"parameter {parameter}: the AtomGroup {of}")
+            mismatch = f"is of a Universe of {self.n_atoms} atoms, and that of the run has {total}"
+            raise UsageError(f"parameter {parameter}: the AtomGroup {mismatch}")
         if self.indices is not None:
             outside = [index for index in self.indices if not 0 <= index < total]
             if outside:

@@ -113,8 +113,8 @@ def shown_place(filename: str, line: int, function: str) -> str:
     import linecache
 
     text = linecache.getline(filename, line).strip()
-    shown = cell_name(filename) or filename.removeprefix(os.path.join(os.getcwd(), ""))
-    return f"{shown}, line {line}, in {function}" + (f": {text}" if text else "")
+    display_path = cell_name(filename) or filename.removeprefix(os.path.join(os.getcwd(), ""))
+    return f"{display_path}, line {line}, in {function}" + (f": {text}" if text else "")
 
 
 def _users_frames(error: BaseException | None) -> Iterator[tuple[FrameType, int, int]]:
@@ -129,14 +129,14 @@ def _users_frames(error: BaseException | None) -> Iterator[tuple[FrameType, int,
         error = error.__cause__
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, candidates: Iterable[str]) -> str:
     """Return a hint ``; did you mean 'x'?`` for a mistyped name, or the list of known names."""
     import difflib
 
-    names = sorted(known)
+    names = sorted(candidates)
     close = difflib.get_close_matches(name, names, n=3)
     if close:
-        exchanged = [one for one in close if sorted(one) == sorted(name)]  # letters that changed places: rmds is rmsd
+        exchanged = [match for match in close if sorted(match) == sorted(name)]  # swapped letters: rmds is rmsd
         return f"; did you mean {(exchanged or close)[0]!r}?"
     return f"; there is {', '.join(names)}" if names else ""
 
@@ -144,21 +144,21 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def knowing_arguments(function: Callable[P, R], instead: Mapping[str, str] = MappingProxyType({})) -> Callable[P, R]:
     """Let a function refuse an argument that it has not by saying what there is instead; its interrupt is a line."""
     code = function.__code__
-    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    argument_names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     instead = {"n": "did you mean 'ranks'?", **instead}
 
     @functools.wraps(function)
     def call(*arguments: P.args, **options: P.kwargs) -> R:
         for name in options:
-            if name not in known:
-                meant = f"; {instead[name]}" if name in instead else nearest(name, known)
+            if name not in argument_names:
+                meant = f"; {instead[name]}" if name in instead else nearest(name, argument_names)
                 raise UsageError(f"{function.__name__}() has no argument {name!r}{meant}")
         try:
             return function(*arguments, **options)
         except KeyboardInterrupt as error:
             if not os.environ.get("HIMACH_DEBUG"):
-                shown = [f"KeyboardInterrupt: {function.__name__}() was interrupted"]
-                error.__dict__["_render_traceback_"] = lambda: shown
+                lines = [f"KeyboardInterrupt: {function.__name__}() was interrupted"]
+                error.__dict__["_render_traceback_"] = lambda: lines
             raise
 
     return call

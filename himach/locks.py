@@ -110,11 +110,11 @@ def holder(path: Path) -> str:
     Of a process on another machine it cannot be told whether it lives still.
     """
     try:
-        said = path.read_bytes()[:200].decode(errors="replace")
+        text = path.read_bytes()[:200].decode(errors="replace")
     except OSError:
         return ""
-    elsewhere = f" on {socket.gethostname()}," not in said
-    return said if elsewhere or _lives(said) else ""
+    elsewhere = f" on {socket.gethostname()}," not in text
+    return text if elsewhere or _lives(text) else ""
 
 
 def _take(lock: int) -> bool:

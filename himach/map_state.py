@@ -103,10 +103,10 @@ def _kind(kind: str, name: str, value: Any, analysis: Analysis) -> str:
 def _trajectory_state(trajectory: Any) -> list[Any]:
     """Return what setup() may have added to a trajectory: transformations, auxiliaries, attributes."""
     added = [
-        {name: value for name, value in vars(thing).items() if name[0] != "_" and name not in known}
-        for thing, known in ((trajectory, _OF_TRAJECTORY), (trajectory.ts, ("aux",)))
+        {name: value for name, value in vars(owner).items() if name[0] != "_" and name not in own_names}
+        for owner, own_names in ((trajectory, _OF_TRAJECTORY), (trajectory.ts, ("aux",)))
     ]
-    auxiliaries = [each.get_description() for each in trajectory._auxs.values()]  # they are at the present frame
+    auxiliaries = [auxiliary.get_description() for auxiliary in trajectory._auxs.values()]  # at the present frame
     return [*trajectory.transformations, *auxiliaries, *filter(None, added)]
 
 

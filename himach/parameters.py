@@ -198,11 +198,11 @@ def parameter_docs(docstring: str) -> dict[str, str]:
     """Return the entries of a numpy-style Parameters section, each on one line."""
     lines = inspect.cleandoc(docstring).splitlines()
     titled = [at for at in range(1, len(lines)) if set(lines[at].strip()) == {"-"} and lines[at - 1][:1].strip()]
-    begin = next((at + 1 for at in titled if lines[at - 1].strip() == "Parameters"), len(lines))
-    end = next((at - 1 for at in titled if at > begin), len(lines))
+    start = next((at + 1 for at in titled if lines[at - 1].strip() == "Parameters"), len(lines))
+    stop = next((at - 1 for at in titled if at > start), len(lines))
     docs: dict[str, str] = {}
     current = ""
-    for line in lines[begin:end]:
+    for line in lines[start:stop]:
         match = re.match(r"^(\w+)\s*(:.*)?$", line)
         if match:
             current = match.group(1)

@@ -50,7 +50,7 @@ class Members(Mapping[str, "Result"]):
 
     def __getitem__(self, name: str) -> Result:
         if name not in self._outcomes:
-            error = next((one["error"] for one in self._record.get("ensemble", ()) if one["name"] == name), None)
+            error = next((entry["error"] for entry in self._record.get("ensemble", ()) if entry["name"] == name), None)
             raise KeyError(error or f"no member is called {name!r}{nearest(str(name), self)}")
         if name not in self._results:
             outcomes, own = self._outcomes[name]
@@ -144,11 +144,11 @@ class Result:
             On ranks other than 0.
         """
         every = self._every_part()
-        found = self._named(name)
-        if len(found) == 1:
-            return every[found[0]]
-        what = f"there are {', '.join(found)}" if found else f"there is {', '.join(every) or 'nothing'}"
-        raise KeyError(f"there is no{' one' if found else ''} {name!r} in this result; {what}")
+        matches = self._named(name)
+        if len(matches) == 1:
+            return every[matches[0]]
+        what = f"there are {', '.join(matches)}" if matches else f"there is {', '.join(every) or 'nothing'}"
+        raise KeyError(f"there is no{' one' if matches else ''} {name!r} in this result; {what}")
 
     def __contains__(self, name: object) -> bool:
         return len(self._named(name)) == 1
@@ -317,11 +317,11 @@ class Result:
     def __repr__(self) -> str:
         if self._outcomes is None:
             return f"Result({', '.join(self.labels)}: the outcome is on rank 0)"
-        told = f"{', '.join(self.labels)}: " if self.several else ""
-        shown = [f"{printable(name)} {_shape(part)}" for name, part in list(self._every_part().items())[:MOST_SHOWN]]
-        more = len(self._every_part()) - len(shown)
-        what = ", ".join([*shown, *([f"and {more} more"] if more else [])]) or "no outcome"
-        return f"Result({told}{what}; {count(self.record['frames'], 'frame')})"
+        prefix = f"{', '.join(self.labels)}: " if self.several else ""
+        texts = [f"{printable(name)} {_shape(part)}" for name, part in list(self._every_part().items())[:MOST_SHOWN]]
+        more = len(self._every_part()) - len(texts)
+        what = ", ".join([*texts, *([f"and {more} more"] if more else [])]) or "no outcome"
+        return f"Result({prefix}{what}; {count(self.record['frames'], 'frame')})"
 
     def __str__(self) -> str:
         if self._outcomes is None:
@@ -343,8 +343,8 @@ class Result:
             of_mine = [(name, table) for name, table in named if f"{prefix}{name}" in sure]
             lines = [line for name, table in of_mine for line in certainty(name, table, sure[f"{prefix}{name}"])]
             pieces += [f"<p>{html.escape(line)}</p>" for line in lines]
-        told = html.escape(summary(self.record, self.out)).replace("\n", "<br>")
-        return f"{''.join(pieces)}<div>{told}</div>"
+        summary_html = html.escape(summary(self.record, self.out)).replace("\n", "<br>")
+        return f"{''.join(pieces)}<div>{summary_html}</div>"
 
     def text(self) -> str:
         """Return the outcomes as text for a terminal."""
@@ -355,15 +355,15 @@ class Result:
             if self.several and [name for name, _ in named] != [label]:
                 texts.append(f"{label}\n{'=' * len(label)}")
             texts.append(parts_text(named) if named else f"{label}: no outcome")
-        for name, told in self._uncertain().items():
-            texts.append("\n".join(mean_lines(self._every_part()[name], told)))
+        for name, certainties in self._uncertain().items():
+            texts.append("\n".join(mean_lines(self._every_part()[name], certainties)))
         return "\n\n".join(filter(None, texts))  # of some tables there is no mean to tell
 
     def _uncertain(self) -> dict[str, Record]:
         """Return what the record tells of how sure tables are, by their names in `keys()`."""
-        told, several = self.record.get("uncertainty", {}), len(self.labels) > 1
+        uncertainty, several = self.record.get("uncertainty", {}), len(self.labels) > 1
         prefix = f"{self.labels[0]}/" if self.several and not several else ""
-        return {f"{prefix}{name}": of_table for name, of_table in told.items()}
+        return {f"{prefix}{name}": of_table for name, of_table in uncertainty.items()}
 
     def _at_hand(self) -> list[Any]:
         """Return the outcomes; raises UsageError on ranks other than 0."""
@@ -374,18 +374,18 @@ class Result:
     def _table(self, name: str | None, what: str) -> Table:
         """Return the table of that name, or the only one."""
         tables = {key: part for key, part in self._every_part().items() if isinstance(part, Table)}
-        found = list(tables) if name is None else self._named(name)
-        if len(found) != 1 or found[0] not in tables:
+        matches = list(tables) if name is None else self._named(name)
+        if len(matches) != 1 or matches[0] not in tables:
             why = "the outcome has no one table" if name is None else f"there is no table {name!r} in the outcome"
             raise UsageError(f"{what}: {why}; its tables are {', '.join(map(repr, tables)) or 'none'}")
-        return tables[found[0]]
+        return tables[matches[0]]
 
     def _named(self, name: object) -> list[str]:
         """Return which of `keys()` a name means."""
         names = self.keys()
         if name in names or not self.several:
-            return [each for each in names if each == name]
-        return [each for label in self.labels for each in names if each == f"{label}/{name}"]
+            return [key for key in names if key == name]
+        return [key for label in self.labels for key in names if key == f"{label}/{name}"]
 
     def _every_part(self) -> dict[str, Any]:
         """Return the parts of all outcomes by name; of several analyses, by label and name."""
@@ -416,10 +416,10 @@ def _figure_html(label: str, caption: str, analysis: Analysis, outcome: Any) -> 
         data, width = base64.b64encode(png(picture)).decode(), width_on_screen(picture)
     except Exception as error:  # the tables are worth showing although the user's plot() failed
         return f"<pre>plot() of {html.escape(label)} failed: {html.escape(f'{type(error).__name__}: {error}')}</pre>"
-    told = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
-    shown = f'alt="Plot of {html.escape(label)}" style="width:{width}px;max-width:100%"'
-    image = f'<img {shown} src="data:image/png;base64,{data}">'
-    return f'<figure style="margin:0.5em 0">{image}{told}</figure>'
+    figcaption = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
+    attributes = f'alt="Plot of {html.escape(label)}" style="width:{width}px;max-width:100%"'
+    image = f'<img {attributes} src="data:image/png;base64,{data}">'
+    return f'<figure style="margin:0.5em 0">{image}{figcaption}</figure>'
 
 
 def _shape(part: Any) -> str:

@@ -97,7 +97,7 @@ class StateHasher:
         self.here = here
         self._homes = homes
         streams = [(f"sys.{name}", getattr(sys, name)) for name in ("stdout", "stderr", "stdin")]
-        self._known = {id(thing): (f"known {name}", thing) for name, thing in [*streams, *known] if thing is not None}
+        self._known = {id(value): (f"known {name}", value) for name, value in [*streams, *known] if value is not None}
         self._handlers: dict[type, Handler | None] = dict.fromkeys((int, float, bool, type(None)))
         self._handlers[str] = lambda text: f"'{text}"  # pickle writes whether two texts are the same object
         self._handlers[bytes] = lambda value: f"bytes {hashlib.sha256(value).hexdigest()}"
@@ -113,8 +113,8 @@ class StateHasher:
 
     def _text_of(self, value: Any) -> str | None:
         """Return the text by which a value counts in place of what pickle makes of it; None: it is left to pickle."""
-        if (known := self._known.get(id(value))) is not None:
-            return str(known[0])
+        if (named := self._known.get(id(value))) is not None:
+            return str(named[0])
         kind = type(value)
         if kind not in self._handlers:
             self._handlers[kind] = self._handler(kind)
@@ -180,12 +180,12 @@ class StateHasher:
             computed = (name for name in attributes if isinstance(getattr(kind, name, None), functools.cached_property))
             drop = drop.union(computed)
         if attributes and library:
-            drop = drop.union(name for name, each in attributes.items() if _is_note(name, each, self.here))
+            drop = drop.union(name for name, attribute in attributes.items() if _is_note(name, attribute, self.here))
         if drop.isdisjoint(attributes):
             return NotImplemented
         function, arguments, state, *more = value.__reduce_ex__(4)
         attributes, slots = state if isinstance(state, tuple) else (state, None)
-        attributes = {name: each for name, each in attributes.items() if name not in drop} or None
+        attributes = {name: attribute for name, attribute in attributes.items() if name not in drop} or None
         return function, arguments, attributes if slots is None else (attributes, slots), *more
 
     def _identity(self, value: Any) -> str:
@@ -195,15 +195,15 @@ class StateHasher:
     def _parts(self, name: str, *parts: Any) -> str:
         return f"{name} {' '.join(map(self.digest, parts))}"
 
-    def _once(self, thing: Any, text_of: Callable[[], str]) -> str:
+    def _once(self, value: Any, text_of: Callable[[], str]) -> str:
         """Return a text of what may lie in itself: so many levels up, then."""
-        if id(thing) in self._open:
-            return f"above {len(self._open) - self._open[id(thing)]}"
-        self._open[id(thing)] = len(self._open)
+        if id(value) in self._open:
+            return f"above {len(self._open) - self._open[id(value)]}"
+        self._open[id(value)] = len(self._open)
         try:
             return text_of()
         finally:
-            del self._open[id(thing)]
+            del self._open[id(value)]
 
     def _set(self, values: Any) -> str:
         return self._parts("set", type(values), sorted(map(self.digest, values)), getattr(values, "__dict__", None))
@@ -257,9 +257,9 @@ class StateHasher:
                 return f"named {'' if module in self._homes[:1] else module}.{qualname}"
         return None
 
-    def _wrapper(self, thing: Any) -> str | None:
-        parts = [getattr(thing, name, None) for name in _WRAPPED]
-        return self._parts(f"wrapped {self._name(thing)}", type(thing), *parts)
+    def _wrapper(self, wrapper: Any) -> str | None:
+        parts = [getattr(wrapper, name, None) for name in _WRAPPED]
+        return self._parts(f"wrapped {self._name(wrapper)}", type(wrapper), *parts)
 
     def _method(self, method: types.MethodType) -> str:
         if type(method.__self__).__module__ == "multiprocessing.context":  # it learns its start method by use
@@ -365,8 +365,8 @@ def is_importable(module: str) -> bool:
     if module not in sys.modules or module == "__main__":
         return False
     top = module.partition(".")[0]
-    known = top in sys.stdlib_module_names or top.startswith(SCRIPT_MODULE) or is_installed(file_of(top))
-    return known or _is_found(module, file_of(module), tuple(sys.path))
+    everywhere = top in sys.stdlib_module_names or top.startswith(SCRIPT_MODULE) or is_installed(file_of(top))
+    return everywhere or _is_found(module, file_of(module), tuple(sys.path))
 
 
 @functools.lru_cache(4096)

@@ -55,8 +55,8 @@ class Transformation(ABC):
         """Change a frame, and return it."""
 
     @abstractmethod
-    def needed(self, wanted: Flags) -> Flags:
-        """Return which atoms a frame must have for those that are wanted to be right, bool (n_atoms,)."""
+    def needed(self, requested: Flags) -> Flags:
+        """Return which atoms a frame must have for those that are requested to be right, bool (n_atoms,)."""
 
     def of(self, atoms: Ints) -> Any:
         """Return the same for frames of these atoms alone, ascending; what is `needed` must be among them."""
@@ -98,13 +98,13 @@ class Whole(Transformation):
             ts.positions = kernels.unwrap(ts.positions, self.bonds, ts.dimensions, out=_place(ts.positions))
         return ts
 
-    def needed(self, wanted: Flags) -> Flags:
+    def needed(self, requested: Flags) -> Flags:
         """Return all atoms of the molecules."""
-        return _whole_groups(wanted, molecules(self.bonds, len(wanted)))
+        return _whole_groups(requested, molecules(self.bonds, len(requested)))
 
     def _take(self, atoms: Ints) -> None:
-        there = np.isin(self.bonds, atoms).all(axis=1)
-        self.bonds = np.searchsorted(atoms, self.bonds[there])
+        kept = np.isin(self.bonds, atoms).all(axis=1)
+        self.bonds = np.searchsorted(atoms, self.bonds[kept])
 
 
 class NoJump:
@@ -148,9 +148,9 @@ class Center(Transformation):
         ts.positions = kernels.move(ts.positions, shift, out=_place(ts.positions))
         return ts
 
-    def needed(self, wanted: Flags) -> Flags:
-        """Return the atoms that are wanted, and those of the centre."""
-        return _with(wanted, self.indices)
+    def needed(self, requested: Flags) -> Flags:
+        """Return the atoms that are requested, and those of the centre."""
+        return _with(requested, self.indices)
 
     def _take(self, atoms: Ints) -> None:
         self.indices = np.searchsorted(atoms, self.indices)
@@ -206,20 +206,20 @@ class Wrap(Transformation):
                 ts.positions[self.indices] = kernels.wrap(some, ts.dimensions, self.groups, self.weights, out=some)
         return ts
 
-    def needed(self, wanted: Flags) -> Flags:
-        """Return the atoms that are wanted, and those that move with them."""
+    def needed(self, requested: Flags) -> Flags:
+        """Return the atoms that are requested, and those that move with them."""
         if self.groups is None:
-            return wanted
-        found = wanted.copy()
-        found[self.indices] = _whole_groups(wanted[self.indices], self.groups)
-        return found
+            return requested
+        needed = requested.copy()
+        needed[self.indices] = _whole_groups(requested[self.indices], self.groups)
+        return needed
 
     def _take(self, atoms: Ints) -> None:
-        there = np.isin(self.indices, atoms)
-        self.indices = np.searchsorted(atoms, self.indices[there])
+        kept = np.isin(self.indices, atoms)
+        self.indices = np.searchsorted(atoms, self.indices[kept])
         if self.groups is not None and self.weights is not None:
-            self.groups = np.unique(self.groups[there], return_inverse=True)[1].astype(np.int64)
-            self.weights = self.weights[there]
+            self.groups = np.unique(self.groups[kept], return_inverse=True)[1].astype(np.int64)
+            self.weights = self.weights[kept]
 
 
 class Fit(Transformation):
@@ -286,9 +286,9 @@ class Fit(Transformation):
                 setattr(ts, name, kernels.move(vectors, np.zeros(3), rotation, out=_place(vectors)))
         return ts
 
-    def needed(self, wanted: Flags) -> Flags:
-        """Return the atoms that are wanted, and those that are fitted."""
-        return _with(wanted, self.indices)
+    def needed(self, requested: Flags) -> Flags:
+        """Return the atoms that are requested, and those that are fitted."""
+        return _with(requested, self.indices)
 
     def _take(self, atoms: Ints) -> None:
         self.indices = np.searchsorted(atoms, self.indices)
@@ -300,15 +300,15 @@ def _place(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
     return vectors if flags.c_contiguous and flags.writeable and vectors.dtype == np.float32 else None
 
 
-def _with(wanted: Flags, indices: Ints) -> Flags:
-    found = wanted.copy()
-    found[indices] = True
-    return found
+def _with(requested: Flags, indices: Ints) -> Flags:
+    flags = requested.copy()
+    flags[indices] = True
+    return flags
 
 
-def _whole_groups(wanted: Flags, groups: Ints) -> Flags:
-    """Return which atoms are of a group that has one that is wanted."""
-    return (np.bincount(groups, wanted) > 0)[groups]
+def _whole_groups(requested: Flags, groups: Ints) -> Flags:
+    """Return which atoms are of a group that has a requested one."""
+    return (np.bincount(groups, requested) > 0)[groups]
 
 
 def find_bonds(atoms: AtomGroup) -> Ints:
@@ -353,8 +353,8 @@ def find_bonds(atoms: AtomGroup) -> Ints:
 
 def known_bonds(universe: Universe) -> Ints:
     """Return the bonds of a Universe's topology, int64 (m, 2): ``universe.bonds.indices``, without what that sorts."""
-    found = getattr(universe._topology, "bonds", None)
-    return np.array([] if found is None else found.values, np.int64).reshape(-1, 2)
+    bonds = getattr(universe._topology, "bonds", None)
+    return np.array([] if bonds is None else bonds.values, np.int64).reshape(-1, 2)
 
 
 def molecules(bonds: Ints, n_atoms: int) -> Ints:
@@ -379,5 +379,5 @@ def bonds_outwards(bonds: Ints, n_atoms: int) -> Ints:
     rows, columns = np.concatenate([bonds, np.column_stack([np.full(len(first), n_atoms), first])]).T
     graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(n_atoms + 1, n_atoms + 1)).tocsr()
     order, before = breadth_first_order(graph, n_atoms, directed=False)
-    found = np.column_stack([before[order[1:]], order[1:]]).astype(np.int64)
-    return np.asarray(found[found[:, 0] != n_atoms])
+    outwards = np.column_stack([before[order[1:]], order[1:]]).astype(np.int64)
+    return np.asarray(outwards[outwards[:, 0] != n_atoms])
