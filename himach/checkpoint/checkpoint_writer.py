@@ -57,7 +57,7 @@ class CheckpointWriter:
 
     def __init__(
         self,
-        kept: CheckpointRun,
+        run: CheckpointRun,
         comm: Communicator,
         total: int,
         confirm: Callable[[], object],
@@ -66,9 +66,9 @@ class CheckpointWriter:
         after: float = 0.0,
         every: float = EVERY,
     ) -> None:
-        self._kept = kept
+        self._kept = run
         self._comm = comm
-        self._frames = kept.frames
+        self._frames = run.frames
         self._total = total
         self._mapped = 0
         self._confirm = confirm
@@ -81,9 +81,9 @@ class CheckpointWriter:
         self._usual = max(LEAST, min(MOST, memory // SHARE))
         self._most = max(LEAST, memory // WAITS) if after else self._usual
         self._mappers: list[Mapper] = []
-        self._writer = _Writer(kept.places, kept.frames, kept.files.digests, 0.0 if after else PATIENCE)
+        self._writer = _Writer(run.places, run.frames, run.files.digests, 0.0 if after else PATIENCE)
         # Where values must be plain, that they are is seen at the first frame.
-        self._looks = kept.lasting and not all(place.pickles for place in kept.places)
+        self._looks = run.lasting and not all(place.pickles for place in run.places)
 
     @property
     def reason(self) -> str:
@@ -97,8 +97,8 @@ class CheckpointWriter:
 
     @property
     def _requested(self) -> bool:
-        asked = self._asked
-        return asked is not None and (asked.commit or asked.ending or asked.time_up)
+        requests = self._asked
+        return requests is not None and (requests.commit or requests.ending or requests.time_up)
 
     def restore(self, index: int, mapper: Mapper) -> Collection[int]:
         """Give a mapper what was kept; return the steps that it has and another has not."""
@@ -121,11 +121,11 @@ class CheckpointWriter:
         now, looked, self._looks = self._requested, self._looks, False
         if self._asked is not None:
             self._asked.commit = False
-        some = [one for one in mapped if len(one)]
-        self._mapped += len(some[0]) if len(some) == 1 else len(_all_steps(some))
+        chunks = [chunk for chunk in mapped if len(chunk)]
+        self._mapped += len(chunks[0]) if len(chunks) == 1 else len(_all_steps(chunks))
         if self._begun:  # else the phase was short
             self._most = self._usual
-            if some and not self._writer.failed:
+            if chunks and not self._writer.failed:
                 self._confirm()
                 self._writer.put(mapped)
         if now or looked:
@@ -141,24 +141,24 @@ class CheckpointWriter:
     def relieve(self) -> None:
         """Have mappers refer to what is written, in place of holding it in memory."""
         while self._writer.written:
-            index, one, path = self._writer.written.popleft()
+            index, chunk, path = self._writer.written.popleft()
             place = self._kept.places[index]
             with suppress(BadPartError):
                 part = open_part(path, identity=place.generation.key, pickles=place.pickles, load=False, check=False)
-                self._mappers[index].runs.exchange(one.blocks, part.on_disk(one.first))
+                self._mappers[index].runs.exchange(chunk.blocks, part.on_disk(chunk.first))
 
     @contextmanager
-    def saving_on_stop(self, asked: StopRequests) -> Iterator[None]:
+    def saving_on_stop(self, requests: StopRequests) -> Iterator[None]:
         """Heed what is asked, from when all ranks do to the end of the map phase (collective)."""
-        self._asked = asked
-        asked.heeded = True
+        self._asked = requests
+        requests.heeded = True
         try:
             with self._kept.files.watching():
                 # SIGTERM ends a rank that has not come here at once, and with it all others, whatever they have mapped.
                 self._comm.barrier()
                 yield
         finally:
-            asked.heeded = False
+            requests.heeded = False
 
     def look(self) -> None:
         """End this process if that is asked, once all that was given to `keep` is written."""
@@ -216,8 +216,8 @@ class _Writer:
         error = self.error
         if error is None:
             return ""
-        said = error.strerror if isinstance(error, OSError) else str(error)
-        return said or type(error).__name__
+        message = error.strerror if isinstance(error, OSError) else str(error)
+        return message or type(error).__name__
 
     def put(self, mapped: Sequence[Mapped]) -> None:
         if self._thread is None:
@@ -260,31 +260,31 @@ class _Writer:
                 self._queue.task_done()
 
     def _write(self, mapped: Sequence[Mapped]) -> None:
-        for index, (place, one) in enumerate(zip(self._places, mapped, strict=True)):
-            if not len(one):
+        for index, (place, chunk) in enumerate(zip(self._places, mapped, strict=True)):
+            if not len(chunk):
                 continue
             if index not in self._made:
                 place.generation.write()
                 self._made.add(index)
             place.generation.note(dict(self._files))
-            table = one.table
+            table = chunk.table
             path = write_part(
                 place.generation.path,
-                [divided(replace(block, at=block.at - np.uint32(one.first)), SHARDS) for block in one.blocks],
+                [divided(replace(block, at=block.at - np.uint32(chunk.first)), SHARDS) for block in chunk.blocks],
                 table,
                 numbers_at(self._frames, table.steps),
-                BitMap64(numbers_at(self._frames, one.steps).astype(np.uint64)),
+                BitMap64(numbers_at(self._frames, chunk.steps).astype(np.uint64)),
                 identity=place.generation.key,
-                pairs=one.pairs,
+                pairs=chunk.pairs,
                 combined=place.combined,
                 pickles=place.pickles,
                 home=place.home,
             )
-            self.written.append((index, one, path))
+            self.written.append((index, chunk, path))
             if not self._remembers:
                 self.written.clear()
 
 
 def _all_steps(mapped: Sequence[Mapped]) -> npt.NDArray[np.int64]:
     """Return the frames of any analysis, each once."""
-    return np.unique(np.concatenate([np.empty(0, np.int64), *(one.steps for one in mapped)]))
+    return np.unique(np.concatenate([np.empty(0, np.int64), *(chunk.steps for chunk in mapped)]))

@@ -70,9 +70,9 @@ class FingerprintVersion:
             except (OSError, ValueError, TypeError, RecursionError):
                 return [f"{path.name}, the list of files that were opened, is damaged"]
             opened |= {file: digest if opened.get(file, digest) == digest else "" for file, digest in noted.items()}
-        told = [file for file, digest in opened.items() if content_digest(file) != digest]
+        changed = [file for file, digest in opened.items() if content_digest(file) != digest]
         new = [file for file in files if file not in opened and any(self.parts())]
-        return [f"{file}, which was opened, has another content" for file in told] + [
+        return [f"{file}, which was opened, has another content" for file in changed] + [
             f"{file} is opened, and was not" for file in new
         ]
 
@@ -135,8 +135,8 @@ class PairsDirectory:
 
     def begin(self, label: str, fingerprint: MapFingerprint) -> FingerprintVersion:
         """Return a new generation, of which nothing is written yet."""
-        there = (self.path / label).iterdir() if (self.path / label).is_dir() else ()
-        last = max((int(path.name) for path in there if path.name.isdecimal()), default=0)
+        versions = (self.path / label).iterdir() if (self.path / label).is_dir() else ()
+        last = max((int(path.name) for path in versions if path.name.isdecimal()), default=0)
         return FingerprintVersion(self.path / label / str(last + 1), last + 1, secrets.token_hex(16), fingerprint)
 
     def evict(self, label: str, number: int) -> None:
@@ -198,9 +198,9 @@ def _read(path: Path) -> FingerprintVersion:
         damage = f"cannot be read ({error.strerror})"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         damage = "is damaged"
-    there = any(path.glob(f"*{PART}"))
+    has_parts = any(path.glob(f"*{PART}"))
     return FingerprintVersion(
-        path, number, "", None, f"{path / MAP} {damage}, so what is kept there is not used" * there
+        path, number, "", None, f"{path / MAP} {damage}, so what is kept there is not used" * has_parts
     )
 
 

@@ -78,9 +78,9 @@ def _members_in(place: Path) -> list[Path]:
     own = _labels(place)
     folders = [path for path in sorted(place.iterdir()) if not path.name.startswith(".")] if place.is_dir() else []
     others = [folder for folder in folders if folder.name not in own]
-    found = [folder for folder in others if _labels(folder)]
-    foreign = [path for path in others if path not in found and not (path.is_dir() and not any(path.glob("[!.]*")))]
-    return [] if foreign else found
+    members = [folder for folder in others if _labels(folder)]
+    foreign = [path for path in others if path not in members and not (path.is_dir() and not any(path.glob("[!.]*")))]
+    return [] if foreign else members
 
 
 def _labels(place: Path) -> list[str]:
@@ -93,53 +93,53 @@ def _labels(place: Path) -> list[str]:
 def entries(path: Path, verify: bool = False) -> list[Entry]:
     """Return what is in a directory of kept pairs: by analysis, the generation used last first; then by member."""
     directory = PairsDirectory(path)
-    found = []
+    listed = []
     for label in _labels(path):
-        there = [one for one in directory.generations(label) if one.fingerprint is not None or one.parts()]
-        generations = sorted(there, key=_used, reverse=True)
-        found += [_entry(label, generation, generations[0], verify) for generation in generations]
+        versions = [item for item in directory.generations(label) if item.fingerprint is not None or item.parts()]
+        generations = sorted(versions, key=_used, reverse=True)
+        listed += [_entry(label, generation, generations[0], verify) for generation in generations]
     for folder in _members_in(path):
-        found += [replace(one, member=folder.name) for one in entries(folder, verify)]
-    return found
+        listed += [replace(item, member=folder.name) for item in entries(folder, verify)]
+    return listed
 
 
 def evict_chosen(path: Path, analysis: str | None, number: int | None = None, *, older: bool = False) -> Evicted:
     """Delete generations, none of which a run is using."""
-    kept = kept_in(path)
-    if kept is None:
+    kept_frames = kept_in(path)
+    if kept_frames is None:
         return Evicted()
-    with _claimed(kept):
-        there = [one for one in entries(kept.path) if analysis in (None, one.analysis)]
-        if not there:
-            known = {one.analysis for one in entries(kept.path)}
-            raise UsageError(f"no pairs of {analysis} are kept in {path}{nearest(str(analysis), known)}")
-        chosen = [one for one in there if number in (None, one.generation) and not (older and one.last)]
+    with _claimed(kept_frames):
+        listed = [entry for entry in entries(kept_frames.path) if analysis in (None, entry.analysis)]
+        if not listed:
+            labels = {entry.analysis for entry in entries(kept_frames.path)}
+            raise UsageError(f"no pairs of {analysis} are kept in {path}{nearest(str(analysis), labels)}")
+        chosen = [entry for entry in listed if number in (None, entry.generation) and not (older and entry.last)]
         if number is not None and not chosen:
-            numbers = ", ".join(sorted({str(one.generation) for one in there}))
+            numbers = ", ".join(sorted({str(entry.generation) for entry in listed}))
             raise UsageError(f"generation {number} is not kept in {path}; there is {numbers}")
         try:
-            for one in chosen:
-                PairsDirectory(kept.path / one.member).evict(one.analysis, one.generation)
+            for entry in chosen:
+                PairsDirectory(kept_frames.path / entry.member).evict(entry.analysis, entry.generation)
         except OSError as error:
             raise UsageError(f"pairs {path} cannot be deleted: {error.filename}: {error.strerror}") from None
-    return Evicted(len(chosen), sum(one.nbytes for one in chosen))
+    return Evicted(len(chosen), sum(entry.nbytes for entry in chosen))
 
 
 def shown_frames(entry: Entry) -> str:
     """Return in words which frames an entry has: ``0-9,999 of 10,000``."""
     if not entry.covered:
         return "none"
-    step, found = stretches(entry.covered)
+    step, ranges = stretches(entry.covered)
     by = f" by {step:,}" if step > 1 else ""
     texts = [
         f"{first:,}" if count == 1 else f"{first:,}-{first + (count - 1) * step:,}{by}"
-        for first, count in found.tolist()
+        for first, count in ranges.tolist()
     ]
     named = texts if len(texts) <= MOST else [*texts[: MOST - 1], "...", texts[-1]]
-    of = "" if entry.of is None else f" of {entry.of:,}"
+    total = "" if entry.of is None else f" of {entry.of:,}"
     if len(texts) == 1 and step == 1:
-        return f"{texts[0]}{of}"
-    return f"{len(entry.covered):,}{of}: {', '.join(named)}"
+        return f"{texts[0]}{total}"
+    return f"{len(entry.covered):,}{total}: {', '.join(named)}"
 
 
 def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion, verify: bool) -> Entry:
@@ -183,8 +183,8 @@ def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion,
     )
 
 
-def _texts(found: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    return {name: text or "..." for name, (_, text) in found.items()}
+def _texts(values: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    return {name: text or "..." for name, (_, text) in values.items()}
 
 
 def _used(generation: FingerprintVersion) -> tuple[bool, float]:
@@ -197,27 +197,27 @@ def _used(generation: FingerprintVersion) -> tuple[bool, float]:
 
 
 @contextmanager
-def _claimed(kept: KeptFrames) -> Iterator[None]:
+def _claimed(kept_frames: KeptFrames) -> Iterator[None]:
     """Have a directory of kept pairs, and all of its members', while no run has it."""
-    directory = PairsDirectory(kept.path)
+    directory = PairsDirectory(kept_frames.path)
     claim = None
     try:
-        if kept.out is not None:
-            claim = Claim(kept.out)
-        directory.claim(members=bool(kept.members))
-        with ExitStack() as held:
-            for folder in kept.members:
+        if kept_frames.out is not None:
+            claim = Claim(kept_frames.out)
+        directory.claim(members=bool(kept_frames.members))
+        with ExitStack() as claims:
+            for folder in kept_frames.members:
                 member = PairsDirectory(folder)
-                held.callback(_emptied, folder)
-                held.callback(member.release)
+                claims.callback(_emptied, folder)
+                claims.callback(member.release)
                 member.claim()
             yield
     except OSError as error:
-        raise UsageError(f"pairs {kept.path} cannot be deleted: {error.strerror}") from None
+        raise UsageError(f"pairs {kept_frames.path} cannot be deleted: {error.strerror}") from None
     finally:
         directory.release()
         if claim is not None:
-            _emptied(kept.path)
+            _emptied(kept_frames.path)
             claim.release()
 
 

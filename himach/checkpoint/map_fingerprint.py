@@ -55,8 +55,8 @@ class MapFingerprint:
         """What no later run will find to be the same, by name, each with the reason."""
         return {
             name: text
-            for found in self.parts.values()
-            for name, (digest, text) in found.items()
+            for values in self.parts.values()
+            for name, (digest, text) in values.items()
             if digest.startswith(UNSTABLE)
         }
 
@@ -70,8 +70,8 @@ class MapFingerprint:
         try:
             dataset = OriginStamp.parse(values["dataset"].encode())
             parts = {
-                str(kind): {str(name): (str(digest), str(text)) for name, (digest, text) in found.items()}
-                for kind, found in values["parts"].items()
+                str(kind): {str(name): (str(digest), str(text)) for name, (digest, text) in entries.items()}
+                for kind, entries in values["parts"].items()
             }
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError("this is no map's fingerprint") from error
@@ -108,14 +108,14 @@ def map_fingerprint(
         "selection": dict(_selection(names, analysis, dataset, frames)),
         "versions": {name: (version, version) for name, version in versions().items()},
     }
-    return MapFingerprint({kind: found for kind, found in parts.items() if found}, dataset)
+    return MapFingerprint({kind: entries for kind, entries in parts.items() if entries}, dataset)
 
 
 def differences(then: MapFingerprint, now: MapFingerprint) -> list[str]:
     """Return what is different, a sentence each; nothing if pairs of one map are those of the other."""
-    told = [sentence for kind in _SAID if kind != "state" for sentence in _told(kind, then, now)]
-    told += _data(then.dataset, now.dataset)
-    return list(dict.fromkeys(told or _told("state", then, now)))  # which is another because something else is
+    sentences = [sentence for kind in _SAID if kind != "state" for sentence in _told(kind, then, now)]
+    sentences += _data(then.dataset, now.dataset)
+    return list(dict.fromkeys(sentences or _told("state", then, now)))  # which is another because something else is
 
 
 # -- what it is made of -----------------------------------------------------------------------------------------------
@@ -126,8 +126,8 @@ class _Values:
 
     def __init__(self, analysis: Analysis, universe: Universe) -> None:
         trajectory = universe.trajectory
-        known = [("self", analysis), ("universe", universe), ("trajectory", trajectory), ("ts", trajectory.ts)]
-        self.hasher = StateHasher(known, homes=[cls.__module__ for cls in own_classes(analysis)])
+        named = [("self", analysis), ("universe", universe), ("trajectory", trajectory), ("ts", trajectory.ts)]
+        self.hasher = StateHasher(named, homes=[cls.__module__ for cls in own_classes(analysis)])
 
     def text(self, value: Any) -> tuple[str, str]:
         """Return hash and text of a value; what no later run can find again gets a hash that is never the same."""
@@ -170,21 +170,21 @@ def _files(analysis: Analysis) -> Iterator[tuple[str, tuple[str, str]]]:
             path = os.path.expanduser(text)
             if os.path.isfile(path):
                 yield f"{text} (parameter {name})", (content_digest(path), "")
-            elif there := _beneath(path):
-                size = sum(map(os.path.getsize, there))
-                known = len(there) <= MOST_FILES and size <= MOST_BYTES
-                digests = [f"{os.path.relpath(one, path)} {content_digest(one)}" for one in there if known]
-                found = _shown(digests)[0] if known else UNSTABLE + secrets.token_hex(8)
-                yield f"{text} (parameter {name})", (found, "" if known else f"a folder of {len(there):,} files")
+            elif files := _beneath(path):
+                size = sum(map(os.path.getsize, files))
+                small = len(files) <= MOST_FILES and size <= MOST_BYTES
+                digests = [f"{os.path.relpath(file, path)} {content_digest(file)}" for file in files if small]
+                digest = _shown(digests)[0] if small else UNSTABLE + secrets.token_hex(8)
+                yield f"{text} (parameter {name})", (digest, "" if small else f"a folder of {len(files):,} files")
 
 
 def _beneath(path: str) -> list[str]:
     """Return the files in a folder and in those within, or those whose names go on after a path with a suffix."""
     if os.path.isdir(path):
-        found = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+        paths = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
     else:
-        found = glob.glob(f"{glob.escape(path)}.*")
-    return sorted(one for one in found if os.path.isfile(one))
+        paths = glob.glob(f"{glob.escape(path)}.*")
+    return sorted(file for file in paths if os.path.isfile(file))
 
 
 def _selection(
@@ -195,7 +195,7 @@ def _selection(
     used -= getattr(type(analysis), "of_one_frame", frozenset())  # see `himach.adapted.Adapted`
     if {"trajectory", "len"} <= attributes:
         used |= {"n_frames"}
-    of = {
+    values = {
         "step": ("frame.step", (frames.start, frames.step) if isinstance(frames, range) else frames),
         "frames": ("self.frames", frames),
         "dt": ("dt", (analysis.dt, dataset.timestep)),
@@ -203,7 +203,7 @@ def _selection(
         "totaltime": ("totaltime", dataset.n_frames),
     }
     for name in sorted(used):
-        label, value = of[name]
+        label, value = values[name]
         yield label, _shown(value)
 
 
@@ -233,14 +233,14 @@ def _told(kind: str, then: MapFingerprint, now: MapFingerprint) -> Iterator[str]
     old, new = then.parts.get(kind, {}), now.parts.get(kind, {})
     for name in sorted(old.keys() | new.keys()):
         (first, before), (last, after) = old.get(name, _NOTHING), new.get(name, _NOTHING)
-        reasons = [text for found, text in ((first, before), (last, after)) if found.startswith(UNSTABLE)]
+        reasons = [text for digest, text in ((first, before), (last, after)) if digest.startswith(UNSTABLE)]
         if reasons:
             yield f"{name} cannot be compared with that of another run ({reasons[0]})"
         elif kind == "modules":
             # What else a process has loaded says nothing; what was loaded then may be later.
             if first and first != (last or source_digest(before)):
-                shown = name if name == "the script" else os.path.basename(before)
-                yield f"{shown} was changed" if last or os.path.exists(before) else f"{shown} is gone"
+                display_name = name if name == "the script" else os.path.basename(before)
+                yield f"{display_name} was changed" if last or os.path.exists(before) else f"{display_name} is gone"
         elif kind == "versions" and not (first and last):
             continue
         elif not (first and last) and kind in ("code", "globals", "parameters"):
@@ -270,7 +270,7 @@ def _longer(then: OriginStamp, now: OriginStamp) -> bool:
     n_files, n_parts = len(then.files), len(then.part_frames)
     if n_files >= len(now.files) or n_files != n_parts or then.part_frames != now.part_frames[:n_parts]:
         return False
-    begins = now.files[:n_files]
-    if then.files == begins:
+    first_files = now.files[:n_files]
+    if then.files == first_files:
         return True
-    return [old.size for old in then.files] == [new.size for new in begins] and digest(begins) == then.content
+    return [old.size for old in then.files] == [new.size for new in first_files] and digest(first_files) == then.content

@@ -74,8 +74,8 @@ class OpenedFiles:
             if importing and path.endswith(".pyc"):
                 path = source_from_cache(path)
             aside = path in self.digests or path in self._ignored or path.endswith(_ASIDE) or is_installed(path)
-            shown = opener.f_globals.get("__name__") in ("linecache", "tokenize")  # the lines of a traceback
-            aside |= shown and path.endswith(".py")
+            for_traceback = opener.f_globals.get("__name__") in ("linecache", "tokenize")  # the lines of a traceback
+            aside |= for_traceback and path.endswith(".py")
             if not aside and stat.S_ISREG(os.stat(path).st_mode) and _is_analysis(opener):
                 self.digests[path] = content_digest(path)
         except (OSError, TypeError, ValueError):

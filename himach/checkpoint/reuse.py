@@ -98,7 +98,7 @@ def find_parts(
     """
     listed = comm.bcast([_by_size(generation) for generation in generations] if comm.rank == 0 else None)
     mine: list[dict[str, Part]] = []
-    told: list[list[_RankParts]] = []
+    verified: list[list[_RankParts]] = []
     bad: list[str] = []
     load = sum(size for names in listed for _, size in names[comm.rank :: comm.size]) <= memory
     for generation, names, pickled, home in zip(generations, listed, pickles, homes, strict=True):
@@ -114,13 +114,13 @@ def find_parts(
                     with suppress(OSError):
                         path.unlink()  # so that it is said once
         mine.append(opened)
-        told.append([_RankParts(comm.rank, name, part.covered, part.combined) for name, part in opened.items()])
-    everyone = comm.gather((told, bad))
+        verified.append([_RankParts(comm.rank, name, part.covered, part.combined) for name, part in opened.items()])
+    everyone = comm.gather((verified, bad))
     choice = comm.bcast(_choose(everyone, frames) if comm.rank == 0 else None)
-    wanted, remaining, reused, lost, skips, all_bad = choice
+    chosen_parts, remaining, reused, lost, skips, all_bad = choice
     loaded = [
         Loaded([Chosen(opened[name], some) for name, some in chosen.get(comm.rank, {}).items()], skip)
-        for opened, chosen, skip in zip(mine, wanted, skips, strict=True)
+        for opened, chosen, skip in zip(mine, chosen_parts, skips, strict=True)
     ]
     return Found(loaded, remaining, reused, lost, all_bad)
 
@@ -135,38 +135,38 @@ def _choose(
     """Decide which parts are used; on the first rank."""
     selected = BitMap64(frames if isinstance(frames, range) else frames.numbers.astype(np.uint64))
     bad = [text for _, texts in everyone for text in texts]
-    wanted: list[_Wanted] = []
-    taken: list[BitMap64] = []
+    chosen_parts: list[_Wanted] = []
+    taken_frames: list[BitMap64] = []
     lost: list[int] = []
-    for analysis in zip(*(told for told, _ in everyone), strict=True):
+    for analysis in zip(*(verified for verified, _ in everyone), strict=True):
         parts = [part for rank in analysis for part in rank]
         chosen, covered = take_over(parts, selected)
-        wanted.append(chosen)
-        taken.append(covered)
+        chosen_parts.append(chosen)
+        taken_frames.append(covered)
         lost.append(len((BitMap64.union(*(part.covered for part in parts)) & selected) - covered) if parts else 0)
-    shared = BitMap64.intersection(*taken)
-    if not any(taken):
-        return wanted, None, 0, lost, [frozenset() for _ in taken], bad
+    shared = BitMap64.intersection(*taken_frames)
+    if not any(taken_frames):
+        return chosen_parts, None, 0, lost, [frozenset() for _ in taken_frames], bad
     left = np.ones(len(frames), dtype=np.bool_)
     left[_steps(shared, frames)] = False
-    skips: list[Collection[int]] = [frozenset(_steps(own - shared, frames).tolist()) for own in taken]
-    return wanted, Remaining.of(frames, left), len(shared), lost, skips, bad
+    skips: list[Collection[int]] = [frozenset(_steps(own - shared, frames).tolist()) for own in taken_frames]
+    return chosen_parts, Remaining.of(frames, left), len(shared), lost, skips, bad
 
 
-def take_over(told: Sequence[_RankParts], selected: BitMap64) -> tuple[_Wanted, BitMap64]:
+def take_over(verified: Sequence[_RankParts], selected: BitMap64) -> tuple[_Wanted, BitMap64]:
     """Choose parts so that no frame comes twice; return also the frames that they have.
 
     What combine() made of many frames can be used only where all of them are selected, and in no other part.
     """
-    wanted: _Wanted = {}
-    taken = BitMap64()
-    for part in sorted(told, key=lambda part: (-len(part.covered), part.name)):
-        some = (part.covered & selected) - taken
+    chosen: _Wanted = {}
+    taken_frames = BitMap64()
+    for part in sorted(verified, key=lambda part: (-len(part.covered), part.name)):
+        some = (part.covered & selected) - taken_frames
         if not some or (part.combined and len(some) < len(part.covered)):
             continue
-        wanted.setdefault(part.rank, {})[part.name] = None if len(some) == len(part.covered) else some
-        taken |= some
-    return wanted, taken
+        chosen.setdefault(part.rank, {})[part.name] = None if len(some) == len(part.covered) else some
+        taken_frames |= some
+    return chosen, taken_frames
 
 
 def numbers_of(frames: BitMap64) -> Numbers:
@@ -240,40 +240,40 @@ def open_kept(
         except BaseException:
             directory.release()
             raise
-        told = [(label, reason) for label, (_, reason) in zip(labels, chosen, strict=True) if reason]
+        reasons = [(label, reason) for label, (_, reason) in zip(labels, chosen, strict=True) if reason]
         generations = [generation for generation, _ in chosen]
-        return generations, told, [generation.private for generation in generations]
+        return generations, reasons, [generation.private for generation in generations]
 
     try:
-        generations, told, private = on_first_rank(comm, begin, share=True)
-        found = find_parts(comm, generations, private, homes, frames, memory)
+        generations, reasons, private = on_first_rank(comm, begin, share=True)
+        reuse_plan = find_parts(comm, generations, private, homes, frames, memory)
     except BaseException:
         directory.release()
         raise
-    places = [Place(*one) for one in zip(generations, combined, private, homes, strict=True)]
-    told += [(label, _WHOLE.format(lost)) for label, lost in zip(labels, found.lost, strict=True) if lost]
-    reason = "; ".join(text if len(labels) == 1 else f"for {label}, {text}" for label, text in told)
-    unstable = [{} if one.fingerprint is None else one.fingerprint.unstable for one in generations]
-    return CheckpointRun(directory, frames, places, found, reason, lasting, files, unstable)
+    places = [Place(*item) for item in zip(generations, combined, private, homes, strict=True)]
+    reasons += [(label, _WHOLE.format(lost)) for label, lost in zip(labels, reuse_plan.lost, strict=True) if lost]
+    reason = "; ".join(text if len(labels) == 1 else f"for {label}, {text}" for label, text in reasons)
+    unstable = [{} if item.fingerprint is None else item.fingerprint.unstable for item in generations]
+    return CheckpointRun(directory, frames, places, reuse_plan, reason, lasting, files, unstable)
 
 
 def _generation(
     directory: PairsDirectory, label: str, now: MapFingerprint, reuse: str, files: Mapping[str, str]
 ) -> tuple[FingerprintVersion, str]:
     """Return the generation that a run uses, and why it is not the last one as it is."""
-    there = directory.generations(label)
-    known = [generation for generation in there if generation.fingerprint is not None]
-    if reuse == "never" or not known:
-        lost = "" if reuse == "never" else "; ".join(generation.damage for generation in there if generation.damage)
-        return directory.begin(label, now), "reuse is 'never'" if known else lost
-    told = [
-        [*differences(one.fingerprint, now), *one.changed_files(files)] for one in known if one.fingerprint is not None
+    versions = directory.generations(label)
+    valid = [generation for generation in versions if generation.fingerprint is not None]
+    if reuse == "never" or not valid:
+        lost = "" if reuse == "never" else "; ".join(generation.damage for generation in versions if generation.damage)
+        return directory.begin(label, now), "reuse is 'never'" if valid else lost
+    diffs = [
+        [*differences(old.fingerprint, now), *old.changed_files(files)] for old in valid if old.fingerprint is not None
     ]
-    same = next((generation for generation, differs in zip(known[::-1], told[::-1], strict=True) if not differs), None)
+    same = next((generation for generation, diff in zip(valid[::-1], diffs[::-1], strict=True) if not diff), None)
     if same is None and reuse == "auto":
-        return directory.begin(label, now), "; ".join(told[-1])
-    used = same or known[-1]
+        return directory.begin(label, now), "; ".join(diffs[-1])
+    used = same or valid[-1]
     current = FingerprintVersion(used.path, used.number, used.key, now)
     with contextlib.suppress(OSError, HimachError):
         current.write()  # as the trajectory is now
-    return current, "" if same else f"used although {'; '.join(told[-1])}"
+    return current, "" if same else f"used although {'; '.join(diffs[-1])}"

@@ -23,12 +23,12 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def sources(home: str) -> dict[str, tuple[str, str]]:
     """Return a digest of each module of the user's that is loaded, and its file, by its name."""
     files = {name: file for name, file in own_modules().items() if is_importable(name)}
-    found = {name: (source_digest(file), file) for name, file in files.items() if name != home}
+    digests = {name: (source_digest(file), file) for name, file in files.items() if name != home}
     if home in files:
         beside = (_mentions(file) for name, file in files.items() if name != home)
         later = LATER.difference(*beside)
-        found["the script"] = (source_digest(files[home], _analyses(home), later), files[home])
-    return found
+        digests["the script"] = (source_digest(files[home], _analyses(home), later), files[home])
+    return digests
 
 
 def source_digest(file: str, analyses: frozenset[str] = frozenset(), later: frozenset[str] = LATER) -> str:
@@ -65,8 +65,8 @@ def _mentions(file: str) -> frozenset[str]:
 
 
 def _analyses(module: str) -> frozenset[str]:
-    found = vars(sys.modules[module]).values()
-    return frozenset(cls.__name__ for cls in found if isinstance(cls, type) and issubclass(cls, Analysis))
+    values = vars(sys.modules[module]).values()
+    return frozenset(cls.__name__ for cls in values if isinstance(cls, type) and issubclass(cls, Analysis))
 
 
 def _strip(tree: ast.Module, analyses: frozenset[str], later: frozenset[str]) -> None:
@@ -78,7 +78,7 @@ def _strip(tree: ast.Module, analyses: frozenset[str], later: frozenset[str]) ->
         elif ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:] or [ast.Pass()]
         if isinstance(node, ast.ClassDef) and node.name in analyses:
-            methods = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name in later]
+            methods = [child for child in node.body if isinstance(child, ast.FunctionDef) and child.name in later]
             bodies.update({method: method.body for method in methods if not method.decorator_list})
     for method in bodies:
         method.body = [ast.Pass()]
@@ -114,7 +114,7 @@ def _is_plain(call: ast.Call) -> bool:
     """Tell whether it is ``getattr(x, "name")`` or the like, with names that are written there."""
     name = getattr(call.func, "attr", getattr(call.func, "id", ""))
     names = call.args[1:2] if name == "getattr" else call.args if name in ("attrgetter", "methodcaller") else []
-    return bool(names) and all(isinstance(each, ast.Constant) for each in names)
+    return bool(names) and all(isinstance(argument, ast.Constant) for argument in names)
 
 
 def _is_numpys(node: ast.Attribute) -> bool:
@@ -128,9 +128,9 @@ def _is_numpys(node: ast.Attribute) -> bool:
 def versions() -> dict[str, str]:
     """Return the versions of Python, and of the installed packages that this process has loaded."""
     tops = {name for name in sys.modules if "." not in name and not name.startswith("_")} - sys.stdlib_module_names
-    found = {name: _version(name) for name in sorted(tops) if is_installed(file_of(name))}
+    packages = {name: _version(name) for name in sorted(tops) if is_installed(file_of(name))}
     python = ".".join(map(str, sys.version_info[:2]))
-    return {"himach's format": FORMAT, "Python": python, "himach": _version("himach"), **found}
+    return {"himach's format": FORMAT, "Python": python, "himach": _version("himach"), **packages}
 
 
 @functools.cache

@@ -95,17 +95,17 @@ class FrameCosts:
         return self._timed(frames)
 
     def _timed(self, frames: Iterator[T]) -> Iterator[T]:
-        asked = perf_counter()
+        requested = perf_counter()
         for frame in frames:
-            given = perf_counter()
+            received = perf_counter()
             yield frame
             done = perf_counter()
-            self._read += given - asked
-            self._compute += done - given
+            self._read += received - requested
+            self._compute += done - received
             if self._sampled % self._every == 0:
-                self._keep(done - given)
+                self._keep(done - received)
             self._sampled += 1
-            asked = perf_counter()
+            requested = perf_counter()
 
     def _keep(self, seconds: float) -> None:
         self._times.append(seconds)

@@ -90,8 +90,8 @@ def _returned(analysis: Analysis, method: str, items: Any) -> Iterator[Place]:
     """Give the line at which a method returned what is no generator, or its first line where several return."""
     code = getattr(inspect.unwrap(getattr(type(analysis), method)), "__code__", None)
     if not (items is None or code is None or inspect.isgenerator(items)):
-        ends = [one.positions for one in dis.get_instructions(code) if one.opname == "RETURN_VALUE"]
-        lines = {end.lineno for end in ends if end is not None}
+        positions = [op.positions for op in dis.get_instructions(code) if op.opname == "RETURN_VALUE"]
+        lines = {position.lineno for position in positions if position is not None}
         line = lines.pop() if len(lines) == 1 else code.co_firstlineno
         yield code.co_filename, line or code.co_firstlineno, code.co_name
 

@@ -231,17 +231,17 @@ class Mapper:
 
     def foresee(self, done: int) -> None:
         """Warn, once, of what will not fit, by what `done` frames gave: a table of rows, or the series of a key."""
-        memory, seen = self.runs.memory, max(done, len(self.stamps))
+        memory, mapped = self.runs.memory, max(done, len(self.stamps))
         if self._foreseen or self._rank:
             return
-        ratio, limit = len(self._frames) / seen, memory.table if self._emission.tabled else memory.limit
+        ratio, limit = len(self._frames) / mapped, memory.table if self._emission.tabled else memory.limit
         largest = int(self.runs.sizes().sum())
         if largest * ratio > limit and not self._emission.tabled:
             largest = self.runs.largest()
         if largest * ratio <= limit:
             return
         self._foreseen = True
-        some = f"{largest / seen:,.0f} bytes a frame", f"{largest * ratio / 1e9:.2g} GB", f"{limit / 1e9:.2g} GB"
+        some = f"{largest / mapped:,.0f} bytes a frame", f"{largest * ratio / 1e9:.2g} GB", f"{limit / 1e9:.2g} GB"
         if self._emission.tabled:
             text = (
                 "its table has some {}, {} in all frames, and {} may be taken: name a directory (out), into which its "
@@ -299,10 +299,10 @@ class Mapper:
         """Put the pairs of the frames that are done; unless it is the `last` time, bits with room for more wait."""
         self.pairs += self._emission.pairs
         blocks = self._combined() if self._combines else self._emission.close_chunk(self.runs.shards, last)
-        held = self.runs.put(blocks)
+        stored = self.runs.put(blocks)
         if self._keeps:
-            self._fresh += held
-            self.fresh_bytes += sum(one.nbytes for one in held)
+            self._fresh += stored
+            self.fresh_bytes += sum(block.nbytes for block in stored)
 
     def adopt(self, table: FrameTable, pairs: int, blocks: Sequence[Block], on_disk: Sequence[OnDisk] = ()) -> None:
         """Put what was mapped earlier: `pairs` pairs, whose frames are `table`, to come behind `len(self.stamps)`."""

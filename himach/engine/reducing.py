@@ -68,10 +68,10 @@ class Reducer:
             self.pairs += stage.pairs
             runs, stamps = stage.runs, stage.stamps
             later = True
-        end = Concluding(last, self._world.comm.rank, later, self.rows)
-        self._reduce(end, runs, stamps)
+        concluding = Concluding(last, self._world.comm.rank, later, self.rows)
+        self._reduce(concluding, runs, stamps)
         with self._clock("reduce"):
-            return self._gather(end.results())
+            return self._gather(concluding.results())
 
     def _reduce(self, stage: Stage, runs: Runs, stamps: Stamps) -> None:
         """Reduce every key of this rank's shards, wave by wave (collective)."""
@@ -93,8 +93,8 @@ class Reducer:
         with self._clock("shuffle"):
             shuffle.prepare(following)
 
-    def _gather(self, found: list[Block]) -> Results | None:
-        received, _ = self._exchange.move([found, *[[] for _ in range(self._world.comm.size - 1)]])
+    def _gather(self, results: list[Block]) -> Results | None:
+        received, _ = self._exchange.move([results, *[[] for _ in range(self._world.comm.size - 1)]])
         if self._world.comm.rank != 0:
             return None
         return gathered([block for blocks in received for block in blocks])

@@ -30,9 +30,9 @@ class Results(dict[Any, Any]):
         self._rows = table
 
     def __repr__(self) -> str:
-        shown = [f"{key!r}: {result!r}" for (key, result), _ in zip(self.items(), range(5), strict=False)]
-        more = f", ... {len(self)} keys" if len(self) > len(shown) else ""
-        return f"Results({{{', '.join(shown)}{more}}})"
+        entries = [f"{key!r}: {result!r}" for (key, result), _ in zip(self.items(), range(5), strict=False)]
+        more = f", ... {len(self)} keys" if len(self) > len(entries) else ""
+        return f"Results({{{', '.join(entries)}{more}}})"
 
 
 def gathered(blocks: Sequence[Block]) -> Results:

@@ -44,10 +44,10 @@ class RowChunk:
         """Return the names of cells that rows have together, and the first frame that has these."""
         if isinstance(self.cells, np.ndarray):
             return {tuple(self.cells.dtype.names or ()): int(self.frames[0])}
-        found: dict[tuple[str, ...], int] = {}
+        first_frames: dict[tuple[str, ...], int] = {}
         for (names, _), frame in zip(self.cells, self.frames.tolist(), strict=True):
-            found.setdefault(names, frame)
-        return found
+            first_frames.setdefault(names, frame)
+        return first_frames
 
     def columns(self, names: Sequence[str]) -> dict[str, Array | list[Any]]:
         """Return the cells of these names by column, None where a row has none."""
@@ -113,9 +113,9 @@ class RowStore:
 
     def chunk(self, key: int) -> RowChunk:
         """Return a chunk."""
-        held = self._held.get(key)
-        if held is not None:
-            return held
+        chunk = self._held.get(key)
+        if chunk is not None:
+            return chunk
         assert self._scratch is not None
         start, size = self._places[key]
         data = np.empty(size, dtype=np.uint8)

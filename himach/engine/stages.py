@@ -89,11 +89,11 @@ class Stage(ABC):
         done, results = 0, None
         try:
             results = self._analysis.reduce_many(group.keys, series)
-            given = iter(results)
-            for key, one, items in zip(plain, series, given):  # noqa: B905 - told below, in words
-                self.take(key, one, items)
+            outputs = iter(results)
+            for key, values, items in zip(plain, series, outputs):  # noqa: B905 - told below, in words
+                self.take(key, values, items)
                 done += 1
-            done += sum(1 for _ in given)
+            done += sum(1 for _ in outputs)
             if done != len(plain):
                 raise AnalysisError(f"it gave {done} results for {len(plain)} keys; None says that a key has none")
         except RAISED as error:

@@ -229,8 +229,8 @@ class Frames:
         place[order] = np.arange(len(order), dtype=np.uint32)
         table = replace(joined, sources=None).chosen(order)
         follow = len(order) > 0 and bool((np.diff(table.steps) == 1).all())
-        ends = np.cumsum([len(table) for table in tables]).tolist()
+        stops = np.cumsum([len(table) for table in tables]).tolist()
         return cls(
             table=replace(table, since=int(table.steps[0]) if follow else None),
-            places=[place[end - len(table) : end] for end, table in zip(ends, tables, strict=True)],
+            places=[place[stop - len(table) : stop] for stop, table in zip(stops, tables, strict=True)],
         )

@@ -81,8 +81,8 @@ class Snapshot:
                         vars(self._analysis).pop(item.name)
             elif not isinstance(item.value, ModuleType):
                 return self._error(item)
-        gone = {label for label in self._digests.keys() - labels if label.startswith(("self.", "universe."))}
-        for label in sorted(gone - self._computed):
+        deleted = {label for label in self._digests.keys() - labels if label.startswith(("self.", "universe."))}
+        for label in sorted(deleted - self._computed):
             return StateError(f"it deletes {label}, which setup() left; map() keeps nothing")
         self._rest(start)
         return None
@@ -99,12 +99,12 @@ class Snapshot:
         self._frozen.clear()
 
     def _hasher(self) -> StateHasher:
-        known: list[tuple[str, Any]] = [("self", self._analysis)]
+        named: list[tuple[str, Any]] = [("self", self._analysis)]
         if self._universe is not None:
             trajectory = self._universe.trajectory
-            known += [("universe", self._universe), ("trajectory", trajectory), ("ts", trajectory.ts)]
+            named += [("universe", self._universe), ("trajectory", trajectory), ("ts", trajectory.ts)]
         homes = [cls.__module__ for cls in own_classes(self._analysis)]
-        return StateHasher(known, homes=homes, here=True)
+        return StateHasher(named, homes=homes, here=True)
 
     @staticmethod
     def _digest(hasher: StateHasher, item: Reached) -> str | None:
@@ -117,12 +117,12 @@ class Snapshot:
 
     def _freeze(self, arrays: Iterable[npt.NDArray[Any]]) -> None:
         for array in arrays:
-            each: Any = array
-            while isinstance(each, np.ndarray):
-                if each.flags.writeable:
-                    each.flags.writeable = False
-                    self._frozen.append(each)
-                each = each.base
+            base: Any = array
+            while isinstance(base, np.ndarray):
+                if base.flags.writeable:
+                    base.flags.writeable = False
+                    self._frozen.append(base)
+                base = base.base
 
     def _rest(self, start: float) -> None:
         """Wait as long as what began then was worth."""

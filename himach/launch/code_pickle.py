@@ -37,8 +37,8 @@ def by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
 
 def unknown_elsewhere(names: Iterable[str]) -> list[ModuleType]:
     """Return those of these modules that another process cannot import by name, as a test runner's or a plug-in's."""
-    asked = sorted({*names} - {"__main__", "builtins"})
-    return [sys.modules[name] for name in asked if name in sys.modules and not is_found(name)]
+    modules = sorted({*names} - {"__main__", "builtins"})
+    return [sys.modules[name] for name in modules if name in sys.modules and not is_found(name)]
 
 
 def _reduced(code: CodeType) -> tuple[Any, ...]:

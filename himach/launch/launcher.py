@@ -185,19 +185,19 @@ class _Launcher:
     def _hear(self, rank: _Rank) -> bool:
         """Answer what a rank has asked; return False when it asks no more."""
         try:
-            told = rank.line.recv(65536, socket.MSG_DONTWAIT)
+            received = rank.line.recv(65536, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return not rank.ended
         except OSError:
             return False
-        *lines, rank.heard = (rank.heard + told).split(b"\n")
+        *lines, rank.heard = (rank.heard + received).split(b"\n")
         for line in lines:
             self._answer(self._ranks.index(rank), line.decode(errors="replace"))
         if self._values.aborted is not None:
             self._fail(self._values.aborted)
         if len(rank.heard) > LONGEST:
             self._fail(1)
-        return bool(told)
+        return bool(received)
 
     def _answer(self, number: int, line: str) -> None:
         for to, words in self._values.answer(number, line):

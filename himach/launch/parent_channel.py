@@ -225,9 +225,9 @@ class ParentChannel:
         calls = self._open(self._calls)
         poll = select.poll()
         poll.register(calls, select.POLLIN)
-        found = dict(poll.poll(0)).get(calls, 0)
+        events = dict(poll.poll(0)).get(calls, 0)
         os.close(calls)
-        return bool(found & select.POLLIN) or not found
+        return bool(events & select.POLLIN) or not events
 
     def work(self) -> bytes:
         """Return the work that this rank has a part in."""

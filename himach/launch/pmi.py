@@ -70,7 +70,7 @@ class KeyValues:
         if len(self._waiting) < self._size:
             return []
         self._waiting.clear()
-        return [(each, b"cmd=barrier_out rc=0\n") for each in range(self._size)]
+        return [(member, b"cmd=barrier_out rc=0\n") for member in range(self._size)]
 
     def _spawning(self, rank: int, line: str) -> list[tuple[int, bytes]]:
         """Refuse MPI_Comm_spawn, a command of several lines."""

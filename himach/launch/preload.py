@@ -98,8 +98,8 @@ class _StandIn(ModuleType):
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
     """Let Ctrl-C wait while modules are imported: what was imported by half cannot be imported again."""
-    here = threading.current_thread() is threading.main_thread()
-    if not here or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
     interrupts: list[int] = []

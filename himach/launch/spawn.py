@@ -82,17 +82,17 @@ def _mpiexec(command: Sequence[str], ranks: int) -> list[str]:
     import shutil
 
     beside = _beside()
-    found = str(beside) if beside.exists() else shutil.which("mpiexec")
-    if found is None:
+    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if mpiexec is None:
         raise RankError(
             "several ranks need an MPI with its mpiexec, and there is none: pip install 'himach[local]', or load the "
             "cluster's MPI module"
         )
-    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
+    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False).stdout
     other = "Open MPI" in version or "OpenRTE" in version or "PRRTE" in version
     options = ["--oversubscribe", "--bind-to", "none"] if other else ["-launcher", "fork"]
     keeper = ["/bin/sh", "-c", KEEPER, sys.executable, segments.__file__, str(time.time())]
-    return [*keeper, found, *options, "-n", str(ranks), *command]
+    return [*keeper, mpiexec, *options, "-n", str(ranks), *command]
 
 
 def rank_environment() -> dict[str, str]:
@@ -150,21 +150,21 @@ def relay(source: IO[bytes] | None, sink: IO[str], stop: int, failures: list[OSE
     chunks = _chunks(source.fileno(), stop)
 
     def copy() -> None:
-        held = b""
+        pending = b""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         try:
             for chunk in chunks:
-                held += chunk
-                start = held.find(banner)
+                pending += chunk
+                start = pending.find(banner)
                 if start >= 0:
-                    held = held[:start]
+                    pending = pending[:start]
                     break
                 # Keep back what may be the beginning of a banner.
-                keep = next((n for n in range(len(banner) - 1, 0, -1) if held.endswith(banner[:n])), 0)
-                ready = held[: len(held) - keep]
-                held = held[len(held) - keep :]
+                keep = next((n for n in range(len(banner) - 1, 0, -1) if pending.endswith(banner[:n])), 0)
+                ready = pending[: len(pending) - keep]
+                pending = pending[len(pending) - keep :]
                 _pass_on(decoder.decode(ready), sink)
-            _pass_on(decoder.decode(held, final=True), sink)
+            _pass_on(decoder.decode(pending, final=True), sink)
         except (BrokenPipeError, ValueError):  # nobody listens any more
             pass
         except OSError as error:
@@ -225,11 +225,11 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def died(status: int, ranks: int, words: int, rank: int | None = None) -> str:
     """Say how ranks ended where none left an error, nor a result."""
-    if rank is None and (fallen := [one for one in range(ranks) if signal_at(words, one)]):
+    if rank is None and (fallen := [index for index in range(ranks) if signal_at(words, index)]):
         rank = fallen[0]
         status = -signal_at(words, rank)  # mpiexec may tell the signal by which it ended the others
     who = "a rank" if rank is None else f"rank {rank}"
-    frames = {one: frame for one in range(ranks) if (frame := frame_at(words, one)) is not None}
+    frames = {index: frame for index in range(ranks) if (frame := frame_at(words, index)) is not None}
     at = f" at frame {frames[rank]}" if rank in frames else ""
     others = f", and the other ranks of {ranks} were ended" if ranks > 1 else ""
     if status == 0:
@@ -245,7 +245,7 @@ def died(status: int, ranks: int, words: int, rank: int | None = None) -> str:
         return f"{who} ended by itself{at} with exit code {status}{others}; what it or its MPI library printed is above"
     hint = "; the kernel does that when memory runs out: try fewer ranks" if name == "SIGKILL" else ""
     if rank is None and frames:
-        some = [f"rank {one} at frame {frame}" for one, frame in frames.items()]
+        some = [f"rank {index} at frame {frame}" for index, frame in frames.items()]
         hint = f"; it was {' or '.join(some[:SHOWN])}{' or ...' if len(some) > SHOWN else ''}{hint}"
     line = "" if rank is None else _last_line(words, rank)
     return f"{who} was killed by signal {number} ({name}){at}{others}{hint}{line}"

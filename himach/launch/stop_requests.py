@@ -49,11 +49,11 @@ def terminate(signum: int, frame: FrameType | None) -> NoReturn:
 @contextmanager
 def sigusr1_ignored() -> Iterator[None]:
     """Keep SIGUSR1, by which runs that map are asked to keep what they have, from ending this process meanwhile."""
-    taken = _Taken({signal.SIGUSR1: signal.SIG_IGN})
+    handlers = _Taken({signal.SIGUSR1: signal.SIG_IGN})
     try:
         yield
     finally:
-        taken.give_back()
+        handlers.give_back()
 
 
 @contextmanager
@@ -67,12 +67,12 @@ def relayed(order: Callable[[int], object]) -> Iterator[None]:
             came = True
             raise Terminated
 
-    taken = _Taken({signal.SIGUSR1: lambda signum, frame: order(signum), signal.SIGTERM: end})
+    handlers = _Taken({signal.SIGUSR1: lambda signum, frame: order(signum), signal.SIGTERM: end})
     try:
         yield
     finally:
-        taken.give_back()
-        if came and taken.before[signal.SIGTERM] == signal.SIG_DFL:
+        handlers.give_back()
+        if came and handlers.before[signal.SIGTERM] == signal.SIG_DFL:
             process_exit.flush()
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -115,9 +115,9 @@ class StopRequests:
         """Tell all ranks that this one is done, and wait for a while; return whether all are."""
         until = min(self._came, monotonic()) + LIMIT
         others = [rank for rank in range(comm.size) if rank != comm.rank]
-        told = [comm.isend(None, dest=rank, tag=DONE) for rank in others]
+        requests = [comm.isend(None, dest=rank, tag=DONE) for rank in others]
         missing = len(others)
-        while (missing or not all(request.Test() for request in told)) and monotonic() < until:
+        while (missing or not all(request.Test() for request in requests)) and monotonic() < until:
             if comm.iprobe(tag=DONE):
                 comm.recv(tag=DONE)
                 missing -= 1

@@ -59,26 +59,26 @@ def run_collectively(comm: Communicator, function: Callable[[], T]) -> T:
     return cast(T, value)
 
 
-def _join_failures(one: _Failure, other: _Failure) -> _Failure:
+def _join_failures(left: _Failure, right: _Failure) -> _Failure:
     """Return how many of both failed, and the first of them: what ranks send does not grow with their number."""
-    return one[0] + other[0], min(filter(None, (one[1], other[1])), key=lambda failed: failed[0], default=None)
+    return left[0] + right[0], min(filter(None, (left[1], right[1])), key=lambda failed: failed[0], default=None)
 
 
 def largest(comm: Communicator, numbers: Mapping[str, float]) -> dict[str, float]:
     """Return the largest of the numbers of all ranks, by name (collective)."""
-    found: dict[str, float] = comm.allreduce(dict(numbers), _largest)
-    return found
+    maxima: dict[str, float] = comm.allreduce(dict(numbers), _largest)
+    return maxima
 
 
-def _largest(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    return {name: max(number, other[name]) for name, number in one.items()}
+def _largest(left: Mapping[str, float], right: Mapping[str, float]) -> dict[str, float]:
+    return {name: max(number, right[name]) for name, number in left.items()}
 
 
 def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
     """Warn on the first rank, with the first rank's reason that has one (collective)."""
-    said = comm.allreduce(next(iter(reasons), None), _either)
-    if said is not None and comm.rank == 0:
-        warnings.warn(said, stacklevel=2)
+    reason = comm.allreduce(next(iter(reasons), None), _either)
+    if reason is not None and comm.rank == 0:
+        warnings.warn(reason, stacklevel=2)
 
 
 class Meeting:
@@ -178,9 +178,9 @@ def _attempt(comm: Communicator, function: Callable[[], T]) -> tuple[T | None, B
         return None, error
 
 
-def _either(one: T | None, other: T | None) -> T | None:
+def _either(left: T | None, right: T | None) -> T | None:
     """Return what the first has that has something."""
-    return other if one is None else one
+    return right if left is None else left
 
 
 def _portable(error: BaseException | None) -> HimachError | None:

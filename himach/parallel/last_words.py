@@ -48,9 +48,9 @@ def frame_at(file: int, rank: int) -> int | None:
 
 def signal_at(file: int, rank: int) -> int:
     """Return the signal at which a rank wrote its lines; 0 if it did not."""
-    said = TITLE.search(_text(file, rank))
+    title = TITLE.search(_text(file, rank))
     named = {signal.strsignal(number): number for number in signal.valid_signals()}
-    return 0 if said is None else named.get(said[1].replace("-", " "), 0)
+    return 0 if title is None else named.get(title[1].replace("-", " "), 0)
 
 
 def lines_at(file: int, rank: int) -> Iterator[tuple[str, int, str]]:
@@ -64,4 +64,4 @@ def _text(file: int, rank: int) -> str:
 
 
 def _unescaped(text: str) -> str:
-    return ESCAPED.sub(lambda found: chr(int("".join(group or "" for group in found.groups()), 16)), text)
+    return ESCAPED.sub(lambda match: chr(int("".join(group or "" for group in match.groups()), 16)), text)

@@ -118,9 +118,9 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
     name = names[comm.rank]
     nodes = tuple(sorted(set(names)))
     node = comm.Split(nodes.index(name), comm.rank)
-    here = node.Split_type(mpi.COMM_TYPE_SHARED)
-    apart = comm.allreduce(here.size < node.size, op=mpi.LOR)
-    here.Free()
+    host = node.Split_type(mpi.COMM_TYPE_SHARED)
+    apart = comm.allreduce(host.size < node.size, op=mpi.LOR)
+    host.Free()
     if apart and len(set(node.allgather(host_identity()))) == 1:
         raise RankError(
             f"MPI ({_library(mpi)}) gives ranks on one host, of node {name}, no memory in common, as the launcher does "
@@ -154,10 +154,10 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
 
 def _ranks_of(names: Sequence[str], nodes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """Return the ranks of each node."""
-    found: dict[str, list[int]] = {name: [] for name in nodes}
+    ranks: dict[str, list[int]] = {name: [] for name in nodes}
     for rank, name in enumerate(names):
-        found[name].append(rank)
-    return tuple(map(tuple, found.values()))
+        ranks[name].append(rank)
+    return tuple(map(tuple, ranks.values()))
 
 
 def _await_message(comm: Any, mpi: Any, source: int, tag: int) -> int:

@@ -66,8 +66,8 @@ def promised_rank(environ: Mapping[str, str] = os.environ) -> int:
 def ranks_of_node(environ: Mapping[str, str] = os.environ) -> int:
     """Return how many ranks the launcher says it started on this node, or on the one that has most."""
     for name in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE"):
-        if found := re.findall(r"\d+(?![\d)]*\))", environ.get(name, "")):  # such as 4(x2),3
-            return max(map(int, found))
+        if counts := re.findall(r"\d+(?![\d)]*\))", environ.get(name, "")):  # such as 4(x2),3
+            return max(map(int, counts))
     return promised_ranks(environ)
 
 
@@ -188,7 +188,7 @@ atexit.register(_end)  # before what ranks import does so, and called after it
 def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
     """From now on let no rank wait for this one in vain, however it leaves; called once, when MPI is initialised."""
     process, thread = os.getpid(), threading.get_ident()
-    shown, exits = sys.excepthook, os._exit
+    excepthook, exits = sys.excepthook, os._exit
 
     def uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         if isinstance(error, HimachError):
@@ -196,7 +196,7 @@ def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
         else:
             if comm.rank != 0:
                 time.sleep(FIRST_SAYS)
-            shown(kind, error, traceback)
+            excepthook(kind, error, traceback)
         abort(getattr(error, "exit_code", 1))
 
     def on_exit() -> None:
@@ -235,9 +235,9 @@ def enter_run(comm: Communicator) -> None:
     """Begin a run together with all ranks."""
     words = _tell(comm, RUNNING)
     if LEAVING in words:
-        gone = words.tolist().index(LEAVING)
+        ended = words.tolist().index(LEAVING)
         raise RankError(
-            f"rank {gone} of {comm.size} ended before this run began; every rank must make the same calls of "
+            f"rank {ended} of {comm.size} ended before this run began; every rank must make the same calls of "
             "himach.run(), up to the end of the script"
         )
 
@@ -247,9 +247,9 @@ def _tell(comm: Communicator, word: int) -> Any:
     import numpy as np
 
     words = np.empty(comm.size, dtype=np.int8)
-    told = comm.Iallgather(np.array([word], dtype=np.int8), words)
+    request = comm.Iallgather(np.array([word], dtype=np.int8), words)
     pause = 1e-5
-    while not told.Test():
+    while not request.Test():
         time.sleep(pause)
         pause = min(1.1 * pause, 0.01)
     return words
@@ -275,7 +275,7 @@ class StepGuard:
 
         from himach.parallel.communicator import node_name
 
-        said = (
+        message = (
             f"rank {promised_rank()} of {promised_ranks()} (node {node_name()}) died, by a signal or an exit of "
             "its own, before its work was done; all ranks are ended"
         )
@@ -283,7 +283,7 @@ class StepGuard:
         theirs, self._line = os.pipe()
         with open(theirs, "rb") as line:
             self._shell = subprocess.Popen(
-                ["/bin/sh", "-c", self.SCRIPT, "sh", said, step], stdin=line, stdout=subprocess.DEVNULL
+                ["/bin/sh", "-c", self.SCRIPT, "sh", message, step], stdin=line, stdout=subprocess.DEVNULL
             )
 
     def say(self, word: str) -> None:

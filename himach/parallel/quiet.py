@@ -98,7 +98,7 @@ def say(text: str, stream: TextIO) -> None:
 def _no_stdout() -> Iterator[None]:
     stdout = sys.stdout
     _flush(stdout)
-    kept = os.dup(1)
+    saved = os.dup(1)
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         sys.stdout = nowhere
@@ -107,8 +107,8 @@ def _no_stdout() -> Iterator[None]:
         finally:
             _flush(nowhere)
             sys.stdout = stdout
-            os.dup2(kept, 1)
-            os.close(kept)
+            os.dup2(saved, 1)
+            os.close(saved)
 
 
 def _flush(stream: TextIO) -> None:

@@ -48,21 +48,21 @@ def sweep(since: float, shared: Path = SHARED) -> None:
     """Unlink this user's segments that came after the time `since` and that no process, such as their maker, has."""
     until = time.monotonic() + DYING_SECONDS
     while left := {os.fspath(path) for name in NAMES for path in shared.glob(name) if _is_ours(path, since)}:
-        held = left.intersection(_held())
-        for path in left - held:
+        in_use = left.intersection(_held())
+        for path in left - in_use:
             with contextlib.suppress(OSError):
                 os.unlink(path)
-        if not held or time.monotonic() > until:
+        if not in_use or time.monotonic() > until:
             return
         time.sleep(0.05)
 
 
 def _is_ours(path: Path, since: float) -> bool:
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    return found.st_uid == os.geteuid() and found.st_ctime >= since - CLOCK_SECONDS
+    return status.st_uid == os.geteuid() and status.st_ctime >= since - CLOCK_SECONDS
 
 
 def _held() -> Iterator[str]:

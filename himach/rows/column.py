@@ -57,9 +57,9 @@ class RowColumn(LongCells):
         """Return what mean(), std(), min() and max() need."""
         if self.dtype is None or self.dtype.kind not in "biuf":
             raise UsageError(f"column {self._name!r} has no mean: its cells are no real numbers")
-        found = self._summary().moments
-        assert found is not None
-        return found
+        moments = self._summary().moments
+        assert moments is not None
+        return moments
 
     def bins(self, count: int) -> Bins:
         """Return `firsts`, `least`, `most` and `means` of at most so many bins of as many rows each."""

@@ -39,8 +39,8 @@ def _dtype(kinds: set[Any], largest: int) -> np.dtype[Any] | None:
         return None
     if largest >= 1 << 63 or (letters & set("iu") and not whole and largest > EXACT_INTEGERS):
         return None
-    found = np.result_type(*dtypes)
-    return None if whole and found.kind not in "iu" else found
+    dtype = np.result_type(*dtypes)
+    return None if whole and dtype.kind not in "iu" else dtype
 
 
 def cells_of(chunk: RowChunk, layout: Layout, names: Sequence[str]) -> dict[str, Cells]:

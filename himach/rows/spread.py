@@ -84,15 +84,15 @@ class Spread:
     def collect(self, names: Sequence[str], start: int, stop: int) -> dict[str, Cells]:
         """Return columns of the rows from `start` to `stop`."""
         size = max(stop - start, 0)
-        found = {name: _room(self.layout[name], size) for name in names}
+        columns = {name: _room(self.layout[name], size) for name in names}
         first = int(np.searchsorted(self.starts, start, side="right")) - 1
         for place in range(first, int(np.searchsorted(self.starts, stop, side="left")) if size else first):
-            begin, end = self.starts[place : place + 2].tolist()
-            cut = slice(max(start - begin, 0), min(stop, end) - begin)
-            at = begin + cut.start - start
+            chunk_start, chunk_stop = self.starts[place : place + 2].tolist()
+            cut = slice(max(start - chunk_start, 0), min(stop, chunk_stop) - chunk_start)
+            at = chunk_start + cut.start - start
             for name, cells in self.cells(place, names).items():
-                found[name][at : at + cut.stop - cut.start] = cells[cut]
-        return found
+                columns[name][at : at + cut.stop - cut.start] = cells[cut]
+        return columns
 
     @cached_property
     def summary(self) -> dict[str, Summary]:
@@ -107,14 +107,14 @@ class Spread:
     def moments(self, names: Sequence[str]) -> dict[str, Moments]:
         """Return moments of columns of numbers: the same for any ranks, to the last bit."""
         sums = [self._sums(place, names) for place in range(len(self.keys))]
-        found = {}
+        moments = {}
         for name in names:
-            count, total, squares, least, most = zip(*(some[name] for some in sums), strict=True)
+            count, total, squares, low, high = zip(*(some[name] for some in sums), strict=True)
             mean = _sum(total) / sum(count)
             with np.errstate(all="ignore"):
                 apart = np.array(count) * np.square(np.divide(total, count) - mean)
-            found[name] = Moments(sum(count), mean, _sum((*squares, *apart)) / sum(count), np.min(least), np.max(most))
-        return found
+            moments[name] = Moments(sum(count), mean, _sum((*squares, *apart)) / sum(count), np.min(low), np.max(high))
+        return moments
 
     def _sums(self, place: int, names: Sequence[str]) -> dict[str, tuple[int, float, float, Any, Any]]:
         sums = {}
@@ -136,41 +136,41 @@ class Spread:
     def _binned(self, names: Sequence[str], edges: Counts) -> list[tuple[int, Counts, dict[str, list[Any]]]]:
         parts = []
         for place in range(len(self.keys)):
-            begin, end = self.starts[place : place + 2].tolist()
-            first = int(np.searchsorted(edges, begin, side="right")) - 1
-            cuts = np.maximum(edges[first : int(np.searchsorted(edges, end))] - begin, 0)
-            found: dict[str, list[Any]] = {}
+            start, stop = self.starts[place : place + 2].tolist()
+            first = int(np.searchsorted(edges, start, side="right")) - 1
+            cuts = np.maximum(edges[first : int(np.searchsorted(edges, stop))] - start, 0)
+            columns: dict[str, list[Any]] = {}
             for name, cells in self.cells(place, names).items():
                 if isinstance(cells, np.ndarray) and cells.dtype.kind in "iuf":
                     with np.errstate(all="ignore"):
                         sums = np.add.reduceat(cells.astype(np.float64), cuts)
                     least, most = np.fmin.reduceat(cells, cuts), np.fmax.reduceat(cells, cuts)
-                    found[name] = [cells[cuts], least, most, sums]
+                    columns[name] = [cells[cuts], least, most, sums]
                 else:
-                    found[name] = [[cells[cut] for cut in cuts.tolist()]]
-            parts.append((first, cuts, found))
+                    columns[name] = [[cells[cut] for cut in cuts.tolist()]]
+            parts.append((first, cuts, columns))
         return parts
 
     def _joined(self, name: str, parts: Sequence[tuple[int, Counts, dict[str, list[Any]]]], edges: Counts) -> Bins:
         kind = self.layout[name]
         if kind is None or kind.kind not in "iuf":
             firsts: list[Any] = [None] * len(edges)
-            for first, _, found in reversed(parts):
-                firsts[first : first + len(found[name][0])] = found[name][0]
+            for first, _, columns in reversed(parts):
+                firsts[first : first + len(columns[name][0])] = columns[name][0]
             return Bins(firsts, firsts, firsts, None)
-        begin, least, most = (np.empty(len(edges), kind) for _ in range(3))
-        sums, seen = np.zeros(len(edges)), np.zeros(len(edges), np.bool_)
-        for first, cuts, found in parts:
+        first_cells, least, most = (np.empty(len(edges), kind) for _ in range(3))
+        sums, filled = np.zeros(len(edges)), np.zeros(len(edges), np.bool_)
+        for first, cuts, columns in parts:
             span = slice(first, first + len(cuts))
-            some, low, high, total = found[name]
-            new = ~seen[span]
-            begin[span] = np.where(new, some, begin[span])
+            some, low, high, total = columns[name]
+            new = ~filled[span]
+            first_cells[span] = np.where(new, some, first_cells[span])
             least[span] = np.where(new, low, np.fmin(least[span], low))
             most[span] = np.where(new, high, np.fmax(most[span], high))
             with np.errstate(all="ignore"):
                 sums[span] += total
-            seen[span] = True
-        return Bins(begin, least, most, sums / np.diff(edges, append=self.rows))
+            filled[span] = True
+        return Bins(first_cells, least, most, sums / np.diff(edges, append=self.rows))
 
 
 def _room(kind: np.dtype[Any] | None, size: int) -> Cells:
@@ -191,12 +191,12 @@ def gather(comm: Communicator, store: RowStore) -> Exception | None:
     failed: Exception | None = None
     for rank, keys in enumerate(comm.allgather(list(store.counts))):
         for key in keys if rank else ():
-            given = comm.gather(_chunk(store, key) if comm.rank == rank else None)
+            chunks = comm.gather(_chunk(store, key) if comm.rank == rank else None)
             try:
-                if given is not None and failed is None:
-                    if isinstance(given[rank], Exception):
-                        raise given[rank]
-                    store.put(key, given[rank])
+                if chunks is not None and failed is None:
+                    if isinstance(chunks[rank], Exception):
+                        raise chunks[rank]
+                    store.put(key, chunks[rank])
             except Exception as error:  # the other ranks give their parts all the same
                 failed = error
     if comm.rank:

@@ -38,23 +38,23 @@ class Stored:
         if self.written is None or self.rows is None:
             raise UsageError(f"column {self.name!r} of {self.count:,} rows was not written, and is gone with the ranks")
         path, column, places = self.written
-        begin = int(np.searchsorted(self.rows, start, side="right")) - 1
-        end = int(np.searchsorted(self.rows, stop, side="left"))
+        first_chunk = int(np.searchsorted(self.rows, start, side="right")) - 1
+        last_chunk = int(np.searchsorted(self.rows, stop, side="left"))
         size = 0
         parts: list[Any] = []
         try:
             with open(path, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                file.seek(int(places[begin]))
-                for chunk in range(begin, end):
+                file.seek(int(places[first_chunk]))
+                for chunk in range(first_chunk, last_chunk):
                     text = file.read(int(places[chunk + 1] - places[chunk])).decode()
                     parts.append(self._cells([row[column] for row in csv.reader(io.StringIO(text, newline=""))]))
         except OSError as error:
             raise UsageError(f"column {self.name!r} is in {path}, which cannot be read ({error.strerror})") from None
         except (ValueError, IndexError):
             size = -1
-        skipped = start - int(self.rows[begin])
-        if size != int(places[-1]) or sum(map(len, parts)) != int(self.rows[end] - self.rows[begin]):
+        skipped = start - int(self.rows[first_chunk])
+        if size != int(places[-1]) or sum(map(len, parts)) != int(self.rows[last_chunk] - self.rows[first_chunk]):
             raise UsageError(f"column {self.name!r} was written to {path}, which is another file by now")
         if self.dtype is not None:
             whole: Cells = np.concatenate(parts)[skipped : skipped + stop - start]

@@ -73,13 +73,13 @@ def settle(outcomes: Sequence[Any], staged: Path, out: Path) -> None:
             cells.settle(staged, out)
 
 
-def _long_cells(thing: Any) -> Iterator[LongCells]:
-    if isinstance(thing, LongCells):
-        yield thing
-    elif isinstance(thing, Column):
-        yield from _long_cells(thing.values)
-    elif isinstance(thing, Table):  # of which all columns are long, or none
-        yield from thing.values() if thing.long is not None else ()
-    elif isinstance(thing, Mapping | list | tuple):
-        for part in thing.values() if isinstance(thing, Mapping) else thing:
+def _long_cells(value: Any) -> Iterator[LongCells]:
+    if isinstance(value, LongCells):
+        yield value
+    elif isinstance(value, Column):
+        yield from _long_cells(value.values)
+    elif isinstance(value, Table):  # of which all columns are long, or none
+        yield from value.values() if value.long is not None else ()
+    elif isinstance(value, Mapping | list | tuple):
+        for part in value.values() if isinstance(value, Mapping) else value:
             yield from _long_cells(part)

@@ -60,25 +60,25 @@ class Job:
         """Have sbatch submit a script."""
         done = _slurm(["sbatch", "--parsable", *DEFAULTS, *options], script)
         if done.returncode:
-            said = done.stderr.strip() or f"exit code {done.returncode}"
-            raise UsageError(f"sbatch takes no job with the options {shlex.join(options)!r}: {said}")
+            message = done.stderr.strip() or f"exit code {done.returncode}"
+            raise UsageError(f"sbatch takes no job with the options {shlex.join(options)!r}: {message}")
         return cls(done.stdout.strip().partition(";")[0])
 
     def look(self) -> JobState:
         """Return how it is; where SLURM does not answer, that it runs."""
-        told = self._told()
-        if told is None:
+        fields = self._told()
+        if fields is None:
             return JobState("RUNNING")
-        name, code = told.get("JobState", ""), told.get("ExitCode", "0").partition(":")[0]
-        reason = told.get("Reason", "None")
+        name, code = fields.get("JobState", ""), fields.get("ExitCode", "0").partition(":")[0]
+        reason = fields.get("Reason", "None")
         return JobState(name, "" if reason == "None" else reason, int(code) if code.isdigit() else 0)
 
     def tasks(self) -> int:
         """Return how many tasks it has."""
-        told = (self._told() or {}).get("NumTasks", "")
-        if not told.isdigit():
+        n_tasks = (self._told() or {}).get("NumTasks", "")
+        if not n_tasks.isdigit():
             raise RankError(f"SLURM does not say how many tasks job {self.number} has ('scontrol show job')")
-        return int(told)
+        return int(n_tasks)
 
     def cancel(self) -> None:
         """Cancel it, in the queue or running."""

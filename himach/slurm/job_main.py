@@ -45,8 +45,8 @@ class Printed(io.TextIOBase):
         """Send it."""
         self._session.send(self._kind, text.encode())
         lines = self._line + text
-        if not self._death and (found := self.DEATH.search(lines)):
-            self._death = f"rank {found[2]} on {found[1]} ({found[3]})"
+        if not self._death and (match := self.DEATH.search(lines)):
+            self._death = f"rank {match[2]} on {match[1]} ({match[3]})"
         self._line = lines[lines.rfind("\n") + 1 :][-AT_MOST:]
         return len(text)
 
@@ -76,17 +76,17 @@ class Work:
         ranks = self._ranks()
         while True:
             head, _, work = self._asked.get().partition(b"\n")
-            asked = json.loads(head)
+            request = json.loads(head)
             try:
-                moved = self._follow(asked["environ"], asked["cwd"])
-                os.umask(asked["umask"])
+                moved = self._follow(request["environ"], request["cwd"])
+                os.umask(request["umask"])
                 if moved or not ranks.alive:
                     ranks.end()
                     ranks = self._ranks()
                 self._busy = True
                 if self._stopped:  # while ranks were started
                     raise KeyboardInterrupt
-                result = ranks.do(work, asked["keeps"], last=True)
+                result = ranks.do(work, request["keeps"], last=True)
             except KeyboardInterrupt:
                 self._busy = False
                 self._session.send(Kind.STOPPED)
@@ -103,8 +103,8 @@ class Work:
 
     def _follow(self, changes: dict[str, str | None], cwd: str) -> bool:
         """Have the environment and the directory of the process that asks; return whether ranks must be others."""
-        wanted = {**self._environ, **changes}
-        environ = {name: value for name, value in wanted.items() if value is not None}
+        requested = {**self._environ, **changes}
+        environ = {name: value for name, value in requested.items() if value is not None}
         moved = environ != dict(os.environ)
         os.environ.update(environ)
         for name in os.environ.keys() - environ.keys():

@@ -62,8 +62,8 @@ class Submitter:
 
     def serve(self) -> None:
         """Do what is asked, as long as somebody is there and the job is."""
-        there = True
-        while there and self._parent.wait():
+        job_runs = True
+        while job_runs and self._parent.wait():
             self._events = queue.SimpleQueue()  # what came before was meant for what is over
             self._busy = True
             if self._gone:  # since the last run had its result
@@ -72,12 +72,12 @@ class Submitter:
                 if self._job is None:
                     self._submit()
                 else:
-                    there = self._run(self._job, self._parent.work())
+                    job_runs = self._run(self._job, self._parent.work())
             except HimachError as error:
-                there = False
+                job_runs = False
                 self._parent.leave_error(error)
             self._busy = False
-            if there:
+            if job_runs:
                 self._parent.report_end()
 
     def close(self) -> None:
@@ -180,8 +180,8 @@ class Submitter:
                     self._parent.leave_result(body)
                     return True
                 case Kind.ERROR, body:
-                    told = json.loads(body)
-                    error = KINDS[told["kind"]](told["text"])
+                    fields = json.loads(body)
+                    error = KINDS[fields["kind"]](fields["text"])
                     if isinstance(error, RankError) and job.look().is_over:
                         raise self._lost(job)
                     self._parent.leave_error(error)
@@ -193,7 +193,7 @@ class Submitter:
 
     def _joined(self, job: Job) -> Session | None:
         """Wait until the job has begun and is there; None if it was cancelled meanwhile."""
-        pause, told = FIRST_LOOK, ""
+        pause, reason = FIRST_LOOK, ""
         while self._session is None:
             try:
                 event = self._events.get(timeout=pause)
@@ -201,10 +201,10 @@ class Submitter:
                 state = job.look()
                 if state.is_over:
                     raise self._missed(job, state) from None
-                if state.waits and state.reason != told:
-                    told = state.reason
+                if state.waits and state.reason != reason:
+                    reason = state.reason
                     print(
-                        f"himach: job {job.number} waits in the queue ({told or state.name}); Ctrl-C cancels it",
+                        f"himach: job {job.number} waits in the queue ({reason or state.name}); Ctrl-C cancels it",
                         file=sys.stderr,
                         flush=True,
                     )

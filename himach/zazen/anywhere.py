@@ -30,26 +30,26 @@ def mark_all(cached: Cached | None, frames: Selected) -> Words:
     return native
 
 
-def find_anywhere(world: World, here: Words | None, n: int) -> Anywhere:
+def find_anywhere(world: World, own: Words | None, n: int) -> Anywhere:
     """Return what is there of a selection of `n` frames (collective over the world)."""
-    told = None
+    described = None
     if world.leaders is not None:
-        assert here is not None
-        words = here
+        assert own is not None
+        words = own
         if world.leaders.size > 1:
-            words = np.empty_like(here)
-            world.leaders.Allreduce(here, words, world.bor)
-        told = describe(words, n)
-    found: Anywhere = world.node.bcast(told)
-    return found
+            words = np.empty_like(own)
+            world.leaders.Allreduce(own, words, world.bor)
+        described = describe(words, n)
+    anywhere: Anywhere = world.node.bcast(described)
+    return anywhere
 
 
-def find_listed(world: World, here: Positions | None, n: int) -> tuple[Anywhere, Positions]:
+def find_listed(world: World, own: Positions | None, n: int) -> tuple[Anywhere, Positions]:
     """Return the same where few of `n` frames are there, and the positions of these (collective)."""
-    some = [one for one in world.comm.allgather(here) if one is not None]
-    there = np.unique(np.concatenate([np.empty(0, np.int64), *some]))
-    missing = np.setdiff1d(np.arange(min(n, len(there) + MAX_NAMED_FRAMES)), there)[:MAX_NAMED_FRAMES]
-    return Anywhere(len(there), tuple(there[_some(len(there))].tolist()), tuple(missing.tolist())), there
+    lists = [part for part in world.comm.allgather(own) if part is not None]
+    present = np.unique(np.concatenate([np.empty(0, np.int64), *lists]))
+    missing = np.setdiff1d(np.arange(min(n, len(present) + MAX_NAMED_FRAMES)), present)[:MAX_NAMED_FRAMES]
+    return Anywhere(len(present), tuple(present[_some(len(present))].tolist()), tuple(missing.tolist())), present
 
 
 def _some(n: int) -> list[int]:

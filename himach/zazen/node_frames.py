@@ -157,9 +157,9 @@ def bitmaps_of(cached: Cached, frames: Selection, native: Words | None = None) -
             native[...] = _packed(natives)
             alien[...] = _packed(cached.holds(frames.numbers) & ~natives)
             return native, alien
-        there = np.zeros(len(among), dtype=np.bool_)
-        there[frames.numbers - among.start] = True
-        return bitmaps_of(cached, Remaining.of(among, there), native)
+        chosen = np.zeros(len(among), dtype=np.bool_)
+        chosen[frames.numbers - among.start] = True
+        return bitmaps_of(cached, Remaining.of(among, chosen), native)
     if isinstance(frames, Remaining):
         for words, out in zip(bitmaps_of(cached, frames.frames), (native, alien), strict=True):
             frames.choose(words, out)

@@ -102,19 +102,19 @@ def assign(
     n = n_words(len(frames))
     shared = world.share_words(Bits.n_words(n))
     positions = Bits(shared.words, n)
-    told: _Outcome = world.node.bcast(leader and leader.fill(positions, cached or NOTHING))
-    if told.error:
+    outcome: _Outcome = world.node.bcast(leader and leader.fill(positions, cached or NOTHING))
+    if outcome.error:
         shared.close()
-        raise TrajectoryError(told.error)
+        raise TrajectoryError(outcome.error)
     return Share(
         frames=frames,
         positions=positions,
         shared=shared,
         counter=world.make_counter(),
         ranks=world.node.size,
-        counts=told.counts,
-        rounds=told.rounds,
-        seconds=told.seconds,
+        counts=outcome.counts,
+        rounds=outcome.rounds,
+        seconds=outcome.seconds,
         surplus=leader.claims.surplus if leader else list,
     )
 
@@ -140,11 +140,11 @@ class _Leader:
         """Find out which frames are this node's; `share` becomes theirs."""
         request, leaders = self._request, self._leaders
         weights, identities = zip(*leaders.comm.allgather((self._ranks, cached.identity)), strict=True)
-        asked = time.perf_counter()
-        here = cached if _first_of_its_kind(identities, leaders.node) else NOTHING
-        native, alien = bitmaps_of(here, request.frames, share.bitmap)
+        started = time.perf_counter()
+        own = cached if _first_of_its_kind(identities, leaders.node) else NOTHING
+        native, alien = bitmaps_of(own, request.frames, share.bitmap)
         counts = count_chunks(native, alien, request.chunk_words)
-        sets = time.perf_counter() - asked
+        sets = time.perf_counter() - started
 
         n = len(request.frames)
         limits = [-(-MAX_SHARE_FACTOR * n * weight // sum(weights)) for weight in weights]

@@ -146,9 +146,9 @@ class _Negotiation:
         for i in range(self.rules.n_chunks):
             chunk = self._chunk(i)
             if claimed[0, i] < counts[0, i]:
-                held = chunk.share.copy()
+                natives_here = chunk.share.copy()
                 chunk.share[...] = 0
-                copy_some(held, chunk.share, 0, int(claimed[0, i]))
+                copy_some(natives_here, chunk.share, 0, int(claimed[0, i]))
             left = self._decide(chunk, natives[i], aliens[i])
             claims.share.count_bits(chunk.first, chunk.first + len(chunk.share))
             if left:
@@ -199,9 +199,9 @@ class _Negotiation:
     def _reduce_aliens(self, chunk: _Chunk, n_open: int) -> int:
         """Round two: claim what is alien here alone, leave what is nowhere; return how many frames that is."""
         claims = self.claims
-        here = open_counts(chunk.taken, chunk.mine, chunk.own)
-        excess = self.rules.give_up and claims.size + here > self.limit
-        anywhere, excess_anywhere = self.leaders.total(np.array([here, excess], dtype=np.int64)).tolist()
+        n_here = open_counts(chunk.taken, chunk.mine, chunk.own)
+        excess = self.rules.give_up and claims.size + n_here > self.limit
+        anywhere, excess_anywhere = self.leaders.total(np.array([n_here, excess], dtype=np.int64)).tolist()
         if not anywhere:
             return self._leave_open(chunk, n_open)
         self.leaders.count("alien", chunk.own, chunk.counts)
@@ -228,17 +228,17 @@ class _Negotiation:
     def _give_up_excess(self, chunk: _Chunk) -> int:
         """Move what nodes claim beyond their limits to the residue; return how many frames that is."""
         claims = self.claims
-        given = np.zeros_like(chunk.share)
+        released = np.zeros_like(chunk.share)
         excess = claims.size - self.limit
         if excess > 0:
             claimed = chunk.mine & chunk.share & ~chunk.taken
-            copy_some(claimed, given, popcount(claimed) - excess, excess)
-            n_contested = popcount(given & chunk.contested())
+            copy_some(claimed, released, popcount(claimed) - excess, excess)
+            n_contested = popcount(released & chunk.contested())
             claims.contested -= n_contested
             claims.alien -= excess - n_contested
-            chunk.share &= ~given
-        anywhere = np.empty_like(given)
-        self.leaders.union("given up", given, anywhere)
+            chunk.share &= ~released
+        anywhere = np.empty_like(released)
+        self.leaders.union("given up", released, anywhere)
         chunk.rest |= anywhere
         return popcount(anywhere)
 
