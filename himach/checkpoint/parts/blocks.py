@@ -61,15 +61,15 @@ class PartBlock:
 
     def _objects(self, name: str, first: int, last: int) -> Array:
         """Return some rows of a column of objects."""
-        ends, pieces = self._ends, self._pieces[name]
+        stops, pieces = self._ends, self._pieces[name]
         some = [objects([])]
-        piece = int(np.searchsorted(ends, first, side="right"))
+        piece = int(np.searchsorted(stops, first, side="right"))
         while first < last:
-            begin, end = int(ends[piece - 1]) if piece else 0, int(ends[piece])
-            known = self._known.get((name, piece))
-            rows = self._piece(name, pieces[piece], end - begin) if known is None else known
-            some.append(rows[first - begin : last - begin])
-            first, piece = end, piece + 1
+            start, stop = int(stops[piece - 1]) if piece else 0, int(stops[piece])
+            cached = self._known.get((name, piece))
+            rows = self._piece(name, pieces[piece], stop - start) if cached is None else cached
+            some.append(rows[first - start : last - start])
+            first, piece = stop, piece + 1
         return np.concatenate(some)
 
     def _piece(self, name: str, described: Any, count: int) -> Array:

@@ -24,10 +24,10 @@ Rows = npt.NDArray[np.bool_]
 Numbered = npt.NDArray[np.uint32]
 
 
-def among(numbers: Numbers, wanted: BitMap64) -> Rows:
-    """Return which numbers are wanted, bool (n,)."""
-    there = np.array((BitMap64(numbers.astype(np.uint64)) & wanted).to_array(), dtype=np.int64)
-    return np.isin(numbers, there)
+def among(numbers: Numbers, requested: BitMap64) -> Rows:
+    """Return which numbers are requested, bool (n,)."""
+    present = np.array((BitMap64(numbers.astype(np.uint64)) & requested).to_array(), dtype=np.int64)
+    return np.isin(numbers, present)
 
 
 def chosen_rows(block: Block, kept: Rows) -> Block:
@@ -102,8 +102,8 @@ def _renumbered(form: Form, columns: dict[str, Array], kept: Rows, places: Numbe
     return _rows(columns["values"].any(axis=1))
 
 
-def _rows(there: Any) -> Numbered:
-    return np.flatnonzero(there).astype(np.uint32)
+def _rows(mask: Any) -> Numbered:
+    return np.flatnonzero(mask).astype(np.uint32)
 
 
 def _pick(column: Array, rows: Numbered, target: Array) -> None:

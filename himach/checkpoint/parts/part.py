@@ -155,18 +155,18 @@ class Part:
         """Return all blocks as they lie in the file, to be read some shards at a time; `offset` is added to `at`."""
         return [replace(block, offset=offset) for block in self._blocks]
 
-    def chosen(self, wanted: BitMap64 | None = None, offset: int = 0) -> tuple[list[Block], FrameTable]:
-        """Return the pairs of frames that are `wanted` (None: all), and the frames of these pairs, by number.
+    def chosen(self, requested: BitMap64 | None = None, offset: int = 0) -> tuple[list[Block], FrameTable]:
+        """Return the pairs of frames that are `requested` (None: all), and the frames of these pairs, by number.
 
         `at` is `offset` more than the row of these frames.
         """
         frames = self.frames
         blocks = [block.part(0, SHARDS) for block in self._blocks]
-        if wanted is not None and not self.covered <= wanted:
+        if requested is not None and not self.covered <= requested:
             if self.combined:
                 raise ValueError("what combine() made can only be used as a whole")
-            kept = among(frames.steps, wanted)
-            blocks, frames = [chosen_rows(block, kept) for block in blocks], frames.chosen(np.flatnonzero(kept))
+            mask = among(frames.steps, requested)
+            blocks, frames = [chosen_rows(block, mask) for block in blocks], frames.chosen(np.flatnonzero(mask))
             if frames.boxes is not None and np.isnan(frames.boxes).all():
                 frames = replace(frames, boxes=None)  # as if the other frames had never been read
         if offset:

@@ -73,8 +73,8 @@ def write_objects(writer: ColumnWriter, values: Sequence[Any], pickles: bool) ->
 def write_keys(writer: ColumnWriter, keys: Sequence[bytes]) -> Any:
     """Write encoded keys, each different one once."""
     numbers: dict[bytes, int] = {}
-    of = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), dtype=np.uint32, count=len(keys))
-    return [*_write_bytes(writer, list(numbers)), writer.add(of)]
+    key_numbers = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), dtype=np.uint32, count=len(keys))
+    return [*_write_bytes(writer, list(numbers)), writer.add(key_numbers)]
 
 
 def pickles_in(described: Any) -> Iterator[int]:
@@ -88,9 +88,9 @@ def pickles_in(described: Any) -> Iterator[int]:
 
 def read_keys(file: ColumnFile, described: Any, count: int) -> Array:
     """Return what `write_keys()` wrote, one object for all rows of a key."""
-    lengths, data, of = described
+    lengths, data, column = described
     different = objects(_read_bytes(file, [lengths, data]))
-    numbers = file.column(of, np.uint32, count)
+    numbers = file.column(column, np.uint32, count)
     if count and int(numbers.max()) >= len(different):
         raise ValueError("a key is not there")
     keys: Array = different[numbers]
@@ -112,7 +112,7 @@ def _write(writer: ColumnWriter, values: Sequence[Any], pickles: bool, depth: in
         return _write_kind(writer, (name, "", 0), values, pickles, depth)
     kinds: dict[Kind, int] = {}
     groups: list[list[Any]] = []
-    of = np.empty(len(values), dtype=np.uint8)
+    kind_numbers = np.empty(len(values), dtype=np.uint8)
     for row, value in enumerate(values):
         kind = _kind(value, depth)
         number = kinds.get(kind)
@@ -122,10 +122,10 @@ def _write(writer: ColumnWriter, values: Sequence[Any], pickles: bool, depth: in
             number = kinds.setdefault(kind, len(kinds))
             if number == len(groups):
                 groups.append([])
-        of[row] = number
+        kind_numbers[row] = number
         groups[number].append(value)
     written = [_write_kind(writer, kind, group, pickles, depth) for kind, group in zip(kinds, groups, strict=True)]
-    return written[0] if len(written) == 1 else ["mixed", writer.add(of), written]
+    return written[0] if len(written) == 1 else ["mixed", writer.add(kind_numbers), written]
 
 
 def _kind(value: Any, depth: int) -> Kind:
@@ -196,11 +196,11 @@ def _write_arrays(writer: ColumnWriter, arrays: Sequence[Array], dtype: Any, dim
 
 def _read_mixed(file: ColumnFile, described: Any, count: int) -> list[Any]:
     numbered, groups = described
-    of: npt.NDArray[np.uint8] = file.column(numbered, np.uint8, count)
-    counts = np.bincount(of, minlength=len(groups)).tolist()
+    kind_numbers: npt.NDArray[np.uint8] = file.column(numbered, np.uint8, count)
+    counts = np.bincount(kind_numbers, minlength=len(groups)).tolist()
     values = objects([None] * count)
     for number, (group, size) in enumerate(zip(groups, counts, strict=True)):
-        values[of == number] = objects(read_objects(file, group, size))
+        values[kind_numbers == number] = objects(read_objects(file, group, size))
     listed: list[Any] = values.tolist()
     return listed
 

@@ -105,13 +105,13 @@ def _presence_first(item: tuple[Kind, Any]) -> tuple[bool, int]:
 
 def _spans(lots: Sequence[KeyBatch]) -> Iterator[tuple[int, int]]:
     """Give ranges of shards, each with about `MAX_PAIRS_AT_A_TIME` pairs or of one shard, that have pairs."""
-    ends = np.cumsum(sum(lot.weights for lot in lots)).tolist()
+    stops = np.cumsum(sum(lot.weights for lot in lots)).tolist()
     start, done = 0, 0
-    for shard, end in enumerate(ends):
-        last = shard + 1 == len(ends)
-        if end > done and (last or ends[shard + 1] - done > MAX_PAIRS_AT_A_TIME):
+    for shard, stop in enumerate(stops):
+        last = shard + 1 == len(stops)
+        if stop > done and (last or stops[shard + 1] - done > MAX_PAIRS_AT_A_TIME):
             yield start, shard + 1
-            start, done = shard + 1, end
+            start, done = shard + 1, stop
 
 
 def _merge_uniform(width: int, lot: KeyBatch, start: int, stop: int) -> Group:
@@ -133,9 +133,9 @@ def _merge_uniform(width: int, lot: KeyBatch, start: int, stop: int) -> Group:
 
 def _row_numbers(counts: Sequence[int]) -> list[Rows]:
     """Return the numbers of the rows of columns of so many rows, over all of them."""
-    ends = np.cumsum(counts).tolist()
-    check_rows(ends[-1])
-    return [np.arange(end - count, end, dtype=np.uint32) for end, count in zip(ends, counts, strict=True)]
+    stops = np.cumsum(counts).tolist()
+    check_rows(stops[-1])
+    return [np.arange(stop - count, stop, dtype=np.uint32) for stop, count in zip(stops, counts, strict=True)]
 
 
 def _gathered(column: Array, rows: Rows) -> Array:

@@ -15,10 +15,10 @@ from himach.engine.pairs.block import Column
 
 def merge_mixed(width: int, lots: Sequence[KeyBatch], start: int, stop: int, frames: int) -> Iterator[Group]:
     """Give the keys of the shards from `start` to `stop` one by one; there are `frames` frames on all ranks."""
-    taken = [lot.pairs(start, stop) for lot in lots]
-    keys, at, order = (np.concatenate([pairs[column] for pairs in taken]) for column in range(3))
-    lot_of = np.repeat(np.arange(len(taken)), [len(pairs[1]) for pairs in taken])
-    row_of = np.concatenate([np.arange(len(pairs[1])) for pairs in taken])
+    pairs_of_lots = [lot.pairs(start, stop) for lot in lots]
+    keys, at, order = (np.concatenate([pairs[column] for pairs in pairs_of_lots]) for column in range(3))
+    lot_of = np.repeat(np.arange(len(pairs_of_lots)), [len(pairs[1]) for pairs in pairs_of_lots])
+    row_of = np.concatenate([np.arange(len(pairs[1])) for pairs in pairs_of_lots])
     check_rows(len(at))
     emitted = np.lexsort((order, at))  # stable: presence as bits comes before all else in its frame
     keys, at, lot_of, row_of = keys[emitted], at[emitted], lot_of[emitted], row_of[emitted]
@@ -26,7 +26,7 @@ def merge_mixed(width: int, lots: Sequence[KeyBatch], start: int, stop: int, fra
     groups, bounds, at, rows = merge_rows([as_rows(keys)], [at], [unmoved], [numbers])
     keys = as_keys(groups, width)
     lot_of, row_of = lot_of[rows], row_of[rows]
-    columns = [pairs[3] for pairs in taken]
+    columns = [pairs[3] for pairs in pairs_of_lots]
     for group in range(len(keys)):
         a, b = int(bounds[group]), int(bounds[group + 1])
         values = _picked(columns, lot_of[a:b], row_of[a:b])

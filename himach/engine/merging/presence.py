@@ -36,7 +36,7 @@ class PresenceMerge:
             done = int(ends[start - 1]) if start else 0
             stop = max(start + 1, int(np.searchsorted(ends, done + EXPANDED_FRAMES, side="right")))
             bounds = np.concatenate([[0], ends[start:stop] - done])
-            some = rows if stop - start == len(keys) else [_chosen(part, of, start, stop) for part, of in rows]
+            some = rows if stop - start == len(keys) else [_chosen(part, own, start, stop) for part, own in rows]
             yield Group(width, as_keys(keys[start:stop], width), bounds, self._expanded(some, bounds), None)
             start = stop
 

@@ -96,7 +96,7 @@ class Emission:
     def add(self, key: Any, value: Any) -> None:
         """Add one pair."""
         try:
-            taken = snapshot(value)
+            copied = snapshot(value)
         except AnalysisError as error:
             raise AnalysisError(f"key {key!r}: {error}") from error.__cause__
         width, plain = split(key)
@@ -105,9 +105,9 @@ class Emission:
         stream = self._streams.get(width)
         if stream is None:
             stream = self._streams[width] = ItemStream(width)
-        stream.add(plain, taken, self._row if self._row >= 0 else self.row(), self.pairs)
+        stream.add(plain, copied, self._row if self._row >= 0 else self.row(), self.pairs)
         self.pairs += 1
-        self.nbytes += stream.row_bytes + (len(taken) if type(taken) is bytes else getattr(taken, "nbytes", 0))
+        self.nbytes += stream.row_bytes + (len(copied) if type(copied) is bytes else getattr(copied, "nbytes", 0))
 
     def add_columns(self, pairs: Pairs) -> None:
         """Add many pairs."""

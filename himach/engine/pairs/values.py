@@ -41,9 +41,9 @@ def snapshot(value: Any) -> Any:
     return Pickled(_pickle(value))
 
 
-def restore(taken: Any) -> Any:
+def restore(stored: Any) -> Any:
     """Return the value of which `snapshot()` was taken."""
-    return pickle.loads(taken) if type(taken) is Pickled else taken
+    return pickle.loads(stored) if type(stored) is Pickled else stored
 
 
 def as_row(value: Any) -> npt.NDArray[Any] | None:

@@ -114,10 +114,10 @@ class Exchange:
         blocks: list[list[Block]] = [[] for _ in streams]
         frames = [FrameTable.joined([])] * len(streams) if tables else []
         for other, came in self._move(streams):
-            things = _things(came)
+            pieces = _things(came)
             if tables:
-                frames[other] = FrameTable.of(next(things)[1])
-            blocks[other] = [_block(*thing) for thing in things]
+                frames[other] = FrameTable.of(next(pieces)[1])
+            blocks[other] = [_block(*piece) for piece in pieces]
         blocks[rank] = mine[0]
         if mine[1] is not None:
             frames[rank] = mine[1]
@@ -125,7 +125,7 @@ class Exchange:
 
     def _move(self, streams: list[_Stream]) -> Iterator[tuple[int, Raw]]:
         """Give ``streams[r]`` to rank r; yield what came, with the rank that gave it."""
-        world, here = self._world, self._world.node_index
+        world, own_node = self._world, self._world.node_index
         sizes = self._sizes.words.view(np.int64).reshape(world.node.size, -1)
         sizes[world.node.rank] = [streams[rank].size for rank in self._seats]
         self.sent += int(sizes[world.node.rank].sum())
@@ -135,13 +135,13 @@ class Exchange:
         layout.write(world.node.rank, leaving.view(np.uint8), [streams[rank] for rank in self._seats])
         streams.clear()
         world.node.barrier()
-        own = leaving[layout.regions[here] // 8 : layout.regions[here + 1] // 8]
+        own = leaving[layout.regions[own_node] // 8 : layout.regions[own_node + 1] // 8]
         for node, region in enumerate(self._pass(leaving, layout.regions)):
-            yield from self._read(node, own if node == here else region)
+            yield from self._read(node, own if node == own_node else region)
 
     def _pass(self, leaving: Words, regions: Sequence[int]) -> list[Words]:
         """Send each other node its region; return what other nodes sent, by node."""
-        world, here = self._world, self._world.node_index
+        world, own_node = self._world, self._world.node_index
         nodes = len(world.nodes)
         if nodes == 1:
             return [leaving[:0]]
@@ -149,19 +149,19 @@ class Exchange:
         steps = steps_of(world.node.rank, world.node.size, nodes)
         sent = []
         for step in steps:
-            node = (here + step) % nodes
+            node = (own_node + step) % nodes
             target = ranks_of[node][step % len(ranks_of[node])]
             sent.append(comm.Isend(leaving[regions[node] // 8 : regions[node + 1] // 8], target, _TAG))
         sources = {}
         for step in steps:
-            node = (here - step) % nodes
+            node = (own_node - step) % nodes
             sources[node] = ranks_of[node][step % len(ranks_of[node])]
         # Who waits for a message learns how long it is: nobody has to be told before.
         coming = {node: world.await_message(source, _TAG) for node, source in sources.items()}
-        words = {node: n for told in world.node.allgather(coming) for node, n in told.items()}
-        ends = list(accumulate(words.get(node, 0) for node in range(nodes)))
-        arriving = self._arriving.room(8 * ends[-1])
-        came = [arriving[end - words.get(node, 0) : end] for node, end in enumerate(ends)]
+        words = {node: n for lengths in world.node.allgather(coming) for node, n in lengths.items()}
+        stops = list(accumulate(words.get(node, 0) for node in range(nodes)))
+        arriving = self._arriving.room(8 * stops[-1])
+        came = [arriving[stop - words.get(node, 0) : stop] for node, stop in enumerate(stops)]
         waiting = list(sources.items())
         for first in range(0, len(waiting), MAX_PARTNERS):
             some = waiting[first : first + MAX_PARTNERS]
@@ -174,16 +174,16 @@ class Exchange:
 
     def _read(self, node: int, region: Words) -> Iterator[tuple[int, Raw]]:
         """Yield what ranks of a node gave to this one."""
-        here = self._world.node
+        comm = self._world.node
         ranks = self._world.ranks_of[node]
-        sizes = region[: len(ranks) * here.size].view(np.int64)
-        ends = _aligned(sizes.nbytes) + np.cumsum(sizes)
+        sizes = region[: len(ranks) * comm.size].view(np.int64)
+        stops = _aligned(sizes.nbytes) + np.cumsum(sizes)
         content = region.view(np.uint8)
-        for rank, end, size in zip(
-            ranks, ends[here.rank :: here.size].tolist(), sizes[here.rank :: here.size].tolist(), strict=True
+        for rank, stop, size in zip(
+            ranks, stops[comm.rank :: comm.size].tolist(), sizes[comm.rank :: comm.size].tolist(), strict=True
         ):
             if size:
-                yield rank, content[end - size : end]
+                yield rank, content[stop - size : stop]
 
 
 class Layout:
@@ -195,9 +195,9 @@ class Layout:
         self.regions = [0]
         for first, stop in pairwise(firsts):
             some = np.ascontiguousarray(sizes[:, first:stop])
-            ends = self.regions[-1] + _aligned(some.nbytes) + np.cumsum(some)
-            self._starts[:, first:stop] = ends.reshape(some.shape) - some
-            self.regions.append(int(ends[-1]))
+            stops = self.regions[-1] + _aligned(some.nbytes) + np.cumsum(some)
+            self._starts[:, first:stop] = stops.reshape(some.shape) - some
+            self.regions.append(int(stops[-1]))
 
     def write(self, rank: int, memory: Raw, streams: Sequence[_Stream]) -> None:
         """Write what a rank of the node gives to all ranks."""
@@ -232,10 +232,10 @@ class _Window:
 class _Stream:
     """What goes from a rank to another, of `size` bytes: how many describe it, the description, and the columns."""
 
-    def __init__(self, given: Sequence[tuple[Head, Columns]]) -> None:
+    def __init__(self, pieces: Sequence[tuple[Head, Columns]]) -> None:
         self._pieces: list[Raw] = []
-        if given:
-            heads = [(head, {name: self._add(column) for name, column in columns.items()}) for head, columns in given]
+        if pieces:
+            heads = [(head, {name: self._add(column) for name, column in columns.items()}) for head, columns in pieces]
             described = np.frombuffer(pickle.dumps(heads, protocol=5), np.uint8)
             self._pieces[:0] = [raw(np.array([len(described)])), described]
         self.size = sum(_aligned(len(piece)) for piece in self._pieces)
@@ -260,21 +260,21 @@ def _things(came: Raw) -> Iterator[tuple[Head, dict[str, Array]]]:
     """Yield the things of a `_Stream`; columns of numbers are views of it."""
     at = 0
 
-    def taken(nbytes: int) -> Raw:
+    def take(nbytes: int) -> Raw:
         nonlocal at
         start, at = at, at + _aligned(nbytes)
         return came[start : start + nbytes]
 
     def column(dtype: np.dtype[Any], shape: tuple[int, ...], sizes: list[int]) -> Array:
-        pieces = [taken(size) for size in sizes]
+        pieces = [take(size) for size in sizes]
         if dtype.hasobject:
             # Out of the memory that is overwritten next time: arrays among the objects are views of their buffers.
             return objects(unpack(*[piece.copy().data for piece in pieces]))
         return pieces[0].view(dtype).reshape(shape) if sizes[0] else np.empty(shape, dtype=dtype)
 
-    (described,) = taken(8).view(np.int64).tolist()
-    for head, columns in pickle.loads(taken(described)):
-        yield head, {name: column(*told) for name, told in columns.items()}
+    (described,) = take(8).view(np.int64).tolist()
+    for head, columns in pickle.loads(take(described)):
+        yield head, {name: column(*fields) for name, fields in columns.items()}
 
 
 def _aligned(nbytes: int) -> int:

@@ -126,11 +126,11 @@ class Runs:
         return self._arena.take(nbytes)
 
     def put(self, blocks: Sequence[Block]) -> list[Block]:
-        """Put the blocks of a chunk, of any number of shards; return what is held of them."""
-        held = [divided(block, self.shards) for block in blocks]
-        if held:
-            self.memory.hold(self, sum(self._lots[one.kind].put(one) for one in held))
-        return held
+        """Put the blocks of a chunk, of any number of shards; return what is stored of them."""
+        stored = [divided(block, self.shards) for block in blocks]
+        if stored:
+            self.memory.hold(self, sum(self._lots[piece.kind].put(piece) for piece in stored))
+        return stored
 
     def refer(self, parts: Sequence[OnDisk]) -> None:
         """Put blocks that are on a disk already, and stay there; they come before all that is in memory."""
@@ -258,7 +258,7 @@ class _BlockList:
     def sizes_within(self, shard: int, parts: int) -> npt.NDArray[np.int64]:
         """Return int64 (parts,): about how many bytes each part of a shard takes."""
         span = shard * parts, (shard + 1) * parts
-        rows = sum((np.diff(_finer(held, *span, parts).bounds) for held in self._all()), np.zeros(parts, np.int64))
+        rows = sum((np.diff(_finer(block, *span, parts).bounds) for block in self._all()), np.zeros(parts, np.int64))
         return rows * self._row()
 
     def _all(self) -> list[MergedBlocks | OnDisk]:
@@ -277,7 +277,7 @@ class _BlockList:
 
         Each shard may count as several, that are `finer`.
         """
-        parts = [part for part in (_finer(held, start, stop, finer) for held in self._all()) if len(part)]
+        parts = [part for part in (_finer(block, start, stop, finer) for block in self._all()) if len(part)]
         return MergedBlocks(parts).part(0, stop - start) if parts else None
 
     def spill(self, scratch: Scratch) -> None:

@@ -65,12 +65,12 @@ def plan_waves(sizes: Sizes, finer: Mapping[int, Sizes], ranks: Sequence[int], l
     `sizes`: int64 (shards,): bytes of each shard over all ranks.
     """
     planned, first, total = [], 0, sum(ranks)
-    for here in ranks:
+    for n_ranks in ranks:
         start, _ = shards_of(first, total, len(sizes))
-        first += here
+        first += n_ranks
         stop, _ = shards_of(first, total, len(sizes))
-        fills = _fills(_pieces(sizes, finer, start, stop), here, limit)
-        planned.append([_spans(fills[at : at + here], here) for at in range(0, len(fills), here)])
+        fills = _fills(_pieces(sizes, finer, start, stop), n_ranks, limit)
+        planned.append([_spans(fills[at : at + n_ranks], n_ranks) for at in range(0, len(fills), n_ranks)])
     return planned
 
 
@@ -102,9 +102,9 @@ def _fills(pieces: Sequence[_Piece], ranks: int, limit: int) -> list[_Fill]:
     waves = max(1, -(-total // (ranks * limit)))
     even = -(-total // (ranks * waves))
     fills: list[_Fill] = []
-    for sizes, begin, shards in pieces:
-        first, nbytes = begin, 0
-        for shard, size in enumerate(sizes.tolist(), begin):
+    for sizes, start, shards in pieces:
+        first, nbytes = start, 0
+        for shard, size in enumerate(sizes.tolist(), start):
             if nbytes and nbytes + size > limit:
                 fills.append((first, shard, shards))
                 first, nbytes = shard, 0
@@ -113,7 +113,7 @@ def _fills(pieces: Sequence[_Piece], ranks: int, limit: int) -> list[_Fill]:
                 fills.append((first, shard + 1, shards))
                 first, nbytes = shard + 1, 0
         if nbytes:
-            fills.append((first, begin + len(sizes), shards))
+            fills.append((first, start + len(sizes), shards))
     return fills
 
 
@@ -146,8 +146,8 @@ class Shuffle:
         self._runs = runs
         self._stamps = stamps
         self._forward = forward(numbers)
-        told = np.array([runs.spilled, len(stamps), stamps.boxed], np.int64)
-        spilled, rows, boxed = world.total(told).tolist()
+        own_totals = np.array([runs.spilled, len(stamps), stamps.boxed], np.int64)
+        spilled, rows, boxed = world.total(own_totals).tolist()
         self._boxed = boxed > 0
         self._frames: Frames | None = None  # of all waves
         if rows <= SHARED_STAMP_FRAMES:
