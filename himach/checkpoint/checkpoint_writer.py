@@ -66,24 +66,24 @@ class CheckpointWriter:
         after: float = 0.0,
         every: float = EVERY,
     ) -> None:
-        self._kept = run
+        self._run = run
         self._comm = comm
         self._frames = run.frames
         self._total = total
         self._mapped = 0
         self._confirm = confirm
         self._hurry = hurry
-        self._asked: StopRequests | None = None
+        self._requests: StopRequests | None = None
         self._every = every
         self._began = time.monotonic()
         self._next = self._began + (after or every)
-        self._begun = not after
+        self._started = not after
         self._usual = max(LEAST, min(MOST, memory // SHARE))
         self._most = max(LEAST, memory // WAITS) if after else self._usual
         self._mappers: list[Mapper] = []
         self._writer = _Writer(run.places, run.frames, run.files.digests, 0.0 if after else PATIENCE)
         # Where values must be plain, that they are is seen at the first frame.
-        self._looks = run.lasting and not all(place.pickles for place in run.places)
+        self._checks_plain = run.lasting and not all(place.pickles for place in run.places)
 
     @property
     def reason(self) -> str:
@@ -93,47 +93,47 @@ class CheckpointWriter:
     @property
     def going_on(self) -> bool:
         """Whether the frames that are left are to be mapped."""
-        return self._asked is None or not self._asked.time_up
+        return self._requests is None or not self._requests.time_up
 
     @property
     def _requested(self) -> bool:
-        requests = self._asked
+        requests = self._requests
         return requests is not None and (requests.commit or requests.ending or requests.time_up)
 
     def restore(self, index: int, mapper: Mapper) -> Collection[int]:
         """Give a mapper what was kept; return the steps that it has and another has not."""
         self._mappers.append(mapper)
-        loaded = self._kept.found.loaded[index]
+        loaded = self._run.found.loaded[index]
         for part in loaded.parts:
             part.give(mapper, self._frames)
         return loaded.skip
 
     def due(self, nbytes: int) -> bool:
         """Tell whether what was mapped since the last time is to be kept now."""
-        if self._requested or self._looks or nbytes > self._most or time.monotonic() >= self._next:
-            self._begun = True
+        if self._requested or self._checks_plain or nbytes > self._most or time.monotonic() >= self._next:
+            self._started = True
             return True
         return False
 
     def keep(self, mapped: Sequence[Mapped]) -> None:
         """Keep what was mapped; in this thread only where the process is about to end."""
         began = time.monotonic()
-        now, looked, self._looks = self._requested, self._looks, False
-        if self._asked is not None:
-            self._asked.commit = False
+        now, checks_plain, self._checks_plain = self._requested, self._checks_plain, False
+        if self._requests is not None:
+            self._requests.commit = False
         chunks = [chunk for chunk in mapped if len(chunk)]
         self._mapped += len(chunks[0]) if len(chunks) == 1 else len(_all_steps(chunks))
-        if self._begun:  # else the phase was short
+        if self._started:  # else the phase was short
             self._most = self._usual
             if chunks and not self._writer.failed:
                 self._confirm()
                 self._writer.put(mapped)
-        if now or looked:
+        if now or checks_plain:
             self._writer.wait()
-        if isinstance(self._writer.error, NotPlainError) and looked:
-            where = self._kept.directory.path
+        if isinstance(self._writer.error, NotPlainError) and checks_plain:
+            where = self._run.directory.path
             raise UsageError(f"pairs {where}: {self._writer.error}, or let nobody else write there: chmod go-w {where}")
-        self.look()
+        self.exit_if_requested()
         cost, so_far = time.monotonic() - began, time.monotonic() - self._began
         pause = max(self._every, WORTH * cost * (not now), PART * so_far)
         self._next = time.monotonic() + (pause if self._every else 0.0)
@@ -142,7 +142,7 @@ class CheckpointWriter:
         """Have mappers refer to what is written, in place of holding it in memory."""
         while self._writer.written:
             index, chunk, path = self._writer.written.popleft()
-            place = self._kept.places[index]
+            place = self._run.places[index]
             with suppress(BadPartError):
                 part = open_part(path, identity=place.generation.key, pickles=place.pickles, load=False, check=False)
                 self._mappers[index].runs.exchange(chunk.blocks, part.on_disk(chunk.first))
@@ -150,21 +150,21 @@ class CheckpointWriter:
     @contextmanager
     def saving_on_stop(self, requests: StopRequests) -> Iterator[None]:
         """Heed what is asked, from when all ranks do to the end of the map phase (collective)."""
-        self._asked = requests
+        self._requests = requests
         requests.heeded = True
         try:
-            with self._kept.files.watching():
+            with self._run.files.watching():
                 # SIGTERM ends a rank that has not come here at once, and with it all others, whatever they have mapped.
                 self._comm.barrier()
                 yield
         finally:
             requests.heeded = False
 
-    def look(self) -> None:
+    def exit_if_requested(self) -> None:
         """End this process if that is asked, once all that was given to `keep` is written."""
-        if self._asked is not None and self._asked.ending:
+        if self._requests is not None and self._requests.ending:
             self.hurry()
-            self._asked.leave()
+            self._requests.exit_process()
 
     def hurry(self) -> None:
         """Have written what was given to `keep`, and all else that is to be written; from any thread."""
@@ -173,21 +173,21 @@ class CheckpointWriter:
 
     def end(self) -> None:
         """End the map phase (collective)."""
-        self.look()
+        self.exit_if_requested()
         self._writer.forget()
         mapped = self._comm.allreduce(self._mapped)
-        if self._asked is not None:
-            self._asked.heeded = False
+        if self._requests is not None:
+            self._requests.heeded = False
         if mapped < self._total:
             run_collectively(self._comm, self._writer.close)
             run_collectively(self._comm, partial(self._tell, mapped))
 
     def close(self, well: bool) -> None:
         """Wait until all is written; where the run went `well` and its pairs do not stay, write no more."""
-        self._writer.close(drop=well and not self._kept.lasting)
+        self._writer.close(drop=well and not self._run.lasting)
 
     def _tell(self, mapped: int) -> NoReturn:
-        reused, where = self._kept.found.reused, self._kept.directory.path
+        reused, where = self._run.found.reused, self._run.directory.path
         done = f"time is up after {mapped + reused} of {len(self._frames)} frames"
         if self.reason:
             raise TimeUpError(f"{done}, and not all of them are kept in {where}: {self.reason}")
@@ -206,7 +206,7 @@ class _Writer:
         self._frames = frames
         self._files = files
         self._patience = patience
-        self._made: set[int] = set()
+        self._created: set[int] = set()
         self._queue: queue.Queue[Sequence[Mapped] | None] = queue.Queue(WAITING)
         self._thread: threading.Thread | None = None
 
@@ -263,9 +263,9 @@ class _Writer:
         for index, (place, chunk) in enumerate(zip(self._places, mapped, strict=True)):
             if not len(chunk):
                 continue
-            if index not in self._made:
+            if index not in self._created:
                 place.generation.write()
-                self._made.add(index)
+                self._created.add(index)
             place.generation.note(dict(self._files))
             table = chunk.table
             path = write_part(

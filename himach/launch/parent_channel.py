@@ -283,7 +283,7 @@ class ParentChannel:
         """Leave the error for the starting process and end this rank; the launcher then ends the others."""
         self.leave_error(error)
         process_exit.flush()
-        process_exit.leave(error.exit_code)
+        process_exit.exit_process(error.exit_code)
 
     def _say(self, kind: str, text: str) -> None:
         words = os.open(self._path(self._words), os.O_WRONLY | os.O_APPEND)

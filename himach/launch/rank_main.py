@@ -42,7 +42,7 @@ def main() -> None:
         if parent is not None:
             parent.fail(as_himach(error))
         print(f"himach: error: {as_himach(error)}", file=sys.stderr, flush=True)
-        process_exit.leave(as_himach(error).exit_code, "told")
+        process_exit.exit_process(as_himach(error).exit_code, "told")
 
 
 def _fork(parent: ParentChannel, ranks: int) -> None:

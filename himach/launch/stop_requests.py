@@ -49,7 +49,7 @@ def terminate(signum: int, frame: FrameType | None) -> NoReturn:
 @contextmanager
 def sigusr1_ignored() -> Iterator[None]:
     """Keep SIGUSR1, by which runs that map are asked to keep what they have, from ending this process meanwhile."""
-    handlers = _Taken({signal.SIGUSR1: signal.SIG_IGN})
+    handlers = _Handlers({signal.SIGUSR1: signal.SIG_IGN})
     try:
         yield
     finally:
@@ -59,20 +59,20 @@ def sigusr1_ignored() -> Iterator[None]:
 @contextmanager
 def relayed(order: Callable[[int], object]) -> Iterator[None]:
     """Pass SIGUSR1 on by `order`, and have SIGTERM raise `Terminated`; if it came, it ends this process afterwards."""
-    came = False
+    arrived = False
 
     def end(signum: int, frame: FrameType | None) -> None:
-        nonlocal came
-        if not came:  # once is enough to end what is being ended
-            came = True
+        nonlocal arrived
+        if not arrived:  # once is enough to end what is being ended
+            arrived = True
             raise Terminated
 
-    handlers = _Taken({signal.SIGUSR1: lambda signum, frame: order(signum), signal.SIGTERM: end})
+    handlers = _Handlers({signal.SIGUSR1: lambda signum, frame: order(signum), signal.SIGTERM: end})
     try:
         yield
     finally:
         handlers.give_back()
-        if came and handlers.before[signal.SIGTERM] == signal.SIG_DFL:
+        if arrived and handlers.before[signal.SIGTERM] == signal.SIG_DFL:
             process_exit.flush()
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -87,9 +87,9 @@ class StopRequests:
         self._last = last
         self._comm = comm if comm is not None and comm.size > 1 else None
         self._process = os.getpid()
-        self._came = math.inf  # when SIGTERM did
-        self._leaves = threading.Event()  # the main thread does
-        self._seen = threading.Event()  # by the thread: SIGTERM, or the end of the context
+        self._term_time = math.inf  # when SIGTERM came
+        self._exiting = threading.Event()  # the main thread is
+        self._noticed = threading.Event()  # by the thread: SIGTERM, or the end of the context
         self._writing = threading.Lock()  # held while `last` is called, and when the main thread has written
 
     @property
@@ -97,23 +97,23 @@ class StopRequests:
         """Whether the deadline is over."""
         return monotonic() > self._until
 
-    def leave(self) -> NoReturn:
+    def exit_process(self) -> NoReturn:
         """End this process with exit code 143 when all ranks have come here, or 18 seconds after SIGTERM."""
-        self._leaves.set()
+        self._exiting.set()
         self._writing.acquire()
         process_exit.flush()
         if self._comm is not None:
             if self._meet(self._comm):
                 process_exit.pmi_finalize()
-            process_exit.leave(TERMINATED)  # launchers tell the code of a rank, not the signal that it died of
-        self._taken.give_back()
-        if self._taken.before[signal.SIGTERM] is terminate:
+            process_exit.exit_process(TERMINATED)  # launchers tell the code of a rank, not the signal that it died of
+        self._own_handlers.give_back()
+        if self._own_handlers.before[signal.SIGTERM] is terminate:
             raise Terminated
         _die()
 
     def _meet(self, comm: Communicator) -> bool:
         """Tell all ranks that this one is done, and wait for a while; return whether all are."""
-        until = min(self._came, monotonic()) + LIMIT
+        until = min(self._term_time, monotonic()) + LIMIT
         others = [rank for rank in range(comm.size) if rank != comm.rank]
         requests = [comm.isend(None, dest=rank, tag=DONE) for rank in others]
         missing = len(others)
@@ -129,10 +129,10 @@ class StopRequests:
         global _current
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
-        self._taken = _Taken({signal.SIGUSR1: self._on_commit, signal.SIGTERM: self._on_end}, self._writer)
+        self._own_handlers = _Handlers({signal.SIGUSR1: self._on_commit, signal.SIGTERM: self._on_end}, self._writer)
         _current = self
         self._thread = threading.Thread(target=self._watch, name="himach-stop-requests", daemon=True)
-        if signal.SIGTERM in self._taken.before:
+        if signal.SIGTERM in self._own_handlers.before:
             self._thread.start()
         return self
 
@@ -141,14 +141,14 @@ class StopRequests:
         if os.getpid() != self._process:  # a child that was forked in map(), and comes back from there
             return
         _current = None
-        self._taken.give_back()
-        if self._leaves.is_set():  # by an exception; the thread sees to it that this comes to an end
+        self._own_handlers.give_back()
+        if self._exiting.is_set():  # by an exception; the thread sees to it that this comes to an end
             return
         if self._thread.ident is not None:
             os.write(self._writer, END)  # closing it would not do where a child that was forked meanwhile has it too
-            self._seen.wait()
+            self._noticed.wait()
             if self.ending:
-                self.leave()
+                self.exit_process()
             self._thread.join()
         os.close(self._writer)
         os.close(self._reader)
@@ -160,7 +160,7 @@ class StopRequests:
         """Leave it to the map loop or to the thread, where this process does not take the signal by an exception."""
         if self.heeded:
             self.ending = True
-        elif self._taken.before[signal.SIGTERM] is terminate:
+        elif self._own_handlers.before[signal.SIGTERM] is terminate:
             raise Terminated
 
     def _watch(self) -> None:
@@ -170,9 +170,9 @@ class StopRequests:
                 continue
             if self.heeded:
                 self._see_to_the_end()
-            elif self._taken.before[signal.SIGTERM] is not terminate:
+            elif self._own_handlers.before[signal.SIGTERM] is not terminate:
                 self._end_at_once()
-        self._seen.set()
+        self._noticed.set()
 
     def _end_at_once(self) -> NoReturn:
         try:
@@ -184,16 +184,16 @@ class StopRequests:
 
     def _see_to_the_end(self) -> NoReturn:
         """End this process in time if the main thread does not."""
-        self._came = monotonic()
+        self._term_time = monotonic()
         self.ending = True
-        self._seen.set()
+        self._noticed.set()
         written = threading.Event()
-        if not self._leaves.wait(COMES):
+        if not self._exiting.wait(COMES):
             threading.Thread(target=self._write, args=(written,), name="himach-last", daemon=True).start()
-        rest = self._came + LIMIT - monotonic()
+        rest = self._term_time + LIMIT - monotonic()
         if promised_ranks() > 1:  # each leaves the others their time
             time.sleep(rest)
-            process_exit.leave(TERMINATED)
+            process_exit.exit_process(TERMINATED)
         written.wait(rest)
         _die()
 
@@ -205,7 +205,7 @@ class StopRequests:
                 written.set()
 
 
-class _Taken:
+class _Handlers:
     """Signals that are ours for a while: those that nobody had, in the main thread."""
 
     def __init__(self, handlers: Mapping[int, Handler | signal.Handlers], writer: int | None = None) -> None:
@@ -250,7 +250,7 @@ def _let_go() -> None:
 def _forget() -> None:
     """Give signals back in a child that user's code forked: it has no thread that waits, and other ends."""
     if _current is not None:
-        _current._taken.give_back()
+        _current._own_handlers.give_back()
     if signal.getsignal(signal.SIGTERM) is terminate:  # a pool ends its workers by it
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _let_go()

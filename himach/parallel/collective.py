@@ -90,7 +90,7 @@ class Meeting:
         self._comm = comm
         self._next_look = 0.0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Leave the phase if another rank failed; called after every frame, costs a look at the clock."""
         now = time.monotonic()
         if now >= self._next_look and self._comm.size > 1:
@@ -103,7 +103,7 @@ class Meeting:
 
         def done(count: int) -> None:
             display(count)
-            self.look()
+            self.poll()
 
         return done
 

@@ -302,7 +302,7 @@ def end_together(code: int) -> NoReturn:
     process_exit.flush()
     MPI.COMM_WORLD.barrier()
     process_exit.pmi_finalize()
-    process_exit.leave(code)
+    process_exit.exit_process(code)
 
 
 def abort(code: int) -> NoReturn:
@@ -314,4 +314,4 @@ def abort(code: int) -> NoReturn:
     time.sleep(0.2)  # a launcher passes on what was printed as long as ranks live
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # who aborts has said why; the MPI library would say that it does
     MPI.COMM_WORLD.Abort(code)
-    process_exit.leave(code, "told")  # the launcher was told and is about to end this rank
+    process_exit.exit_process(code, "told")  # the launcher was told and is about to end this rank

@@ -95,7 +95,7 @@ PMI_FINALIZE = b"cmd=finalize\n"  # of PMI-1, which MPICH's ranks speak to it
 ANSWERS = 2.0  # seconds that it may take to answer
 SET_PARENT_DEATH_SIGNAL = 1  # of prctl()
 _workers: set[int] = set()  # threads that do a run's work
-_leave = os._exit
+_exit_now = os._exit
 _guard: StepGuard | None = None
 _last: Callable[[], object] | None = None
 _ends_at_once: int | None = None  # the process that does
@@ -130,7 +130,7 @@ def set_parent_death_signal(parent: int) -> None:
 
     ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
-        _leave(1)
+        _exit_now(1)
 
 
 def end_with_launcher() -> None:
@@ -179,7 +179,7 @@ def skip_teardown() -> None:
 def _end() -> None:
     if _ends_at_once == os.getpid():
         flush()
-        leave(0)
+        exit_process(0)
 
 
 atexit.register(_end)  # before what ranks import does so, and called after it
@@ -202,7 +202,7 @@ def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
     def on_exit() -> None:
         if os.getpid() == process and threading.get_ident() == thread and RUNNING in _tell(comm, LEAVING):
             time.sleep(OTHERS_SAY)
-            leave(1, "told")
+            exit_process(1, "told")
 
     def exit_at_once(status: int) -> NoReturn:
         on_exit()
@@ -227,7 +227,7 @@ def _end_with_error(comm: Communicator, error: HimachError) -> None:
         while time.monotonic() < deadline:  # a rank may have caught it and gone on
             if met.Test():
                 pmi_finalize()
-                leave(error.exit_code)
+                exit_process(error.exit_code)
             time.sleep(0.001)
 
 
@@ -301,13 +301,13 @@ def guard_step(environ: Mapping[str, str] = os.environ) -> None:
         with contextlib.suppress(OSError):
             _guard = StepGuard(".".join(map(str, step)))
             atexit.register(_guard.say, "done")
-            os._exit = leave
+            os._exit = exit_process
 
 
-def leave(status: int, word: str = "done") -> NoReturn:
+def exit_process(status: int, word: str = "done") -> NoReturn:
     """End this process at once, with a word to its guard if it has one (see `StepGuard.say`)."""
     say(word)
-    _leave(status)
+    _exit_now(status)
 
 
 def flush() -> None:

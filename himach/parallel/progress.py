@@ -65,7 +65,7 @@ class Progress:
         if self._display is None:
             self._send()
         else:
-            self._look()
+            self._poll()
 
     def finish(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Send the last count, or show the others' until all have sent theirs and call `meanwhile`, which may raise."""
@@ -73,10 +73,10 @@ class Progress:
             return
         try:
             if self._display is not None:
-                self._look()
+                self._poll()
                 while self._working:
                     time.sleep(FINAL_WAIT)
-                    self._look()
+                    self._poll()
                     meanwhile()
         finally:
             self.close()
@@ -110,7 +110,7 @@ class Progress:
             message = (self._number, self._comm.rank, self._done, last)
             self._requests.append(self._comm.isend(message, dest=0, tag=COUNT_TAG))
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Take the other ranks' counts and show the sum."""
         assert self._display is not None
         while self._working and self._comm.iprobe(tag=COUNT_TAG):

@@ -149,7 +149,7 @@ def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> 
     """Return what the engine does with the frames of a source."""
 
     def poll() -> None:
-        meeting.look()
+        meeting.poll()
         meeting.meanwhile()
 
     def wait() -> None:

@@ -64,9 +64,9 @@ class Job:
             raise UsageError(f"sbatch takes no job with the options {shlex.join(options)!r}: {message}")
         return cls(done.stdout.strip().partition(";")[0])
 
-    def look(self) -> JobState:
+    def poll(self) -> JobState:
         """Return how it is; where SLURM does not answer, that it runs."""
-        fields = self._told()
+        fields = self._query()
         if fields is None:
             return JobState("RUNNING")
         name, code = fields.get("JobState", ""), fields.get("ExitCode", "0").partition(":")[0]
@@ -75,7 +75,7 @@ class Job:
 
     def tasks(self) -> int:
         """Return how many tasks it has."""
-        n_tasks = (self._told() or {}).get("NumTasks", "")
+        n_tasks = (self._query() or {}).get("NumTasks", "")
         if not n_tasks.isdigit():
             raise RankError(f"SLURM does not say how many tasks job {self.number} has ('scontrol show job')")
         return int(n_tasks)
@@ -84,7 +84,7 @@ class Job:
         """Cancel it, in the queue or running."""
         _slurm(["scancel", "--quiet", self.number])
 
-    def end_told(self, state: JobState) -> HimachError:
+    def end_error(self, state: JobState) -> HimachError:
         """Return the error that says how it ended."""
         if "TIMEOUT" in state.name or state.reason == "TimeLimit":
             return TimeUpError(
@@ -96,7 +96,7 @@ class Job:
         reason = f" ({state.reason})" if state.reason else ""
         return RankError(f"job {self.number} is over: {state.name or 'SLURM knows it no more'}{reason}")
 
-    def _told(self) -> Mapping[str, str] | None:
+    def _query(self) -> Mapping[str, str] | None:
         done = _slurm(["scontrol", "--oneliner", "show", "job", self.number])
         if done.returncode:
             return {} if "Invalid job id" in done.stderr else None

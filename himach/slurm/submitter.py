@@ -89,7 +89,7 @@ class Submitter:
             self._session.close()
             until = time.monotonic() + ENDS
             while self._job is not None and time.monotonic() < until:
-                if self._job.look().is_over:
+                if self._job.poll().is_over:
                     return
                 time.sleep(0.1)
         if self._job is not None:
@@ -182,7 +182,7 @@ class Submitter:
                 case Kind.ERROR, body:
                     fields = json.loads(body)
                     error = KINDS[fields["kind"]](fields["text"])
-                    if isinstance(error, RankError) and job.look().is_over:
+                    if isinstance(error, RankError) and job.poll().is_over:
                         raise self._lost(job)
                     self._parent.leave_error(error)
                     return True
@@ -198,7 +198,7 @@ class Submitter:
             try:
                 event = self._events.get(timeout=pause)
             except queue.Empty:
-                state = job.look()
+                state = job.poll()
                 if state.is_over:
                     raise self._missed(job, state) from None
                 if state.waits and state.reason != reason:
@@ -217,13 +217,13 @@ class Submitter:
     def _lost(self, job: Job) -> HimachError:
         """Return the error that says how a job ended that was there."""
         until = time.monotonic() + COMPLETES
-        while (state := job.look()).name == "COMPLETING" and time.monotonic() < until:
+        while (state := job.poll()).name == "COMPLETING" and time.monotonic() < until:
             time.sleep(0.2)
-        return job.end_told(state)
+        return job.end_error(state)
 
     def _missed(self, job: Job, state: JobState) -> HimachError:
         """Return the error that says why a job ended before it was there."""
-        error = job.end_told(state)
+        error = job.end_error(state)
         if state.exit_code == UNREACHABLE:
             return RankError(
                 f"job {job.number} did not reach this machine at {self._place}; name another address of it by "

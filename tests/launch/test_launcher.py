@@ -89,7 +89,7 @@ def test_ranks_know_each_other_and_draw_different_numbers(mark):
 )
 def test_a_rank_that_ends_before_its_part_is_done_ends_all(mark, ends, status):
     began = time.monotonic()
-    late = "from himach.parallel import process_exit; os._exit = process_exit._leave\n"  # no word to the others
+    late = "from himach.parallel import process_exit; os._exit = process_exit._exit_now\n"  # no word to the others
     done = run(f"{late}if comm.rank == 1:\n    {ends}\ncomm.barrier()", mark)
     assert done.returncode == status, done.stderr
     assert time.monotonic() - began < 30

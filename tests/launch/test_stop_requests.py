@@ -32,7 +32,7 @@ def frames(asked, n=400, seconds=0.01):
             print("committed", flush=True)
         if asked.ending:
             print("last commit", flush=True)
-            asked.leave()
+            asked.exit_process()
         if asked.time_up:
             print("time is up", flush=True)
             break
@@ -104,7 +104,7 @@ stop_requests.LIMIT = 0.5
 with asked:
     asked.heeded = True; kill(15); time.sleep(0.1)
     asked._meet, asked._comm = lambda comm: time.sleep(20), 1  # the main thread is on its way
-    asked.leave()
+    asked.exit_process()
 """
     began = time.monotonic()
     assert run(code).returncode == TERM
@@ -116,7 +116,7 @@ def test_what_another_thread_writes_is_waited_for():
 stop_requests.COMES = 0.2
 with StopRequests(None, lambda: (time.sleep(1), print("kept", flush=True))) as asked:
     asked.heeded = True; kill(15); time.sleep(0.5)
-    asked.leave()
+    asked.exit_process()
 """
     said(code, "kept", TERM)
 
@@ -250,7 +250,7 @@ with stop_requests.StopRequests(None, lambda: say("kept"), comm=world.comm) as a
     os.kill(os.getpid(), signal.SIGTERM)
     {first}
     say("left")
-    asked.leave()
+    asked.exit_process()
 """
 
 

@@ -162,7 +162,7 @@ def test_a_length_that_nobody_vouches_for_takes_no_memory():
 class OverJob(Job):
     """A job that is over."""
 
-    def look(self):
+    def poll(self):
         return JobState("NODE_FAIL")
 
 
@@ -228,8 +228,8 @@ def test_options_of_srun_are_told_apart():
 
 def test_how_a_job_ended_is_told():
     job = Job("7")
-    assert isinstance(job.end_told(JobState("TIMEOUT")), TimeUpError)
-    assert isinstance(job.end_told(JobState("COMPLETING", "TimeLimit")), TimeUpError)
-    assert str(job.end_told(JobState("NODE_FAIL"))) == "job 7 is over: NODE_FAIL"
-    assert "the connection to job 7 is lost" in str(job.end_told(JobState("RUNNING")))
-    assert "knows it no more" in str(job.end_told(JobState("")))
+    assert isinstance(job.end_error(JobState("TIMEOUT")), TimeUpError)
+    assert isinstance(job.end_error(JobState("COMPLETING", "TimeLimit")), TimeUpError)
+    assert str(job.end_error(JobState("NODE_FAIL"))) == "job 7 is over: NODE_FAIL"
+    assert "the connection to job 7 is lost" in str(job.end_error(JobState("RUNNING")))
+    assert "knows it no more" in str(job.end_error(JobState("")))

@@ -75,7 +75,7 @@ def each_member(
         for at in shared.take_members():
             done[at] = work(own_world, at)
             display(len(done))
-            meeting.look()
+            meeting.poll()
 
     shared = distribute(world, job, members)
     progress = Progress(comm, len(members), sys.stderr, quiet, "member")
