@@ -13,7 +13,7 @@ import himach
 from himach import kernels
 from himach.examples.groups import residue_labels
 from himach.examples.superposition import masses_of
-from himach.transformations import bonds_outwards, known_bonds, molecules
+from himach.transformations import bonds_outwards, molecules, topology_bonds
 
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
@@ -143,7 +143,7 @@ def numbers_by(
 def warn_of_cut_molecules(analysis: himach.Analysis, atoms: AtomGroup) -> None:
     """Warn if bonds of residues of these atoms are longer than half the box in the first frame."""
     universe = atoms.universe
-    bonds = known_bonds(universe)
+    bonds = topology_bonds(universe)
     try:
         box = universe.dimensions if len(bonds) else None
     except himach.AnalysisError:  # the atoms were fitted

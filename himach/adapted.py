@@ -125,9 +125,9 @@ class Adapted(Analysis):
 
     def setup(self, universe: Any) -> None:
         """Make the analysis, and prepare it for one frame."""
-        self._running = _Running(self._begun(universe))
+        self._running = _Running(self._new_analysis(universe))
 
-    def _begun(self, universe: Any) -> Any:
+    def _new_analysis(self, universe: Any) -> Any:
         """Return the analysis before it is prepared."""
         values = self.settings()
         arguments = {
@@ -136,11 +136,11 @@ class Adapted(Analysis):
         }
         accepted = inspect.signature(self.foreign.__init__).parameters
         arguments.update(dict.fromkeys(UNIVERSE & accepted.keys(), universe))
-        analysis = self._made(arguments)
+        analysis = self._construct(arguments)
         analysis._prepare_sliced_trajectory(slicer=np.array([universe.trajectory.frame]))
         return analysis
 
-    def _made(self, arguments: Mapping[str, Any]) -> Any:
+    def _construct(self, arguments: Mapping[str, Any]) -> Any:
         try:
             return self.foreign(**arguments)
         except Exception as error:
@@ -172,7 +172,7 @@ class Untold(Adapted):
 
     def setup(self, universe: Any) -> None:
         """Make the analysis, and prepare it for all frames."""
-        self._running = _Trial(lambda: self._begun(universe), self.frames)
+        self._running = _Trial(lambda: self._new_analysis(universe), self.frames)
 
 
 class _Running:
@@ -231,10 +231,10 @@ class _Trial(_Running):
     def results(self, frame: Any) -> dict[str, Any]:
         """Return what a frame gives; raises AnalysisError if that depends on other frames."""
         always = set(self._always) if self._tried else None
-        result = self._taken(self.analysis, frame) if self._tried == 2 else self._compared(frame)
+        result = self._run_frame(self.analysis, frame) if self._tried == 2 else self._compare(frame)
         for place, value in (values := result.pop("values")).items():
             if always is not None and place not in always and isinstance(value, int | float):
-                raise self._refused(place, f"frame {frame.number} sets it, and others do not")
+                raise self._refusal(place, f"frame {frame.number} sets it, and others do not")
         last = frame.step == self._n_frames - 1  # which sets again what every frame sets
         result["last"] = {place: value for place, value in values.items() if last and place in self._always}
         result["values"] = {place: value for place, value in values.items() if place not in self._always}
@@ -252,7 +252,7 @@ class _Trial(_Running):
                 state[place].extend(items)
             for place, value in {**result["values"], **result["last"]}.items():
                 if self._digest(values.setdefault(place, value)) != self._digest(value):
-                    raise self._refused(place, "frames set it to different values")
+                    raise self._refusal(place, "frames set it to different values")
         for (owner, name), value in values.items():
             (self.analysis.results if owner else vars(self.analysis))[name] = value
 
@@ -262,7 +262,7 @@ class _Trial(_Running):
         analysis._prepare()
         return analysis
 
-    def _taken(self, analysis: Any, frame: Any) -> dict[str, dict[Place, Any]]:
+    def _run_frame(self, analysis: Any, frame: Any) -> dict[str, dict[Place, Any]]:
         """Take a frame through an analysis; return what it gives."""
         before = _state(analysis)
         lengths = {place: len(before[place]) for place in self._lists if type(before.get(place)) is list}
@@ -280,21 +280,21 @@ class _Trial(_Running):
                 result["values"][place] = value
         return result
 
-    def _compared(self, frame: Any) -> dict[str, dict[Place, Any]]:
+    def _compare(self, frame: Any) -> dict[str, dict[Place, Any]]:
         """Take a frame twice, by an analysis that has seen others, or this one, and by one that has not."""
         ts = frame.universe.trajectory.ts
         positions, sides = ts.positions.copy(), []
         for analysis in (self._other if self._tried else self.analysis, self.analysis):
             ts.positions = positions
-            before, result = self._watched(analysis, frame.step), self._taken(analysis, frame)
+            before, result = self._digest_state(analysis, frame.step), self._run_frame(analysis, frame)
             added = {place: self._digest(value) for place, value in {**result["entries"], **result["items"]}.items()}
-            sides.append((before, added, result["values"], self._watched(analysis, frame.step)))
+            sides.append((before, added, result["values"], self._digest_state(analysis, frame.step)))
         (before_alone, alone, values_alone, after_alone), (before, added, _, after) = sides
         for place in {**after_alone, **after}:
             once = after.get(place) == before.get(place) and after_alone.get(place) != before_alone.get(place)
             same = after.get(place) == before.get(place) and place in self._axes
             if not (after.get(place) == after_alone.get(place) or once or same) or alone.get(place) != added.get(place):
-                raise self._refused(place, f"at frame {frame.number} it is another after a frame before")
+                raise self._refusal(place, f"at frame {frame.number} it is another after a frame before")
         always_before = self._always  # of which this frame leaves some as the one before set it
         self._always = {place for place in after if after[place] != before.get(place)} | set(result["values"])
         if self._tried:
@@ -307,7 +307,7 @@ class _Trial(_Running):
         self._tried += 1
         return result
 
-    def _watched(self, analysis: Any, step: int) -> dict[Place, str]:
+    def _digest_state(self, analysis: Any, step: int) -> dict[Place, str]:
         """Return digests of an analysis's state, but for what it may leave there at a step."""
         digests = {}
         for place, value in _state(analysis).items():
@@ -324,7 +324,7 @@ class _Trial(_Running):
         except Exception:  # what cannot be taken apart is what it is
             return f"{type(value)} {id(value)}"
 
-    def _refused(self, place: Place, why: str) -> AnalysisError:
+    def _refusal(self, place: Place, why: str) -> AnalysisError:
         by = ".".join(filter(None, place))
         text = f"{type(self.analysis).__name__} cannot be run by ranks: its frames depend on each other by {by} ({why})"
         return AnalysisError(f"{text}; run it by itself, over himach://NAME")
@@ -401,15 +401,15 @@ def _arguments(foreign: Any) -> Iterator[Argument]:
         function = callable(argument.default) and argument.default is not argument.empty
         if variable or function or name in ASIDE | UNIVERSE:
             continue
-        kind = _kind_of(name, f"{argument.annotation} {_type_in(texts, name)}")
-        hint, default = _type_of(argument.default, kind != "plain")
+        kind = _argument_kind(name, f"{argument.annotation} {_documented_type(texts, name)}")
+        hint, default = _argument_type(argument.default, kind != "plain")
         if kind == "plain" and hint in (str, str | None) and not isinstance(argument.default, str):
             kind = "literal"
         doc = docs.get(name) or "-"
         yield Argument(Parameter(name, hint, default, doc, f"argument_{name}"), kind)
 
 
-def _kind_of(name: str, described: str) -> str:
+def _argument_kind(name: str, described: str) -> str:
     """Tell by an argument's name, annotation and description whether it is a group of atoms, or several."""
     if "AtomGroup" not in described and name not in GROUPS:
         return "residues" if "ResidueGroup" in described else "plain"
@@ -417,13 +417,13 @@ def _kind_of(name: str, described: str) -> str:
     return "groups" if several else "group"
 
 
-def _type_in(texts: str, name: str) -> str:
+def _documented_type(texts: str, name: str) -> str:
     """Return the type of an argument as docstrings tell it."""
     match = re.search(rf"^\s*{name}\s*:\s*(.*)$", texts, re.MULTILINE)
     return match.group(1) if match else ""
 
 
-def _type_of(default: Any, group: bool) -> tuple[Any, Any]:
+def _argument_type(default: Any, group: bool) -> tuple[Any, Any]:
     """Return the type of a parameter, and its default, by that of an argument."""
     if default is inspect.Parameter.empty:
         return str, default

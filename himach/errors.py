@@ -108,7 +108,7 @@ def cell_name(filename: str) -> str | None:
     return None if named is None else " ".join(named)
 
 
-def shown_place(filename: str, line: int, function: str) -> str:
+def format_place(filename: str, line: int, function: str) -> str:
     """Return a line of code as errors name it, with its text."""
     import linecache
 
@@ -174,7 +174,7 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def text_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return an exception's text, whatever its class makes of that."""
     try:
         return str(error)
@@ -198,4 +198,4 @@ def as_himach(error: BaseException) -> HimachError:
         return kind(f"{error.filename}: {error.strerror}")
     entries = traceback.extract_tb(error.__traceback__)
     where = f" ({entries[-1].filename}, line {entries[-1].lineno})" if entries else ""
-    return HimachError(f"{type(error).__name__}: {text_of(error)}{where}; HIMACH_DEBUG=1 shows the whole traceback")
+    return HimachError(f"{type(error).__name__}: {error_text(error)}{where}; HIMACH_DEBUG=1 shows the whole traceback")

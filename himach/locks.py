@@ -57,7 +57,7 @@ class Lock:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._by_kernel = True
-        self._file = self._held()
+        self._file = self._open_locked()
         try:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"process {os.getpid()} on {socket.gethostname()}, since {_now()}".encode(), 0)
@@ -81,7 +81,7 @@ class Lock:
             os.close(self._file)
             self._file = -1
 
-    def _held(self) -> int:
+    def _open_locked(self) -> int:
         """Return the file, open and locked."""
         while True:
             try:

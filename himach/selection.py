@@ -96,7 +96,7 @@ def numbers_at(frames: Selected, steps: Any) -> Numbers:
     return some
 
 
-def steps_of(frames: Selected, numbers: Numbers) -> Numbers:
+def find_steps(frames: Selected, numbers: Numbers) -> Numbers:
     """Return the positions, int64 (n,), of numbers that are in the selection."""
     if isinstance(frames, range):
         return (numbers - frames.start) // frames.step

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from himach.analysis import GIVEN, MAPPING, Analysis
 from himach.files import content_digest
-from himach.user_code import SCRIPT_MODULE, file_of, is_found, is_installed, is_library, is_own
+from himach.user_code import SCRIPT_MODULE, is_found, is_installed, is_library, is_own, module_file
 
 #: What runs after map() and combine(): what is written in it does not count. What runs before counts by what it left.
 LATER = frozenset({"reduce", "reduce_many", "finish", "plot"})
@@ -107,11 +107,11 @@ class StateHasher:
         """Return the hash (hex) of a value; raises whatever pickle raises that cannot take it apart."""
         buffer = io.BytesIO()
         pickler = _Pickler(buffer, 4)
-        pickler.text_of, pickler.reduced = self._text_of, self._reduced
+        pickler.to_text, pickler.reduced = self._to_text, self._reduced
         pickler.dump(value)
         return hashlib.sha256(buffer.getbuffer()).hexdigest()[:40]
 
-    def _text_of(self, value: Any) -> str | None:
+    def _to_text(self, value: Any) -> str | None:
         """Return the text by which a value counts in place of what pickle makes of it; None: it is left to pickle."""
         if (named := self._known.get(id(value))) is not None:
             return str(named[0])
@@ -155,7 +155,7 @@ class StateHasher:
             return self._universe
         if self.here and "ProtoReader" in names:
             return self._identity
-        if self._reads(_module_of(kind)) and _is_special(kind):
+        if self._reads(_module_name(kind)) and _is_special(kind):
             return self._special
         return None
 
@@ -168,7 +168,7 @@ class StateHasher:
     def _reduced(self, value: Any) -> Any:
         """Return what pickle is to make of an object, without what it computed for later use."""
         kind = type(value)
-        library = is_library(_module_of(kind))
+        library = is_library(_module_name(kind))
         if self.here and library and not hasattr(kind, "__next__"):
             try:
                 value.__reduce_ex__(4)
@@ -195,13 +195,13 @@ class StateHasher:
     def _parts(self, name: str, *parts: Any) -> str:
         return f"{name} {' '.join(map(self.digest, parts))}"
 
-    def _once(self, value: Any, text_of: Callable[[], str]) -> str:
+    def _once(self, value: Any, to_text: Callable[[], str]) -> str:
         """Return a text of what may lie in itself: so many levels up, then."""
         if id(value) in self._open:
             return f"above {len(self._open) - self._open[id(value)]}"
         self._open[id(value)] = len(self._open)
         try:
-            return text_of()
+            return to_text()
         finally:
             del self._open[id(value)]
 
@@ -245,7 +245,7 @@ class StateHasher:
 
     def _name(self, thing: Any) -> str | None:
         """Return the name by which every process imports a thing; None if it has none."""
-        module = _module_of(thing)
+        module = _module_name(thing)
         qualname = getattr(thing, "__qualname__", None) or getattr(thing, "__name__", None)
         if not is_importable(module):
             return None
@@ -268,7 +268,7 @@ class StateHasher:
 
     def _function(self, function: types.FunctionType) -> str:
         name = self._name(function)
-        if name and not self._reads(_module_of(function)):
+        if name and not self._reads(_module_name(function)):
             return name
         return self._once(function, lambda: self._function_text(name, function))
 
@@ -289,7 +289,7 @@ class StateHasher:
 
     def _class(self, cls: type) -> str:
         name = self._name(cls) or f"class {cls.__qualname__}"
-        if not self._reads(_module_of(cls)):
+        if not self._reads(_module_name(cls)):
             return name
         return self._once(cls, lambda: self._class_text(name, cls))
 
@@ -327,11 +327,11 @@ class StateHasher:
 
 
 class _Pickler(pickle.Pickler):
-    text_of: Handler
+    to_text: Handler
     reduced: Handler
 
     def persistent_id(self, value: Any) -> str | None:
-        return self.text_of(value)
+        return self.to_text(value)
 
     def reducer_override(self, value: Any) -> Any:
         return self.reduced(value)
@@ -349,7 +349,7 @@ def own_attributes(value: Any) -> dict[str, Any]:
     return {**slots, **getattr(value, "__dict__", {})}
 
 
-def _module_of(thing: Any) -> str:
+def _module_name(thing: Any) -> str:
     """Return the module of a thing; classes of Cython's functions have a descriptor for it."""
     module = getattr(thing, "__module__", None)
     return module if isinstance(module, str) else "builtins"
@@ -365,8 +365,8 @@ def is_importable(module: str) -> bool:
     if module not in sys.modules or module == "__main__":
         return False
     top = module.partition(".")[0]
-    everywhere = top in sys.stdlib_module_names or top.startswith(SCRIPT_MODULE) or is_installed(file_of(top))
-    return everywhere or _is_found(module, file_of(module), tuple(sys.path))
+    everywhere = top in sys.stdlib_module_names or top.startswith(SCRIPT_MODULE) or is_installed(module_file(top))
+    return everywhere or _is_found(module, module_file(module), tuple(sys.path))
 
 
 @functools.lru_cache(4096)

@@ -58,7 +58,7 @@ class Transformation(ABC):
     def needed(self, requested: Flags) -> Flags:
         """Return which atoms a frame must have for those that are requested to be right, bool (n_atoms,)."""
 
-    def of(self, atoms: Ints) -> Any:
+    def restricted_to(self, atoms: Ints) -> Any:
         """Return the same for frames of these atoms alone, ascending; what is `needed` must be among them."""
         other = copy(self)
         other._take(atoms)
@@ -320,7 +320,7 @@ def find_bonds(atoms: AtomGroup) -> Ints:
     from MDAnalysis.guesser import tables
 
     universe: Any = atoms.universe
-    bonds = known_bonds(universe)
+    bonds = topology_bonds(universe)
     has_bonds = np.zeros(len(universe.residues), bool)
     has_bonds[universe.atoms.resindices[bonds].ravel()] = True
     few = np.bincount(universe.atoms.resindices, minlength=len(has_bonds)) < 2
@@ -338,7 +338,7 @@ def find_bonds(atoms: AtomGroup) -> Ints:
             some.guess_bonds(vdwradii=pointlike)
         except (ValueError, AttributeError) as error:
             raise UsageError(f"the topology has no bonds, and they cannot be guessed: {error}") from error
-        bonds = known_bonds(universe)
+        bonds = topology_bonds(universe)
     if not len(bonds):
         raise UsageError("the topology has no bonds, and no atoms are near enough for any; give one that has")
     bonded = np.zeros(universe.atoms.n_atoms, bool)
@@ -351,7 +351,7 @@ def find_bonds(atoms: AtomGroup) -> Ints:
     return np.concatenate([bonds, np.column_stack([holders[residues[lone]], lone])])
 
 
-def known_bonds(universe: Universe) -> Ints:
+def topology_bonds(universe: Universe) -> Ints:
     """Return the bonds of a Universe's topology, int64 (m, 2): ``universe.bonds.indices``, without what that sorts."""
     bonds = getattr(universe._topology, "bonds", None)
     return np.array([] if bonds is None else bonds.values, np.int64).reshape(-1, 2)

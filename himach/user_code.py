@@ -39,22 +39,22 @@ def is_user_code(file: str) -> bool:
 
 def own_modules() -> dict[str, str]:
     """Return the files of all modules of a user's own that are loaded, by name."""
-    return {name: file_of(name) for name in sorted(sys.modules) if name != "__main__" and is_own(name)}
+    return {name: module_file(name) for name in sorted(sys.modules) if name != "__main__" and is_own(name)}
 
 
 def is_own(module: str) -> bool:
     """Tell whether a module is a user's own; what cannot be imported, as a program or a notebook's cell, is, too."""
     if module == "__main__" or module not in sys.modules:
         return True
-    return module.partition(".")[0] != "himach" and _is_own_file(file_of(module))
+    return module.partition(".")[0] != "himach" and _is_own_file(module_file(module))
 
 
 def is_library(module: str) -> bool:
     """Tell whether a module is installed and not Python's."""
-    return module.partition(".")[0] not in sys.stdlib_module_names and is_installed(file_of(module))
+    return module.partition(".")[0] not in sys.stdlib_module_names and is_installed(module_file(module))
 
 
-def file_of(module: str) -> str:
+def module_file(module: str) -> str:
     """Return the file of a loaded module, "" if it has none."""
     file = getattr(sys.modules.get(module), "__file__", None)
     return file if isinstance(file, str) else ""
@@ -67,12 +67,12 @@ def is_found(module: str) -> bool:
     if spec is None or top not in sys.modules:
         return spec is not None
     if spec.has_location and spec.origin:
-        return os.path.realpath(spec.origin) == os.path.realpath(file_of(top))
+        return os.path.realpath(spec.origin) == os.path.realpath(module_file(top))
     if spec.submodule_search_locations is None:
         return True
     # A folder without __init__.py, or several of that name.
     folders = [os.path.join(os.path.realpath(folder), "") for folder in spec.submodule_search_locations]
-    return os.path.realpath(file_of(module)).startswith(tuple(folders))
+    return os.path.realpath(module_file(module)).startswith(tuple(folders))
 
 
 @functools.lru_cache(4096)

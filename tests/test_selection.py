@@ -13,9 +13,9 @@ from MDAnalysisTests.datafiles import DCD, PSF
 import himach
 from himach.atoms import Atoms
 from himach.runner import run
-from himach.selection import FrameList, chosen, forward, frames_text, numbers_at, parse_frames, span, steps_of
+from himach.selection import FrameList, chosen, find_steps, forward, frames_text, numbers_at, parse_frames, span
 from himach.zazen import InMemory
-from himach.zazen.node_frames import Remaining, bitmaps_of
+from himach.zazen.node_frames import Remaining, frame_bitmaps
 
 ascending = st.sets(st.integers(0, 60), min_size=1).map(sorted)
 
@@ -28,7 +28,7 @@ def test_a_choice_is_the_same_numbers_whatever_it_is_kept_as(numbers):
     assert isinstance(frames, range) == (len(set(np.diff(numbers))) < 2)
     steps = np.arange(len(numbers))
     assert numbers_at(frames, steps).tolist() == numbers
-    assert steps_of(frames, np.array(numbers)).tolist() == steps.tolist()
+    assert find_steps(frames, np.array(numbers)).tolist() == steps.tolist()
     assert set(numbers) <= set(span(frames))
     assert forward(frames)
     assert list(frames[1:3]) == numbers[1:3]
@@ -47,10 +47,10 @@ def test_a_choice_as_text_reads_back(numbers):
 def test_a_node_marks_what_it_holds_of_a_choice_and_of_what_is_left_of_it(numbers, held, left):
     frames = chosen(numbers, 61)
     mask = np.isin(numbers, sorted(left))
-    for selection, wanted in ((frames, numbers), (Remaining.of(frames, mask), np.array(numbers)[mask].tolist())):
+    for selection, wanted in ((frames, numbers), (Remaining.from_mask(frames, mask), np.array(numbers)[mask].tolist())):
         if not wanted:
             continue
-        words = bitmaps_of(InMemory.of(native=held), selection)[0]
+        words = frame_bitmaps(InMemory.of(native=held), selection)[0]
         bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: len(wanted)]
         assert bits.tolist() == [number in held for number in wanted]
 

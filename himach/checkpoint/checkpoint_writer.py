@@ -103,7 +103,7 @@ class CheckpointWriter:
     def restore(self, index: int, mapper: Mapper) -> Collection[int]:
         """Give a mapper what was kept; return the steps that it has and another has not."""
         self._mappers.append(mapper)
-        loaded = self._run.found.loaded[index]
+        loaded = self._run.plan.loaded[index]
         for part in loaded.parts:
             part.give(mapper, self._frames)
         return loaded.skip
@@ -187,7 +187,7 @@ class CheckpointWriter:
         self._writer.close(drop=well and not self._run.lasting)
 
     def _tell(self, mapped: int) -> NoReturn:
-        reused, where = self._run.found.reused, self._run.directory.path
+        reused, where = self._run.plan.reused, self._run.directory.path
         done = f"time is up after {mapped + reused} of {len(self._frames)} frames"
         if self.reason:
             raise TimeUpError(f"{done}, and not all of them are kept in {where}: {self.reason}")

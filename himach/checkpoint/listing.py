@@ -1,4 +1,4 @@
-"""What a directory of kept pairs has, for people: `kept_in()`, `entries()`, `evict_chosen()`."""
+"""What a directory of kept pairs has, for people: `find_kept_frames()`, `entries()`, `evict_chosen()`."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ class Evicted:
     nbytes: int = 0
 
 
-def kept_in(path: Path) -> KeptFrames | None:
+def find_kept_frames(path: Path) -> KeptFrames | None:
     """Return where pairs are kept: here, or under the output directory of a run that did not end; None: nowhere."""
     for place in (path, path / FOLDER / PAIRS):
         members = _members_in(place)
         if not members and not _labels(place):
             continue
-        if _out_of(place) is None:
+        if _output_directory(place) is None:
             return KeptFrames(place, None, holder(place / LOCK), members)
-        return KeptFrames(place, _out_of(place), holder(place.parent / CLAIM_LOCK), members)
+        return KeptFrames(place, _output_directory(place), holder(place.parent / CLAIM_LOCK), members)
     return None
 
 
@@ -105,7 +105,7 @@ def entries(path: Path, verify: bool = False) -> list[Entry]:
 
 def evict_chosen(path: Path, analysis: str | None, number: int | None = None, *, older: bool = False) -> Evicted:
     """Delete generations, none of which a run is using."""
-    kept_frames = kept_in(path)
+    kept_frames = find_kept_frames(path)
     if kept_frames is None:
         return Evicted()
     with _claimed(kept_frames):
@@ -125,7 +125,7 @@ def evict_chosen(path: Path, analysis: str | None, number: int | None = None, *,
     return Evicted(len(chosen), sum(entry.nbytes for entry in chosen))
 
 
-def shown_frames(entry: Entry) -> str:
+def format_frames(entry: Entry) -> str:
     """Return in words which frames an entry has: ``0-9,999 of 10,000``."""
     if not entry.covered:
         return "none"
@@ -227,7 +227,7 @@ def _emptied(folder: Path) -> None:
         folder.rmdir()
 
 
-def _out_of(place: Path) -> Path | None:
+def _output_directory(place: Path) -> Path | None:
     """Return the output directory that a directory of kept pairs belongs to."""
     whole = place.absolute()
     return place.parent.parent if (whole.name, whole.parent.name) == (PAIRS, FOLDER) else None

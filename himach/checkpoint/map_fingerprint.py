@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from MDAnalysis import Universe
 
 #: Digest, and the text by which a difference is shown; "" for none. Of a module it is its file.
-Found = dict[str, tuple[str, str]]
+Entries = dict[str, tuple[str, str]]
 
 #: Begins the digest of what is never the same; its text is the reason.
 UNSTABLE = "unstable "
@@ -47,7 +47,7 @@ _SELECTION = frozenset({"step", "frames", "dt", "n_frames", "totaltime"})
 class MapFingerprint:
     """What makes one map."""
 
-    parts: Mapping[str, Found]
+    parts: Mapping[str, Entries]
     dataset: OriginStamp  # stamp of the trajectory
 
     @property
@@ -91,7 +91,7 @@ def map_fingerprint(
     """Return what makes the map of an analysis. On the first rank."""
     values = _Values(analysis, universe)
     parameters = {parameter.attribute for parameter in analysis.parameters().values()}
-    parts: dict[str, Found] = {kind: {} for kind in ("code", "globals", "state")}
+    parts: dict[str, Entries] = {kind: {} for kind in ("code", "globals", "state")}
     for item in reached(analysis, universe, values.hasher):
         text = values.text(item.value)
         if item.kind not in ("state", "computed") or item.name not in parameters:
@@ -104,7 +104,7 @@ def map_fingerprint(
         "files": dict(_files(analysis)),
         "keywords": dict(_keywords(dataset)),
         "topology": {"topology": (topology_digest(universe._topology), "")},
-        "steps": {name: _shown(value) for name, value in (steps or {}).items()},
+        "steps": {name: _digest_text(value) for name, value in (steps or {}).items()},
         "selection": dict(_selection(names, analysis, dataset, frames)),
         "versions": {name: (version, version) for name, version in versions().items()},
     }
@@ -113,9 +113,9 @@ def map_fingerprint(
 
 def differences(then: MapFingerprint, now: MapFingerprint) -> list[str]:
     """Return what is different, a sentence each; nothing if pairs of one map are those of the other."""
-    sentences = [sentence for kind in _SAID if kind != "state" for sentence in _told(kind, then, now)]
+    sentences = [sentence for kind in _MESSAGES if kind != "state" for sentence in _changes(kind, then, now)]
     sentences += _data(then.dataset, now.dataset)
-    return list(dict.fromkeys(sentences or _told("state", then, now)))  # which is another because something else is
+    return list(dict.fromkeys(sentences or _changes("state", then, now)))  # which is another because something else is
 
 
 # -- what it is made of -----------------------------------------------------------------------------------------------
@@ -132,23 +132,23 @@ class _Values:
     def text(self, value: Any) -> tuple[str, str]:
         """Return hash and text of a value; what no later run can find again gets a hash that is never the same."""
         try:
-            digest, text = self.hasher.digest(value), repr(value) if _shows(value) else ""
+            digest, text = self.hasher.digest(value), repr(value) if _is_printable(value) else ""
         except Exception:  # whatever somebody's class raises
             kind = type(value)
             return UNSTABLE + secrets.token_hex(8), f"{kind.__module__}.{kind.__qualname__}"
         return digest, text if len(text) <= LONGEST else ""
 
 
-def _shows(value: Any) -> bool:
+def _is_printable(value: Any) -> bool:
     """Tell whether a value has a text that is short and the same in every process."""
     if isinstance(value, dict):
         value = [*value.keys(), *value.values()]
     if type(value) in (list, tuple):
-        return len(value) <= LONGEST and all(map(_shows, value))
+        return len(value) <= LONGEST and all(map(_is_printable, value))
     return type(value) in (int, float, complex, bool, str, bytes, type(None), range)
 
 
-def _shown(value: Any) -> tuple[str, str]:
+def _digest_text(value: Any) -> tuple[str, str]:
     text = repr(value)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40], text if len(text) <= 200 else ""
 
@@ -157,8 +157,8 @@ def _keywords(dataset: OriginStamp) -> Iterator[tuple[str, tuple[str, str]]]:
     """Give the keywords on which frames depend; the format counts as it was found to be."""
     for name, value in json.loads(dataset.keywords).items():
         if name != "format":
-            yield name, _shown(value)
-    yield "format", _shown(sorted(set(dataset.kinds)))
+            yield name, _digest_text(value)
+    yield "format", _digest_text(sorted(set(dataset.kinds)))
 
 
 def _files(analysis: Analysis) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -174,7 +174,7 @@ def _files(analysis: Analysis) -> Iterator[tuple[str, tuple[str, str]]]:
                 size = sum(map(os.path.getsize, files))
                 small = len(files) <= MOST_FILES and size <= MOST_BYTES
                 digests = [f"{os.path.relpath(file, path)} {content_digest(file)}" for file in files if small]
-                digest = _shown(digests)[0] if small else UNSTABLE + secrets.token_hex(8)
+                digest = _digest_text(digests)[0] if small else UNSTABLE + secrets.token_hex(8)
                 yield f"{text} (parameter {name})", (digest, "" if small else f"a folder of {len(files):,} files")
 
 
@@ -204,14 +204,14 @@ def _selection(
     }
     for name in sorted(used):
         label, value = values[name]
-        yield label, _shown(value)
+        yield label, _digest_text(value)
 
 
 # -- what is said of it -----------------------------------------------------------------------------------------------
 
 
 #: What is said of a thing of each kind that is another, by its name, and its text then and now.
-_SAID = {
+_MESSAGES = {
     "versions": "{name} {before} is now {after}",
     "modules": "",
     "code": "{name} was changed",
@@ -228,7 +228,7 @@ _SAID = {
 _NOTHING = ("", "None")
 
 
-def _told(kind: str, then: MapFingerprint, now: MapFingerprint) -> Iterator[str]:
+def _changes(kind: str, then: MapFingerprint, now: MapFingerprint) -> Iterator[str]:
     """Give a sentence for each thing of a kind that is another."""
     old, new = then.parts.get(kind, {}), now.parts.get(kind, {})
     for name in sorted(old.keys() | new.keys()):
@@ -245,10 +245,10 @@ def _told(kind: str, then: MapFingerprint, now: MapFingerprint) -> Iterator[str]
             continue
         elif not (first and last) and kind in ("code", "globals", "parameters"):
             yield f"{name} is {'gone' if first else 'new'}"
-        elif first != last and (not before or not after) and "{after}" in _SAID[kind]:
+        elif first != last and (not before or not after) and "{after}" in _MESSAGES[kind]:
             yield f"{name} is another"
         elif first != last:
-            yield _SAID[kind].format(name=name, before=before, after=after)
+            yield _MESSAGES[kind].format(name=name, before=before, after=after)
 
 
 def _data(then: OriginStamp, now: OriginStamp) -> list[str]:

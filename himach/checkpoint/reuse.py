@@ -1,6 +1,6 @@
 """What earlier runs kept, for this one: which parts each rank takes over, and which frames are left to be mapped.
 
-A run that keeps its pairs: `open_kept()` finds what is kept already, and where what is mapped now will go.
+A run that keeps its pairs: `open_pairs()` finds what is kept already, and where what is mapped now will go.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from himach.engine.stamps import FrameTable
 from himach.errors import HimachError
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import Communicator
-from himach.selection import Selected, steps_of
+from himach.selection import Selected, find_steps
 from himach.zazen.node_frames import Remaining
 
 Numbers = npt.NDArray[np.int64]
@@ -37,22 +37,22 @@ class Chosen:
     """A part that a rank takes over."""
 
     part: Part  # verified
-    wanted: BitMap64 | None  # numbers of its frames that the run takes from it; None for all
+    requested: BitMap64 | None  # numbers of its frames that the run takes from it; None for all
 
     def give(self, mapper: Mapper, frames: Selected) -> None:
         """Give a mapper the pairs, of a selection of frames."""
         row = len(mapper.stamps)
-        if self.wanted is None and not self.part.in_memory:
-            mapper.adopt(_steps_of(self.part.frames, frames), self.part.pairs, [], self.part.on_disk(row))
+        if self.requested is None and not self.part.in_memory:
+            mapper.adopt(_with_steps(self.part.frames, frames), self.part.pairs, [], self.part.on_disk(row))
         else:
-            blocks, table = self.part.chosen(self.wanted, row)
-            pairs = self.part.pairs if self.wanted is None else sum(map(count_pairs, blocks))
-            mapper.adopt(_steps_of(table, frames), pairs, blocks)
+            blocks, table = self.part.chosen(self.requested, row)
+            pairs = self.part.pairs if self.requested is None else sum(map(count_pairs, blocks))
+            mapper.adopt(_with_steps(table, frames), pairs, blocks)
 
 
-def _steps_of(table: FrameTable, frames: Selected) -> FrameTable:
+def _with_steps(table: FrameTable, frames: Selected) -> FrameTable:
     """Return a part's table of frames as a run has it that selects them, among others."""
-    return replace(table, steps=steps_of(frames, table.steps))
+    return replace(table, steps=find_steps(frames, table.steps))
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Found:
+class ReusePlan:
     """What all ranks found."""
 
     loaded: list[Loaded]  # for each analysis
@@ -91,7 +91,7 @@ def find_parts(
     homes: Sequence[str],
     frames: Selected,
     memory: int,
-) -> Found:
+) -> ReusePlan:
     """Verify the parts of generations, and divide them among the ranks (collective).
 
     Those that are damaged are deleted. Where parts take more `memory` (bytes) on this rank, they stay on the disk.
@@ -122,20 +122,20 @@ def find_parts(
         Loaded([Chosen(opened[name], some) for name, some in chosen.get(comm.rank, {}).items()], skip)
         for opened, chosen, skip in zip(mine, chosen_parts, skips, strict=True)
     ]
-    return Found(loaded, remaining, reused, lost, all_bad)
+    return ReusePlan(loaded, remaining, reused, lost, all_bad)
 
 
-#: For each rank the parts that it takes over, by name, each with the frames that are wanted of it; None for all.
-_Wanted = dict[int, dict[str, BitMap64 | None]]
+#: For each rank the parts that it takes over, by name, each with the frames that are requested of it; None for all.
+_ChosenParts = dict[int, dict[str, BitMap64 | None]]
 
 
 def _choose(
     everyone: Sequence[tuple[list[list[_RankParts]], list[str]]], frames: Selected
-) -> tuple[list[_Wanted], Remaining | None, int, list[int], list[Collection[int]], list[str]]:
+) -> tuple[list[_ChosenParts], Remaining | None, int, list[int], list[Collection[int]], list[str]]:
     """Decide which parts are used; on the first rank."""
     selected = BitMap64(frames if isinstance(frames, range) else frames.numbers.astype(np.uint64))
     bad = [text for _, texts in everyone for text in texts]
-    chosen_parts: list[_Wanted] = []
+    chosen_parts: list[_ChosenParts] = []
     taken_frames: list[BitMap64] = []
     lost: list[int] = []
     for analysis in zip(*(verified for verified, _ in everyone), strict=True):
@@ -150,15 +150,15 @@ def _choose(
     left = np.ones(len(frames), dtype=np.bool_)
     left[_steps(shared, frames)] = False
     skips: list[Collection[int]] = [frozenset(_steps(own - shared, frames).tolist()) for own in taken_frames]
-    return chosen_parts, Remaining.of(frames, left), len(shared), lost, skips, bad
+    return chosen_parts, Remaining.from_mask(frames, left), len(shared), lost, skips, bad
 
 
-def take_over(verified: Sequence[_RankParts], selected: BitMap64) -> tuple[_Wanted, BitMap64]:
+def take_over(verified: Sequence[_RankParts], selected: BitMap64) -> tuple[_ChosenParts, BitMap64]:
     """Choose parts so that no frame comes twice; return also the frames that they have.
 
     What combine() made of many frames can be used only where all of them are selected, and in no other part.
     """
-    chosen: _Wanted = {}
+    chosen: _ChosenParts = {}
     taken_frames = BitMap64()
     for part in sorted(verified, key=lambda part: (-len(part.covered), part.name)):
         some = (part.covered & selected) - taken_frames
@@ -169,13 +169,13 @@ def take_over(verified: Sequence[_RankParts], selected: BitMap64) -> tuple[_Want
     return chosen, taken_frames
 
 
-def numbers_of(frames: BitMap64) -> Numbers:
+def frame_numbers(frames: BitMap64) -> Numbers:
     """Return frame numbers as int64 (n,), ascending."""
     return np.asarray(frames.to_array()).astype(np.int64)
 
 
 def _steps(numbers: BitMap64, frames: Selected) -> Numbers:
-    return steps_of(frames, numbers_of(numbers))
+    return find_steps(frames, frame_numbers(numbers))
 
 
 def _by_size(generation: FingerprintVersion | None) -> list[tuple[Path, int]]:
@@ -202,7 +202,7 @@ class CheckpointRun:
     directory: PairsDirectory  # held by the first rank until `release`
     frames: Selected  # the selected frame numbers
     places: list[Place]  # for each analysis where its pairs go
-    found: Found  # what is there already
+    plan: ReusePlan  # what is there already
     reason: str  # why pairs that are there are not used, or that they are although something differs; for people
     lasting: bool  # whether pairs stay when the run has ended well
     files: OpenedFiles  # what this rank opened
@@ -215,7 +215,7 @@ class CheckpointRun:
             shutil.rmtree(self.directory.path, ignore_errors=True)
 
 
-def open_kept(
+def open_pairs(
     comm: Communicator,
     path: Path,
     labels: Sequence[str],
@@ -246,15 +246,15 @@ def open_kept(
 
     try:
         generations, reasons, private = on_first_rank(comm, begin, share=True)
-        reuse_plan = find_parts(comm, generations, private, homes, frames, memory)
+        plan = find_parts(comm, generations, private, homes, frames, memory)
     except BaseException:
         directory.release()
         raise
     places = [Place(*item) for item in zip(generations, combined, private, homes, strict=True)]
-    reasons += [(label, _WHOLE.format(lost)) for label, lost in zip(labels, reuse_plan.lost, strict=True) if lost]
+    reasons += [(label, _WHOLE.format(lost)) for label, lost in zip(labels, plan.lost, strict=True) if lost]
     reason = "; ".join(text if len(labels) == 1 else f"for {label}, {text}" for label, text in reasons)
     unstable = [{} if item.fingerprint is None else item.fingerprint.unstable for item in generations]
-    return CheckpointRun(directory, frames, places, reuse_plan, reason, lasting, files, unstable)
+    return CheckpointRun(directory, frames, places, plan, reason, lasting, files, unstable)
 
 
 def _generation(

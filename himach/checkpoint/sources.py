@@ -13,7 +13,7 @@ from pathlib import Path
 from himach.analysis import Analysis
 from himach.files import content_digest
 from himach.state_hash import ANY, LATER, REFLECTION, is_importable
-from himach.user_code import file_of, is_installed, own_modules
+from himach.user_code import is_installed, module_file, own_modules
 
 #: Of what kernels compute, and of what is kept: another one means another map.
 FORMAT = "6"
@@ -128,7 +128,7 @@ def _is_numpys(node: ast.Attribute) -> bool:
 def versions() -> dict[str, str]:
     """Return the versions of Python, and of the installed packages that this process has loaded."""
     tops = {name for name in sys.modules if "." not in name and not name.startswith("_")} - sys.stdlib_module_names
-    packages = {name: _version(name) for name in sorted(tops) if is_installed(file_of(name))}
+    packages = {name: _version(name) for name in sorted(tops) if is_installed(module_file(name))}
     python = ".".join(map(str, sys.version_info[:2]))
     return {"himach's format": FORMAT, "Python": python, "himach": _version("himach"), **packages}
 
@@ -143,4 +143,4 @@ def _version(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return content_digest(file_of(name))[:12]
+        return content_digest(module_file(name))[:12]

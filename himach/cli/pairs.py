@@ -86,7 +86,7 @@ def evict(directory: Path, analysis: str | None, generation: int | None, older: 
 
 def describe_pairs(place: KeptFrames) -> str:
     """Return what there is to say of kept pairs, as lines."""
-    from himach.checkpoint.listing import entries, shown_frames
+    from himach.checkpoint.listing import entries, format_frames
 
     lines = [("pairs", str(place.path if place.out is None else place.out))]
     if place.holder:
@@ -101,7 +101,7 @@ def describe_pairs(place: KeptFrames) -> str:
         lines += [
             ("", ""),
             ("analysis", f"{item.analysis}, generation {item.generation}"),
-            ("frames", shown_frames(item)),
+            ("frames", format_frames(item)),
             ("pairs", f"{item.pairs:,}"),
             ("size", f"{show_size(item.nbytes)}, in parts: {item.parts:,}"),
             ("last used", format_minute(item.used)),
@@ -115,13 +115,13 @@ def describe_pairs(place: KeptFrames) -> str:
 
 def _open_existing(directory: Path) -> KeptFrames | None:
     """Return where pairs are kept in a directory that is there."""
-    from himach.checkpoint.listing import kept_in
+    from himach.checkpoint.listing import find_kept_frames
 
     if not directory.exists():
         raise click.UsageError(f"there is no directory {directory}")
     if not directory.is_dir():
         raise click.UsageError(f"{directory} is a file; name a directory of kept pairs")
-    return kept_in(directory)
+    return find_kept_frames(directory)
 
 
 def _ensemble_lines(analysis: str, items: Sequence[Entry]) -> list[tuple[str, str]]:
@@ -149,14 +149,14 @@ def _common(lists: Sequence[Sequence[str]]) -> list[str]:
 
 def _table(entries: Sequence[Entry], members: bool) -> str:
     """Return a line for each entry below the names of its columns."""
-    from himach.checkpoint.listing import shown_frames
+    from himach.checkpoint.listing import format_frames
 
     names = ("analysis", "generation", "frames", "pairs", "size", "last used")
     rows = [
         (
             entry.analysis,
             f"{entry.generation}",
-            shown_frames(entry),
+            format_frames(entry),
             f"{entry.pairs:,}",
             show_size(entry.nbytes),
             format_minute(entry.used),

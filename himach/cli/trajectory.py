@@ -69,9 +69,9 @@ def info(
     check_required(ctx, path=path)
     assert path is not None
     if path.is_dir():
-        from himach.checkpoint.listing import kept_in
+        from himach.checkpoint.listing import find_kept_frames
 
-        if (place := kept_in(path)) is not None:
+        if (place := find_kept_frames(path)) is not None:
             echo(describe_pairs(place))
             return
 

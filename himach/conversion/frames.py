@@ -29,7 +29,7 @@ from himach.opening.frame_steps import Part, frame_steps, rows
 from himach.opening.paths import Shift, jumps, periods_to_shift
 from himach.parallel.collective import run_collectively
 from himach.parallel.communicator import World
-from himach.transformations import Transformation, find_bonds, known_bonds
+from himach.transformations import Transformation, find_bonds, topology_bonds
 
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
@@ -53,7 +53,7 @@ class Steps:
         self._view: View = View(opened.topology, opened.origin, opened.frames, opened.first, name="convert")
         self._universe: Universe = self._view.universe
         self.atoms: AtomGroup = Atoms.of(options.selection).select_fixed(self._universe, "select")
-        self._bonds = known_bonds(self._universe)  # before any are guessed
+        self._bonds = topology_bonds(self._universe)  # before any are guessed
         self.warnings: list[str] = []
         ts = self._universe.trajectory.ts
         if (transform := options.transform_options).nojump and ts.dimensions is None:
@@ -71,7 +71,7 @@ class Steps:
         self.needed = np.flatnonzero(mask)
         self._read = rows(self.needed)
         self._written = rows(np.searchsorted(self.needed, self.atoms.indices))
-        steps = [step.of(self.needed) for step in steps]
+        steps = [step.restricted_to(self.needed) for step in steps]
         self._before, self._after = (steps[:1], steps[1:]) if transform.whole else ([], steps)
 
     def _need_bonds(self) -> None:
@@ -185,7 +185,7 @@ class Reader:
         self._received = {}
         if not self._apart:
             return
-        comm, node_ranks = self._world.comm, self._world.ranks_of
+        comm, node_ranks = self._world.comm, self._world.node_ranks
         numbers = {rank: [self.frames[step] for step in self._steps_for(part)] for rank, part in enumerate(parts)}
         needed = np.unique(np.concatenate([np.array(group, np.int64) for group in numbers.values()]))
         cached = None if self._world.leaders is None else self._cached

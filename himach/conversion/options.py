@@ -13,7 +13,7 @@ from himach.io.remote.url import refuse_urls
 from himach.opening.member import Member
 from himach.opening.options import FramesRequest, option
 from himach.output.names import lasting_name
-from himach.parallel.duration import seconds_of
+from himach.parallel.duration import parse_seconds
 
 MEMBER = "{member}"  # stands for a member's name in those of files
 
@@ -61,7 +61,7 @@ class ConvertOptions(FramesRequest):
         if self.record in (self.out, self.topology_out):
             raise UsageError(f"{self.record} cannot be both the record and what it tells of; name another record")
         if self.max_time is not None:
-            self._set_fields(max_time=seconds_of(self.max_time, "max_time"))
+            self._set_fields(max_time=parse_seconds(self.max_time, "max_time"))
         for name, path in self._paths().items():
             if self.ensemble is not None and MEMBER not in str(path):
                 raise UsageError(f"{name} {path} is one file; each member of an ensemble has its own: put {MEMBER} in")

@@ -115,7 +115,7 @@ class FrameCosts:
 
     def of_rank(self, clock: Clock, pairs: int, keys: int, sent: int) -> RankTimes:
         """Return what this rank tells of itself."""
-        quantiles = quantiles_of(self._times)
+        quantiles = time_quantiles(self._times)
         sampled = max(1, self._sampled)
         seconds = clock.seconds
         return RankTimes(
@@ -124,7 +124,7 @@ class FrameCosts:
         )
 
 
-def quantiles_of(times: Sequence[float]) -> list[float]:
+def time_quantiles(times: Sequence[float]) -> list[float]:
     """Return `QUANTILES` quantiles of times, from the least to the largest; none of no times.
 
     They are those of numpy.quantile(), which imports numpy.ma: a part of the time that a short run takes.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from himach.analysis import Analysis
-from himach.errors import AnalysisError, HimachError, StateError, shown_place, text_of
+from himach.errors import AnalysisError, HimachError, StateError, error_text, format_place
 from himach.frame import Frame
 from himach.parallel.process_exit import is_interruption
 from himach.user_code import HIMACH
@@ -49,18 +49,18 @@ def failure(
     elif key is not None:
         text = repr(key[0])
         where = f" for key {text if len(text) <= MAX_KEY_CHARACTERS else text[:MAX_KEY_CHARACTERS] + '...'}"
-    what = str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {text_of(error)}".rstrip(": ")
+    what = str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error_text(error)}".rstrip(": ")
     message = f"{analysis.label()}.{method}(){part} failed{where} on rank {rank}: {what}"
-    place = place or place_of(analysis, method, error, items)
+    place = place or find_place(analysis, method, error, items)
     if place is not None:
-        message += f"\n  {shown_place(*place)}"
+        message += f"\n  {format_place(*place)}"
     return StateError(message) if isinstance(error, StateError) else AnalysisError(message)
 
 
-def place_of(analysis: Analysis, method: str, error: BaseException, items: Any = None) -> Place | None:
+def find_place(analysis: Analysis, method: str, error: BaseException, items: Any = None) -> Place | None:
     """Return the innermost place in the analysis's own file, else the innermost outside of himach."""
     places = [*_returned(analysis, method, items), *_suspended(items), *_traced(error)]
-    own = _source_of(analysis, method)
+    own = _source_file(analysis, method)
     for candidates in (
         [place for place in places if place[0] == own],
         [place for place in places if not place[0].startswith(HIMACH)],
@@ -96,7 +96,7 @@ def _returned(analysis: Analysis, method: str, items: Any) -> Iterator[Place]:
         yield code.co_filename, line or code.co_firstlineno, code.co_name
 
 
-def _source_of(analysis: Analysis, method: str) -> str | None:
+def _source_file(analysis: Analysis, method: str) -> str | None:
     """Return the file of the code that a method runs: of an adapted analysis, that of MDAnalysis's or the user's."""
     foreign = getattr(type(analysis), "foreign", None)
     if foreign is not None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from himach.analysis import MAPPING, Analysis
 from himach.engine.clock import FrameCosts
-from himach.engine.failures import RAISED, failure, place_of
+from himach.engine.failures import RAISED, failure, find_place
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import Block
 from himach.engine.pairs.emission import Emission, RowEmission, TableEmission
@@ -157,7 +157,7 @@ def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, cos
 
 def keep_now(mappers: Sequence[Mapper], keeper: Keeper) -> None:
     """Have kept what was mapped since the last time, if map() has changed nothing that it must leave as it is."""
-    mapped = [mapper.taken() for mapper in mappers]
+    mapped = [mapper.take_mapped() for mapper in mappers]
     for mapper in mappers:
         mapper.check(now=True)
     keeper.keep(mapped)
@@ -190,9 +190,9 @@ class Mapper:
         self._frame: Frame | None = None  # the last one
         self._foreseen = False
         self._unchanged: int | None = None  # number of the last one after which nothing had changed
-        self._emission = Emission(Stamps()) if self._combines else self._begun(analysis)
+        self._emission = Emission(Stamps()) if self._combines else self._new_emission(analysis)
 
-    def _begun(self, analysis: Analysis) -> Emission:
+    def _new_emission(self, analysis: Analysis) -> Emission:
         if analysis.then is not None:
             return Emission(self.stamps, self.runs.room)
         kind = TableEmission if analysis.yields_rows() else RowEmission
@@ -226,7 +226,7 @@ class Mapper:
         assert self._change is not None and self._guard is not None
         self._guard.release()
         change, frame = self._change
-        place = None if error is None else place_of(self._analysis, "map", error)
+        place = None if error is None else find_place(self._analysis, "map", error)
         raise failure(self._analysis, "map", change, self._rank, frame, since=self._unchanged, place=place) from None
 
     def foresee(self, done: int) -> None:
@@ -312,7 +312,7 @@ class Mapper:
         self.pairs += pairs
         self._first, self._pairs_before = len(self.stamps), self.pairs
 
-    def taken(self) -> Mapped:
+    def take_mapped(self) -> Mapped:
         """Return what was mapped since the last time, all that map() yielded for these frames."""
         self.flush()
         self.stamps.seal()

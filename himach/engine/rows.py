@@ -34,7 +34,7 @@ class RowChunk:
         return len(self.frames)
 
     @classmethod
-    def of(cls, frames: Array, times: Array, values: Array | list[Any]) -> RowChunk:
+    def from_values(cls, frames: Array, times: Array, values: Array | list[Any]) -> RowChunk:
         """Return the rows that a series has (`himach.engine.pairs.emission.RowEmission`)."""
         if isinstance(values, np.ndarray):
             return cls(frames, times, values)
@@ -90,7 +90,7 @@ class RowStore:
         self.names: dict[tuple[str, ...], int] = {}
         self.kinds: dict[str, tuple[set[Any], int]] = {}
         self._memory = memory
-        self._held: dict[int, RowChunk] = {}
+        self._in_memory: dict[int, RowChunk] = {}
         self._most = min(HELD_BYTES, memory.limit // HELD_PART)
         self._scratch: Scratch | None = None
         self._places: dict[int, tuple[int, int]] = {}
@@ -103,7 +103,7 @@ class RowStore:
         self._note_kinds(chunk)
         self.nbytes += chunk.nbytes
         if self.nbytes <= self._most:
-            self._held[key] = chunk
+            self._in_memory[key] = chunk
             return
         if self._scratch is None:
             self._scratch = Scratch(self._memory.directory)
@@ -113,7 +113,7 @@ class RowStore:
 
     def chunk(self, key: int) -> RowChunk:
         """Return a chunk."""
-        chunk = self._held.get(key)
+        chunk = self._in_memory.get(key)
         if chunk is not None:
             return chunk
         assert self._scratch is not None
@@ -140,7 +140,7 @@ class RowStore:
 
     def close(self) -> None:
         """Forget all rows."""
-        self._held.clear()
+        self._in_memory.clear()
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None

@@ -46,7 +46,7 @@ class Stage(ABC):
         for group in merge.many():
             if group.width == ROWS and self._rows is not None:
                 for key, series in zip(group.plain, group.series, strict=True):
-                    self._rows.put(key, RowChunk.of(series.frames, series.times, series.values))
+                    self._rows.put(key, RowChunk.from_values(series.frames, series.times, series.values))
             else:
                 self.begin(group.width)
                 self.keys += len(group.plain)

@@ -47,13 +47,13 @@ class FrameTable:
         return {name: column for name, column in columns.items() if column is not None}
 
     @classmethod
-    def of(cls, columns: dict[str, Any]) -> FrameTable:
+    def from_columns(cls, columns: dict[str, Any]) -> FrameTable:
         """Return the table of some `columns()`."""
         return cls(**columns)
 
     def chosen(self, rows: Numbers | slice) -> FrameTable:
         """Return some rows."""
-        return FrameTable.of({name: column[rows] for name, column in self.columns().items()})
+        return FrameTable.from_columns({name: column[rows] for name, column in self.columns().items()})
 
     @classmethod
     def joined(cls, tables: Sequence[FrameTable]) -> FrameTable:

@@ -107,7 +107,7 @@ class _Rank:
 
     process: int
     line: socket.socket
-    heard: bytes = b""
+    buffer: bytes = b""
     ended: bool = False
 
 
@@ -190,12 +190,12 @@ class _Launcher:
             return not rank.ended
         except OSError:
             return False
-        *lines, rank.heard = (rank.heard + received).split(b"\n")
+        *lines, rank.buffer = (rank.buffer + received).split(b"\n")
         for line in lines:
             self._answer(self._ranks.index(rank), line.decode(errors="replace"))
         if self._values.aborted is not None:
             self._fail(self._values.aborted)
-        if len(rank.heard) > LONGEST:
+        if len(rank.buffer) > LONGEST:
             self._fail(1)
         return bool(received)
 

@@ -52,7 +52,7 @@ class RankChannel:
         # Only this process has the writing ends. The kernel sends ranks the signal when something is written, which to
         # the first one, the word that this process lives, nothing ever is; or when the end is closed.
         self._lines: dict[int, Pipe] = {signum: Pipe(*os.pipe()) for signum in SIGNALS}
-        self._heard = b""
+        self._received = b""
         self.process = os.getpid()
         _open.add(self)
 
@@ -65,7 +65,7 @@ class RankChannel:
                 file.write(content)
         for size in (0, ranks * last_words.PLACE):
             os.ftruncate(self.last_words, size)
-        self._heard = b""
+        self._received = b""
         os.write(self._calls.write, b"." * ranks)
         if last:
             self.dismiss()
@@ -79,17 +79,17 @@ class RankChannel:
     def listen(self, seconds: float) -> None:
         """Wait so long for a word of the ranks, and take it in."""
         if select.select([self._bell.read], [], [], seconds)[0]:
-            self._heard += os.read(self._bell.read, 65536)
+            self._received += os.read(self._bell.read, 65536)
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether all ranks have come to this work: from then on what happens is the work's doing."""
-        return BEGUN in self._heard
+        return BEGUN in self._received
 
     @property
     def done(self) -> bool:
         """Whether all ranks that did this work have ended well."""
-        return DONE in self._heard
+        return DONE in self._received
 
     @property
     def variable(self) -> dict[str, str]:
@@ -104,16 +104,16 @@ class RankChannel:
 
     def error(self) -> HimachError | None:
         """Return the first error that a rank left."""
-        first = next((word for word in self._said() if word["kind"] in KINDS), None)
+        first = next((word for word in self._messages() if word["kind"] in KINDS), None)
         return None if first is None else KINDS[first["kind"]](first["text"])
 
     def result(self) -> bytes | None:
         """Return what rank 0 left; None if it ended before."""
-        return _content(self._result) if any(word["kind"] == RESULT for word in self._said()) else None
+        return _content(self._result) if any(word["kind"] == RESULT for word in self._messages()) else None
 
     def died(self) -> int | None:
         """Return the rank that died first; None if what forks ranks told none."""
-        return next((int(word["text"]) for word in self._said() if word["kind"] == DIED), None)
+        return next((int(word["text"]) for word in self._messages() if word["kind"] == DIED), None)
 
     def send(self, signum: int) -> None:
         """Send SIGUSR1 or SIGTERM to every rank that can `die_with_parent`; who comes later learns of SIGTERM then."""
@@ -126,7 +126,7 @@ class RankChannel:
             os.close(line.read)
         self._lines = {}
 
-    def _said(self) -> list[dict[str, str]]:
+    def _messages(self) -> list[dict[str, str]]:
         lines = _content(self._words).split(b"\n")[:-1]  # a line that a rank was killed in has no end
         return [json.loads(line) for line in lines]
 
@@ -203,14 +203,14 @@ class ParentChannel:
         if not called:
             return False
         os.chdir(f"/proc/{self.process}/cwd")
-        os.umask(umask_of(self.process))
+        os.umask(read_umask(self.process))
         return True
 
     def leave_last_words(self, rank: int) -> None:
         """Have this process, which is `rank`, leave its last words where the starting process finds them."""
         last_words.write_to(self._path(self._last_words), rank)
 
-    def begin(self) -> None:
+    def report_begin(self) -> None:
         """Say that all ranks have come; on rank 0."""
         self._ring(BEGUN)
 
@@ -245,9 +245,9 @@ class ParentChannel:
                 f"himach: a rank may not look into the process that started it ({error}); start ranks by mpiexec"
             ) from None
         except OSError:
-            self._gone()
+            self._exit_orphaned()
 
-    def _gone(self) -> NoReturn:
+    def _exit_orphaned(self) -> NoReturn:
         """End this process, because the one that started it has gone."""
         os._exit(1)
 
@@ -296,7 +296,7 @@ class ParentChannel:
         return f"/proc/{self.process}/fd/{descriptor}"
 
 
-def umask_of(process: int) -> int:
+def read_umask(process: int) -> int:
     """Return the umask of a process; its own without changing it, unlike `os.umask`."""
     lines = Path("/proc", str(process), "status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("Umask:")), 8)

@@ -42,9 +42,9 @@ class KeyValues:
             return []
         if command == "finalize":
             self.finalized.add(rank)
-        return [(rank, f"{self._said(command, words, line)}\n".encode())]
+        return [(rank, f"{self._answer(command, words, line)}\n".encode())]
 
-    def _said(self, command: str, words: dict[str, str], line: str) -> str:
+    def _answer(self, command: str, words: dict[str, str], line: str) -> str:
         if command == "put":
             self._values[words["key"]] = line.partition("value=")[2]
             return "cmd=put_result rc=0 msg=success"

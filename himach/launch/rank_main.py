@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from himach.errors import as_himach
-from himach.launch.parent_channel import ParentChannel, umask_of
+from himach.launch.parent_channel import ParentChannel, read_umask
 from himach.launch.spawn import FORKS, exec_mpiexec
 from himach.parallel import process_exit
 from himach.parallel.process_exit import promised_rank
@@ -78,7 +78,7 @@ def _work(parent: ParentChannel | None, step: bool) -> None:
     world = connect()  # all ranks have come when it returns; those of a step when the first one has been called
     work = parent.work() if called and parent is not None else None
     if step:
-        request = (os.getcwd(), umask_of(os.getpid()), work) if called else None  # another's folder may not be there
+        request = (os.getcwd(), read_umask(os.getpid()), work) if called else None  # another's folder may not be there
         request = world.comm.bcast(request)
         if request is None:
             return
@@ -98,7 +98,7 @@ def do_work(world: World, work: bytes, parent: ParentChannel | None) -> None:
     if parent is not None:
         parent.leave_last_words(world.comm.rank)
         if world.comm.rank == 0:
-            parent.begin()
+            parent.report_begin()
     try:
         with process_exit.working():
             value = unpack_work(work)(world)

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 from himach.errors import RankError
-from himach.launch.parent_channel import RankChannel, umask_of
+from himach.launch.parent_channel import RankChannel, read_umask
 from himach.launch.spawn import (
     ENDING,
     GRACE,
@@ -91,7 +91,7 @@ class RankPool:
         if error is not None:
             raise error
         if death:
-            raise (RankError if channel.begun else NotBegunError)(death)
+            raise (RankError if channel.has_begun else NotBegunError)(death)
         assert result is not None
         return result
 
@@ -133,7 +133,7 @@ class JobPool(RankPool):
         """Have all ranks do this work, once the job has begun: see `RankPool.do`."""
         before, now = self.environ, common_environment()
         changes = {name: now.get(name) for name in sorted({*before, *now}) if before.get(name) != now.get(name)}
-        head = {"environ": changes, "cwd": os.getcwd(), "umask": umask_of(os.getpid()), "keeps": keeps}
+        head = {"environ": changes, "cwd": os.getcwd(), "umask": read_umask(os.getpid()), "keeps": keeps}
         return super().do(json.dumps(head).encode() + b"\n" + work, keeps, last)
 
     def _stop(self, stopped: BaseException, keeps: bool) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NoReturn
 
-from himach.errors import RankError, shown_place
+from himach.errors import RankError, format_place
 from himach.launch.parent_channel import RankChannel
 from himach.launch.stop_requests import LIMIT, Terminated
 from himach.parallel import segments
@@ -255,4 +255,4 @@ def _last_line(words: int, rank: int) -> str:
     """Return the user's line where a rank died, the innermost whose text is known, as a line of its own."""
     places = [place for place in lines_at(words, rank) if is_user_code(place[0])]
     place = next((place for place in places if linecache.getline(*place[:2])), places[0] if places else None)
-    return "" if place is None else f"\n  {shown_place(*place)}"
+    return "" if place is None else f"\n  {format_place(*place)}"

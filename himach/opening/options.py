@@ -23,7 +23,7 @@ from himach.io.store.sizes import parse_size
 from himach.launch.memory import MIN_LIMIT_BYTES
 from himach.opening.member import Member
 from himach.output.names import figure_formats, table_formats
-from himach.parallel.duration import seconds_of
+from himach.parallel.duration import parse_seconds
 
 if TYPE_CHECKING:
     from himach.analysis import Analysis
@@ -368,7 +368,7 @@ class RunOptions(FramesRequest):
                 raise UsageError(f"pairs {str(self.pairs)!r}: it is a directory, in which pairs are kept")
             self._set_fields(pairs=Path(os.path.abspath(os.path.expanduser(self.pairs))))
         if self.max_time is not None:
-            self._set_fields(max_time=seconds_of(self.max_time, "max_time"))
+            self._set_fields(max_time=parse_seconds(self.max_time, "max_time"))
 
     def recorded(self) -> dict[str, Any]:
         """Return what a run's record says of its options."""

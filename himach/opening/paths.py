@@ -27,7 +27,7 @@ from himach.opening.options import Job
 from himach.opening.shared_index import NodeBytes
 from himach.parallel.collective import run_collectively
 from himach.parallel.communicator import World
-from himach.selection import Selected, numbers_at, steps_of
+from himach.selection import Selected, find_steps, numbers_at
 
 Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
@@ -165,7 +165,7 @@ class Paths:
                 mask = self._whole.needed(mask)
             atoms = np.flatnonzero(mask)
             self._rows = rows(atoms)
-            self._whole = None if self._whole is None else self._whole.of(atoms)
+            self._whole = None if self._whole is None else self._whole.restricted_to(atoms)
         n = self._n_atoms if atoms is None else len(atoms)
         self._moved, self._shift = np.zeros((n, 3), np.int64), np.zeros((n, 3))
         return atoms
@@ -173,9 +173,9 @@ class Paths:
     def count(self, world: World, source: Source, n_steps: int) -> None:
         """Count the jumps up to so many steps of the selection (collective)."""
         comm = world.comm
-        order = [rank for ranks in world.ranks_of for rank in ranks]  # neighbours on one node
+        order = [rank for ranks in world.node_ranks for rank in ranks]  # neighbours on one node
         position = order.index(comm.rank)
-        nodes = [node for node, ranks in enumerate(world.ranks_of) for _ in ranks]
+        nodes = [node for node, ranks in enumerate(world.node_ranks) for _ in ranks]
         part = range(n_steps * position // comm.size, n_steps * (position + 1) // comm.size)
         jump_rows, vectors = run_collectively(comm, partial(self._count_jumps, source, part))
         by_position = dict(comm.allgather((position, ([len(array) for array in jump_rows], vectors))))
@@ -214,7 +214,7 @@ class Paths:
 
     def read(self, source: Source, numbers: Ints) -> Iterator[RawFrame]:
         """Yield frames of a source without jumps."""
-        steps = steps_of(self._frames, numbers)
+        steps = find_steps(self._frames, numbers)
         for step, raw in zip(steps.tolist(), source.read(numbers), strict=True):
             part = self._extract(raw)
             self._go_to(step)

@@ -105,7 +105,7 @@ def _long_files(paths: Iterable[str | os.PathLike[str]], indexes: Mapping[str, X
 
 def _walk(world: World, file: _File) -> tuple[XdrIndex, NodeBytes] | None:
     """Walk over one file together; None where it has to be walked over by one."""
-    order = [(rank, node) for node, ranks in enumerate(world.ranks_of) for rank in ranks]  # neighbours on one node
+    order = [(rank, node) for node, ranks in enumerate(world.node_ranks) for rank in ranks]  # neighbours on one node
     position = [rank for rank, _ in order].index(world.comm.rank)
     n_parts = min(world.comm.size, file.size // PART_BYTES)
     walked, columns = run_collectively(world.comm, partial(_part, file, position, n_parts))

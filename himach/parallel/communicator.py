@@ -101,7 +101,7 @@ class World:
     leaders: Communicator | None  # the first rank of every node, in the order of `nodes`; None on the other ranks
     nodes: tuple[str, ...]  # names of the nodes, sorted
     name: str  # name of this rank's node
-    ranks_of: tuple[tuple[int, ...], ...]  # the ranks of each of the `nodes`, ascending: those of `node` in their order
+    node_ranks: tuple[tuple[int, ...], ...]  # ranks of each of the `nodes`, ascending: those of `node` in their order
     bor: Any
     sum: Any
     make_op: Callable[[Callable[[Any, Any, Any], None]], Any]
@@ -163,7 +163,7 @@ def alone() -> World:
         leaders=comm,
         nodes=(name,),
         name=name,
-        ranks_of=((0,),),
+        node_ranks=((0,),),
         bor=None,
         sum=None,
         make_op=lambda function: None,

@@ -30,7 +30,7 @@ def parse_duration(text: str) -> float:
     raise UsageError(f"{text!r} is no length of time; write for example 55m, 1h30m, 3300 (seconds) or 00:55:00")
 
 
-def seconds_of(value: float | str, name: str) -> float:
+def parse_seconds(value: float | str, name: str) -> float:
     """Return the seconds of an argument `name`, a number or a text; raises UsageError unless there are some."""
     try:
         seconds = parse_duration(value) if isinstance(value, str) else float(value)

@@ -140,7 +140,7 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
         leaders=leaders if node.rank == 0 else None,
         nodes=nodes,
         name=name,
-        ranks_of=_ranks_of(names, nodes),
+        node_ranks=_group_ranks(names, nodes),
         bor=mpi.BOR,
         sum=mpi.SUM,
         make_op=lambda function: mpi.Op.Create(function, commute=True),
@@ -152,7 +152,7 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
     )
 
 
-def _ranks_of(names: Sequence[str], nodes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+def _group_ranks(names: Sequence[str], nodes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
     """Return the ranks of each node."""
     ranks: dict[str, list[int]] = {name: [] for name in nodes}
     for rank, name in enumerate(names):

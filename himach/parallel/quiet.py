@@ -1,4 +1,4 @@
-"""One voice for many ranks: `quiet_ranks` silences all but the first; `heard` notes what each warns of; `say`."""
+"""One voice for many ranks: `quiet_ranks` silences all but one; `collect_warnings` notes what each warns of; `say`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def quiet_ranks(rank: int, command: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def heard() -> Iterator[list[str]]:
+def collect_warnings() -> Iterator[list[str]]:
     """Give the texts of warnings as they come; of those of one line of somebody's code show the first, and a count."""
     texts: list[str] = []
     kinds: dict[tuple[Any, ...], list[Any]] = {}  # the first of each kind, and how many there are
@@ -65,7 +65,7 @@ class _Once:
     """Shows each warning's text once, on one line of standard error."""
 
     def __init__(self) -> None:
-        self._shown: set[str] = set()
+        self._printed: set[str] = set()
 
     def __call__(
         self,
@@ -77,9 +77,9 @@ class _Once:
         line: str | None = None,
     ) -> None:
         text = " ".join(str(message).split())
-        if text in self._shown:
+        if text in self._printed:
             return
-        self._shown.add(text)
+        self._printed.add(text)
         stream = file or sys.stderr
         encoding = getattr(stream, "encoding", None) or "utf-8"
         say(printable_lines(f"himach: warning: {text}").encode(encoding, "backslashreplace").decode(encoding), stream)

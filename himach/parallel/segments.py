@@ -28,15 +28,15 @@ def forget_segments() -> None:
 
 def shared_bytes() -> int:
     """Return how many bytes of shared memory this node has, as far as its file system says."""
-    return _bytes_of("f_blocks")
+    return _filesystem_bytes("f_blocks")
 
 
 def free_bytes() -> int:
     """Return how many of them are left."""
-    return _bytes_of("f_bavail")
+    return _filesystem_bytes("f_bavail")
 
 
-def _bytes_of(blocks: str) -> int:
+def _filesystem_bytes(blocks: str) -> int:
     try:
         status = os.statvfs(SHARED)
     except OSError:
@@ -48,7 +48,7 @@ def sweep(since: float, shared: Path = SHARED) -> None:
     """Unlink this user's segments that came after the time `since` and that no process, such as their maker, has."""
     until = time.monotonic() + DYING_SECONDS
     while left := {os.fspath(path) for name in NAMES for path in shared.glob(name) if _is_ours(path, since)}:
-        in_use = left.intersection(_held())
+        in_use = left.intersection(_paths_in_use())
         for path in left - in_use:
             with contextlib.suppress(OSError):
                 os.unlink(path)
@@ -65,7 +65,7 @@ def _is_ours(path: Path, since: float) -> bool:
     return status.st_uid == os.geteuid() and status.st_ctime >= since - CLOCK_SECONDS
 
 
-def _held() -> Iterator[str]:
+def _paths_in_use() -> Iterator[str]:
     """Give the files that processes have mapped or open, as far as this user may see them."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri, pdtrik
 
-from himach.engine.shuffle.exchange import GROWTH, MAX_PARTNERS, messages_of
+from himach.engine.shuffle.exchange import GROWTH, MAX_PARTNERS, count_messages
 from himach.engine.shuffle.waves import WAVE_BYTES
 from himach.zazen.node_frames import Tasks
 from himach.zazen.rounds import CHUNK_WORDS
@@ -159,7 +159,7 @@ def exchange_seconds(total: float, nodes: int, ranks: int, latency: float, netwo
     if nodes <= 1:
         return 0.0
     waves = max(1.0, -(-most // WAVE_BYTES))
-    messages = waves * -(-messages_of(nodes, max(1, ranks // nodes)) // MAX_PARTNERS) * latency
+    messages = waves * -(-count_messages(nodes, max(1, ranks // nodes)) // MAX_PARTNERS) * latency
     others = (ranks / nodes - 1) * (total - most) / max(1, ranks - 1)  # what the others of its node get, at the mean
     return float(messages + (most + others) * (1 - 1 / nodes) / network)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from himach.engine import Passed
-from himach.engine.clock import QUANTILES, RankTimes, quantiles_of
+from himach.engine.clock import QUANTILES, RankTimes, time_quantiles
 from himach.engine.reducing import SHARD_GROUPS
 from himach.output.record import Record
 from himach.parallel.collective import on_first_rank
@@ -121,7 +121,7 @@ def _gather(
 
 
 def _median(values: Sequence[float]) -> float:
-    return quantiles_of(values)[QUANTILES // 2]
+    return time_quantiles(values)[QUANTILES // 2]
 
 
 def _rounded(value: Any) -> Any:
@@ -131,4 +131,4 @@ def _rounded(value: Any) -> Any:
 
 def _distribution(quantiles: Iterable[Sequence[float]]) -> list[float]:
     """Return the quantiles over all ranks of the times of frames in map(), by those of each."""
-    return [_rounded(value) for value in quantiles_of([value for row in quantiles for value in row])]
+    return [_rounded(value) for value in time_quantiles([value for row in quantiles for value in row])]

@@ -1,4 +1,4 @@
-"""Columns of a long table, as finish() sees them: `RowColumn`, and `table_of()` them."""
+"""Columns of a long table, as finish() sees them: `RowColumn`, and `long_table()` them."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _settled(name: str, rows: int, dtype: np.dtype[Any] | None, stored: Stored) 
     return column
 
 
-def table_of(spread: Spread) -> Table:
+def long_table(spread: Spread) -> Table:
     """Return the table of rows in pieces."""
     columns = {name: RowColumn(spread, name, spread.rows, dtype) for name, dtype in spread.layout.items()}
     return Table({**columns, TIME: Column(columns[TIME], "ps")})

@@ -1,4 +1,4 @@
-"""Which columns a table of rows has, `layout_of()`; a chunk's cells as they are in these, `cells_of()`."""
+"""Which columns a table of rows has, `table_layout()`; a chunk's cells as they are in these, `chunk_cells()`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Layout = Mapping[str, np.dtype[Any] | None]
 _PLAIN = {float: np.dtype(np.float64), int: np.dtype(np.int64), bool: np.dtype(np.bool_), complex: np.dtype(complex)}
 
 
-def layout_of(store: RowStore) -> Layout:
+def table_layout(store: RowStore) -> Layout:
     """Return the columns of a store: those of a `Table` of its rows."""
     together = sorted(store.names, key=store.names.__getitem__)
     layout: dict[str, np.dtype[Any] | None] = {TIME: np.dtype(np.float64)}
@@ -43,7 +43,7 @@ def _dtype(kinds: set[Any], largest: int) -> np.dtype[Any] | None:
     return None if whole and dtype.kind not in "iu" else dtype
 
 
-def cells_of(chunk: RowChunk, layout: Layout, names: Sequence[str]) -> dict[str, Cells]:
+def chunk_cells(chunk: RowChunk, layout: Layout, names: Sequence[str]) -> dict[str, Cells]:
     """Return some columns of a chunk."""
     cells: dict[str, Cells] = {}
     own = chunk.columns([name for name in names if name not in (TIME, FRAME)])

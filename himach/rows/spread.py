@@ -16,7 +16,7 @@ from himach.engine.rows import RowChunk, RowStore
 from himach.output.cells import BINS, EDGE_CELLS, Cells
 from himach.output.table import Column, Table
 from himach.parallel.communicator import Communicator
-from himach.rows.layout import Layout, cells_of, layout_of
+from himach.rows.layout import Layout, chunk_cells, table_layout
 
 Counts = npt.NDArray[np.int64]
 
@@ -61,11 +61,11 @@ class Spread:
     starts: Counts  # int64 (chunks + 1,): the first row of each
 
     @classmethod
-    def of(cls, store: RowStore) -> Spread:
+    def from_store(cls, store: RowStore) -> Spread:
         """Return the rows of a store."""
         keys = sorted(store.counts)
         starts = np.cumsum([0, *(store.counts[key] for key in keys)], dtype=np.int64)
-        return cls(store, layout_of(store), keys, starts)
+        return cls(store, table_layout(store), keys, starts)
 
     @property
     def rows(self) -> int:
@@ -74,7 +74,7 @@ class Spread:
 
     def cells(self, place: int, names: Sequence[str]) -> Mapping[str, Cells]:
         """Return columns of a chunk."""
-        return cells_of(self.store.chunk(self.keys[place]), self.layout, names)
+        return chunk_cells(self.store.chunk(self.keys[place]), self.layout, names)
 
     def table(self) -> Table:
         """Return the whole table."""

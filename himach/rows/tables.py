@@ -1,4 +1,4 @@
-"""Tables of rows after a pass: in memory while they are short, else in pieces: `tables_of()`."""
+"""Tables of rows after a pass: in memory while they are short, else in pieces: `gather_tables()`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from himach.output.cells import LongCells
 from himach.output.table import Column, Table
 from himach.parallel.collective import bcast_object, on_first_rank
 from himach.parallel.communicator import Communicator, World
-from himach.rows.column import table_of
+from himach.rows.column import long_table
 from himach.rows.spread import Spread, gather
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ T = TypeVar("T")
 GATHERED_BYTES = 1 << 26
 
 
-def tables_of(
+def gather_tables(
     world: World, labels: Sequence[str], rows: Sequence[RowStore | None], files: bool, memory: int
 ) -> list[Table | None]:
     """Return on the first rank the table of each analysis (collective)."""
@@ -48,8 +48,8 @@ def tables_of(
 def _table(store: RowStore, long: bool, failed: Exception | None) -> Table:
     if failed is not None:
         raise failed
-    spread = Spread.of(store)
-    return table_of(spread) if long else spread.table()
+    spread = Spread.from_store(store)
+    return long_table(spread) if long else spread.table()
 
 
 def lead(comm: Communicator, function: Callable[[], T]) -> T:
@@ -66,7 +66,7 @@ def lead(comm: Communicator, function: Callable[[], T]) -> T:
     return on_first_rank(comm, first)
 
 
-def settle(outcomes: Sequence[Any], staged: Path, out: Path) -> None:
+def relocate_columns(outcomes: Sequence[Any], staged: Path, out: Path) -> None:
     """Let long columns of outcomes, which were written below `staged`, know where they are when they are in `out`."""
     for outcome in outcomes:
         for cells in _long_cells(outcome):

@@ -51,7 +51,7 @@ def kept_pairs(run: RankRun) -> Iterator[CheckpointRun | None]:
         yield None
         return
     from himach.checkpoint.map_fingerprint import map_fingerprint
-    from himach.checkpoint.reuse import open_kept
+    from himach.checkpoint.reuse import open_pairs
 
     first_stages = [chain[0] for chain in run.chains]
 
@@ -66,11 +66,11 @@ def kept_pairs(run: RankRun) -> Iterator[CheckpointRun | None]:
     merged = [first.defines("combine") for first in first_stages]
     homes = [type(first).__module__ for first in first_stages]
     memory = run.memory // run.world.node.size // IN_MEMORY
-    checkpoint = open_kept(comm, pairs, labels, fingerprints, merged, homes, opened.frames, reuse, lasts, memory, files)
+    checkpoint = open_pairs(comm, pairs, labels, fingerprints, merged, homes, opened.frames, reuse, lasts, memory, files)
     files.mapping = [vars(first) for first in first_stages]
     succeeded = False
     try:
-        warn_once(comm, [_damage_warning(pairs, checkpoint.found.bad)] if checkpoint.found.bad else [])
+        warn_once(comm, [_damage_warning(pairs, checkpoint.plan.bad)] if checkpoint.plan.bad else [])
         requested = lasts or job.max_time is not None
         warn_once(comm, list(_unstable_warnings(pairs, labels, checkpoint)) if comm.rank == 0 and requested else [])
         announced = job.between is None and job.member is None
@@ -125,7 +125,7 @@ def _interval() -> float:
 
 def _resume_message(job: Job, out: Path | None, checkpoint: CheckpointRun) -> str:
     """Say, before the frames are mapped, which need not be, also in a quiet run; or why all are mapped again."""
-    total, reused, reason = len(checkpoint.frames), checkpoint.found.reused, checkpoint.reason
+    total, reused, reason = len(checkpoint.frames), checkpoint.plan.reused, checkpoint.reason
     if not reused and job.quiet:
         return ""
     if not reused:

@@ -27,7 +27,7 @@ from himach.parallel.collective import Meeting, largest, on_first_rank, warn_onc
 from himach.parallel.communicator import World
 from himach.parallel.progress import Progress
 from himach.planning.observation import observation
-from himach.rows.tables import lead, tables_of
+from himach.rows.tables import gather_tables, lead
 from himach.runner.kept_pairs import keeping_warnings, kept_pairs, make_writer, mapping_deadline
 from himach.runner.outcome.methods_text import with_intervals
 from himach.runner.outcome.place import estimate_outcomes, finish_all, outcome_place, units
@@ -93,8 +93,8 @@ def _count_jumps(run: RankRun) -> Mapping[str, int]:
         return {}
     run.atoms = run.paths.follow(run.atoms)
     n_steps = len(run.opened.frames)
-    if run.checkpoint is not None and run.checkpoint.found.remaining is not None:
-        stops = run.checkpoint.found.remaining.ends
+    if run.checkpoint is not None and run.checkpoint.plan.remaining is not None:
+        stops = run.checkpoint.plan.remaining.stops
         n_steps = int(stops[-1]) if len(stops) else 0
     source = run.source()
     keep = False
@@ -212,7 +212,7 @@ def _conclude(
     assert place is not None
     comm, labels = world.comm, place.labels
     spread = place.path is not None and job.member is None
-    tables = tables_of(world, labels, passed.rows, spread, run.memory)
+    tables = gather_tables(world, labels, passed.rows, spread, run.memory)
     outcomes = lead(comm, lambda: finish_all(run.last_stages, passed.results or [], tables))
     seconds = {**earlier, **passed.seconds, "finish": time.time() - reduced}
     seconds = largest(comm, {**seconds, "total": time.time() - run.started})
@@ -246,13 +246,13 @@ def _run_record(
     cache, origin, damaged = read_by_all.tolist()
     warned = [] if run.place is None else run.place.warned  # what is still warned of comes into it
     warned += [text for text in world.comm.allreduce(list(warned), _texts) if text not in warned]
-    frames = sum(share.counts.values()) + (0 if kept is None else kept.found.reused)
+    frames = sum(share.counts.values()) + (0 if kept is None else kept.plan.reused)
     missing = len(run.job.select(run.opened.origin.n_frames)) - frames
     times = [datetime.fromtimestamp(second).astimezone() for second in (run.started, time.time())]
     fields = {
         "frames": frames,
         "faulty": Record(damaged=damaged, missing=missing),
-        "reused": Record(frames=0, reason="") if kept is None else Record(frames=kept.found.reused, reason=kept.reason),
+        "reused": Record(frames=0, reason="") if kept is None else Record(frames=kept.plan.reused, reason=kept.reason),
         "ranks": world.comm.size,
         "nodes": len(world.nodes),
         "assignment": share.counts,

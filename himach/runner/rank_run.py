@@ -187,7 +187,7 @@ class RankRun:
         """Agree with all nodes who reads which frame, of those that are to be mapped."""
         world, opened, kept = self.world, self.opened, self.checkpoint
         cached = None if world.leaders is None else open_readable(opened.cached, self.atoms, opened.origin.n_atoms)
-        frames = opened.frames if kept is None or kept.found.remaining is None else kept.found.remaining
+        frames = opened.frames if kept is None or kept.plan.remaining is None else kept.plan.remaining
         origin, whole = opened.origin.present, not opened.pushed
         self._share = run_collectively(world.comm, lambda: assign(world, cached, frames, origin=origin, whole=whole))
         return self._share

@@ -63,7 +63,7 @@ class Work:
         self._session, self._options = session, options or [fitting_mpi()]
         sys.stdout, sys.stderr = Printed(session, Kind.OUT), Printed(session, Kind.ERR)
         self._errors = sys.stderr
-        self._asked: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._environ = dict(os.environ)
         self._busy = self._stopped = False
         signal.signal(signal.SIGINT, self._on_stop)
@@ -75,7 +75,7 @@ class Work:
         threading.Thread(target=self._listen, daemon=True).start()
         ranks = self._ranks()
         while True:
-            head, _, work = self._asked.get().partition(b"\n")
+            head, _, work = self._requests.get().partition(b"\n")
             request = json.loads(head)
             try:
                 moved = self._follow(request["environ"], request["cwd"])
@@ -136,7 +136,7 @@ class Work:
             if kind in (Kind.WORK, Kind.STOP):
                 self._stopped = kind is Kind.STOP
             if kind is Kind.WORK:
-                self._asked.put(body)
+                self._requests.put(body)
             elif kind is not Kind.COMMIT or self._busy:
                 os.kill(os.getpid(), signals[kind])
         os._exit(0)  # SLURM ends the ranks with this script

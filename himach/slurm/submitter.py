@@ -40,7 +40,7 @@ COMPLETES = 10.0  # seconds, at most, until it is known how it ended
 class Channel(ParentChannel):
     """The channel to a process whose end is the end of a job, too."""
 
-    def _gone(self) -> NoReturn:
+    def _exit_orphaned(self) -> NoReturn:
         raise Terminated
 
 
@@ -55,7 +55,7 @@ class Submitter:
         self._session: Session | None = None
         self._listener: AdmissionListener | None = None
         self._place = ""
-        self._busy = self._ending = self._gone = False
+        self._busy = self._ending = self._job_gone = False
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self._on_signal)
         parent.hear((signal.SIGUSR1, signal.SIGTERM))
@@ -66,7 +66,7 @@ class Submitter:
         while job_runs and self._parent.wait():
             self._events = queue.SimpleQueue()  # what came before was meant for what is over
             self._busy = True
-            if self._gone:  # since the last run had its result
+            if self._job_gone:  # since the last run had its result
                 self._events.put(None)
             try:
                 if self._job is None:
@@ -119,7 +119,7 @@ class Submitter:
         joins = shlex.quote(f"{host} {port} {key}")
         self._job = Job.submit(options, f"#!/bin/sh\nexport {JOINS}={joins}\nexec {python}\n")
         submitted = {"job": self._job.number, "size": self._job.tasks()}
-        self._parent.begin()
+        self._parent.report_begin()
         self._parent.leave_result(json.dumps(submitted).encode())
 
     def _admit(self, descriptor: int, key: bytes) -> None:
@@ -145,7 +145,7 @@ class Submitter:
                     streams[kind].flush()
             else:
                 self._events.put((kind, body))
-        self._gone = True
+        self._job_gone = True
         if self._busy:
             self._events.put(None)
         else:
@@ -157,7 +157,7 @@ class Submitter:
         session = self._joined(job)
         if session is None:
             return False
-        self._parent.begin()
+        self._parent.report_begin()
 
         def send(kind: Kind, body: bytes = b"") -> None:
             with contextlib.suppress(OSError):  # it has gone, which the listener says
@@ -183,13 +183,13 @@ class Submitter:
                     fields = json.loads(body)
                     error = KINDS[fields["kind"]](fields["text"])
                     if isinstance(error, RankError) and job.poll().is_over:
-                        raise self._lost(job)
+                        raise self._lost_error(job)
                     self._parent.leave_error(error)
                     return True
                 case Kind.STOPPED, _:
                     return True
                 case None:
-                    raise self._lost(job)
+                    raise self._lost_error(job)
 
     def _joined(self, job: Job) -> Session | None:
         """Wait until the job has begun and is there; None if it was cancelled meanwhile."""
@@ -214,7 +214,7 @@ class Submitter:
                 return None
         return self._session
 
-    def _lost(self, job: Job) -> HimachError:
+    def _lost_error(self, job: Job) -> HimachError:
         """Return the error that says how a job ended that was there."""
         until = time.monotonic() + COMPLETES
         while (state := job.poll()).name == "COMPLETING" and time.monotonic() < until:

@@ -9,7 +9,7 @@ import numpy as np
 from himach.parallel.communicator import Words, World
 from himach.selection import Selected
 from himach.zazen.bitmaps import decode, popcount
-from himach.zazen.node_frames import NOTHING, Cached, Positions, bitmaps_of
+from himach.zazen.node_frames import NOTHING, Cached, Positions, frame_bitmaps
 
 MAX_NAMED_FRAMES = 5
 
@@ -25,7 +25,7 @@ class Anywhere:
 
 def mark_all(cached: Cached | None, frames: Selected) -> Words:
     """Return the bits of the `frames` that a store holds in any way, uint64 (n_words(len(frames)),)."""
-    native, alien = bitmaps_of(cached or NOTHING, frames)
+    native, alien = frame_bitmaps(cached or NOTHING, frames)
     native |= alien
     return native
 

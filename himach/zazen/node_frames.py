@@ -34,16 +34,16 @@ class Remaining:
 
     frames: Selected  # the selection
     starts: Positions
-    ends: Positions
+    stops: Positions
 
     @classmethod
-    def of(cls, frames: Selected, left: npt.NDArray[np.bool_]) -> Remaining:
+    def from_mask(cls, frames: Selected, left: npt.NDArray[np.bool_]) -> Remaining:
         """Return what is left where `left`, bool (steps,), is true."""
         edges = np.flatnonzero(np.diff(left, prepend=False, append=False)).astype(np.int64)
         return cls(frames, edges[0::2], edges[1::2])
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_before", np.concatenate([[0], np.cumsum(self.ends - self.starts)]))
+        object.__setattr__(self, "_before", np.concatenate([[0], np.cumsum(self.stops - self.starts)]))
 
     def __len__(self) -> int:
         return int(self._counts()[-1])
@@ -141,7 +141,7 @@ class InMemory:
 NOTHING = InMemory()
 
 
-def bitmaps_of(cached: Cached, frames: Selection, native: Words | None = None) -> tuple[Words, Words]:
+def frame_bitmaps(cached: Cached, frames: Selection, native: Words | None = None) -> tuple[Words, Words]:
     """Return the bitmaps of those `frames` that are native, and of those that are alien (see `Cached.mark`).
 
     The first is made in `native` if that is given, of any content.
@@ -159,9 +159,9 @@ def bitmaps_of(cached: Cached, frames: Selection, native: Words | None = None) -
             return native, alien
         chosen = np.zeros(len(among), dtype=np.bool_)
         chosen[frames.numbers - among.start] = True
-        return bitmaps_of(cached, Remaining.of(among, chosen), native)
+        return frame_bitmaps(cached, Remaining.from_mask(among, chosen), native)
     if isinstance(frames, Remaining):
-        for words, out in zip(bitmaps_of(cached, frames.frames), (native, alien), strict=True):
+        for words, out in zip(frame_bitmaps(cached, frames.frames), (native, alien), strict=True):
             frames.choose(words, out)
     else:
         cached.mark(frames, native, alien)

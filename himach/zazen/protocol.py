@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from himach.errors import TrajectoryError, UsageError
 from himach.parallel.communicator import World
 from himach.zazen.claims import Bits, Claims, n_words
-from himach.zazen.node_frames import NOTHING, Cached, Selection, Share, bitmaps_of, count_chunks
+from himach.zazen.node_frames import NOTHING, Cached, Selection, Share, count_chunks, frame_bitmaps
 from himach.zazen.rounds import CHUNK_WORDS, Leaders, Rules, negotiate
 
 MAX_SHARE_FACTOR = 2  # times its part of all frames: what a node holds beyond it, others read
@@ -142,7 +142,7 @@ class _Leader:
         weights, identities = zip(*leaders.comm.allgather((self._ranks, cached.identity)), strict=True)
         started = time.perf_counter()
         own = cached if _first_of_its_kind(identities, leaders.node) else NOTHING
-        native, alien = bitmaps_of(own, request.frames, share.bitmap)
+        native, alien = frame_bitmaps(own, request.frames, share.bitmap)
         counts = count_chunks(native, alien, request.chunk_words)
         sets = time.perf_counter() - started
 

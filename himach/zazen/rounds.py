@@ -100,7 +100,7 @@ class _Chunk:
     """One chunk of a node's bitmaps, and the buffers in which it is decided.
 
     Its `first` word in the selection's bitmap and its positions; the node's aliens (`mine`) and its claims (`share`),
-    which are its natives at first; what any node holds as native (`taken`) and the residue (`rest`); this node's `own`
+    which are its natives at first; what nodes hold as native (`natives`) and the residue (`rest`); this node's `own`
     two-bit counts, and all nodes' together.
     """
 
@@ -108,7 +108,7 @@ class _Chunk:
     n_bits: int
     mine: Words
     share: Words
-    taken: Words
+    natives: Words
     rest: Words
     own: Words
     counts: Words
@@ -161,10 +161,10 @@ class _Negotiation:
         mine, share = (
             words[first : first + self.rules.chunk_words] for words in (self.alien, self.claims.share.bitmap)
         )
-        taken, rest, own, counts = self._buffers
+        natives, rest, own, counts = self._buffers
         n = len(share)
         n_bits = min(64 * n, self.rules.n_frames - 64 * first)
-        return _Chunk(first, n_bits, mine, share, taken[:n], rest[:n], own[: 2 * n], counts[: 2 * n])
+        return _Chunk(first, n_bits, mine, share, natives[:n], rest[:n], own[: 2 * n], counts[: 2 * n])
 
     def _decide(self, chunk: _Chunk, natives: int, aliens: int) -> int:
         """Decide on a chunk of which nodes hold so many natives and aliens, added up; return how many are residue."""
@@ -176,17 +176,17 @@ class _Negotiation:
 
     def _leave_open(self, chunk: _Chunk, n_open: int) -> int:
         """Leave all that is not native as residue."""
-        np.invert(chunk.taken, out=chunk.rest)
-        self._shed(chunk, chunk.mine & chunk.taken)
+        np.invert(chunk.natives, out=chunk.rest)
+        self._shed(chunk, chunk.mine & chunk.natives)
         return n_open
 
     def _reduce_natives(self, chunk: _Chunk, natives: int) -> int:
         """Round one: find what any node holds as native, leave each to one node; return how many."""
         if not natives:
-            chunk.taken[...] = 0
+            chunk.natives[...] = 0
             return 0
-        self.leaders.union("native", chunk.share, chunk.taken)
-        n_taken = popcount(chunk.taken)
+        self.leaders.union("native", chunk.share, chunk.natives)
+        n_taken = popcount(chunk.natives)
         if natives > n_taken:  # at least one frame is native on several nodes
             open_counts(np.zeros_like(chunk.share), chunk.share, chunk.own)
             self.leaders.count("native count", chunk.own, chunk.counts)
@@ -199,19 +199,19 @@ class _Negotiation:
     def _reduce_aliens(self, chunk: _Chunk, n_open: int) -> int:
         """Round two: claim what is alien here alone, leave what is nowhere; return how many frames that is."""
         claims = self.claims
-        n_here = open_counts(chunk.taken, chunk.mine, chunk.own)
+        n_here = open_counts(chunk.natives, chunk.mine, chunk.own)
         excess = self.rules.give_up and claims.size + n_here > self.limit
         anywhere, excess_anywhere = self.leaders.total(np.array([n_here, excess], dtype=np.int64)).tolist()
         if not anywhere:
             return self._leave_open(chunk, n_open)
         self.leaders.count("alien", chunk.own, chunk.counts)
-        claimed, left, several, surplus = claim(chunk.taken, chunk.counts, chunk.mine, chunk.share, chunk.rest)
+        claimed, left, several, surplus = claim(chunk.natives, chunk.counts, chunk.mine, chunk.share, chunk.rest)
         left -= 64 * len(chunk.share) - chunk.n_bits
         claims.alien += claimed
         if several:
             self._reduce_contested(chunk)
         elif surplus:
-            self._shed(chunk, chunk.mine & chunk.taken)
+            self._shed(chunk, chunk.mine & chunk.natives)
         if excess_anywhere:
             left += self._give_up_excess(chunk)
         return left
@@ -223,7 +223,7 @@ class _Negotiation:
         won = self._one_holder("alien holder", chunk.first, chunk.mine, more, full)
         chunk.share |= won
         self.claims.contested += popcount(won)
-        self._shed(chunk, chunk.mine & (chunk.taken | more) & ~won)
+        self._shed(chunk, chunk.mine & (chunk.natives | more) & ~won)
 
     def _give_up_excess(self, chunk: _Chunk) -> int:
         """Move what nodes claim beyond their limits to the residue; return how many frames that is."""
@@ -231,7 +231,7 @@ class _Negotiation:
         released = np.zeros_like(chunk.share)
         excess = claims.size - self.limit
         if excess > 0:
-            claimed = chunk.mine & chunk.share & ~chunk.taken
+            claimed = chunk.mine & chunk.share & ~chunk.natives
             copy_some(claimed, released, popcount(claimed) - excess, excess)
             n_contested = popcount(released & chunk.contested())
             claims.contested -= n_contested

@@ -9,7 +9,7 @@ from pyroaring import BitMap64
 
 import himach
 from himach.checkpoint.directory import PairsDirectory
-from himach.checkpoint.listing import Entry, entries, evict_chosen, kept_in, shown_frames
+from himach.checkpoint.listing import Entry, entries, evict_chosen, find_kept_frames, format_frames
 from himach.errors import UsageError
 from himach.output.claim import Claim
 
@@ -126,7 +126,7 @@ def test_while_a_run_has_it_nothing_goes_and_all_is_told(kept):
     run = PairsDirectory(kept)
     run.claim()
     try:
-        assert f"process {os.getpid()} on " in kept_in(kept).holder
+        assert f"process {os.getpid()} on " in find_kept_frames(kept).holder
         assert len(entries(kept)) == 3
         before = sorted(path.name for path in kept.rglob("*"))
         with pytest.raises(UsageError, match=f"keeps its pairs there .process {os.getpid()} on "):
@@ -134,7 +134,7 @@ def test_while_a_run_has_it_nothing_goes_and_all_is_told(kept):
         assert sorted(path.name for path in kept.rglob("*")) == before
     finally:
         run.release()
-    assert kept_in(kept).holder == ""
+    assert find_kept_frames(kept).holder == ""
 
 
 def test_a_dead_runs_lock_is_nobodys(kept):
@@ -144,7 +144,7 @@ def test_a_dead_runs_lock_is_nobodys(kept):
         os._exit(0)
     os.waitpid(child, 0)
     assert (kept / ".lock").exists()
-    assert kept_in(kept).holder == ""
+    assert find_kept_frames(kept).holder == ""
     assert evict_chosen(kept, None).generations == 3
 
 
@@ -153,15 +153,15 @@ def test_an_output_directory_of_a_run_that_did_not_end(kept, tmp_path):
     out.mkdir()
     claim = Claim(out)
     shutil.copytree(kept, claim.pairs)
-    assert kept_in(out).holder.startswith(f"process {os.getpid()} on ")
+    assert find_kept_frames(out).holder.startswith(f"process {os.getpid()} on ")
     for path in (out, out / ".himach" / "pairs"):
         with pytest.raises(UsageError, match="another run writes there"):
             evict_chosen(path, None)
     claim.release()
-    assert (kept_in(out).out, kept_in(out).holder) == (out, "")
+    assert (find_kept_frames(out).out, find_kept_frames(out).holder) == (out, "")
     assert evict_chosen(out, None, older=True).generations == 1
     assert evict_chosen(out, None).generations == 2
-    assert kept_in(out) is None
+    assert find_kept_frames(out) is None
     assert not any(out.iterdir())
 
 
@@ -195,7 +195,7 @@ def test_what_is_none_is_none(tmp_path):
     simulation.parent.mkdir(parents=True)
     simulation.touch()
     (tmp_path / "foreign" / "other" / "2").mkdir(parents=True)
-    assert [kept_in(tmp_path / name) for name in ("empty", "foreign", "file", "nothing")] == [None] * 4
+    assert [find_kept_frames(tmp_path / name) for name in ("empty", "foreign", "file", "nothing")] == [None] * 4
     assert evict_chosen(tmp_path / "foreign", None).generations == 0
     assert (tmp_path / "foreign" / "notes" / "text").exists()
     assert simulation.exists()
@@ -208,7 +208,7 @@ def test_what_somebody_else_put_there_stays(kept):
     assert list(found(kept)) == [("Near", 2), ("Other", 1)]
     assert evict_chosen(kept, None).generations == 2
     assert {path.name for path in kept.rglob("*.*")} >= {"notes.txt", "run.xtc", "map.json"}
-    assert kept_in(kept) is None
+    assert find_kept_frames(kept) is None
 
 
 @pytest.mark.parametrize(
@@ -224,4 +224,4 @@ def test_what_somebody_else_put_there_stays(kept):
 )  # fmt: skip
 def test_frames_in_words(frames, of, text):
     entry = Entry("A", 1, True, BitMap64(frames), of, 0, 0, 0, 0.0, {}, (), [], [])
-    assert shown_frames(entry) == text
+    assert format_frames(entry) == text

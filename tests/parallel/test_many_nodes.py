@@ -11,7 +11,7 @@ import pytest
 from support.threads import run_ranks
 
 from himach.engine.pairs.block import Form, by_shard
-from himach.engine.shuffle.exchange import Exchange, messages_of
+from himach.engine.shuffle.exchange import Exchange, count_messages
 from himach.engine.shuffle.waves import WAVE_BYTES
 from himach.engine.stamps import FrameTable, Stamps
 from himach.parallel.communicator import OwnWords, alone
@@ -67,7 +67,7 @@ def large(world, nodes, here):
         leaders=None if world.leaders is None else Mirror(here, nodes),
         nodes=tuple(f"node{i:04}" for i in range(nodes)),
         name=f"node{here:04}",
-        ranks_of=tuple(tuple(range(node * each, (node + 1) * each)) for node in range(nodes)),
+        node_ranks=tuple(tuple(range(node * each, (node + 1) * each)) for node in range(nodes)),
         await_message=comm.awaited,
     )
 
@@ -103,7 +103,7 @@ def test_4096_ranks_of_512_nodes_send_a_message_for_each_two_nodes():
     found = run_ranks(["here"] * each, lambda world: exchanged(large(world, nodes, 77), 3, waves=1))
     messages = [len(comm.sent) for comm, _ in found]
     assert nodes * sum(messages) <= 512 * 511
-    assert max(messages) == messages_of(nodes, each) == 64
+    assert max(messages) == count_messages(nodes, each) == 64
     targets = [dest // each for comm, _ in found for dest, _ in comm.sent]
     assert sorted(targets) == [node for node in range(nodes) if node != 77]
     # What goes to other ranks, and for each two of different nodes where it lies.

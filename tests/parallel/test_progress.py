@@ -16,9 +16,9 @@ from support.ranks import mpiexec, run_under_mpiexec
 
 from himach.errors import UsageError
 from himach.parallel.communicator import Alone
-from himach.parallel.duration import parse_duration, seconds_of
+from himach.parallel.duration import parse_duration, parse_seconds
 from himach.parallel.progress import Progress, clock
-from himach.parallel.quiet import MOST_TEXTS, heard, quiet_ranks
+from himach.parallel.quiet import MOST_TEXTS, collect_warnings, quiet_ranks
 
 
 def test_on_three_ranks():
@@ -133,7 +133,7 @@ def test_voices_return(capfd):
 def test_warnings_of_one_line_are_shown_once_with_their_count():
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
-        with heard() as texts:
+        with collect_warnings() as texts:
             for number in range(3000):
                 warnings.warn(f"frame {number} is odd", stacklevel=1)
                 if number % 1000 == 0:
@@ -173,15 +173,15 @@ def test_a_length_of_time_is_read(text, seconds):
 )
 def test_what_is_none_is_refused_by_name(text):
     with pytest.raises(UsageError, match=r"max_time: .* is no length of time"):
-        seconds_of(text, "max_time")
+        parse_seconds(text, "max_time")
 
 
 @pytest.mark.parametrize("value", [0, -1, "0", "0m", float("inf"), float("nan")])
 def test_no_time_is_refused(value):
     with pytest.raises(UsageError, match="max_time must be longer than nothing"):
-        seconds_of(value, "max_time")
+        parse_seconds(value, "max_time")
 
 
 def test_what_is_no_number_is_refused():
     with pytest.raises(UsageError, match="max_time is a number of seconds"):
-        seconds_of(object(), "max_time")
+        parse_seconds(object(), "max_time")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from himach.engine.shuffle.exchange import shards_of
+from himach.engine.shuffle.exchange import shard_range
 from himach.planning import closed_forms as forms
 from himach.planning.costs import evaluate, fit_terms
 
@@ -72,7 +72,7 @@ def test_rounds_grow_with_nodes_and_frames():
 
 @given(parts=st.lists(st.integers(0, 1000), min_size=64, max_size=64), ranks=st.sampled_from([1, 2, 4, 8, 16, 32, 64]))
 def test_loads_are_those_of_the_shards_that_ranks_have(parts, ranks):
-    each = [sum(parts[slice(*shards_of(rank, ranks, 64))]) for rank in range(ranks)]
+    each = [sum(parts[slice(*shard_range(rank, ranks, 64))]) for rank in range(ranks)]
     assert forms.loads(np.array(parts, float), ranks).tolist() == pytest.approx(each)
 
 

@@ -11,7 +11,7 @@ from MDAnalysisTests.datafiles import DCD, PSF
 from support import commands
 
 import himach
-from himach.engine.clock import MAX_FRAME_TIMES, QUANTILES, Clock, FrameCosts, quantiles_of
+from himach.engine.clock import MAX_FRAME_TIMES, QUANTILES, Clock, FrameCosts, time_quantiles
 
 N_FRAMES = 98
 SCRIPT = """
@@ -172,5 +172,5 @@ def test_frames_that_cost_more_and_more_are_told(monkeypatch, growth, told):
 def test_quantiles_are_numpys():
     times = np.random.default_rng(4).exponential(size=101)
     for some in (times, times[:1], times[:2], times[:34]):
-        np.testing.assert_allclose(quantiles_of(some.tolist()), np.quantile(some, np.linspace(0, 1, QUANTILES)))
-    assert quantiles_of([]) == []
+        np.testing.assert_allclose(time_quantiles(some.tolist()), np.quantile(some, np.linspace(0, 1, QUANTILES)))
+    assert time_quantiles([]) == []

@@ -12,7 +12,7 @@ from himach.engine.pairs.emission import RowEmission
 from himach.engine.rows import RowChunk, RowStore
 from himach.engine.stamps import Stamps
 from himach.output.cells import plain
-from himach.rows.layout import cells_of, layout_of
+from himach.rows.layout import chunk_cells, table_layout
 
 CELLS = st.one_of(
     st.integers(-3, 3),
@@ -55,10 +55,10 @@ def test_columns_are_those_of_one_table(rows):
     for at, value in reversed(list(enumerate(emitted(rows)))):
         uniform = not isinstance(value, tuple)
         cells = np.array([value], value.dtype) if uniform else [value]
-        store.put(at, RowChunk.of(np.array([at]), np.array([float(at)]), cells))
-    layout = layout_of(store)
+        store.put(at, RowChunk.from_values(np.array([at]), np.array([float(at)]), cells))
+    layout = table_layout(store)
     assert list(layout) == ["time_ps", *names, "frame"]
-    found = [cells_of(store.chunk(at), layout, list(names)) for at in range(len(rows))]
+    found = [chunk_cells(store.chunk(at), layout, list(names)) for at in range(len(rows))]
     for name in names:
         if layout[name] is None:
             joined = himach.Table({name: [cell for cells in found for cell in cells[name]]})[name]
@@ -72,5 +72,5 @@ def test_a_large_negative_integer_beside_floats_stays_what_it_is():
     for key, cells in enumerate(
         [np.array([(-(2**60),), (1,)], [("a", int)]), np.array([(0.5,), (1.5,)], [("a", float)])]
     ):
-        store.put(key, RowChunk.of(np.arange(2) + 2 * key, np.arange(2.0), cells))
-    assert layout_of(store)["a"] is None
+        store.put(key, RowChunk.from_values(np.arange(2) + 2 * key, np.arange(2.0), cells))
+    assert table_layout(store)["a"] is None

@@ -13,7 +13,7 @@ from himach.engine import Memory
 from himach.engine.rows import RowChunk, RowStore
 from himach.errors import HimachError
 from himach.output.formats import content
-from himach.rows.column import table_of
+from himach.rows.column import long_table
 from himach.rows.spread import Spread, gather
 
 CHUNKS = 12
@@ -25,10 +25,10 @@ def rows(comm, nan=False):
     for key in range(CHUNKS)[comm.rank :: comm.size]:
         frames = 10 * key + np.arange(key % 4 + 1)
         cells = [(np.nan if nan and frame % 3 else 0.1 * frame,) for frame in frames.tolist()]
-        store.put(key, RowChunk.of(frames, frames / 7, np.array(cells, [("x", float)])))
+        store.put(key, RowChunk.from_values(frames, frames / 7, np.array(cells, [("x", float)])))
     failed = gather(comm, store)
-    assert bool(store._held) == (comm.rank == 0)  # the others' room is free
-    return Spread.of(store), failed
+    assert bool(store._in_memory) == (comm.rank == 0)  # the others' room is free
+    return Spread.from_store(store), failed
 
 
 def spread(size=3, **options):
@@ -38,7 +38,7 @@ def spread(size=3, **options):
 
 
 def write(found, path):
-    table = table_of(found)
+    table = long_table(found)
     table.long.write_table(path, list(table), table)
     return table["x"]._written[2]
 
@@ -50,7 +50,7 @@ def test_files_are_those_of_one_rank(tmp_path, size):
     data = (tmp_path / "a.csv").read_bytes()
     assert data == content(table) and starts[-1] == len(data)
     assert [line.split(",")[-1] for line in data[starts[3] : starts[4]].decode().split()] == ["30", "31", "32", "33"]
-    table_of(found)["x"].write_array(tmp_path / "x.npy")
+    long_table(found)["x"].write_array(tmp_path / "x.npy")
     array = np.load(tmp_path / "x.npy")
     assert array.dtype == table["x"].dtype
     np.testing.assert_array_equal(array, table["x"])

@@ -177,7 +177,7 @@ def world_of(rank: int, nodes: Sequence[str], groups: dict[Any, Group]) -> World
         leaders=leaders,
         nodes=names,
         name=name,
-        ranks_of=tuple(tuple(r for r, other in enumerate(nodes) if other == one) for one in names),
+        node_ranks=tuple(tuple(r for r, other in enumerate(nodes) if other == one) for one in names),
         bor=lambda source, target: np.bitwise_or(target, source, out=target),
         sum=add,
         make_op=UserOp,

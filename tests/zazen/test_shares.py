@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from himach.parallel.communicator import alone
 from himach.zazen import NOTHING, InMemory, assign, node_frames
 from himach.zazen.claims import Bits, n_words
-from himach.zazen.node_frames import MAX_TASK_FRAMES, Remaining, Tasks, bitmaps_of, count_chunks
+from himach.zazen.node_frames import MAX_TASK_FRAMES, Remaining, Tasks, count_chunks, frame_bitmaps
 
 TOP = 2_000
 frame_sets = st.sets(st.integers(0, TOP), max_size=60)
@@ -28,7 +28,7 @@ def positions_of(words):
 
 @given(frame_sets, frame_sets, ranges())
 def test_given_frames_become_bits(native, alien, frames):
-    for held, words in zip((native, alien), bitmaps_of(InMemory.of(native, alien), frames), strict=True):
+    for held, words in zip((native, alien), frame_bitmaps(InMemory.of(native, alien), frames), strict=True):
         assert words.shape == (-(-len(frames) // 64),)
         assert positions_of(words) == {p for p, frame in enumerate(frames) if frame in held}
 
@@ -37,7 +37,7 @@ def test_given_frames_become_bits(native, alien, frames):
 def test_large_frame_numbers(start):
     held = set(range(start - 50, start + 150, 2))
     for frames in (range(start, start + 200), range(start + 199, start - 1, -1), range(start - 90, start + 300, 7)):
-        native, alien = bitmaps_of(InMemory.of(held), frames)
+        native, alien = frame_bitmaps(InMemory.of(held), frames)
         assert positions_of(native) == {p for p, frame in enumerate(frames) if frame in held}
         assert not alien.any()
 
@@ -52,7 +52,7 @@ def test_several_stores_mark_the_same_words():
 
 @given(frame_sets, frame_sets, st.integers(1, 40))
 def test_frames_are_counted_by_chunk(native, alien, chunk_words):
-    both = bitmaps_of(InMemory.of(native, alien), range(TOP))
+    both = frame_bitmaps(InMemory.of(native, alien), range(TOP))
     chunks = -(-len(both[0]) // chunk_words)
     expected = [[sum(f < TOP and f // 64 // chunk_words == i for f in held) for i in range(chunks)]
                 for held in (native, alien)]  # fmt: skip
@@ -86,7 +86,7 @@ def selections(draw):
 def made(frames: range, gone: set[int]) -> tuple[Remaining, list[int]]:
     """Return what is left when frames are gone, and its steps."""
     left = np.array([number not in gone for number in frames], dtype=bool)
-    return Remaining.of(frames, left), np.flatnonzero(left).tolist()
+    return Remaining.from_mask(frames, left), np.flatnonzero(left).tolist()
 
 
 @given(selections(), st.sets(st.integers(0, FRAMES - 1)), st.data())

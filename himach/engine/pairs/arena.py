@@ -22,14 +22,14 @@ class Arena:
     """Gives memory, which is free again when nobody holds a part of its piece."""
 
     def __init__(self) -> None:
-        self._given = 0
+        self._allotted = 0
         self._left = fresh(0)
 
     def take(self, nbytes: int) -> Raw:
         """Return memory, uint8 (nbytes,)."""
         if nbytes > len(self._left):
             # Not more than half as much again lies idle.
-            self._left = fresh(max(nbytes, min(self._given // 2, PIECE_BYTES)))
+            self._left = fresh(max(nbytes, min(self._allotted // 2, PIECE_BYTES)))
         part, self._left = self._left[:nbytes], self._left[-(-nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES :]
-        self._given += nbytes
+        self._allotted += nbytes
         return part

@@ -89,7 +89,7 @@ class Block:
     @property
     def kind(self) -> Kind:
         """What blocks have in common that can be put behind one another."""
-        return kind_of(self.form, self.width, self.specs)
+        return block_kind(self.form, self.width, self.specs)
 
     @property
     def specs(self) -> dict[str, ColumnSpec]:
@@ -129,7 +129,7 @@ class Block:
         return [None] * len(self) if self.values is None else [restore(value) for value in self.values]
 
 
-def kind_of(form: Form, width: int, specs: Mapping[str, ColumnSpec]) -> Kind:
+def block_kind(form: Form, width: int, specs: Mapping[str, ColumnSpec]) -> Kind:
     """Return the kind of blocks of such columns."""
     return Kind(width, form, *specs.get("values", (None, ())))
 

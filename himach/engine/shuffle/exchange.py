@@ -38,12 +38,12 @@ Head = tuple[Any, ...]
 Sizes = npt.NDArray[np.int64]
 
 
-def shards_of(rank: int, size: int, shards: int) -> tuple[int, int]:
+def shard_range(rank: int, size: int, shards: int) -> tuple[int, int]:
     """Return the first shard of a rank and the first one that is no longer its own."""
     return -(-rank * shards // size), -(-(rank + 1) * shards // size)
 
 
-def steps_of(rank: int, ranks: int, nodes: int) -> range:
+def node_steps(rank: int, ranks: int, nodes: int) -> range:
     """Return how many nodes on those are to which a rank of a node sends, the rank's number among its `ranks`.
 
     From as many nodes back it receives. A node's ranks share the others in turns.
@@ -51,7 +51,7 @@ def steps_of(rank: int, ranks: int, nodes: int) -> range:
     return range(rank or ranks, nodes, ranks)
 
 
-def messages_of(nodes: int, ranks: int) -> int:
+def count_messages(nodes: int, ranks: int) -> int:
     """Return how many messages a rank sends at once, at most, where its node has as many `ranks`."""
     return -(-(nodes - 1) // ranks)
 
@@ -64,9 +64,9 @@ class Exchange:
         self._world = world
         self._leaving = _Window(world.share_words)
         self._arriving = _Window(world.share_words)
-        self._seats = [rank for ranks in world.ranks_of for rank in ranks]
+        self._seats = [rank for ranks in world.node_ranks for rank in ranks]
         self._sizes = world.share_words(world.node.size * len(self._seats))
-        self._firsts = [0, *accumulate(map(len, world.ranks_of))]
+        self._firsts = [0, *accumulate(map(len, world.node_ranks))]
 
     def close(self) -> None:
         """Free the memory, when all ranks of the node are done with what came (collective over the node)."""
@@ -92,14 +92,14 @@ class Exchange:
             On a rank without memory; the others wait for it.
         """
         try:
-            return self._given(outgoing, tables)
+            return self._exchange(outgoing, tables)
         except MemoryError as error:
             raise HimachError(
                 f"rank {self._world.comm.rank} on node {self._world.name} had no memory left for the pairs that ranks "
                 f"exchange ({error}); use fewer ranks on a node, or nodes with more memory"
             ) from error
 
-    def _given(
+    def _exchange(
         self, outgoing: list[list[Block]], tables: Sequence[FrameTable]
     ) -> tuple[list[list[Block]], list[FrameTable]]:
         rank = self._world.comm.rank
@@ -114,9 +114,9 @@ class Exchange:
         blocks: list[list[Block]] = [[] for _ in streams]
         frames = [FrameTable.joined([])] * len(streams) if tables else []
         for other, came in self._move(streams):
-            pieces = _things(came)
+            pieces = _unpacked(came)
             if tables:
-                frames[other] = FrameTable.of(next(pieces)[1])
+                frames[other] = FrameTable.from_columns(next(pieces)[1])
             blocks[other] = [_block(*piece) for piece in pieces]
         blocks[rank] = mine[0]
         if mine[1] is not None:
@@ -145,17 +145,17 @@ class Exchange:
         nodes = len(world.nodes)
         if nodes == 1:
             return [leaving[:0]]
-        comm, ranks_of = world.comm, world.ranks_of
-        steps = steps_of(world.node.rank, world.node.size, nodes)
+        comm, node_ranks = world.comm, world.node_ranks
+        steps = node_steps(world.node.rank, world.node.size, nodes)
         sent = []
         for step in steps:
             node = (own_node + step) % nodes
-            target = ranks_of[node][step % len(ranks_of[node])]
+            target = node_ranks[node][step % len(node_ranks[node])]
             sent.append(comm.Isend(leaving[regions[node] // 8 : regions[node + 1] // 8], target, _TAG))
         sources = {}
         for step in steps:
             node = (own_node - step) % nodes
-            sources[node] = ranks_of[node][step % len(ranks_of[node])]
+            sources[node] = node_ranks[node][step % len(node_ranks[node])]
         # Who waits for a message learns how long it is: nobody has to be told before.
         coming = {node: world.await_message(source, _TAG) for node, source in sources.items()}
         words = {node: n for lengths in world.node.allgather(coming) for node, n in lengths.items()}
@@ -175,7 +175,7 @@ class Exchange:
     def _read(self, node: int, region: Words) -> Iterator[tuple[int, Raw]]:
         """Yield what ranks of a node gave to this one."""
         comm = self._world.node
-        ranks = self._world.ranks_of[node]
+        ranks = self._world.node_ranks[node]
         sizes = region[: len(ranks) * comm.size].view(np.int64)
         stops = _aligned(sizes.nbytes) + np.cumsum(sizes)
         content = region.view(np.uint8)
@@ -256,8 +256,8 @@ class _Stream:
             at += _aligned(len(piece))
 
 
-def _things(came: Raw) -> Iterator[tuple[Head, dict[str, Array]]]:
-    """Yield the things of a `_Stream`; columns of numbers are views of it."""
+def _unpacked(came: Raw) -> Iterator[tuple[Head, dict[str, Array]]]:
+    """Yield the pieces of a `_Stream`; columns of numbers are views of it."""
     at = 0
 
     def take(nbytes: int) -> Raw:

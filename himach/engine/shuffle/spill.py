@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from himach.engine.pairs.block import Array, Block, Bounds, ColumnSpec, Form, Kind, Raw, kind_of, objects, raw
+from himach.engine.pairs.block import Array, Block, Bounds, ColumnSpec, Form, Kind, Raw, block_kind, objects, raw
 from himach.engine.pairs.values import dumps
 from himach.engine.shuffle.stack import MergedBlocks
 from himach.errors import HimachError
@@ -112,7 +112,7 @@ class Spilled:
     @property
     def kind(self) -> Kind:
         """As that of the `Block`."""
-        return kind_of(self.form, self.width, self.specs)
+        return block_kind(self.form, self.width, self.specs)
 
     def part(self, start: int, stop: int) -> Block:
         """Read the shards from `start` to `stop`."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.engine.pairs.block import MOST_SHARDS, Block, Form
-from himach.engine.shuffle.exchange import Exchange, shards_of
+from himach.engine.shuffle.exchange import Exchange, shard_range
 from himach.engine.shuffle.runs import Runs
 from himach.engine.shuffle.used import UsedRows
 from himach.engine.stamps import Frames, FrameTable, Stamps, no_boxes
@@ -66,9 +66,9 @@ def plan_waves(sizes: Sizes, finer: Mapping[int, Sizes], ranks: Sequence[int], l
     """
     planned, first, total = [], 0, sum(ranks)
     for n_ranks in ranks:
-        start, _ = shards_of(first, total, len(sizes))
+        start, _ = shard_range(first, total, len(sizes))
         first += n_ranks
-        stop, _ = shards_of(first, total, len(sizes))
+        stop, _ = shard_range(first, total, len(sizes))
         fills = _fills(_pieces(sizes, finer, start, stop), n_ranks, limit)
         planned.append([_spans(fills[at : at + n_ranks], n_ranks) for at in range(0, len(fills), n_ranks)])
     return planned
@@ -141,7 +141,7 @@ class Shuffle:
         together: Callable[[Callable[[], dict[int, Sizes]]], dict[int, Sizes]],
     ) -> None:
         comm = world.comm
-        self._ranks_of = world.ranks_of
+        self._node_ranks = world.node_ranks
         self._exchange = exchange
         self._runs = runs
         self._stamps = stamps
@@ -162,7 +162,7 @@ class Shuffle:
         if large := large_shards(sizes, limit):
             own = together(lambda: {shard: runs.sizes_within(shard, parts) for shard, parts in large.items()})
             finer = {shard: world.total(parts) for shard, parts in own.items()}
-        self._plan = plan_waves(sizes, finer, list(map(len, world.ranks_of)), limit)
+        self._plan = plan_waves(sizes, finer, list(map(len, world.node_ranks)), limit)
         self.waves = max(map(len, self._plan))
         self._outgoing: list[list[Block]] = []
         self._tables: list[FrameTable] = []
@@ -172,8 +172,8 @@ class Shuffle:
         if wave >= self.waves:
             self._runs.clear()
             return
-        self._outgoing = [[] for _ in range(sum(map(len, self._ranks_of)))]
-        for ranks, waves in zip(self._ranks_of, self._plan, strict=True):
+        self._outgoing = [[] for _ in range(sum(map(len, self._node_ranks)))]
+        for ranks, waves in zip(self._node_ranks, self._plan, strict=True):
             for span in waves[wave] if wave < len(waves) else []:
                 self._take(span, ranks)
         if self._frames is None:

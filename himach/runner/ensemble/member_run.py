@@ -167,7 +167,7 @@ def _homes(world: World, job: FramesRequest, members: Sequence[Member], sizes: S
         return [0] * len(members)
     cached = run_collectively(world.comm, lambda: _cached(world, job, members))
     cached_counts = np.array([counts for counts in world.comm.allgather(cached) if counts is not None])
-    ranks = np.array([len(ranks) for ranks in world.ranks_of])
+    ranks = np.array([len(ranks) for ranks in world.node_ranks])
     capacity = 1.1 * sum(sizes) / ranks.sum() * ranks + max(sizes, default=0.0)
     assigned = np.zeros(n)
     homes = []

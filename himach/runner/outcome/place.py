@@ -26,8 +26,8 @@ from himach.output.record import Record
 from himach.output.table import Table, default_outcome
 from himach.parallel.collective import on_first_rank
 from himach.parallel.communicator import World
-from himach.parallel.quiet import heard
-from himach.rows.tables import settle
+from himach.parallel.quiet import collect_warnings
+from himach.rows.tables import relocate_columns
 from himach.runner.outcome.estimates import add_estimates
 
 
@@ -69,7 +69,7 @@ class OutcomePlace:
                 job.figure,
             )
         finally:
-            settle(outcomes, self.claim.staged, self.claim.out)
+            relocate_columns(outcomes, self.claim.staged, self.claim.out)
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def outcome_place(world: World, job: Job) -> Iterator[OutcomePlace]:
     on_first_rank(comm, job.check_place)
     claim = None if out is None else on_first_rank(comm, partial(prepare_out, out, labels, job.force))
     try:
-        with heard() as warned:
+        with collect_warnings() as warned:
             yield OutcomePlace(out, claim, labels, quiet, warned, job)
     finally:
         if claim is not None:  # on the first rank

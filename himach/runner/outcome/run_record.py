@@ -31,7 +31,7 @@ from himach.runner.assignments import declared_stages, stage_class
 from himach.runner.outcome.methods_text import describe_methods
 from himach.selection import chosen, frames_text
 from himach.state_hash import topology_digest
-from himach.user_code import SCRIPT_MODULE, file_of, is_installed, is_library, is_own
+from himach.user_code import SCRIPT_MODULE, is_installed, is_library, is_own, module_file
 
 LONGEST_PATH = 4096  # of a parameter that may name a file
 
@@ -209,11 +209,11 @@ def _code_files(analyses: Sequence[Analysis]) -> tuple[list[str], list[str]]:
     folders = list(dict.fromkeys(filter(None, map(_import_folder, sorted(own)))))
     inside = tuple(os.path.join(os.path.dirname(file), "") for file in scripts if not is_installed(file))
     inside += tuple(os.path.join(_package_folder(module), "") for module in own if _package_folder(module))
-    files = {name: file_of(name) for name in list(sys.modules) if inside and file_of(name)}
+    files = {name: module_file(name) for name in list(sys.modules) if inside and module_file(name)}
     loaded = {os.path.realpath(file): name for name, file in files.items() if not is_installed(file)}
     below = {name: path for path, name in loaded.items() if path.startswith(inside)}
     elsewhere = _find_imported({*own, *below})
-    paths = {*below.values(), *(os.path.realpath(file_of(name)) for name in elsewhere)}
+    paths = {*below.values(), *(os.path.realpath(module_file(name)) for name in elsewhere)}
     folders += filter(None, map(_import_folder, sorted(elsewhere)))
     return [*scripts, *sorted(paths - {*scripts})], list(dict.fromkeys(folders))
 
@@ -238,7 +238,7 @@ def _find_imported(modules: set[str]) -> set[str]:
     visited, pending = {*modules, "__main__"}, [*modules]
     while pending:
         for name in _imported_names(pending.pop()):
-            if name not in visited and file_of(name) and is_own(name):
+            if name not in visited and module_file(name) and is_own(name):
                 visited.add(name)
                 pending.append(name)
     return visited - modules - {"__main__"}
@@ -246,7 +246,7 @@ def _find_imported(modules: set[str]) -> set[str]:
 
 def _imported_names(module: str) -> Iterable[str]:
     """Return the names that a module's text imports, of modules or of what is in them, with those of their packages."""
-    file = file_of(module)
+    file = module_file(module)
     try:
         status = os.stat(file)
     except OSError:
@@ -276,7 +276,7 @@ def _parse_imports(file: str, package: str | None, *stamp: int) -> tuple[str, ..
 
 def _import_folder(module: str) -> str | None:
     """Return the folder on the import path by which a module was imported; of a script, its own."""
-    path = os.path.realpath(file_of(module)) if file_of(module) else None
+    path = os.path.realpath(module_file(module)) if module_file(module) else None
     if path is None or module.startswith(SCRIPT_MODULE):
         return path and os.path.dirname(path)
     steps = module.count(".") + (1 if os.path.basename(path) != "__init__.py" else 2)

@@ -12,14 +12,14 @@ from support.threads import ThreadComm, run_ranks
 
 from himach.engine.pairs.block import SHARDS, Form, by_shard, objects, shards_for
 from himach.engine.shuffle import exchange
-from himach.engine.shuffle.exchange import Exchange, shards_of
+from himach.engine.shuffle.exchange import Exchange, shard_range
 from himach.engine.shuffle.waves import plan_waves
 from himach.engine.stamps import FrameTable
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 511, 512, 600])
 def test_every_shard_belongs_to_one_rank(size):
-    owners = [rank for rank in range(size) for _ in range(*shards_of(rank, size, SHARDS))]
+    owners = [rank for rank in range(size) for _ in range(*shard_range(rank, size, SHARDS))]
     assert len(owners) == SHARDS
     assert owners == [shard * size // SHARDS for shard in range(SHARDS)]
 
@@ -28,7 +28,7 @@ def test_every_shard_belongs_to_one_rank(size):
 def test_every_rank_has_shards(size):
     shards = shards_for(size)
     assert shards % SHARDS == 0
-    assert all(stop > start for start, stop in (shards_of(rank, size, shards) for rank in range(size)))
+    assert all(stop > start for start, stop in (shard_range(rank, size, shards) for rank in range(size)))
 
 
 def made(sender, receiver, rows):
