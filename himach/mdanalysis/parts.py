@@ -104,7 +104,7 @@ class _Work:
                     for number in range(comm.rank, max(map(len, self.parts), default=0), comm.size):
                         with cached_groups():
                             results.extend(self._part(number, lambda: show(next(count))))
-                    display.finish(meeting.look)
+                    display.finish(meeting.poll)
                 except Exception as error:
                     if not isinstance(error, HimachError) and type(error).__name__ != "_Stopped":  # by other ranks
                         failure = _portable(error, f"on rank {comm.rank} of {comm.size}")

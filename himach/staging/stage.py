@@ -229,7 +229,7 @@ def _fill(
         def fill() -> int:
             frames, target = _read(origin, part, subset), dataset if subset is None else subset.dataset
             written = _write(target, frames, watch, meeting.watched(display), len(part), subset is None)
-            display.finish(meeting.look)
+            display.finish(meeting.poll)
             return written
 
         written = meeting.together(fill)

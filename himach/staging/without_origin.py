@@ -68,7 +68,7 @@ def pull(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, i
         def fill() -> int:
             written = write_natively(dataset, frames, meeting.watched(display))
             dataset.close()
-            display.finish(meeting.look)
+            display.finish(meeting.poll)
             return written
 
         written = meeting.together(fill)
