@@ -63,13 +63,13 @@ def refusal(foreign: Any) -> str:
     base = sys.modules[BASE].AnalysisBase
     if getattr(foreign, SAYS):
         return ""
-    if _is_told(foreign):
+    if _is_declared(foreign):
         return f"MDAnalysis says of it that its frames depend on each other ({SAYS} is False)"
     own = [name for name in ("run", "_compute", "_setup_frames") if getattr(foreign, name) is not getattr(base, name)]
     return f"it has a {own[0]}() of its own" if own else ""
 
 
-def _is_told(foreign: Any) -> bool:
+def _is_declared(foreign: Any) -> bool:
     """Tell whether somebody has said if a class can be taken apart; of its own classes, MDAnalysis has."""
     return foreign.__module__.startswith("MDAnalysis.") or any(
         SAYS in vars(cls) for cls in foreign.__mro__ if cls.__module__ != BASE

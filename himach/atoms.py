@@ -98,8 +98,8 @@ class Atoms:
                 f"the updating group {' or '.join(selections)!r} names other groups, which a run cannot; select it in "
                 "setup()"
             )
-        of_all = np.array_equal(group._base_group.ix, np.arange(n_atoms))
-        base = None if of_all else cls._of_group(group._base_group)
+        covers_all = np.array_equal(group._base_group.ix, np.arange(n_atoms))
+        base = None if covers_all else cls._of_group(group._base_group)
         return cls(selections, updating=True, base=base, n_atoms=n_atoms)
 
     @classmethod

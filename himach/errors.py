@@ -26,13 +26,13 @@ class HimachError(Exception):
         show: Callable[..., list[str]] = shell.InteractiveTB.structured_traceback
         if os.environ.get("HIMACH_DEBUG"):
             return show(type(self), self, self.__traceback__, tb_offset=1)
-        bare = type(self)(str(self))  # without the causes, which the text tells
+        bare_error = type(self)(str(self))  # without the causes, which the text tells
         own: TracebackType | None = None
         for frame, instruction, line in reversed(list(_users_frames(self))):
             own = TracebackType(own, frame, instruction, line)
         if own is None:
             return [f"{type(self).__name__}: {self}"]
-        return show(type(self), bare, own, tb_offset=0)
+        return show(type(self), bare_error, own, tb_offset=0)
 
 
 #: Refusals of the system that lie in what the user named, as a rule.
@@ -122,8 +122,8 @@ def _users_frames(error: BaseException | None) -> Iterator[tuple[FrameType, int,
     while error is not None:
         traceback = error.__traceback__
         while traceback is not None:
-            ours = traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "himach"
-            if not ours and is_user_code(traceback.tb_frame.f_code.co_filename):
+            is_himach = traceback.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "himach"
+            if not is_himach and is_user_code(traceback.tb_frame.f_code.co_filename):
                 yield traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno
             traceback = traceback.tb_next
         error = error.__cause__
@@ -197,5 +197,5 @@ def as_himach(error: BaseException) -> HimachError:
         kind = UsageError if isinstance(error, MISPLACED) else HimachError
         return kind(f"{error.filename}: {error.strerror}")
     entries = traceback.extract_tb(error.__traceback__)
-    where = f" ({entries[-1].filename}, line {entries[-1].lineno})" if entries else ""
-    return HimachError(f"{type(error).__name__}: {error_text(error)}{where}; HIMACH_DEBUG=1 shows the whole traceback")
+    place = f" ({entries[-1].filename}, line {entries[-1].lineno})" if entries else ""
+    return HimachError(f"{type(error).__name__}: {error_text(error)}{place}; HIMACH_DEBUG=1 shows the whole traceback")

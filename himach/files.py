@@ -59,12 +59,12 @@ def write_all(file: int, data: Buffer, at: int) -> None:
         at += written
 
 
-def write_through(apart: bool) -> int:
+def write_through(several_nodes: bool) -> int:
     """Return flags of open() for a file that ranks write together: with those of several nodes it is written through.
 
     A client of a network's file system else writes whole pages back, and loses what others wrote to them meanwhile.
     """
-    return os.O_DSYNC if apart else 0
+    return os.O_DSYNC if several_nodes else 0
 
 
 def content_digest(file: str) -> str:

@@ -144,14 +144,14 @@ class Result:
             On ranks other than 0.
         """
         every = self._every_part()
-        matches = self._named(name)
+        matches = self._match_names(name)
         if len(matches) == 1:
             return every[matches[0]]
         what = f"there are {', '.join(matches)}" if matches else f"there is {', '.join(every) or 'nothing'}"
         raise KeyError(f"there is no{' one' if matches else ''} {name!r} in this result; {what}")
 
     def __contains__(self, name: object) -> bool:
-        return len(self._named(name)) == 1
+        return len(self._match_names(name)) == 1
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())
@@ -236,7 +236,7 @@ class Result:
             If no analysis has a plot() or a table of numbers, on ranks other than 0, or if there are more or fewer axes
             than plots.
         """
-        triples = list(zip(self.labels, self.analyses, self._at_hand(), strict=True))
+        triples = list(zip(self.labels, self.analyses, self._local_outcomes(), strict=True))
         plots = [triple for triple in triples if triple[1].defines("plot")]
         plots = plots or [triple for triple in triples if drawable(triple[2]) is not None]
         if not plots:
@@ -332,7 +332,7 @@ class Result:
         if self._outcomes is None:
             return html.escape(repr(self))
         pieces = []
-        sure = self._uncertain()
+        entries = self._uncertain()
         captions = [entry.get("caption", "") for entry in self.record["analyses"]]
         for label, outcome, analysis, caption in zip_longest(self.labels, self._outcomes, self.analyses, captions):
             named, prefix = parts(outcome, label), f"{label}/" if self.several else ""
@@ -340,8 +340,8 @@ class Result:
             pieces.append(parts_html(named))
             if analysis.defines("plot"):
                 pieces.append(_figure_html(label, caption or "", analysis, outcome))
-            of_mine = [(name, table) for name, table in named if f"{prefix}{name}" in sure]
-            lines = [line for name, table in of_mine for line in certainty(name, table, sure[f"{prefix}{name}"])]
+            tables = [(name, table) for name, table in named if f"{prefix}{name}" in entries]
+            lines = [line for name, table in tables for line in certainty(name, table, entries[f"{prefix}{name}"])]
             pieces += [f"<p>{html.escape(line)}</p>" for line in lines]
         summary_html = html.escape(summary(self.record, self.out)).replace("\n", "<br>")
         return f"{''.join(pieces)}<div>{summary_html}</div>"
@@ -363,9 +363,9 @@ class Result:
         """Return what the record tells of how sure tables are, by their names in `keys()`."""
         uncertainty, several = self.record.get("uncertainty", {}), len(self.labels) > 1
         prefix = f"{self.labels[0]}/" if self.several and not several else ""
-        return {f"{prefix}{name}": of_table for name, of_table in uncertainty.items()}
+        return {f"{prefix}{name}": certainty for name, certainty in uncertainty.items()}
 
-    def _at_hand(self) -> list[Any]:
+    def _local_outcomes(self) -> list[Any]:
         """Return the outcomes; raises UsageError on ranks other than 0."""
         if self._outcomes is None:
             raise UsageError(f"the outcome of {', '.join(self.labels)} is on rank 0, and this is another rank")
@@ -374,13 +374,13 @@ class Result:
     def _table(self, name: str | None, what: str) -> Table:
         """Return the table of that name, or the only one."""
         tables = {key: part for key, part in self._every_part().items() if isinstance(part, Table)}
-        matches = list(tables) if name is None else self._named(name)
+        matches = list(tables) if name is None else self._match_names(name)
         if len(matches) != 1 or matches[0] not in tables:
             why = "the outcome has no one table" if name is None else f"there is no table {name!r} in the outcome"
             raise UsageError(f"{what}: {why}; its tables are {', '.join(map(repr, tables)) or 'none'}")
         return tables[matches[0]]
 
-    def _named(self, name: object) -> list[str]:
+    def _match_names(self, name: object) -> list[str]:
         """Return which of `keys()` a name means."""
         names = self.keys()
         if name in names or not self.several:
@@ -389,7 +389,7 @@ class Result:
 
     def _every_part(self) -> dict[str, Any]:
         """Return the parts of all outcomes by name; of several analyses, by label and name."""
-        outcomes = self._at_hand()
+        outcomes = self._local_outcomes()
         if not self.several:
             return dict(parts(outcomes[0], self.labels[0]))
         return {

@@ -30,7 +30,7 @@ class FrameList(Sequence[int]):
     def __getitem__(self, step: slice) -> Selected: ...
     def __getitem__(self, step: int | slice) -> int | Selected:
         if isinstance(step, slice):
-            return _tidy(self.numbers[step])
+            return _as_selected(self.numbers[step])
         return int(self.numbers[step])
 
     def __iter__(self) -> Iterator[int]:
@@ -70,14 +70,14 @@ def chosen(frames: Any, n_frames: int) -> Selected:
         raise UsageError(f"frames: there is no frame {number}; the trajectory has {n_frames} (0 to {n_frames - 1})")
     numbers = numbers.astype(np.int64)
     numbers[numbers < 0] += n_frames
-    falls = np.flatnonzero(np.diff(numbers) <= 0)
-    if len(falls):
-        before, after = numbers[falls[0] : falls[0] + 2]
+    descents = np.flatnonzero(np.diff(numbers) <= 0)
+    if len(descents):
+        before, after = numbers[descents[0] : descents[0] + 2]
         raise UsageError(f"frames must ascend, each once: {after} comes after {before}; give sorted(set(frames))")
-    return _tidy(numbers)
+    return _as_selected(numbers)
 
 
-def _tidy(numbers: Numbers) -> Selected:
+def _as_selected(numbers: Numbers) -> Selected:
     """Return ascending numbers as a range if they are one: all that is known of ranges holds for them."""
     steps = np.diff(numbers)
     if len(numbers) and (not len(steps) or np.all(steps == steps[0])):
@@ -92,8 +92,8 @@ def numbers_at(frames: Selected, steps: Any) -> Numbers:
     if isinstance(frames, range):
         numbers: Numbers = frames.start + frames.step * steps
         return numbers
-    some: Numbers = frames.numbers[steps]
-    return some
+    chosen_numbers: Numbers = frames.numbers[steps]
+    return chosen_numbers
 
 
 def find_steps(frames: Selected, numbers: Numbers) -> Numbers:

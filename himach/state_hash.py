@@ -243,17 +243,17 @@ class StateHasher:
         """Tell whether functions and classes of a module count by what they hold, too: the user's do."""
         return is_own(module) or module in self._homes or not is_importable(module)
 
-    def _name(self, thing: Any) -> str | None:
+    def _name(self, obj: Any) -> str | None:
         """Return the name by which every process imports a thing; None if it has none."""
-        module = _module_name(thing)
-        qualname = getattr(thing, "__qualname__", None) or getattr(thing, "__name__", None)
+        module = _module_name(obj)
+        qualname = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
         if not is_importable(module):
             return None
         value: Any = sys.modules[module]
         with contextlib.suppress(AttributeError):
             for part in str(qualname).split("."):
                 value = getattr(value, part)
-            if value is thing:
+            if value is obj:
                 return f"named {'' if module in self._homes[:1] else module}.{qualname}"
         return None
 
@@ -349,9 +349,9 @@ def own_attributes(value: Any) -> dict[str, Any]:
     return {**slots, **getattr(value, "__dict__", {})}
 
 
-def _module_name(thing: Any) -> str:
+def _module_name(obj: Any) -> str:
     """Return the module of a thing; classes of Cython's functions have a descriptor for it."""
-    module = getattr(thing, "__module__", None)
+    module = getattr(obj, "__module__", None)
     return module if isinstance(module, str) else "builtins"
 
 

@@ -150,7 +150,7 @@ class Center(Transformation):
 
     def needed(self, requested: Flags) -> Flags:
         """Return the atoms that are requested, and those of the centre."""
-        return _with(requested, self.indices)
+        return _add_flags(requested, self.indices)
 
     def _take(self, atoms: Ints) -> None:
         self.indices = np.searchsorted(atoms, self.indices)
@@ -188,12 +188,12 @@ class Wrap(Transformation):
         if self.by == "residues":
             self.groups = np.unique(atoms.resindices, return_inverse=True)[1].astype(np.int64)
         elif self.by == "molecules":
-            of_all = molecules(find_bonds(atoms), atoms.universe.atoms.n_atoms)
-            self.groups = np.unique(of_all[self.indices], return_inverse=True)[1].astype(np.int64)
+            molecule_numbers = molecules(find_bonds(atoms), atoms.universe.atoms.n_atoms)
+            self.groups = np.unique(molecule_numbers[self.indices], return_inverse=True)[1].astype(np.int64)
         if self.groups is not None:
             masses = np.asarray(getattr(atoms, "masses", np.zeros(len(atoms))), np.float64)
-            heavy = np.bincount(self.groups, masses) > 0
-            self.weights = np.where(heavy[self.groups], masses, 1)  # sites without mass may be on their own
+            has_mass = np.bincount(self.groups, masses) > 0
+            self.weights = np.where(has_mass[self.groups], masses, 1)  # sites without mass may be on their own
 
     def __call__(self, ts: Timestep) -> Timestep:
         """Move atoms into the box; a frame without a box stays as it is."""
@@ -202,8 +202,8 @@ class Wrap(Transformation):
                 place = _place(ts.positions)
                 ts.positions = kernels.wrap(ts.positions, ts.dimensions, self.groups, self.weights, out=place)
             else:
-                some = ts.positions[self.indices]
-                ts.positions[self.indices] = kernels.wrap(some, ts.dimensions, self.groups, self.weights, out=some)
+                chosen = ts.positions[self.indices]
+                ts.positions[self.indices] = kernels.wrap(chosen, ts.dimensions, self.groups, self.weights, out=chosen)
         return ts
 
     def needed(self, requested: Flags) -> Flags:
@@ -288,7 +288,7 @@ class Fit(Transformation):
 
     def needed(self, requested: Flags) -> Flags:
         """Return the atoms that are requested, and those that are fitted."""
-        return _with(requested, self.indices)
+        return _add_flags(requested, self.indices)
 
     def _take(self, atoms: Ints) -> None:
         self.indices = np.searchsorted(atoms, self.indices)
@@ -300,7 +300,7 @@ def _place(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
     return vectors if flags.c_contiguous and flags.writeable and vectors.dtype == np.float32 else None
 
 
-def _with(requested: Flags, indices: Ints) -> Flags:
+def _add_flags(requested: Flags, indices: Ints) -> Flags:
     flags = requested.copy()
     flags[indices] = True
     return flags
@@ -323,8 +323,8 @@ def find_bonds(atoms: AtomGroup) -> Ints:
     bonds = topology_bonds(universe)
     has_bonds = np.zeros(len(universe.residues), bool)
     has_bonds[universe.atoms.resindices[bonds].ravel()] = True
-    few = np.bincount(universe.atoms.resindices, minlength=len(has_bonds)) < 2
-    residues = atoms.residues[~(has_bonds | few)[atoms.residues.resindices]]
+    is_single = np.bincount(universe.atoms.resindices, minlength=len(has_bonds)) < 2
+    residues = atoms.residues[~(has_bonds | is_single)[atoms.residues.resindices]]
     if len(residues) and len(bonds):
         warnings.warn(
             f"the topology has no bonds of {len(residues)} residues, such as residue {residues[0].resid}: "
@@ -333,9 +333,9 @@ def find_bonds(atoms: AtomGroup) -> Ints:
         )
     if len(residues):
         try:
-            some = residues.atoms
-            pointlike = dict.fromkeys(set(some.types) - tables.vdwradii.keys(), 0.0)  # such as sites without mass
-            some.guess_bonds(vdwradii=pointlike)
+            unbonded = residues.atoms
+            pointlike = dict.fromkeys(set(unbonded.types) - tables.vdwradii.keys(), 0.0)  # such as sites without mass
+            unbonded.guess_bonds(vdwradii=pointlike)
         except (ValueError, AttributeError) as error:
             raise UsageError(f"the topology has no bonds, and they cannot be guessed: {error}") from error
         bonds = topology_bonds(universe)
@@ -347,8 +347,8 @@ def find_bonds(atoms: AtomGroup) -> Ints:
     holders = np.full(len(universe.residues), -1)
     first, at = np.unique(residues[bonded], return_index=True)
     holders[first] = np.flatnonzero(bonded)[at]
-    lone = np.flatnonzero(~bonded & (holders[residues] >= 0))
-    return np.concatenate([bonds, np.column_stack([holders[residues[lone]], lone])])
+    lone_atoms = np.flatnonzero(~bonded & (holders[residues] >= 0))
+    return np.concatenate([bonds, np.column_stack([holders[residues[lone_atoms]], lone_atoms])])
 
 
 def topology_bonds(universe: Universe) -> Ints:

@@ -23,12 +23,12 @@ def is_installed(file: str) -> bool:
         return False
     folder, name = os.path.split(file)
     plain = os.path.isabs(file) and not os.path.islink(file)  # then its folder is all that need be looked up, once
-    path = os.path.join(_real(folder), name) if plain else os.path.realpath(file)
+    path = os.path.join(_real_path(folder), name) if plain else os.path.realpath(file)
     return bool(re.search(r"/(site|dist)-packages/", path)) or path.startswith(_folders())
 
 
 @functools.lru_cache(4096)
-def _real(folder: str) -> str:
+def _real_path(folder: str) -> str:
     return os.path.realpath(folder)
 
 

@@ -48,7 +48,7 @@ def _called(work: str) -> str | None:
 
 
 def _main(words: Sequence[str]) -> None:
-    parent = None if words else ParentChannel.here()
+    parent = None if words else ParentChannel.from_env()
     work = parent.work().decode() if parent is not None else words[0]
     if (answer := _called(work)) is None:
         return

@@ -117,7 +117,7 @@ class CheckpointWriter:
 
     def keep(self, mapped: Sequence[Mapped]) -> None:
         """Keep what was mapped; in this thread only where the process is about to end."""
-        began = time.monotonic()
+        start = time.monotonic()
         now, checks_plain, self._checks_plain = self._requested, self._checks_plain, False
         if self._requests is not None:
             self._requests.commit = False
@@ -134,7 +134,7 @@ class CheckpointWriter:
             where = self._run.directory.path
             raise UsageError(f"pairs {where}: {self._writer.error}, or let nobody else write there: chmod go-w {where}")
         self.exit_if_requested()
-        cost, so_far = time.monotonic() - began, time.monotonic() - self._began
+        cost, so_far = time.monotonic() - start, time.monotonic() - self._began
         pause = max(self._every, WORTH * cost * (not now), PART * so_far)
         self._next = time.monotonic() + (pause if self._every else 0.0)
 
@@ -180,18 +180,18 @@ class CheckpointWriter:
             self._requests.heeded = False
         if mapped < self._total:
             run_collectively(self._comm, self._writer.close)
-            run_collectively(self._comm, partial(self._tell, mapped))
+            run_collectively(self._comm, partial(self._raise_time_up, mapped))
 
-    def close(self, well: bool) -> None:
-        """Wait until all is written; where the run went `well` and its pairs do not stay, write no more."""
-        self._writer.close(drop=well and not self._run.lasting)
+    def close(self, succeeded: bool) -> None:
+        """Wait until all is written; where the run `succeeded` and its pairs do not stay, write no more."""
+        self._writer.close(drop=succeeded and not self._run.lasting)
 
-    def _tell(self, mapped: int) -> NoReturn:
-        reused, where = self._run.plan.reused, self._run.directory.path
+    def _raise_time_up(self, mapped: int) -> NoReturn:
+        reused, directory = self._run.plan.reused, self._run.directory.path
         done = f"time is up after {mapped + reused} of {len(self._frames)} frames"
         if self.reason:
-            raise TimeUpError(f"{done}, and not all of them are kept in {where}: {self.reason}")
-        raise TimeUpError(f"{done}; they are kept in {where}, and the same command goes on from there")
+            raise TimeUpError(f"{done}, and not all of them are kept in {directory}: {self.reason}")
+        raise TimeUpError(f"{done}; they are kept in {directory}, and the same command goes on from there")
 
 
 class _Writer:

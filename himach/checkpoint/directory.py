@@ -66,10 +66,10 @@ class FingerprintVersion:
         opened: dict[str, str] = {}
         for path in sorted(self.path.glob(f"*{OPENED}")):
             try:
-                noted = dict(json.loads(path.read_bytes()))
+                listed = dict(json.loads(path.read_bytes()))
             except (OSError, ValueError, TypeError, RecursionError):
                 return [f"{path.name}, the list of files that were opened, is damaged"]
-            opened |= {file: digest if opened.get(file, digest) == digest else "" for file, digest in noted.items()}
+            opened |= {file: digest if opened.get(file, digest) == digest else "" for file, digest in listed.items()}
         changed = [file for file, digest in opened.items() if content_digest(file) != digest]
         new = [file for file in files if file not in opened and any(self.parts())]
         return [f"{file}, which was opened, has another content" for file in changed] + [
@@ -153,12 +153,12 @@ class PairsDirectory:
 
     def _check(self) -> None:
         """Raise UsageError if there are other things in the directory."""
-        ours = (LOCK, NFS_PREFIX)
-        other = [path for path in self.path.iterdir() if not path.name.startswith(ours) and not any(_numbered(path))]
-        strange = [path for path in other if not path.is_dir() or any(path.iterdir())]
-        if strange:
+        own = (LOCK, NFS_PREFIX)
+        other = [path for path in self.path.iterdir() if not path.name.startswith(own) and not any(_numbered(path))]
+        foreign = [path for path in other if not path.is_dir() or any(path.iterdir())]
+        if foreign:
             raise UsageError(
-                f"pairs {self.path} is neither empty nor a directory of kept pairs ({strange[0].name} is in it); name "
+                f"pairs {self.path} is neither empty nor a directory of kept pairs ({foreign[0].name} is in it); name "
                 "another directory"
             )
 

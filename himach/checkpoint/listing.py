@@ -96,7 +96,7 @@ def entries(path: Path, verify: bool = False) -> list[Entry]:
     listed = []
     for label in _labels(path):
         versions = [item for item in directory.generations(label) if item.fingerprint is not None or item.parts()]
-        generations = sorted(versions, key=_used, reverse=True)
+        generations = sorted(versions, key=_last_use, reverse=True)
         listed += [_entry(label, generation, generations[0], verify) for generation in generations]
     for folder in _members_in(path):
         listed += [replace(item, member=folder.name) for item in entries(folder, verify)]
@@ -108,7 +108,7 @@ def evict_chosen(path: Path, analysis: str | None, number: int | None = None, *,
     kept_frames = find_kept_frames(path)
     if kept_frames is None:
         return Evicted()
-    with _claimed(kept_frames):
+    with _claim_all(kept_frames):
         listed = [entry for entry in entries(kept_frames.path) if analysis in (None, entry.analysis)]
         if not listed:
             labels = {entry.analysis for entry in entries(kept_frames.path)}
@@ -175,7 +175,7 @@ def _entry(label: str, generation: FingerprintVersion, last: FingerprintVersion,
         pairs=pairs,
         parts=parts,
         nbytes=nbytes,
-        used=_used(generation)[1],
+        used=_last_use(generation)[1],
         parameters={} if fingerprint is None else _texts(fingerprint.parts.get("parameters", {})),
         trajectory=() if fingerprint is None else fingerprint.dataset.paths,
         differs=differs,
@@ -187,7 +187,7 @@ def _texts(values: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     return {name: text or "..." for name, (_, text) in values.items()}
 
 
-def _used(generation: FingerprintVersion) -> tuple[bool, float]:
+def _last_use(generation: FingerprintVersion) -> tuple[bool, float]:
     """Return what orders generations by their last use; one that no run can use comes before all others."""
     times = []
     for path in (generation.path, *generation.path.glob("*")):
@@ -197,7 +197,7 @@ def _used(generation: FingerprintVersion) -> tuple[bool, float]:
 
 
 @contextmanager
-def _claimed(kept_frames: KeptFrames) -> Iterator[None]:
+def _claim_all(kept_frames: KeptFrames) -> Iterator[None]:
     """Have a directory of kept pairs, and all of its members', while no run has it."""
     directory = PairsDirectory(kept_frames.path)
     claim = None
@@ -208,7 +208,7 @@ def _claimed(kept_frames: KeptFrames) -> Iterator[None]:
         with ExitStack() as claims:
             for folder in kept_frames.members:
                 member = PairsDirectory(folder)
-                claims.callback(_emptied, folder)
+                claims.callback(_remove_if_empty, folder)
                 claims.callback(member.release)
                 member.claim()
             yield
@@ -217,11 +217,11 @@ def _claimed(kept_frames: KeptFrames) -> Iterator[None]:
     finally:
         directory.release()
         if claim is not None:
-            _emptied(kept_frames.path)
+            _remove_if_empty(kept_frames.path)
             claim.release()
 
 
-def _emptied(folder: Path) -> None:
+def _remove_if_empty(folder: Path) -> None:
     """Delete a folder if it is empty."""
     with suppress(OSError):
         folder.rmdir()

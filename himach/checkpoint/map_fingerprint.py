@@ -114,7 +114,7 @@ def map_fingerprint(
 def differences(then: MapFingerprint, now: MapFingerprint) -> list[str]:
     """Return what is different, a sentence each; nothing if pairs of one map are those of the other."""
     sentences = [sentence for kind in _MESSAGES if kind != "state" for sentence in _changes(kind, then, now)]
-    sentences += _data(then.dataset, now.dataset)
+    sentences += _data_changes(then.dataset, now.dataset)
     return list(dict.fromkeys(sentences or _changes("state", then, now)))  # which is another because something else is
 
 
@@ -170,7 +170,7 @@ def _files(analysis: Analysis) -> Iterator[tuple[str, tuple[str, str]]]:
             path = os.path.expanduser(text)
             if os.path.isfile(path):
                 yield f"{text} (parameter {name})", (content_digest(path), "")
-            elif files := _beneath(path):
+            elif files := _files_beneath(path):
                 size = sum(map(os.path.getsize, files))
                 small = len(files) <= MOST_FILES and size <= MOST_BYTES
                 digests = [f"{os.path.relpath(file, path)} {content_digest(file)}" for file in files if small]
@@ -178,7 +178,7 @@ def _files(analysis: Analysis) -> Iterator[tuple[str, tuple[str, str]]]:
                 yield f"{text} (parameter {name})", (digest, "" if small else f"a folder of {len(files):,} files")
 
 
-def _beneath(path: str) -> list[str]:
+def _files_beneath(path: str) -> list[str]:
     """Return the files in a folder and in those within, or those whose names go on after a path with a suffix."""
     if os.path.isdir(path):
         paths = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
@@ -251,7 +251,7 @@ def _changes(kind: str, then: MapFingerprint, now: MapFingerprint) -> Iterator[s
             yield _MESSAGES[kind].format(name=name, before=before, after=after)
 
 
-def _data(then: OriginStamp, now: OriginStamp) -> list[str]:
+def _data_changes(then: OriginStamp, now: OriginStamp) -> list[str]:
     if then.n_atoms != now.n_atoms:
         return [f"the trajectory had {then.n_atoms} atoms, and has {now.n_atoms}"]
     now = replace(now, keywords=then.keywords)  # which are compared by their names
@@ -259,13 +259,13 @@ def _data(then: OriginStamp, now: OriginStamp) -> list[str]:
         same = (then.kinds, then.content, then.first_frame) == (now.kinds, now.content, now.first_frame)
         return [] if same else ["the trajectory is another"]
     try:
-        same = then.compare(now) != "changed" or _longer(then, now)
+        same = then.compare(now) != "changed" or _is_continued(then, now)
     except OSError as error:
         return [f"the trajectory is not as it was, and cannot be compared ({error.strerror or error})"]
     return [] if same else ["the trajectory has another content"]
 
 
-def _longer(then: OriginStamp, now: OriginStamp) -> bool:
+def _is_continued(then: OriginStamp, now: OriginStamp) -> bool:
     """Tell whether a trajectory of several files begins with all of the earlier one, frame by frame."""
     n_files, n_parts = len(then.files), len(then.part_frames)
     if n_files >= len(now.files) or n_files != n_parts or then.part_frames != now.part_frames[:n_parts]:

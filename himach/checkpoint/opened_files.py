@@ -27,24 +27,24 @@ _watching: list[OpenedFiles] = []
 
 
 class OpenedFiles:
-    """Files that are opened while somebody looks."""
+    """Files that are opened while this records."""
 
     def __init__(self, ignored: Iterable[str] = ()) -> None:
         self.digests: dict[str, str] = {}
         self.mapping: Sequence[Mapping[str, Any]] = ()  # the analyses' attributes, of which one tells that map() runs
         self._ignored = frozenset(map(os.path.realpath, ignored))
-        self._looking = False
+        self._recording = False
         self._busy = False
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
+    def recording(self) -> Iterator[None]:
         """Note what is opened meanwhile."""
-        self._looking = True
+        self._recording = True
         with self.watching():
             try:
                 yield
             finally:
-                self._looking = False
+                self._recording = False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -60,7 +60,7 @@ class OpenedFiles:
 
     def note(self, file: Any, mode: Any = "r", flags: Any = 0, *_: Any) -> None:
         """Note a file if the analysis reads it."""
-        if self._busy or not (self._looking or any(state.get(MAPPING) for state in self.mapping)):
+        if self._busy or not (self._recording or any(state.get(MAPPING) for state in self.mapping)):
             return
         if isinstance(file, int) or (isinstance(flags, int) and flags & os.O_ACCMODE == os.O_WRONLY):
             return
@@ -69,7 +69,7 @@ class OpenedFiles:
             path = os.path.realpath(os.fsdecode(file))
             opener = sys._getframe(2)
             importing = opener.f_code.co_filename.startswith("<frozen importlib")
-            if importing and self._looking:  # what is loaded before map() counts already
+            if importing and self._recording:  # what is loaded before map() counts already
                 return
             if importing and path.endswith(".pyc"):
                 path = source_from_cache(path)

@@ -97,7 +97,7 @@ def find_parts(
     Those that are damaged are deleted. Where parts take more `memory` (bytes) on this rank, they stay on the disk.
     """
     listed = comm.bcast([_by_size(generation) for generation in generations] if comm.rank == 0 else None)
-    mine: list[dict[str, Part]] = []
+    own_parts: list[dict[str, Part]] = []
     verified: list[list[_RankParts]] = []
     bad: list[str] = []
     load = sum(size for names in listed for _, size in names[comm.rank :: comm.size]) <= memory
@@ -113,14 +113,14 @@ def find_parts(
                 if isinstance(error, DamagedPartError):
                     with suppress(OSError):
                         path.unlink()  # so that it is said once
-        mine.append(opened)
+        own_parts.append(opened)
         verified.append([_RankParts(comm.rank, name, part.covered, part.combined) for name, part in opened.items()])
-    everyone = comm.gather((verified, bad))
-    choice = comm.bcast(_choose(everyone, frames) if comm.rank == 0 else None)
+    gathered = comm.gather((verified, bad))
+    choice = comm.bcast(_choose(gathered, frames) if comm.rank == 0 else None)
     chosen_parts, remaining, reused, lost, skips, all_bad = choice
     loaded = [
-        Loaded([Chosen(opened[name], some) for name, some in chosen.get(comm.rank, {}).items()], skip)
-        for opened, chosen, skip in zip(mine, chosen_parts, skips, strict=True)
+        Loaded([Chosen(opened[name], numbers) for name, numbers in chosen.get(comm.rank, {}).items()], skip)
+        for opened, chosen, skip in zip(own_parts, chosen_parts, skips, strict=True)
     ]
     return ReusePlan(loaded, remaining, reused, lost, all_bad)
 
@@ -130,15 +130,15 @@ _ChosenParts = dict[int, dict[str, BitMap64 | None]]
 
 
 def _choose(
-    everyone: Sequence[tuple[list[list[_RankParts]], list[str]]], frames: Selected
+    gathered: Sequence[tuple[list[list[_RankParts]], list[str]]], frames: Selected
 ) -> tuple[list[_ChosenParts], Remaining | None, int, list[int], list[Collection[int]], list[str]]:
     """Decide which parts are used; on the first rank."""
     selected = BitMap64(frames if isinstance(frames, range) else frames.numbers.astype(np.uint64))
-    bad = [text for _, texts in everyone for text in texts]
+    bad = [text for _, texts in gathered for text in texts]
     chosen_parts: list[_ChosenParts] = []
     taken_frames: list[BitMap64] = []
     lost: list[int] = []
-    for analysis in zip(*(verified for verified, _ in everyone), strict=True):
+    for analysis in zip(*(verified for verified, _ in gathered), strict=True):
         parts = [part for rank in analysis for part in rank]
         chosen, covered = take_over(parts, selected)
         chosen_parts.append(chosen)
@@ -161,11 +161,11 @@ def take_over(verified: Sequence[_RankParts], selected: BitMap64) -> tuple[_Chos
     chosen: _ChosenParts = {}
     taken_frames = BitMap64()
     for part in sorted(verified, key=lambda part: (-len(part.covered), part.name)):
-        some = (part.covered & selected) - taken_frames
-        if not some or (part.combined and len(some) < len(part.covered)):
+        numbers = (part.covered & selected) - taken_frames
+        if not numbers or (part.combined and len(numbers) < len(part.covered)):
             continue
-        chosen.setdefault(part.rank, {})[part.name] = None if len(some) == len(part.covered) else some
-        taken_frames |= some
+        chosen.setdefault(part.rank, {})[part.name] = None if len(numbers) == len(part.covered) else numbers
+        taken_frames |= numbers
     return chosen, taken_frames
 
 
@@ -208,10 +208,10 @@ class CheckpointRun:
     files: OpenedFiles  # what this rank opened
     unstable: list[dict[str, str]]
 
-    def release(self, well: bool) -> None:
+    def release(self, succeeded: bool) -> None:
         """Let other runs have the directory; on the first rank, and when all others write no more."""
         self.directory.release()
-        if well and not self.lasting:
+        if succeeded and not self.lasting:
             shutil.rmtree(self.directory.path, ignore_errors=True)
 
 

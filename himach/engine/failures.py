@@ -41,16 +41,16 @@ def failure(
     """
     if is_interruption(error):
         raise error
-    where = ""
+    location = ""
     if frame is not None and since is not None:
-        where = f" after frame {since}, at frame {frame.number} at the latest,"
+        location = f" after frame {since}, at frame {frame.number} at the latest,"
     elif frame is not None:
-        where = f" at frame {frame.number} (step {frame.step}, time {frame.time:.7g} ps)"
+        location = f" at frame {frame.number} (step {frame.step}, time {frame.time:.7g} ps)"
     elif key is not None:
         text = repr(key[0])
-        where = f" for key {text if len(text) <= MAX_KEY_CHARACTERS else text[:MAX_KEY_CHARACTERS] + '...'}"
+        location = f" for key {text if len(text) <= MAX_KEY_CHARACTERS else text[:MAX_KEY_CHARACTERS] + '...'}"
     what = str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error_text(error)}".rstrip(": ")
-    message = f"{analysis.label()}.{method}(){part} failed{where} on rank {rank}: {what}"
+    message = f"{analysis.label()}.{method}(){part} failed{location} on rank {rank}: {what}"
     place = place or find_place(analysis, method, error, items)
     if place is not None:
         message += f"\n  {format_place(*place)}"
@@ -59,7 +59,7 @@ def failure(
 
 def find_place(analysis: Analysis, method: str, error: BaseException, items: Any = None) -> Place | None:
     """Return the innermost place in the analysis's own file, else the innermost outside of himach."""
-    places = [*_returned(analysis, method, items), *_suspended(items), *_traced(error)]
+    places = [*_return_places(analysis, method, items), *_suspended_places(items), *_traceback_places(error)]
     own = _source_file(analysis, method)
     for candidates in (
         [place for place in places if place[0] == own],
@@ -70,7 +70,7 @@ def find_place(analysis: Analysis, method: str, error: BaseException, items: Any
     return None
 
 
-def _traced(error: BaseException) -> Iterator[Place]:
+def _traceback_places(error: BaseException) -> Iterator[Place]:
     """Give the places that an exception came through, the innermost last."""
     traceback = error.__traceback__
     while traceback is not None:
@@ -79,14 +79,14 @@ def _traced(error: BaseException) -> Iterator[Place]:
         traceback = traceback.tb_next
 
 
-def _suspended(items: Any) -> Iterator[Place]:
+def _suspended_places(items: Any) -> Iterator[Place]:
     """Give the lines at which a generator, and the ones that it delegates to, hang."""
     while inspect.isgenerator(items) and items.gi_frame is not None:
         yield items.gi_code.co_filename, items.gi_frame.f_lineno, items.gi_code.co_name
         items = items.gi_yieldfrom
 
 
-def _returned(analysis: Analysis, method: str, items: Any) -> Iterator[Place]:
+def _return_places(analysis: Analysis, method: str, items: Any) -> Iterator[Place]:
     """Give the line at which a method returned what is no generator, or its first line where several return."""
     code = getattr(inspect.unwrap(getattr(type(analysis), method)), "__code__", None)
     if not (items is None or code is None or inspect.isgenerator(items)):

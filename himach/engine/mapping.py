@@ -137,8 +137,8 @@ def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, cos
             else:
                 # All frames are bound before the first map(), which may write to the positions it gets; the first
                 # one's last, whose positions are the raw frame's own, and whose transformations write to them.
-                wanting = [mapper for mapper in mappers if step not in mapper.has]
-                for mapper, frame in [(mapper, mapper.bound(raw, step)) for mapper in wanting[::-1]][::-1]:
+                unmapped = [mapper for mapper in mappers if step not in mapper.restored_steps]
+                for mapper, frame in [(mapper, mapper.bound(raw, step)) for mapper in unmapped[::-1]][::-1]:
                     mapper.map(frame)
             done += 1
             if done == due:
@@ -172,7 +172,7 @@ class Mapper:
         self.runs = runs
         self.stamps = Stamps()
         self.pairs = 0
-        self.has: Collection[int] = frozenset()
+        self.restored_steps: Collection[int] = frozenset()
         self.fresh_bytes = 0
         self._keeps = keeps
         self._fresh: list[Block] = []
@@ -241,7 +241,7 @@ class Mapper:
         if largest * ratio <= limit:
             return
         self._foreseen = True
-        some = f"{largest / mapped:,.0f} bytes a frame", f"{largest * ratio / 1e9:.2g} GB", f"{limit / 1e9:.2g} GB"
+        figures = f"{largest / mapped:,.0f} bytes a frame", f"{largest * ratio / 1e9:.2g} GB", f"{limit / 1e9:.2g} GB"
         if self._emission.tabled:
             text = (
                 "its table has some {}, {} in all frames, and {} may be taken: name a directory (out), into which its "
@@ -255,7 +255,7 @@ class Mapper:
                 "take {}: yield a himach.Row a frame, fold values in combine(), divide the key into finer ones, let "
                 "pairs take more memory"
             )
-        memory.warn(f"{self._analysis.label()}: {text.format(*some)}, or select fewer frames")
+        memory.warn(f"{self._analysis.label()}: {text.format(*figures)}, or select fewer frames")
 
     def bound(self, raw: RawFrame, step: int) -> Frame:
         """Return the frame for `map()`, after the transformations that setup() added."""

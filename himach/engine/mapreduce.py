@@ -62,7 +62,7 @@ def run_pass(
         if keeper is not None:
             memory.relieve = keeper.relieve
             for i, mapper in enumerate(mappers):
-                mapper.has = keeper.restore(i, mapper)
+                mapper.restored_steps = keeper.restore(i, mapper)
         map_tasks(mappers, work, keeper, costs)
 
     with clock("map"):

@@ -97,8 +97,8 @@ class _Stretch:
             self._line = int(steps[low]), float(times[low]), float(slope)
             single = times.astype(np.float32)
             self._single = bool((_bits(single.astype(np.float64)) == _bits(times)).all())
-            lacking = narrow(_bits(single if self._single else times) - _bits(self._times(steps)))
-        self._lacking = lacking if lacking.any() else np.broadcast_to(np.int8(0), len(steps))
+            residual = narrow(_bits(single if self._single else times) - _bits(self._times(steps)))
+        self._residual = residual if residual.any() else np.broadcast_to(np.int8(0), len(steps))
         self._since, self._boxes, self._sources = narrow(since), boxes, sources
 
     def _times(self, steps: Numbers) -> Array:
@@ -115,7 +115,7 @@ class _Stretch:
         run = np.searchsorted(starts, rows, side="right") - 1
         steps = firsts[run] + self._delta * (rows - starts[run])
         times = self._times(steps)
-        times = (_bits(times) + self._lacking[rows]).view(times.dtype).astype(np.float64)
+        times = (_bits(times) + self._residual[rows]).view(times.dtype).astype(np.float64)
         boxes = None if self._boxes is None else self._boxes[np.searchsorted(self._since, rows, side="right") - 1]
         return FrameTable(steps, times, boxes, None if self._sources is None else self._sources[rows])
 

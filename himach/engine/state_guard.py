@@ -51,7 +51,7 @@ class Snapshot:
                 self._computed.add(item.label)
             if self._digests[item.label] is None:
                 raise _incomparable(item)
-        self._rest(start)
+        self._schedule_next(start)
 
     @property
     def due(self) -> bool:
@@ -84,7 +84,7 @@ class Snapshot:
         deleted = {label for label in self._digests.keys() - labels if label.startswith(("self.", "universe."))}
         for label in sorted(deleted - self._computed):
             return StateError(f"it deletes {label}, which setup() left; map() keeps nothing")
-        self._rest(start)
+        self._schedule_next(start)
         return None
 
     @property
@@ -124,7 +124,7 @@ class Snapshot:
                     self._frozen.append(base)
                 base = base.base
 
-    def _rest(self, start: float) -> None:
+    def _schedule_next(self, start: float) -> None:
         """Wait as long as what began then was worth."""
         now = perf_counter()
         self._next = now + (now - start) / PART
@@ -135,9 +135,9 @@ class Snapshot:
             instead = RANDOM
         elif hasattr(type(item.value), "__next__"):
             instead = OF_FRAME
-        changed = f"it changes {_shown(item)} that setup() left"
+        changed = f"it changes {_label(item)} that setup() left"
         if item.kind == "computed":
-            changed = f"{_shown(item)}, a cached property, comes to something else at another frame, or is changed"
+            changed = f"{_label(item)}, a cached property, comes to something else at another frame, or is changed"
         return StateError(
             f"{changed}; map() keeps nothing, because each rank sees some frames "
             f"only: {instead}. A buffer or cache on which no result depends is named in the class: "
@@ -147,12 +147,12 @@ class Snapshot:
 
 def _incomparable(item: Reached) -> StateError:
     return StateError(
-        f"{_shown(item)}, cannot be compared with what it was, so that nobody could see what map() changes in it: make "
+        f"{_label(item)}, cannot be compared with what it was, so that nobody could see what map() changes in it: make "
         f"it in map(), or {OF_FRAME}. What no result depends on is named in the class: caches = ({item.name!r},)"
     )
 
 
-def _shown(item: Reached) -> str:
+def _label(item: Reached) -> str:
     """Return a value's name, and what it is."""
     kind = type(item.value)
     if isinstance(item.value, np.ndarray):

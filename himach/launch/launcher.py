@@ -36,8 +36,8 @@ def has_threads() -> bool:
 
 def speaks_pmi(library: str) -> bool:
     """Tell whether ranks of this MPI library, told by what it says of itself, find each other by `fork_ranks`."""
-    asks = library.replace(HYDRA, "")
-    return library.startswith(MPICH) and not any(word in asks for word in ELSEWHERE)
+    name = library.replace(HYDRA, "")
+    return library.startswith(MPICH) and not any(word in name for word in ELSEWHERE)
 
 
 def fork_ranks(
@@ -48,14 +48,14 @@ def fork_ranks(
 ) -> None:
     """Become `size` ranks: return in each of them, and in this process never."""
     while True:
-        began = time.time()
+        start_time = time.time()
         gc.freeze()  # what is there is looked through by no rank, so that its memory stays one for all
         ranks = _fork_each(size, starter)
         if ranks is None:
             return
         status = _Launcher(ranks, starter, died).serve()
         if status:
-            segments.sweep(began)
+            segments.sweep(start_time)
         if status is not None or not again():
             sys.stdout.flush()
             os._exit(status or 0)
@@ -66,7 +66,7 @@ def _fork_each(size: int, starter: int) -> list[_Rank] | None:
     parent = os.getpid()
     ranks: list[_Rank] = []
     for number in range(size):
-        ours, theirs = socket.socketpair()
+        own_end, rank_end = socket.socketpair()
         try:
             process = os.fork()
         except OSError as error:
@@ -74,13 +74,13 @@ def _fork_each(size: int, starter: int) -> list[_Rank] | None:
             raise RankError(f"only {number} of {size} ranks could be started: {error.strerror}") from None
         if process == 0:
             process_exit.set_parent_death_signal(parent)
-            for line in (ours, *(rank.line for rank in ranks)):
+            for line in (own_end, *(rank.line for rank in ranks)):
                 line.close()
             os.close(starter)
-            _become(number, size, theirs.detach())
+            _become(number, size, rank_end.detach())
             return None
-        theirs.close()
-        ranks.append(_Rank(process, ours))
+        rank_end.close()
+        ranks.append(_Rank(process, own_end))
     return ranks
 
 

@@ -171,16 +171,16 @@ class ParentChannel:
         self._lines = tuple(zip(SIGNALS, lines[::2], lines[1::2], strict=True))
 
     @classmethod
-    def here(cls) -> Self | None:
+    def from_env(cls) -> Self | None:
         """Return the channel if this process is a rank that another process of himach started."""
         numbers = [int(number) for number in os.environ.get(STARTED_BY, "").split()]
         return cls(*numbers) if len(numbers) == cls.NUMBERS else None
 
     def die_with_parent(self) -> None:
         """Have the kernel kill this process when the one that started it has gone, whoever stands in between."""
-        self.hear(SIGNALS)
+        self.receive_signals(SIGNALS)
 
-    def hear(self, signals: Sequence[signal.Signals]) -> None:
+    def receive_signals(self, signals: Sequence[signal.Signals]) -> None:
         """Have the kernel send this process these signals when the one that started it sends them, or has gone."""
         for signum, line, inode in self._lines:
             if signum in signals:

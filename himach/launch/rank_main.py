@@ -23,7 +23,7 @@ STEP = "step"
 
 def main() -> None:
     """Wait for work of the process that started this one, do it with the other ranks, and leave it the result."""
-    parent = ParentChannel.here()
+    parent = ParentChannel.from_env()
     if parent is None:
         raise SystemExit("himach.launch.rank_main is how himach starts its ranks; it is not started by hand")
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # but while a run maps

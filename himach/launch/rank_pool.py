@@ -142,12 +142,12 @@ class JobPool(RankPool):
             super()._stop(stopped, keeps)
             return
         self._process.send_signal(signal.SIGINT)
-        until = time.monotonic() + ENDING
-        while not self._channel.done and self._process.poll() is None and time.monotonic() < until:
+        deadline = time.monotonic() + ENDING
+        while not self._channel.done and self._process.poll() is None and time.monotonic() < deadline:
             self._channel.listen(LOOK_EVERY)
 
 
-def _end(process: subprocess.Popen[bytes], channel: RankChannel, began: float) -> None:
+def _end(process: subprocess.Popen[bytes], channel: RankChannel, start_time: float) -> None:
     """End ranks that wait for work; kill those that do not end in time."""
     if os.getpid() != channel.process:
         return
@@ -161,7 +161,7 @@ def _end(process: subprocess.Popen[bytes], channel: RankChannel, began: float) -
         assert stream is not None
         stream.close()
     if process.returncode != 0:  # ranks may have been killed before they took the names of their segments away
-        segments.sweep(began)
+        segments.sweep(start_time)
 
 
 def spawn(command: Sequence[str], ranks: int, work: bytes, keeps: bool = False, forks: bool = False) -> bytes:

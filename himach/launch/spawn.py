@@ -225,8 +225,8 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def died(status: int, ranks: int, words: int, rank: int | None = None) -> str:
     """Say how ranks ended where none left an error, nor a result."""
-    if rank is None and (fallen := [index for index in range(ranks) if signal_at(words, index)]):
-        rank = fallen[0]
+    if rank is None and (signalled := [index for index in range(ranks) if signal_at(words, index)]):
+        rank = signalled[0]
         status = -signal_at(words, rank)  # mpiexec may tell the signal by which it ended the others
     who = "a rank" if rank is None else f"rank {rank}"
     frames = {index: frame for index in range(ranks) if (frame := frame_at(words, index)) is not None}
@@ -245,8 +245,8 @@ def died(status: int, ranks: int, words: int, rank: int | None = None) -> str:
         return f"{who} ended by itself{at} with exit code {status}{others}; what it or its MPI library printed is above"
     hint = "; the kernel does that when memory runs out: try fewer ranks" if name == "SIGKILL" else ""
     if rank is None and frames:
-        some = [f"rank {index} at frame {frame}" for index, frame in frames.items()]
-        hint = f"; it was {' or '.join(some[:SHOWN])}{' or ...' if len(some) > SHOWN else ''}{hint}"
+        places = [f"rank {index} at frame {frame}" for index, frame in frames.items()]
+        hint = f"; it was {' or '.join(places[:SHOWN])}{' or ...' if len(places) > SHOWN else ''}{hint}"
     line = "" if rank is None else _last_line(words, rank)
     return f"{who} was killed by signal {number} ({name}){at}{others}{hint}{line}"
 

@@ -113,11 +113,11 @@ class StopRequests:
 
     def _meet(self, comm: Communicator) -> bool:
         """Tell all ranks that this one is done, and wait for a while; return whether all are."""
-        until = min(self._term_time, monotonic()) + LIMIT
+        deadline = min(self._term_time, monotonic()) + LIMIT
         others = [rank for rank in range(comm.size) if rank != comm.rank]
         requests = [comm.isend(None, dest=rank, tag=DONE) for rank in others]
         missing = len(others)
-        while (missing or not all(request.Test() for request in requests)) and monotonic() < until:
+        while (missing or not all(request.Test() for request in requests)) and monotonic() < deadline:
             if comm.iprobe(tag=DONE):
                 comm.recv(tag=DONE)
                 missing -= 1

@@ -55,12 +55,12 @@ def offline_origin(
     between = times is None and select is None  # a reader asks for times of any frame
     if choice.is_pushed:
         located, listed_frames = _find_pushed(world, frames, cached)
-        located_frames = [frames[place] for place in located.some]
+        located_frames = [frames[place] for place in located.sample]
         if select is None:
             needed = sorted({*needed, *located_frames})
-        elif located.n_there < len(frames):
+        elif located.n_cached < len(frames):
             _warn_missing(world, frames, located, cached)
-            frames = frames[located.some[0] : located.some[-1] + 1] if listed_frames is None else listed_frames
+            frames = frames[located.sample[0] : located.sample[-1] + 1] if listed_frames is None else listed_frames
             needed, between = sorted(located_frames), True
     by_rank = comm.gather(run_collectively(comm, partial(read_frames, cached, needed)))
 
@@ -148,13 +148,13 @@ def _find_places(node_cache: CachedFrames | None, frames: range) -> npt.NDArray[
 
 def _warn_missing(world: World, frames: Selected, located: Anywhere, cached: CachedFrames | None) -> None:
     """Warn of frames of a selection that are left out; refuse one of which nothing is there."""
-    if not located.n_there:
+    if not located.n_cached:
         node_cache = None if world.leaders is None else cached
         bounds = run_collectively(world.comm, lambda: None if node_cache is None else node_cache.bounds())
         numbers = [number for pair in world.comm.allgather(bounds) if pair is not None for number in pair]
         range_text = f"; those that are: {min(numbers)} to {max(numbers)}" if numbers else ""
         raise UsageError(f"none of the frames selected is there{range_text}")
-    missing = len(frames) - located.n_there
+    missing = len(frames) - located.n_cached
     names = ", ".join(str(frames[place]) for place in sorted(located.missing, key=lambda position: frames[position]))
     left_out = f"{missing} of {len(frames)} frames selected are on no node that takes part, and are left out"
     warn_once(world.comm, [f"{left_out}: {names}{', ...' if missing > len(located.missing) else ''}"])

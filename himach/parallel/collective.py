@@ -76,7 +76,7 @@ def _largest(left: Mapping[str, float], right: Mapping[str, float]) -> dict[str,
 
 def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
     """Warn on the first rank, with the first rank's reason that has one (collective)."""
-    reason = comm.allreduce(next(iter(reasons), None), _either)
+    reason = comm.allreduce(next(iter(reasons), None), _first_of)
     if reason is not None and comm.rank == 0:
         warnings.warn(reason, stacklevel=2)
 
@@ -86,7 +86,7 @@ class Meeting:
 
     def __init__(self, comm: Communicator, patience: float | None = None) -> None:
         self._patience = patience
-        self.meanwhile: Callable[[], object] = _nothing
+        self.while_waiting: Callable[[], object] = _nothing
         self._comm = comm
         self._next_look = 0.0
 
@@ -115,8 +115,8 @@ class Meeting:
         if isinstance(error, _Stopped):
             error = None
         sent = [] if error is None else [self._comm.isend(None, dest=rank, tag=STOP_TAG) for rank in self._others()]
-        _meet(self._comm, error, self.meanwhile, self._patience)
-        first = self._comm.allreduce(_portable(error), _either)
+        _meet(self._comm, error, self.while_waiting, self._patience)
+        first = self._comm.allreduce(_portable(error), _first_of)
         if first is not None:
             for rank, failed in enumerate(self._comm.allgather(error is not None)):
                 if failed and rank != self._comm.rank:
@@ -141,19 +141,19 @@ def _nothing() -> None:
 def _meet(
     comm: Communicator,
     error: BaseException | None,
-    meanwhile: Callable[[], object] = _nothing,
+    while_waiting: Callable[[], object] = _nothing,
     patience: float | None = None,
 ) -> None:
     """Wait for all ranks without taking the processor from those that still work; a rank with an error not for long."""
     if comm.size == 1:
         return
-    _await(comm.Ibarrier(), error, meanwhile, patience=patience)
+    _await(comm.Ibarrier(), error, while_waiting, patience=patience)
 
 
 def _await(
     arrival: Any,
     error: BaseException | None,
-    meanwhile: Callable[[], object] = _nothing,
+    while_waiting: Callable[[], object] = _nothing,
     pause: float = 1e-5,
     patience: float | None = None,
     longest: float = 0.01,
@@ -161,7 +161,7 @@ def _await(
     """Wait as `_meet` does for what all ranks have begun; `pause` is that between the first two looks, then longer."""
     deadline = time.monotonic() + (FAILURE_SECONDS if patience is None else patience)
     while not arrival.Test():
-        meanwhile()
+        while_waiting()
         time.sleep(pause)
         pause = min(1.1 * pause, longest)  # short beside what was waited for so far
         if error is not None and time.monotonic() > deadline:
@@ -178,7 +178,7 @@ def _attempt(comm: Communicator, function: Callable[[], T]) -> tuple[T | None, B
         return None, error
 
 
-def _either(left: T | None, right: T | None) -> T | None:
+def _first_of(left: T | None, right: T | None) -> T | None:
     """Return what the first has that has something."""
     return right if left is None else left
 

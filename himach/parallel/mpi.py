@@ -36,7 +36,7 @@ def connect() -> World:
     process_exit.end_with_launcher()
     process_exit.guard_step()
     refuse_misfit()
-    with _told():
+    with _explain_missing_library():
         _initialise()
         from mpi4py import MPI
     comm = MPI.COMM_WORLD
@@ -93,7 +93,7 @@ def _names(comm: Any) -> tuple[str, ...]:
 
 def load() -> str:
     """Load MPI, which `connect()` then initialises in forked processes; return what it says of itself."""
-    with _told():
+    with _explain_missing_library():
         import mpi4py
 
         mpi4py.rc(initialize=False, finalize=False)
@@ -103,7 +103,7 @@ def load() -> str:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _explain_missing_library() -> Iterator[None]:
     try:
         yield
     except (ImportError, RuntimeError) as error:
@@ -119,15 +119,15 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
     nodes = tuple(sorted(set(names)))
     node = comm.Split(nodes.index(name), comm.rank)
     host = node.Split_type(mpi.COMM_TYPE_SHARED)
-    apart = comm.allreduce(host.size < node.size, op=mpi.LOR)
+    separate = comm.allreduce(host.size < node.size, op=mpi.LOR)
     host.Free()
-    if apart and len(set(node.allgather(host_identity()))) == 1:
+    if separate and len(set(node.allgather(host_identity()))) == 1:
         raise RankError(
             f"MPI ({_library(mpi)}) gives ranks on one host, of node {name}, no memory in common, as the launcher does "
             "not tell it where they are: use the mpiexec of this MPI library in place of srun, or one rank a node "
             "(--ntasks-per-node=1)"
         )
-    if apart:
+    if separate:
         raise RankError(
             "ranks on different hosts carry one node name; set HIMACH_NODE to a name of its own on every host, "
             "or unset it"

@@ -222,10 +222,10 @@ def _end_with_error(comm: Communicator, error: HimachError) -> None:
     if comm.rank == 0 or not everywhere:
         print(f"himach: error: {error}", file=sys.stderr, flush=True)
     if everywhere:
-        met = comm.Ibarrier()
+        barrier = comm.Ibarrier()
         deadline = time.monotonic() + FIRST_SAYS
         while time.monotonic() < deadline:  # a rank may have caught it and gone on
-            if met.Test():
+            if barrier.Test():
                 pmi_finalize()
                 exit_process(error.exit_code)
             time.sleep(0.001)
@@ -280,8 +280,8 @@ class StepGuard:
             "its own, before its work was done; all ranks are ended"
         )
         self._process = os.getpid()
-        theirs, self._line = os.pipe()
-        with open(theirs, "rb") as line:
+        read_end, self._line = os.pipe()
+        with open(read_end, "rb") as line:
             self._shell = subprocess.Popen(
                 ["/bin/sh", "-c", self.SCRIPT, "sh", message, step], stdin=line, stdout=subprocess.DEVNULL
             )

@@ -22,8 +22,8 @@ def table_layout(store: RowStore) -> Layout:
     together = sorted(store.names, key=store.names.__getitem__)
     layout: dict[str, np.dtype[Any] | None] = {TIME: np.dtype(np.float64)}
     for name in dict.fromkeys(name for names in together for name in names):
-        lacking = any(name not in names for names in together)
-        layout[name] = None if lacking else _dtype(*store.kinds[name])
+        missing = any(name not in names for names in together)
+        layout[name] = None if missing else _dtype(*store.kinds[name])
     return {**layout, FRAME: np.dtype(np.int64)}
 
 

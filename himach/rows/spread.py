@@ -131,7 +131,7 @@ class Spread:
         count = min(count, self.rows)
         edges = np.arange(count) * self.rows // max(count, 1)
         parts = self._binned(names, edges)
-        return {name: self._joined(name, parts, edges) for name in names}
+        return {name: self._join_bins(name, parts, edges) for name in names}
 
     def _binned(self, names: Sequence[str], edges: Counts) -> list[tuple[int, Counts, dict[str, list[Any]]]]:
         parts = []
@@ -151,7 +151,7 @@ class Spread:
             parts.append((first, cuts, columns))
         return parts
 
-    def _joined(self, name: str, parts: Sequence[tuple[int, Counts, dict[str, list[Any]]]], edges: Counts) -> Bins:
+    def _join_bins(self, name: str, parts: Sequence[tuple[int, Counts, dict[str, list[Any]]]], edges: Counts) -> Bins:
         kind = self.layout[name]
         if kind is None or kind.kind not in "iuf":
             firsts: list[Any] = [None] * len(edges)
@@ -162,9 +162,9 @@ class Spread:
         sums, filled = np.zeros(len(edges)), np.zeros(len(edges), np.bool_)
         for first, cuts, columns in parts:
             span = slice(first, first + len(cuts))
-            some, low, high, total = columns[name]
+            part_firsts, low, high, total = columns[name]
             new = ~filled[span]
-            first_cells[span] = np.where(new, some, first_cells[span])
+            first_cells[span] = np.where(new, part_firsts, first_cells[span])
             least[span] = np.where(new, low, np.fmin(least[span], low))
             most[span] = np.where(new, high, np.fmax(most[span], high))
             with np.errstate(all="ignore"):

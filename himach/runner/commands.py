@@ -95,7 +95,7 @@ class RunCommand:
         from himach.checkpoint.opened_files import OpenedFiles
 
         files = OpenedFiles()
-        with files.looking():
+        with files.recording():
             job = make()
         return replace(job, loaded=files.digests)
 

@@ -120,7 +120,7 @@ def _map_and_reduce(run: RankRun) -> tuple[Passed, Mapping[str, int]]:
         meeting = Meeting(comm, None if job.member is None else math.inf)
         writer = None if run.checkpoint is None else make_writer(run, run.checkpoint, source, memory.limit)
         if writer is not None:
-            meeting.meanwhile = writer.exit_if_requested
+            meeting.while_waiting = writer.exit_if_requested
         hurry = source.hurry if writer is None else writer.hurry
         requests = StopRequests(mapping_deadline(job.max_time, run.started), hurry, comm=comm)
         work = _work(run, source, display, meeting)
@@ -150,7 +150,7 @@ def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> 
 
     def poll() -> None:
         meeting.poll()
-        meeting.meanwhile()
+        meeting.while_waiting()
 
     def wait() -> None:
         for view in run.views:

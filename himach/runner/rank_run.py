@@ -158,7 +158,7 @@ class RankRun:
                 stage.select_groups(view.universe)
             except UsageError as error:
                 raise UsageError(f"{stage.label()}: {error}") from error
-            watching = nullcontext() if self.files is None else self.files.looking()
+            watching = nullcontext() if self.files is None else self.files.recording()
             with located(stage, "setup", self.world.comm.rank), watching:
                 stage.setup(view.universe)
         if chain[0].defines("atoms"):

@@ -92,7 +92,7 @@ class Work:
                 self._session.send(Kind.STOPPED)
             except Exception as error:
                 self._busy = False
-                self._tell(as_himach(error))
+                self._send_error(as_himach(error))
             else:
                 self._busy = False
                 self._session.send(Kind.RESULT, result)
@@ -118,7 +118,7 @@ class Work:
             ) from None
         return moved
 
-    def _tell(self, error: HimachError) -> None:
+    def _send_error(self, error: HimachError) -> None:
         kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in KINDS)
         self._session.send(Kind.ERROR, json.dumps({"kind": kind, "text": str(error)}).encode())
 
@@ -145,7 +145,7 @@ class Work:
 def main() -> None:
     """Join the process that submitted this job, and work for it to the end."""
     host, port, key = os.environ.pop(JOINS).split()
-    session = _joined(host, int(port), key.encode())
+    session = _join(host, int(port), key.encode())
     try:
         Work(session, sys.argv[1:]).do_all()
     except Terminated:
@@ -156,7 +156,7 @@ def main() -> None:
         os._exit(0)
 
 
-def _joined(host: str, port: int, key: bytes) -> Session:
+def _join(host: str, port: int, key: bytes) -> Session:
     for attempt in range(ATTEMPTS):
         time.sleep(PAUSE if attempt else 0)
         try:

@@ -41,9 +41,9 @@ class StepPool(RankPool):
         super().__init__([*words, *RANK, "step"], tasks, environ=os.environ)
 
     def _death(self, status: int) -> str:
-        who = self._first_death() or f"a rank (srun ended with exit code {status})"
+        subject = self._first_death() or f"a rank (srun ended with exit code {status})"
         others = f", and the other ranks of {self._size} were ended" if self._size > 1 else ""
-        return f"{who} ended before the work was done{others}; what it, its MPI library or SLURM printed is above"
+        return f"{subject} ended before the work was done{others}; what it, its MPI library or SLURM printed is above"
 
     def _pass_on(self, signum: int) -> None:
         self._process.send_signal(signum)  # which srun sends to all

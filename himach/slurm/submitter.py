@@ -58,7 +58,7 @@ class Submitter:
         self._busy = self._ending = self._job_gone = False
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self._on_signal)
-        parent.hear((signal.SIGUSR1, signal.SIGTERM))
+        parent.receive_signals((signal.SIGUSR1, signal.SIGTERM))
 
     def serve(self) -> None:
         """Do what is asked, as long as somebody is there and the job is."""
@@ -87,8 +87,8 @@ class Submitter:
             self._listener.close()
         if self._session is not None:
             self._session.close()
-            until = time.monotonic() + ENDS
-            while self._job is not None and time.monotonic() < until:
+            deadline = time.monotonic() + ENDS
+            while self._job is not None and time.monotonic() < deadline:
                 if self._job.poll().is_over:
                     return
                 time.sleep(0.1)
@@ -154,7 +154,7 @@ class Submitter:
     def _run(self, job: Job, work: bytes) -> bool:
         """Have the job's ranks do this work, once they are there; return whether the job is, afterwards."""
         keeps = json.loads(work.partition(b"\n")[0])["keeps"]
-        session = self._joined(job)
+        session = self._await_session(job)
         if session is None:
             return False
         self._parent.report_begin()
@@ -191,7 +191,7 @@ class Submitter:
                 case None:
                     raise self._lost_error(job)
 
-    def _joined(self, job: Job) -> Session | None:
+    def _await_session(self, job: Job) -> Session | None:
         """Wait until the job has begun and is there; None if it was cancelled meanwhile."""
         pause, reason = FIRST_LOOK, ""
         while self._session is None:
@@ -200,7 +200,7 @@ class Submitter:
             except queue.Empty:
                 state = job.poll()
                 if state.is_over:
-                    raise self._missed(job, state) from None
+                    raise self._missed_error(job, state) from None
                 if state.waits and state.reason != reason:
                     reason = state.reason
                     print(
@@ -216,12 +216,12 @@ class Submitter:
 
     def _lost_error(self, job: Job) -> HimachError:
         """Return the error that says how a job ended that was there."""
-        until = time.monotonic() + COMPLETES
-        while (state := job.poll()).name == "COMPLETING" and time.monotonic() < until:
+        deadline = time.monotonic() + COMPLETES
+        while (state := job.poll()).name == "COMPLETING" and time.monotonic() < deadline:
             time.sleep(0.2)
         return job.end_error(state)
 
-    def _missed(self, job: Job, state: JobState) -> HimachError:
+    def _missed_error(self, job: Job, state: JobState) -> HimachError:
         """Return the error that says why a job ended before it was there."""
         error = job.end_error(state)
         if state.exit_code == UNREACHABLE:
@@ -234,7 +234,7 @@ class Submitter:
 
 def main() -> None:
     """Submit a job and hand on what both say, as long as the process that started this one is there."""
-    parent = Channel.here()
+    parent = Channel.from_env()
     if parent is None:
         raise SystemExit("himach.slurm.submitter is how himach submits a job; it is not started by hand")
     os.environ.pop(STARTED_BY)

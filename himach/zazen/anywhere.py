@@ -18,8 +18,8 @@ MAX_NAMED_FRAMES = 5
 class Anywhere:
     """What is there of a selection, the same on every rank."""
 
-    n_there: int  # frames that lie on some node
-    some: tuple[int, ...]  # positions of the first two of them, the two in the middle, and the last two, ascending
+    n_cached: int  # frames that lie on some node
+    sample: tuple[int, ...]  # positions of the first two of them, the two in the middle, and the last two, ascending
     missing: tuple[int, ...]  # positions of the first frames that lie nowhere
 
 
@@ -49,17 +49,17 @@ def find_listed(world: World, own: Positions | None, n: int) -> tuple[Anywhere, 
     lists = [part for part in world.comm.allgather(own) if part is not None]
     present = np.unique(np.concatenate([np.empty(0, np.int64), *lists]))
     missing = np.setdiff1d(np.arange(min(n, len(present) + MAX_NAMED_FRAMES)), present)[:MAX_NAMED_FRAMES]
-    return Anywhere(len(present), tuple(present[_some(len(present))].tolist()), tuple(missing.tolist())), present
+    return Anywhere(len(present), tuple(present[_sample(len(present))].tolist()), tuple(missing.tolist())), present
 
 
-def _some(n: int) -> list[int]:
+def _sample(n: int) -> list[int]:
     """Return where the first two of `n` are, the two in the middle, and the last two."""
     return sorted(i for i in {0, 1, n // 2 - 1, n // 2, n - 2, n - 1} if 0 <= i < n)
 
 
 def describe(words: Words, n: int) -> Anywhere:
     """Return what is there of a selection of `n` frames, by the bits of those that are."""
-    n_there = popcount(words)
-    some = [int(decode(words, 0, i, 1)[0]) for i in _some(n_there)]
+    n_cached = popcount(words)
+    sample = [int(decode(words, 0, i, 1)[0]) for i in _sample(n_cached)]
     missing = decode(~words, 0, 0, MAX_NAMED_FRAMES).tolist()  # behind the last frame there is nothing either
-    return Anywhere(n_there, tuple(some), tuple(position for position in missing if position < n))
+    return Anywhere(n_cached, tuple(sample), tuple(position for position in missing if position < n))

@@ -99,14 +99,14 @@ def negotiate(leaders: Leaders, alien: Words, counts: npt.NDArray[np.int64], sha
 class _Chunk:
     """One chunk of a node's bitmaps, and the buffers in which it is decided.
 
-    Its `first` word in the selection's bitmap and its positions; the node's aliens (`mine`) and its claims (`share`),
+    Its `first` word in the selection's bitmap and its positions; the node's aliens (`aliens`) and its claims (`share`),
     which are its natives at first; what nodes hold as native (`natives`) and the residue (`rest`); this node's `own`
     two-bit counts, and all nodes' together.
     """
 
     first: int
     n_bits: int
-    mine: Words
+    aliens: Words
     share: Words
     natives: Words
     rest: Words
@@ -152,19 +152,19 @@ class _Negotiation:
             left = self._decide(chunk, natives[i], aliens[i])
             claims.share.count_bits(chunk.first, chunk.first + len(chunk.share))
             if left:
-                chunk.mine[...] = chunk.rest  # nobody asks any more whose they were
-                claims.residue.append((chunk.first, chunk.mine, left))
+                chunk.aliens[...] = chunk.rest  # nobody asks any more whose they were
+                claims.residue.append((chunk.first, chunk.aliens, left))
         return claims
 
     def _chunk(self, number: int) -> _Chunk:
         first = number * self.rules.chunk_words
-        mine, share = (
+        aliens, share = (
             words[first : first + self.rules.chunk_words] for words in (self.alien, self.claims.share.bitmap)
         )
         natives, rest, own, counts = self._buffers
         n = len(share)
         n_bits = min(64 * n, self.rules.n_frames - 64 * first)
-        return _Chunk(first, n_bits, mine, share, natives[:n], rest[:n], own[: 2 * n], counts[: 2 * n])
+        return _Chunk(first, n_bits, aliens, share, natives[:n], rest[:n], own[: 2 * n], counts[: 2 * n])
 
     def _decide(self, chunk: _Chunk, natives: int, aliens: int) -> int:
         """Decide on a chunk of which nodes hold so many natives and aliens, added up; return how many are residue."""
@@ -177,7 +177,7 @@ class _Negotiation:
     def _leave_open(self, chunk: _Chunk, n_open: int) -> int:
         """Leave all that is not native as residue."""
         np.invert(chunk.natives, out=chunk.rest)
-        self._shed(chunk, chunk.mine & chunk.natives)
+        self._add_surplus(chunk, chunk.aliens & chunk.natives)
         return n_open
 
     def _reduce_natives(self, chunk: _Chunk, natives: int) -> int:
@@ -186,32 +186,32 @@ class _Negotiation:
             chunk.natives[...] = 0
             return 0
         self.leaders.union("native", chunk.share, chunk.natives)
-        n_taken = popcount(chunk.natives)
-        if natives > n_taken:  # at least one frame is native on several nodes
+        n_native = popcount(chunk.natives)
+        if natives > n_native:  # at least one frame is native on several nodes
             open_counts(np.zeros_like(chunk.share), chunk.share, chunk.own)
             self.leaders.count("native count", chunk.own, chunk.counts)
             before, more = popcount(chunk.share), chunk.contested()
             won = self._one_holder("native holder", chunk.first, chunk.share, more, None)
             chunk.share &= ~more | won
             self.claims.native -= before - popcount(chunk.share)
-        return n_taken
+        return n_native
 
     def _reduce_aliens(self, chunk: _Chunk, n_open: int) -> int:
         """Round two: claim what is alien here alone, leave what is nowhere; return how many frames that is."""
         claims = self.claims
-        n_here = open_counts(chunk.natives, chunk.mine, chunk.own)
+        n_here = open_counts(chunk.natives, chunk.aliens, chunk.own)
         excess = self.rules.give_up and claims.size + n_here > self.limit
         anywhere, excess_anywhere = self.leaders.total(np.array([n_here, excess], dtype=np.int64)).tolist()
         if not anywhere:
             return self._leave_open(chunk, n_open)
         self.leaders.count("alien", chunk.own, chunk.counts)
-        claimed, left, several, surplus = claim(chunk.natives, chunk.counts, chunk.mine, chunk.share, chunk.rest)
+        claimed, left, several, surplus = claim(chunk.natives, chunk.counts, chunk.aliens, chunk.share, chunk.rest)
         left -= 64 * len(chunk.share) - chunk.n_bits
         claims.alien += claimed
         if several:
             self._reduce_contested(chunk)
         elif surplus:
-            self._shed(chunk, chunk.mine & chunk.natives)
+            self._add_surplus(chunk, chunk.aliens & chunk.natives)
         if excess_anywhere:
             left += self._give_up_excess(chunk)
         return left
@@ -220,10 +220,10 @@ class _Negotiation:
         """Leave each frame with several alien copies to one of its holders; the other copies are surplus."""
         more = chunk.contested()
         full = self.claims.size >= self.limit if self.limited else None
-        won = self._one_holder("alien holder", chunk.first, chunk.mine, more, full)
+        won = self._one_holder("alien holder", chunk.first, chunk.aliens, more, full)
         chunk.share |= won
         self.claims.contested += popcount(won)
-        self._shed(chunk, chunk.mine & (chunk.natives | more) & ~won)
+        self._add_surplus(chunk, chunk.aliens & (chunk.natives | more) & ~won)
 
     def _give_up_excess(self, chunk: _Chunk) -> int:
         """Move what nodes claim beyond their limits to the residue; return how many frames that is."""
@@ -231,7 +231,7 @@ class _Negotiation:
         released = np.zeros_like(chunk.share)
         excess = claims.size - self.limit
         if excess > 0:
-            claimed = chunk.mine & chunk.share & ~chunk.natives
+            claimed = chunk.aliens & chunk.share & ~chunk.natives
             copy_some(claimed, released, popcount(claimed) - excess, excess)
             n_contested = popcount(released & chunk.contested())
             claims.contested -= n_contested
@@ -242,7 +242,7 @@ class _Negotiation:
         chunk.rest |= anywhere
         return popcount(anywhere)
 
-    def _one_holder(self, kind: str, first: int, mine: Words, more: Words, full: bool | None) -> Words:
+    def _one_holder(self, kind: str, first: int, own: Words, more: Words, full: bool | None) -> Words:
         """Return those bits of `more` that are this node's of all holders.
 
         Holders of a frame are compared by priority, highest bit first: those with the bit clear, if there are any,
@@ -250,7 +250,7 @@ class _Negotiation:
         node comes after all others; None: no node can be full.
         """
         at = np.flatnonzero(more)
-        candidates = mine[at] & more[at]
+        candidates = own[at] & more[at]
         others = np.empty_like(candidates)
         for clear in self._planes(at + first, full):
             self.leaders.union(kind, candidates & clear, others)
@@ -268,7 +268,7 @@ class _Negotiation:
             priority_plane(word_numbers, plane, self.shift, self.leaders.node, self.prime, bit)
             yield plane
 
-    def _shed(self, chunk: _Chunk, surplus: Words) -> None:
+    def _add_surplus(self, chunk: _Chunk, surplus: Words) -> None:
         if surplus.any():
             self.claims.shed.append((64 * chunk.first, surplus))
 

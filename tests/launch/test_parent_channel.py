@@ -20,7 +20,7 @@ from himach.parallel import segments
 BUSY = """
 import ctypes, sys
 from himach.launch.parent_channel import ParentChannel
-ParentChannel.here().die_with_parent()
+ParentChannel.from_env().die_with_parent()
 print("held", flush=True)
 ctypes.PyDLL(None).sleep(60)  # Python's lock is held all the time, as in MPI_Init
 """
@@ -72,7 +72,7 @@ def ranks_doing(code: str) -> list[str]:
     return [
         sys.executable,
         "-c",
-        f"from himach.launch.parent_channel import ParentChannel\nrank = ParentChannel.here()\n{code}",
+        f"from himach.launch.parent_channel import ParentChannel\nrank = ParentChannel.from_env()\n{code}",
     ]
 
 
@@ -97,7 +97,7 @@ def test_ranks_that_outlive_mpiexec_are_ended():
     """A process that mpiexec knows nothing of."""
     code = (
         "import subprocess, sys\n"
-        "child = 'from himach.launch.parent_channel import ParentChannel; ParentChannel.here().die_with_parent(); "
+        "child = 'from himach.launch.parent_channel import ParentChannel; ParentChannel.from_env().die_with_parent(); "
         "print(1, flush=True); import time; time.sleep(60)'\n"
         "process = subprocess.Popen([sys.executable, '-c', child], stdout=-1, stderr=-3, start_new_session=True)\n"
         "process.stdout.readline()\n"

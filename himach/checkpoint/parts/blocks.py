@@ -62,15 +62,15 @@ class PartBlock:
     def _objects(self, name: str, first: int, last: int) -> Array:
         """Return some rows of a column of objects."""
         stops, pieces = self._ends, self._pieces[name]
-        some = [objects([])]
+        parts = [objects([])]
         piece = int(np.searchsorted(stops, first, side="right"))
         while first < last:
             start, stop = int(stops[piece - 1]) if piece else 0, int(stops[piece])
             cached = self._known.get((name, piece))
             rows = self._piece(name, pieces[piece], stop - start) if cached is None else cached
-            some.append(rows[first - start : last - start])
+            parts.append(rows[first - start : last - start])
             first, piece = stop, piece + 1
-        return np.concatenate(some)
+        return np.concatenate(parts)
 
     def _piece(self, name: str, described: Any, count: int) -> Array:
         try:
@@ -173,8 +173,8 @@ def _pieces(stack: MergedBlocks, bounds: Bounds, most: int) -> Iterator[Columns]
             for block in stack.blocks:
                 part = block.part(start, stop)
                 columns = part.columns()
-                lacking = {name: spec for name, spec in stack.specs.items() if name not in columns}
-                yield columns | {name: np.zeros(len(part), spec.dtype) for name, spec in lacking.items()}
+                missing = {name: spec for name, spec in stack.specs.items() if name not in columns}
+                yield columns | {name: np.zeros(len(part), spec.dtype) for name, spec in missing.items()}
         start = stop
 
 

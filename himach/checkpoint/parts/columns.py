@@ -311,12 +311,12 @@ class ColumnFile:
 
     def spec(self, number: Any) -> tuple[np.dtype[Any], tuple[int, ...]]:
         """Return dtype and shape of a column."""
-        column = self._columns[self._known(number)]
+        column = self._columns[self._checked_number(number)]
         return column.dtype, column.shape
 
     def column(self, number: Any, dtype: Any, *shape: int) -> Array:
         """Return all of a column; ValueError if it is of another dtype or shape (-1: any)."""
-        column = self._columns[self._known(number)]
+        column = self._columns[self._checked_number(number)]
         fits = len(shape) == len(column.shape) and all(a in (-1, b) for a, b in zip(shape, column.shape, strict=True))
         if column.dtype != np.dtype(dtype) or not fits:
             raise ValueError(f"column {number} is {column.dtype} {column.shape}")
@@ -330,7 +330,7 @@ class ColumnFile:
         data = self._read(start, nbytes) if self._memory is None else self._memory[start : start + nbytes]
         return self._shaped(column, data, (last - first, *column.shape[1:]))
 
-    def _known(self, number: Any) -> int:
+    def _checked_number(self, number: Any) -> int:
         if _count(number) >= len(self._columns):
             raise ValueError(f"there is no column {number}")
         return int(number)

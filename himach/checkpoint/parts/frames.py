@@ -38,9 +38,9 @@ def chosen_rows(block: Block, kept: Rows) -> Block:
     chosen = {name: np.empty(column.shape, dtype=column.dtype) for name, column in block.columns().items()}
     bounds, used, span = np.zeros_like(block.bounds), 0, SPREAD if block.form == Form.BITS else SPAN
     for start in range(0, len(block), span):
-        some = {name: column[start : start + span] for name, column in block.columns().items()}
-        rows = _renumbered(block.form, some, kept, places)
-        for name, column in some.items():
+        columns = {name: column[start : start + span] for name, column in block.columns().items()}
+        rows = _renumbered(block.form, columns, kept, places)
+        for name, column in columns.items():
             _pick(column, rows, chosen[name][used : used + len(rows)])
         bounds += np.searchsorted(rows, block.bounds - start)
         used += len(rows)

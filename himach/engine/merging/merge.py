@@ -46,17 +46,17 @@ class Merge:
         self._table = frames.table
         self._presence = PresenceMerge(frames)
         self._encoded = _Numbers()
-        lots: dict[int, dict[Kind, list[tuple[int, Block]]]] = {}
+        blocks_by_kind: dict[int, dict[Kind, list[tuple[int, Block]]]] = {}
         for rank, blocks in enumerate(sources):
             for block in blocks:
                 numbered = self._numbered(block) if block.width == ENCODED else block
-                lots.setdefault(block.width, {}).setdefault(block.kind, []).append((rank, numbered))
+                blocks_by_kind.setdefault(block.width, {}).setdefault(block.kind, []).append((rank, numbered))
         self._widths = [
             (
                 width,
                 [KeyBatch(kind, blocks, frames.places) for kind, blocks in sorted(kinds.items(), key=_presence_first)],
             )
-            for width, kinds in sorted(lots.items())
+            for width, kinds in sorted(blocks_by_kind.items())
         ]
         self._names = objects(list(self._encoded))
 
@@ -78,11 +78,11 @@ class Merge:
         return replace(block, keys=np.fromiter(map(self._encoded.__getitem__, block.keys), np.int64, len(block)))
 
     def _groups(self) -> Iterator[Group]:
-        for width, lots in self._widths:
-            for start, stop in _spans(lots):
-                present = [lot for lot in lots if lot.has(start, stop)]
-                if all(lot.presence for lot in present):
-                    yield from self._presence.groups(width, [p for lot in present for p in lot.parts(start, stop)])
+        for width, batches in self._widths:
+            for start, stop in _spans(batches):
+                present = [batch for batch in batches if batch.has(start, stop)]
+                if all(batch.presence for batch in present):
+                    yield from self._presence.groups(width, [p for batch in present for p in batch.parts(start, stop)])
                 elif len(present) == 1:
                     yield _merge_uniform(width, present[0], start, stop)
                 else:
@@ -103,9 +103,9 @@ def _presence_first(item: tuple[Kind, Any]) -> tuple[bool, int]:
     return form == Form.PAIR, int(form)
 
 
-def _spans(lots: Sequence[KeyBatch]) -> Iterator[tuple[int, int]]:
+def _spans(batches: Sequence[KeyBatch]) -> Iterator[tuple[int, int]]:
     """Give ranges of shards, each with about `MAX_PAIRS_AT_A_TIME` pairs or of one shard, that have pairs."""
-    stops = np.cumsum(sum(lot.weights for lot in lots)).tolist()
+    stops = np.cumsum(sum(batch.weights for batch in batches)).tolist()
     start, done = 0, 0
     for shard, stop in enumerate(stops):
         last = shard + 1 == len(stops)
@@ -114,12 +114,12 @@ def _spans(lots: Sequence[KeyBatch]) -> Iterator[tuple[int, int]]:
             start, done = shard + 1, stop
 
 
-def _merge_uniform(width: int, lot: KeyBatch, start: int, stop: int) -> Group:
+def _merge_uniform(width: int, batch: KeyBatch, start: int, stop: int) -> Group:
     """Merge rows whose values are all of one layout."""
-    parts = list(lot.parts(start, stop))
+    parts = list(batch.parts(start, stop))
     columns = [part.values for part in parts]
     # Values as small as a row's number travel with their rows, others are fetched by it.
-    small = lot.row_bytes == CARRIED_VALUE_BYTES
+    small = batch.row_bytes == CARRIED_VALUE_BYTES
     carried = [raw(column).view(np.uint32) for column in columns] if small else _row_numbers(list(map(len, parts)))
     keys, bounds, at, carried_there = merge_rows(
         [as_rows(part.keys) for part in parts], [part.at for part in parts], [part.places for part in parts], carried

@@ -27,17 +27,17 @@ class PresenceMerge:
         """Give every key with its frames, many keys at a time."""
         ids, keys = group_rows(as_rows(np.concatenate([part.keys for part in parts])))
         counts = np.concatenate([part.counts() for part in parts])
-        ends = np.cumsum(np.bincount(ids, weights=counts, minlength=len(keys)).astype(np.int64))
+        frame_stops = np.cumsum(np.bincount(ids, weights=counts, minlength=len(keys)).astype(np.int64))
         row_ends = np.cumsum([len(part) for part in parts]).tolist()
         rows = [(part, ids[end - len(part) : end]) for part, end in zip(parts, row_ends, strict=True)]
         start = 0
         while start < len(keys):
             # Most often all of them.
-            done = int(ends[start - 1]) if start else 0
-            stop = max(start + 1, int(np.searchsorted(ends, done + EXPANDED_FRAMES, side="right")))
-            bounds = np.concatenate([[0], ends[start:stop] - done])
-            some = rows if stop - start == len(keys) else [_chosen(part, own, start, stop) for part, own in rows]
-            yield Group(width, as_keys(keys[start:stop], width), bounds, self._expanded(some, bounds), None)
+            done = int(frame_stops[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(frame_stops, done + EXPANDED_FRAMES, side="right")))
+            bounds = np.concatenate([[0], frame_stops[start:stop] - done])
+            chosen = rows if stop - start == len(keys) else [_chosen(part, own, start, stop) for part, own in rows]
+            yield Group(width, as_keys(keys[start:stop], width), bounds, self._expanded(chosen, bounds), None)
             start = stop
 
     def _expanded(self, rows: Sequence[tuple[MergeInput, Rows]], bounds: Bounds) -> Rows:

@@ -48,11 +48,11 @@ class PresenceStream:
         """Add a frame's keys; return False, having added none, if one is there twice."""
         if self._width > 0:
             keys = np.ascontiguousarray(keys).reshape(-1)
-        noted = self.note(keys, row)
-        if noted is None:
+        added = self.note(keys, row)
+        if added is None:
             self._flush()
-            noted = self.note(keys, row)
-        return noted is True
+            added = self.note(keys, row)
+        return added is True
 
     def blocks(self, shards: int, last: bool) -> list[Block]:
         """Return what was added as bits and as intervals; unless it is the `last`, only what fills all bits."""

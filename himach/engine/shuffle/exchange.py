@@ -103,7 +103,7 @@ class Exchange:
         self, outgoing: list[list[Block]], tables: Sequence[FrameTable]
     ) -> tuple[list[list[Block]], list[FrameTable]]:
         rank = self._world.comm.rank
-        mine = outgoing[rank], tables[rank] if tables else None
+        own = outgoing[rank], tables[rank] if tables else None
         streams = [
             _Stream([*([((), tables[other].columns())] if tables else []), *map(_parts, blocks)])
             if other != rank and blocks
@@ -113,14 +113,14 @@ class Exchange:
         outgoing.clear()
         blocks: list[list[Block]] = [[] for _ in streams]
         frames = [FrameTable.joined([])] * len(streams) if tables else []
-        for other, came in self._move(streams):
-            pieces = _unpacked(came)
+        for other, received in self._move(streams):
+            pieces = _unpacked(received)
             if tables:
                 frames[other] = FrameTable.from_columns(next(pieces)[1])
             blocks[other] = [_block(*piece) for piece in pieces]
-        blocks[rank] = mine[0]
-        if mine[1] is not None:
-            frames[rank] = mine[1]
+        blocks[rank] = own[0]
+        if own[1] is not None:
+            frames[rank] = own[1]
         return blocks, frames
 
     def _move(self, streams: list[_Stream]) -> Iterator[tuple[int, Raw]]:
@@ -157,20 +157,20 @@ class Exchange:
             node = (own_node - step) % nodes
             sources[node] = node_ranks[node][step % len(node_ranks[node])]
         # Who waits for a message learns how long it is: nobody has to be told before.
-        coming = {node: world.await_message(source, _TAG) for node, source in sources.items()}
-        words = {node: n for lengths in world.node.allgather(coming) for node, n in lengths.items()}
+        lengths_here = {node: world.await_message(source, _TAG) for node, source in sources.items()}
+        words = {node: n for lengths in world.node.allgather(lengths_here) for node, n in lengths.items()}
         stops = list(accumulate(words.get(node, 0) for node in range(nodes)))
         arriving = self._arriving.room(8 * stops[-1])
-        came = [arriving[stop - words.get(node, 0) : stop] for node, stop in enumerate(stops)]
+        received = [arriving[stop - words.get(node, 0) : stop] for node, stop in enumerate(stops)]
         waiting = list(sources.items())
         for first in range(0, len(waiting), MAX_PARTNERS):
-            some = waiting[first : first + MAX_PARTNERS]
-            for request in [comm.Irecv(came[node], source, _TAG) for node, source in some]:
+            batch = waiting[first : first + MAX_PARTNERS]
+            for request in [comm.Irecv(received[node], source, _TAG) for node, source in batch]:
                 request.wait()
         for request in sent:
             request.wait()
         world.node.barrier()
-        return came
+        return received
 
     def _read(self, node: int, region: Words) -> Iterator[tuple[int, Raw]]:
         """Yield what ranks of a node gave to this one."""
@@ -256,14 +256,14 @@ class _Stream:
             at += _aligned(len(piece))
 
 
-def _unpacked(came: Raw) -> Iterator[tuple[Head, dict[str, Array]]]:
+def _unpacked(received: Raw) -> Iterator[tuple[Head, dict[str, Array]]]:
     """Yield the pieces of a `_Stream`; columns of numbers are views of it."""
     at = 0
 
     def take(nbytes: int) -> Raw:
         nonlocal at
         start, at = at, at + _aligned(nbytes)
-        return came[start : start + nbytes]
+        return received[start : start + nbytes]
 
     def column(dtype: np.dtype[Any], shape: tuple[int, ...], sizes: list[int]) -> Array:
         pieces = [take(size) for size in sizes]

@@ -1,6 +1,6 @@
 """`Runs`: where blocks are put until the shuffle, in memory and, beyond `Memory.limit`, on disk.
 
-Blocks of one kind make a lot. `Runs.part()` gives the same shards of all blocks of a lot as one block, so that what
+Blocks of one kind make a list. `Runs.part()` gives the same shards of all blocks of a list as one block, so that what
 comes later has few blocks to do with, however many chunks there were.
 """
 
@@ -30,7 +30,7 @@ class OnDisk(Protocol):
 
     @property
     def kind(self) -> Kind:
-        """What it has in common with blocks of its lot."""
+        """What it has in common with blocks of its list."""
 
     @property
     def bounds(self) -> Bounds:
@@ -86,7 +86,7 @@ class Memory:
         self.table = sys.maxsize
         self._bytes: dict[Runs, int] = {}
 
-    def hold(self, runs: Runs, nbytes: int) -> None:
+    def add(self, runs: Runs, nbytes: int) -> None:
         """Take note that `runs` holds so many bytes more; if that is too much, the largest goes to the disk."""
         self._bytes[runs] = self._bytes.get(runs, 0) + nbytes
         if self._full:
@@ -101,7 +101,7 @@ class Memory:
         # The other half is for the shuffle, which has its blocks twice, and for what is merged.
         return sum(self._bytes.values()) > self.limit // 2
 
-    def leave(self, runs: Runs, nbytes: int) -> None:
+    def subtract(self, runs: Runs, nbytes: int) -> None:
         """Take note that `runs` holds so many bytes less."""
         self._bytes[runs] -= nbytes
 
@@ -116,7 +116,7 @@ class Runs:
     def __init__(self, memory: Memory, shards: int = SHARDS) -> None:
         self.shards = shards
         self.memory = memory
-        self._lots: defaultdict[Kind, _BlockList] = defaultdict(_BlockList)
+        self._lists: defaultdict[Kind, _BlockList] = defaultdict(_BlockList)
         self._arena = Arena()
         self._scratch: Scratch | None = None
         self._refers = False
@@ -129,31 +129,31 @@ class Runs:
         """Put the blocks of a chunk, of any number of shards; return what is stored of them."""
         stored = [divided(block, self.shards) for block in blocks]
         if stored:
-            self.memory.hold(self, sum(self._lots[piece.kind].put(piece) for piece in stored))
+            self.memory.add(self, sum(self._lists[piece.kind].put(piece) for piece in stored))
         return stored
 
     def refer(self, parts: Sequence[OnDisk]) -> None:
         """Put blocks that are on a disk already, and stay there; they come before all that is in memory."""
         for part in parts:
             same = len(part.bounds) - 1 == self.shards
-            self._lots[part.kind].refer(part if same else _Divided(part, self.shards))
+            self._lists[part.kind].refer(part if same else _Divided(part, self.shards))
             self._refers = True
 
     def exchange(self, blocks: Sequence[Block], parts: Sequence[OnDisk]) -> None:
         """Refer to `parts`, on a disk, in place of what is held of blocks, if all of these are still in memory."""
         places = set(map(id, blocks))
-        lots = [self._lots[kind] for kind in {block.kind for block in blocks}]
-        if blocks and sum(lot.count(places) for lot in lots) == len(blocks):
-            self.memory.leave(self, sum(lot.drop(places) for lot in lots))
+        lists = [self._lists[kind] for kind in {block.kind for block in blocks}]
+        if blocks and sum(pool.count(places) for pool in lists) == len(blocks):
+            self.memory.subtract(self, sum(pool.drop(places) for pool in lists))
             self.refer(parts)
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return int64 (shards,): about how many bytes each shard will take in the shuffle."""
-        return sum((lot.sizes() for lot in self._lots.values()), np.zeros(self.shards, dtype=np.int64))
+        return sum((pool.sizes() for pool in self._lists.values()), np.zeros(self.shards, dtype=np.int64))
 
     def sizes_within(self, shard: int, parts: int) -> npt.NDArray[np.int64]:
         """Return int64 (parts,): about how many bytes each part of a shard will take, where it is divided further."""
-        return sum((lot.sizes_within(shard, parts) for lot in self._lots.values()), np.zeros(parts, dtype=np.int64))
+        return sum((pool.sizes_within(shard, parts) for pool in self._lists.values()), np.zeros(parts, dtype=np.int64))
 
     def largest(self) -> int:
         """Return about how many bytes the key has that has most; of very many keys, some together."""
@@ -165,7 +165,7 @@ class Runs:
 
         They may be of a finer division, into so many `shards`.
         """
-        parts = [lot.part(start, stop, (shards or self.shards) // self.shards) for lot in self._lots.values()]
+        parts = [pool.part(start, stop, (shards or self.shards) // self.shards) for pool in self._lists.values()]
         return [part for part in parts if part is not None]
 
     def spill(self, directory: Path) -> int:
@@ -173,8 +173,8 @@ class Runs:
         if self._scratch is None:
             self._scratch = Scratch(directory)
         before = self._scratch.size
-        for lot in self._lots.values():
-            lot.spill(self._scratch)
+        for pool in self._lists.values():
+            pool.spill(self._scratch)
         self._arena = Arena()
         return self._scratch.size - before
 
@@ -185,7 +185,7 @@ class Runs:
 
     def clear(self) -> None:
         """Forget everything that was put."""
-        self._lots.clear()
+        self._lists.clear()
         self._arena = Arena()
         self.memory.release(self)
         if self._scratch is not None:
@@ -198,8 +198,8 @@ def _finer(whole: OnDisk | MergedBlocks, start: int, stop: int, finer: int) -> B
     if finer == 1:
         return whole.part(start, stop)
     shards = finer * (whole.bounds.shape[-1] - 1)
-    some = whole.part(start // finer, -(-stop // finer))
-    return by_shard(some.form, some.width, some.columns(), shards).part(start, stop)
+    part = whole.part(start // finer, -(-stop // finer))
+    return by_shard(part.form, part.width, part.columns(), shards).part(start, stop)
 
 
 def _nothing(text: str = "") -> None:

@@ -143,7 +143,7 @@ def test_what_is_noted(place):
         return {os.path.basename(path) for path in files.digests}
 
     read("a.dat")  # before
-    with files.looking():
+    with files.recording():
         for name in ("a.dat", "d.py", "run.xtc"):
             read(name)
         read("written.dat", "w")
