@@ -141,7 +141,7 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     return f"; there is {', '.join(names)}" if names else ""
 
 
-def knowing_arguments(function: Callable[P, R], instead: Mapping[str, str] = MappingProxyType({})) -> Callable[P, R]:
+def checks_arguments(function: Callable[P, R], instead: Mapping[str, str] = MappingProxyType({})) -> Callable[P, R]:
     """Let a function refuse an argument that it has not by saying what there is instead; its interrupt is a line."""
     code = function.__code__
     argument_names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

@@ -1,4 +1,4 @@
-"""What map() can reach beside the frame: `reached()` names it, value by value, as setup() left it.
+"""What map() can reach beside the frame: `reachable_values()` names it, value by value, as setup() left it.
 
 It is compared where pairs are kept (is it the map of an earlier run?), and during the map phase (does map() leave it?).
 """
@@ -41,7 +41,7 @@ class Reached(NamedTuple):
     value: Any  # it
 
 
-def reached(analysis: Analysis, universe: Universe | None, hasher: StateHasher) -> Iterator[Reached]:
+def reachable_values(analysis: Analysis, universe: Universe | None, hasher: StateHasher) -> Iterator[Reached]:
     """Give what map() can reach by the names that it mentions, and that what it reaches mentions."""
     hasher.names |= {"map", "combine"}
     classes = own_classes(analysis)

@@ -53,7 +53,7 @@ def _main(words: Sequence[str]) -> None:
     if (answer := _called(work)) is None:
         return
     if parent is not None:
-        parent.leave_result(answer.encode())
+        parent.publish_result(answer.encode())
     else:
         Path(words[1]).write_text(answer)
 

@@ -25,7 +25,7 @@ from himach.checkpoint.parts.columns import BadPartError
 from himach.checkpoint.parts.part import open_part, write_part
 from himach.checkpoint.parts.plain import NotPlainError
 from himach.engine.mapping import Mapped, Mapper
-from himach.engine.pairs.block import SHARDS, divided
+from himach.engine.pairs.block import SHARDS, reshard
 from himach.errors import HimachError, TimeUpError, UsageError
 from himach.parallel.collective import run_collectively
 from himach.parallel.communicator import Communicator
@@ -151,14 +151,14 @@ class CheckpointWriter:
     def saving_on_stop(self, requests: StopRequests) -> Iterator[None]:
         """Heed what is asked, from when all ranks do to the end of the map phase (collective)."""
         self._requests = requests
-        requests.heeded = True
+        requests.handled = True
         try:
             with self._run.files.watching():
                 # SIGTERM ends a rank that has not come here at once, and with it all others, whatever they have mapped.
                 self._comm.barrier()
                 yield
         finally:
-            requests.heeded = False
+            requests.handled = False
 
     def exit_if_requested(self) -> None:
         """End this process if that is asked, once all that was given to `keep` is written."""
@@ -177,7 +177,7 @@ class CheckpointWriter:
         self._writer.forget()
         mapped = self._comm.allreduce(self._mapped)
         if self._requests is not None:
-            self._requests.heeded = False
+            self._requests.handled = False
         if mapped < self._total:
             run_collectively(self._comm, self._writer.close)
             run_collectively(self._comm, partial(self._raise_time_up, mapped))
@@ -270,7 +270,7 @@ class _Writer:
             table = chunk.table
             path = write_part(
                 place.generation.path,
-                [divided(replace(block, at=block.at - np.uint32(chunk.first)), SHARDS) for block in chunk.blocks],
+                [reshard(replace(block, at=block.at - np.uint32(chunk.first)), SHARDS) for block in chunk.blocks],
                 table,
                 numbers_at(self._frames, table.steps),
                 BitMap64(numbers_at(self._frames, chunk.steps).astype(np.uint64)),

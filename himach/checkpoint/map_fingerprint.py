@@ -20,7 +20,7 @@ from himach.analysis import Analysis
 from himach.checkpoint.sources import source_digest, sources, versions
 from himach.files import content_digest
 from himach.io.dataset.origin_stamp import OriginStamp, digest
-from himach.map_state import own_classes, reached
+from himach.map_state import own_classes, reachable_values
 from himach.parameters import recorded
 from himach.selection import Selected
 from himach.state_hash import ANY, StateHasher, topology_digest
@@ -92,7 +92,7 @@ def map_fingerprint(
     values = _Values(analysis, universe)
     parameters = {parameter.attribute for parameter in analysis.parameters().values()}
     parts: dict[str, Entries] = {kind: {} for kind in ("code", "globals", "state")}
-    for item in reached(analysis, universe, values.hasher):
+    for item in reachable_values(analysis, universe, values.hasher):
         text = values.text(item.value)
         if item.kind not in ("state", "computed") or item.name not in parameters:
             parts[item.kind if item.kind in parts else "state"][item.label] = text

@@ -140,7 +140,7 @@ def _choose(
     lost: list[int] = []
     for analysis in zip(*(verified for verified, _ in gathered), strict=True):
         parts = [part for rank in analysis for part in rank]
-        chosen, covered = take_over(parts, selected)
+        chosen, covered = choose_parts(parts, selected)
         chosen_parts.append(chosen)
         taken_frames.append(covered)
         lost.append(len((BitMap64.union(*(part.covered for part in parts)) & selected) - covered) if parts else 0)
@@ -153,7 +153,7 @@ def _choose(
     return chosen_parts, Remaining.from_mask(frames, left), len(shared), lost, skips, bad
 
 
-def take_over(verified: Sequence[_RankParts], selected: BitMap64) -> tuple[_ChosenParts, BitMap64]:
+def choose_parts(verified: Sequence[_RankParts], selected: BitMap64) -> tuple[_ChosenParts, BitMap64]:
     """Choose parts so that no frame comes twice; return also the frames that they have.
 
     What combine() made of many frames can be used only where all of them are selected, and in no other part.

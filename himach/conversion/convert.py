@@ -36,7 +36,7 @@ from himach.conversion.target import (
     remove_files,
     removing_leftovers,
 )
-from himach.errors import TimeUpError, UsageError, knowing_arguments
+from himach.errors import TimeUpError, UsageError, checks_arguments
 from himach.formats.layout import Content
 from himach.frame import FIELDS
 from himach.io.remote.url import strip_scheme
@@ -62,7 +62,7 @@ PathLike = str | os.PathLike[str]
 AT_ONCE, BYTES_AT_ONCE = 64, 16 << 20
 
 
-@knowing_arguments
+@checks_arguments
 def convert(
     trajectory: PathLike | Sequence[PathLike] | None = None,
     topology: PathLike | None = None,

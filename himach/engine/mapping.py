@@ -132,13 +132,13 @@ def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, cos
                 try:
                     frame = bind(raw, step)
                 except RAISED as error:
-                    raise single.unbound(raw, step, error) from error
+                    raise single.binding_error(raw, step, error) from error
                 single.map(frame)
             else:
                 # All frames are bound before the first map(), which may write to the positions it gets; the first
                 # one's last, whose positions are the raw frame's own, and whose transformations write to them.
                 unmapped = [mapper for mapper in mappers if step not in mapper.restored_steps]
-                for mapper, frame in [(mapper, mapper.bound(raw, step)) for mapper in unmapped[::-1]][::-1]:
+                for mapper, frame in [(mapper, mapper.bind_frame(raw, step)) for mapper in unmapped[::-1]][::-1]:
                     mapper.map(frame)
             done += 1
             if done == due:
@@ -257,14 +257,14 @@ class Mapper:
             )
         memory.warn(f"{self._analysis.label()}: {text.format(*figures)}, or select fewer frames")
 
-    def bound(self, raw: RawFrame, step: int) -> Frame:
+    def bind_frame(self, raw: RawFrame, step: int) -> Frame:
         """Return the frame for `map()`, after the transformations that setup() added."""
         try:
             return self._bind(raw, step)
         except RAISED as error:
-            raise self.unbound(raw, step, error) from error
+            raise self.binding_error(raw, step, error) from error
 
-    def unbound(self, raw: RawFrame, step: int, error: BaseException) -> HimachError:
+    def binding_error(self, raw: RawFrame, step: int, error: BaseException) -> HimachError:
         """Return the error of a frame that could not be bound."""
         if isinstance(error, TrajectoryError):
             return TrajectoryError(str(error))

@@ -17,7 +17,7 @@ from himach.analysis import Analysis
 from himach.engine.clock import Clock, FrameCosts, RankTimes
 from himach.engine.mapping import Keeper, Mapper, Work, map_tasks
 from himach.engine.pairs.block import shards_for
-from himach.engine.reducing import Reducer, SharedReduce, unguarded
+from himach.engine.reducing import Reducer, SharedReduce, run_alone
 from himach.engine.results import Results
 from himach.engine.rows import RowStore
 from himach.engine.shuffle.exchange import Exchange
@@ -45,7 +45,7 @@ def run_pass(
     world: World,
     analyses: Sequence[Sequence[Analysis]],
     work: Work,
-    together: SharedReduce = unguarded,
+    together: SharedReduce = run_alone,
     memory: Memory | None = None,
     keeper: Keeper | None = None,
 ) -> Passed:

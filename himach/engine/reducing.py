@@ -13,7 +13,7 @@ from himach.analysis import Analysis
 from himach.engine.clock import Clock
 from himach.engine.merging.merge import Merge
 from himach.engine.pairs.block import Block
-from himach.engine.results import Results, gathered
+from himach.engine.results import Results, collect_results
 from himach.engine.rows import RowStore
 from himach.engine.shuffle.exchange import Exchange
 from himach.engine.shuffle.runs import Memory, Runs
@@ -36,7 +36,7 @@ class SharedReduce(Protocol):
         """Run the part and return what it returns."""
 
 
-def unguarded(part: Callable[[], T]) -> T:
+def run_alone(part: Callable[[], T]) -> T:
     """Run the part; an error stays with this rank."""
     return part()
 
@@ -97,4 +97,4 @@ class Reducer:
         received, _ = self._exchange.move([results, *[[] for _ in range(self._world.comm.size - 1)]])
         if self._world.comm.rank != 0:
             return None
-        return gathered([block for blocks in received for block in blocks])
+        return collect_results([block for blocks in received for block in blocks])

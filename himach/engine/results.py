@@ -35,7 +35,7 @@ class Results(dict[Any, Any]):
         return f"Results({{{', '.join(entries)}{more}}})"
 
 
-def gathered(blocks: Sequence[Block]) -> Results:
+def collect_results(blocks: Sequence[Block]) -> Results:
     """Return the results of all ranks."""
     keys = [key for block in blocks for key in block.plain_keys()]
     values = [value for block in blocks for value in block.plain_values()]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from himach.analysis import Analysis
 from himach.errors import StateError
-from himach.map_state import Reached, own_classes, reached
+from himach.map_state import Reached, own_classes, reachable_values
 from himach.state_hash import StateHasher
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Snapshot:
         self._arrays: dict[str, list[npt.NDArray[Any]]] = {}
         self._computed: set[str] = set()
         start, hasher = perf_counter(), self._hasher()
-        for item in reached(analysis, universe, hasher):
+        for item in reachable_values(analysis, universe, hasher):
             self._digests[item.label] = self._digest(hasher, item)
             self._arrays[item.label] = hasher.arrays
             if item.kind == "computed":
@@ -64,7 +64,7 @@ class Snapshot:
         Arrays of what has changed are read-only from then on.
         """
         start, hasher, labels = perf_counter(), self._hasher(), set()
-        for item in reached(self._analysis, self._universe, hasher):
+        for item in reachable_values(self._analysis, self._universe, hasher):
             labels.add(item.label)
             digest = self._digest(hasher, item)
             if item.label in self._digests:

@@ -111,7 +111,7 @@ class RankChannel:
         """Return what rank 0 left; None if it ended before."""
         return _content(self._result) if any(word["kind"] == RESULT for word in self._messages()) else None
 
-    def died(self) -> int | None:
+    def first_death(self) -> int | None:
         """Return the rank that died first; None if what forks ranks told none."""
         return next((int(word["text"]) for word in self._messages() if word["kind"] == DIED), None)
 
@@ -206,7 +206,7 @@ class ParentChannel:
         os.umask(read_umask(self.process))
         return True
 
-    def leave_last_words(self, rank: int) -> None:
+    def publish_last_words(self, rank: int) -> None:
         """Have this process, which is `rank`, leave its last words where the starting process finds them."""
         last_words.write_to(self._path(self._last_words), rank)
 
@@ -268,20 +268,20 @@ class ParentChannel:
         finally:
             os.close(bell)
 
-    def leave_result(self, result: bytes) -> None:
+    def publish_result(self, result: bytes) -> None:
         """Leave the result for the starting process; on rank 0."""
         with open(self._path(self._result), "wb") as file:
             file.write(result)
         self._say(RESULT, "")
 
-    def leave_error(self, error: HimachError) -> None:
+    def publish_error(self, error: HimachError) -> None:
         """Leave the error for the starting process."""
         with contextlib.suppress(OSError):  # nobody is there any more to read it
             self._say(next(base.__name__ for base in type(error).__mro__ if base.__name__ in KINDS), str(error))
 
     def fail(self, error: HimachError) -> NoReturn:
         """Leave the error for the starting process and end this rank; the launcher then ends the others."""
-        self.leave_error(error)
+        self.publish_error(error)
         process_exit.flush()
         process_exit.exit_process(error.exit_code)
 

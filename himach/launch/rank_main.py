@@ -96,7 +96,7 @@ def do_work(world: World, work: bytes, parent: ParentChannel | None) -> None:
     from himach.parallel.mpi import end_together
 
     if parent is not None:
-        parent.leave_last_words(world.comm.rank)
+        parent.publish_last_words(world.comm.rank)
         if world.comm.rank == 0:
             parent.report_begin()
     try:
@@ -106,10 +106,10 @@ def do_work(world: World, work: bytes, parent: ParentChannel | None) -> None:
         if not is_everywhere(error):
             raise
         if parent is not None:
-            parent.leave_error(as_himach(error))
+            parent.publish_error(as_himach(error))
         end_together(0)
     if parent is not None and world.comm.rank == 0:
-        parent.leave_result(pickle.dumps(value))
+        parent.publish_result(pickle.dumps(value))
 
 
 if __name__ == "__main__":

@@ -17,14 +17,14 @@ from himach.launch.spawn import (
     ENDING,
     GRACE,
     common_environment,
-    died,
+    death_message,
     end,
     end_orderly,
     rank_environment,
-    relayed_output,
+    relay_output,
     start,
 )
-from himach.launch.stop_requests import Terminated, relayed
+from himach.launch.stop_requests import Terminated, relay_signals
 from himach.parallel import segments
 
 LOOK_EVERY = 0.02  # seconds between looks whether mpiexec lives; ranks that were forked say so at once
@@ -69,7 +69,7 @@ class RankPool:
         """Have all ranks do this work; return what rank 0 left."""
         channel, process = self._channel, self._process
         try:
-            with relayed_output(process), relayed(self._pass_on):
+            with relay_output(process), relay_signals(self._pass_on):
                 try:
                     channel.call(work, self._called, last)
                     while not channel.done and process.poll() is None:
@@ -101,7 +101,7 @@ class RankPool:
 
     def _death(self, status: int) -> str:
         """Say how ranks ended."""
-        return died(status, self._size, self._channel.last_words, self._channel.died())
+        return death_message(status, self._size, self._channel.last_words, self._channel.first_death())
 
     def _pass_on(self, signum: int) -> None:
         self._channel.send(signum)

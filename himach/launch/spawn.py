@@ -127,7 +127,7 @@ def common_environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def relayed_output(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def relay_output(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """Pass on what ranks print while the context lasts, to where this thread's own goes now."""
     ended, line = os.pipe()
     failures: list[OSError] = []
@@ -223,7 +223,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
             process.returncode = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
 
 
-def died(status: int, ranks: int, words: int, rank: int | None = None) -> str:
+def death_message(status: int, ranks: int, words: int, rank: int | None = None) -> str:
     """Say how ranks ended where none left an error, nor a result."""
     if rank is None and (signalled := [index for index in range(ranks) if signal_at(words, index)]):
         rank = signalled[0]

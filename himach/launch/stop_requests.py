@@ -1,6 +1,6 @@
 """What the world outside asks of a run: SIGUSR1 to keep what is mapped, SIGTERM to end, and a time to be done by.
 
-`StopRequests` is a rank's side while it maps; `relayed()` is the side of a process that started ranks. Within an MPI
+`StopRequests` is a rank's side while it maps; `relay_signals()` is the side of a process that started ranks. In an MPI
 call, or a long one of any library, Python's handlers wait for its end. The byte that the interpreter writes into a pipe
 does not: a thread reads it, and sees to the end of the process if the main thread does not come.
 """
@@ -57,7 +57,7 @@ def sigusr1_ignored() -> Iterator[None]:
 
 
 @contextmanager
-def relayed(order: Callable[[int], object]) -> Iterator[None]:
+def relay_signals(order: Callable[[int], object]) -> Iterator[None]:
     """Pass SIGUSR1 on by `order`, and have SIGTERM raise `Terminated`; if it came, it ends this process afterwards."""
     arrived = False
 
@@ -81,7 +81,7 @@ class StopRequests:
     """What a rank is asked while it maps; a context manager for its main thread, of signals that nobody has taken."""
 
     def __init__(self, deadline: float | None, last: Callable[[], object], *, comm: Communicator | None = None) -> None:
-        self.heeded = self.commit = self.ending = False
+        self.handled = self.commit = self.ending = False
         # By the clock that nobody sets.
         self._until = math.inf if deadline is None else monotonic() + deadline - time.time()
         self._last = last
@@ -158,7 +158,7 @@ class StopRequests:
 
     def _on_end(self, signum: int, frame: FrameType | None) -> None:
         """Leave it to the map loop or to the thread, where this process does not take the signal by an exception."""
-        if self.heeded:
+        if self.handled:
             self.ending = True
         elif self._own_handlers.before[signal.SIGTERM] is terminate:
             raise Terminated
@@ -168,7 +168,7 @@ class StopRequests:
         while (number := os.read(self._reader, 1)) != END:
             if number[0] != signal.SIGTERM:
                 continue
-            if self.heeded:
+            if self.handled:
                 self._see_to_the_end()
             elif self._own_handlers.before[signal.SIGTERM] is not terminate:
                 self._end_at_once()

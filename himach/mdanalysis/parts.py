@@ -24,7 +24,7 @@ from MDAnalysis.analysis.base import AnalysisBase
 from MDAnalysis.analysis.results import Results
 from MDAnalysis.coordinates.timestep import Timestep
 
-from himach.errors import HimachError, UsageError, knowing_arguments
+from himach.errors import HimachError, UsageError, checks_arguments
 from himach.launch.ranks import Ranks
 from himach.mdanalysis.groups import cached_groups
 from himach.mdanalysis.sending import pack, strip_results, unpack
@@ -222,7 +222,7 @@ def _raise(content: bytes | None, text: str) -> None:
 One = TypeVar("One", AnalysisBase, Sequence[AnalysisBase])
 
 
-@knowing_arguments
+@checks_arguments
 def run(
     analysis: One,
     start: int | None = None,

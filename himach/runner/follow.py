@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from himach.errors import UsageError, knowing_arguments
+from himach.errors import UsageError, checks_arguments
 from himach.launch.ranks import Ranks
 from himach.opening.member import Member
 from himach.opening.options import FramesRequest, LiveOptions, Output
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@partial(knowing_arguments, instead={"trajectory": "it is called source"})
+@partial(checks_arguments, instead={"trajectory": "it is called source"})
 def follow(
     analysis: Analyses,
     source: PathLike | Sequence[PathLike] | None = None,

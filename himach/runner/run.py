@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from himach.analysis import Analysis
-from himach.errors import HimachError, UsageError, as_himach, knowing_arguments, printable_lines
+from himach.errors import HimachError, UsageError, as_himach, checks_arguments, printable_lines
 from himach.io.remote.url import strip_scheme
 from himach.launch.preload import interrupts_wait
 from himach.launch.rank_pool import RANK, spawn
@@ -57,7 +57,7 @@ INSTEAD = {
 }
 
 
-@partial(knowing_arguments, instead=INSTEAD)
+@partial(checks_arguments, instead=INSTEAD)
 def run(
     analysis: Analyses,
     trajectory: PathLike | Sequence[PathLike] | Universe | None = None,

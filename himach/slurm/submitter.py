@@ -75,7 +75,7 @@ class Submitter:
                     job_runs = self._run(self._job, self._parent.work())
             except HimachError as error:
                 job_runs = False
-                self._parent.leave_error(error)
+                self._parent.publish_error(error)
             self._busy = False
             if job_runs:
                 self._parent.report_end()
@@ -120,7 +120,7 @@ class Submitter:
         self._job = Job.submit(options, f"#!/bin/sh\nexport {JOINS}={joins}\nexec {python}\n")
         submitted = {"job": self._job.number, "size": self._job.tasks()}
         self._parent.report_begin()
-        self._parent.leave_result(json.dumps(submitted).encode())
+        self._parent.publish_result(json.dumps(submitted).encode())
 
     def _admit(self, descriptor: int, key: bytes) -> None:
         """Take the job in, in the listener's thread; nobody else has the key."""
@@ -177,14 +177,14 @@ class Submitter:
                 case signal.SIGTERM:
                     return False
                 case Kind.RESULT, body:
-                    self._parent.leave_result(body)
+                    self._parent.publish_result(body)
                     return True
                 case Kind.ERROR, body:
                     fields = json.loads(body)
                     error = KINDS[fields["kind"]](fields["text"])
                     if isinstance(error, RankError) and job.poll().is_over:
                         raise self._lost_error(job)
-                    self._parent.leave_error(error)
+                    self._parent.publish_error(error)
                     return True
                 case Kind.STOPPED, _:
                     return True
@@ -244,7 +244,7 @@ def main() -> None:
     except Terminated:
         pass
     except BaseException as error:
-        parent.leave_error(as_himach(error))
+        parent.publish_error(as_himach(error))
         raise
     finally:
         submitter.close()

@@ -78,7 +78,7 @@ def ranks_doing(code: str) -> list[str]:
 
 def test_work_goes_to_the_ranks_and_the_result_comes_back():
     work = os.urandom(3_000_000)
-    assert spawn(ranks_doing("rank.leave_result(rank.work()[::-1])"), 1, work) == work[::-1]
+    assert spawn(ranks_doing("rank.publish_result(rank.work()[::-1])"), 1, work) == work[::-1]
 
 
 def test_the_first_error_is_raised_in_its_own_class():
@@ -101,7 +101,7 @@ def test_ranks_that_outlive_mpiexec_are_ended():
         "print(1, flush=True); import time; time.sleep(60)'\n"
         "process = subprocess.Popen([sys.executable, '-c', child], stdout=-1, stderr=-3, start_new_session=True)\n"
         "process.stdout.readline()\n"
-        "rank.leave_result(str(process.pid).encode())"
+        "rank.publish_result(str(process.pid).encode())"
     )
     left = int(spawn(ranks_doing(code), 1, b""))
     assert wait_until(lambda: not is_alive(left), 2)
@@ -146,7 +146,7 @@ def test_the_names_of_segments_go_while_ranks_use_them():
         "counter.close()\n"
         "if world.comm.rank == 0:\n"
         "    there = [path for path in here if os.path.exists(path)]\n"
-        "    rank.leave_result(json.dumps([len(here), there, sorted(sum(numbers, []))]).encode())"
+        "    rank.publish_result(json.dumps([len(here), there, sorted(sum(numbers, []))]).encode())"
     )
     used, left, numbers = json.loads(spawn(ranks_doing(code), 2, b""))
     assert used > 0

@@ -16,7 +16,7 @@ PROGRAM = """
 import os, signal, sys, time
 from himach.parallel.process_exit import promised_rank, promised_ranks
 from himach.launch import stop_requests
-from himach.launch.stop_requests import StopRequests, Terminated, relayed, sigusr1_ignored, terminate
+from himach.launch.stop_requests import StopRequests, Terminated, relay_signals, sigusr1_ignored, terminate
 
 ME = os.getpid()
 
@@ -69,11 +69,11 @@ def test_a_last_thing_that_fails_holds_nothing_up():
 
 
 def test_where_it_is_heeded_the_map_loop_ends_by_sigterm():
-    said("with asked:\n    asked.heeded = True; kill(15); frames(asked)", "last commit", TERM)
+    said("with asked:\n    asked.handled = True; kill(15); frames(asked)", "last commit", TERM)
 
 
 def test_sigterm_of_the_last_frame_is_heeded_behind_it():
-    done = run("with asked:\n    asked.heeded = True; kill(15)\nprint('after')")
+    done = run("with asked:\n    asked.handled = True; kill(15)\nprint('after')")
     assert (done.stdout, done.returncode) == ("", TERM)
 
 
@@ -83,7 +83,7 @@ def test_sigusr1_is_told_and_nothing_ends():
 
 
 def test_a_main_thread_that_does_not_come_is_not_waited_for():
-    code = "stop_requests.COMES = 0.3\nwith asked:\n    asked.heeded = True; kill(15); time.sleep(20)"
+    code = "stop_requests.COMES = 0.3\nwith asked:\n    asked.handled = True; kill(15); time.sleep(20)"
     said(code, "kept", TERM)
 
 
@@ -91,7 +91,7 @@ def test_a_last_thing_that_takes_too_long_is_not_waited_for():
     code = """
 stop_requests.COMES, stop_requests.LIMIT = 0.3, 0.6
 with StopRequests(None, lambda: time.sleep(30)) as asked:
-    asked.heeded = True; kill(15); time.sleep(20)
+    asked.handled = True; kill(15); time.sleep(20)
 """
     began = time.monotonic()
     assert run(code).returncode == TERM
@@ -102,7 +102,7 @@ def test_a_commit_that_takes_too_long_is_not_waited_for():
     code = """
 stop_requests.LIMIT = 0.5
 with asked:
-    asked.heeded = True; kill(15); time.sleep(0.1)
+    asked.handled = True; kill(15); time.sleep(0.1)
     asked._meet, asked._comm = lambda comm: time.sleep(20), 1  # the main thread is on its way
     asked.exit_process()
 """
@@ -115,7 +115,7 @@ def test_what_another_thread_writes_is_waited_for():
     code = """
 stop_requests.COMES = 0.2
 with StopRequests(None, lambda: (time.sleep(1), print("kept", flush=True))) as asked:
-    asked.heeded = True; kill(15); time.sleep(0.5)
+    asked.handled = True; kill(15); time.sleep(0.5)
     asked.exit_process()
 """
     said(code, "kept", TERM)
@@ -126,7 +126,7 @@ def test_a_command_alone_unwinds():
 signal.signal(15, terminate)
 try:
     with asked:
-        asked.heeded = {heeded}; kill(15); frames(asked)
+        asked.handled = {heeded}; kill(15); frames(asked)
 except Terminated:
     print("unwound")
 assert signal.getsignal(15) is terminate
@@ -151,7 +151,7 @@ def test_a_signal_that_is_somebody_elses_stays_his(signum):
     code = f"""
 signal.signal({signum}, lambda *_: print("mine", flush=True))
 with asked:
-    asked.heeded = True; kill({signum}); time.sleep(0.1)
+    asked.handled = True; kill({signum}); time.sleep(0.1)
 """
     said(code, "mine")
 
@@ -224,7 +224,7 @@ def test_a_deadline_is_a_property_of_a_moment():
 def test_a_starter_passes_on_one_signal_and_ends_by_the_other_after_it_has_cleaned_up():
     code = """
 try:
-    with relayed(lambda signum: print("passed on", flush=True)):
+    with relay_signals(lambda signum: print("passed on", flush=True)):
         kill(10); time.sleep(0.1); kill(15); time.sleep(20)
 finally:
     print("after")
@@ -245,7 +245,7 @@ def say(word):
     os.write(1, f"rank {{rank}} {{word}}\\n".encode())  # at once, beside others
 
 with stop_requests.StopRequests(None, lambda: say("kept"), comm=world.comm) as asked:
-    asked.heeded = True
+    asked.handled = True
     world.comm.barrier()
     os.kill(os.getpid(), signal.SIGTERM)
     {first}

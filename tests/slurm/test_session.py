@@ -184,11 +184,11 @@ class Caller:
     def work(self):
         return b'{"keeps": false}\n'
 
-    def leave_result(self, result):
+    def publish_result(self, result):
         assert self.gone.wait(10)
         self.results.append(result)
 
-    def leave_error(self, error):
+    def publish_error(self, error):
         self.errors.append(str(error))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from himach.checkpoint.parts.columns import PARSE_ERRORS, ColumnFile, ColumnWriter, WrittenColumn, describe
 from himach.checkpoint.parts.plain import NotPlainError, pickles_in, read_keys, read_objects, write_keys, write_objects
-from himach.engine.pairs.block import SHARDS, Array, Block, Bounds, Columns, ColumnSpec, Form, Kind, kind_of, objects
+from himach.engine.pairs.block import SHARDS, Array, Block, Bounds, Columns, ColumnSpec, Form, Kind, block_kind, objects
 from himach.engine.pairs.keys import ENCODED, ROWS
 from himach.engine.shuffle.stack import MergedBlocks
 
@@ -42,7 +42,7 @@ class PartBlock:
     @property
     def kind(self) -> Kind:
         """As that of the `Block`."""
-        return kind_of(self.form, self.width, self.specs)
+        return block_kind(self.form, self.width, self.specs)
 
     def part(self, start: int, stop: int) -> Block:
         """Return the shards from `start` to `stop`, from memory if the part is there, else from the disk."""

@@ -24,7 +24,7 @@ Rows = npt.NDArray[np.bool_]
 Numbered = npt.NDArray[np.uint32]
 
 
-def among(numbers: Numbers, requested: BitMap64) -> Rows:
+def find_requested(numbers: Numbers, requested: BitMap64) -> Rows:
     """Return which numbers are requested, bool (n,)."""
     present = np.array((BitMap64(numbers.astype(np.uint64)) & requested).to_array(), dtype=np.int64)
     return np.isin(numbers, present)

@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 
 from himach.checkpoint.parts.blocks import PartBlock, read_block, write_blocks
 from himach.checkpoint.parts.columns import PARSE_ERRORS, ColumnFile, ColumnWriter
-from himach.checkpoint.parts.frames import Numbers, among, chosen_rows, read_covered, write_covered
+from himach.checkpoint.parts.frames import Numbers, chosen_rows, find_requested, read_covered, write_covered
 from himach.engine.pairs.block import SHARDS, Block, Form, Kind
 from himach.engine.stamps import FrameTable
 
@@ -165,7 +165,7 @@ class Part:
         if requested is not None and not self.covered <= requested:
             if self.combined:
                 raise ValueError("what combine() made can only be used as a whole")
-            mask = among(frames.steps, requested)
+            mask = find_requested(frames.steps, requested)
             blocks, frames = [chosen_rows(block, mask) for block in blocks], frames.chosen(np.flatnonzero(mask))
             if frames.boxes is not None and np.isnan(frames.boxes).all():
                 frames = replace(frames, boxes=None)  # as if the other frames had never been read

@@ -142,7 +142,7 @@ def shards_for(ranks: int) -> int:
     return shards
 
 
-def divided(block: Block, shards: int) -> Block:
+def reshard(block: Block, shards: int) -> Block:
     """Return a block in another number of shards, both powers of two: each shard is divided, or some are joined."""
     now = len(block.bounds) - 1
     if now < shards:

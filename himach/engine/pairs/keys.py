@@ -65,7 +65,7 @@ def _is_int(part: Any) -> bool:
     return type(part) is int or (isinstance(part, np.integer) and not isinstance(part, NOT_INTEGERS))
 
 
-def refused(part: Any, key: Any) -> AnalysisError:
+def bad_key_error(part: Any, key: Any) -> AnalysisError:
     """Return the error for a part of a key that cannot be in one."""
     kind = type(part)
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
@@ -101,7 +101,7 @@ def _encode(part: Any, key: Any, out: bytearray) -> None:
             _encode(inner, key, out)
         out.append(END)
     else:
-        raise refused(part, key)
+        raise bad_key_error(part, key)
 
 
 def _encode_int(value: int, out: bytearray) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.engine.pairs.arena import Arena
-from himach.engine.pairs.block import SHARDS, Block, Bounds, ColumnSpec, Kind, Raw, by_shard, divided
+from himach.engine.pairs.block import SHARDS, Block, Bounds, ColumnSpec, Kind, Raw, by_shard, reshard
 from himach.engine.shuffle.spill import Scratch, spill
 from himach.engine.shuffle.stack import MergedBlocks
 
@@ -127,7 +127,7 @@ class Runs:
 
     def put(self, blocks: Sequence[Block]) -> list[Block]:
         """Put the blocks of a chunk, of any number of shards; return what is stored of them."""
-        stored = [divided(block, self.shards) for block in blocks]
+        stored = [reshard(block, self.shards) for block in blocks]
         if stored:
             self.memory.add(self, sum(self._lists[piece.kind].put(piece) for piece in stored))
         return stored

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from himach.engine.pairs.block import Form, by_shard, divided, objects
+from himach.engine.pairs.block import Form, by_shard, objects, reshard
 from himach.engine.pairs.keys import ENCODED, encode
 from himach.engine.shuffle.runs import Memory, Runs
 from himach.engine.shuffle.spill import Scratch, spill
@@ -23,10 +23,10 @@ def test_blocks_in_other_numbers_of_shards(width, tmp_path):
         part = block.part(0, len(block.bounds) - 1)
         return list(zip(part.keys.tolist(), part.at.tolist(), part.values.tolist(), strict=True))
 
-    assert listed(divided(few, 128)) == listed(many)
-    assert (divided(few, 128).bounds == many.bounds).all()
-    assert (divided(many, 16).bounds == few.bounds).all()
-    assert sorted(listed(divided(many, 16))) == sorted(listed(few))
+    assert listed(reshard(few, 128)) == listed(many)
+    assert (reshard(few, 128).bounds == many.bounds).all()
+    assert (reshard(many, 16).bounds == few.bounds).all()
+    assert sorted(listed(reshard(many, 16))) == sorted(listed(few))
     # On a disk, in fewer shards than the run has.
     runs = Runs(Memory(1 << 40, tmp_path), 128)
     runs.refer([spill(Scratch(tmp_path), MergedBlocks([few]))])
