@@ -143,11 +143,11 @@ class Result:
         UsageError
             On ranks other than 0.
         """
-        every = self._every_part()
+        parts_by_name = self._every_part()
         matches = self._match_names(name)
         if len(matches) == 1:
-            return every[matches[0]]
-        what = f"there are {', '.join(matches)}" if matches else f"there is {', '.join(every) or 'nothing'}"
+            return parts_by_name[matches[0]]
+        what = f"there are {', '.join(matches)}" if matches else f"there is {', '.join(parts_by_name) or 'nothing'}"
         raise KeyError(f"there is no{' one' if matches else ''} {name!r} in this result; {what}")
 
     def __contains__(self, name: object) -> bool:

@@ -137,8 +137,8 @@ def parse_frames(text: str) -> Numbers:
         numbers = [first, last if dash else first, step if colon else "1"]
         if not all(number.strip().isdecimal() for number in numbers) or int(numbers[2]) == 0:
             raise UsageError(f"frames {text!r}: {word.strip()!r} is no frame number and no range as 10-20 or 0-1000:10")
-        start, stop, every = map(int, numbers)
+        start, stop, stride = map(int, numbers)
         if stop < start:
             raise UsageError(f"frames {text!r}: {word.strip()!r} ends before it begins")
-        pieces.append(np.arange(start, stop + 1, every, dtype=np.int64))
+        pieces.append(np.arange(start, stop + 1, stride, dtype=np.int64))
     return np.concatenate(pieces)

@@ -60,9 +60,9 @@ class Transformation(ABC):
 
     def restricted_to(self, atoms: Ints) -> Any:
         """Return the same for frames of these atoms alone, ascending; what is `needed` must be among them."""
-        other = copy(self)
-        other._take(atoms)
-        return other
+        restricted = copy(self)
+        restricted._take(atoms)
+        return restricted
 
     @abstractmethod
     def _take(self, atoms: Ints) -> None: ...
@@ -266,15 +266,15 @@ class Fit(Transformation):
 
         try:
             universe = MDAnalysis.Universe(str(self.reference), to_guess=())
-            other = Atoms.of(self.selection).select_fixed(universe, self.name)
+            file_atoms = Atoms.of(self.selection).select_fixed(universe, self.name)
         except (ValueError, TypeError, OSError, AttributeError) as error:
             raise UsageError(f"reference {self.reference}: {error}") from error
-        if len(other) != n_atoms:
+        if len(file_atoms) != n_atoms:
             raise UsageError(
-                f"reference {self.reference} has {len(other)} atoms of fit {self.selection!r}, the trajectory has "
+                f"reference {self.reference} has {len(file_atoms)} atoms of fit {self.selection!r}, the trajectory has "
                 f"{n_atoms}"
             )
-        return np.asarray(other.positions)
+        return np.asarray(file_atoms.positions)
 
     def __call__(self, ts: Timestep) -> Timestep:
         """Move and turn all atoms."""

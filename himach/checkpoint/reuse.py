@@ -147,10 +147,10 @@ def _choose(
     shared = BitMap64.intersection(*taken_frames)
     if not any(taken_frames):
         return chosen_parts, None, 0, lost, [frozenset() for _ in taken_frames], bad
-    left = np.ones(len(frames), dtype=np.bool_)
-    left[_steps(shared, frames)] = False
+    mask = np.ones(len(frames), dtype=np.bool_)
+    mask[_steps(shared, frames)] = False
     skips: list[Collection[int]] = [frozenset(_steps(own - shared, frames).tolist()) for own in taken_frames]
-    return chosen_parts, Remaining.from_mask(frames, left), len(shared), lost, skips, bad
+    return chosen_parts, Remaining.from_mask(frames, mask), len(shared), lost, skips, bad
 
 
 def choose_parts(verified: Sequence[_RankParts], selected: BitMap64) -> tuple[_ChosenParts, BitMap64]:

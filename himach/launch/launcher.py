@@ -147,12 +147,12 @@ class _Launcher:
         by_line = {rank.line.fileno(): rank for rank in self._ranks}
         for line in by_line:
             poll.register(line, select.POLLIN)
-        left = self._reap()
-        while left:
+        running = self._reap()
+        while running:
             for descriptor, _ in poll.poll():
                 if descriptor == woken:
                     os.read(descriptor, 4096)
-                    left = self._reap()
+                    running = self._reap()
                 elif descriptor == self._starter:
                     poll.unregister(descriptor)
                     self._fail(1)

@@ -46,14 +46,14 @@ class RankPool:
         self.environ = rank_environment() if environ is None else dict(environ)
         self._size, self._called = size, size if environ is None else 1
         self._channel = RankChannel()
-        began = time.time()
+        start_time = time.time()
         try:
             started = size if environ is None else 0
             self._process = start(command, started, self.environ | self._channel.variable, forks)
         except BaseException:
             self._channel.close()
             raise
-        self._end = weakref.finalize(self, _end, self._process, self._channel, began)
+        self._end = weakref.finalize(self, _end, self._process, self._channel, start_time)
 
     @property
     def alive(self) -> bool:

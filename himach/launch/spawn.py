@@ -89,8 +89,8 @@ def _mpiexec(command: Sequence[str], ranks: int) -> list[str]:
             "cluster's MPI module"
         )
     version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False).stdout
-    other = "Open MPI" in version or "OpenRTE" in version or "PRRTE" in version
-    options = ["--oversubscribe", "--bind-to", "none"] if other else ["-launcher", "fork"]
+    is_openmpi = "Open MPI" in version or "OpenRTE" in version or "PRRTE" in version
+    options = ["--oversubscribe", "--bind-to", "none"] if is_openmpi else ["-launcher", "fork"]
     keeper = ["/bin/sh", "-c", KEEPER, sys.executable, segments.__file__, str(time.time())]
     return [*keeper, mpiexec, *options, "-n", str(ranks), *command]
 

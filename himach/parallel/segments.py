@@ -47,9 +47,9 @@ def _filesystem_bytes(blocks: str) -> int:
 def sweep(since: float, shared: Path = SHARED) -> None:
     """Unlink this user's segments that came after the time `since` and that no process, such as their maker, has."""
     deadline = time.monotonic() + DYING_SECONDS
-    while left := {os.fspath(path) for name in NAMES for path in shared.glob(name) if _is_ours(path, since)}:
-        in_use = left.intersection(_paths_in_use())
-        for path in left - in_use:
+    while candidates := {os.fspath(path) for name in NAMES for path in shared.glob(name) if _is_ours(path, since)}:
+        in_use = candidates.intersection(_paths_in_use())
+        for path in candidates - in_use:
             with contextlib.suppress(OSError):
                 os.unlink(path)
         if not in_use or time.monotonic() > deadline:

@@ -37,9 +37,9 @@ class Remaining:
     stops: Positions
 
     @classmethod
-    def from_mask(cls, frames: Selected, left: npt.NDArray[np.bool_]) -> Remaining:
-        """Return what is left where `left`, bool (steps,), is true."""
-        edges = np.flatnonzero(np.diff(left, prepend=False, append=False)).astype(np.int64)
+    def from_mask(cls, frames: Selected, mask: npt.NDArray[np.bool_]) -> Remaining:
+        """Return what is left where `mask`, bool (steps,), is true."""
+        edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)).astype(np.int64)
         return cls(frames, edges[0::2], edges[1::2])
 
     def __post_init__(self) -> None:

@@ -158,15 +158,15 @@ class _Leader:
     def _divide(self, weights: Sequence[int]) -> _Outcome:
         """Take this node's part of what nobody holds."""
         claims, request = self.claims, self._request
-        every = self._leaders.comm.allgather((claims.native, claims.alien, claims.contested))
-        native, alien, contested = map(sum, zip(*every, strict=True))
+        all_claims = self._leaders.comm.allgather((claims.native, claims.alien, claims.contested))
+        native, alien, contested = map(sum, zip(*all_claims, strict=True))
         counts = {"native": native, "alien": alien, "residue": contested}
         if claims.n_nowhere and not request.origin:
             error = _unreachable(claims, request.frames) if request.whole else ""
             claims.take(0, 0)  # nobody reads them
             return _Outcome(error, counts)
         counts["residue"] += claims.n_nowhere
-        parts = fill_evenly([sum(claimed) for claimed in every], weights, claims.n_nowhere)
+        parts = fill_evenly([sum(claimed) for claimed in all_claims], weights, claims.n_nowhere)
         node = self._leaders.node
         claims.take(sum(parts[:node]), parts[node])
         return _Outcome("", counts)

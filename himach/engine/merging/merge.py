@@ -121,13 +121,13 @@ def _merge_uniform(width: int, batch: KeyBatch, start: int, stop: int) -> Group:
     # Values as small as a row's number travel with their rows, others are fetched by it.
     small = batch.row_bytes == CARRIED_VALUE_BYTES
     carried = [raw(column).view(np.uint32) for column in columns] if small else _row_numbers(list(map(len, parts)))
-    keys, bounds, at, carried_there = merge_rows(
+    keys, bounds, at, carried_merged = merge_rows(
         [as_rows(part.keys) for part in parts], [part.at for part in parts], [part.places for part in parts], carried
     )
     if small:
-        values = carried_there.view(columns[0].dtype).reshape(-1, *columns[0].shape[1:])
+        values = carried_merged.view(columns[0].dtype).reshape(-1, *columns[0].shape[1:])
     else:
-        values = _gathered(joined(columns), carried_there)
+        values = _gathered(joined(columns), carried_merged)
     return Group(width, as_keys(keys, width), bounds, at, values)
 
 

@@ -69,8 +69,8 @@ def bad_key_error(part: Any, key: Any) -> AnalysisError:
     """Return the error for a part of a key that cannot be in one."""
     kind = type(part)
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-    where = "" if part is key else f" in the key {_short(key)}"
-    return AnalysisError(f"{_short(part)} of type {name}{where} cannot be a key; {ALLOWED}")
+    context = "" if part is key else f" in the key {_short(key)}"
+    return AnalysisError(f"{_short(part)} of type {name}{context} cannot be a key; {ALLOWED}")
 
 
 def _short(value: Any) -> str:

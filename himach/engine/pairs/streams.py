@@ -135,8 +135,8 @@ class ArrayStream:
         if len(self._spare) < len(target) <= SPARE_BYTES:
             self._spare = np.empty(len(target), dtype=np.uint8)
         spare = self._spare if len(target) <= SPARE_BYTES else target
-        bytes_of_values = raw(np.empty(0) if values is None else values)
-        bounds = shard_pairs(keys.reshape(n, -1), counts, rows, bytes_of_values, shards, spare, target)
+        value_bytes = raw(np.empty(0) if values is None else values)
+        bounds = shard_pairs(keys.reshape(n, -1), counts, rows, value_bytes, shards, spare, target)
         edges = np.cumsum([keys.nbytes, 4 * n]).tolist()
         return Block(
             form=Form.PAIR,

@@ -237,8 +237,8 @@ class _BlockList:
     def drop(self, places: Collection[int]) -> int:
         """Forget the blocks with these ids; return how many bytes they took."""
         self._blocks = [block for block in self._blocks if id(block) not in places]
-        left = sum(block.nbytes for block in self._blocks)
-        before, self._nbytes, self._stacked = self._nbytes, left, None
+        remaining = sum(block.nbytes for block in self._blocks)
+        before, self._nbytes, self._stacked = self._nbytes, remaining, None
         return before - self._nbytes
 
     def _stack(self) -> MergedBlocks:
