@@ -92,9 +92,9 @@ class FrameCosts:
             self._due += min(self._due, LIGHT_FRAMES_PER_SAMPLE)
         elif self._read + self._compute <= LIGHT_FRAME_SECONDS * self._sampled:
             return frames
-        return self._timed(frames)
+        return self._time_frames(frames)
 
-    def _timed(self, frames: Iterator[T]) -> Iterator[T]:
+    def _time_frames(self, frames: Iterator[T]) -> Iterator[T]:
         requested = perf_counter()
         for frame in frames:
             received = perf_counter()

@@ -298,7 +298,7 @@ class Mapper:
     def flush(self, last: bool = True) -> None:
         """Put the pairs of the frames that are done; unless it is the `last` time, bits with room for more wait."""
         self.pairs += self._emission.pairs
-        blocks = self._combined() if self._combines else self._emission.close_chunk(self.runs.shards, last)
+        blocks = self._combine() if self._combines else self._emission.close_chunk(self.runs.shards, last)
         stored = self.runs.put(blocks)
         if self._keeps:
             self._fresh += stored
@@ -322,7 +322,7 @@ class Mapper:
         self._first, self._pairs_before = len(self.stamps), self.pairs
         return mapped
 
-    def _combined(self) -> list[Block]:
+    def _combine(self) -> list[Block]:
         """Return the chunk with one value per key, in place of all that map() yielded."""
         blocks, table = self._emission.close_chunk(1), self._emission.stamps.table()
         frames = Frames.joined([table], forward=forward(self._frames))

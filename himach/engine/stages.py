@@ -57,7 +57,7 @@ class Stage(ABC):
 
     def _reduce_each(self, group: Keyed) -> None:
         reduce, take = self._analysis.reduce, self.take
-        pairs = self._combined(group) if self._combines else zip(group.plain, group.series, strict=True)
+        pairs = self._combine(group) if self._combines else zip(group.plain, group.series, strict=True)
         for key, series in pairs:
             try:
                 items = None
@@ -70,7 +70,7 @@ class Stage(ABC):
     def take(self, key: Any, series: Series, items: Any) -> None:
         """Take what reduce() returned for a key."""
 
-    def _combined(self, group: Keyed) -> Iterator[tuple[Any, Series]]:
+    def _combine(self, group: Keyed) -> Iterator[tuple[Any, Series]]:
         """Give every key with a series of one value."""
         for key, series in zip(group.plain, group.series, strict=True):
             # What map() yielded is combined already, chunk by chunk; what an earlier stage yielded is not.

@@ -108,7 +108,7 @@ class Ranks:
         """End the ranks; no run can use them any more."""
         if os.getpid() != self._process or self._closed:
             return
-        self._take()
+        self._acquire()
         try:
             self._closed = True
             if self._ranks is not None:
@@ -118,15 +118,15 @@ class Ranks:
 
     def do(self, work: bytes, keeps: bool = False) -> bytes:
         """Have all ranks do packed work (`himach.launch.work_pickle`), which may keep pairs; return rank 0's result."""
-        self._take()
+        self._acquire()
         try:
             with contextlib.suppress(NotBegunError):  # they were killed while they waited
-                return self._started().do(work, keeps)
-            return self._started().do(work, keeps)
+                return self._start_ranks().do(work, keeps)
+            return self._start_ranks().do(work, keeps)
         finally:
             self._busy.release()
 
-    def _take(self) -> None:
+    def _acquire(self) -> None:
         if os.getpid() != self._process:
             raise UsageError("these ranks are those of the process that forked this one; make others: himach.Ranks(n)")
         if not self._busy.acquire(blocking=False):
@@ -136,7 +136,7 @@ class Ranks:
             again = self.size if self._options is None else f"slurm={shlex.join(self._options)!r}"
             raise UsageError(f"these ranks were closed; make new ones: himach.Ranks({again})")
 
-    def _started(self) -> RankPool:
+    def _start_ranks(self) -> RankPool:
         """Return ranks that are alive and know the environment as it is."""
         ranks = self._ranks
         if ranks is None or not (ranks.alive and ranks.current):

@@ -130,10 +130,10 @@ class Spread:
         """Return columns by at most so many bins, of as many rows each, but for one more or less."""
         count = min(count, self.rows)
         edges = np.arange(count) * self.rows // max(count, 1)
-        parts = self._binned(names, edges)
+        parts = self._bin_parts(names, edges)
         return {name: self._join_bins(name, parts, edges) for name in names}
 
-    def _binned(self, names: Sequence[str], edges: Counts) -> list[tuple[int, Counts, dict[str, list[Any]]]]:
+    def _bin_parts(self, names: Sequence[str], edges: Counts) -> list[tuple[int, Counts, dict[str, list[Any]]]]:
         parts = []
         for place in range(len(self.keys)):
             start, stop = self.starts[place : place + 2].tolist()

@@ -154,8 +154,8 @@ def frame_bitmaps(cached: Cached, frames: Selection, native: Words | None = None
         among = span(frames)
         if is_sparse(len(among), len(frames)):
             natives = cached.holds(frames.numbers, native=True)
-            native[...] = _packed(natives)
-            alien[...] = _packed(cached.holds(frames.numbers) & ~natives)
+            native[...] = _pack_bits(natives)
+            alien[...] = _pack_bits(cached.holds(frames.numbers) & ~natives)
             return native, alien
         chosen = np.zeros(len(among), dtype=np.bool_)
         chosen[frames.numbers - among.start] = True
@@ -168,7 +168,7 @@ def frame_bitmaps(cached: Cached, frames: Selection, native: Words | None = None
     return native, alien
 
 
-def _packed(bits: npt.NDArray[np.bool_]) -> Words:
+def _pack_bits(bits: npt.NDArray[np.bool_]) -> Words:
     words: Words = np.packbits(np.pad(bits, (0, -len(bits) % 64)), bitorder="little").view(np.uint64)
     return words
 

@@ -201,7 +201,7 @@ class ColumnFile:
             raise self.damaged("its description is damaged")
         try:
             self.description: dict[str, Any] = json.loads(bytes(text))
-            self._columns = self._placed(end)
+            self._columns = self._place_columns(end)
         except PARSE_ERRORS as error:
             raise self.bad(f"its description makes no sense: {error}") from error
 
@@ -254,7 +254,7 @@ class ColumnFile:
             raise self.bad("its head makes no sense")
         return end, crc
 
-    def _placed(self, end: int) -> list[_Column]:
+    def _place_columns(self, end: int) -> list[_Column]:
         columns, start = [], HEAD_BYTES
         for described, lengths, crc in self.description["columns"]:
             dtype, shape = as_dtype(described), tuple([_count(length) for length in lengths])
@@ -298,7 +298,7 @@ class ColumnFile:
         column = self._columns[number]
         data = self._read(column.start, _padded(column.nbytes))
         self._check(number, crc32c(data.data))
-        return self._shaped(column, data[: column.nbytes], column.shape)
+        return self._reshape(column, data[: column.nbytes], column.shape)
 
     def _check(self, number: int, crc: int) -> None:
         if crc != self._columns[number].crc:
@@ -328,14 +328,14 @@ class ColumnFile:
         size = column.dtype.itemsize * math.prod(column.shape[1:])
         start, nbytes = column.start + first * size, (last - first) * size
         data = self._read(start, nbytes) if self._memory is None else self._memory[start : start + nbytes]
-        return self._shaped(column, data, (last - first, *column.shape[1:]))
+        return self._reshape(column, data, (last - first, *column.shape[1:]))
 
     def _checked_number(self, number: Any) -> int:
         if _count(number) >= len(self._columns):
             raise ValueError(f"there is no column {number}")
         return int(number)
 
-    def _shaped(self, column: _Column, data: Raw, shape: tuple[int, ...]) -> Array:
+    def _reshape(self, column: _Column, data: Raw, shape: tuple[int, ...]) -> Array:
         if not len(data):
             return np.empty(shape, dtype=column.dtype)
         shaped: Array = data.view(column.dtype).reshape(shape)

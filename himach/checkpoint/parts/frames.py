@@ -39,7 +39,7 @@ def chosen_rows(block: Block, kept: Rows) -> Block:
     bounds, used, span = np.zeros_like(block.bounds), 0, SPREAD if block.form == Form.BITS else SPAN
     for start in range(0, len(block), span):
         columns = {name: column[start : start + span] for name, column in block.columns().items()}
-        rows = _renumbered(block.form, columns, kept, places)
+        rows = _renumber_rows(block.form, columns, kept, places)
         for name, column in columns.items():
             _pick(column, rows, chosen[name][used : used + len(rows)])
         bounds += np.searchsorted(rows, block.bounds - start)
@@ -84,7 +84,7 @@ def read_covered(file: ColumnFile, described: Any) -> BitMap64:
     return covered
 
 
-def _renumbered(form: Form, columns: dict[str, Array], kept: Rows, places: Numbered) -> Numbered:
+def _renumber_rows(form: Form, columns: dict[str, Array], kept: Rows, places: Numbered) -> Numbered:
     """Put the rows of frames that are kept in place of those of all frames; return which rows of a block have any.
 
     Before row i of the table ``places[i]`` rows are kept.
@@ -98,7 +98,7 @@ def _renumbered(form: Form, columns: dict[str, Array], kept: Rows, places: Numbe
         # Frames that are kept of an interval are an interval again.
         columns["values"] = places[at + columns["values"]] - columns["at"]
         return _rows(columns["values"] != 0)
-    columns["values"] = _together(at, columns["values"], kept)
+    columns["values"] = _compact_bits(at, columns["values"], kept)
     return _rows(columns["values"].any(axis=1))
 
 
@@ -114,7 +114,7 @@ def _pick(column: Array, rows: Numbered, target: Array) -> None:
         gather(raw(column), rows, raw(target), row_bytes(column))
 
 
-def _together(at: Array, bits: Array, kept: Rows) -> Array:
+def _compact_bits(at: Array, bits: Array, kept: Rows) -> Array:
     """Return rows of bits (n, w), which begin at frames `at`, with the bits of frames that are kept only, together."""
     together = np.zeros_like(bits)
     width = 64 * bits.shape[1]

@@ -127,7 +127,7 @@ def _merge_uniform(width: int, batch: KeyBatch, start: int, stop: int) -> Group:
     if small:
         values = carried_merged.view(columns[0].dtype).reshape(-1, *columns[0].shape[1:])
     else:
-        values = _gathered(joined(columns), carried_merged)
+        values = _gather_rows(joined(columns), carried_merged)
     return Group(width, as_keys(keys, width), bounds, at, values)
 
 
@@ -138,7 +138,7 @@ def _row_numbers(counts: Sequence[int]) -> list[Rows]:
     return [np.arange(stop - count, stop, dtype=np.uint32) for stop, count in zip(stops, counts, strict=True)]
 
 
-def _gathered(column: Array, rows: Rows) -> Array:
+def _gather_rows(column: Array, rows: Rows) -> Array:
     """Return the rows of `column` (n, ...) that `rows` names, in that order."""
     if column.dtype.hasobject:
         return column[rows]

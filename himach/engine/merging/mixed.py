@@ -29,11 +29,11 @@ def merge_mixed(width: int, batches: Sequence[KeyBatch], start: int, stop: int, 
     columns = [pairs[3] for pairs in batch_pairs]
     for group in range(len(keys)):
         a, b = int(bounds[group]), int(bounds[group + 1])
-        values = _picked(columns, batch_of[a:b], row_of[a:b])
+        values = _pick_values(columns, batch_of[a:b], row_of[a:b])
         yield Group(width, keys[group : group + 1], np.array([0, b - a]), at[a:b], values)
 
 
-def _picked(columns: Sequence[Column], batch_of: npt.NDArray[np.int64], row_of: npt.NDArray[np.int64]) -> Column:
+def _pick_values(columns: Sequence[Column], batch_of: npt.NDArray[np.int64], row_of: npt.NDArray[np.int64]) -> Column:
     """Return one key's values; an object array where they are of several layouts."""
     used = [columns[batch] for batch in np.unique(batch_of).tolist()]
     if all(column is None for column in used):

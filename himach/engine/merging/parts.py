@@ -113,7 +113,7 @@ class KeyBatch:
         keys = joined([part.keys for part in parts])
         if self._form != Form.PAIR:
             counts = np.concatenate([part.counts() for part in parts])
-            at = _expanded(parts, counts)
+            at = _expand_frames(parts, counts)
             return np.repeat(keys, counts, axis=0), at, np.zeros(len(at), np.uint32), None
         at = joined([renumber(part.at, part.places) for part in parts])
         order = [np.zeros(len(part), np.uint32) if part.order is None else part.order for part in parts]
@@ -121,7 +121,7 @@ class KeyBatch:
         return keys, at, joined(order), values
 
 
-def _expanded(parts: Sequence[MergeInput], counts: npt.NDArray[np.uint32]) -> Rows:
+def _expand_frames(parts: Sequence[MergeInput], counts: npt.NDArray[np.uint32]) -> Rows:
     """Return the frames of bits or intervals, row after row."""
     out = np.empty(int(counts.sum()), dtype=np.uint32)
     cursor = np.cumsum(counts, dtype=np.int64) - counts

@@ -36,11 +36,11 @@ class PresenceMerge:
             done = int(frame_stops[start - 1]) if start else 0
             stop = max(start + 1, int(np.searchsorted(frame_stops, done + EXPANDED_FRAMES, side="right")))
             bounds = np.concatenate([[0], frame_stops[start:stop] - done])
-            chosen = rows if stop - start == len(keys) else [_chosen(part, own, start, stop) for part, own in rows]
-            yield Group(width, as_keys(keys[start:stop], width), bounds, self._expanded(chosen, bounds), None)
+            chosen = rows if stop - start == len(keys) else [_select_keys(part, own, start, stop) for part, own in rows]
+            yield Group(width, as_keys(keys[start:stop], width), bounds, self._expand_frames(chosen, bounds), None)
             start = stop
 
-    def _expanded(self, rows: Sequence[tuple[MergeInput, Rows]], bounds: Bounds) -> Rows:
+    def _expand_frames(self, rows: Sequence[tuple[MergeInput, Rows]], bounds: Bounds) -> Rows:
         """Return the frames of some keys, sorted by key and frame, from rows and the number of each one's key."""
         keys, frames, total = len(bounds) - 1, len(self._frames.table), int(bounds[-1])
         # Bitmaps take no more memory than twice the frames that they stand for.
@@ -58,7 +58,7 @@ class PresenceMerge:
         return out
 
 
-def _chosen(part: MergeInput, ids: Rows, start: int, stop: int) -> tuple[MergeInput, Rows]:
+def _select_keys(part: MergeInput, ids: Rows, start: int, stop: int) -> tuple[MergeInput, Rows]:
     """Return the rows of the keys from `start` to `stop`, which are numbered anew."""
     rows = np.flatnonzero((ids >= start) & (ids < stop))
     return part.chosen(rows), ids[rows] - np.uint32(start)

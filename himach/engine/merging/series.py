@@ -95,7 +95,7 @@ class Series:
             try:
                 return self._arrays
             except AttributeError:
-                self._arrays = values = _joined(values)
+                self._arrays = values = _stack_values(values)
         return values
 
     def mean(self, level: float = 0.95) -> Estimate[float]:
@@ -159,7 +159,7 @@ class Series:
         raise TypeError("a Series belongs to reduce(); return what is needed of it, such as series.values")
 
 
-def _joined(values: list[Any]) -> Any:
+def _stack_values(values: list[Any]) -> Any:
     """Return arrays of one dtype and shape as one array, other values as they are."""
     first = values[0]
     equal = all(

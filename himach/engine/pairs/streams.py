@@ -62,7 +62,7 @@ class PresenceStream:
         return [
             by_shard(form, self._width, columns, shards)
             for (form, _), spans in full.items()
-            for columns in (spans if len(spans[0]["at"]) > JOINED_ROWS else [_joined(spans)])
+            for columns in (spans if len(spans[0]["at"]) > JOINED_ROWS else [_join_spans(spans)])
         ]
 
     def _flush(self) -> None:
@@ -142,16 +142,16 @@ class ArrayStream:
             form=Form.PAIR,
             width=self.width,
             bounds=bounds,
-            keys=_like(keys, target[: edges[0]]),
+            keys=_view_as(keys, target[: edges[0]]),
             at=target[edges[0] : edges[1]].view(np.uint32),
-            values=None if values is None else _like(values, target[edges[1] :]),
+            values=None if values is None else _view_as(values, target[edges[1] :]),
         )
 
     def _grow(self, rows: int) -> None:
         rows = max(rows, 2 * len(self._keys))
-        self._keys = _grown(self._keys, self._size, rows)
+        self._keys = _enlarge(self._keys, self._size, rows)
         if self._values is not None:
-            self._values = _grown(self._values, self._size, rows)
+            self._values = _enlarge(self._values, self._size, rows)
 
 
 class ItemStream:
@@ -189,17 +189,17 @@ class ItemStream:
         return by_shard(Form.PAIR, self.width, columns, shards)
 
 
-def _joined(spans: Sequence[Columns]) -> Columns:
+def _join_spans(spans: Sequence[Columns]) -> Columns:
     return {name: np.concatenate([columns[name] for columns in spans]) for name in spans[0]}
 
 
-def _grown(column: Array, used: int, rows: int) -> Array:
+def _enlarge(column: Array, used: int, rows: int) -> Array:
     larger = np.empty((rows, *column.shape[1:]), dtype=column.dtype)
     larger[:used] = column[:used]
     return larger
 
 
-def _like(column: Array, data: Raw) -> Array:
+def _view_as(column: Array, data: Raw) -> Array:
     """Return bytes as a column of the same rows as another."""
     return data.view(column.dtype).reshape(column.shape) if column.nbytes else column
 

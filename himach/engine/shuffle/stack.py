@@ -36,13 +36,13 @@ class MergedBlocks:
         bounds = np.ascontiguousarray(self.bounds[:, start : stop + 1])
         joint = bounds.sum(axis=0)
         joint -= joint[0]
-        columns = {name: self._joined(name, spec, bounds, int(joint[-1])) for name, spec in self.specs.items()}
+        columns = {name: self._join_column(name, spec, bounds, int(joint[-1])) for name, spec in self.specs.items()}
         return Block(first.form, first.width, joint, **columns)
 
-    def _joined(self, name: str, spec: ColumnSpec, bounds: Bounds, rows: int) -> Array:
+    def _join_column(self, name: str, spec: ColumnSpec, bounds: Bounds, rows: int) -> Array:
         """Return some shards of a column of all blocks."""
         if spec.dtype.hasobject:
-            return _joined_objects(self._columns[name], bounds)
+            return _join_objects(self._columns[name], bounds)
         out = spec.empty(rows)
         if out.nbytes:
             join_shards(self._addresses[name], bounds, spec.nbytes, raw(out))
@@ -54,7 +54,7 @@ def _column(columns: dict[str, Array], name: str, spec: ColumnSpec) -> Array:
     return np.zeros((len(columns["at"]), *spec.shape), dtype=spec.dtype) if column is None else column
 
 
-def _joined_objects(columns: Sequence[Array], bounds: Bounds) -> Array:
+def _join_objects(columns: Sequence[Array], bounds: Bounds) -> Array:
     """Return some shards of a column of objects, which are put into order by their places, which are no objects."""
     slices = zip(columns, bounds[:, 0].tolist(), bounds[:, -1].tolist(), strict=True)
     joined = np.concatenate([column[start:stop] for column, start, stop in slices])

@@ -177,7 +177,7 @@ class Shuffle:
             for span in waves[wave] if wave < len(waves) else []:
                 self._take(span, ranks)
         if self._frames is None:
-            stamped = [self._stamped(blocks) for blocks in self._outgoing]
+            stamped = [self._add_stamps(blocks) for blocks in self._outgoing]
             self._outgoing, self._tables = [blocks for blocks, _ in stamped], [table for _, table in stamped]
 
     def _take(self, span: Span, ranks: Sequence[int]) -> None:
@@ -203,7 +203,7 @@ class Shuffle:
         blocks, tables = self._exchange.move(outgoing, tables)
         return blocks, self._frames or Frames.joined(tables, self._forward)
 
-    def _stamped(self, blocks: list[Block]) -> tuple[list[Block], FrameTable]:
+    def _add_stamps(self, blocks: list[Block]) -> tuple[list[Block], FrameTable]:
         """Return blocks with the table of those frames only that their rows are of."""
         if not blocks:
             return [], FrameTable.joined([])
