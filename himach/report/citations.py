@@ -1,4 +1,4 @@
-"""Text that cites: `pieces_of()` finds code and citations in it, `cited()` numbers the references of paragraphs.
+"""Text that cites: `parse_pieces()` finds code and citations in it, `number_citations()` numbers references.
 
 What himach knows of papers lies in ``data/references.toml``, so that nothing is asked of a network.
 """
@@ -43,20 +43,20 @@ class Reference:
     @property
     def entry(self) -> list[tuple[str, str]]:
         """Its fields for BibTeX, in plain ASCII."""
-        known = {**self.fields, **({"howpublished": self.url} if self.kind == "misc" and self.url else {})}
-        return [(name, _bibtex(name, known[name])) for name in FIELDS if name in known]
+        fields = {**self.fields, **({"howpublished": self.url} if self.kind == "misc" and self.url else {})}
+        return [(name, _bibtex(name, fields[name])) for name in FIELDS if name in fields]
 
     @property
     def words(self) -> str:
         """A line of plain text, without its address."""
         fields = self.fields
         authors = (" ".join(reversed(name.strip("{}").split(", ", 1))) for name in fields.get("author", ()))
-        where = fields.get("journal") or fields.get("booktitle") or ""
-        if where:
-            where += f" {fields['volume']}" if "journal" in fields and "volume" in fields else ""
-            where += f", {fields['pages']}" if "pages" in fields else ""
-            where += f" ({fields['year']})" if "year" in fields else ""
-        parts = [", ".join(authors), fields.get("title", ""), where, fields.get("note", "")]
+        venue = fields.get("journal") or fields.get("booktitle") or ""
+        if venue:
+            venue += f" {fields['volume']}" if "journal" in fields and "volume" in fields else ""
+            venue += f", {fields['pages']}" if "pages" in fields else ""
+            venue += f" ({fields['year']})" if "year" in fields else ""
+        parts = [", ".join(authors), fields.get("title", ""), venue, fields.get("note", "")]
         return " ".join(f"{part.rstrip('.')}." for part in parts if part)
 
 
@@ -70,18 +70,18 @@ class Piece:
     references: tuple[Reference, ...] = ()
 
 
-def pieces_of(text: str) -> list[Piece]:
+def parse_pieces(text: str) -> list[Piece]:
     """Return the pieces of a text: code is between backticks, DOIs and ``@keys`` in square brackets are citations."""
-    pieces, at = [], 0
+    pieces, start = [], 0
     for match in PIECES.finditer(text):
         names = re.split(r"[,;]\s+", (match["cited"] or "").strip())
         cites = all(DOI.match(name) or (name.startswith("@") and name[1:] in _library()) for name in names)
         if match["fence"] or cites:
-            pieces += [Piece(text[at : match.start()])] if match.start() > at else []
+            pieces += [Piece(text[start : match.start()])] if match.start() > start else []
             names = [name.removeprefix("@") for name in names]
             pieces.append(Piece(names=tuple(names)) if cites else Piece(match["code"].strip(" "), is_code=True))
-            at = match.end()
-    return [*pieces, Piece(text[at:])] if at < len(text) else pieces
+            start = match.end()
+    return [*pieces, Piece(text[start:])] if start < len(text) else pieces
 
 
 def code(text: object) -> str:
@@ -90,12 +90,12 @@ def code(text: object) -> str:
     return f"{fence} {text} {fence}" if len(fence) > 1 else f"`{text}`"
 
 
-def cited(paragraphs: Sequence[Sequence[Piece]], version: str) -> tuple[list[list[Piece]], list[Reference]]:
+def number_citations(paragraphs: Sequence[Sequence[Piece]], version: str) -> tuple[list[list[Piece]], list[Reference]]:
     """Return paragraphs whose citations have their references, and all of these, numbered in the order of citation."""
     by_key: dict[str, Reference] = {}
     by_name: dict[str, Reference] = {}
-    for name in (name for each in paragraphs for piece in each for name in piece.names):
-        reference = reference_of(name)
+    for name in (name for paragraph in paragraphs for piece in paragraph for name in piece.names):
+        reference = find_reference(name)
         key, copies = reference.key, 1
         if key == "himach" and version:
             reference = replace(reference, fields={**reference.fields, "note": f"Version {version}"})
@@ -106,17 +106,17 @@ def cited(paragraphs: Sequence[Sequence[Piece]], version: str) -> tuple[list[lis
             by_name[name.lower()] = by_key.setdefault(key, replace(reference, key=key, number=len(by_key) + 1))
 
     def numbered(piece: Piece) -> Piece:
-        references = {(one := by_name[name.lower()]).number: one for name in piece.names}
+        references = {(reference := by_name[name.lower()]).number: reference for name in piece.names}
         return replace(piece, references=tuple(references[number] for number in sorted(references)))
 
-    return [[numbered(piece) for piece in each] for each in paragraphs], list(by_key.values())
+    return [[numbered(piece) for piece in paragraph] for paragraph in paragraphs], list(by_key.values())
 
 
-def reference_of(name: str) -> Reference:
+def find_reference(name: str) -> Reference:
     """Return what a DOI, a key of the library or a text stands for; of what is not known, the name is all it has."""
     text = " ".join(str(name).split())
-    if (known := _library().get(text.lower())) is not None:
-        return known
+    if (reference := _library().get(text.lower())) is not None:
+        return reference
     if DOI.match(text):
         return Reference(f"doi{_letters(text)}", "misc", {"doi": text})
     if re.match(r"https?://\S+\Z", text):
@@ -126,10 +126,10 @@ def reference_of(name: str) -> Reference:
 
 @functools.cache
 def _library() -> dict[str, Reference]:
-    """Return what is known, by key and by DOI in small letters."""
+    """Return all references of the library, by key and by DOI in small letters."""
     entries = tomllib.loads(LIBRARY.read_text(encoding="utf-8"))
-    known = {key: Reference(key, fields.pop("type"), fields) for key, fields in entries.items()}
-    return known | {entry.fields["doi"].lower(): entry for entry in known.values() if "doi" in entry.fields}
+    library = {key: Reference(key, fields.pop("type"), fields) for key, fields in entries.items()}
+    return library | {entry.fields["doi"].lower(): entry for entry in library.values() if "doi" in entry.fields}
 
 
 def _letters(text: str) -> str:
@@ -142,7 +142,7 @@ def _bibtex(name: str, value: Any) -> str:
     """Return a field's value."""
     match name:
         case "author":
-            return " and ".join(f"{{{latex(one[1:-1])}}}" if one.startswith("{") else latex(one) for one in value)
+            return " and ".join(f"{{{latex(item[1:-1])}}}" if item.startswith("{") else latex(item) for item in value)
         case "title":
             return f"{{{latex(value)}}}"  # as it is written, whatever a style does to capitals
         case "pages":

@@ -40,12 +40,12 @@ def cite(folders: tuple[Path, ...], out: Path | None) -> None:
     """Tell what a paper says of the runs in these folders (--out): their methods, and the references."""
     from himach.report.files import methods_files, write_methods
     from himach.report.folder import read_folder
-    from himach.report.methods import methods_of
+    from himach.report.methods import compose_methods
     from himach.report.template import render
 
     runs = [read_folder(folder) for folder in folders]
     if out is None:
-        methods, references = methods_of(runs)
+        methods, references = compose_methods(runs)
         click.echo(render("methods.txt", methods=methods, references=references), nl=False)
         return
     written = write_methods(out, methods_files(runs))
@@ -64,16 +64,16 @@ def bundle(folders: tuple[Path, ...], out: Path, title: str, author: str, licens
     Process Run Crate. Trajectories and topologies are not: it tells what they are by their content.
     """
     from himach.report.bundle.archive import METADATA, Member, write_archive
-    from himach.report.bundle.crate import contents_of, metadata
+    from himach.report.bundle.crate import collect_contents, metadata
     from himach.report.files import check_out
     from himach.report.folder import read_folder
 
-    contents = contents_of([read_folder(folder) for folder in folders])
+    contents = collect_contents([read_folder(folder) for folder in folders])
     check_out(out, [member.source for member in contents.members.values() if isinstance(member.source, Path)])
-    members = {**contents.members, METADATA: Member.of(metadata(contents, title, license, author))}
+    members = {**contents.members, METADATA: Member.from_source(metadata(contents, title, license, author))}
     write_archive(out, members)
     click.echo(printable_lines(f"{len(members)} files are in {out}"))
-    for path in contents.untold:
+    for path in contents.unrecorded:
         click.echo(
             printable_lines(f"{path} is in it as it is now: the run did not tell of it, as it was not imported yet"),
             err=True,
@@ -108,8 +108,8 @@ def verify(
 
     The exit code is 0 if all is equal, and 1 if anything is not.
     """
-    from himach.report.bundle.data import Given
+    from himach.report.bundle.data import Inputs
     from himach.report.bundle.verify import verify as verify_bundle
 
-    equal = verify_bundle(bundle, Given(trajectories, topologies, ensemble), names, ranks, cache, click.echo)
+    equal = verify_bundle(bundle, Inputs(trajectories, topologies, ensemble), names, ranks, cache, click.echo)
     return 0 if equal else 1

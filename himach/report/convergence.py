@@ -1,4 +1,4 @@
-"""Whether the mean of a column in time can be trusted: `converge()` looks at it from several sides; `small_plot()`."""
+"""Whether the mean of a column in time can be trusted: `assess_convergence()`, from several sides; `small_plot()`."""
 
 from __future__ import annotations
 
@@ -41,39 +41,39 @@ class Convergence:
     doubts: list[Doubt]
 
 
-def converge(values: npt.ArrayLike, level: float = 0.95, first: int = 0) -> Convergence:
-    """Look at the mean of values in time order, shape (n,), from index `first` on."""
-    every = np.asarray(values, np.float64)
-    used = every[first:]
-    estimate, n, start, between = mean(used, level), len(used), equilibration(every), halves(used, level)
-    second = float(used[::2].mean())
+def assess_convergence(values: npt.ArrayLike, level: float = 0.95, first: int = 0) -> Convergence:
+    """Assess the mean of values in time order, shape (n,), from index `first` on."""
+    series = np.asarray(values, np.float64)
+    used = series[first:]
+    estimate, n, start, difference = mean(used, level), len(used), equilibration(series), halves(used, level)
+    stride_mean = float(used[::2].mean())
     agrees = {
-        "halves": _is_within(between, 0.0),
-        "stride": _is_within(estimate, second),
-        "start": _is_within(estimate, float(every[start:].mean())),
+        "halves": _is_within(difference, 0.0),
+        "stride": _is_within(estimate, stride_mean),
+        "start": _is_within(estimate, float(series[start:].mean())),
     }
     counts = np.unique(np.linspace(max(1, n // BEGINNING), n, min(n, POINTS)).round().astype(np.int64))
     lengths, length = [], 1.0
     while round(length) <= n // FEWEST:
         lengths.append(round(length))
         length = max(length * 1.5, length + 1)
-    against = {"few": estimate.n_eff < ENOUGH, **{name: told is False for name, told in agrees.items()}}
-    against["late"] = start > len(every) / 2
+    flags = {"few": estimate.n_eff < ENOUGH, **{name: agreement is False for name, agreement in agrees.items()}}
+    flags["late"] = start > len(series) / 2
     if not estimate.converged:
-        against = {estimate.method.removeprefix("none: "): True}
+        flags = {estimate.method.removeprefix("none: "): True}
     elif estimate.low == estimate.high:
-        against = {"constant": True}
+        flags = {"constant": True}
     return Convergence(
         estimate=estimate,
         start=start,
         running=(_running_mean(used)[counts - 1], _running_mean(used[::-1])[counts - 1]),
         fractions=counts / n,
-        halves=between,
-        every_second=second,
+        halves=difference,
+        every_second=stride_mean,
         agrees=agrees,
         lengths=np.array(lengths, np.int64),
-        errors=np.array([block_error(used, n // each) for each in lengths], np.float64),
-        doubts=[(name, {"n_eff": estimate.n_eff, "enough": ENOUGH}) for name, speaks in against.items() if speaks],
+        errors=np.array([block_error(used, n // size) for size in lengths], np.float64),
+        doubts=[(name, {"n_eff": estimate.n_eff, "enough": ENOUGH}) for name, applies in flags.items() if applies],
     )
 
 
@@ -90,16 +90,16 @@ def small_plot(
 ) -> dict[str, Any]:
     """Return curves over the same places for the template to draw; what is not finite is left out."""
     points = np.array([[x, y] for y in curves], np.float64)  # (curve, axis, n)
-    good = [curve[:, np.isfinite(curve).all(axis=0)] for curve in points]
-    xs, ys = np.concatenate(good, axis=1)
+    finite = [curve[:, np.isfinite(curve).all(axis=0)] for curve in points]
+    xs, ys = np.concatenate(finite, axis=1)
     limits = [limit for limit in band or () if math.isfinite(limit)]
     if not len(xs):
         return {}
-    across, up = _scale(xs, WIDTH), _scale(np.concatenate([ys, limits, [0.0] * zero]), HEIGHT)
-    drawn = [[f"{across(a):.1f},{HEIGHT - up(b):.1f}" for a, b in curve.T] for curve in good]
-    edges = sorted(HEIGHT - up(limit) for limit in limits)
+    scale_x, scale_y = _scale(xs, WIDTH), _scale(np.concatenate([ys, limits, [0.0] * zero]), HEIGHT)
+    paths = [[f"{scale_x(a):.1f},{HEIGHT - scale_y(b):.1f}" for a, b in curve.T] for curve in finite]
+    edges = sorted(HEIGHT - scale_y(limit) for limit in limits)
     shade = (f"{edges[0]:.1f}", f"{edges[1] - edges[0]:.1f}") if len(edges) == 2 else None
-    return {"label": label, "curves": drawn, "band": shade, "width": WIDTH, "height": HEIGHT}
+    return {"label": label, "curves": paths, "band": shade, "width": WIDTH, "height": HEIGHT}
 
 
 def _scale(values: Floats, size: int) -> Callable[[float], float]:

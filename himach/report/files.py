@@ -12,7 +12,7 @@ from pathlib import Path
 from himach.errors import HimachError, UsageError
 from himach.files import write_bytes
 from himach.report.folder import RunFolder, read_folder
-from himach.report.methods import methods_of
+from himach.report.methods import compose_methods
 from himach.report.page import report_page
 from himach.report.template import MARK, render
 
@@ -66,22 +66,22 @@ def write_report(
     directory = None if templates is None else Path(templates)
     runs = [read_folder(folder) for folder in folders]
     page, others = report_page(runs, directory), methods_files(runs, directory)
-    place = Path(out).parent if methods is None else Path(methods)
-    check_out(out, [*(path for run in runs for path in run.all_files.values()), *(place / name for name in others)])
+    target = Path(out).parent if methods is None else Path(methods)
+    check_out(out, [*(path for run in runs for path in run.all_files.values()), *(target / name for name in others)])
     write_bytes(out, page.encode())
-    kept = [name for name in others if not _is_as_written(place / name)]
+    kept = [name for name in others if not _is_as_written(target / name)]
     if kept:
         warnings.warn(
-            f"{place} keeps {', '.join(kept)}: not of himach's making, or changed since; --methods names another "
+            f"{target} keeps {', '.join(kept)}: not of himach's making, or changed since; --methods names another "
             "folder for what himach writes",
             stacklevel=2,
         )
-    return [Path(out), *write_methods(place, {name: text for name, text in others.items() if name not in kept})]
+    return [Path(out), *write_methods(target, {name: text for name, text in others.items() if name not in kept})]
 
 
 def methods_files(folders: Sequence[RunFolder], templates: Path | None = None) -> dict[str, str]:
     """Return the files of the methods of runs, text by name."""
-    methods, references = methods_of(folders, templates)
+    methods, references = compose_methods(folders, templates)
     values = {"runs": folders, "methods": methods, "references": references}
     return {name: render(name, templates, **values) for name in METHODS}
 
@@ -103,10 +103,10 @@ def write_methods(folder: Path, files: Mapping[str, str]) -> list[Path]:
     return [folder / name for name in files]
 
 
-def check_out(out: str | os.PathLike[str], read: Iterable[Path]) -> None:
+def check_out(out: str | os.PathLike[str], sources: Iterable[Path]) -> None:
     """Raise UsageError if what is to be written would take the place of one of these files."""
-    place = os.path.realpath(out)
-    if any(place == os.path.realpath(path) for path in read):
+    target = os.path.realpath(out)
+    if any(target == os.path.realpath(path) for path in sources):
         raise UsageError(f"{out} is a file that this is made of, or that lies beside it; name another one by --out")
 
 

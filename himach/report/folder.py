@@ -95,15 +95,15 @@ class RunFolder:
         """The analyses in their order, with their files."""
         labels = unique_labels([entry["name"] for entry in self.record["analyses"]])
         entries = zip(labels, folders_of(labels), self.record["analyses"], strict=True)
-        return tuple(self._of_analysis(*entry) for entry in entries)
+        return tuple(self._collect_files(*entry) for entry in entries)
 
     @cached_property
     def tables(self) -> Mapping[str, str]:
         """Files of the tables by the names in `units` and `uncertainty` (of several analyses ``LABEL/TABLE``)."""
-        named = [name for key in ("units", "uncertainty") for name in self.record.get(key, {})]
-        by_file = {_file_of(name, len(self.record["analyses"]) > 1): name for name in named}
-        bare = {name.removesuffix(".csv"): name for name in self.files if name.endswith(".csv")}
-        return {by_file.get(name, name): file for name, file in bare.items()}
+        names = [name for key in ("units", "uncertainty") for name in self.record.get(key, {})]
+        by_file = {_table_stem(name, len(self.record["analyses"]) > 1): name for name in names}
+        stems = {name.removesuffix(".csv"): name for name in self.files if name.endswith(".csv")}
+        return {by_file.get(name, name): file for name, file in stems.items()}
 
     def table(self, name: str) -> Table:
         """Return one of the tables; raises UsageError if its file is no table."""
@@ -114,19 +114,19 @@ class RunFolder:
 
     def uncertainty(self, name: str) -> Mapping[str, Any]:
         """Return how sure a table is; `UNKNOWN` where the record does not say."""
-        known: Mapping[str, Any] = self.record.get("uncertainty", {}).get(name, UNKNOWN)
-        return known
+        entry: Mapping[str, Any] = self.record.get("uncertainty", {}).get(name, UNKNOWN)
+        return entry
 
-    def _of_analysis(self, label: str, folder: str, entry: Mapping[str, Any]) -> AnalysisFiles:
+    def _collect_files(self, label: str, folder: str, entry: Mapping[str, Any]) -> AnalysisFiles:
         own = [file for file in self.files if not folder or PurePosixPath(file).parent == PurePosixPath(folder)]
         tables = tuple(name for name, file in self.tables.items() if file in own)
         figures: dict[str, dict[str, str]] = {}
         for file in own:
-            bare, suffix = os.path.splitext(file)
+            stem, suffix = os.path.splitext(file)
             if suffix in FIGURES:
-                figures.setdefault(bare, {})[suffix] = file
-        shown = {self.tables[name] for name in tables} | {file for kinds in figures.values() for file in kinds.values()}
-        others = tuple(file for file in own if file not in shown)
+                figures.setdefault(stem, {})[suffix] = file
+        used = {self.tables[name] for name in tables} | {file for kinds in figures.values() for file in kinds.values()}
+        others = tuple(file for file in own if file not in used)
         return AnalysisFiles(label, entry, tables, tuple(figures.values()), others)
 
 
@@ -141,7 +141,7 @@ def read_folder(path: str | os.PathLike[str]) -> RunFolder:
     file = folder / RECORD
     try:
         record = json.loads(file.read_bytes(), parse_constant=int)  # NaN, which is no JSON, is a ValueError
-        _checked()(record)
+        _record_validator()(record)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             f"{path} is no folder of a run: there is no {RECORD} in it; name the folder that --out of himach run named"
@@ -159,23 +159,23 @@ def read_folder(path: str | os.PathLike[str]) -> RunFolder:
 
 
 @functools.cache
-def _checked() -> Callable[[Any], Any]:
+def _record_validator() -> Callable[[Any], Any]:
     """Return what raises JsonSchemaValueException for a record of another shape."""
-    checked: Callable[[Any], Any] = fastjsonschema.compile(json.loads(SCHEMA.read_bytes()), use_default=False)
-    return checked
+    validate: Callable[[Any], Any] = fastjsonschema.compile(json.loads(SCHEMA.read_bytes()), use_default=False)
+    return validate
 
 
 def _with_floats(record: dict[str, Any]) -> dict[str, Any]:
     """Return a record whose floats are numbers: null was a nan, and texts infinities."""
     for table in record.get("uncertainty", {}).values():
         means = table["means"].values()
-        for told in (table, *means):
-            told |= {key: _float(told[key]) for key in ("n_eff", "mean", "low", "high") if key in told}
+        for estimate in (table, *means):
+            estimate |= {key: _float(estimate[key]) for key in ("n_eff", "mean", "low", "high") if key in estimate}
         for mean in means:
             mean["halves"] = None if None in (mean["halves"] or [None]) else [*map(_float, mean["halves"])]
         table["half_widths"] = {name: _float(width) for name, width in table["half_widths"].items()}
-    for holder in (record, *record.get("ensemble", ())):
-        system = holder.get("system", {"box": None, "time_ps": []})
+    for simulation in (record, *record.get("ensemble", ())):
+        system = simulation.get("system", {"box": None, "time_ps": []})
         system["box"] = None if None in (system["box"] or [None]) else [*map(_float, system["box"])]
         system["time_ps"] = [*map(_float, system["time_ps"])]
     return record
@@ -185,7 +185,7 @@ def _float(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
-def _file_of(table: str, several: bool) -> str:
+def _table_stem(table: str, several: bool) -> str:
     """Return the file of a table, without suffix, by the name that the record gives it."""
     label, _, part = table.partition("/") if several else ("", "", table)
     return "/".join([*filter(None, [label]), *unique_names([part])])
@@ -213,8 +213,8 @@ def read_table(path: Path, units: Mapping[str, str]) -> Table:
     uneven = next((i for i, row in enumerate(rows, 2) if len(row) != len(header)), None)
     if uneven is not None:
         raise UsageError(f"{path} is no table: row {uneven} has not as many cells as the header")
-    bare = {f"{column} ({unit})": column for column, unit in units.items()}
-    names = [name if name in units else bare.get(name, name) for name in header]
+    column_names = {f"{column} ({unit})": column for column, unit in units.items()}
+    names = [name if name in units else column_names.get(name, name) for name in header]
     columns: Iterable[Iterable[str]] = zip(*rows, strict=True) if rows else [()] * len(names)
     table = Table({name: _cells(list(texts)) for name, texts in zip(names, columns, strict=True)})
     table.units.update({name: unit for name, unit in units.items() if name in table})

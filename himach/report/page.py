@@ -20,7 +20,7 @@ from himach.errors import UsageError
 from himach.output.cells import EDGE_CELLS, ends_of
 from himach.output.text import alignment, cells_text, count
 from himach.report.folder import AnalysisFiles, RunFolder, stages
-from himach.report.methods import methods_of
+from himach.report.methods import compose_methods
 from himach.report.results import result_lines, trust
 from himach.report.template import render
 
@@ -44,12 +44,12 @@ def report_page(folders: Sequence[RunFolder], directory: Path | None = None) -> 
 
     It is the same text for the same folders. Raises UsageError if a folder is given twice, or a template is wrong.
     """
-    runs = [_run(name, at, folder) for at, (name, folder) in enumerate(zip(_names(folders), folders, strict=True))]
-    methods, references = methods_of(folders, directory)
+    runs = [_run(name, i, folder) for i, (name, folder) in enumerate(zip(_names(folders), folders, strict=True))]
+    methods, references = compose_methods(folders, directory)
     values = {"runs": runs, "methods": methods, "references": references}
-    for few in (False, True):  # figures have fewer colours where not all fits as it is
+    for reduced in (False, True):  # figures have fewer colours where not all fits as it is
         pieces = Pieces(MOST_BYTES - 1)
-        page = render("report.html", directory, piece=pieces.add, image=partial(_image, few=few), **values)
+        page = render("report.html", directory, piece=pieces.add, image=partial(_image, reduced=reduced), **values)
         if pieces.all_fit(page):
             break
     return pieces.fit(page)
@@ -58,22 +58,22 @@ def report_page(folders: Sequence[RunFolder], directory: Path | None = None) -> 
 def _names(folders: Sequence[RunFolder]) -> list[str]:
     """Return names of runs, each once: those of the folders, with as many of the folders above as tell them apart."""
     paths = [folder.path for folder in folders]
-    twice = next((path for path in paths if paths.count(path) > 1), None)
-    if twice is not None:
-        raise UsageError(f"the folder {twice} is given twice")
+    duplicate = next((path for path in paths if paths.count(path) > 1), None)
+    if duplicate is not None:
+        raise UsageError(f"the folder {duplicate} is given twice")
     depth = 1
     while len({path.parts[-depth:] for path in paths}) < len(paths):
         depth += 1
     return ["/".join(path.parts[-depth:]) for path in paths]
 
 
-def _run(name: str, at: int, folder: RunFolder) -> dict[str, Any]:
+def _run(name: str, index: int, folder: RunFolder) -> dict[str, Any]:
     """Return what the template shows of a run."""
     record = folder.record
     analyses = [
         {
             "label": one.label,
-            "key": _anchor("run", at, name, one.label),
+            "key": _anchor("run", index, name, one.label),
             "results": result_lines(folder, one),
             "figures": [_figure(folder, one, kinds) for kinds in one.figures],
             "tables": [_table(folder, table) for table in one.tables],
@@ -89,7 +89,7 @@ def _run(name: str, at: int, folder: RunFolder) -> dict[str, Any]:
     lone = [f"{one.label} ({one.entry.get('unrepeatable')})" for one in folder.analyses if not one.entry.get("source")]
     return {
         "name": name,
-        "key": _anchor("run", at, name),
+        "key": _anchor("run", index, name),
         "folder": folder,
         "record": record,
         "analyses": analyses,
@@ -111,18 +111,18 @@ def _table(folder: RunFolder, name: str) -> dict[str, Any]:
         table = folder.table(name)
     except UsageError as error:
         return {"name": name, "error": str(error).replace(str(folder.path), folder.name)}
-    shown, hidden = list(table.items())[:MOST_COLUMNS], len(table) - MOST_COLUMNS
+    columns, hidden = list(table.items())[:MOST_COLUMNS], len(table) - MOST_COLUMNS
     long = table.rows > MOST_ROWS
-    texts = [cells_text(ends_of(cells) if long else cells) for _, cells in shown]
+    texts = [cells_text(ends_of(cells) if long else cells) for _, cells in columns]
     return {
         "name": name,
         "file": folder.tables[name],
         "size": count(table.rows, "row") + (f", {count(hidden, 'more column')}" if hidden > 0 else ""),
-        "heads": [(table.label(title), alignment(cells) == "right") for title, cells in shown],
+        "heads": [(table.label(title), alignment(cells) == "right") for title, cells in columns],
         "rows": list(zip(*texts, strict=True)),
         "edge": EDGE_CELLS,
         "gap": table.rows - 2 * EDGE_CELLS if long else 0,
-        "ranges": [_range(cells) for _, cells in shown] if long else [],
+        "ranges": [_range(cells) for _, cells in columns] if long else [],
     }
 
 
@@ -139,11 +139,11 @@ def _range(cells: Any) -> str:
 
 def _figure(folder: RunFolder, analysis: AnalysisFiles, kinds: Any) -> dict[str, Any]:
     """Return a figure: its smallest file that a page can show."""
-    shown = {suffix: folder.files[file].read_bytes() for suffix, file in kinds.items() if suffix in KINDS}
-    suffix = min(shown, key=lambda suffix: (len(shown[suffix]), suffix), default="")
+    contents = {suffix: folder.files[file].read_bytes() for suffix, file in kinds.items() if suffix in KINDS}
+    suffix = min(contents, key=lambda suffix: (len(contents[suffix]), suffix), default="")
     caption = analysis.entry.get("caption")
     return {
-        "content": shown.get(suffix, b""),
+        "content": contents.get(suffix, b""),
         "kind": KINDS.get(suffix),
         "caption": caption or analysis.label,
         "alt": f"{analysis.label}: {caption}" if caption else f"Figure of {analysis.label}",
@@ -151,10 +151,10 @@ def _figure(folder: RunFolder, analysis: AnalysisFiles, kinds: Any) -> dict[str,
     }
 
 
-def _image(figure: dict[str, Any], few: bool) -> Markup:
+def _image(figure: dict[str, Any], reduced: bool) -> Markup:
     """Return the address of a figure whose content is in it; of few colours, where that is smaller."""
     content = figure["content"]
-    if few and figure["kind"] == KINDS[".png"]:
+    if reduced and figure["kind"] == KINDS[".png"]:
         content = min(_fewer_colours(content), content, key=len)
     return Markup(f"data:{figure['kind']};base64,{base64.b64encode(content).decode()}")
 
@@ -166,8 +166,8 @@ def _fewer_colours(content: bytes) -> bytes:
     buffer = io.BytesIO()
     try:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
-            few = image.convert("RGB").quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-            few.save(buffer, "PNG")
+            reduced = image.convert("RGB").quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+            reduced.save(buffer, "PNG")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return content
     return buffer.getvalue()
@@ -199,11 +199,11 @@ class Pieces:
         order = [int(number) for number in parts[1::2]]
         chosen = [self._pieces[number][2] for number in order]
         room = self.limit - sum(map(_bytes, [*parts[::2], *chosen]))
-        for at in sorted(range(len(order)), key=lambda at: self._pieces[order[at]][0]):
-            more = _bytes(whole := self._pieces[order[at]][1]) - _bytes(chosen[at])
-            if more <= room:
-                chosen[at] = whole
-                room -= max(0, more)
+        for slot in sorted(range(len(order)), key=lambda slot: self._pieces[order[slot]][0]):
+            growth = _bytes(piece := self._pieces[order[slot]][1]) - _bytes(chosen[slot])
+            if growth <= room:
+                chosen[slot] = piece
+                room -= max(0, growth)
         parts[1::2] = chosen
         return "".join(parts)
 

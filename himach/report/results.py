@@ -20,7 +20,7 @@ from himach.errors import UsageError
 from himach.output.summary import mean_line
 from himach.output.table import Table
 from himach.output.text import count
-from himach.report.convergence import ENOUGH, Doubt, converge, small_plot
+from himach.report.convergence import ENOUGH, Doubt, assess_convergence, small_plot
 from himach.report.folder import AnalysisFiles, RunFolder
 from himach.uncertainty.estimate import in_figures
 
@@ -56,24 +56,24 @@ OF_SOME_GROUPS = {"n", "p", "p_exact"}
 def result_lines(folder: RunFolder, analysis: AnalysisFiles) -> list[str]:
     """Return what came of an analysis, in a line for each result that has an interval; of others what there is."""
     lines: list[str] = []
-    plain: list[str] = []
+    summaries: list[str] = []
     for name in analysis.tables:
         try:
-            of_table = _TableLines(folder.table(name), folder.uncertainty(name), str(analysis.entry.get("source")))
+            table_lines = _TableLines(folder.table(name), folder.uncertainty(name), str(analysis.entry.get("source")))
         except UsageError:  # the page says so where the table would be
             continue
         title = name.partition("/")[2] or name
-        own = list(of_table.lines())
-        lines += own[:MOST_LINES]
-        if len(own) > MOST_LINES:
-            lines.append(f"{title}: {len(own) - MOST_LINES} more, in the table")
-        columns = list(of_table.table)
-        named = ", ".join(columns[:MOST_NAMES]) + (", ..." if len(columns) > MOST_NAMES else "")
-        plain += [] if own else [f"{title}: {count(of_table.table.rows, 'row')} of {named}"]
-    return lines or plain or ["no table"]
+        table_results = list(table_lines.lines())
+        lines += table_results[:MOST_LINES]
+        if len(table_results) > MOST_LINES:
+            lines.append(f"{title}: {len(table_results) - MOST_LINES} more, in the table")
+        columns = list(table_lines.table)
+        column_names = ", ".join(columns[:MOST_NAMES]) + (", ..." if len(columns) > MOST_NAMES else "")
+        summaries += [] if table_results else [f"{title}: {count(table_lines.table.rows, 'row')} of {column_names}"]
+    return lines or summaries or ["no table"]
 
 
-def unit_of(column: str, table: Table) -> str:
+def column_unit(column: str, table: Table) -> str:
     """Return the unit of a column, by the record or by the end of its name; "" for none."""
     return table.units.get(column) or next((unit for end, unit in SUFFIXES.items() if column.endswith(end)), "")
 
@@ -83,13 +83,13 @@ class _TableLines:
     """The lines of a table: its cells, its uncertainty in the record, and the source of its analysis."""
 
     table: Table
-    told: Mapping[str, Any]
+    uncertainty: Mapping[str, Any]
     source: str
 
     def lines(self) -> Iterator[str]:
-        for column, mean in self.told["means"].items():
-            unit = unit_of(column, self.table)
-            yield mean_line(f"{self._title(column)}{f' / {unit}' if unit else ''}", mean, self.told["level"])
+        for column, mean in self.uncertainty["means"].items():
+            unit = column_unit(column, self.table)
+            yield mean_line(f"{self._title(column)}{f' / {unit}' if unit else ''}", mean, self.uncertainty["level"])
         if set(self.table) >= OF_GROUPS:
             yield from self._groups()
         elif "member" not in self.table:
@@ -101,8 +101,8 @@ class _TableLines:
 
     def _title(self, column: str, short: bool = False) -> str:
         """Return a column's name in a sentence."""
-        bare = next((column.removesuffix(end) for end in SUFFIXES if column.endswith(end)), column)
-        return bare if short else NAMES.get(self.source, {}).get(column, bare.replace("_", " "))
+        stem = next((column.removesuffix(end) for end in SUFFIXES if column.endswith(end)), column)
+        return stem if short else NAMES.get(self.source, {}).get(column, stem.replace("_", " "))
 
     def _number(self, column: str, row: int) -> float:
         return float(self.table[column][row]) if isinstance(self.table.get(column), np.ndarray) else math.nan
@@ -130,9 +130,9 @@ class _TableLines:
                 cells = {name: name for name in places} | {
                     column: "mean", f"{column}_low": "low", f"{column}_high": "high"
                 }  # fmt: skip
-                own = Table({name: [self.table[of][row] for row in rows] for name, of in cells.items()})
-                own.units.update({name: self.table.units[of] for name, of in cells.items() if of in self.table.units})
-                for line in _TableLines(own, self.told, self.source)._values(column, places):
+                curve = Table({name: [self.table[of][row] for row in rows] for name, of in cells.items()})
+                curve.units.update({name: self.table.units[of] for name, of in cells.items() if of in self.table.units})
+                for line in _TableLines(curve, self.uncertainty, self.source)._values(column, places):
                     title, _, rest = line.partition(": ")
                     yield f"{title}, {group}: {rest}"
 
@@ -153,41 +153,41 @@ class _TableLines:
             return
         if self.table.rows <= FEW_ROWS:
             for row in range(self.table.rows):
-                which = "".join(f", {self._place(key, row)}" for key in keys)
-                yield f"{self._title(column)}{which}: {self._with_limits(column, row)}{self._basis(column, row)}"
+                row_label = "".join(f", {self._place(key, row)}" for key in keys)
+                yield f"{self._title(column)}{row_label}: {self._with_limits(column, row)}{self._basis(column, row)}"
             return
         values = np.asarray(self.table[column], np.float64)
-        good = np.flatnonzero(np.isfinite(values))
-        if not len(good):
+        finite = np.flatnonzero(np.isfinite(values))
+        if not len(finite):
             yield f"{self._title(column)}: no finite values"
             return
         has_peak = (self.source, column) in PEAKS
-        peak = _first_peak(values) if has_peak else int(good[np.argmax(values[good])])
-        first, last = int(good[0]), int(good[-1])
+        peak = _first_peak(values) if has_peak else int(finite[np.argmax(values[finite])])
+        first, last = int(finite[0]), int(finite[-1])
         if has_peak or not self._is_curve(keys) or first < peak < last:
-            place = ", ".join(self._place(key, peak) for key in keys) or f"row {peak + 1}"
-            value = f"{'first peak' if has_peak else 'largest'} {self._with_limits(column, peak)} at {place}"
+            location = ", ".join(self._place(key, peak) for key in keys) or f"row {peak + 1}"
+            value = f"{'first peak' if has_peak else 'largest'} {self._with_limits(column, peak)} at {location}"
             yield f"{self._title(column)}: {value}{self._basis(column, peak)}"
             return
-        way = f"from {self._place(keys[0], first)} to {self._place(keys[0], last)}"
+        span = f"from {self._place(keys[0], first)} to {self._place(keys[0], last)}"
         value = f"{values[first]:.4g} to {self._with_limits(column, last)}"
-        yield f"{self._title(column)}: {value}, {way}{self._basis(column, last)}"
+        yield f"{self._title(column)}: {value}, {span}{self._basis(column, last)}"
 
     def _with_limits(self, column: str, row: int) -> str:
         """Return a value with its interval and unit."""
         value, low, high = (self._number(name, row) for name in (column, f"{column}_low", f"{column}_high"))
-        return _with_unit(in_figures(value, low, high, interval=True), unit_of(column, self.table))
+        return _with_unit(in_figures(value, low, high, interval=True), column_unit(column, self.table))
 
     def _place(self, column: str, row: int) -> str:
         """Return a cell of a column that says where a value is."""
         cell = self.table[column][row]
         if not isinstance(self.table[column], np.ndarray):
             return str(cell)
-        return f"{self._title(column, True)} {float(cell):.6g} {unit_of(column, self.table)}".rstrip()
+        return f"{self._title(column, True)} {float(cell):.6g} {column_unit(column, self.table)}".rstrip()
 
     def _basis(self, column: str, row: int) -> str:
         """Return what the interval of a value is made of, or why it has none."""
-        level, blocks, method = self.told["level"], self.told["blocks"], self.told["method"]
+        level, blocks, method = self.uncertainty["level"], self.uncertainty["blocks"], self.uncertainty["method"]
         why = method.removeprefix("none: ")
         if math.isnan(self._number(f"{column}_low", row)):
             return f" (no interval{f': {why}' if why != method else ''})"
@@ -199,8 +199,8 @@ class _TableLines:
 
 def _with_unit(value: str, unit: str) -> str:
     """Return ``1.2 [1.0, 1.4] (95 %)`` with the unit behind the value: ``1.2 Å [1.0, 1.4] (95 %)``."""
-    bare, space, rest = value.partition(" ")
-    return f"{bare.rstrip(',')} {unit}{',' if bare.endswith(',') else ''}{space}{rest}" if unit else value
+    number, space, rest = value.partition(" ")
+    return f"{number.rstrip(',')} {unit}{',' if number.endswith(',') else ''}{space}{rest}" if unit else value
 
 
 def _first_peak(values: npt.NDArray[np.float64]) -> int:
@@ -209,9 +209,9 @@ def _first_peak(values: npt.NDArray[np.float64]) -> int:
     Noise is what rises less than half as far above 1 as the highest value.
     """
     above = np.concatenate([[False], values > 1, [False]])
-    begins, ends = np.flatnonzero(above[1:] & ~above[:-1]), np.flatnonzero(~above[1:] & above[:-1])
+    starts, stops = np.flatnonzero(above[1:] & ~above[:-1]), np.flatnonzero(~above[1:] & above[:-1])
     highest = np.nanmax(values)
-    peaks = [int(begin + np.argmax(values[begin:end])) for begin, end in zip(begins, ends, strict=True)]
+    peaks = [int(start + np.argmax(values[start:stop])) for start, stop in zip(starts, stops, strict=True)]
     return next((peak for peak in peaks if values[peak] - 1 >= (highest - 1) / 2), int(np.nanargmax(values)))
 
 
@@ -244,9 +244,9 @@ def trust(folder: RunFolder) -> dict[str, Any]:
         row
         for analysis in folder.analyses
         for name in analysis.tables
-        for row in _means_of(folder, name, bool(folder.members) or ":" in str(analysis.entry.get("source")))
+        for row in _mean_rows(folder, name, bool(folder.members) or ":" in str(analysis.entry.get("source")))
     ]
-    others = [row for name in folder.tables for row in (*_curve_of(folder, name), *_groups_of(folder, name))]
+    others = [row for name in folder.tables for row in (*_curve_rows(folder, name), *_group_rows(folder, name))]
     counts, hidden = _counts([*means, *others]), []
     if folder.members:  # the worst first
         means.sort(key=lambda row: VERDICTS.index(row.verdict), reverse=True)
@@ -259,24 +259,24 @@ def _counts(rows: Sequence[Row]) -> str:
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
 
 
-def _means_of(folder: RunFolder, name: str, of_user: bool) -> Iterator[Row]:
+def _mean_rows(folder: RunFolder, name: str, by_user: bool) -> Iterator[Row]:
     """Give a row for each column in time of a table; of an ensemble, for each of its members."""
     try:
-        table, told = folder.table(name), folder.uncertainty(name)
+        table, uncertainty = folder.table(name), folder.uncertainty(name)
     except UsageError:
         return
     if not isinstance(table.get(TIME), np.ndarray) or not table.rows:
         return
-    columns = [column for column in told["means"] if column in table] or (_numbers(table) if of_user else [])
-    level = LEVEL if math.isnan(told["level"]) else told["level"]
+    columns = [column for column in uncertainty["means"] if column in table] or (_numbers(table) if by_user else [])
+    level = LEVEL if math.isnan(uncertainty["level"]) else uncertainty["level"]
     for column in columns[:MOST_COLUMNS]:
-        start = mean["start_ps"] if (mean := told["means"].get(column)) and mean["cut"] else None
+        start = mean["start_ps"] if (mean := uncertainty["means"].get(column)) and mean["cut"] else None
         for member, values, times in _series(table, column):
             title = f"{name}: {column}" if name.rpartition("/")[2] != column else name
             title += f", {member}" if member else ""
             first = int(np.searchsorted(times, -math.inf if start is None else start))
             try:
-                yield _mean_row(title, values, times, level, first, unit_of(column, table))
+                yield _mean_row(title, values, times, level, first, column_unit(column, table))
             except UsageError as error:
                 yield Row(title, BAD, [(str(error), {})])
     if len(columns) > MOST_COLUMNS:
@@ -293,8 +293,8 @@ def _series(table: Table, column: str) -> Iterator[tuple[str, np.ndarray, np.nda
     """Give the values of a column in time order with their times; of an ensemble, those of each member."""
     values, times = np.asarray(table[column]), np.asarray(table[TIME])
     if "member" not in table:
-        way = slice(None, None, -1 if times[0] > times[-1] else 1)
-        yield "", values[way], times[way]
+        order = slice(None, None, -1 if times[0] > times[-1] else 1)
+        yield "", values[order], times[order]
         return
     names = np.asarray([str(member) for member in table["member"]])
     for name in dict.fromkeys(names.tolist()):
@@ -303,51 +303,51 @@ def _series(table: Table, column: str) -> Iterator[tuple[str, np.ndarray, np.nda
 
 def _mean_row(title: str, values: np.ndarray, times: np.ndarray, level: float, first: int, unit: str) -> Row:
     """Return the row of a mean: its value, and what speaks for and against it."""
-    looks = converge(values, level, first)
-    mean, between, (forward, backward) = looks.estimate, looks.halves, looks.running
+    checks = assess_convergence(values, level, first)
+    mean, difference, (forward, backward) = checks.estimate, checks.halves, checks.running
     running = (
         f"Running mean of {title}: from the beginning {forward[0]:.3g} to {forward[-1]:.3g}, from the end "
         f"{backward[0]:.3g} to {backward[-1]:.3g}"
     )
-    errors = f"Standard error of {title} by length of blocks: {min(looks.errors, default=0):.2g} to "
-    errors += f"{max(looks.errors, default=0):.2g}"
+    errors = f"Standard error of {title} by length of blocks: {min(checks.errors, default=0):.2g} to "
+    errors += f"{max(checks.errors, default=0):.2g}"
     cells = {
         "value": f"{in_figures(mean.value, mean.low, mean.high, mean.converged)} {unit}".strip(),
         "n_eff": f"{mean.n_eff:.3g} of {len(values)}",
-        "since": f"{times[looks.start]:.6g} ps" if looks.start or mean.converged else NONE,
-        "running": small_plot(running, looks.fractions, forward, backward, band=(mean.low, mean.high)),
-        "halves": in_figures(between.value, between.low, between.high, between.converged),
-        "halves_agree": looks.agrees["halves"],
-        "errors": small_plot(errors, np.log(looks.lengths), looks.errors, zero=True),
-        "second": f"{looks.every_second:.4g}",
-        "second_agrees": looks.agrees["stride"],
+        "since": f"{times[checks.start]:.6g} ps" if checks.start or mean.converged else NONE,
+        "running": small_plot(running, checks.fractions, forward, backward, band=(mean.low, mean.high)),
+        "halves": in_figures(difference.value, difference.low, difference.high, difference.converged),
+        "halves_agree": checks.agrees["halves"],
+        "errors": small_plot(errors, np.log(checks.lengths), checks.errors, zero=True),
+        "second": f"{checks.every_second:.4g}",
+        "second_agrees": checks.agrees["stride"],
     }
-    return Row(title, BAD if not mean.converged else DOUBTFUL if looks.doubts else SOUND, looks.doubts, mean=cells)
+    return Row(title, BAD if not mean.converged else DOUBTFUL if checks.doubts else SOUND, checks.doubts, mean=cells)
 
 
-def _curve_of(folder: RunFolder, name: str) -> Iterator[Row]:
+def _curve_rows(folder: RunFolder, name: str) -> Iterator[Row]:
     """Give a row for a table with limits beside its values."""
-    told = folder.uncertainty(name)
-    widths = {column: width for column, width in told["half_widths"].items() if column not in told["means"]}
+    record = folder.uncertainty(name)
+    widths = {column: width for column, width in record["half_widths"].items() if column not in record["means"]}
     if not widths:
         return
-    n_eff, method = told["n_eff"], told["method"]
-    why = method.removeprefix("none: ")
+    n_eff, method = record["n_eff"], record["method"]
+    reason = method.removeprefix("none: ")
     doubts: list[Doubt] = []
     if method.startswith("none"):
-        doubts = [(why, {})]
-    elif told["blocks"] and n_eff < ENOUGH:
+        doubts = [(reason, {})]
+    elif record["blocks"] and n_eff < ENOUGH:
         doubts = [("blocks", {"n_eff": n_eff, "enough": ENOUGH})]
-    shown = [f"{column} \N{PLUS-MINUS SIGN} {half:.3g}" for column, half in widths.items() if not math.isnan(half)]
+    texts = [f"{column} \N{PLUS-MINUS SIGN} {half:.3g}" for column, half in widths.items() if not math.isnan(half)]
     lacking = [column for column, half in widths.items() if math.isnan(half)]
     columns = ", ".join(lacking[:MOST_WIDTHS]) + ", ..." * (len(lacking) > MOST_WIDTHS)
-    shown = shown[:MOST_WIDTHS] + [f"without interval in places: {columns}"] * bool(lacking)
+    texts = texts[:MOST_WIDTHS] + [f"without interval in places: {columns}"] * bool(lacking)
     effective = f"{n_eff:.0f}" if n_eff >= 100 else f"{n_eff:.3g}"
-    cells = [", ".join(shown), f"{100 * told['level']:g} %", str(told["blocks"] or NONE), effective, why]
+    cells = [", ".join(texts), f"{100 * record['level']:g} %", str(record["blocks"] or NONE), effective, reason]
     yield Row(name, BAD if method.startswith("none") else DOUBTFUL if doubts else SOUND, doubts, cells)
 
 
-def _groups_of(folder: RunFolder, name: str) -> Iterator[Row]:
+def _group_rows(folder: RunFolder, name: str) -> Iterator[Row]:
     """Give a row for the groups of an ensemble: of how many independent simulations their means are."""
     try:
         table = folder.table(name) if folder.members and name.endswith("_groups") else Table({})

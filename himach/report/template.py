@@ -1,4 +1,4 @@
-"""What reports are written by: `render()` a template of Jinja2's, himach's or the user's; `sentences_of()` a macro."""
+"""What reports are written by: `render()` a Jinja2 template, himach's or the user's; `render_sentences()` a macro."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from markupsafe import Markup
 
 from himach.errors import UsageError
-from himach.report.citations import code, pieces_of
+from himach.report.citations import code, parse_pieces
 from himach.report.latex import latex, typewriter
 
 OWN = Path(__file__).parent / "data" / "templates"
@@ -35,7 +35,7 @@ def render(name: str, directory: Path | None = None, **values: Any) -> str:
         return templates.get_template(f"{name}.j2").render(mark=MARK, **values)
 
 
-def sentences_of(macro: str, directory: Path | None, *values: Any) -> list[str]:
+def render_sentences(macro: str, directory: Path | None, *values: Any) -> list[str]:
     """Return the sentences that a macro of ``prose.j2`` gives, a line each, every one once; raises as `render`."""
     with _templates(directory) as templates:
         return _sentences(getattr(templates.get_template("prose.j2").module, macro)(*values))
@@ -68,7 +68,7 @@ def _environment(directory: Path | None) -> SandboxedEnvironment:
         keep_trailing_newline=True,
     )
     environment.filters |= {"markdown": _markdown, "code": code, "latex": latex, "typewriter": typewriter}
-    environment.filters |= {"sentences": _sentences, "pieces": pieces_of}
+    environment.filters |= {"sentences": _sentences, "pieces": parse_pieces}
     return environment
 
 

@@ -16,7 +16,7 @@ from support import commands, needs
 
 import himach
 from himach.examples import BUILTINS, load, sample
-from himach.report.citations import LIBRARY, cited, pieces_of, reference_of
+from himach.report.citations import LIBRARY, find_reference, number_citations, parse_pieces
 from himach.report.files import methods_files, write_methods
 from himach.report.folder import RunFolder, read_folder
 from himach.report.latex import latex
@@ -205,13 +205,13 @@ def test_hostile_words_stay_words(every):
 
 def test_a_reference_that_is_not_known_has_what_it_is_named_by():
     dois = ("10.9999/never_seen", "10.9999/a_b", "10.9999/ab", "10.9999/A_B")
-    (_, references) = cited([pieces_of(f"[{doi}]") for doi in dois], "1")
+    (_, references) = number_citations([parse_pieces(f"[{doi}]") for doi in dois], "1")
     # Two that have the same letters, and one in other capitals, which is the same.
     assert [one.key for one in references] == ["doi109999neverseen", "doi109999ab", "doi109999abb"]
     url = r"\url{https://doi.org/10.9999/never_seen}"
     assert references[0].entry == [("doi", "10.9999/never_seen"), ("howpublished", url)]
-    assert reference_of("A book of 50 %").fields == {"note": "A book of 50 %"}
-    assert reference_of("10.1107/s0108767305015266").key == "theobald2005", "capitals of a DOI mean nothing"
+    assert find_reference("A book of 50 %").fields == {"note": "A book of 50 %"}
+    assert find_reference("10.1107/s0108767305015266").key == "theobald2005", "capitals of a DOI mean nothing"
 
 
 def test_the_library_knows_what_built_ins_and_mdanalysis_cite():
@@ -225,7 +225,7 @@ def test_the_library_knows_what_built_ins_and_mdanalysis_cite():
     for uncertainty in (ROOT / "himach" / "uncertainty").glob("*.py"):
         named |= set(re.findall(r"\b10\.\d{4}/[\w./-]*\w", uncertainty.read_text(encoding="utf-8")))
     assert len(named) > 30
-    assert [doi for doi in named if "title" not in reference_of(doi).fields] == []
+    assert [doi for doi in named if "title" not in find_reference(doi).fields] == []
 
 
 def test_entries_of_the_library_are_whole():

@@ -44,7 +44,7 @@ class Member:
     size: int
 
     @classmethod
-    def of(cls, source: bytes | Path) -> Member:
+    def from_source(cls, source: bytes | Path) -> Member:
         """Return a member with this content, or with that of a file; raises UsageError if it cannot be read."""
         if isinstance(source, bytes):
             return cls(source, hashlib.sha256(source).hexdigest(), len(source))
@@ -70,7 +70,7 @@ def write_archive(path: str | os.PathLike[str], members: Mapping[str, Member]) -
                     continue
                 with member.source.open("rb") as source, archive.open(info, "w") as target:
                     shutil.copyfileobj(source, target)
-                if Member.of(member.source) != member:
+                if Member.from_source(member.source) != member:
                     raise HimachError(f"{member.source} has changed while it was bundled; bundle again when it rests")
     except OSError as error:
         raise HimachError(f"{path} cannot be written ({error.strerror})") from None
@@ -78,7 +78,7 @@ def write_archive(path: str | os.PathLike[str], members: Mapping[str, Member]) -
 
 def extract(bundle: Path, folder: Path) -> dict[str, int]:
     """Extract a bundle into an empty folder; return the sizes of its files, but for the metadata, by name."""
-    with _opened(bundle) as archive:
+    with _open_archive(bundle) as archive:
         sizes = {info.filename: info.file_size for info in archive.infolist()}
         needed, free = sum(sizes.values()), shutil.disk_usage(folder).free
         if METADATA not in sizes:
@@ -101,18 +101,18 @@ def extract(bundle: Path, folder: Path) -> dict[str, int]:
             raise _damaged(bundle, f"{METADATA} describes no RO-Crate") from None
         except BROKEN as error:
             raise _damaged(bundle, f"{name!r}: {error}") from None
-    there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    for name in sorted(files.keys() | there.keys() - {METADATA}):
-        if name not in there:
+    extracted = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    for name in sorted(files.keys() | extracted.keys() - {METADATA}):
+        if name not in extracted:
             raise _damaged(bundle, f"{name!r} is not there")
         if name not in files:
             raise _damaged(bundle, f"{METADATA} does not name {name!r}")
-        if content_digest(str(there[name])) != files[name]:
+        if content_digest(str(extracted[name])) != files[name]:
             raise _damaged(bundle, f"{name!r}: its content is not what was bundled")
-    return {name: there[name].stat().st_size for name in sorted(files)}
+    return {name: extracted[name].stat().st_size for name in sorted(files)}
 
 
-def _opened(bundle: Path) -> zipfile.ZipFile:
+def _open_archive(bundle: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(bundle)
     except OSError as error:

@@ -2,7 +2,7 @@
 
 That is RO-Crate 1.1 with an action for each run: by which software, from what, with which parameters, and what it gave.
 
-What goes into a bundle: `contents_of()` runs, their files and the code that made them, each as the run had it.
+What goes into a bundle: `collect_contents()`, runs, their files and the code that made them, each as the run had it.
 """
 
 from __future__ import annotations
@@ -43,43 +43,43 @@ class BundledRun:
 
 @dataclass(frozen=True)
 class Contents:
-    """What goes into a bundle, but for its metadata; `untold` are files of which no record has a digest."""
+    """What goes into a bundle, but for its metadata; `unrecorded` are files of which no record has a digest."""
 
     runs: tuple[BundledRun, ...]
     members: Mapping[str, Member]
-    untold: tuple[str, ...]
+    unrecorded: tuple[str, ...]
 
 
-def contents_of(folders: Sequence[RunFolder]) -> Contents:
+def collect_contents(folders: Sequence[RunFolder]) -> Contents:
     """Return what a bundle of runs has in it."""
     for folder in folders:
         _check(folder)
-    members = {f"{METHODS}/{name}": Member.of(text.encode()) for name, text in methods_files(folders).items()}
-    untold: dict[str, None] = {}
+    members = {f"{METHODS}/{name}": Member.from_source(text.encode()) for name, text in methods_files(folders).items()}
+    unrecorded: dict[str, None] = {}
     runs: list[BundledRun] = []
     for folder, name in zip(folders, unique_names([folder.name for folder in folders]), strict=True):
         needed = _needed_files(folder.record)
-        needs = {place_of(path): _as_it_was(path, digest, folder) for path, digest in needed.items()}
-        imported = [path for path in _imported(needed, folder.record["code_folders"]) if path not in needed]
-        needs |= {place_of(path): Member.of(Path(path)) for path in imported}
-        outputs = {f"{RUNS}/{name}/{file}": Member.of(path) for file, path in folder.all_files.items()}
+        needs = {bundle_path(path): _unchanged_member(path, digest, folder) for path, digest in needed.items()}
+        imported_files = [path for path in _imported_files(needed, folder.record["code_folders"]) if path not in needed]
+        needs |= {bundle_path(path): Member.from_source(Path(path)) for path in imported_files}
+        outputs = {f"{RUNS}/{name}/{file}": Member.from_source(path) for file, path in folder.all_files.items()}
         members |= needs | outputs
-        untold |= dict.fromkeys(imported)
+        unrecorded |= dict.fromkeys(imported_files)
         runs.append(BundledRun(f"{RUNS}/{name}", folder.record, tuple(outputs), tuple(needs)))
-    return Contents(tuple(runs), members, tuple(untold))
+    return Contents(tuple(runs), members, tuple(unrecorded))
 
 
-def place_of(path: str) -> str:
+def bundle_path(path: str) -> str:
     """Return the name of a file or folder in a bundle by its absolute path; raises UsageError if that is no text."""
-    place = FILES + os.path.normpath(f"/{path.lstrip('/')}")
-    if place != place.encode(errors="replace").decode():
+    member = FILES + os.path.normpath(f"/{path.lstrip('/')}")
+    if member != member.encode(errors="replace").decode():
         raise UsageError(f"{path!r} has a name that is no text, which a bundle cannot hold; rename it")
-    return place
+    return member
 
 
 def topologies(record: Record) -> set[str]:
     """Return the paths of the topologies of a run, of an ensemble those of its members."""
-    paths = [holder["topology"] for holder in (record, *record.get("ensemble", ()))]
+    paths = [simulation["topology"] for simulation in (record, *record.get("ensemble", ()))]
     return {os.path.normpath(os.path.join(record["directory"], path)) for path in paths if path is not None}
 
 
@@ -89,7 +89,7 @@ def _needed_files(record: Record) -> dict[str, str]:
     Not the topology, nor what belongs to an installed package, unless a parameter or an option names it.
     """
     parameters = [stage["parameters"] for entry in record["analyses"] for stage in stages(entry)]
-    values = [record.get("reference"), *(value for each in parameters for value in each.values())]
+    values = [record.get("reference"), *(value for group in parameters for value in group.values())]
     named = {os.path.normpath(os.path.join(record["directory"], path)) for path in values if isinstance(path, str)}
     left_out = topologies(record) | set(filter(is_installed, record["digests"]))
     return {path: digest for path, digest in sorted(record["digests"].items()) if path in named or path not in left_out}
@@ -110,27 +110,27 @@ def _check(folder: RunFolder) -> None:
             f"{where}: that run did not end well ({record['errors'][0]}); run it again, and bundle what it leaves then"
         )
     if folder.missing or not folder.files:
-        lacking = ", ".join(folder.missing) or "any file of its outcome"
-        raise UsageError(f"{where} lacks {lacking}: himach run --rerun {where} --out {where} writes it anew")
+        missing = ", ".join(folder.missing) or "any file of its outcome"
+        raise UsageError(f"{where} lacks {missing}: himach run --rerun {where} --out {where} writes it anew")
 
 
-def _as_it_was(path: str, digest: str, folder: RunFolder) -> Member:
-    """Return a file that a run depended on; raises UsageError if it is another than then."""
-    again = f"put it back as it was, or run again (himach run --rerun {folder.path} --out {folder.path})"
+def _unchanged_member(path: str, digest: str, folder: RunFolder) -> Member:
+    """Return a file that a run depended on; raises UsageError if it has changed since."""
+    advice = f"put it back as it was, or run again (himach run --rerun {folder.path} --out {folder.path})"
     if not os.path.isfile(path):
-        raise UsageError(f"{folder.path}: the run read {path}, which is not there any more; {again}")
-    member = Member.of(Path(path))
+        raise UsageError(f"{folder.path}: the run read {path}, which is not there any more; {advice}")
+    member = Member.from_source(Path(path))
     if member.digest != digest:
-        raise UsageError(f"{folder.path}: {path} has changed since the run; {again}")
+        raise UsageError(f"{folder.path}: {path} has changed since the run; {advice}")
     return member
 
 
-def _imported(files: Mapping[str, str], folders: Sequence[str]) -> Iterator[str]:
+def _imported_files(files: Mapping[str, str], folders: Sequence[str]) -> Iterator[str]:
     """Give the files of the user's own modules that code imports anywhere, within functions too, without running it."""
-    own = [os.path.normpath(folder) for folder in folders if not is_installed(os.path.join(folder, ""))]
-    finder = modulefinder.ModuleFinder(path=own)
+    own_folders = [os.path.normpath(folder) for folder in folders if not is_installed(os.path.join(folder, ""))]
+    finder = modulefinder.ModuleFinder(path=own_folders)
     for path in (PurePosixPath(path) for path in files if path.endswith(".py")):
-        if (folder := next(filter(path.is_relative_to, own), None)) is None:
+        if (folder := next(filter(path.is_relative_to, own_folders), None)) is None:
             continue
         parts = path.relative_to(folder).with_suffix("").parts
         parts = parts[:-1] if parts[-1] == "__init__" else parts
@@ -172,7 +172,7 @@ Entity = dict[str, Any]
 def metadata(contents: Contents, title: str = "", license: str = "", author: str = "") -> bytes:  # noqa: A002
     """Return the metadata of a bundle: the same bytes for the same content."""
     names = dict.fromkeys(entry["name"] for run in contents.runs for entry in run.record["analyses"])
-    made = [entity for run in contents.runs for entity in _run(run, author)]
+    entities = [entity for run in contents.runs for entity in _run(run, author)]
     files = [_file(name, member) for name, member in sorted(contents.members.items())]
     terms = _entity(license if "://" in license else "#license", "CreativeWork", name=license or NO_LICENSE)
     people = [_entity("#author", "Person", name=author)] if author else []
@@ -186,12 +186,12 @@ def metadata(contents: Contents, title: str = "", license: str = "", author: str
         license=_link(terms),
         conformsTo={"@id": PROFILE},
         hasPart=[*map(_link, files)],
-        mentions=[_link(entity) for entity in made if entity["@type"] == "CreateAction"],
+        mentions=[_link(entity) for entity in entities if entity["@type"] == "CreateAction"],
         **({"author": {"@id": "#author"}} if author else {}),
     )
     profile = _entity(PROFILE, "CreativeWork", name="Process Run Crate", version="0.5")
     descriptor = _entity(METADATA, "CreativeWork", conformsTo={"@id": CRATE}, about={"@id": "./"})
-    graph = {one["@id"]: one for one in (descriptor, root, profile, terms, *people, *files, *made)}
+    graph = {node["@id"]: node for node in (descriptor, root, profile, terms, *people, *files, *entities)}
     text = json.dumps({"@context": CONTEXT, "@graph": list(graph.values())}, ensure_ascii=False, indent=1)
     return f"{text}\n".encode(errors="backslashreplace")
 
@@ -254,18 +254,18 @@ def _data(run: BundledRun) -> Iterator[Entity]:
     record, dataset = run.record, run.record["dataset"]
     members = record.get("ensemble", [{"name": "", **record, "fingerprint": dataset["fingerprint"]}])
     for number, member in enumerate(members, 1):
-        of, others = (f" of {member['name']}", ", with those of the other members") if member["name"] else ("", "")
+        owner, remark = (f" of {member['name']}", ", with those of the other members") if member["name"] else ("", "")
         yield _entity(
             f"#{run.name}/trajectory-{number}",
             "CreativeWork",
-            name=f"Trajectory{of}: {', '.join(map(os.path.basename, member['trajectory']))}",
-            description=f"{dataset['frames']} frames of {dataset['atoms']} atoms{others}",
+            name=f"Trajectory{owner}: {', '.join(map(os.path.basename, member['trajectory']))}",
+            description=f"{dataset['frames']} frames of {dataset['atoms']} atoms{remark}",
             identifier=str(member["fingerprint"]),
         )
     for number, path in enumerate(sorted(topologies(record)), 1):
-        known = {"identifier": record["digests"][path]} if path in record["digests"] else {}
+        properties = {"identifier": record["digests"][path]} if path in record["digests"] else {}
         identifier = f"#{run.name}/topology-{number}"
-        yield _entity(identifier, "CreativeWork", name=f"Topology: {os.path.basename(path)}", **known)
+        yield _entity(identifier, "CreativeWork", name=f"Topology: {os.path.basename(path)}", **properties)
 
 
 def _parameters(run: BundledRun) -> Iterator[Entity]:
@@ -273,9 +273,9 @@ def _parameters(run: BundledRun) -> Iterator[Entity]:
     for number, entry in enumerate(run.record["analyses"], 1):
         for depth, stage in enumerate(stages(entry)):
             for name, value in stage["parameters"].items():
-                plain = value if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)
+                json_value = value if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)
                 identifier = f"#{run.name}/{number}.{depth}.{quote(name)}"
-                yield _entity(identifier, "PropertyValue", name=f"{stage['name']}.{name}", value=plain)
+                yield _entity(identifier, "PropertyValue", name=f"{stage['name']}.{name}", value=json_value)
 
 
 def _file(name: str, member: Member) -> Entity:

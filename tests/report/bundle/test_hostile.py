@@ -19,8 +19,8 @@ from himach.errors import HimachError, UsageError
 from himach.examples import load
 from himach.report.bundle import archive
 from himach.report.bundle.archive import METADATA, DamagedError, Member, extract, write_archive
-from himach.report.bundle.crate import contents_of, metadata
-from himach.report.bundle.data import Given
+from himach.report.bundle.crate import collect_contents, metadata
+from himach.report.bundle.data import Inputs
 from himach.report.bundle.verify import verify
 from himach.report.folder import read_folder
 
@@ -32,8 +32,8 @@ TABLE = "runs/out/rmsd.csv"
 def good(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("good")
     himach.run(load("rmsd")(selection="name CA"), DCD, PSF, stop=3, out=folder / "out", cache="off")
-    contents = contents_of([read_folder(folder / "out")])
-    write_archive(folder / "good.zip", {**contents.members, METADATA: Member.of(metadata(contents))})
+    contents = collect_contents([read_folder(folder / "out")])
+    write_archive(folder / "good.zip", {**contents.members, METADATA: Member.from_source(metadata(contents))})
     return folder / "good.zip"
 
 
@@ -64,7 +64,7 @@ def refused(bundle: Path, temporary: Path) -> str:
     before = sorted(bundle.parent.rglob("*"))
     said: list[str] = []
     with pytest.raises(HimachError) as error:
-        verify(bundle, Given([Path(str(DCD))], [Path(str(PSF))]), cache="off", say=said.append)
+        verify(bundle, Inputs([Path(str(DCD))], [Path(str(PSF))]), cache="off", log=said.append)
     assert said == []
     assert list(temporary.iterdir()) == []
     assert sorted(bundle.parent.rglob("*")) == before
@@ -235,7 +235,7 @@ def test_a_record_that_names_a_script_of_this_machine(good, temporary, tmp_path)
     before = sorted(temporary.parent.parent.rglob("*"))
     bundle = changed(good, temporary.parent / "b.zip", change)
     said: list[str] = []
-    assert not verify(bundle, Given([Path(str(DCD))], [Path(str(PSF))]), cache="off", say=said.append)
+    assert not verify(bundle, Inputs([Path(str(DCD))], [Path(str(PSF))]), cache="off", log=said.append)
     assert [line for line in said if f"the bundle lacks {trap}" in line]
     assert not (tmp_path / "sprung").exists()
     assert set(temporary.parent.parent.rglob("*")) == {*before, bundle}

@@ -20,8 +20,8 @@ from support.ranks import mpiexec
 import himach as package
 from himach.errors import UsageError
 from himach.report.bundle.archive import METADATA, Member, extract, write_archive
-from himach.report.bundle.crate import contents_of, metadata
-from himach.report.bundle.data import Given
+from himach.report.bundle.crate import collect_contents, metadata
+from himach.report.bundle.data import Inputs
 from himach.report.bundle.verify import verify
 from himach.report.folder import read_folder
 
@@ -207,14 +207,14 @@ def plain(made, tmp_path_factory) -> Path:
 
 
 def bundled(folder: Path, file: Path) -> Path:
-    contents = contents_of([read_folder(folder)])
-    write_archive(file, {**contents.members, METADATA: Member.of(metadata(contents))})
+    contents = collect_contents([read_folder(folder)])
+    write_archive(file, {**contents.members, METADATA: Member.from_source(metadata(contents))})
     return file
 
 
-def lines_of(bundle: Path, given: Given, **options) -> tuple[bool, list[str]]:
+def lines_of(bundle: Path, given: Inputs, **options) -> tuple[bool, list[str]]:
     said: list[str] = []
-    return verify(bundle, given, cache="off", say=said.append, **options), said
+    return verify(bundle, given, cache="off", log=said.append, **options), said
 
 
 def copy(plain: Path, tmp_path: Path) -> Path:
@@ -223,7 +223,7 @@ def copy(plain: Path, tmp_path: Path) -> Path:
 
 
 def test_nothing_is_run_without_a_simulation(made, plain, tmp_path):
-    equal, said = lines_of(bundled(plain, tmp_path / "b.zip"), Given())
+    equal, said = lines_of(bundled(plain, tmp_path / "b.zip"), Inputs())
     assert equal
     assert said[1] == "There is no code in it: its analyses are himach's, or of packages that are installed here."
     assert "--trajectory" in said[-1]
@@ -241,7 +241,7 @@ def test_what_differs_is_told_with_its_first_place_and_another_version(made, pla
     record["versions"] |= {"numpy": "1.0", "python": "3.0.1", "MDAnalysis": "1.1"}
     record["himach"] = "0.0.1"
     (out / "run.json").write_text(json.dumps(record))
-    data = Given([made / "data" / "one.xtc"], [made / "data" / "top.psf"])
+    data = Inputs([made / "data" / "one.xtc"], [made / "data" / "top.psf"])
     equal, said = lines_of(bundled(out, tmp_path / "b.zip"), data)
     assert not equal
     assert f"  differs  rmsd.csv: line 4, column rmsd: it was 9.5, and is {cells[1]}" in said
@@ -270,7 +270,7 @@ def test_a_trajectory_that_differs_in_its_middle_shows_in_the_tables(made, tmp_p
     middle = slice(len(content) // 2 - 2000, len(content) // 2)
     content[middle] = bytes(2000)
     one.write_bytes(content)
-    equal, said = lines_of(bundle, Given([one], [top]))
+    equal, said = lines_of(bundle, Inputs([one], [top]))
     assert not equal
     assert [line for line in said if line.startswith("  differs  rmsd.csv: line ")]
     assert "trajectories have its sizes and ends (64 KiB): left are their middle" in said[-2]
@@ -283,13 +283,13 @@ def test_other_simulations_are_told_apart_and_not_run(made, plain, tmp_path):
     changed.write_bytes(top.read_bytes() + b"\n")
     for given, words in (
         (
-            Given([two], [top]),
+            Inputs([two], [top]),
             f"not run: {two}: another trajectory than it read, which was one.xtc of 6 frames of 3,341 a",
         ),
-        (Given([one], [changed]), f"not run: {changed}: another topology than it read, which was top.psf"),
-        (Given([one]), "not run: it read the topology top.psf: give it by --topology"),
-        (Given(ensemble=str(made / "data" / "*.xtc")), "not run: it read one.xtc of 6 frames"),
-        (Given([tmp_path / "none.xtc"], [top]), "not run: there is no trajectory"),
+        (Inputs([one], [changed]), f"not run: {changed}: another topology than it read, which was top.psf"),
+        (Inputs([one]), "not run: it read the topology top.psf: give it by --topology"),
+        (Inputs(ensemble=str(made / "data" / "*.xtc")), "not run: it read one.xtc of 6 frames"),
+        (Inputs([tmp_path / "none.xtc"], [top]), "not run: there is no trajectory"),
     ):
         equal, said = lines_of(bundle, given)
         assert not equal
@@ -297,7 +297,7 @@ def test_other_simulations_are_told_apart_and_not_run(made, plain, tmp_path):
         assert not [line for line in said if "equal " in line]
     # By content, not by name: either of several, wherever it stands.
     shutil.copy(one, tmp_path / "renamed.xtc")
-    assert lines_of(bundle, Given([two, tmp_path / "renamed.xtc"], [changed, top]))[0]
+    assert lines_of(bundle, Inputs([two, tmp_path / "renamed.xtc"], [changed, top]))[0]
 
 
 @pytest.mark.nightly
@@ -307,21 +307,21 @@ def test_members_are_told_apart_by_their_names(made, tmp_path):
     rows = ["one,two.xtc", "two,one.xtc", "three,three.xtc"]
     swapped.write_text("name,trajectory\n" + "\n".join(row.replace(",", f",{data}/") for row in rows))
     for given, words in (
-        (Given(ensemble=str(swapped), topologies=[data / "top.psf"]), "one, two: another trajectory than it read"),
-        (Given(ensemble=str(data / "t*.xtc"), topologies=[data / "top.psf"]), "has no one, two, three"),
-        (Given(ensemble=str(data / "*.xtc")), "one, two, three: another topology than it read"),
-        (Given(ensemble=str(data / "*.xtc"), topologies=[swapped]), "one, two, three: another topology than it read"),
+        (Inputs(ensemble=str(swapped), topologies=[data / "top.psf"]), "one, two: another trajectory than it read"),
+        (Inputs(ensemble=str(data / "t*.xtc"), topologies=[data / "top.psf"]), "has no one, two, three"),
+        (Inputs(ensemble=str(data / "*.xtc")), "one, two, three: another topology than it read"),
+        (Inputs(ensemble=str(data / "*.xtc"), topologies=[swapped]), "one, two, three: another topology than it read"),
         (
-            Given(ensemble=str(data / "*.xtc"), topologies=[data / "no", data / "na"]),
+            Inputs(ensemble=str(data / "*.xtc"), topologies=[data / "no", data / "na"]),
             "na; one pattern may name members'",
         ),
-        (Given([data / "one.xtc"]), "it read 3 simulations: name them by --ensemble, as one, two, three"),
+        (Inputs([data / "one.xtc"]), "it read 3 simulations: name them by --ensemble, as one, two, three"),
     ):
         equal, said = lines_of(made / "all.zip", given, names=["many"])
         assert not equal
         assert [line for line in said if words in line], said
     with pytest.raises(UsageError, match="has no run other; the runs in it: many, mixed, packaged"):
-        lines_of(made / "all.zip", Given(), names=["other"])
+        lines_of(made / "all.zip", Inputs(), names=["other"])
 
 
 @pytest.mark.nightly
@@ -332,7 +332,7 @@ def test_runs_with_code_of_the_same_names_keep_apart(made, tmp_path):
         "        yield frame.number, FACTOR * float(frame.positions[0, 0])\n"
         "    def reduce(self, key, series):\n        return series.values[0]\n"
     )
-    data = Given([made / "data" / "one.xtc"], [made / "data" / "top.psf"])
+    data = Inputs([made / "data" / "one.xtc"], [made / "data" / "top.psf"])
     for name, factor in (("a", 2), ("b", 3)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "first.py").write_text(text)
@@ -368,7 +368,7 @@ def test_structures_to_fit_to_are_in_it(made, tmp_path):
     with zipfile.ZipFile(bundle) as archive:
         inside = {Path(name).name for name in archive.namelist() if name.startswith("files/")}
     assert inside == {"reference.gro", Path(PDB_small).name}
-    equal, said = lines_of(bundle, Given([one], [top]))
+    equal, said = lines_of(bundle, Inputs([one], [top]))
     assert equal, said
 
 
@@ -385,27 +385,27 @@ def test_what_cannot_be_bundled_is_refused_by_name(made, plain, tmp_path):
     by_hand.reach = 3
     package.run(by_hand, DCD, PSF, stop=2, out=tmp_path / "hand", cache="off")
     with pytest.raises(UsageError, match=r"Unnamed cannot be bundled: self\.reach was set by hand; put its class"):
-        contents_of([read_folder(tmp_path / "hand")])
+        collect_contents([read_folder(tmp_path / "hand")])
     out = copy(plain, tmp_path)
     (out / "rmsd.png").unlink()
     with pytest.raises(UsageError, match=r"lacks rmsd.png: himach run --rerun"):
-        contents_of([read_folder(out)])
+        collect_contents([read_folder(out)])
     record = json.loads((out / "run.json").read_bytes())
     (out / "run.json").write_text(json.dumps({**record, "errors": ["member b failed: no"]}))
     with pytest.raises(UsageError, match=r"did not end well \(member b failed: no\)"):
-        contents_of([read_folder(out)])
+        collect_contents([read_folder(out)])
 
 
 def test_a_script_that_needs_what_is_not_there_is_told(made, tmp_path):
     """As when it imports a package that is not installed here: the run's error is told, and the rest goes on."""
     extract(made / "all.zip", tmp_path)
     out = tmp_path / "runs" / "mixed"
-    contents = contents_of([read_folder(_at_home(made, out, tmp_path))])
+    contents = collect_contents([read_folder(_at_home(made, out, tmp_path))])
     script = next(name for name in contents.members if name.endswith("mine.py"))
-    members = {**contents.members, script: Member.of(b"import not_installed_anywhere\n")}
+    members = {**contents.members, script: Member.from_source(b"import not_installed_anywhere\n")}
     broken = type(contents)(contents.runs, members, ())
-    write_archive(tmp_path / "b.zip", {**members, METADATA: Member.of(metadata(broken))})
-    data = Given([made / "data" / "one.xtc", made / "data" / "two.xtc"], [made / "data" / "top.psf"])
+    write_archive(tmp_path / "b.zip", {**members, METADATA: Member.from_source(metadata(broken))})
+    data = Inputs([made / "data" / "one.xtc", made / "data" / "two.xtc"], [made / "data" / "top.psf"])
     equal, said = lines_of(tmp_path / "b.zip", data)
     assert not equal
     assert [line for line in said if "not run" in line and "No module named 'not_installed_anywhere'" in line], said
