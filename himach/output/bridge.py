@@ -1,6 +1,6 @@
-"""Columns as other programs take them: of one type, `typed()`; as datasets of xarray, `to_xarray()`.
+"""Columns as other programs take them: of one type, `unify_types()`; as datasets of xarray, `to_xarray()`.
 
-`grid_of()` tells where the rows of a table lie: along an axis, and of an ensemble by members.
+`find_grid()` tells where the rows of a table lie: along an axis, and of an ensemble by members.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ def to_xarray(columns: Columns, units: Mapping[str, str], level: float | None) -
         import xarray
     except ImportError:
         raise UsageError("to_xarray() needs xarray, which is not installed: pip install 'himach[xarray]'") from None
-    grid = grid_of(columns)
-    along = [] if grid.members is not None and grid.axis is None else [grid.axis or ROW]
-    dims = along if grid.members is None else [MEMBER, *along]
+    grid = find_grid(columns)
+    axis_dims = [] if grid.members is not None and grid.axis is None else [grid.axis or ROW]
+    dims = axis_dims if grid.members is None else [MEMBER, *axis_dims]
     variables: dict[str, tuple[list[str], npt.NDArray[Any], dict[str, Any]]] = {}
     for name, cells in columns.items():
         attributes = {"units": unit} if (unit := units.get(name)) else {}
         if name == grid.axis:
-            variables[name] = (along, grid.places, attributes)
+            variables[name] = (axis_dims, grid.places, attributes)
         elif grid.members is not None and (name == MEMBER or name in grid.own):
-            variables[name] = ([MEMBER], grid.of_members(cells), attributes)
+            variables[name] = ([MEMBER], grid.member_values(cells), attributes)
         else:  # a variable that has a dimension's name is its coordinate
             variables[f"{name}_" if name == ROW and ROW in dims else name] = (dims, grid.lay_out(cells), attributes)
     places = {name for name in variables if name in (*WHERE, *dims, *grid.own)}
@@ -65,7 +65,7 @@ def to_xarray(columns: Columns, units: Mapping[str, str], level: float | None) -
     )
 
 
-def typed(cells: Cells) -> Cells:
+def unify_types(cells: Cells) -> Cells:
     """Return a column as an array (n,) of a type of numpy, or as a list of cells of one type and None.
 
     Floats larger than float64 become float64. What has no common type, and complex numbers, become texts, as in a CSV.
@@ -89,7 +89,7 @@ def clean(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def masked(cells: Cells) -> Any:
+def to_array(cells: Cells) -> Any:
     """Return a typed column as an array of numbers with nan for None where that loses nothing, else as objects."""
     if isinstance(cells, np.ndarray):
         return cells
@@ -118,7 +118,7 @@ class Grid:
 
     def lay_out(self, cells: Cells) -> npt.NDArray[Any]:
         """Return a column as an array of `shape`; nan, or None of what are no numbers, where there is no row."""
-        column = masked(cells if isinstance(cells, np.ndarray) and cells.dtype.kind == "c" else typed(cells))
+        column = to_array(cells if isinstance(cells, np.ndarray) and cells.dtype.kind == "c" else unify_types(cells))
         size = int(np.prod(self.shape))
         if len(self.rows) < size:
             column = _with_gaps(column)
@@ -129,16 +129,16 @@ class Grid:
         array[self.rows] = column
         return array.reshape(self.shape)
 
-    def of_members(self, cells: Cells) -> npt.NDArray[Any]:
+    def member_values(self, cells: Cells) -> npt.NDArray[Any]:
         """Return what a column says of each member, (members,)."""
         assert self.members is not None
         inner = max(1, len(self.places))
-        first = [int(np.argmax(self.rows // inner == i)) for i in range(len(self.members))]
-        column: npt.NDArray[Any] = masked(typed(cells))[first]
+        first_rows = [int(np.argmax(self.rows // inner == i)) for i in range(len(self.members))]
+        column: npt.NDArray[Any] = to_array(unify_types(cells))[first_rows]
         return column
 
 
-def grid_of(columns: Columns) -> Grid:
+def find_grid(columns: Columns) -> Grid:
     """Return where the rows of a table lie.
 
     The axis is the first column if that is of floats that ascend, or descend; times (``time_ps``) are one even where
@@ -148,7 +148,7 @@ def grid_of(columns: Columns) -> Grid:
     first = next(iter(columns), None)
     rows = 0 if first is None else len(columns[first])
     if first == MEMBER and isinstance(columns[first], list) and rows:
-        grid = _of_members(columns, list(map(str, columns[first])))
+        grid = _find_member_grid(columns, list(map(str, columns[first])))
         if grid is not None:
             return grid
     elif first is not None and _is_axis(first, [columns[first]]):
@@ -156,25 +156,25 @@ def grid_of(columns: Columns) -> Grid:
     return Grid(None, np.arange(rows), None, (), np.arange(rows))
 
 
-def _of_members(columns: Columns, column: list[str]) -> Grid | None:
+def _find_member_grid(columns: Columns, column: list[str]) -> Grid | None:
     """Return the grid of an ensemble's table; None where rows are only counted."""
     names = list(dict.fromkeys(column))
     number = {name: i for i, name in enumerate(names)}
     member = np.array([number[name] for name in column], np.int64)
     if len(names) == len(column):
         return Grid(None, np.empty(0), names, (), member)
-    each = [np.flatnonzero(member == i) for i in range(len(names))]
+    member_rows = [np.flatnonzero(member == i) for i in range(len(names))]
     own: list[str] = []
     for name in list(columns)[1:]:
         cells = columns[name]
-        if isinstance(cells, np.ndarray) and _is_axis(name, [cells[rows] for rows in each]):
+        if isinstance(cells, np.ndarray) and _is_axis(name, [cells[rows] for rows in member_rows]):
             break
-        if not all(len({repr(cells[row]) for row in rows}) == 1 for rows in each):
+        if not all(len({repr(cells[row]) for row in rows}) == 1 for rows in member_rows):
             return None
         own.append(name)
     else:
         return None
-    places = _places_of([np.asarray(columns[name])[rows] for rows in each])
+    places = _merge_places([np.asarray(columns[name])[rows] for rows in member_rows])
     if len(names) * len(places) > 2 * len(column):
         return None
     order = np.argsort(places)
@@ -191,13 +191,13 @@ def _is_axis(name: str, members: Sequence[Cells]) -> bool:
     return len(signs) == 1 and 0 not in signs if signs else name == TIME
 
 
-def _places_of(members: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _merge_places(members: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Return the places of all members, in the order in which they have them; such as differ by rounding are one."""
-    every = np.unique(np.concatenate(members))
+    all_places = np.unique(np.concatenate(members))
     gaps = [np.abs(np.diff(places)).min() for places in members if len(places) > 1]
-    new = np.diff(every, prepend=-np.inf) > (ROUNDING * min(gaps) if gaps else 0)
-    places: npt.NDArray[Any] = every[new]
-    return places[::-1] if any(len(own) > 1 and own[0] > own[-1] for own in members) else places
+    is_new = np.diff(all_places, prepend=-np.inf) > (ROUNDING * min(gaps) if gaps else 0)
+    places: npt.NDArray[Any] = all_places[is_new]
+    return places[::-1] if any(len(array) > 1 and array[0] > array[-1] for array in members) else places
 
 
 def _with_gaps(column: npt.NDArray[Any]) -> npt.NDArray[Any]:

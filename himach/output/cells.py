@@ -52,7 +52,7 @@ class LongCells(ABC, Sequence[Any]):
         """Write these numbers as .npy; raises HimachError if it cannot be written."""
 
     @abstractmethod
-    def settle(self, staged: Path, out: Path) -> None:
+    def detach(self, staged: Path, out: Path) -> None:
         """Know the cells when ranks are gone: what was written below `staged` is then in `out`."""
 
     def mean(self) -> float:
@@ -75,9 +75,9 @@ class LongCells(ABC, Sequence[Any]):
         """Give all cells, so many at a time."""
         return (self.read(start, min(start + cells, len(self))) for start in range(0, len(self), cells))
 
-    def ends(self) -> Cells:
+    def edges(self) -> Cells:
         """Return the first and last few cells, of a column that has more."""
-        return _behind(self.read(0, EDGE_CELLS), self.read(len(self) - EDGE_CELLS, len(self)))
+        return _concatenate(self.read(0, EDGE_CELLS), self.read(len(self) - EDGE_CELLS, len(self)))
 
     def __getitem__(self, rows: Any) -> Any:
         if isinstance(rows, slice):
@@ -85,8 +85,8 @@ class LongCells(ABC, Sequence[Any]):
             if step < 0:
                 return self[stop + 1 : start + 1][::-1][::-step] if stop < start else self.read(0, 0)
             return self.read(start, max(start, stop))[::step]
-        place = range(len(self))[rows]
-        return self.read(place, place + 1)[0]
+        row = range(len(self))[rows]
+        return self.read(row, row + 1)[0]
 
     def __iter__(self) -> Iterator[Any]:
         for piece in self.pieces():
@@ -99,17 +99,17 @@ class LongCells(ABC, Sequence[Any]):
         return f"column of {len(self):,} cells, read in pieces"
 
 
-def _behind(first: Cells, second: Cells) -> Cells:
+def _concatenate(first: Cells, second: Cells) -> Cells:
     if isinstance(first, np.ndarray):
         return np.concatenate([first, second])
     return first + cast("list[Any]", second)
 
 
-def ends_of(cells: Cells | LongCells) -> Cells:
+def edge_cells(cells: Cells | LongCells) -> Cells:
     """Return the first and last few cells of a long column."""
     if isinstance(cells, LongCells):
-        return cells.ends()
-    return _behind(cells[:EDGE_CELLS], cells[-EDGE_CELLS:])
+        return cells.edges()
+    return _concatenate(cells[:EDGE_CELLS], cells[-EDGE_CELLS:])
 
 
 def plain(value: Any) -> Any:
@@ -131,8 +131,8 @@ def plain(value: Any) -> Any:
 
 def shortest(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return floats of another size as float64 with the same shortest digits: 0.1 in 32 bits stays 0.1."""
-    other = array.dtype.kind == "f" and array.dtype != np.float64
-    return array.astype(str).astype(np.float64) if other else array
+    is_other_float = array.dtype.kind == "f" and array.dtype != np.float64
+    return array.astype(str).astype(np.float64) if is_other_float else array
 
 
 def in_order(items: Iterable[Any]) -> list[Any]:

@@ -61,8 +61,8 @@ class Claim:
         with contextlib.suppress(OSError):
             for path in {*self.folder.iterdir()} - {self.folder / LOCK, self.note, self.pairs}:
                 path.unlink()  # what a killed run was writing
-            known = (self.out / RECORD).exists() or os.listdir(self.out) == [FOLDER]
-            if known and not self.note.exists():
+            is_run = (self.out / RECORD).exists() or os.listdir(self.out) == [FOLDER]
+            if is_run and not self.note.exists():
                 self._lock.remove()
         self._lock.release()
         with contextlib.suppress(OSError):
@@ -103,20 +103,20 @@ def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = (), force: 
 
 def _check(out: Path, labels: Sequence[str]) -> None:
     """Raise UsageError if `out` holds what is not an earlier run's."""
-    inside = os.listdir(out)  # at one moment: a run has its folder there as long as its record is not
-    if inside and FOLDER not in inside and (RECORD not in inside or _is_foreign(out / RECORD)):
+    entries = os.listdir(out)  # at one moment: a run has its folder there as long as its record is not
+    if entries and FOLDER not in entries and (RECORD not in entries or _is_foreign(out / RECORD)):
         raise UsageError(
             f"output directory {out} is neither empty nor an earlier run's (no {RECORD} of himach in it); "
             "name another directory, or empty this one"
         )
-    for folder in (*folders_of(labels), FOLDER):
+    for folder in (*unique_folders(labels), FOLDER):
         if folder and not _may_be_folder(out / folder):
             raise UsageError(f"output directory {out}: {folder!r} in it is no directory; remove it, or name another")
 
 
 def _check_earlier(out: Path, labels: Sequence[str], force: bool) -> None:
     """Refuse to replace what an earlier run of other analyses left, or warn of it."""
-    record = record_in(out) or {}
+    record = find_record(out) or {}
     try:
         earlier = unique_labels([entry["name"] for entry in record["analyses"]])
     except (KeyError, TypeError):  # a record that says nothing of it
@@ -124,29 +124,29 @@ def _check_earlier(out: Path, labels: Sequence[str], force: bool) -> None:
     files = record.get("files")
     if not labels or earlier == list(labels) or not files or not isinstance(files, list):
         return
-    there = f"what {', '.join(earlier)} left there ({', '.join(map(str, files))})"
+    items = f"what {', '.join(earlier)} left there ({', '.join(map(str, files))})"
     if not force:
         raise UsageError(
-            f"output directory {out}: {', '.join(labels)} would replace {there}; name another directory, or replace it "
+            f"output directory {out}: {', '.join(labels)} would replace {items}; name another directory, or replace it "
             "by --force (force=True)"
         )
-    warnings.warn(f"output directory {out}: {', '.join(labels)} replaces {there}", stacklevel=2)
+    warnings.warn(f"output directory {out}: {', '.join(labels)} replaces {items}", stacklevel=2)
 
 
-def _may_be_folder(place: Path) -> bool:
+def _may_be_folder(path: Path) -> bool:
     """Whether a folder is there, and no link to one, or nothing is; by one look, as another run's comes and goes."""
     try:
-        return stat.S_ISDIR(place.lstat().st_mode)
+        return stat.S_ISDIR(path.lstat().st_mode)
     except FileNotFoundError:
         return True
 
 
-def folders_of(labels: Sequence[str]) -> list[str]:
+def unique_folders(labels: Sequence[str]) -> list[str]:
     """Return the folder of each analysis below a run's directory: "" of one alone."""
     return [""] * len(labels) if len(labels) < 2 else unique_names(labels, taken=[RECORD, FOLDER])
 
 
-def record_in(out: Path) -> dict[str, Any] | None:
+def find_record(out: Path) -> dict[str, Any] | None:
     """Return the record of an earlier run in `out`; None if no run.json of himach is there."""
     try:
         return _parse_record((out / RECORD).read_bytes())

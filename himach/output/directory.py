@@ -22,10 +22,10 @@ from himach.analysis import Analysis
 from himach.errors import HimachError
 from himach.files import write_bytes
 from himach.output.cells import LongCells
-from himach.output.claim import RECORD, Claim, folders_of, record_in
+from himach.output.claim import RECORD, Claim, find_record, unique_folders
 from himach.output.figures.drawer import Drawer
-from himach.output.figures.drawing_process import begin_drawing
-from himach.output.figures.plots import drawn, thinned
+from himach.output.figures.drawing_process import start_drawing
+from himach.output.figures.plots import render_plot, thin_tables
 from himach.output.formats import content, suffix, to_json
 from himach.output.names import unique_names
 from himach.output.parts import parts
@@ -52,22 +52,22 @@ def write_run(
 ) -> list[str]:
     """Write outcomes, plots and the record beside the files of an earlier run, and then put them in their place."""
     files: list[str] = list(staged)
-    lost: list[str] = []
+    unwritten: list[str] = []
     clock = _Clock(record["seconds"])
     room = claim.staged / "room"  # on a full disk, for the record and for names that are noted
     room_bytes = bytes(2 * len(to_json(record)) + ROOM_BYTES)
-    if not _written(partial(write_bytes, room, room_bytes), room.name, lost):
-        reason = lost[0].partition(" ")[2]
+    if not _try_write(partial(write_bytes, room, room_bytes), room.name, unwritten):
+        reason = unwritten[0].partition(" ")[2]
         _add_error(record, f"nothing could be written to {claim.out} {reason}; make room there, or name")
         return []
-    triples = [*zip(labels, analyses, map(thinned, outcomes), strict=True)]
+    triples = [*zip(labels, analyses, map(thin_tables, outcomes), strict=True)]
     plots = [
-        (folder, plot) for folder, plot in zip(folders_of(labels), triples, strict=True) if plot[1].defines("plot")
+        (folder, plot) for folder, plot in zip(unique_folders(labels), triples, strict=True) if plot[1].defines("plot")
     ]
-    finish_drawing = begin_drawing(drawer, [plot for _, plot in plots], figures)  # while tables are written
-    for folder, label, outcome in zip(folders_of(labels), labels, outcomes, strict=True):
+    finish_drawing = start_drawing(drawer, [plot for _, plot in plots], figures)  # while tables are written
+    for folder, label, outcome in zip(unique_folders(labels), labels, outcomes, strict=True):
         _make_folder(claim.staged / folder)
-        names = write_outcome(outcome, label, claim.staged / folder, lost, units, tables)
+        names = write_outcome(outcome, label, claim.staged / folder, unwritten, units, tables)
         files += [str(PurePosixPath(folder, name)) for name in names]
     libraries = {"matplotlib": bool(plots), "pyarrow": "parquet" in tables}  # whose versions files show
     versions = {name: version(name) for name, needed in libraries.items() if needed}
@@ -80,23 +80,23 @@ def write_run(
             names = [str(PurePosixPath(folder, name)) for name in unique]
             try:
                 with drawing(plot[1]):
-                    pictures = ready or drawn(plot, figures)
+                    pictures = ready or render_plot(plot, figures)
             except Exception as error:
-                warnings.warn(f"there is no {' and no '.join(names)}: {_text_of(error)}", stacklevel=2)
+                warnings.warn(f"there is no {' and no '.join(names)}: {_error_text(error)}", stacklevel=2)
                 continue
             files += [
                 name
                 for name, picture in zip(names, pictures, strict=True)
-                if _written(partial(write_bytes, claim.staged / name, picture), PurePosixPath(name).name, lost)
+                if _try_write(partial(write_bytes, claim.staged / name, picture), PurePosixPath(name).name, unwritten)
             ]
         clock.lap("draw")
     except BaseException as error:  # Ctrl-C, by which the outcome is not lost
         room.unlink()
-        _put_in_place(claim, files, record, [*record["errors"], _text_of(error)])
+        _put_in_place(claim, files, record, [*record["errors"], _error_text(error)])
         raise
     room.unlink()
-    if lost:
-        _add_error(record, f"{claim.out} lacks {', '.join(lost)}; make room there, or name")
+    if unwritten:
+        _add_error(record, f"{claim.out} lacks {', '.join(unwritten)}; make room there, or name")
     _put_in_place(claim, files, record, record["errors"])
     return files
 
@@ -126,8 +126,8 @@ def _put_in_place(claim: Claim, files: Sequence[str], record: Record, errors: Se
     """
     out = claim.out
     write_bytes(claim.staged / RECORD, to_json({**record, "errors": errors, "files": files}))
-    earlier = (record_in(out) or {}).get("files")
-    owned = [*(earlier if isinstance(earlier, list) else []), *_noted(claim.note)]
+    earlier = (find_record(out) or {}).get("files")
+    owned = [*(earlier if isinstance(earlier, list) else []), *_read_note(claim.note)]
     write_bytes(claim.note, to_json([*owned, *files]))
     (out / RECORD).unlink(missing_ok=True)
     remove_listed(out, owned)
@@ -137,24 +137,24 @@ def _put_in_place(claim: Claim, files: Sequence[str], record: Record, errors: Se
             (claim.staged / name).replace(out / name)
         except OSError as error:
             failed = HimachError(f"{out / name} cannot be written ({error.strerror})")
-            told = {**record, "errors": [*errors, str(failed)], "files": files[:i]}
-            write_bytes(out / RECORD, to_json(told))
+            partial_record = {**record, "errors": [*errors, str(failed)], "files": files[:i]}
+            write_bytes(out / RECORD, to_json(partial_record))
             claim.note.unlink()
             raise failed from None
     (claim.staged / RECORD).replace(out / RECORD)
     claim.note.unlink()
 
 
-def _text_of(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return str(error) if isinstance(error, HimachError) else f"{type(error).__name__}: {error}"
 
 
-def _written(write: Callable[[], None], name: str, lost: list[str]) -> bool:
-    """Write a file of that name, or add to `lost` that, and why, it cannot be."""
+def _try_write(write: Callable[[], None], name: str, unwritten: list[str]) -> bool:
+    """Write a file of that name, or add to `unwritten` that, and why, it cannot be."""
     try:
         write()
     except HimachError as error:
-        lost.append(f"{name} ({str(error).partition(' cannot be written (')[2].rstrip(')') or error})")
+        unwritten.append(f"{name} ({str(error).partition(' cannot be written (')[2].rstrip(')') or error})")
         return False
     return True
 
@@ -163,33 +163,33 @@ def write_outcome(
     outcome: Any,
     label: str,
     directory: str | os.PathLike[str],
-    lost: list[str] | None = None,
+    unwritten: list[str] | None = None,
     units: bool = False,
     tables: Sequence[str] = ("csv",),
 ) -> list[str]:
     """Write an outcome into a directory that is there; return the names of the files.
 
-    What cannot be written is added to `lost`; without it, it is an error. The analysis's label is the name of an
+    What cannot be written is added to `unwritten`; without it, it is an error. The analysis's label is the name of an
     outcome that is one thing. What has no form in a file is named in a warning.
     """
-    named = parts(outcome, label)
-    more = [kind for kind in tables if kind != "csv"]
-    pieces = [(name, thing, "") for name, thing in named]
-    pieces += [(name, thing, kind) for name, thing in named if isinstance(thing, Table) for kind in more]
+    named_parts = parts(outcome, label)
+    extra_formats = [kind for kind in tables if kind != "csv"]
+    pieces = [(name, thing, "") for name, thing in named_parts]
+    pieces += [(name, thing, kind) for name, thing in named_parts if isinstance(thing, Table) for kind in extra_formats]
     written = []
     suffixes = [f".{kind}" if kind else suffix(thing) for _, thing, kind in pieces]
     files = unique_names([name for name, _, _ in pieces], suffixes, taken=[RECORD])
     for file, (name, thing, kind) in zip(files, pieces, strict=True):
         try:
             write = partial(_write, thing, name, kind, Path(directory) / file, units)
-            if lost is None:
+            if unwritten is None:
                 write()
-            elif not _written(write, file, lost):
+            elif not _try_write(write, file, unwritten):
                 continue
         except TypeError as error:
             advice = "" if kind else "; return a table, an array or plain values"
-            what = f" as {file}" if kind else ""
-            warnings.warn(f"{label}: {name!r} of the outcome was not written{what}: {error}{advice}", stacklevel=2)
+            as_file = f" as {file}" if kind else ""
+            warnings.warn(f"{label}: {name!r} of the outcome was not written{as_file}: {error}{advice}", stacklevel=2)
             continue
         written.append(file)
     return written
@@ -213,14 +213,14 @@ def remove_listed(out: str | os.PathLike[str], names: Iterable[Any]) -> None:
     Only regular files below `out` are removed, never through a symbolic link, and never run.json.
     """
     out = Path(out)
-    paths = [path for name in names if (path := _below(name)) is not None]
+    paths = [path for name in names if (path := _relative_path(name)) is not None]
     folders = {parent for path in paths for parent in path.parents if parent.parts}
     try:
         for path in paths:
-            if _is_there(out, path, stat.S_ISREG):
+            if _exists_below(out, path, stat.S_ISREG):
                 (out / path).unlink(missing_ok=True)
         for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
-            if _is_there(out, folder, stat.S_ISDIR) and not any((out / folder).iterdir()):
+            if _exists_below(out, folder, stat.S_ISDIR) and not any((out / folder).iterdir()):
                 (out / folder).rmdir()
     except OSError as error:
         raise HimachError(f"an earlier run's {error.filename} cannot be removed ({error.strerror})") from None
@@ -229,17 +229,17 @@ def remove_listed(out: str | os.PathLike[str], names: Iterable[Any]) -> None:
 def listed_files(out: str | os.PathLike[str], names: Iterable[Any]) -> dict[str, Path]:
     """Return those of the files that lie in `out`, by name: regular files below it, through no symbolic link."""
     out = Path(out)
-    found = {name: path for name in names if (path := _below(name)) is not None}
-    return {name: out / path for name, path in found.items() if _is_there(out, path, stat.S_ISREG)}
+    paths = {name: path for name in names if (path := _relative_path(name)) is not None}
+    return {name: out / path for name, path in paths.items() if _exists_below(out, path, stat.S_ISREG)}
 
 
-def _noted(note: Path) -> list[Any]:
+def _read_note(note: Path) -> list[Any]:
     """Return the files that a killed run noted as himach's."""
     try:
-        found = json.loads(note.read_bytes())
+        names = json.loads(note.read_bytes())
     except (OSError, ValueError, RecursionError):
         return []
-    return found if isinstance(found, list) else []
+    return names if isinstance(names, list) else []
 
 
 def _make_folder(folder: Path) -> None:
@@ -249,7 +249,7 @@ def _make_folder(folder: Path) -> None:
         raise HimachError(f"{folder} cannot be made a directory ({error.strerror})") from None
 
 
-def _below(name: Any) -> PurePosixPath | None:
+def _relative_path(name: Any) -> PurePosixPath | None:
     """Return `name` as the path of a file below a run's directory if it can be one."""
     if not isinstance(name, str) or not name or "\0" in name:
         return None
@@ -257,7 +257,7 @@ def _below(name: Any) -> PurePosixPath | None:
     return None if path.is_absolute() or ".." in path.parts or path.name == RECORD else path
 
 
-def _is_there(out: Path, path: PurePosixPath, kind: Callable[[int], bool]) -> bool:
+def _exists_below(out: Path, path: PurePosixPath, kind: Callable[[int], bool]) -> bool:
     """Tell whether that kind of thing lies at `path` below `out` and no symbolic link leads to it."""
     try:
         if any(stat.S_ISLNK((out / parent).lstat().st_mode) for parent in path.parents if parent.parts):

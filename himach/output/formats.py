@@ -80,8 +80,8 @@ def suffix(thing: Any) -> str:
         return thing.suffix
     if isinstance(thing, LongCells):
         return ".npy" if thing.dtype is not None else ".json"
-    pure = isinstance(thing, np.ndarray) and not thing.dtype.hasobject and not isinstance(thing, np.ma.MaskedArray)
-    return ".npy" if pure else ".json"
+    is_plain = isinstance(thing, np.ndarray) and not thing.dtype.hasobject and not isinstance(thing, np.ma.MaskedArray)
+    return ".npy" if is_plain else ".json"
 
 
 def content(thing: Any, units: bool = False) -> bytes:

@@ -11,7 +11,7 @@ import numpy as np
 
 from himach.errors import printable
 from himach.output.cells import plain
-from himach.output.table import Column, Table, as_table, default_outcome, uneven
+from himach.output.table import Column, Table, as_table, default_outcome, uneven_lengths
 from himach.output.text import array_text, table_html, table_text, value_text
 
 MOST_PARTS = 40  # of an outcome
@@ -27,10 +27,10 @@ def parts(outcome: Any, label: str) -> list[tuple[str, Any]]:
     if outcome is None:
         return []
     if isinstance(outcome, Table) or not isinstance(outcome, Mapping):
-        return [(label, tabled(label, outcome))]
-    named = {name: tabled(str(name), thing) for name, thing in outcome.items()}
-    names = any(isinstance(name, str) for name in named)
-    if named and not names and not any(isinstance(thing, Table | np.ndarray) for thing in named.values()):
+        return [(label, tabulate(label, outcome))]
+    named = {name: tabulate(str(name), thing) for name, thing in outcome.items()}
+    has_names = any(isinstance(name, str) for name in named)
+    if named and not has_names and not any(isinstance(thing, Table | np.ndarray) for thing in named.values()):
         return [(label, default_outcome(outcome))]
     return [(name if isinstance(name, str) else str(plain(name)), thing) for name, thing in named.items()]
 
@@ -41,11 +41,11 @@ def uneven_parts(outcome: Any, label: str) -> list[str]:
         f"{label}: {name!r} of the outcome is no table, as its columns are not equally long "
         f"({', '.join(f'{column}: {rows}' for column, rows in lengths.items())}): it is kept as it is"
         for name, thing in parts(outcome, label)
-        if (lengths := uneven(thing))
+        if (lengths := uneven_lengths(thing))
     ]
 
 
-def tables_of(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, Table]:
+def collect_tables(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, Table]:
     """Return the tables of outcomes by name; where there are several outcomes, by label and name."""
     several = len(labels) > 1
     return {
@@ -56,12 +56,12 @@ def tables_of(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, Table
     }
 
 
-def units_of(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
-    """Return the units of columns by the name of their table, as `tables_of` has it."""
-    return {name: dict(table.units) for name, table in tables_of(labels, outcomes).items() if table.units}
+def collect_units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
+    """Return the units of columns by the name of their table, as `collect_tables` has it."""
+    return {name: dict(table.units) for name, table in collect_tables(labels, outcomes).items() if table.units}
 
 
-def tabled(name: str, thing: Any) -> Any:
+def tabulate(name: str, thing: Any) -> Any:
     """Return a part of an outcome as a table, if it is one; a column alone is one of that name."""
     if isinstance(thing, Column):
         return Table({name: thing})
@@ -84,8 +84,8 @@ def parts_text(parts: list[tuple[str, Any]]) -> str:
 
 def parts_html(parts: list[tuple[str, Any]]) -> str:
     """Return named parts of an outcome as HTML, each under its name."""
-    more = f"<div>... and {len(parts) - MOST_PARTS} more</div>" if len(parts) > MOST_PARTS else ""
-    return "".join(_part_html(name, value) for name, value in parts[:MOST_PARTS]) + more
+    remainder = f"<div>... and {len(parts) - MOST_PARTS} more</div>" if len(parts) > MOST_PARTS else ""
+    return "".join(_part_html(name, value) for name, value in parts[:MOST_PARTS]) + remainder
 
 
 def _part_text(name: str, value: Any) -> str:

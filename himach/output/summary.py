@@ -33,15 +33,15 @@ def summary(record: Record, out: str | os.PathLike[str] | None = None) -> str:
 def _reused(record: Record) -> list[str]:
     """Say how many frames earlier runs had mapped, or why all were mapped again; nothing if there were none."""
     total, reused, reason = record["frames"], record["reused"]["frames"], record["reused"]["reason"]
-    every = f"all {total:,} frames were" if total > 1 else "the frame was"
+    subject = f"all {total:,} frames were" if total > 1 else "the frame was"
     if not reused:
-        return [f"{every} mapped again: {reason}"] if reason else []
+        return [f"{subject} mapped again: {reason}"] if reason else []
     where = record["pairs_directory"]
-    before = f"pairs in {where}" if where else "by updates" if "live" in record else "by a run that did not end"
-    told = f"mapped before ({'; '.join(filter(None, [before, reason]))})"
+    source = f"pairs in {where}" if where else "by updates" if "live" in record else "by a run that did not end"
+    text = f"mapped before ({'; '.join(filter(None, [source, reason]))})"
     if reused == total:
-        return [f"{every} {told}"]
-    return [f"{reused:,} of {total:,} frames were {told}, {total - reused:,} now"]
+        return [f"{subject} {text}"]
+    return [f"{reused:,} of {total:,} frames were {text}, {total - reused:,} now"]
 
 
 def _files_text(out: str, files: Sequence[str]) -> str:
@@ -61,24 +61,24 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
-def certainty(name: str, table: Table, told: Record) -> list[str]:
+def certainty(name: str, table: Table, record: Record) -> list[str]:
     """Return what a record tells of how sure a table is, in lines: of each mean, and of the intervals in it."""
     limits = [column for column in table if f"{column}_low" in table]
     if not limits:
-        return mean_lines(table, told)
-    named = f"intervals of {', '.join(map(printable, limits))} in {printable(name)}"
-    if told["method"].startswith("none"):
-        return [*mean_lines(table, told), f"{named}: not converged ({n_eff_text(told['n_eff'])})"]
-    basis = f"{told['blocks']} blocks, {n_eff_text(told['n_eff'])}" if told["blocks"] else told["method"]
-    return [*mean_lines(table, told), f"{named}: {100 * told['level']:g} %, {basis}"]
+        return mean_lines(table, record)
+    intervals = f"intervals of {', '.join(map(printable, limits))} in {printable(name)}"
+    if record["method"].startswith("none"):
+        return [*mean_lines(table, record), f"{intervals}: not converged ({n_eff_text(record['n_eff'])})"]
+    basis = f"{record['blocks']} blocks, {n_eff_text(record['n_eff'])}" if record["blocks"] else record["method"]
+    return [*mean_lines(table, record), f"{intervals}: {100 * record['level']:g} %, {basis}"]
 
 
-def mean_lines(table: Table, told: Record) -> list[str]:
+def mean_lines(table: Table, record: Record) -> list[str]:
     """Return a line for each mean of a table.
 
     It has the interval, what that is made of, from when the column is equilibrated, and whether its halves agree.
     """
-    return [mean_line(table.label(column), mean, told["level"]) for column, mean in told["means"].items()]
+    return [mean_line(table.label(column), mean, record["level"]) for column, mean in record["means"].items()]
 
 
 def mean_line(label: str, mean: Record, level: float) -> str:
@@ -101,10 +101,10 @@ def mean_line(label: str, mean: Record, level: float) -> str:
     return line + _halves(mean.get("halves"))
 
 
-def _halves(between: list[float] | None) -> str:
-    if between is None:
+def _halves(difference: list[float] | None) -> str:
+    if difference is None:
         return ""
-    value, low, high = between
+    value, low, high = difference
     if low <= 0 <= high:
         return "; first and second half agree"
     return f"; the second half differs from the first by {in_figures(value, low, high, True)}"

@@ -193,10 +193,10 @@ class Table(dict[str, Any]):
         self.level: float | None = None
         if isinstance(columns, Table):
             self.take_notes(columns)
-        own = {str(name): cells for name, cells in columns.items() if isinstance(cells, Column)}
-        self.units |= {name: column.unit for name, column in own.items() if column.unit}
-        self.estimates |= {name: column.estimate for name, column in own.items() if column.estimate}
-        self.notes |= {name: Note(c.role, c.absent, c.within or Note().within) for name, c in own.items()}
+        column_objects = {str(name): cells for name, cells in columns.items() if isinstance(cells, Column)}
+        self.units |= {name: column.unit for name, column in column_objects.items() if column.unit}
+        self.estimates |= {name: column.estimate for name, column in column_objects.items() if column.estimate}
+        self.notes |= {name: Note(c.role, c.absent, c.within or Note().within) for name, c in column_objects.items()}
         columns = {name: cells.values if isinstance(cells, Column) else cells for name, cells in columns.items()}
         columns = _with_index(columns)
         for name, cells in columns.items():
@@ -206,11 +206,11 @@ class Table(dict[str, Any]):
         lengths = {name: len(cells) for name, cells in self.items()}
         if len(set(lengths.values())) > 1:
             raise UsageError(f"Table: columns must be equally long, these have {lengths} rows")
-        apart = [name for name, cells in self.items() if isinstance(cells, LongCells)]
-        if apart and len(apart) < len(self):
-            beside = ", ".join(map(repr, [name for name in self if name not in apart]))
+        long = [name for name, cells in self.items() if isinstance(cells, LongCells)]
+        if long and len(long) < len(self):
+            beside = ", ".join(map(repr, [name for name in self if name not in long]))
             raise UsageError(
-                f"Table: column {beside} lies in memory, and {apart[0]!r} is too long for it: yield what is in it as a "
+                f"Table: column {beside} lies in memory, and {long[0]!r} is too long for it: yield what is in it as a "
                 "cell of the Row, or make two tables"
             )
 
@@ -272,10 +272,10 @@ def _usual_role(name: str, cells: Any) -> Role:
         return "x" if name == TIME else "label"
     if isinstance(cells, np.ndarray | LongCells):
         return "value" if cells.dtype is not None and cells.dtype.kind in "biuf" else "label"
-    numbers = all(
+    numeric = all(
         isinstance(cell, int | float | np.number) and not isinstance(cell, bool) for cell in cells if cell is not None
     )
-    return "value" if numbers and any(cell is not None for cell in cells) else "label"
+    return "value" if numeric and any(cell is not None for cell in cells) else "label"
 
 
 def as_table(value: Any) -> Table | None:
@@ -319,15 +319,15 @@ def _result_columns(results: list[Any]) -> list[tuple[str, list[Any]]]:
     kinds = set(map(type, results))
     if not all(issubclass(kind, (Mapping, *_estimates())) or hasattr(kind, "_fields") for kind in kinds):
         return [("result", results)]
-    rows = [fields_of(result) for result in results]
-    found = [row for row in rows if row is not None]
-    names = list(dict.fromkeys(name for row in found for name in row))
-    if not names or len(found) < len(rows):
+    rows = [result_fields(result) for result in results]
+    records = [row for row in rows if row is not None]
+    names = list(dict.fromkeys(name for row in records for name in row))
+    if not names or len(records) < len(rows):
         return [("result", results)]
-    return [(name, [row.get(name) for row in found]) for name in names]
+    return [(name, [row.get(name) for row in records]) for name in names]
 
 
-def fields_of(result: Any) -> dict[str, Any] | None:
+def result_fields(result: Any) -> dict[str, Any] | None:
     """Return the fields of a result by name: of a dict whose keys are all text, of a named tuple; None for others.
 
     An estimate has mean, low, high and n_eff.
@@ -349,7 +349,7 @@ def _estimates() -> tuple[Any, ...]:
 
 
 def _from_mapping(value: Mapping[Any, Any]) -> Table | None:
-    if not _are_columns(value) or uneven(value):
+    if not _are_columns(value) or uneven_lengths(value):
         return None
     return Table(_unique_names(value.items()))
 
@@ -359,7 +359,7 @@ def _are_columns(value: Mapping[Any, Any]) -> bool:
     return bool(columns) and all(_is_column(cells) and not _is_nested(cells) for cells in columns)
 
 
-def uneven(value: Any) -> dict[str, int]:
+def uneven_lengths(value: Any) -> dict[str, int]:
     """Return the lengths of columns that differ, by name, where they keep a dict of columns from being a table."""
     if isinstance(value, Table) or not isinstance(value, Mapping) or not _are_columns(value):
         return {}
@@ -424,15 +424,15 @@ def _flat(name: Any) -> str:
 
 def _unique_names(columns: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
     """Return columns by name; names that came twice are numbered, so that no column is lost."""
-    named: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for name, cells in columns:
         unique = str(name)
         number = 2
-        while unique in named:
+        while unique in by_name:
             unique = f"{name}_{number}"
             number += 1
-        named[unique] = cells
-    return named
+        by_name[unique] = cells
+    return by_name
 
 
 def _is_column(cells: Any) -> bool:

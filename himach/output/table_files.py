@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import UsageError
-from himach.output.bridge import clean, grid_of, masked, typed
+from himach.output.bridge import clean, find_grid, to_array, unify_types
 from himach.output.cells import EXACT_INTEGERS, PIECE_CELLS, Cells, LongCells, plain
 from himach.output.table import Table
 
@@ -30,23 +30,23 @@ SHORT_DIGITS = 12  # significant digits that people may have written
 
 def csv_text(table: Table, units: bool = False) -> bytes:
     """Return a table as CSV, in UTF-8; with `units` its header says those that columns have and their names do not."""
-    text = _joined(pieces_of(table, header(table, units)))
-    return _joined(pieces_of(table, header(table, units), quoted=True)) if b"\r" in text else text
+    text = _join(csv_pieces(table, header(table, units)))
+    return _join(csv_pieces(table, header(table, units), quoted=True)) if b"\r" in text else text
 
 
-def pieces_of(columns: Mapping[str, Cells | LongCells], head: Sequence[str], quoted: bool = False) -> Iterator[bytes]:
+def csv_pieces(columns: Mapping[str, Cells | LongCells], head: Sequence[str], quoted: bool = False) -> Iterator[bytes]:
     """Give columns as CSV with this header, some rows at a time: a row takes many times its bytes while it is made."""
-    yield encoded(rows_text([head], quoted))
+    yield encode_text(rows_text([head], quoted))
     rows = max(map(len, columns.values()), default=0)
     for start in range(0, rows, PIECE_CELLS):
         piece = {name: column[start : start + PIECE_CELLS] for name, column in columns.items()}
-        yield encoded(rows_text(rows_of(piece), quoted))
+        yield encode_text(rows_text(csv_rows(piece), quoted))
 
 
-def _joined(pieces: Iterable[bytes]) -> bytes:
-    whole = io.BytesIO()  # it does not hold all pieces beside the whole
-    whole.writelines(pieces)
-    return whole.getvalue()
+def _join(pieces: Iterable[bytes]) -> bytes:
+    buffer = io.BytesIO()  # it does not hold all pieces beside the whole
+    buffer.writelines(pieces)
+    return buffer.getvalue()
 
 
 def header(table: Table, units: bool) -> list[str]:
@@ -54,7 +54,7 @@ def header(table: Table, units: bool) -> list[str]:
     return [_with_unit(name, table.units.get(name)) if units else name for name in table]
 
 
-def rows_of(columns: Mapping[str, Cells | LongCells]) -> Iterable[tuple[Any, ...]]:
+def csv_rows(columns: Mapping[str, Cells | LongCells]) -> Iterable[tuple[Any, ...]]:
     """Return the rows of columns as the csv module is to write them."""
     return zip(*(cell_texts(name, column[:]) for name, column in columns.items()), strict=True)
 
@@ -71,7 +71,7 @@ def rows_text(rows: Iterable[Sequence[Any]], quoted: bool = False) -> str:
     return text.getvalue()
 
 
-def encoded(text: str) -> bytes:
+def encode_text(text: str) -> bytes:
     """Return the text of a file as its bytes."""
     return text.encode(errors="backslashreplace")
 
@@ -147,7 +147,7 @@ def _parquet(table: Table) -> bytes:
     import pyarrow
     import pyarrow.parquet
 
-    arrays = [_arrow(pyarrow, typed(cells)) for cells in table.values()]
+    arrays = [_arrow(pyarrow, unify_types(cells)) for cells in table.values()]
     fields = [
         pyarrow.field(clean(name), array.type, metadata={"unit": unit} if (unit := table.units.get(name)) else None)
         for name, array in zip(table, arrays, strict=True)
@@ -206,17 +206,17 @@ def _netcdf_names(names: Sequence[Any]) -> dict[Any, str]:
     """Return a name that the format has for each; those that it has stay."""
     stored = {name: name for name in names if _netcdf_name(name) == name}
     for name in names:
-        free = _netcdf_name(name)
+        candidate = _netcdf_name(name)
         while name not in stored:
-            stored |= {name: free} if free not in stored.values() else {}
-            free += "_"
+            stored |= {name: candidate} if candidate not in stored.values() else {}
+            candidate += "_"
     return {name: stored[name] for name in names}
 
 
 def _netcdf_name(name: str) -> str:
     text = NOT_IN_NAMES.sub("_", clean(name)).rstrip()
-    begins = text[:1].isalnum() or text[:1] == "_" or not text[:1].isascii()
-    return text if text and begins and text not in TYPES else f"_{text}"
+    valid_start = text[:1].isalnum() or text[:1] == "_" or not text[:1].isascii()
+    return text if text and valid_start and text not in TYPES else f"_{text}"
 
 
 def _xvg(table: Table, title: str) -> bytes:
@@ -242,7 +242,7 @@ def _xvg(table: Table, title: str) -> bytes:
 
 def _xvg_columns(table: Table) -> list[tuple[str, str, Cells]]:
     """Return columns of numbers, each as its label, its name and its cells; the axis first."""
-    grid = grid_of(table)
+    grid = find_grid(table)
     if grid.members is None:
         numbers = {name: cells for name, column in table.items() if (cells := _real(column)) is not None}
         first = next(iter(table), None)
@@ -253,30 +253,30 @@ def _xvg_columns(table: Table) -> list[tuple[str, str, Cells]]:
         raise TypeError("an .xvg has numbers over numbers, and these are one row a member")
     names = [name for name in list(table)[1:] if name not in (grid.axis, *grid.own) and _real(table[name]) is not None]
     columns = {name: column for name in names if (column := _real(grid.lay_out(table[name]))) is not None}
-    of_members = [
+    member_series = [
         (f"{member} {name}", name, column[i])
         for i, member in enumerate(grid.members)
         for name, column in columns.items()
     ]
-    return [(grid.axis, grid.axis, grid.places), *of_members]
+    return [(grid.axis, grid.axis, grid.places), *member_series]
 
 
 def _real(cells: Cells) -> Cells | None:
     """Return cells as an array of real numbers, nan for None; None if they are none."""
-    column = masked(typed(cells)) if not isinstance(cells, np.ndarray) or cells.ndim == 1 else cells
+    column = to_array(unify_types(cells)) if not isinstance(cells, np.ndarray) or cells.ndim == 1 else cells
     return column if column.dtype.kind in "biuf" else None
 
 
 def _xvg_cells(name: str, cells: Cells) -> Iterable[Any]:
-    is_truth = isinstance(cells, np.ndarray) and cells.dtype.kind == "b"
-    return cell_texts(name, np.asarray(cells, np.int64) if is_truth else cells)
+    is_boolean = isinstance(cells, np.ndarray) and cells.dtype.kind == "b"
+    return cell_texts(name, np.asarray(cells, np.int64) if is_boolean else cells)
 
 
 def _axis_label(name: str, unit: str) -> str:
     """Return what an axis or a legend shows: the name without a unit at its end, and the unit."""
-    shown = name.removesuffix(f"_{unit}") if unit else name
+    label = name.removesuffix(f"_{unit}") if unit else name
     unit = EXPONENT.sub(lambda match: rf"\S{match[0].translate(RAISED)}\N", unit.translate(ASCII))
-    return _quoted(f"{shown} ({unit})".strip() if unit else shown)
+    return _quoted(f"{label} ({unit})".strip() if unit else label)
 
 
 def _quoted(text: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.errors import printable
-from himach.output.cells import EDGE_CELLS, Cells, LongCells, ends_of, plain
+from himach.output.cells import EDGE_CELLS, Cells, LongCells, edge_cells, plain
 
 Columns: TypeAlias = Mapping[str, Cells | LongCells]
 
@@ -43,8 +43,8 @@ def alignment(cells: Cells | LongCells) -> str:
     if isinstance(cells, np.ndarray):
         return "right" if cells.dtype.kind in "iufcm" else "left"
     if isinstance(cells, LongCells):
-        return alignment(cells.ends())
-    numbers = [isinstance(cell, int | float) for cell in ends_of(cells) if cell is not None]
+        return alignment(cells.edges())
+    numbers = [isinstance(cell, int | float) for cell in edge_cells(cells) if cell is not None]
     return "right" if numbers and all(numbers) else "left"
 
 
@@ -52,15 +52,15 @@ def array_text(array: npt.NDArray[Any]) -> str:
     """Return what an array is: shape, type and range, or its elements where they are few."""
     if array.ndim == 0:
         return value_text(array[()])
-    what = f"array {array.shape} {array.dtype}"
+    description = f"array {array.shape} {array.dtype}"
     if array.dtype.kind == "f" and array.size:
         finite = array[np.isfinite(array)]
         if finite.size < array.size:
-            what += f", {array.size - finite.size} not finite"
-        return what + (f", from {finite.min():.6g} to {finite.max():.6g}" if finite.size else "")
+            description += f", {array.size - finite.size} not finite"
+        return description + (f", from {finite.min():.6g} to {finite.max():.6g}" if finite.size else "")
     if array.dtype.kind in "iu" and array.size:
-        return f"{what}, from {array.min()} to {array.max()}"
-    return what
+        return f"{description}, from {array.min()} to {array.max()}"
+    return description
 
 
 def value_text(value: Any) -> str:
@@ -112,8 +112,8 @@ def _short(cell: Any) -> str:
 def table_text(columns: Columns, indent: str = "", width: int | None = None) -> str:
     """Return a table as aligned text: names, rows (head and tail of a long table), number of rows."""
     width = (width or max(shutil.get_terminal_size().columns, 40)) - len(indent)
-    drawn, hidden = _fitting(columns, width)
-    lines = [GAP.join(cells).rstrip() for cells in zip(*drawn, strict=True)]
+    text_columns, hidden = _fit_columns(columns, width)
+    lines = [GAP.join(cells).rstrip() for cells in zip(*text_columns, strict=True)]
     if hidden:
         lines.append(f"and {count(len(hidden), 'column')}: {', '.join(hidden)}")
     lines.append(f"[{_rows(columns)}]")
@@ -126,36 +126,36 @@ def table_html(columns: Columns, caption: str = "") -> str:
     more = f" and {count(len(hidden), 'column')}: {', '.join(hidden)}" if hidden else ""
     title = f"<b>{html.escape(caption)}</b>: " if caption else ""
     note = f'<caption style="text-align:left; caption-side:top">{title}{_rows(columns)}{more}</caption>'
-    drawn = [_html_cells(name, cells) for name, cells in list(columns.items())[:MOST_COLUMNS]]
-    head, *rows = (f"<tr>{''.join(row)}</tr>" for row in zip(*drawn, strict=True)) if drawn else [""]
+    html_columns = [_html_cells(name, cells) for name, cells in list(columns.items())[:MOST_COLUMNS]]
+    head, *rows = (f"<tr>{''.join(row)}</tr>" for row in zip(*html_columns, strict=True)) if html_columns else [""]
     return f"<table>{note}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
 
 
 def _html_cells(name: str, cells: Cells | LongCells) -> list[str]:
     """Return a column's name and its cells to show as HTML."""
-    texts, gap = _shown(cells)
+    texts, gap = _display_texts(cells)
     style = f'style="text-align:{alignment(cells)}"'
-    drawn = [f"<td {style}>{html.escape(text)}</td>" for text in texts]
+    html_cells = [f"<td {style}>{html.escape(text)}</td>" for text in texts]
     if gap:
-        drawn.insert(gap, f"<td {style}>&#8942;</td>")
-    return [f'<th scope="col" {style}>{html.escape(name)}</th>', *drawn]
+        html_cells.insert(gap, f"<td {style}>&#8942;</td>")
+    return [f'<th scope="col" {style}>{html.escape(name)}</th>', *html_cells]
 
 
-def _fitting(columns: Columns, width: int) -> tuple[list[list[str]], list[str]]:
+def _fit_columns(columns: Columns, width: int) -> tuple[list[list[str]], list[str]]:
     """Return the columns that fit into `width`, as aligned lines, and the names of the others."""
-    drawn: list[list[str]] = []
+    text_columns: list[list[str]] = []
     names = list(columns)
     for i, name in enumerate(names):
-        column = _aligned(name, columns[name])
-        width -= len(column[0]) + (len(GAP) if drawn else 0)
-        if width < 0 and drawn:
-            return drawn, names[i:]
-        drawn.append(column)
-    return drawn, []
+        column = _align(name, columns[name])
+        width -= len(column[0]) + (len(GAP) if text_columns else 0)
+        if width < 0 and text_columns:
+            return text_columns, names[i:]
+        text_columns.append(column)
+    return text_columns, []
 
 
-def _aligned(name: str, cells: Cells | LongCells) -> list[str]:
-    texts, gap = _shown(cells)
+def _align(name: str, cells: Cells | LongCells) -> list[str]:
+    texts, gap = _display_texts(cells)
     title = printable(name)
     width = max(len(text) for text in [title, *texts, "..." if gap else ""])
     right = alignment(cells) == "right"
@@ -166,11 +166,11 @@ def _aligned(name: str, cells: Cells | LongCells) -> list[str]:
     return lines
 
 
-def _shown(cells: Cells | LongCells) -> tuple[list[str], int]:
+def _display_texts(cells: Cells | LongCells) -> tuple[list[str], int]:
     """Return the texts of the cells to show and how many of them stand before the gap (0 without one)."""
     if len(cells) <= MOST_ROWS:
         return cells_text(cells[:]), 0
-    return cells_text(ends_of(cells)), EDGE_CELLS
+    return cells_text(edge_cells(cells)), EDGE_CELLS
 
 
 def _rows(columns: Columns) -> str:

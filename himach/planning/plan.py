@@ -14,7 +14,7 @@ import numpy as np
 
 from himach.errors import UsageError
 from himach.files import write_bytes
-from himach.output.figures.picture import canvas, drawn_in_style, png
+from himach.output.figures.picture import canvas, png, style_context
 from himach.output.formats import content
 from himach.output.parts import parts_html, parts_text
 from himach.output.table import Column, Table
@@ -79,7 +79,7 @@ class Plan(dict[str, Table]):
         """Draw time over nodes beside ideal scaling, and the phases of the second run (of the first without one)."""
         times, phases = self["times"], self["phases"]
         kinds = np.array(times["run"])
-        with drawn_in_style():
+        with style_context():
             figure = canvas((6.75, 2.8))  # inches, over two columns of a journal
             left, right = figure.subplots(1, 2)
             for kind in dict.fromkeys(times["run"]):

@@ -23,7 +23,7 @@ import numpy as np
 
 from himach.errors import UsageError
 from himach.output.cells import Cells
-from himach.output.claim import RECORD, folders_of
+from himach.output.claim import RECORD, unique_folders
 from himach.output.directory import listed_files
 from himach.output.names import unique_labels, unique_names
 from himach.output.table import Table
@@ -94,7 +94,7 @@ class RunFolder:
     def analyses(self) -> tuple[AnalysisFiles, ...]:
         """The analyses in their order, with their files."""
         labels = unique_labels([entry["name"] for entry in self.record["analyses"]])
-        entries = zip(labels, folders_of(labels), self.record["analyses"], strict=True)
+        entries = zip(labels, unique_folders(labels), self.record["analyses"], strict=True)
         return tuple(self._collect_files(*entry) for entry in entries)
 
     @cached_property

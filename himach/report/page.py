@@ -17,7 +17,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from himach.errors import UsageError
-from himach.output.cells import EDGE_CELLS, ends_of
+from himach.output.cells import EDGE_CELLS, edge_cells
 from himach.output.text import alignment, cells_text, count
 from himach.report.folder import AnalysisFiles, RunFolder, stages
 from himach.report.methods import compose_methods
@@ -113,7 +113,7 @@ def _table(folder: RunFolder, name: str) -> dict[str, Any]:
         return {"name": name, "error": str(error).replace(str(folder.path), folder.name)}
     columns, hidden = list(table.items())[:MOST_COLUMNS], len(table) - MOST_COLUMNS
     long = table.rows > MOST_ROWS
-    texts = [cells_text(ends_of(cells) if long else cells) for _, cells in columns]
+    texts = [cells_text(edge_cells(cells) if long else cells) for _, cells in columns]
     return {
         "name": name,
         "file": folder.tables[name],

@@ -16,7 +16,7 @@ from himach.errors import HimachError, UsageError
 from himach.files import whole_file
 from himach.output.cells import BINS, Cells, LongCells
 from himach.output.table import Column, Table
-from himach.output.table_files import encoded, pieces_of, rows_of, rows_text
+from himach.output.table_files import csv_pieces, csv_rows, encode_text, rows_text
 from himach.rows.spread import Bins, Counts, Moments, Spread, Summary
 from himach.rows.stored import Stored
 
@@ -27,7 +27,7 @@ TOGETHER_BYTES = 1 << 32
 class RowColumn(LongCells):
     """A column of a table of rows, whose cells are in pieces.
 
-    It reads what it is asked for from them, until `settle` is called: then from where it was written.
+    It reads what it is asked for from them, until `detach` is called: then from where it was written.
     """
 
     def __init__(self, spread: Spread | None, name: str, rows: int, dtype: np.dtype[Any] | None) -> None:
@@ -94,7 +94,7 @@ class RowColumn(LongCells):
         """Write these numbers as .npy."""
         _write(path, _array(self._own(), self._name))
 
-    def settle(self, staged: Path, out: Path) -> None:
+    def detach(self, staged: Path, out: Path) -> None:
         """Know the cells when the rows are gone: what was written below `staged` is then in `out`."""
         if self._stored is not None:
             return
@@ -128,11 +128,11 @@ def _texts(spread: Spread, header: Sequence[str], columns: Mapping[str, str], qu
         rows: Iterable[Sequence[Any]] = [header]
         if place >= 0:
             cells = spread.cells(place, names)
-            rows = rows_of({name: cells[own] for name, own in columns.items()})
+            rows = csv_rows({name: cells[own] for name, own in columns.items()})
         text = rows_text(rows, quoted)
         if "\r" in text and not quoted:
             raise _CarriageReturn
-        yield encoded(text)
+        yield encode_text(text)
 
 
 def _array(spread: Spread, name: str) -> Iterator[bytes]:
@@ -164,9 +164,9 @@ def _write(path: Path, pieces: Iterable[bytes]) -> Counts:
 def _write_anew(path: Path, header: Sequence[str], columns: Mapping[str, LongCells]) -> None:
     """Write a table again whose columns are in a file."""
     try:
-        quoted = any(b"\r" in text for text in pieces_of(columns, header))
+        quoted = any(b"\r" in text for text in csv_pieces(columns, header))
         with whole_file(path) as file:
-            file.writelines(pieces_of(columns, header, quoted))
+            file.writelines(csv_pieces(columns, header, quoted))
     except OSError as error:
         raise HimachError(f"{path} cannot be written ({error.strerror})") from None
 

@@ -70,7 +70,7 @@ def relocate_columns(outcomes: Sequence[Any], staged: Path, out: Path) -> None:
     """Let long columns of outcomes, which were written below `staged`, know where they are when they are in `out`."""
     for outcome in outcomes:
         for cells in _long_cells(outcome):
-            cells.settle(staged, out)
+            cells.detach(staged, out)
 
 
 def _long_cells(value: Any) -> Iterator[LongCells]:

@@ -20,11 +20,11 @@ class Drawer(NamedTuple):
 @contextmanager
 def drawing() -> Iterator[Drawer]:
     """Have such a process for as long as the context lasts."""
-    words = [sys.executable, "-P", "-m", "himach.output.figures.drawing_process"]
+    command = [sys.executable, "-P", "-m", "himach.output.figures.drawing_process"]
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=null, start_new_session=True) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, start_new_session=True) as process:
         try:
-            ends = (end.fileno() for end in (process.stdin, process.stdout) if end)
-            yield Drawer(*(f"/proc/{os.getpid()}/fd/{end}" for end in ends))
+            descriptors = (end.fileno() for end in (process.stdin, process.stdout) if end)
+            yield Drawer(*(f"/proc/{os.getpid()}/fd/{end}" for end in descriptors))
         finally:
             process.kill()

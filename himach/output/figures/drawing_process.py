@@ -1,4 +1,4 @@
-"""``python -m himach.output.figures.drawing_process``: draws what `begin_drawing()` sends, alone and once."""
+"""``python -m himach.output.figures.drawing_process``: draws what `start_drawing()` sends, alone and once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from himach.launch.code_pickle import CodePickler, by_value
 from himach.launch.preload import stand_ins
 from himach.output.figures.drawer import Drawer
 from himach.output.figures.picture import canvas
-from himach.output.figures.plots import drawn
+from himach.output.figures.plots import render_plot
 from himach.parallel.process_exit import set_parent_death_signal
 
 #: What plot() does not call, whose modules (MDAnalysis, SciPy) need not be imported where it is called.
@@ -26,66 +26,66 @@ LEFT_OUT |= {"__dict__", "__weakref__"}
 MOST_SENT = 1 << 26
 
 
-def begin_drawing(
+def start_drawing(
     drawer: Drawer | None, plots: Sequence[tuple[str, Analysis, Any]], formats: Sequence[str] = ("png",)
 ) -> Callable[[], list[list[bytes] | None]]:
     """Have the process draw each plot alone; return what waits for it and gives their files."""
-    nothing: list[list[bytes] | None] = [None] * len(plots)
+    no_files: list[list[bytes] | None] = [None] * len(plots)
     if drawer is None or not plots or "matplotlib" in sys.modules:
-        return lambda: nothing
+        return lambda: no_files
     try:
-        with _opened(drawer.requests, os.O_WRONLY) as pipe:
-            pickle.dump((list(sys.path), formats, [_packed(*plot) for plot in plots]), pipe)
+        with _open(drawer.requests, os.O_WRONLY) as pipe:
+            pickle.dump((list(sys.path), formats, [_pack(*plot) for plot in plots]), pipe)
     except OSError:
-        return lambda: nothing
+        return lambda: no_files
 
     def finish() -> list[list[bytes] | None]:
         try:
-            with _opened(drawer.answers, os.O_RDONLY) as pipe:
+            with _open(drawer.answers, os.O_RDONLY) as pipe:
                 return list(pickle.load(pipe))
         except (OSError, EOFError, pickle.UnpicklingError):
-            return nothing
+            return no_files
 
     return finish
 
 
-def _opened(path: str, way: int) -> IO[bytes]:
-    number = os.open(path, way | os.O_NONBLOCK)  # else it waits for a process that has ended
-    os.set_blocking(number, True)
-    return open(number, "wb" if way else "rb")
+def _open(path: str, flags: int) -> IO[bytes]:
+    descriptor = os.open(path, flags | os.O_NONBLOCK)  # else it waits for a process that has ended
+    os.set_blocking(descriptor, True)
+    return open(descriptor, "wb" if flags else "rb")
 
 
-def _packed(label: str, analysis: Analysis, outcome: Any) -> bytes | None:
+def _pack(label: str, analysis: Analysis, outcome: Any) -> bytes | None:
     """Return a plot as bytes, with the code of the analysis that it may call; None if it cannot travel."""
     classes = [cls for cls in type(analysis).__mro__ if cls not in Analysis.__mro__]
     body = {name: value for cls in reversed(classes) for name, value in vars(cls).items() if name not in LEFT_OUT}
     body |= {"__module__": "__main__", "__getattribute__": _attribute}
     modules = [sys.modules[name] for name in {cls.__module__ for cls in classes} - {"__main__"}]
-    file = _Bounded()
+    file = _LimitedBuffer()
     try:
         state = state_without_universe(analysis)
-        twin: Any = object.__new__(type(type(analysis).__name__, (Analysis,), body))
-        twin.__dict__.update({name: _Late(state.get(name, b"")) for name in vars(analysis)})
+        copy: Any = object.__new__(type(type(analysis).__name__, (Analysis,), body))
+        copy.__dict__.update({name: _LazyAttribute(state.get(name, b"")) for name in vars(analysis)})
         with by_value(modules):
-            CodePickler(file).dump((label, twin, outcome))
+            CodePickler(file).dump((label, copy, outcome))
     except Exception:
         return None
     return file.getvalue()
 
 
-class _Late(bytes):
+class _LazyAttribute(bytes):
     """An attribute of an analysis that is unpickled when plot() asks for it: some import much."""
 
 
 def _attribute(analysis: Analysis, name: str) -> Any:
-    own = object.__getattribute__(analysis, "__dict__")
-    for late in [*own] if name == "__dict__" else [name]:
-        if isinstance(own.get(late), _Late):
-            own[late] = pickle.loads(own[late])
+    attributes = object.__getattribute__(analysis, "__dict__")
+    for attribute in [*attributes] if name == "__dict__" else [name]:
+        if isinstance(attributes.get(attribute), _LazyAttribute):
+            attributes[attribute] = pickle.loads(attributes[attribute])
     return object.__getattribute__(analysis, name)
 
 
-class _Bounded(io.BytesIO):
+class _LimitedBuffer(io.BytesIO):
     """A file that takes `MOST_SENT` bytes."""
 
     def write(self, data: Any) -> int:
@@ -104,16 +104,16 @@ def main() -> None:
         import_module("himach.examples.drawing")
     sys.path[:], formats, packed = pickle.load(sys.stdin.buffer)
     sys.stderr = sys.stdout
-    pickle.dump([None if plot is None else _drawn(plot, formats) for plot in packed], answers)
+    pickle.dump([None if plot is None else _render(plot, formats) for plot in packed], answers)
 
 
-def _drawn(packed: bytes, formats: Sequence[str]) -> list[bytes] | None:
+def _render(packed: bytes, formats: Sequence[str]) -> list[bytes] | None:
     try:
-        with warnings.catch_warnings(record=True) as heard:
-            files = drawn(pickle.loads(packed), formats)
+        with warnings.catch_warnings(record=True) as caught:
+            files = render_plot(pickle.loads(packed), formats)
     except Exception:
         return None
-    return None if heard else files
+    return None if caught else files
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""A figure as files: `canvas()`, an empty one, and `encoded()`, its bytes as PNG, SVG or PDF.
+"""A figure as files: `canvas()`, an empty one, and `encode_figure()`, its bytes as PNG, SVG or PDF.
 
 Figures are made without pyplot: no global state, no display. Equal figures are equal bytes, alone or with others.
 
-The style ``himach``: `drawn_in_style()` for himach's own figures, `StyleLoader` for Matplotlib's users.
+The style ``himach``: `style_context()` for himach's own figures, `StyleLoader` for Matplotlib's users.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ FILE = Path(__file__).with_name(f"{NAME}.mplstyle")
 
 
 @contextmanager
-def drawn_in_style() -> Iterator[None]:
+def style_context() -> Iterator[None]:
     """Have Matplotlib's parameters as the style has them, but for those that the user has set to other values."""
     import matplotlib
 
-    now, usual = matplotlib.rcParams, matplotlib.rcParamsDefault
-    with matplotlib.rc_context({name: value for name, value in _style().items() if now[name] == usual[name]}):
+    current, defaults = matplotlib.rcParams, matplotlib.rcParamsDefault
+    with matplotlib.rc_context({name: value for name, value in _style().items() if current[name] == defaults[name]}):
         yield
 
 
@@ -44,7 +44,7 @@ class StyleLoader:
         self._loader = loader
 
     @staticmethod
-    def found(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    def find_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
         """Return how `matplotlib.style` is to be loaded."""
         spec = PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
@@ -73,7 +73,7 @@ def _style() -> Any:
 ON_SCREEN = 150  # pixels an inch
 PNG_LEVEL = 3  # of zlib: files are a twelfth larger than by its usual 6, and written in half the time
 #: What Matplotlib would write of itself and of the time.
-UNSAID: dict[str, dict[str, None]] = {
+OMITTED: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
@@ -90,32 +90,32 @@ def canvas(size: tuple[float, float] | None = None) -> Any:
         def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
             return png(self), {"width": width_on_screen(self)}
 
-        def savefig(self, fname: Any, *, metadata: Any = None, **words: Any) -> None:
-            kind = words.get("format") or os.path.splitext(str(fname))[1][1:]
-            if unsaid := {**UNSAID.get(kind, {}), **(metadata or {})}:
-                words["metadata"] = unsaid
+        def savefig(self, fname: Any, *, metadata: Any = None, **options: Any) -> None:
+            kind = options.get("format") or os.path.splitext(str(fname))[1][1:]
+            if omitted := {**OMITTED.get(kind, {}), **(metadata or {})}:
+                options["metadata"] = omitted
             if kind == "png":
-                words["pil_kwargs"] = {"compress_level": PNG_LEVEL, **(words.get("pil_kwargs") or {})}
-            with drawn_in_style():
-                super().savefig(fname, **words)
+                options["pil_kwargs"] = {"compress_level": PNG_LEVEL, **(options.get("pil_kwargs") or {})}
+            with style_context():
+                super().savefig(fname, **options)
 
-    with drawn_in_style():
-        dots = rcParams["savefig.dpi"]
-        dpi = rcParams["figure.dpi"] if dots == "figure" else dots
+    with style_context():
+        save_dpi = rcParams["savefig.dpi"]
+        dpi = rcParams["figure.dpi"] if save_dpi == "figure" else save_dpi
         picture = Picture(figsize=size, dpi=dpi, layout="constrained")
     FigureCanvasAgg(picture)
     return picture
 
 
-def encoded(picture: Any, formats: Iterable[str]) -> list[bytes]:
+def encode_figure(picture: Any, formats: Iterable[str]) -> list[bytes]:
     """Return a figure in each of the formats, laid out once, so that all are alike."""
     engine = picture.get_layout_engine()
-    with drawn_in_style():
+    with style_context():
         if engine is not None:
             engine.execute(picture)
             picture.set_layout_engine("none")
         try:
-            return [_encoded(picture, kind) for kind in formats]
+            return [_encode(picture, kind) for kind in formats]
         finally:
             if engine is not None:
                 picture.set_layout_engine(engine)
@@ -123,7 +123,7 @@ def encoded(picture: Any, formats: Iterable[str]) -> list[bytes]:
 
 def png(picture: Any) -> bytes:
     """Return a figure as a PNG."""
-    return encoded(picture, ["png"])[0]
+    return encode_figure(picture, ["png"])[0]
 
 
 def width_on_screen(picture: Any) -> int:
@@ -131,11 +131,11 @@ def width_on_screen(picture: Any) -> int:
     return round(ON_SCREEN * float(picture.get_size_inches()[0]))
 
 
-def _encoded(picture: Any, kind: str) -> bytes:
+def _encode(picture: Any, kind: str) -> bytes:
     buffer = io.BytesIO()
     if kind == "png" and hasattr(picture.canvas, "print_png"):
         # savefig() draws twice, to lay out again.
-        picture.canvas.print_png(buffer, metadata=UNSAID[kind], pil_kwargs={"compress_level": PNG_LEVEL})
+        picture.canvas.print_png(buffer, metadata=OMITTED[kind], pil_kwargs={"compress_level": PNG_LEVEL})
     else:
         picture.savefig(buffer, format=kind)
     return buffer.getvalue()

@@ -9,7 +9,7 @@ import numpy as np
 
 from himach.analysis import TIME, Analysis
 from himach.output.cells import BINS, LongCells
-from himach.output.figures.picture import canvas, drawn_in_style, encoded
+from himach.output.figures.picture import canvas, encode_figure, style_context
 from himach.output.figures.series import POINTS_PER_INCH, draw_legend, draw_series
 from himach.output.parts import parts
 from himach.output.table import Table
@@ -20,7 +20,7 @@ PANEL = 0.72  # of a plot's height, for each of the panels that stand in its pla
 
 def figure(plots: Sequence[tuple[str, Analysis, Any]]) -> Any:
     """Draw plots below one another on a figure that shows itself in a notebook."""
-    with drawn_in_style():
+    with style_context():
         picture = canvas()
         rows = picture.subplots(len(plots), squeeze=False)[:, 0]
         for axes, (title, analysis, outcome) in zip(rows, plots, strict=True):
@@ -32,25 +32,25 @@ def figure(plots: Sequence[tuple[str, Analysis, Any]]) -> Any:
     return picture
 
 
-def drawn(plot: tuple[str, Analysis, Any], formats: Sequence[str]) -> list[bytes]:
+def render_plot(plot: tuple[str, Analysis, Any], formats: Sequence[str]) -> list[bytes]:
     """Return a plot as a file of each of the formats."""
-    return encoded(figure([plot]), formats)
+    return encode_figure(figure([plot]), formats)
 
 
 def _height(axes: Any) -> float:
     """Return the height of a plot, of which one without panels has 1."""
-    inside = _panels(axes)
-    grids = [one.get_subplotspec().get_gridspec() for one in inside]
+    inner = _panels(axes)
+    grids = [panel.get_subplotspec().get_gridspec() for panel in inner]
     panels = max((PANEL * sum(grid.get_height_ratios() or [1] * grid.nrows) for grid in grids), default=1)
-    points = sum(LINE * _lines_below(one) for one in [axes, *inside])
+    points = sum(LINE * _lines_below(panel) for panel in [axes, *inner])
     return float(panels + points / POINTS_PER_INCH / axes.figure.get_size_inches()[1])
 
 
 def _panels(axes: Any) -> list[Any]:
     """Return the axes that stand in a part of the place of others."""
-    place, others = axes.get_subplotspec(), [(one, one.get_subplotspec()) for one in axes.figure.axes]
-    inside = [(one, spec) for one, spec in others if place is not None and spec is not None and spec != place]
-    return [one for one, spec in inside if spec.get_topmost_subplotspec() == place]
+    outer, others = axes.get_subplotspec(), [(panel, panel.get_subplotspec()) for panel in axes.figure.axes]
+    inner = [(panel, spec) for panel, spec in others if outer is not None and spec is not None and spec != outer]
+    return [panel for panel, spec in inner if spec.get_topmost_subplotspec() == outer]
 
 
 def _lines_below(axes: Any) -> int:
@@ -64,12 +64,12 @@ def _lines_below(axes: Any) -> int:
 def draw(analysis: Analysis, outcome: Any, axes: Any, title: str) -> None:
     """Draw an outcome on axes; what plot() leaves open (title) is filled in. Without plot(): its first table."""
     if analysis.defines("plot"):
-        analysis.plot(thinned(outcome), axes)
-    elif (table := drawable(thinned(outcome))) is not None:
+        analysis.plot(thin_tables(outcome), axes)
+    elif (table := drawable(thin_tables(outcome))) is not None:
         plot_table(table, axes)
-    shown = [one for one in [axes, *_panels(axes)] if one.get_visible()]
-    if not any(one.get_title(loc) for one in shown for loc in ("center", "left", "right")):
-        shown[0].set_title(title)
+    visible = [panel for panel in [axes, *_panels(axes)] if panel.get_visible()]
+    if not any(panel.get_title(loc) for panel in visible for loc in ("center", "left", "right")):
+        visible[0].set_title(title)
 
 
 def drawable(outcome: Any) -> Table | None:
@@ -100,7 +100,7 @@ def numeric(table: Table) -> list[str]:
     ]
 
 
-def thinned(outcome: Any) -> Any:
+def thin_tables(outcome: Any) -> Any:
     """Return an outcome in which tables that are too long for one rank are envelopes.
 
     Of each of many bins of rows there are two: the first has the least of each column of numbers, the second the most;

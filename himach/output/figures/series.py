@@ -19,7 +19,7 @@ def time_axis(times: npt.ArrayLike, name: str) -> tuple[float, str]:
     return (1e-3, f"{name} / ns") if np.max(np.abs(times), initial=0) >= 10_000 else (1.0, f"{name} / ps")
 
 
-def draw_series(axes: Any, x: npt.ArrayLike, y: npt.ArrayLike, label: str = "", **look: Any) -> Any:
+def draw_series(axes: Any, x: npt.ArrayLike, y: npt.ArrayLike, label: str = "", **style: Any) -> Any:
     """Draw values over ascending places; where there are more than a line can show, their mean, from least to most.
 
     A line is as broad as many places: of more than two values in its breadth the mean is drawn, and a band from the
@@ -33,7 +33,7 @@ def draw_series(axes: Any, x: npt.ArrayLike, y: npt.ArrayLike, label: str = "", 
         Places and values, real (n,); values that are no numbers leave gaps.
     label
         For the legend.
-    **look
+    **style
         As `matplotlib.axes.Axes.plot` takes it.
 
     Returns
@@ -42,46 +42,46 @@ def draw_series(axes: Any, x: npt.ArrayLike, y: npt.ArrayLike, label: str = "", 
         The line.
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    count = _columns(axes, x, look.get("linewidth", look.get("lw")))
+    count = _columns(axes, x, style.get("linewidth", style.get("lw")))
     if count is None:
-        (line,) = axes.plot(x, y, label=label, **look)
+        (line,) = axes.plot(x, y, label=label, **style)
         return line
-    middle, mean, low, high = columns_of(x, y, count)
-    (line,) = axes.plot(middle, mean, label=label, **look)
-    each = round(len(x) / len(middle))
+    middle, mean, low, high = bin_columns(x, y, count)
+    (line,) = axes.plot(middle, mean, label=label, **style)
+    per_column = round(len(x) / len(middle))
     axes.fill_between(
         middle, low, high, color=line.get_color(), alpha=0.3, linewidth=0, zorder=line.get_zorder() - 0.1,
-        label=f"line: mean, band: range of {each:,} frames",
+        label=f"line: mean, band: range of {per_column:,} frames",
     )  # fmt: skip
     return line
 
 
 def column_means(axes: Any, x: npt.ArrayLike, *ys: npt.ArrayLike, width: float | None = None) -> tuple[Any, ...]:
     """Return places and values as lines of that width show them: as they are, or of more than that their means."""
-    x, *some = (np.asarray(each, np.float64) for each in (x, *ys))
+    x, *series = (np.asarray(values, np.float64) for values in (x, *ys))
     count = _columns(axes, x, width)
     if count is None:
-        return x, *some
-    found = [columns_of(x, y, count) for y in some]
-    return found[0][0], *(mean for _, mean, _, _ in found)
+        return x, *series
+    binned = [bin_columns(x, y, count) for y in series]
+    return binned[0][0], *(mean for _, mean, _, _ in binned)
 
 
-def columns_of(x: Any, y: Any, count: int) -> tuple[Any, Any, Any, Any]:
+def bin_columns(x: Any, y: Any, count: int) -> tuple[Any, Any, Any, Any]:
     """Return the middle of each of so many equally broad columns, and the mean, least and most of the values in it.
 
     Columns without values are left out; what is no number counts for nothing, and of nothing else all three are nan.
     """
     column = np.minimum(((x - x[0]) * (count / (x[-1] - x[0]))).astype(np.int64), count - 1)
     first = np.flatnonzero(np.diff(column, prepend=-1))
-    known = np.isfinite(y)
-    number = np.add.reduceat(known.astype(np.int64), first)
+    finite = np.isfinite(y)
+    counts = np.add.reduceat(finite.astype(np.int64), first)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.add.reduceat(np.where(known, y, 0), first) / number
-    low = np.minimum.reduceat(np.where(known, y, np.inf), first)
-    high = np.maximum.reduceat(np.where(known, y, -np.inf), first)
-    ends = np.linspace(x[0], x[-1], count + 1)
-    middle = (ends[:-1] + ends[1:])[column[first]] / 2
-    return middle, mean, np.where(number, low, np.nan), np.where(number, high, np.nan)
+        mean = np.add.reduceat(np.where(finite, y, 0), first) / counts
+    low = np.minimum.reduceat(np.where(finite, y, np.inf), first)
+    high = np.maximum.reduceat(np.where(finite, y, -np.inf), first)
+    edges = np.linspace(x[0], x[-1], count + 1)
+    middle = (edges[:-1] + edges[1:])[column[first]] / 2
+    return middle, mean, np.where(counts, low, np.nan), np.where(counts, high, np.nan)
 
 
 def _columns(axes: Any, x: Any, width: float | None) -> int | None:
@@ -92,7 +92,7 @@ def _columns(axes: Any, x: Any, width: float | None) -> int | None:
     return count if len(x) > MOST_IN_COLUMN * count and (np.diff(x) > 0).all() else None
 
 
-def draw_legend(axes: Any, below: bool = False, **look: Any) -> None:
+def draw_legend(axes: Any, below: bool = False, **style: Any) -> None:
     """Draw the legend of axes, an entry for each text: what has the same text shares it, as a line and its band do.
 
     Parameters
@@ -102,7 +102,7 @@ def draw_legend(axes: Any, below: bool = False, **look: Any) -> None:
     below
         Whether it stands below the label of the x axis, for texts that would cover what is drawn; in a figure without a
         layout, which makes no room for it, it does not.
-    **look
+    **style
         As `matplotlib.axes.Axes.legend` takes it.
     """
     from matplotlib.legend_handler import HandlerTuple
@@ -113,7 +113,7 @@ def draw_legend(axes: Any, below: bool = False, **look: Any) -> None:
         entries.setdefault(label, []).append(handle)
     if not entries:
         return
-    handles = [tuple(some) if len(some) > 1 else some[0] for some in entries.values()]
+    handles = [tuple(group) if len(group) > 1 else group[0] for group in entries.values()]
     beside = [handle for handle in handles if isinstance(handle, tuple) and len(set(map(type, handle))) == 1]
     handlers = {
         handle: HandlerTuple(ndivide=None, pad=0.2) for handle in beside
@@ -121,5 +121,5 @@ def draw_legend(axes: Any, below: bool = False, **look: Any) -> None:
     if below and axes.figure.get_layout_engine() is not None:
         x, y = (points / POINTS_PER_INCH for points in BELOW)
         corner = axes.transAxes + ScaledTranslation(x, y, axes.figure.dpi_scale_trans)
-        look = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": corner, "frameon": False, **look}
-    axes.legend(handles, list(entries), handler_map=handlers, **look)
+        style = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": corner, "frameon": False, **style}
+    axes.legend(handles, list(entries), handler_map=handlers, **style)

@@ -30,7 +30,7 @@ from himach.opening.member import Member
 from himach.opening.options import FramesRequest, Job
 from himach.output.claim import FOLDER, PAIRS
 from himach.output.names import lasting_name, unique_names
-from himach.output.parts import tables_of
+from himach.output.parts import collect_tables
 from himach.output.table import Table
 from himach.parallel.collective import Meeting, is_everywhere, on_first_rank, run_collectively
 from himach.parallel.communicator import Counter, World, alone
@@ -307,7 +307,7 @@ def _check_picklable(outcomes: Sequence[Any] | None) -> None:
 
 def write_features(staged: Path, member: str, labels: Sequence[str], outcomes: Sequence[Any] | None) -> list[str]:
     """Write a member's tables in time as ``features/TABLE/MEMBER.npz`` below `staged`; return the files."""
-    tables = {name.replace("/", "-"): table for name, table in tables_of(labels, outcomes or []).items()}
+    tables = {name.replace("/", "-"): table for name, table in collect_tables(labels, outcomes or []).items()}
     files = []
     for name, folder in zip(tables, unique_names(list(tables)), strict=True):
         content = _content(tables[name])

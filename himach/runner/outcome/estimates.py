@@ -14,7 +14,7 @@ import numpy.typing as npt
 from himach.analysis import TIME
 from himach.errors import UsageError
 from himach.output.cells import LongCells
-from himach.output.parts import tabled, tables_of
+from himach.output.parts import collect_tables, tabulate
 from himach.output.record import Record
 from himach.output.table import Column, Estimated, Table
 
@@ -35,9 +35,9 @@ def add_estimates(
     """Put limits beside the columns that ask for them, and return what the record says, by the name of the table."""
     for outcome in outcomes:
         if type(outcome) is dict:  # its tables need not be `Table`, which alone can get columns
-            outcome.update({name: tabled(str(name), thing) for name, thing in outcome.items() if _needs_limits(thing)})
+            outcome.update({name: tabulate(str(name), thing) for name, thing in outcome.items() if _needs_limits(thing)})
     records = {}
-    for name, table in tables_of(labels, outcomes).items():
+    for name, table in collect_tables(labels, outcomes).items():
         if table.estimates and level is not None:
             records[name] = _estimate_table(name, table, level, equilibration)
         table.estimates.clear()  # functions among them need not travel

@@ -21,7 +21,7 @@ from himach.opening.options import Job
 from himach.output.claim import FOLDER, STAGED, Claim, prepare_out
 from himach.output.directory import write_run
 from himach.output.names import unique_labels, unique_names
-from himach.output.parts import uneven_parts, units_of
+from himach.output.parts import collect_units, uneven_parts
 from himach.output.record import Record
 from himach.output.table import Table, default_outcome
 from himach.parallel.collective import on_first_rank
@@ -128,7 +128,7 @@ def finish_all(stages: Sequence[Analysis], results: Sequence[Results], tables: S
 def units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
     """Return the units of columns by table, for the record; none where an outcome has no form in files."""
     try:
-        return units_of(labels, outcomes)
+        return collect_units(labels, outcomes)
     except UsageError:  # a table that is none says so when it is shown or written
         return {}
 

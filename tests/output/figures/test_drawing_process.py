@@ -74,8 +74,8 @@ from himach.output.figures.drawer import drawing
 FORMATS = ["svg", "pdf", "png"]
 
 with drawing() as drawer:
-    from himach.output.figures.drawing_process import begin_drawing
-    from himach.output.figures.plots import drawn as drawn_here
+    from himach.output.figures.drawing_process import start_drawing
+    from himach.output.figures.plots import render_plot as drawn_here
     import himach
     from himach.examples import load, sample
     FILTER = dict(top="index 110 246 382 518", bottom="index 59 195 331 467", radius=2.5)
@@ -87,8 +87,8 @@ with drawing() as drawer:
     results = [himach.run(load(name)(**p), *sample(data), stop=20, cache="off") for name, (data, p) in given.items()]
     plots = [(result.labels[0], result.analyses[0], result.outcome) for result in results]
     assert not {"matplotlib"} & set(sys.modules)
-    drawn = begin_drawing(drawer, plots, FORMATS)()
-    assert begin_drawing(drawer, plots, FORMATS)() == [None] * len(plots), "it answers once"
+    drawn = start_drawing(drawer, plots, FORMATS)()
+    assert start_drawing(drawer, plots, FORMATS)() == [None] * len(plots), "it answers once"
 for plot, files in zip(plots, drawn, strict=True):
     assert [one[1:4] for one in files] == [b"?xm", b"PDF", b"PNG"], plot[0]
     assert files == drawn_here(plot, FORMATS), plot[0]
@@ -154,8 +154,8 @@ def test_too_much_is_not_sent(monkeypatch):
     from support.sample_runs import Drawn
 
     monkeypatch.setattr(drawing_process, "MOST_SENT", 10_000)
-    assert drawing_process._packed("Drawn", Drawn(), {"x": np.arange(100.0)})
-    assert drawing_process._packed("Drawn", Drawn(), {"x": np.arange(10_000.0)}) is None
+    assert drawing_process._pack("Drawn", Drawn(), {"x": np.arange(100.0)})
+    assert drawing_process._pack("Drawn", Drawn(), {"x": np.arange(10_000.0)}) is None
 
 
 @pytest.mark.nightly
@@ -187,7 +187,7 @@ class Plain(Analysis):
 def test_what_setup_kept_is_unpickled_when_plot_asks_for_it():
     analysis = Plain(width=2.0)
     analysis.words, analysis.rows, analysis.lock = "of setup()", [1], Lock()  # which cannot be pickled
-    packed = drawing_process._packed("Plain", analysis, {})
+    packed = drawing_process._pack("Plain", analysis, {})
     assert packed is not None
     _, twin, _ = pickle.loads(packed)
     assert (twin.width, twin.words, twin.rows) == (2.0, "of setup()", [1])
@@ -198,7 +198,7 @@ def test_what_setup_kept_is_unpickled_when_plot_asks_for_it():
     with pytest.raises(EOFError):
         vars(twin)
     del analysis.lock
-    packed = drawing_process._packed("Plain", analysis, {})
+    packed = drawing_process._pack("Plain", analysis, {})
     assert packed is not None
     twin = pickle.loads(packed)[1]
     assert vars(twin) == twin.__dict__ == vars(analysis)

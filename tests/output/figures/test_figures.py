@@ -11,19 +11,19 @@ from support.commands import clean_environment
 from support.sample_runs import Drawn
 
 from himach.errors import UsageError
-from himach.output.figures.picture import canvas, drawn_in_style, encoded
-from himach.output.figures.plots import drawn, figure
-from himach.output.figures.series import column_means, columns_of, draw_legend, draw_series
+from himach.output.figures.picture import canvas, encode_figure, style_context
+from himach.output.figures.plots import figure, render_plot
+from himach.output.figures.series import bin_columns, column_means, draw_legend, draw_series
 from himach.output.names import FIGURES, figure_formats
 
 DRAWING = """
 import hashlib, sys
 import numpy as np
-from himach.output.figures.picture import canvas, encoded
-from himach.output.figures.picture import drawn_in_style
+from himach.output.figures.picture import canvas, encode_figure
+from himach.output.figures.picture import style_context
 
 def picture():
-    with drawn_in_style():
+    with style_context():
         made = canvas()
         axes = made.subplots()
         x = np.linspace(0, 10, 50)
@@ -35,7 +35,7 @@ def picture():
     return made
 
 if __name__ == "__main__":
-    for data in encoded(picture(), sys.argv[1:]):
+    for data in encode_figure(picture(), sys.argv[1:]):
         print(hashlib.sha256(data).hexdigest())
 """
 # Okabe and Ito's colours, which all eyes tell apart (Wong, Nat. Methods 8, 441 (2011)), in himach's order.
@@ -58,7 +58,7 @@ def test_equal_figures_are_equal_bytes_in_another_process_and_at_another_time():
 
 @pytest.fixture(scope="module")
 def files():
-    return dict(zip(FIGURES, drawn(("Drawn", Drawn(), {"x": np.arange(5.0)}), FIGURES), strict=True))
+    return dict(zip(FIGURES, render_plot(("Drawn", Drawn(), {"x": np.arange(5.0)}), FIGURES), strict=True))
 
 
 def test_a_figure_is_as_broad_as_a_column(files):
@@ -72,7 +72,7 @@ def test_all_formats_have_one_layout():
     places = {}
     for kind in FIGURES:
         picture = figure([("Drawn", Drawn(), {"x": np.arange(5.0)})])
-        encoded(picture, [kind])
+        encode_figure(picture, [kind])
         places[kind] = picture.axes[0].get_position().bounds
     assert places["svg"] == places["pdf"] == places["png"]
 
@@ -101,7 +101,7 @@ def test_a_figure_that_is_saved_by_hand_is_the_same_file(tmp_path, files):
 
 
 def test_colours_are_told_apart_by_all_eyes():
-    with drawn_in_style():
+    with style_context():
         colours = matplotlib.rcParams["axes.prop_cycle"].by_key()["color"]
     assert colours == COLOURS.split()
 
@@ -131,7 +131,7 @@ def test_columns_are_those_of_a_loop(step):
     x = np.cumsum(rng.integers(1, 1 + step, 1000)).astype(float)
     y = rng.normal(size=1000)
     y[100:150] = np.nan
-    middle, mean, low, high = columns_of(x, y, 37)
+    middle, mean, low, high = bin_columns(x, y, 37)
     width = (x[-1] - x[0]) / 37
     for i in range(37):
         inside = (x >= x[0] + i * width - 1e-9) & ((x < x[0] + (i + 1) * width - 1e-9) | (i == 36))
@@ -154,7 +154,7 @@ def test_a_long_series_is_a_line_and_a_band_of_bounded_size():
         assert max(points) < 1000
         assert band.get_paths()[0].vertices[:, 1].max() == y.max()
         assert band.get_paths()[0].vertices[:, 1].min() == y.min()
-        drawn[n] = len(encoded(place.figure, ["svg"])[0])
+        drawn[n] = len(encode_figure(place.figure, ["svg"])[0])
         told = f"line: mean, band: range of {round(n / points[0]):,} frames"
         assert place.get_legend_handles_labels()[1] == ["noise", told]
     assert max(drawn.values()) < 100_000
@@ -221,7 +221,7 @@ def test_a_users_matplotlib_knows_the_style(order):
 
 def test_what_a_user_has_set_is_as_he_set_it():
     with matplotlib.rc_context({"font.size": 13.0, "figure.figsize": (5.0, 4.0)}):
-        with drawn_in_style():
+        with style_context():
             assert matplotlib.rcParams["font.size"] == 13
             assert matplotlib.rcParams["axes.titlesize"] == 8
         assert list(canvas().get_size_inches()) == [5, 4]
