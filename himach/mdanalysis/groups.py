@@ -27,9 +27,9 @@ def _quick_center(
 ) -> Any:
     if weights is None and compound == "group" and not (wrap or unwrap or others):
         atoms = group.atoms
-        found = mean_row(atoms.universe.trajectory.ts.positions, atoms.ix)
-        if found is not None:
-            return found
+        center = mean_row(atoms.universe.trajectory.ts.positions, atoms.ix)
+        if center is not None:
+            return center
     return _center(group, weights, wrap=wrap, unwrap=unwrap, compound=compound, **others)
 
 

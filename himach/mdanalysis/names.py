@@ -1,4 +1,4 @@
-"""Names of datasets as MDAnalysis gets them: `is_url()`, `dataset_of()`, `url_of()`; `open_url()` opens one.
+"""Names of datasets as MDAnalysis gets them: `is_url()`, `parse_dataset()`, `normalize_url()`; `open_url()` opens one.
 
 ``himach://NAME`` is a dataset that this node can reach; ``himach://NAME?server=HOST:PORT`` one that a server and its
 peers have.
@@ -26,7 +26,7 @@ def is_url(thing: Any) -> bool:
     return isinstance(thing, str) and thing.startswith(SCHEME)
 
 
-def dataset_of(filename: str | os.PathLike[str]) -> str:
+def parse_dataset(filename: str | os.PathLike[str]) -> str:
     """Return the dataset that ``himach://NAME`` names, as ``--trajectory NAME`` does; raises UsageError if none."""
     name = os.fspath(filename).removeprefix(SCHEME).partition(SERVER)[0]
     if not name or "\0" in name:
@@ -34,9 +34,9 @@ def dataset_of(filename: str | os.PathLike[str]) -> str:
     return name
 
 
-def url_of(filename: str | os.PathLike[str]) -> str:
+def normalize_url(filename: str | os.PathLike[str]) -> str:
     """Return the same as ``himach://NAME``."""
-    return SCHEME + dataset_of(filename) + "".join(os.fspath(filename).partition(SERVER)[1:])
+    return SCHEME + parse_dataset(filename) + "".join(os.fspath(filename).partition(SERVER)[1:])
 
 
 def open_url(
@@ -45,5 +45,5 @@ def open_url(
     """Open a dataset, or a trajectory file, in this process alone."""
     if server := os.fspath(filename).partition(SERVER)[2]:
         cache = format_choice(server)
-    request = DatasetRequest([Path(dataset_of(filename))], None, dict(keywords or {}), cache)
+    request = DatasetRequest([Path(parse_dataset(filename))], None, dict(keywords or {}), cache)
     return open_dataset(alone(), request, reads_files=True)

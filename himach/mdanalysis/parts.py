@@ -120,24 +120,24 @@ class _Work:
                 if all(failed is None for failed, _ in outcomes):
                     raise
                 return outcomes
-        every: list[RankParts] = comm.allgather((None, results))
-        return every
+        all_parts_results: list[RankParts] = comm.allgather((None, results))
+        return all_parts_results
 
     def _part(self, number: int, done: Callable[[], None]) -> Iterator[tuple[tuple[int, int], bytes]]:
         """Compute one part of each task, unpacked anew: what was computed of others before has left nothing."""
         tasks = unpack(self.tasks)
-        analyses = [_analysis_of(task) for task in tasks]
+        analyses = [_find_analysis(task) for task in tasks]
         groups: dict[Any, list[int]] = {}  # of analyses that are taken over the frames together
         for index, analysis in enumerate(analyses):
             if number < len(self.parts[index]):
-                plain = type(analysis)._compute is AnalysisBase._compute if analysis is not None else False
+                is_standard = type(analysis)._compute is AnalysisBase._compute if analysis is not None else False
                 part = self.parts[index][number]
-                key = (id(analysis._trajectory), part.tobytes()) if analysis is not None and plain else index
+                key = (id(analysis._trajectory), part.tobytes()) if analysis is not None and is_standard else index
                 groups.setdefault(key, []).append(index)
         for key, indices in groups.items():
             part = self.parts[indices[0]][number]
             if isinstance(key, tuple):
-                _take([analyses[index] for index in indices], part, done)
+                _run_together([analyses[index] for index in indices], part, done)
             else:
                 task, analysis = tasks[indices[0]], analyses[indices[0]]
                 result = (task._compute if task is analysis else task)(part)
@@ -153,13 +153,13 @@ class _Work:
                 analysis._trajectory.close()  # now, and not when memory is collected, frames that were read are kept
 
 
-def _analysis_of(task: Any) -> Any:
+def _find_analysis(task: Any) -> Any:
     """Return a task that is an analysis, or the analysis whose method it is, as MDAnalysis gives it to backends."""
     analysis = task if isinstance(task, AnalysisBase) else getattr(getattr(task, "func", None), "__self__", None)
     return analysis if isinstance(analysis, AnalysisBase) else None
 
 
-class _AsRead:
+class _SavedTimestep:
     """A time step of MDAnalysis as it was read, for the next analysis."""
 
     def __init__(self, ts: Timestep) -> None:
@@ -182,17 +182,17 @@ class _AsRead:
         ts.data.update(self._data)
 
 
-def _take(analyses: Sequence[Any], frames: npt.NDArray[np.int64], done: Callable[[], None]) -> None:
+def _run_together(analyses: Sequence[Any], frames: npt.NDArray[np.int64], done: Callable[[], None]) -> None:
     """Take analyses over each frame, as AnalysisBase._compute takes one; each finds it as it was read."""
     for analysis in analyses:
         analysis._prepare_sliced_trajectory(slicer=frames[:, 1])
         analysis._prepare()
     for index, ts in enumerate(analyses[0]._sliced_trajectory if len(frames) else ()):
-        as_read = _AsRead(ts) if len(analyses) > 1 else None
+        saved = _SavedTimestep(ts) if len(analyses) > 1 else None
         frame_cell()[0] = ts.frame + 1
-        for place, analysis in enumerate(analyses):
-            if as_read is not None and place:
-                as_read.restore()
+        for order, analysis in enumerate(analyses):
+            if saved is not None and order:
+                saved.restore()
             analysis._frame_index, analysis._ts = index, ts
             analysis.frames[index], analysis.times[index] = ts.frame, ts.time
             analysis._single_frame()
@@ -219,12 +219,12 @@ def _raise(content: bytes | None, text: str) -> None:
     raise error
 
 
-One = TypeVar("One", AnalysisBase, Sequence[AnalysisBase])
+Analyses = TypeVar("Analyses", AnalysisBase, Sequence[AnalysisBase])
 
 
 @checks_arguments
 def run(
-    analysis: One,
+    analysis: Analyses,
     start: int | None = None,
     stop: int | None = None,
     step: int | None = None,
@@ -233,7 +233,7 @@ def run(
     *,
     frames: Iterable[int] | None = None,
     progress: bool | None = None,
-) -> One:
+) -> Analyses:
     """Run analyses of MDAnalysis on ranks; their results are those of ``analysis.run()`` with as many parts.
 
     Parameters
@@ -269,11 +269,11 @@ def run(
     analyses = [analysis] if isinstance(analysis, AnalysisBase) else list(analysis)
     if not analyses:
         raise UsageError("there is no analysis to run")
-    for one in analyses:
-        if not isinstance(one, AnalysisBase):
-            raise UsageError(f"{one!r} is no analysis of MDAnalysis; himach.run() takes himach's own")
-        if not one._analysis_algorithm_is_parallelizable:
-            name = type(one).__name__
+    for member in analyses:
+        if not isinstance(member, AnalysisBase):
+            raise UsageError(f"{member!r} is no analysis of MDAnalysis; himach.run() takes himach's own")
+        if not member._analysis_algorithm_is_parallelizable:
+            name = type(member).__name__
             raise UsageError(
                 f"{name} cannot be divided among ranks, as MDAnalysis says of it. Where its frames do not depend on "
                 f"each other, himach.run(himach.mdanalysis.adapted({name})(...), universe) runs it, with the arguments "
@@ -283,14 +283,14 @@ def run(
     numbers = None if frames is None else list(frames)
     chosen: dict[str, Any] = {"start": start, "stop": stop, "step": step, "frames": numbers}
     backend = Backend(ranks)
-    for one in analyses:
-        one._configure_backend(backend, None, unsupported_backend=True)  # what MDAnalysis refuses
-    tasks = [(one, one._setup_computation_groups(n_parts, **chosen)) for one in analyses]
-    found = compute(tasks, ranks, os.fspath(cache), progress)
-    for (one, groups), parts in zip(tasks, found, strict=True):
+    for member in analyses:
+        member._configure_backend(backend, None, unsupported_backend=True)  # what MDAnalysis refuses
+    tasks = [(member, member._setup_computation_groups(n_parts, **chosen)) for member in analyses]
+    parts_of_tasks = compute(tasks, ranks, os.fspath(cache), progress)
+    for (member, groups), parts in zip(tasks, parts_of_tasks, strict=True):
         if step is not None and step < 0:  # MDAnalysis counts no frames where their slice ends before the first
             chosen = {"frames": np.concatenate(groups)[:, 1]}
-        one.run(**chosen, n_parts=len(parts), backend=_Computed(parts), unsupported_backend=True)
+        member.run(**chosen, n_parts=len(parts), backend=_Computed(parts), unsupported_backend=True)
     return analysis
 
 
@@ -338,5 +338,5 @@ class Backend(BackendBase):  # type: ignore[misc]
 
     def apply(self, func: Callable[[Any], Any], computations: Sequence[Any]) -> list[Any]:
         """Return what `func` gives for each of the computations; of an analysis, its frames, times and results."""
-        (found,) = compute([(func, list(computations))], self._ranks, self._cache, self._progress)
-        return found
+        (parts,) = compute([(func, list(computations))], self._ranks, self._cache, self._progress)
+        return parts

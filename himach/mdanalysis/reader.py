@@ -14,7 +14,7 @@ from MDAnalysis.topology.base import TopologyReaderBase
 
 from himach.frame import RawFrame
 from himach.io.universe.parsed_topology import copy_topology
-from himach.mdanalysis.names import is_url, open_url, url_of
+from himach.mdanalysis.names import is_url, normalize_url, open_url
 from himach.mdanalysis.writer import HimachWriter
 from himach.opening.dataset import FramesAhead, OpenDataset
 
@@ -42,7 +42,7 @@ class HimachReader(ReaderBase):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         super().__init__(filename, convert_units=convert_units, **kwargs)
-        self.filename = url_of(filename)
+        self.filename = normalize_url(filename)
         self.cache = cache
         self._frame_keywords = {name: kwargs[name] for name in FRAME_KEYWORDS if kwargs.get(name) is not None}
         self._open(dataset)
@@ -125,5 +125,5 @@ class HimachParser(TopologyReaderBase):  # type: ignore[misc]
     def parse(self, cache: str = "auto", **kwargs: Any) -> Topology:
         """Return the topology."""
         dataset = open_url(self.filename, cache)
-        found = dataset.find_topology({})
-        return Topology(dataset.origin.n_atoms, 1, 1) if found is None else copy_topology(found)
+        topology = dataset.find_topology({})
+        return Topology(dataset.origin.n_atoms, 1, 1) if topology is None else copy_topology(topology)

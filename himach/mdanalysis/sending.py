@@ -46,7 +46,7 @@ def pack(things: Any, cache: str) -> bytes:
     """Return what ranks are to have, with readers of the store for trajectories; raises AnalysisError if it cannot."""
     file = io.BytesIO()
     try:
-        with sent_by_value(_coded(things)):
+        with sent_by_value(_find_code(things)):
             _Pickler(file, cache).dump(things)
     except HimachError:
         raise
@@ -74,7 +74,7 @@ class _Pickler(CodePickler):
     def reducer_override(self, obj: Any) -> Any:
         """Return how to rebuild a reader from the store; everything else is cloudpickle's."""
         if isinstance(obj, ReaderBase):
-            dataset = self._dataset_of(obj)
+            dataset = self._open_dataset(obj)
             if dataset is not None:
                 state = {
                     "ts": obj.ts,  # itself: what analyses hold of its box is to stay the box of the present frame
@@ -83,13 +83,13 @@ class _Pickler(CodePickler):
                     "_auxs": obj._auxs,
                     "_transformations": obj._transformations,
                 }
-                ours = isinstance(obj, HimachReader)
-                name = obj.filename if ours else f"{SCHEME}{os.path.abspath(obj.filename)}"
-                arguments = (name, obj.convert_units, obj.cache) if ours else (name, True, self._cache)
-                return HimachReader, (*arguments, dataset), state, None, None, _settle
+                is_himach = isinstance(obj, HimachReader)
+                name = obj.filename if is_himach else f"{SCHEME}{os.path.abspath(obj.filename)}"
+                arguments = (name, obj.convert_units, obj.cache) if is_himach else (name, True, self._cache)
+                return HimachReader, (*arguments, dataset), state, None, None, _restore_state
         return super().reducer_override(obj)
 
-    def _dataset_of(self, reader: ReaderBase) -> OpenDataset | None:
+    def _open_dataset(self, reader: ReaderBase) -> OpenDataset | None:
         """Open the dataset that a reader reads; None where ranks are to read as it does."""
         if isinstance(reader, HimachReader):
             opened: OpenDataset = copy(reader.dataset)
@@ -109,25 +109,25 @@ class _Pickler(CodePickler):
             except HimachError as error:
                 warnings.warn(f"ranks read {reader.filename} without a cache: {error}", stacklevel=2)
                 return None
-        found = self._opened[key].origin
-        same = (found.n_frames, found.n_atoms) == (reader.n_frames, reader.n_atoms)
+        origin = self._opened[key].origin
+        same = (origin.n_frames, origin.n_atoms) == (reader.n_frames, reader.n_atoms)
         return self._opened[key] if same else None
 
 
-def _settle(reader: HimachReader, state: Mapping[str, Any]) -> None:
+def _restore_state(reader: HimachReader, state: Mapping[str, Any]) -> None:
     """Let a reader stand where the one stood that it stands for."""
     reader.__dict__.update(state)
 
 
 def _keywords(reader: ReaderBase) -> dict[str, Any] | None:
     """Return the keywords by which himach reads the same frames; None where there are none."""
-    given = dict(getattr(reader, "_kwargs", {}))
-    defaults = {name: one.default for name, one in inspect.signature(type(reader).__init__).parameters.items()}
-    if not given.get("convert_units", True):
+    arguments = dict(getattr(reader, "_kwargs", {}))
+    defaults = {name: arg.default for name, arg in inspect.signature(type(reader).__init__).parameters.items()}
+    if not arguments.get("convert_units", True):
         return None
     keywords = {
         name: value
-        for name, value in given.items()
+        for name, value in arguments.items()
         if name not in ASIDE and value is not None and value is not defaults.get(name)
     }
     try:
@@ -139,7 +139,7 @@ def _keywords(reader: ReaderBase) -> dict[str, Any] | None:
     return keywords if all(isinstance(value, str | int | float) for value in keywords.values()) else None
 
 
-def _coded(things: Any) -> Iterable[object]:
+def _find_code(things: Any) -> Iterable[object]:
     """Return the objects whose code has to travel: analyses, and functions that they have."""
     for task in things if isinstance(things, list) else [things]:
         thing = getattr(task.func, "__self__", task.func) if isinstance(task, partial) else task
@@ -160,11 +160,11 @@ def strip_results(results: Results) -> Results:
     if type(results) is not Results:
         return results
     packed = copy(results)
-    packed.update({name: _lean(value) for name, value in results.items()})
+    packed.update({name: _compact(value) for name, value in results.items()})
     return packed
 
 
-def _lean(value: Any) -> Any:
+def _compact(value: Any) -> Any:
     """Return what unpickles as `value`: itself, or numbers of one type, in lists of one length at each depth."""
     if type(value) is not list:
         return value
@@ -181,7 +181,7 @@ def _lean(value: Any) -> Any:
             break
         kinds.append((kind, first))
         items = list(chain.from_iterable(items))
-    return value if len(value) > FEW_NUMBERS else [_lean(one) for one in value]
+    return value if len(value) > FEW_NUMBERS else [_compact(item) for item in value]
 
 
 class _Numbers:
@@ -191,10 +191,10 @@ class _Numbers:
         self._numbers, self._kinds = numbers, kinds
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _as_it_was, (self._numbers, self._kinds)
+        return _unpack_numbers, (self._numbers, self._kinds)
 
 
-def _as_it_was(numbers: npt.NDArray[Any], kinds: list[tuple[type, int]]) -> list[Any]:
+def _unpack_numbers(numbers: npt.NDArray[Any], kinds: list[tuple[type, int]]) -> list[Any]:
     """Return the list."""
     items = list(numbers)
     for kind, length in reversed(kinds):

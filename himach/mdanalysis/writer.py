@@ -14,7 +14,7 @@ from himach.errors import StoreConflictError, UsageError
 from himach.io.dataset.attachment import AUTHOR, has_stamp
 from himach.io.store.quota import check_quota, chosen_quota, open_chosen
 from himach.io.store.store import Dataset, Store
-from himach.mdanalysis.names import dataset_of, is_url
+from himach.mdanalysis.names import is_url, parse_dataset
 
 WRITING = "x-writing"  # beside a dataset's frames: locked by who writes them
 FLUSH_BYTES = 64 << 20  # after which frames become visible to others
@@ -42,9 +42,9 @@ class HimachWriter(WriterBase):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         self._dataset: Dataset | None = None
-        self._hold = -1  # descriptor of what is locked while frames are written
+        self._lock_descriptor = -1  # descriptor of what is locked while frames are written
         self.filename = os.fspath(filename)
-        name = dataset_of(filename)
+        name = parse_dataset(filename)
         if n_atoms is None or n_atoms < 1:
             raise UsageError(
                 f"{self.filename}: a writer needs n_atoms, the number of atoms in every frame, not {n_atoms}"
@@ -98,7 +98,7 @@ class HimachWriter(WriterBase):  # type: ignore[misc]
                     f"dataset {self._name} has frames of '{author.decode(errors='replace')}'; choose another name, or "
                     f"'himach cache evict {self._name}' first"
                 )
-            self._hold = _hold(dataset)
+            self._lock_descriptor = _lock_dataset(dataset)
             self._dataset = dataset
             dataset.attach(AUTHOR, identity)
             self._write(frame)
@@ -116,21 +116,21 @@ class HimachWriter(WriterBase):  # type: ignore[misc]
     def close(self) -> None:
         """Let others see what was written; a second time it does nothing."""
         dataset, self._dataset = self._dataset, None
-        hold, self._hold = self._hold, -1
+        descriptor, self._lock_descriptor = self._lock_descriptor, -1
         try:
             if dataset is not None:
                 dataset.close()
         finally:
-            if hold >= 0:
-                fcntl.flock(hold, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor, too
-                os.close(hold)
+            if descriptor >= 0:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor, too
+                os.close(descriptor)
 
     def __del__(self) -> None:
-        if hasattr(self, "_hold"):
+        if hasattr(self, "_lock_descriptor"):
             self.close()
 
 
-def _hold(dataset: Dataset) -> int:
+def _lock_dataset(dataset: Dataset) -> int:
     """Be the only one who writes a dataset, until the descriptor that this returns is closed.
 
     Two at once would number their frames alike, and each would not see what the other has not flushed.
@@ -185,6 +185,6 @@ def name_writers() -> None:
 
     if not hasattr(_get_readers.get_writer_for, "himach"):
         util.filename = unchanged(util.filename)
-        found = named(_get_readers.get_writer_for)
+        writer_getter = named(_get_readers.get_writer_for)
         for module in (_get_readers, core, groups):
-            module.get_writer_for = found
+            module.get_writer_for = writer_getter

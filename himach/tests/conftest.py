@@ -43,7 +43,7 @@ def himach_command(tmp_path: Path) -> Command:
     """Return a function that runs ``himach WORDS...``; it fails unless the command ends with `code`."""
 
     def run(*words: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-P", "-m", "himach", *(str(word) for word in words)],
             cwd=tmp_path,
             env={name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))},
@@ -52,7 +52,7 @@ def himach_command(tmp_path: Path) -> Command:
             stdin=subprocess.DEVNULL,
             check=False,
         )
-        assert done.returncode == code, f"{done.args}\n{done.stdout}{done.stderr}"
-        return done
+        assert completed.returncode == code, f"{completed.args}\n{completed.stdout}{completed.stderr}"
+        return completed
 
     return run

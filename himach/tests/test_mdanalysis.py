@@ -18,18 +18,18 @@ def test_its_analyses_on_cached_frames(villin: Files) -> None:
     protein = universe.select_atoms("protein")
     expected = RMSD(protein).run(stop=30), Ramachandran(protein).run(stop=30)
     for _ in range(2):  # from the file, and from the cache
-        found = RMSD(protein), Ramachandran(protein)
-        himach.mdanalysis.run(list(found), stop=30)
-        assert np.array_equal(found[0].results.rmsd, expected[0].results.rmsd)
-        assert np.array_equal(found[1].results.angles, expected[1].results.angles)
+        analyses = RMSD(protein), Ramachandran(protein)
+        himach.mdanalysis.run(list(analyses), stop=30)
+        assert np.array_equal(analyses[0].results.rmsd, expected[0].results.rmsd)
+        assert np.array_equal(analyses[1].results.angles, expected[1].results.angles)
 
 
 def test_a_dataset_is_a_trajectory(villin: Files) -> None:
     expected = mda.Universe(villin[1], villin[0])
-    found = mda.Universe(villin[1], f"himach://{villin[0]}")
-    assert len(found.trajectory) == len(expected.trajectory)
+    universe = mda.Universe(villin[1], f"himach://{villin[0]}")
+    assert len(universe.trajectory) == len(expected.trajectory)
     for number in (0, 7, -1):
-        assert np.array_equal(found.trajectory[number].positions, expected.trajectory[number].positions)
+        assert np.array_equal(universe.trajectory[number].positions, expected.trajectory[number].positions)
     with mda.Writer("himach://protein", expected.select_atoms("protein").n_atoms) as writer:
         for _ in expected.trajectory[:5]:
             writer.write(expected.select_atoms("protein"))

@@ -48,10 +48,10 @@ def has_mpi() -> bool:
 
 
 def test_every_module_can_be_imported() -> None:
-    names = [found.name for found in pkgutil.walk_packages(himach.__path__, "himach.")]
-    others = (".__main__", ".mpi", *([] if importlib.util.find_spec("zarr") else [".url_store"]))
+    names = [module.name for module in pkgutil.walk_packages(himach.__path__, "himach.")]
+    optional = (".__main__", ".mpi", *([] if importlib.util.find_spec("zarr") else [".url_store"]))
     for name in names:
-        if not name.startswith(("himach.benchmarks.", "himach.tests.")) and not name.endswith(others):
+        if not name.startswith(("himach.benchmarks.", "himach.tests.")) and not name.endswith(optional):
             importlib.import_module(name)
     assert "himach.io.store.bodhi" in names
 
@@ -78,8 +78,8 @@ def test_a_second_run_reads_the_cache_alone(villin: Files, tmp_path: Path) -> No
 
 
 def test_the_command_leaves_tables_a_plot_and_a_record(villin: Files, tmp_path: Path, himach_command: Command) -> None:
-    shown = himach_command("run", "rmsd", "-t", villin[0], "--topology", villin[1], "--stop", 20, "--out", "out")
-    assert "time_ps" in shown.stdout
+    completed = himach_command("run", "rmsd", "-t", villin[0], "--topology", villin[1], "--stop", 20, "--out", "out")
+    assert "time_ps" in completed.stdout
     assert len((tmp_path / "out" / "rmsd.csv").read_text().splitlines()) == 21
     assert (tmp_path / "out" / "rmsd.png").stat().st_size > 5000
     record = json.loads((tmp_path / "out" / "run.json").read_text())
@@ -90,10 +90,10 @@ def test_the_command_leaves_tables_a_plot_and_a_record(villin: Files, tmp_path: 
 
 def test_an_error_says_where_and_what_to_do(villin: Files, tmp_path: Path, himach_command: Command) -> None:
     (tmp_path / "wrong.py").write_text(WRONG)
-    said = himach_command("run", "wrong.py", "-t", villin[0], "--topology", villin[1], code=1).stderr
-    assert "frame 0" in said
-    assert "line 6" in said
-    assert "Traceback" not in said
+    message = himach_command("run", "wrong.py", "-t", villin[0], "--topology", villin[1], code=1).stderr
+    assert "frame 0" in message
+    assert "line 6" in message
+    assert "Traceback" not in message
     assert "did you mean 'rmsd'" in himach_command("run", "rmds", "-t", villin[0], code=2).stderr
 
 
@@ -106,10 +106,10 @@ def test_frames_are_pushed_to_a_server_and_analysed(villin: Files, himach_comman
         with himach.Writer("run7", universe.atoms.n_atoms) as writer:
             for _ in universe.trajectory[:20]:
                 writer.write(universe.atoms)
-        found = himach.run(Height(), "run7", villin[1], progress=False)
+        result = himach.run(Height(), "run7", villin[1], progress=False)
     finally:
         himach_command("cache", "stop")
-    assert found.record["assignment"] == {"native": 20, "alien": 0, "residue": 0}
-    assert list(found.outcome["height"]) == list(
+    assert result.record["assignment"] == {"native": 20, "alien": 0, "residue": 0}
+    assert list(result.outcome["height"]) == list(
         himach.run(Height(), *villin, stop=20, progress=False).outcome["height"]
     )

@@ -123,9 +123,9 @@ def mean(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Estim
     Batch means: Flegal and Jones, Ann. Statist. 38, 1034 (2010), 10.1214/09-AOS735. Number of independent values: see
     `inefficiency`.
     """
-    level, every = as_level(level), as_series("values", values)
-    start = as_start(start, len(every))
-    used = every[start:]
+    level, series = as_level(level), as_series("values", values)
+    start = as_start(start, len(series))
+    used = series[start:]
     g = float(geyer(autocovariance(used)))
     n_eff = len(used) / g
     blocks = n_blocks(n_eff)
@@ -179,15 +179,15 @@ def halves(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Est
     ----------
     Welch, Biometrika 34, 28 (1947); degrees of freedom: Satterthwaite, Biometrics Bull. 2, 110 (1946).
     """
-    level, every = as_level(level), as_series("values", values)
-    used = every[as_start(start, len(every)) :]
+    level, series = as_level(level), as_series("values", values)
+    used = series[as_start(start, len(series)) :]
     size = max(1, len(used) // 2)
     first, second = mean(used[:size], level), mean(used[-size:], level)
     value, error = second.value - first.value, math.hypot(first.error, second.error)
     converged = first.converged and second.converged
     half = error
     if converged and error:
-        shares = [np.square(each.error / error) for each in (first, second)]
+        shares = [np.square(estimate.error / error) for estimate in (first, second)]
         half *= student(level, welch_degrees(shares[0], first.blocks, shares[1], second.blocks))
     method = "Welch's t over blocks" if converged else "none: fewer than 8 independent values in a half"
     return Estimate.around(
@@ -231,19 +231,19 @@ def equilibration(values: npt.ArrayLike) -> int:
     places = np.arange(PLACES) * int(PART * len(binned)) // PLACES
     places = places[np.diff(places, prepend=-1) > 0]
     at_once = max(1, AT_ONCE // len(binned))
-    some = [places[at : at + at_once] for at in range(0, len(places), at_once)]
-    errors = np.concatenate([_squared_errors(binned[each[0] :], each - each[0]) for each in some])
+    batches = [places[first : first + at_once] for first in range(0, len(places), at_once)]
+    errors = np.concatenate([_squared_errors(binned[batch[0] :], batch - batch[0]) for batch in batches])
     best = int(np.argmin(errors))
     return int(places[best]) * size if np.isfinite(errors[best]) else 0
 
 
 def _squared_errors(series: FloatArray, places: npt.NDArray[np.int64]) -> FloatArray:
     """Return the squared standard errors of the means of a series from each place on; infinite where too few count."""
-    kept = np.arange(len(series)) >= places[:, None]
+    is_kept = np.arange(len(series)) >= places[:, None]
     n = len(series) - places
-    means = np.where(kept, series, 0.0).sum(axis=1) / n
-    deviations = np.where(kept, series - means[:, None], 0.0)
-    most, least = (np.flip(found.accumulate(series[::-1]))[places] for found in (np.maximum, np.minimum))
+    means = np.where(is_kept, series, 0.0).sum(axis=1) / n
+    deviations = np.where(is_kept, series - means[:, None], 0.0)
+    most, least = (np.flip(function.accumulate(series[::-1]))[places] for function in (np.maximum, np.minimum))
     constant = most == least  # whose mean may differ from it by rounding
     largest = np.where(constant, np.inf, np.abs(deviations).max(axis=1))
     covariance = products(deviations / largest[:, None])

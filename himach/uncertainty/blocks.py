@@ -99,25 +99,25 @@ def of_blocks(
     see `inefficiency`.
     """
     level = as_level(level)
-    above = as_numbers("sums", sums)
-    below = _weights(weights, above)
-    n_fine, shape = len(above), above.shape[1:]
-    flat, weight = above.reshape(n_fine, -1), below.reshape(n_fine, -1)
+    numerators = as_numbers("sums", sums)
+    denominators = _weights(weights, numerators)
+    n_fine, shape = len(numerators), numerators.shape[1:]
+    flat, weight = numerators.reshape(n_fine, -1), denominators.reshape(n_fine, -1)
     g = _pooled_inefficiency(flat, weight)
     n_eff = n_fine / g
     blocks = n_blocks(n_eff)
-    wanted = _wanted(of, shape)
+    evaluate = _curve_function(of, shape)
     total, total_weight = flat.sum(axis=0), weight.sum(axis=0)
-    value = wanted(_ratio(total, total_weight))
+    value = evaluate(_ratio(total, total_weight))
     error = unconverged(value)
     if blocks:
         bounds = np.arange(blocks) * n_fine // blocks
         joined, joined_weight = np.add.reduceat(flat, bounds), np.add.reduceat(weight, bounds)
-        weighty = np.where((joined_weight > 0).all(axis=0), 1.0, np.nan)
+        mask = np.where((joined_weight > 0).all(axis=0), 1.0, np.nan)
         without = np.array(
             [
-                wanted(weighty * _ratio(total - each, total_weight - its))
-                for each, its in zip(joined, joined_weight, strict=True)
+                evaluate(mask * _ratio(total - block, total_weight - block_weight))
+                for block, block_weight in zip(joined, joined_weight, strict=True)
             ]
         )
         error = np.sqrt((blocks - 1) / blocks * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
@@ -148,16 +148,16 @@ def _weights(weights: npt.ArrayLike | None, sums: FloatArray) -> FloatArray:
     return array
 
 
-def _wanted(
+def _curve_function(
     of: Callable[[FloatArray], npt.ArrayLike] | None, shape: tuple[int, ...]
 ) -> Callable[[FloatArray], FloatArray]:
     """Return what turns flat bins into what is wanted of the curve."""
 
-    def wanted(flat: FloatArray) -> FloatArray:
+    def evaluate(flat: FloatArray) -> FloatArray:
         curve = flat.reshape(shape)
         return curve if of is None else np.asarray(of(curve), dtype=np.float64)
 
-    return wanted
+    return evaluate
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
@@ -276,17 +276,17 @@ def add_blocks(values: Sequence[Any] | npt.NDArray[Any], level: int = 0) -> Ints
     """
     rows = _rows(values)
     level = max(level, int(rows[:, LEVEL].max()))
-    at = rows[:, NUMBER] >> (level - rows[:, LEVEL])
-    if (np.diff(at) < 0).any():
-        order = np.argsort(at, kind="stable")
-        rows, at = rows[order], at[order]
-    first = _firsts(at)
+    numbers = rows[:, NUMBER] >> (level - rows[:, LEVEL])
+    if (np.diff(numbers) < 0).any():
+        order = np.argsort(numbers, kind="stable")
+        rows, numbers = rows[order], numbers[order]
+    first = _firsts(numbers)
     while len(first) > FINE_BLOCKS:
         level += 1
-        at >>= 1
-        first = _firsts(at)
+        numbers >>= 1
+        first = _firsts(numbers)
     blocks = np.add.reduceat(rows, first, axis=0)
-    blocks[:, LEVEL], blocks[:, NUMBER] = level, at[first]
+    blocks[:, LEVEL], blocks[:, NUMBER] = level, numbers[first]
     return blocks
 
 
@@ -299,15 +299,15 @@ def _rows(values: Sequence[Any] | npt.NDArray[Any]) -> Ints:
     """Return blocks (m, n + 3), one to a row."""
     if not len(values):
         raise UsageError("there are no blocks to add up")
-    arrays = [np.asarray(one) for one in ([values] if isinstance(values, np.ndarray) else values)]
-    if {(one.dtype, one.shape[-1:]) for one in arrays} != {(np.dtype(np.int64), arrays[0].shape[-1:])}:
+    arrays = [np.asarray(array) for array in ([values] if isinstance(values, np.ndarray) else values)]
+    if {(array.dtype, array.shape[-1:]) for array in arrays} != {(np.dtype(np.int64), arrays[0].shape[-1:])}:
         raise UsageError("add_blocks() takes what block_row() returns, of one length")
     width = arrays[0].shape[-1]
     if width < HEAD:
         raise UsageError(f"add_blocks() takes what block_row() returns; rows of {width} are none")
-    return np.concatenate([one.reshape(-1, width) for one in arrays])
+    return np.concatenate([array.reshape(-1, width) for array in arrays])
 
 
-def _firsts(at: Ints) -> npt.NDArray[np.intp]:
+def _firsts(numbers: Ints) -> npt.NDArray[np.intp]:
     """Return where each of the numbers, which rise, comes first."""
-    return np.flatnonzero(np.diff(at, prepend=-1))
+    return np.flatnonzero(np.diff(numbers, prepend=-1))

@@ -70,12 +70,12 @@ class Estimate(Generic[V]):
     def __str__(self) -> str:
         if np.ndim(self.value):
             value = np.asarray(self.value)
-            shown = f"curve of {' x '.join(map(str, value.shape))} values"
+            text = f"curve of {' x '.join(map(str, value.shape))} values"
         else:
-            shown = in_figures(float(self.value), float(self.low), float(self.high), self.converged)
+            text = in_figures(float(self.value), float(self.low), float(self.high), self.converged)
         if not self.converged:
-            return f"{shown}, not converged ({n_eff_text(self.n_eff)})"
-        return f"{shown} ({100 * self.level:g} %, {self._basis()})"
+            return f"{text}, not converged ({n_eff_text(self.n_eff)})"
+        return f"{text} ({100 * self.level:g} %, {self._basis()})"
 
     def _basis(self) -> str:
         """Return what the interval is made of."""

@@ -76,16 +76,16 @@ def count(
     if (number == 0).any():
         method += "; no event: an upper limit only" if number.ndim == 0 else "; of no event: an upper limit only"
     if blocks is not None:
-        counted = _counted(blocks, number)
-        fano, in_bursts = _fano(counted)
-        method += f"; Fano factor {fano:.2g} of {len(counted)} blocks" if np.isfinite(fano) else ""
+        counts = _check_block_counts(blocks, number)
+        fano, in_bursts = _fano(counts)
+        method += f"; Fano factor {fano:.2g} of {len(counts)} blocks" if np.isfinite(fano) else ""
         if in_bursts:
-            n_blocks = len(counted)
-            error = np.asarray(counted.std(ddof=1) * math.sqrt(n_blocks))
+            n_blocks = len(counts)
+            error = np.asarray(counts.std(ddof=1) * math.sqrt(n_blocks))
             half = student(level, n_blocks - 1) * error
             low, high = np.maximum(0, number - half), number + half
             method = f"Student's t over blocks: events in bursts, Fano factor {fano:.2g}"
-    value, low, high, error = (plain(each / unit) for each in (number, low, high, error))
+    value, low, high, error = (plain(limit / unit) for limit in (number, low, high, error))
     n_eff = float(number.sum()) / (fano if n_blocks else 1)
     return Estimate(
         value=value, low=low, high=high, level=level, error=error, n_eff=n_eff, blocks=n_blocks, method=method
@@ -132,29 +132,29 @@ def proportion(k: npt.ArrayLike, n_eff: float, level: float = 0.95) -> Estimate[
     middle = (p + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * np.sqrt(p * (1 - p) / trials + (z / (2 * trials)) ** 2)
     low, high = np.where(p == 0, 0 * z, middle - half), np.where(p == 1, 1 + 0 * z, middle + half)
-    value, low, high, error = (plain(each) for each in (p, low, high, np.sqrt(p * (1 - p) / trials)))
+    value, low, high, error = (plain(limit) for limit in (p, low, high, np.sqrt(p * (1 - p) / trials)))
     method = "Wilson's interval" if converged else "none: fewer than 8 independent trials"
     return Estimate(
         value=value, low=low, high=high, level=level, error=error, n_eff=trials, method=method, converged=converged
     )
 
 
-def _counted(blocks: npt.ArrayLike, number: FloatArray) -> FloatArray:
+def _check_block_counts(blocks: npt.ArrayLike, number: FloatArray) -> FloatArray:
     """Return the events of each block, if they are those of the whole."""
-    counted = as_counts("blocks", blocks)
-    if counted.ndim != 1 or number.ndim != 0:
-        raise UsageError(f"blocks are of shape (n,), for a single k; they are of shape {counted.shape}")
-    if counted.sum() != number:
-        raise UsageError(f"blocks add up to {counted.sum():g} events, not to the {number:g} of k")
-    return counted
+    counts = as_counts("blocks", blocks)
+    if counts.ndim != 1 or number.ndim != 0:
+        raise UsageError(f"blocks are of shape (n,), for a single k; they are of shape {counts.shape}")
+    if counts.sum() != number:
+        raise UsageError(f"blocks add up to {counts.sum():g} events, not to the {number:g} of k")
+    return counts
 
 
-def _fano(counted: FloatArray) -> tuple[float, bool]:
+def _fano(counts: FloatArray) -> tuple[float, bool]:
     """Return the Fano factor of counts of blocks, and whether it is clearly above that of events without memory."""
-    n, mean = len(counted), counted.mean()
+    n, mean = len(counts), counts.mean()
     if n < LEAST_BLOCKS or mean == 0:
         return math.nan, False
-    fano = float(counted.var(ddof=1) / mean)
+    fano = float(counts.var(ddof=1) / mean)
     return fano, bool((n - 1) / 2 * fano > gamma((n - 1) / 2, 1 - BURSTS))
 
 
@@ -232,28 +232,28 @@ def stays(durations: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
     level = as_level(level)
     lasted = as_series("durations", durations)
     not_negative("durations", lasted)
-    over = np.asarray(ended)
-    if over.shape != lasted.shape:
-        raise UsageError(f"ended must have the shape of durations, {lasted.shape}, not {over.shape}")
-    if over.dtype.kind != "b" and not np.isin(over, (0, 1)).all():
+    has_ended = np.asarray(ended)
+    if has_ended.shape != lasted.shape:
+        raise UsageError(f"ended must have the shape of durations, {lasted.shape}, not {has_ended.shape}")
+    if has_ended.dtype.kind != "b" and not np.isin(has_ended, (0, 1)).all():
         raise UsageError("ended must be True or False for each stay")
     if not lasted.any():
         raise UsageError("durations are all 0, which tells of no rate; give them in finer steps")
-    over = over.astype(bool)
-    times, deaths = np.unique(lasted[over], return_counts=True)
+    has_ended = has_ended.astype(bool)
+    times, n_ended = np.unique(lasted[has_ended], return_counts=True)
     at_risk = len(lasted) - np.searchsorted(np.sort(lasted), times, side="left")
-    survival: FloatArray = np.cumprod(1 - deaths / at_risk, dtype=np.float64)
-    low, high, terms = _band(survival, deaths, at_risk, level)
+    survival: FloatArray = np.cumprod(1 - n_ended / at_risk, dtype=np.float64)
+    low, high, terms = _band(survival, n_ended, at_risk, level)
     times, survival = np.insert(times, 0, 0.0), np.insert(survival, 0, 1.0)
     return Stays(
         times=times,
         survival=survival,
         low=np.append(1, low),
         high=np.append(1, high),
-        mean=mean_stay(lasted.sum(), over.sum(), level),
+        mean=mean_stay(lasted.sum(), has_ended.sum(), level),
         restricted=_restricted(times, survival, terms, float(lasted.max()), level),
-        ended=int(over.sum()),
-        cut=int((~over).sum()),
+        ended=int(has_ended.sum()),
+        cut=int((~has_ended).sum()),
     )
 
 
@@ -284,30 +284,30 @@ def mean_stay(total: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
     not_negative("total", time)
     if ends.shape != time.shape:
         raise UsageError(f"ended must have the shape of total, {time.shape}, not {ends.shape}")
-    lasted, some = np.where(time > 0, time, math.nan), ends > 0
-    many = np.where(some, ends, 1)
-    most = gamma(ends + np.where(some, 0.5, 1), (1 + level) / 2)
-    least = gamma(many + 0.5, (1 - level) / 2)
+    lasted, any_ended = np.where(time > 0, time, math.nan), ends > 0
+    divisor = np.where(any_ended, ends, 1)
+    upper = gamma(ends + np.where(any_ended, 0.5, 1), (1 + level) / 2)
+    lower = gamma(divisor + 0.5, (1 - level) / 2)
     beyond = np.where(time > 0, math.inf, math.nan)
     method = "all time over stays ended, exponential"
-    if not some.all():
+    if not any_ended.all():
         none = "no stay ended: a lower limit only, exponential"
         method = none if time.ndim == 0 else f"{method}; where no stay ended, a lower limit only"
-    value, high = (plain(np.where(some, each, beyond)) for each in (lasted / many, lasted / least))
-    error = plain(np.where(some, lasted / many**1.5, math.nan))
+    value, high = (plain(np.where(any_ended, limit, beyond)) for limit in (lasted / divisor, lasted / lower))
+    error = plain(np.where(any_ended, lasted / divisor**1.5, math.nan))
     n_eff = float(ends.sum())
     return Estimate(
-        value=value, low=plain(lasted / most), high=high, error=error, level=level, n_eff=n_eff, method=method
+        value=value, low=plain(lasted / upper), high=high, error=error, level=level, n_eff=n_eff, method=method
     )
 
 
 def _band(
-    survival: FloatArray, deaths: npt.NDArray[np.int64], at_risk: npt.NDArray[np.int64], level: float
+    survival: FloatArray, n_ended: npt.NDArray[np.int64], at_risk: npt.NDArray[np.int64], level: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return log-log limits of a survival curve, and the terms of Greenwood's sum; nan where none is left."""
-    left = at_risk - deaths
-    terms = np.divide(deaths, at_risk * left, out=np.full(len(deaths), np.nan), where=left > 0)
-    inside = (survival > 0) & (left > 0)
+    remaining = at_risk - n_ended
+    terms = np.divide(n_ended, at_risk * remaining, out=np.full(len(n_ended), np.nan), where=remaining > 0)
+    inside = (survival > 0) & (remaining > 0)
     log = np.log(np.where(inside, survival, 0.5))
     spread = normal(level) * np.sqrt(np.cumsum(terms)) / np.abs(log)
     low, high = np.exp(log * np.exp(spread)), np.exp(log * np.exp(-spread))
@@ -319,13 +319,13 @@ def _restricted(
 ) -> Estimate[float]:
     """Return the area below a survival curve up to the longest duration, with Greenwood's error."""
     areas = survival * np.diff(np.append(times, longest))
-    value, ends = float(areas.sum()), len(terms)
+    value, n_ends = float(areas.sum()), len(terms)
     beyond = areas[::-1].cumsum()[::-1][1:]  # after each end
-    error = math.sqrt(float(np.nansum(beyond**2 * terms))) if ends > 1 else math.nan
+    error = math.sqrt(float(np.nansum(beyond**2 * terms))) if n_ends > 1 else math.nan
     half = normal(level) * error
-    method = f"area of the Kaplan-Meier curve up to {longest:g}" if ends > 1 else "none: fewer than two ends"
-    high = min(value + half, longest) if ends > 1 else math.nan
+    method = f"area of the Kaplan-Meier curve up to {longest:g}" if n_ends > 1 else "none: fewer than two ends"
+    high = min(value + half, longest) if n_ends > 1 else math.nan
     return Estimate(
-        value=value, low=value - half, high=high, level=level, error=error, n_eff=float(ends), method=method,
-        converged=ends > 1,
+        value=value, low=value - half, high=high, level=level, error=error, n_eff=float(n_ends), method=method,
+        converged=n_ends > 1,
     )  # fmt: skip

@@ -87,18 +87,18 @@ def replicas(
         If there is no run, if a value is nan or infinite, or if shapes do not fit.
     """
     level = as_level(level)
-    given = list(means) if isinstance(means, Sequence) else []
-    if any(isinstance(each, Estimate) for each in given):
-        if errors is not None or not all(isinstance(each, Estimate) for each in given):
+    estimates = list(means) if isinstance(means, Sequence) else []
+    if any(isinstance(estimate, Estimate) for estimate in estimates):
+        if errors is not None or not all(isinstance(estimate, Estimate) for estimate in estimates):
             raise UsageError("means must be numbers or Estimates, not both; Estimates bring their errors with them")
-        values = as_numbers("means", [each.value for each in given])
-        own = np.array([each.error for each in given], dtype=np.float64)
+        values = as_numbers("means", [estimate.value for estimate in estimates])
+        own_errors = np.array([estimate.error for estimate in estimates], dtype=np.float64)
     else:
         values = as_runs("means", np.asarray(means))
-        own = np.full(values.shape, np.nan) if errors is None else as_numbers("errors", errors)
-    if own.shape != values.shape:
-        raise UsageError(f"errors must have the shape of means, {values.shape}, not {own.shape}")
-    not_negative("errors", np.nan_to_num(own))
+        own_errors = np.full(values.shape, np.nan) if errors is None else as_numbers("errors", errors)
+    if own_errors.shape != values.shape:
+        raise UsageError(f"errors must have the shape of means, {values.shape}, not {own_errors.shape}")
+    not_negative("errors", np.nan_to_num(own_errors))
     n = len(values)
     value = values.mean(axis=0)
     between = values.std(axis=0, ddof=1) if n > 1 else unconverged(value)
@@ -108,7 +108,7 @@ def replicas(
     return Replicas.around(
         value, t * error, level=level, error=error, n_eff=float(n), blocks=n, converged=n > 1,
         method=f"Student's t over {n} runs{wide}" if n > 1 else SINGLE,
-        within=plain(np.sqrt((own**2).mean(axis=0))), between=plain(between),
+        within=plain(np.sqrt((own_errors**2).mean(axis=0))), between=plain(between),
     )  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def difference(first: npt.ArrayLike, second: npt.ArrayLike, level: float = 0.95)
     method = f"Welch's t over {n_first} and {n_second} runs" if converged else SINGLE
     return Difference.around(
         value, half, level=level, error=error, n_eff=float(n_first + n_second), blocks=n_first + n_second,
-        method=method, converged=converged, df=plain(df), p=plain(p), p_exact=plain(_exact(*groups)),
+        method=method, converged=converged, df=plain(df), p=plain(p), p_exact=plain(_permutation_p(*groups)),
     )  # fmt: skip
 
 
@@ -215,13 +215,13 @@ def holm(p: npt.ArrayLike) -> FloatArray:
     Holm, Scand. J. Statist. 6, 65 (1979).
     """
     try:
-        given = np.asarray(p)
+        array = np.asarray(p)
     except ValueError:  # rows of unequal length
         raise UsageError("p must be an array of shape (n,), not rows of unequal length") from None
-    if given.ndim != 1:
-        raise UsageError(f"p must be an array of shape (n,), not {given.shape}")
-    tested = ~np.isnan(given) if given.dtype.kind == "f" else np.ones(given.shape, dtype=np.bool_)
-    numbers = as_numbers("p", given if tested.all() else np.where(tested, given, 0))
+    if array.ndim != 1:
+        raise UsageError(f"p must be an array of shape (n,), not {array.shape}")
+    tested = ~np.isnan(array) if array.dtype.kind == "f" else np.ones(array.shape, dtype=np.bool_)
+    numbers = as_numbers("p", array if tested.all() else np.where(tested, array, 0))
     if numbers.min() < 0 or numbers.max() > 1:
         raise UsageError(f"p must lie between 0 and 1, not at {numbers.min():g} to {numbers.max():g}")
     ascending = np.flatnonzero(tested)[np.argsort(numbers[tested])]
@@ -243,7 +243,7 @@ def _moments(group: FloatArray) -> tuple[FloatArray, FloatArray]:
     return mean, np.asarray(np.where(equal, 0, group.var(axis=0, ddof=1) / len(group)))
 
 
-def _exact(first: FloatArray, second: FloatArray) -> FloatArray:
+def _permutation_p(first: FloatArray, second: FloatArray) -> FloatArray:
     """Return the two-sided p of the difference of means among those of all ways to divide the runs.
 
     The mean of one group grows with its sum, and the other's falls. The sums of the smaller group thus tell all. Ties
