@@ -10,12 +10,12 @@ from MDAnalysis.guesser.tables import SYMB2Z, masses
 
 import himach
 from himach.atoms import Atoms
-from himach.examples.superposition import masses_of
+from himach.examples.superposition import get_masses
 
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup
 
-__all__ = ["atomic_numbers_of", "charges_of", "whole_weights"]
+__all__ = ["get_atomic_numbers", "get_charges", "whole_weights"]
 
 Floats = npt.NDArray[np.float64]
 #: What masses are counted in, u; charges and electrons, e.
@@ -24,7 +24,7 @@ SMALL_MASS, SMALL_CHARGE = 1e-5, 1e-6
 SAME_MASS = 0.05
 
 
-def charges_of(atoms: AtomGroup, analysis: Any) -> Floats:
+def get_charges(atoms: AtomGroup, analysis: Any) -> Floats:
     """Return the charges of atoms in e, float64 (n,).
 
     Parameters
@@ -47,7 +47,7 @@ def charges_of(atoms: AtomGroup, analysis: Any) -> Floats:
                 'what they are, as in -p charges="name OW = -0.834, name HW1 HW2 = 0.417"'
             )
         return np.asarray(atoms.charges, np.float64)
-    of_all = np.full(len(atoms.universe.atoms), np.nan)
+    all_charges = np.full(len(atoms.universe.atoms), np.nan)
     for entry in analysis.charges:
         selection, _, value = entry.rpartition("=")
         try:
@@ -59,10 +59,10 @@ def charges_of(atoms: AtomGroup, analysis: Any) -> Floats:
                 f"{analysis.label()}: charges: {entry!r} is not a selection and its charge, as in 'name OW = -0.834'"
             ) from None
         try:
-            of_all[Atoms.of(selection).select_fixed(atoms.universe, "charges").indices] = charge
+            all_charges[Atoms.of(selection).select_fixed(atoms.universe, "charges").indices] = charge
         except himach.UsageError as error:
             raise himach.UsageError(f"{analysis.label()}: {error}") from error
-    charges: Floats = of_all[atoms.indices]
+    charges: Floats = all_charges[atoms.indices]
     if np.isnan(charges).any():
         first = atoms[int(np.argmax(np.isnan(charges)))]
         name, residue = getattr(first, "name", "an atom"), getattr(first, "resname", "residue")
@@ -73,7 +73,7 @@ def charges_of(atoms: AtomGroup, analysis: Any) -> Floats:
     return charges
 
 
-def atomic_numbers_of(atoms: AtomGroup, analysis: Any) -> npt.NDArray[np.int64]:
+def get_atomic_numbers(atoms: AtomGroup, analysis: Any) -> npt.NDArray[np.int64]:
     """Return the atomic numbers of atoms, int64 (n,).
 
     They are those of elements. An atom without one is known by its mass; sites without mass, such as those of water
@@ -85,19 +85,19 @@ def atomic_numbers_of(atoms: AtomGroup, analysis: Any) -> npt.NDArray[np.int64]:
         If an atom has neither the name nor the mass of an element.
     """
     n = len(atoms)
-    symbols = [str(one).strip().capitalize() for one in atoms.elements] if hasattr(atoms, "elements") else [""] * n
+    symbols = [str(item).strip().capitalize() for item in atoms.elements] if hasattr(atoms, "elements") else [""] * n
     weights = np.asarray(atoms.masses if hasattr(atoms, "masses") else np.full(n, np.nan), np.float64).tolist()
     numbers = {kind: _atomic_number(*kind) for kind in set(zip(symbols, weights, strict=True))}
-    found = np.array([numbers[kind] for kind in zip(symbols, weights, strict=True)], np.int64)
-    if (found < 0).any():
-        first = int(np.argmax(found < 0))
+    atomic_numbers = np.array([numbers[kind] for kind in zip(symbols, weights, strict=True)], np.int64)
+    if (atomic_numbers < 0).any():
+        first = int(np.argmax(atomic_numbers < 0))
         name, residue = getattr(atoms[first], "name", "an atom"), getattr(atoms[first], "resname", "residue")
         raise himach.UsageError(
             f"{analysis.label()}: {name} of {residue} {atoms[first].resid} has neither the name of an element "
             f"({symbols[first]!r}) nor the mass of one ({weights[first]:g} u), and electrons are counted by it; give a "
             "topology that has elements"
         )
-    return found
+    return atomic_numbers
 
 
 def _atomic_number(symbol: str, mass: float) -> int:
@@ -106,8 +106,8 @@ def _atomic_number(symbol: str, mass: float) -> int:
         return int(SYMB2Z.get(symbol, -1))
     if mass == 0:
         return 0
-    off, nearest = min((abs(of_element - mass), name) for name, of_element in masses.items())
-    return int(SYMB2Z.get(nearest.capitalize(), -1)) if off < SAME_MASS else -1
+    difference, nearest = min((abs(element_mass - mass), name) for name, element_mass in masses.items())
+    return int(SYMB2Z.get(nearest.capitalize(), -1)) if difference < SAME_MASS else -1
 
 
 def whole_weights(atoms: AtomGroup, analysis: Any) -> tuple[float, Floats | None]:
@@ -128,18 +128,18 @@ def whole_weights(atoms: AtomGroup, analysis: Any) -> tuple[float, Floats | None
     """
     if analysis.weights == "number":
         return 1.0, None
-    small = SMALL_MASS if analysis.weights == "mass" else SMALL_CHARGE
+    unit = SMALL_MASS if analysis.weights == "mass" else SMALL_CHARGE
     if analysis.weights == "mass":
-        weights = masses_of(atoms, analysis)
+        weights = get_masses(atoms, analysis)
     elif analysis.weights == "charge":
-        weights = charges_of(atoms, analysis)
+        weights = get_charges(atoms, analysis)
     else:
-        weights = atomic_numbers_of(atoms, analysis).astype(np.float64)
+        weights = get_atomic_numbers(atoms, analysis).astype(np.float64)
         if analysis.charges or hasattr(atoms, "charges"):
-            weights -= charges_of(atoms, analysis)
-    whole: Floats = np.rint(weights / small)
-    if np.abs(whole).sum() * max(1, len(analysis.frames)) > 2**62:
+            weights -= get_charges(atoms, analysis)
+    integers: Floats = np.rint(weights / unit)
+    if np.abs(integers).sum() * max(1, len(analysis.frames)) > 2**62:
         raise himach.UsageError(
             f"{analysis.label()}: so many frames of so many atoms cannot be added up exactly; select fewer by step"
         )
-    return small, whole
+    return unit, integers

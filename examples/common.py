@@ -41,10 +41,10 @@ def check_positive(analysis: himach.Analysis, *parameters: str) -> None:
             raise himach.UsageError(f"{analysis.label()}: {parameter} must be greater than 0, not {value}")
 
 
-def warn_of_nm(analysis: himach.Analysis, parameter: str, found: bool) -> None:
-    """Warn where nothing was `found` within a length so small that nm may be meant."""
+def warn_of_nm(analysis: himach.Analysis, parameter: str, matched: bool) -> None:
+    """Warn where nothing `matched` within a length so small that nm may be meant."""
     value = getattr(analysis, parameter)
-    if not found and value <= 1.5:
+    if not matched and value <= 1.5:
         text = f"nothing is within {parameter} {value:g} Å: lengths are in Å, and {value:g} nm are {10 * value:g}"
         warnings.warn(f"{analysis.label()}: {text}", stacklevel=3)
 

@@ -28,26 +28,26 @@ def panels(axes: Any, heights: Sequence[float]) -> list[Any]:
     heights
         Of the panels; of 1 is one that is not high.
     """
-    place = axes.get_subplotspec()
-    if place is None:
+    spec = axes.get_subplotspec()
+    if spec is None:
         axes.set_axis_off()
-        part = 1 / (sum(heights) + 0.4 * (len(heights) - 1))
-        ends = [1 - part * (sum(heights[: i + 1]) + 0.4 * i) for i in range(len(heights))]
-        return [axes.inset_axes([0, end, 1, part * height]) for end, height in zip(ends, heights, strict=True)]
+        unit = 1 / (sum(heights) + 0.4 * (len(heights) - 1))
+        bottoms = [1 - unit * (sum(heights[: i + 1]) + 0.4 * i) for i in range(len(heights))]
+        return [axes.inset_axes([0, bottom, 1, unit * height]) for bottom, height in zip(bottoms, heights, strict=True)]
     axes.set_visible(False)
     space = None if axes.figure.get_layout_engine() else 0.6
-    grid = place.subgridspec(len(heights), 1, height_ratios=heights, hspace=space)
-    made = [axes.figure.add_subplot(one) for one in grid]
-    made[0].set_title(axes.get_title())
-    return made
+    grid = spec.subgridspec(len(heights), 1, height_ratios=heights, hspace=space)
+    axes_list = [axes.figure.add_subplot(cell) for cell in grid]
+    axes_list[0].set_title(axes.get_title())
+    return axes_list
 
 
 def draw_band(axes: Any, x: npt.ArrayLike, table: Any, column: str, color: Any) -> None:
     """Draw the limits of a column, if the table has them, and say for the legend what they are."""
     if f"{column}_low" not in table:
         return
-    some = np.asarray(table[column]) != 0  # limits of what was never seen are far off, or are 0 and 0
-    low, high = np.where(some, [table[f"{column}_low"], table[f"{column}_high"]], np.nan)
+    is_nonzero = np.asarray(table[column]) != 0  # limits of what was never seen are far off, or are 0 and 0
+    low, high = np.where(is_nonzero, [table[f"{column}_low"], table[f"{column}_high"]], np.nan)
     if not np.isfinite(low).any():
         axes.plot([], [], " ", label="no interval: too few independent frames")
         return
@@ -56,15 +56,15 @@ def draw_band(axes: Any, x: npt.ArrayLike, table: Any, column: str, color: Any) 
 
 def draw_mean(axes: Any, table: Any, column: str) -> None:
     """Draw the mean of a column in time and its interval, if the run made one, and name both for the legend."""
-    found = table.means.get(column) if isinstance(table, himach.Table) else None
-    if found is None:
+    mean = table.means.get(column) if isinstance(table, himach.Table) else None
+    if mean is None:
         return
     unit = f" {table.units[column]}" if column in table.units else ""
-    words = f"mean {found.value:.3g}{unit}, not converged"
-    if found.converged:
-        words = f"mean {in_figures(found.value, found.low, found.high, True)}{unit} ({100 * found.level:g} %)"
-        axes.axhspan(found.low, found.high, color="black", alpha=0.15, linewidth=0, label=words)
-    axes.axhline(found.value, color="black", lw=0.8, ls="--", label=words)
+    text = f"mean {mean.value:.3g}{unit}, not converged"
+    if mean.converged:
+        text = f"mean {in_figures(mean.value, mean.low, mean.high, True)}{unit} ({100 * mean.level:g} %)"
+        axes.axhspan(mean.low, mean.high, color="black", alpha=0.15, linewidth=0, label=text)
+    axes.axhline(mean.value, color="black", lw=0.8, ls="--", label=text)
     low, high = axes.get_ylim()
     axes.set_ylim(top=high + 0.2 * (high - low))  # room for the legend
 
@@ -72,7 +72,7 @@ def draw_mean(axes: Any, table: Any, column: str) -> None:
 def in_words(table: Any, column: str, name: str, row: int = 0) -> str:
     """Return a cell with its unit and limits, if the table has them, as a legend shows it."""
     unit = f" {table.units[column]}" if column in table.units else ""
-    cells = [float(table[place][row]) for place in (column, f"{column}_low", f"{column}_high") if place in table]
+    cells = [float(table[key][row]) for key in (column, f"{column}_low", f"{column}_high") if key in table]
     exponent = math.floor(math.log10(abs(cells[0]))) if cells[0] and math.isfinite(cells[0]) else 0
     if not -4 < exponent < 6:
         unit = f" \N{MULTIPLICATION SIGN} 10{str(exponent).translate(SUPERSCRIPTS)}{unit}"

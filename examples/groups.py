@@ -29,8 +29,8 @@ def split_name(text: str) -> tuple[str, str]:
     >>> split_name("core=resid 5:30"), split_name("name CA")
     (('core', 'resid 5:30'), ('name CA', 'name CA'))
     """
-    found = NAMED.fullmatch(text)
-    return (found[1], found[2].strip()) if found else (text.strip(), text.strip())
+    match = NAMED.fullmatch(text)
+    return (match[1], match[2].strip()) if match else (text.strip(), text.strip())
 
 
 def named_selections(universe: Universe, analysis: Any, parameter: str) -> dict[str, AtomGroup]:
@@ -69,10 +69,10 @@ def residue_labels(residues: ResidueGroup) -> list[str]:
     Residues of one label in the topology have their index in it, ``ALA12 (resindex 11)``.
     """
     several = len(set(residues.segids)) > 1 if hasattr(residues, "segids") else False
-    every = residues.universe.residues
-    alike = Counter(_labels(every[np.isin(every.resids, residues.resids)], several))
+    all_residues = residues.universe.residues
+    counts = Counter(_labels(all_residues[np.isin(all_residues.resids, residues.resids)], several))
     return [
-        label if alike[label] == 1 else f"{label} (resindex {index})"
+        label if counts[label] == 1 else f"{label} (resindex {index})"
         for label, index in zip(_labels(residues, several), residues.resindices, strict=True)
     ]
 

@@ -12,7 +12,7 @@ from MDAnalysis.lib.mdamath import triclinic_vectors
 import himach
 from himach import kernels
 from himach.examples.groups import residue_labels
-from himach.examples.superposition import masses_of
+from himach.examples.superposition import get_masses
 from himach.transformations import bonds_outwards, molecules, topology_bonds
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from himach.frame import Frame
 
-__all__ = ["Centers", "Singles", "numbers_by", "points_of", "warn_of_cut_molecules"]
+__all__ = ["Centers", "Singles", "make_points", "numbers_by", "warn_of_cut_molecules"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -31,7 +31,7 @@ class Singles:
     def __init__(self, atoms: AtomGroup) -> None:
         self.indices = self.numbers = np.asarray(atoms.indices, np.int64)
 
-    def of(self, frame: Frame) -> npt.NDArray[np.float32]:
+    def locate(self, frame: Frame) -> npt.NDArray[np.float32]:
         """Return where they are in a frame, float32 (n, 3), Å."""
         return frame.positions[self.indices]
 
@@ -71,31 +71,31 @@ class Centers:
     """
 
     def __init__(self, atoms: AtomGroup, analysis: Any, by: Literal["residue", "molecule"], whole: bool = True) -> None:
-        universe, chosen = atoms.universe, np.unique(atoms.indices)
-        bonds = bonds_of(universe)
-        of_atom = numbers_by(universe, analysis, by, bonds)
-        bonds = bonds[of_atom[bonds[:, 0]] == of_atom[bonds[:, 1]]]
-        self.indices = chosen
-        pieces = np.unique(molecules(places(bonds, chosen), len(chosen)), return_index=True)[1]
-        broken = np.bincount(of_atom[chosen[pieces]], minlength=of_atom.max() + 1) > 1
+        universe, selected = atoms.universe, np.unique(atoms.indices)
+        bonds = get_bonds(universe)
+        numbers = numbers_by(universe, analysis, by, bonds)
+        bonds = bonds[numbers[bonds[:, 0]] == numbers[bonds[:, 1]]]
+        self.indices = selected
+        pieces = np.unique(molecules(index_bonds(bonds, selected), len(selected)), return_index=True)[1]
+        broken = np.bincount(numbers[selected[pieces]], minlength=numbers.max() + 1) > 1
         if whole and len(bonds) and broken.any():
-            self.indices = np.union1d(chosen, np.flatnonzero(broken[of_atom]))
-        self.numbers, first, self.groups = np.unique(of_atom[self.indices], return_index=True, return_inverse=True)
+            self.indices = np.union1d(selected, np.flatnonzero(broken[numbers]))
+        self.numbers, first, self.groups = np.unique(numbers[self.indices], return_index=True, return_inverse=True)
         self.tree = np.empty((0, 2), np.int64)
         if whole:  # parts that no bonds join are held by the first atom
-            bonds, n = places(bonds, self.indices), len(self.indices)
+            bonds, n = index_bonds(bonds, self.indices), len(self.indices)
             pieces = np.unique(molecules(bonds, n), return_index=True)[1]
             joined = np.column_stack([first[self.groups[pieces]], pieces])
             self.tree = bonds_outwards(np.concatenate([bonds, joined[joined[:, 0] != joined[:, 1]]]), n)
         masses = np.zeros(len(universe.atoms))
-        masses[chosen] = masses_of(universe.atoms[chosen], analysis)
+        masses[selected] = get_masses(universe.atoms[selected], analysis)
         self.masses = masses[self.indices]
-        without = np.flatnonzero(np.bincount(self.groups, self.masses) == 0)
-        if len(without):
-            residue = residue_labels(universe.atoms[self.indices[first[without[:1]]]].residues)[0]
+        massless = np.flatnonzero(np.bincount(self.groups, self.masses) == 0)
+        if len(massless):
+            residue = residue_labels(universe.atoms[self.indices[first[massless[:1]]]].residues)[0]
             raise himach.UsageError(f"{analysis.label()}: the selected atoms of the {by} of {residue} have no mass")
 
-    def of(self, frame: Frame) -> npt.NDArray[np.float64]:
+    def locate(self, frame: Frame) -> npt.NDArray[np.float64]:
         """Return the centres in a frame, float64 (k, 3), Å; they may lie beyond the box."""
         positions = frame.positions[self.indices]
         if len(self.tree) and frame.box is not None:
@@ -103,7 +103,7 @@ class Centers:
         return kernels.centers(positions, self.groups, self.masses)
 
 
-def points_of(
+def make_points(
     atoms: AtomGroup, analysis: Any, by: Literal["atom", "residue", "molecule"], whole: bool = True
 ) -> Singles | Centers:
     """Return atoms as points: each by itself, or the `Centers` of their residues or molecules."""
@@ -126,18 +126,18 @@ def numbers_by(
     residues = universe.atoms.resindices.astype(np.int64)
     if by == "residue":
         return residues
-    bonds = bonds_of(universe) if bonds is None else bonds
+    bonds = get_bonds(universe) if bonds is None else bonds
     if not len(bonds):
         warnings.warn(f"{analysis.label()}: the topology has no bonds, so each residue is a molecule", stacklevel=4)
     bonded = np.zeros(len(residues), bool)
     bonded[bonds] = True
     pairs = np.unique(np.stack([residues, molecules(bonds, len(residues))])[:, bonded], axis=1)
     several = np.bincount(pairs[0], minlength=residues.max() + 1) > 1
-    of_residue = np.zeros(residues.max() + 1, np.int64)  # one of its atoms that is bonded, if there is any
-    for some in (~bonded, bonded):
-        of_residue[residues[some]] = np.flatnonzero(some)
+    residue_atoms = np.zeros(residues.max() + 1, np.int64)  # one of its atoms that is bonded, if there is any
+    for mask in (~bonded, bonded):
+        residue_atoms[residues[mask]] = np.flatnonzero(mask)
     loose = np.flatnonzero(~bonded & ~several[residues])
-    return molecules(np.concatenate([bonds, np.column_stack([loose, of_residue[residues[loose]]])]), len(residues))
+    return molecules(np.concatenate([bonds, np.column_stack([loose, residue_atoms[residues[loose]]])]), len(residues))
 
 
 def warn_of_cut_molecules(analysis: himach.Analysis, atoms: AtomGroup) -> None:
@@ -150,28 +150,28 @@ def warn_of_cut_molecules(analysis: himach.Analysis, atoms: AtomGroup) -> None:
         return
     if box is None:
         return
-    chosen = np.zeros(len(universe.residues), bool)
-    chosen[atoms.resindices] = True
-    bonds = bonds[chosen[universe.atoms.resindices[bonds]].any(axis=1)]
-    apart = np.abs(np.diff(universe.atoms.positions[bonds], axis=1)[:, 0])
-    long = (apart > np.diagonal(triclinic_vectors(box)) / 2).any(axis=1)
-    if long.any():
+    is_selected = np.zeros(len(universe.residues), bool)
+    is_selected[atoms.resindices] = True
+    bonds = bonds[is_selected[universe.atoms.resindices[bonds]].any(axis=1)]
+    extents = np.abs(np.diff(universe.atoms.positions[bonds], axis=1)[:, 0])
+    is_long = (extents > np.diagonal(triclinic_vectors(box)) / 2).any(axis=1)
+    if is_long.any():
         warnings.warn(
-            f"{analysis.label()}: the boundary of the box cuts molecules, {long.sum()} bonds of the first frame are "
+            f"{analysis.label()}: the boundary of the box cuts molecules, {is_long.sum()} bonds of the first frame are "
             "longer than half the box; make molecules whole (--whole, transform=[himach.transformations.Whole()])",
             stacklevel=3,
         )
 
 
-def bonds_of(universe: Universe) -> Ints:
+def get_bonds(universe: Universe) -> Ints:
     """Return the bonds of the topology as pairs of indices, int64 (m, 2); none where it has none."""
     bonds = universe.bonds.indices if hasattr(universe, "bonds") else ()
     return np.asarray(bonds, np.int64).reshape(-1, 2)
 
 
-def places(bonds: Ints, indices: Ints) -> Ints:
+def index_bonds(bonds: Ints, indices: Ints) -> Ints:
     """Return bonds between atoms of these indices as places among them, int64 (m, 2)."""
-    place = np.full(max(bonds.max(initial=-1), indices.max(initial=-1)) + 1, -1)
-    place[indices] = np.arange(len(indices))
-    found = place[bonds]
-    return found[(found >= 0).all(axis=1)]
+    index = np.full(max(bonds.max(initial=-1), indices.max(initial=-1)) + 1, -1)
+    index[indices] = np.arange(len(indices))
+    pairs = index[bonds]
+    return pairs[(pairs >= 0).all(axis=1)]

@@ -17,7 +17,7 @@ from himach.examples.common import select
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
 
-__all__ = ["Reference", "Superposition", "masses_of", "reference_positions", "weights_of"]
+__all__ = ["Reference", "Superposition", "get_masses", "get_weights", "reference_positions"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -48,7 +48,7 @@ class Superposition:
         self.weights = weights
 
     @classmethod
-    def of(cls, universe: Universe, analysis: Any, reference: Reference | None = None) -> Superposition:
+    def make(cls, universe: Universe, analysis: Any, reference: Reference | None = None) -> Superposition:
         """Return what the parameters of an analysis ask for: `selection`, `fit`, `reference` and `weights`.
 
         `fit` is a selection, ``none``, or for `selection` the word ``selection`` or None; `reference` is as in
@@ -64,7 +64,7 @@ class Superposition:
         parameter = "selection" if analysis.fit in (None, "selection") else "fit"
         fit = select(universe, analysis, parameter)
         reference = reference or Reference(universe, analysis, analysis.reference)
-        return cls(fit, reference.positions(fit, parameter), weights_of(fit, analysis))
+        return cls(fit, reference.positions(fit, parameter), get_weights(fit, analysis))
 
     def onto(self, reference: npt.ArrayLike) -> Superposition:
         """Return one that lays the same atoms, by the same weights, over another reference, (n, 3), Å."""
@@ -112,18 +112,18 @@ class Reference:
 
     def __init__(self, universe: Universe, analysis: Any, reference: int | str | None) -> None:
         self._analysis = analysis
-        self._named = f"{analysis.label()}: reference {reference!r}"
+        self._prefix = f"{analysis.label()}: reference {reference!r}"
         self._file: Universe | None = None
-        self._every: npt.NDArray[np.float32] | None = None
+        self._frame_positions: npt.NDArray[np.float32] | None = None
         if isinstance(reference, int):
-            self._every = np.asarray(universe.trajectory.positions_at(reference))
+            self._frame_positions = np.asarray(universe.trajectory.positions_at(reference))
         elif reference is not None:
             if not Path(reference).is_file():
-                raise himach.UsageError(f"{self._named} is no file, nor the number of a frame")
+                raise himach.UsageError(f"{self._prefix} is no file, nor the number of a frame")
             try:
                 self._file = MDAnalysis.Universe(str(reference), to_guess=())
             except (ValueError, TypeError, OSError, AttributeError) as error:
-                raise himach.UsageError(f"{self._named}: {error}") from error
+                raise himach.UsageError(f"{self._prefix}: {error}") from error
 
     def positions(self, atoms: AtomGroup, parameter: str, selection: str | None = None) -> npt.NDArray[np.float32]:
         """Return where atoms are in the reference, float32 (n, 3), Å.
@@ -142,29 +142,29 @@ class Reference:
         himach.UsageError
             If the file has another number of such atoms, or other ones.
         """
-        if self._every is not None:
-            return np.asarray(self._every[atoms.indices])
+        if self._frame_positions is not None:
+            return np.asarray(self._frame_positions[atoms.indices])
         if self._file is None:
             return np.asarray(atoms.positions)
         selection = getattr(self._analysis, parameter) if selection is None else selection
         try:
-            found = Atoms.of(selection).select(self._file, parameter)
+            matches = Atoms.of(selection).select(self._file, parameter)
         except himach.UsageError as error:
-            raise himach.UsageError(f"{self._named}: {error}") from error
-        if len(found) != len(atoms):
+            raise himach.UsageError(f"{self._prefix}: {error}") from error
+        if len(matches) != len(atoms):
             raise himach.UsageError(
-                f"{self._named} has {len(found)} atoms of {parameter} {selection!r}, the trajectory has {len(atoms)}"
+                f"{self._prefix} has {len(matches)} atoms of {parameter} {selection!r}, the trajectory has {len(atoms)}"
             )
-        for here, there in zip(atoms, found, strict=True):
-            if hasattr(here, "name") and hasattr(there, "name") and here.name != there.name:
+        for atom, other in zip(atoms, matches, strict=True):
+            if hasattr(atom, "name") and hasattr(other, "name") and atom.name != other.name:
                 raise himach.UsageError(
-                    f"{self._named} has other atoms of {parameter}: {there.name} of residue {there.resid} where the "
-                    f"trajectory has {here.name} of residue {here.resid}"
+                    f"{self._prefix} has other atoms of {parameter}: {other.name} of residue {other.resid} where the "
+                    f"trajectory has {atom.name} of residue {atom.resid}"
                 )
         try:
-            return np.asarray(found.positions)
+            return np.asarray(matches.positions)
         except AttributeError:
-            raise himach.UsageError(f"{self._named} has no positions; give a file of a structure") from None
+            raise himach.UsageError(f"{self._prefix} has no positions; give a file of a structure") from None
 
 
 def reference_positions(universe: Universe, analysis: Any, parameter: str) -> npt.NDArray[np.float32]:
@@ -187,12 +187,12 @@ def reference_positions(universe: Universe, analysis: Any, parameter: str) -> np
     return Reference(universe, analysis, analysis.reference).positions(select(universe, analysis, parameter), parameter)
 
 
-def weights_of(atoms: AtomGroup, analysis: Any) -> Floats | None:
+def get_weights(atoms: AtomGroup, analysis: Any) -> Floats | None:
     """Return the masses of atoms, float64 (n,), where an analysis has ``weights="mass"``; else None."""
-    return masses_of(atoms, analysis) if getattr(analysis, "weights", "none") == "mass" else None
+    return get_masses(atoms, analysis) if getattr(analysis, "weights", "none") == "mass" else None
 
 
-def masses_of(atoms: AtomGroup, analysis: Any) -> Floats:
+def get_masses(atoms: AtomGroup, analysis: Any) -> Floats:
     """Return the masses of atoms, float64 (n,), as the topology has them or MDAnalysis guesses them from elements.
 
     Raises
@@ -206,9 +206,9 @@ def masses_of(atoms: AtomGroup, analysis: Any) -> Floats:
     return masses
 
 
-def superposed(fit: str | None, onto: str = "") -> str:
+def describe_fit(fit: str | None, onto: str = "") -> str:
     """Return in words for `Analysis.methods` what is superposed, by the parameter `fit`; `onto` says on what."""
     if fit == "none":
         return "without superposition"
-    of = "the same atoms" if fit in (None, "selection") else "{fit}"
-    return f"after superposition of {of}{onto} by the quaternion method [10.1107/S0108767305015266]"
+    atoms = "the same atoms" if fit in (None, "selection") else "{fit}"
+    return f"after superposition of {atoms}{onto} by the quaternion method [10.1107/S0108767305015266]"

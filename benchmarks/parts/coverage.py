@@ -16,8 +16,8 @@ from himach.examples.liquids.displacements import (
     block_lags,
     block_msd,
     diffusion,
-    limits_of_diffusion,
-    limits_of_msd,
+    diffusion_limits,
+    msd_limits,
     windowed_msd,
 )
 
@@ -268,8 +268,8 @@ def _of_walks(
     tau, fitted = np.arange(float(n_lags)), slice(10, 91)
     of_block: Array = block_msd(paths, *block_lags(frames, n_lags), len(paths)) * UNIT
     d = diffusion(tau[fitted], msd[fitted])
-    band = limits_of_msd(msd, of_block, 0.95)
-    return band, limits_of_diffusion(d, tau[fitted], of_block[:, fitted], 0.95)
+    band = msd_limits(msd, of_block, 0.95)
+    return band, diffusion_limits(d, tau[fitted], of_block[:, fitted], 0.95)
 
 
 def _of_frames(counts: Array, first: int) -> uncertainty.Estimate[Any]:

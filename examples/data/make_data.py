@@ -22,8 +22,8 @@ def nanopore(source: Path, n_frames: int = 150) -> None:
     shutil.copyfile(source / "nanopore.pdb", HERE / "nanopore.pdb")
     with XTCFile(str(source / "nanopore.xtc")) as frames:
         end = int(frames.offsets[n_frames])
-    with open(source / "nanopore.xtc", "rb") as whole:
-        (HERE / "nanopore.xtc").write_bytes(whole.read(end))
+    with open(source / "nanopore.xtc", "rb") as file:
+        (HERE / "nanopore.xtc").write_bytes(file.read(end))
 
 
 def kcsa(source: Path) -> None:
@@ -55,12 +55,12 @@ def water(source: Path, first: int = 20, n_frames: int = 101) -> None:
 def argon(source: Path, n_atoms: int = 20, n_frames: int = 450) -> None:
     """Write some of 864 atoms with their velocities (9 ps at 20 fs)."""
     universe = MDAnalysis.Universe(str(source / "md.tpr"), str(source / "md.trr"))
-    some = universe.atoms[:: len(universe.atoms) // n_atoms][:n_atoms]
+    selected = universe.atoms[:: len(universe.atoms) // n_atoms][:n_atoms]
     universe.add_TopologyAttr("elements", ["Ar"] * len(universe.atoms))
     universe.add_TopologyAttr("record_types", ["HETATM"] * len(universe.atoms))
     universe.trajectory[0]
-    some.write(str(HERE / "argon.pdb"), bonds=None)
-    some.write(str(HERE / "argon.trr"), frames=universe.trajectory[:n_frames])
+    selected.write(str(HERE / "argon.pdb"), bonds=None)
+    selected.write(str(HERE / "argon.trr"), frames=universe.trajectory[:n_frames])
 
 
 def membrane(source: Path, n_frames: int = 101) -> None:

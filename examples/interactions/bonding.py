@@ -49,8 +49,8 @@ def find_bonds(
     donor_positions, acceptor_positions = frame.positions[donors], frame.positions[acceptors]
     near, distances = kernels.neighbors(donor_positions, acceptor_positions, distance, frame.box)
     donor, acceptor = near[distances > 1].T  # closer is the donor itself
-    ends = donor_positions[donor], frame.positions[hydrogens[donor]], acceptor_positions[acceptor]
-    bonded = np.degrees(calc_angles(*ends, box=frame.box)) > angle
+    triples = donor_positions[donor], frame.positions[hydrogens[donor]], acceptor_positions[acceptor]
+    bonded = np.degrees(calc_angles(*triples, box=frame.box)) > angle
     return donor[bonded], acceptor[bonded]
 
 
@@ -70,8 +70,8 @@ def joined_sites(waters: Ints, sites: Ints) -> Ints:
     water, site = np.divmod(np.unique(waters * 2**32 + sites), 2**32)
     pairs = [np.empty((0, 2), np.int64)]
     for step in range(1, len(water)):
-        same = water[step:] == water[:-step]
-        if not same.any():
+        is_same = water[step:] == water[:-step]
+        if not is_same.any():
             break
-        pairs.append(np.column_stack([site[:-step][same], site[step:][same]]))
+        pairs.append(np.column_stack([site[:-step][is_same], site[step:][is_same]]))
     return np.unique(np.concatenate(pairs), axis=0)

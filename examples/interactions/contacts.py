@@ -14,7 +14,7 @@ from himach import kernels
 from himach.examples.common import check_not_negative, check_positive, select, warn_of_nm
 from himach.examples.drawing import draw_legend, draw_mean, draw_series, panels, time_axis
 from himach.examples.groups import heavy_atoms, residue_labels
-from himach.examples.interactions.survival import find_runs, find_runs_of_many, lasting_of_each, occupancy
+from himach.examples.interactions.survival import find_runs, find_runs_of_many, mean_stays, occupancy
 
 #: Places of residues in different chains are further apart than any two of one chain.
 CHAIN = 1 << 32
@@ -67,18 +67,18 @@ class Contacts(himach.Analysis):
     @property
     def methods(self):
         """What a paper says of it, as the parameters are."""
-        of = {
+        kinds = {
             "closest-heavy": "the least of any two of their atoms but hydrogens",
             "ca": "that of their alpha carbons",
             "closest": "the least of any two of their atoms",
         }
-        whose = "within {a}" if self.b is None else "of {a} and {b}"
+        pairs = "within {a}" if self.b is None else "of {a} and {b}"
         near = " Residues of one chain nearer than {exclude} in sequence were left out." if self.exclude > 1 else ""
         gaps = (
             " Contacts that were broken for up to {intermittency} selected frames lasted." if self.intermittency else ""
         )
         return (
-            f"Residues {whose} were in contact where their distance, {of[self.scheme]}, was at most {{cutoff}} Å "
+            f"Residues {pairs} were in contact where their distance, {kinds[self.scheme]}, was at most {{cutoff}} Å "
             f"[10.1016/j.bpj.2015.08.015].{near}{gaps} How long contacts last that form after the first frame was "
             "estimated by the method of Kaplan and Meier [10.1080/01621459.1958.10501452]."
         )
@@ -90,43 +90,43 @@ class Contacts(himach.Analysis):
             warnings.warn(
                 f"{self.label()}: the selected frames are not evenly spaced in time, mean_ps is nan", stacklevel=2
             )
-        a = self.of_scheme(universe, "a")
-        b = a if self.b is None else self.of_scheme(universe, "b")
+        a = self.select_by_scheme(universe, "a")
+        b = a if self.b is None else self.select_by_scheme(universe, "b")
         self.within = np.array_equal(a.indices, b.indices)
         residues = (a | b).residues
         self.a_atoms, self.b_atoms = a.indices, b.indices
-        self.a_residues, self.b_residues = (np.searchsorted(residues.ix, some.resindices) for some in (a, b))
-        self.labels, self.place = residue_labels(residues), self.places(universe, residues)
+        self.a_residues, self.b_residues = (np.searchsorted(residues.ix, group.resindices) for group in (a, b))
+        self.labels, self.place = residue_labels(residues), self.sequence_positions(universe, residues)
         # Of two residues whose atoms are all in both selections, contact is one and the same in both directions.
         self.in_both = np.full(len(residues), True)
         self.in_both[np.isin(residues.ix, (a ^ b).resindices)] = False
 
-    def of_scheme(self, universe, parameter):
+    def select_by_scheme(self, universe, parameter):
         """Return the atoms of a selection that the scheme looks at."""
         atoms = select(universe, self, parameter)
         if self.scheme == "closest":
             return atoms
-        some = heavy_atoms(atoms)
+        selected = heavy_atoms(atoms)
         if self.scheme == "ca":  # but no calcium
-            some = some.select_atoms("name CA and not resname CA CAL")
-        if not some:
+            selected = selected.select_atoms("name CA and not resname CA CAL")
+        if not selected:
             kind = "alpha carbon" if self.scheme == "ca" else "atom but hydrogens"
             raise himach.UsageError(
                 f"{self.label()}: parameter {parameter}: {getattr(self, parameter)!r} selects no {kind}; "
                 "choose other atoms or another scheme"
             )
-        return some
+        return selected
 
-    def places(self, universe, residues):
+    def sequence_positions(self, universe, residues):
         """Return where residues are in sequence, int64 (n,): those of one chain as they follow one another."""
-        every = universe.residues
-        in_chain = np.full(len(every), True)
-        if hasattr(every, "resnames"):
+        all_residues = universe.residues
+        in_chain = np.full(len(all_residues), True)
+        if hasattr(all_residues, "resnames"):
             in_chain[universe.select_atoms("not (protein or nucleic)").residues.ix] = False
-        chain = np.where(in_chain, every.segindices, len(every) + every.ix)
+        chain = np.where(in_chain, all_residues.segindices, len(all_residues) + all_residues.ix)
         order = np.argsort(chain, kind="stable")
-        place = np.empty(len(every), np.int64)
-        place[order] = np.arange(len(every)) + CHAIN * chain[order]
+        place = np.empty(len(all_residues), np.int64)
+        place[order] = np.arange(len(all_residues)) + CHAIN * chain[order]
         return place[residues.ix]
 
     def atoms(self, universe):
@@ -138,10 +138,10 @@ class Contacts(himach.Analysis):
             b = frame.positions[self.b_atoms], self.b_residues
         pairs = kernels.contacts(*a, *b, self.cutoff, frame.box, return_distances=False)
         first, second = pairs.T
-        apart = np.abs(self.place[first] - self.place[second]) >= max(self.exclude, 1)
+        is_distant = np.abs(self.place[first] - self.place[second]) >= max(self.exclude, 1)
         if not self.within:
-            apart &= (first < second) | ~(self.in_both[first] & self.in_both[second])
-        pairs = pairs[apart]
+            is_distant &= (first < second) | ~(self.in_both[first] & self.in_both[second])
+        pairs = pairs[is_distant]
         yield himach.Pairs(pairs)
         yield himach.Row(contacts=len(pairs))
 
@@ -157,7 +157,7 @@ class Contacts(himach.Analysis):
         warn_of_nm(self, "cutoff", bool(pairs))
         runs = [[results[pair]] for pair in pairs]
         names = {side: [self.labels[pair[i]] for pair in pairs] for i, side in enumerate("ab")}
-        stays, mean = lasting_of_each(runs, n_frames, abs(self.dt or 0), self.intermittency)
+        stays, mean = mean_stays(runs, n_frames, abs(self.dt or 0), self.intermittency)
         times, contacts = himach.Column(counts["time_ps"], "ps"), himach.Column(counts["contacts"], estimate=True)
         return {
             "frequency": himach.Table({**names, "frequency": occupancy(runs, n_frames)}),
@@ -182,28 +182,28 @@ class Contacts(himach.Analysis):
         """Draw how often pairs of residues are in contact, residues in order along both axes."""
         a, b = set(table["a"]), set(table["b"])
         a, b = (a | b, a | b) if self.b is None else (a, b)
-        a, b = sorted(a, key=in_sequence), sorted(b, key=in_sequence)
+        a, b = sorted(a, key=sequence_key), sorted(b, key=sequence_key)
         places = [{label: i for i, label in enumerate(labels)} for labels in (a, b)]
         coarse = [-(-len(labels) // MOST_CELLS) for labels in (a, b)]  # residues in a cell
         frequency = np.zeros([-(-len(labels) // n) for labels, n in zip((a, b), coarse, strict=True)])
-        at = [
+        cells = [
             np.array([place[label] for label in table[side]], np.int64) // n
             for side, place, n in zip("ab", places, coarse, strict=True)
         ]
-        np.maximum.at(frequency, tuple(at), table["frequency"])
+        np.maximum.at(frequency, tuple(cells), table["frequency"])
         if self.b is None:
             frequency = np.maximum(frequency, frequency.T)
         image = axes.imshow(frequency.T, origin="lower", cmap="Blues", vmin=0, vmax=1, aspect="auto")
         axes.figure.colorbar(image, ax=axes, label="part of the frames")
         for labels, n, axis in zip((a, b), coarse, (axes.xaxis, axes.yaxis), strict=True):
-            some = range(0, len(labels), max(1, -(-len(labels) // MOST_LABELS)))
-            axis.set_ticks([i // n for i in some], [labels[i] for i in some])
+            ticks = range(0, len(labels), max(1, -(-len(labels) // MOST_LABELS)))
+            axis.set_ticks([i // n for i in ticks], [labels[i] for i in ticks])
         axes.tick_params(axis="x", rotation=90)
         names = ("residue", "residue") if self.b is None else ("residue of a", "residue of b")
         axes.set(xlabel=names[0], ylabel=names[1])
 
 
-def in_sequence(label):
+def sequence_key(label):
     """Return what puts labels such as ``A:ALA12`` in order: segment, number, and the whole."""
     segment, _, residue = label.rpartition(":")
     number = re.search(r"-?\d+(?=\D*$)", residue)

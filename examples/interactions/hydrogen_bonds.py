@@ -14,10 +14,10 @@ from himach.examples.interactions.bonding import find_bonds, joined_sites, pair_
 from himach.examples.interactions.survival import (
     find_runs,
     find_runs_of_many,
-    lasting,
     occupancy,
     plot_stays,
     plot_survival,
+    stay_tables,
     survival,
 )
 
@@ -143,7 +143,7 @@ class HydrogenBonds(himach.Analysis):
             bonds = np.unique(np.concatenate([bonds, bonds[:, ::-1]]), axis=0)
             bonds = bonds[~np.isin(bonds[:, 0], hydrogens.indices)]  # rigid water has bonds of hydrogens alone
             paired, first = np.unique(bonds[:, 1], return_index=True)
-            donors, paired = (each[np.isin(paired, hydrogens.indices)] for each in (bonds[first, 0], paired))
+            donors, paired = (indices[np.isin(paired, hydrogens.indices)] for indices in (bonds[first, 0], paired))
             if not len(paired):
                 raise himach.UsageError(
                     f"{self.label()}: none of the {len(hydrogens)} hydrogens of {self.hydrogens!r} has a bond to "
@@ -158,10 +158,10 @@ class HydrogenBonds(himach.Analysis):
         return donors, paired
 
     def atoms(self, universe):
-        asked = [self.donor_atoms, self.hydrogen_atoms, self.acceptor_atoms]
+        groups = [self.donor_atoms, self.hydrogen_atoms, self.acceptor_atoms]
         if self.bridges:
-            asked += [self.water_atoms, self.water_hydrogens]
-        return [universe.atoms[indices] for indices in asked]
+            groups += [self.water_atoms, self.water_hydrogens]
+        return [universe.atoms[indices] for indices in groups]
 
     def map(self, frame):
         limits = self.distance, self.angle
@@ -177,8 +177,8 @@ class HydrogenBonds(himach.Analysis):
         limits, outer = (self.distance, self.angle), self.outer_donors
         donor, water = find_bonds(frame, self.donor_atoms[outer], self.hydrogen_atoms[outer], self.water_atoms, *limits)
         acceptors = self.acceptor_atoms[self.outer_acceptors]
-        giver, acceptor = find_bonds(frame, self.water_donors, self.water_hydrogens, acceptors, *limits)
-        waters = np.append(self.water_atoms[water], self.water_donors[giver])
+        water_donor, acceptor = find_bonds(frame, self.water_donors, self.water_hydrogens, acceptors, *limits)
+        waters = np.append(self.water_atoms[water], self.water_donors[water_donor])
         sites = np.append(self.donor_sites[outer[donor]], self.acceptor_sites[self.outer_acceptors[acceptor]])
         return joined_sites(waters, sites)
 
@@ -193,7 +193,7 @@ class HydrogenBonds(himach.Analysis):
         warn_of_nm(self, "distance", bool(bonds))
         n_frames = len(self.frames)
         probability = survival(list(bonds.values()), n_frames, len(self.tau_ps) - 1)
-        stays, mean = lasting(list(bonds.values()), n_frames, abs(self.dt or 0), self.intermittency)
+        stays, mean = stay_tables(list(bonds.values()), n_frames, abs(self.dt or 0), self.intermittency)
         times = himach.Column(results.rows["time_ps"], "ps")
         counts = himach.Column(results.rows["bonds"], estimate=True)
         outcome = {
@@ -204,27 +204,27 @@ class HydrogenBonds(himach.Analysis):
             "occupancy": self.occupancy(bonds),
         }
         if self.bridges:
-            runs = {key[1:]: [found] for key, found in results.items() if key[0] == BRIDGE}
+            runs = {key[1:]: [run] for key, run in results.items() if key[0] == BRIDGE}
             outcome["bridges"] = self.table(runs, "a", "b")
         return outcome
 
     def occupancy(self, bonds):
         """Return the table of the pairs of donor and acceptor that are ever bonded, by any of their bonds."""
-        donor_of = dict(zip(self.hydrogen_atoms.tolist(), self.donor_sites.tolist(), strict=True))
-        acceptor_of = dict(zip(self.acceptor_atoms.tolist(), self.acceptor_sites.tolist(), strict=True))
+        donor_sites = dict(zip(self.hydrogen_atoms.tolist(), self.donor_sites.tolist(), strict=True))
+        acceptor_sites = dict(zip(self.acceptor_atoms.tolist(), self.acceptor_sites.tolist(), strict=True))
         runs = {}
-        for (hydrogen, acceptor), of_bond in bonds.items():
-            runs.setdefault((donor_of[hydrogen], acceptor_of[acceptor]), []).append(of_bond)
+        for (hydrogen, acceptor), bond_runs in bonds.items():
+            runs.setdefault((donor_sites[hydrogen], acceptor_sites[acceptor]), []).append(bond_runs)
         return self.table(runs, "donor", "acceptor")
 
     def table(self, runs, *columns):
         """Return the table of pairs of sites and the part of the frames in which they are together."""
         pairs = sorted(runs)
         part = occupancy([runs[pair] for pair in pairs], len(self.frames))
-        ends = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        labels = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         if self.by == "residue":
-            ends = [[self.names[site] for site in end.tolist()] for end in ends]
-        sites = {name: himach.Column(end, role="label") for name, end in zip(columns, ends, strict=True)}
+            labels = [[self.names[site] for site in label.tolist()] for label in labels]
+        sites = {name: himach.Column(label, role="label") for name, label in zip(columns, labels, strict=True)}
         return himach.Table({**sites, "occupancy": part})
 
     def plot(self, outcome, axes):

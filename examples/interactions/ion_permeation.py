@@ -164,7 +164,7 @@ class IonPermeation(himach.Analysis):
         watched = next(iter(paths.values()))["watched_ps"]
         outcome = {
             "events": himach.Table(events),
-            "counts": himach.Table({"direction": np.array(["up", "down"]), **counted([left[up], left[~up]], watched)}),
+            "counts": himach.Table({"direction": np.array(["up", "down"]), **tabulate([left[up], left[~up]], watched)}),
             "filter": himach.Table({"bottom": himach.Column([-half], "Å"), "top": himach.Column([half], "Å")}),
             "z": himach.Table(z),
         }
@@ -180,8 +180,8 @@ class IonPermeation(himach.Analysis):
         axes.axhspan(bottom, top, color="0.92", linewidth=0)
         for end, side, name in (bottom, "top", "bottom"), (top, "bottom", "top"):
             axes.axhline(end, color="black", linewidth=0.8, zorder=1.5)
-            beside = {"xytext": (3, -2 if side == "top" else 2), "textcoords": "offset points", "fontsize": "small"}
-            axes.annotate(name, (1, end), xycoords=("axes fraction", "data"), va=side, annotation_clip=False, **beside)
+            offset = {"xytext": (3, -2 if side == "top" else 2), "textcoords": "offset points", "fontsize": "small"}
+            axes.annotate(name, (1, end), xycoords=("axes fraction", "data"), va=side, annotation_clip=False, **offset)
         others = [path for path in z if path not in colours and path != "time_ps"]
         for path in [*others, *passing]:  # passing ones on top
             draw_path(axes, scale * z["time_ps"], z[path], color=colours.get(path, "0.8"), alpha=0.6, lw=0.5)
@@ -190,26 +190,26 @@ class IonPermeation(himach.Analysis):
             axes.plot([], [], color=colours.get(ion, "0.8"), label=ion)
         for row, (direction, n) in enumerate(zip(counts["direction"], counts["events"], strict=True)):
             end, marker = (top, "^") if direction == "up" else (bottom, "v")
-            mine = np.asarray(events["direction"]) == direction
-            for ion, *times in zip(*(events[name][mine] for name in ("ion", "entered_ps", "left_ps")), strict=True):
+            matching = np.asarray(events["direction"]) == direction
+            for ion, *times in zip(*(events[name][matching] for name in ("ion", "entered_ps", "left_ps")), strict=True):
                 first, last = np.searchsorted(z["time_ps"], times)
                 path, color = slice(max(first - 1, 0), last + 1), colours[f"ion {ion}"]
                 time, height = scale * z["time_ps"][path], z[f"ion {ion}"][path]
                 axes.plot(time, height, color=color, lw=1.8, zorder=3)
                 crossing = np.interp(end, *zip(*sorted(zip(height[-2:], time[-2:], strict=True)), strict=True))
                 axes.plot(crossing, end, marker, color=color, mec="black", markersize=5, zorder=4)
-            words = f"{n} passage{'' if n == 1 else 's'} {direction}"
+            text = f"{n} passage{'' if n == 1 else 's'} {direction}"
             if "events_low" in counts:
                 limits = f"[{counts['events_low'][row]:.3g}, {counts['events_high'][row]:.3g}]"
-                words += f" {limits} ({100 * counts.level:g} %)"
-            axes.plot([], [], marker, color="0.6", mec="black", markersize=5, label=words)
+                text += f" {limits} ({100 * counts.level:g} %)"
+            axes.plot([], [], marker, color="0.6", mec="black", markersize=5, label=text)
         axes.set(xlabel=label, ylabel="z from the filter's middle / Å", title="Ions through the filter")
         axes.set_ylim(bottom - AROUND * (top - bottom), top + AROUND * (top - bottom))
         axes.margins(x=0.01)
         draw_legend(axes, below=True, ncols=1 if len(named) < 3 else 2)
 
 
-def counted(times, watched):
+def tabulate(times, watched):
     """Return columns of how many events there were and how many in a ns, each with limits.
 
     Parameters
@@ -224,9 +224,9 @@ def counted(times, watched):
 
     def limits(level, time=None):
         blocks = [np.histogram(row, BLOCKS, np.sort(watched))[0] for row in times]
-        found = [uncertainty.count(n, level, time=time, blocks=of_row) for n, of_row in zip(k, blocks, strict=True)]
-        least = found[np.argmin(k)]
-        return replace(least, low=np.array([one.low for one in found]), high=np.array([one.high for one in found]))
+        bands = [uncertainty.count(n, level, time=time, blocks=counts) for n, counts in zip(k, blocks, strict=True)]
+        least = bands[np.argmin(k)]
+        return replace(least, low=np.array([band.low for band in bands]), high=np.array([band.high for band in bands]))
 
     columns = {"events": himach.Column(k, estimate=limits)}
     if time > 0:
@@ -235,10 +235,10 @@ def counted(times, watched):
     return columns
 
 
-def draw_path(axes, time, z, **look):
+def draw_path(axes, time, z, **style):
     """Draw the path of one ion, not joined where it goes through the periodic boundary."""
     jumps = np.flatnonzero(np.abs(np.diff(z)) > np.ptp(z) / 2) + 1
-    axes.plot(np.insert(time, jumps, np.nan), np.insert(z, jumps, np.nan), **look)
+    axes.plot(np.insert(time, jumps, np.nan), np.insert(z, jumps, np.nan), **style)
 
 
 def find_passages(region):
@@ -254,8 +254,8 @@ def find_passages(region):
     entered, left
         int64 (n,): the first frame in the filter, and the first in the other bulk, of each passage.
     """
-    begins = np.flatnonzero(np.diff(region, prepend=np.nan) != 0)  # of each stay in one region
-    stays = region[begins]
+    starts = np.flatnonzero(np.diff(region, prepend=np.nan) != 0)  # of each stay in one region
+    stays = region[starts]
     opposite = stays[:-2] * stays[2:] == BELOW * ABOVE
     through = np.flatnonzero(opposite & (stays[1:-1] == FILTER)) + 1
-    return begins[through], begins[through + 1]
+    return starts[through], starts[through + 1]

@@ -4,10 +4,10 @@ With N(t) the number that is present at frame t, and N(t, tau) the number of the
 [t, t + tau], the survival probability at tau is the mean of N(t, tau) / N(t) over the frames t with N(t) > 0: the
 definition of ``waterdynamics.SurvivalProbability`` (after Liu, Harder and Berne, J. Phys. Chem. B 108, 6595 (2004)).
 It counts each frame of a stay, so that long stays count often. How long stays last is told by those that begin while
-they are watched (`lasting`).
+they are watched (`stay_tables`).
 
-One that is present is described by its runs, first frame and length, so that memory grows with comings and goings and
-not with frames. `find_runs` makes them (`find_runs_of_many` those of many), `survival` and `lasting` count over them,
+What is present is described by its runs, first frame and length, so that memory grows with comings and goings and not
+with frames. `find_runs` makes them (`find_runs_of_many` those of many), `survival` and `stay_tables` count over them,
 `plot_survival` draws. Runs are the bytes of int64 pairs: of thousands of small results, bytes travel and are joined in
 a tenth of the time that arrays take.
 """
@@ -31,11 +31,11 @@ from himach.examples.drawing import draw_band, draw_legend, in_words, time_axis
 __all__ = [
     "find_runs",
     "find_runs_of_many",
-    "lasting",
-    "lasting_of_each",
+    "mean_stays",
     "occupancy",
     "plot_stays",
     "plot_survival",
+    "stay_tables",
     "survival",
 ]
 
@@ -88,14 +88,14 @@ def find_runs_of_many(steps: Ints, offsets: Ints, intermittency: int = 0) -> lis
     """
     if (steps[offsets[:-1]] > steps[offsets[1:] - 1]).any():
         return find_runs_of_many(steps[::-1], len(steps) - offsets[::-1], intermittency)[::-1]
-    begins = np.empty(len(steps), dtype=bool)
-    begins[1:] = np.diff(steps) > intermittency + 1
-    begins[offsets[:-1]] = True
-    first = np.flatnonzero(begins)
+    is_start = np.empty(len(steps), dtype=bool)
+    is_start[1:] = np.diff(steps) > intermittency + 1
+    is_start[offsets[:-1]] = True
+    first = np.flatnonzero(is_start)
     last = np.append(first[1:], len(steps)) - 1
     runs = np.column_stack([steps[first], steps[last] - steps[first] + 1]).tobytes()
-    ends = 2 * steps.itemsize * np.searchsorted(first, offsets)
-    return [runs[begin:end] for begin, end in pairwise(ends.tolist())]
+    bounds = 2 * steps.itemsize * np.searchsorted(first, offsets)
+    return [runs[start:stop] for start, stop in pairwise(bounds.tolist())]
 
 
 def survival(runs: Iterable[bytes], n_frames: int, tau_max: int) -> himach.Column:
@@ -129,9 +129,9 @@ def survival(runs: Iterable[bytes], n_frames: int, tau_max: int) -> himach.Colum
         # A run that holds all of [t, t + tau] begins at t or before, and its last tau frames are no such t.
         longer = length > tau
         first, length = first[longer], length[longer]  # most runs are short
-        here = present[: n_frames - tau]
-        origins = np.flatnonzero(here)
-        ratios = _count(first, length - tau, n_frames)[origins] / here[origins]
+        n_present = present[: n_frames - tau]
+        origins = np.flatnonzero(n_present)
+        ratios = _count(first, length - tau, n_frames)[origins] / n_present[origins]
         if len(ratios):
             probability[tau] = ratios.mean()
             sums[:, tau] = np.bincount(block[origins], ratios, len(sums))
@@ -139,7 +139,7 @@ def survival(runs: Iterable[bytes], n_frames: int, tau_max: int) -> himach.Colum
     return himach.Column(probability, estimate=(sums, weights), within=(0, 1))
 
 
-def lasting(
+def stay_tables(
     runs: Iterable[bytes], n_frames: int, dt: float, intermittency: int = 0
 ) -> tuple[himach.Table, himach.Table]:
     """Return how long stays last that began after the first frame, by Kaplan and Meier, and their mean.
@@ -168,7 +168,7 @@ def lasting(
 
     Examples
     --------
-    >>> stays, mean = lasting([find_runs(np.array([1, 2, 6, 7]))], n_frames=8, dt=10.0)
+    >>> stays, mean = stay_tables([find_runs(np.array([1, 2, 6, 7]))], n_frames=8, dt=10.0)
     >>> stays
     time_ps  lasting
     -------  -------
@@ -181,31 +181,31 @@ def lasting(
         2      1     30.0
     [1 row]
     """
-    lasted, ended, _ = _begun([runs], n_frames, dt, intermittency)
+    lasted, ended, _ = _collect_stays([runs], n_frames, dt, intermittency)
     times, part, mean = np.zeros(1), np.ones(1), math.nan
     stays = _Stays(lasted, ended) if lasted.any() else None
     if stays is not None:
-        found = stays()
-        times, part, mean = found.times, found.survival, found.mean.value
-    curve = himach.Column(part, estimate=partial(_limits_of_curve, stays), within=(0, 1))
-    mean_column = himach.Column(np.array([mean]), "ps", estimate=partial(_limits_of_mean, stays))
+        result = stays()
+        times, part, mean = result.times, result.survival, result.mean.value
+    curve = himach.Column(part, estimate=partial(_curve_limits, stays), within=(0, 1))
+    mean_column = himach.Column(np.array([mean]), "ps", estimate=partial(_mean_limits, stays))
     return (
         himach.Table({"time_ps": himach.Column(times, "ps", role="label"), "lasting": curve}),
         himach.Table({"stays": [len(ended)], "ended": [int(ended.sum())], "mean_ps": mean_column}),
     )
 
 
-def lasting_of_each(
+def mean_stays(
     runs: Sequence[Iterable[bytes]], n_frames: int, dt: float, intermittency: int = 0
 ) -> tuple[Ints, himach.Column]:
-    """Return how many stays of each of many things begin after the first frame, and the mean that `lasting` tells.
+    """Return how many stays of each of many things begin after the first frame, and the mean that `stay_tables` gives.
 
     Parameters
     ----------
     runs
         Of each thing the runs of what it is made of, from `find_runs`.
     n_frames, dt, intermittency
-        As in `lasting`.
+        As in `stay_tables`.
 
     Returns
     -------
@@ -216,32 +216,32 @@ def lasting_of_each(
 
     Examples
     --------
-    >>> lasting_of_each([[find_runs(np.array([1, 2, 4, 7]))], [find_runs(np.array([0]))]], n_frames=8, dt=10.0)
+    >>> mean_stays([[find_runs(np.array([1, 2, 4, 7]))], [find_runs(np.array([0]))]], n_frames=8, dt=10.0)
     (array([3, 0]), Column(array([15., nan]), unit='ps'))
     """
-    lasted, ended, of = _begun(runs, n_frames, dt, intermittency)
-    counts = np.bincount(of, minlength=len(runs))
-    total, ends = (np.bincount(of, each, len(runs)) for each in (lasted, ended))
+    lasted, ended, owners = _collect_stays(runs, n_frames, dt, intermittency)
+    counts = np.bincount(owners, minlength=len(runs))
+    total, ends = (np.bincount(owners, weights, len(runs)) for weights in (lasted, ended))
     if not runs:
-        return counts, himach.Column(total, "ps", estimate=partial(_limits_of_none, total))
+        return counts, himach.Column(total, "ps", estimate=partial(_empty_limits, total))
     mean = uncertainty.mean_stay(total, ends).value
     return counts, himach.Column(mean, "ps", estimate=partial(uncertainty.mean_stay, total, ends))
 
 
-def _begun(
+def _collect_stays(
     runs: Sequence[Iterable[bytes]], n_frames: int, dt: float, intermittency: int
 ) -> tuple[Floats, npt.NDArray[np.bool_], Ints]:
     """Return of the stays that began after the first frame how long they lasted, whether they ended, and whose each is.
 
     Of a stay that has not ended, what came after the last frame at which its end could have been seen tells nothing.
     """
-    joined = [b"".join(one) for one in runs]
+    joined = [b"".join(item) for item in runs]
     first, length = np.ascontiguousarray(np.frombuffer(b"".join(joined), dtype=np.int64).reshape(-1, 2).T)
-    of = np.repeat(np.arange(len(joined)), [len(one) // 16 for one in joined])
+    owners = np.repeat(np.arange(len(joined)), [len(item) // 16 for item in joined])
     entered = first > intermittency
-    first, length, of = first[entered], length[entered], of[entered]
+    first, length, owners = first[entered], length[entered], owners[entered]
     ended = first + length + intermittency < n_frames
-    return dt * np.where(ended, length, np.maximum(0, n_frames - 1 - intermittency - first)), ended, of
+    return dt * np.where(ended, length, np.maximum(0, n_frames - 1 - intermittency - first)), ended, owners
 
 
 def occupancy(runs: Sequence[Iterable[bytes]], n_frames: int) -> himach.Column:
@@ -264,38 +264,38 @@ def occupancy(runs: Sequence[Iterable[bytes]], n_frames: int) -> himach.Column:
     >>> occupancy([[find_runs(np.array([0, 1])), find_runs(np.array([1, 2]))]], n_frames=4)
     Column(array([0.75]), unit='')
     """
-    counts = np.array([_frames_before(np.array([n_frames]), one)[0] for one in runs], dtype=np.int64)
+    counts = np.array([_frames_before(np.array([n_frames]), item)[0] for item in runs], dtype=np.int64)
     part = counts / n_frames
-    return himach.Column(part, estimate=partial(_limits_of_occupancy, part, runs, n_frames), absent=0, within=(0, 1))
+    return himach.Column(part, estimate=partial(_occupancy_limits, part, runs, n_frames), absent=0, within=(0, 1))
 
 
 def _frames_before(edges: Ints, runs: Iterable[bytes]) -> Ints:
     """Return in how many frames before each of the edges something is present, int64."""
     first, length = np.frombuffer(b"".join(runs), dtype=np.int64).reshape(-1, 2).T
     order = np.argsort(first, kind="stable")
-    begins, ends = first[order], np.maximum.accumulate((first + length)[order])
-    begins = np.maximum(begins, np.append(0, ends[:-1]))  # of runs that overlap, what is not in those before
-    before = np.append(0, np.cumsum(ends - begins))
-    at = np.searchsorted(begins, edges, side="right")
-    beyond = np.where(at > 0, np.maximum(ends[at - 1] - edges, 0), 0)
-    return np.asarray(before[at] - beyond)
+    starts, stops = first[order], np.maximum.accumulate((first + length)[order])
+    starts = np.maximum(starts, np.append(0, stops[:-1]))  # of runs that overlap, what is not in those before
+    before = np.append(0, np.cumsum(stops - starts))
+    index = np.searchsorted(starts, edges, side="right")
+    beyond = np.where(index > 0, np.maximum(stops[index - 1] - edges, 0), 0)
+    return np.asarray(before[index] - beyond)
 
 
-def _limits_of_occupancy(
+def _occupancy_limits(
     part: Floats, runs: Sequence[Iterable[bytes]], n_frames: int, level: float
 ) -> uncertainty.Estimate[Any]:
     edges = np.linspace(0, n_frames, min(n_frames, MOST_PARTS) + 1).astype(np.int64)
-    found = []
-    for p, one in zip(part, runs, strict=True):
-        in_part = np.diff(_frames_before(edges, one)) / np.diff(edges)
+    estimates = []
+    for p, item in zip(part, runs, strict=True):
+        in_part = np.diff(_frames_before(edges, item)) / np.diff(edges)
         # As many independent frames have the variance that parts of the time have; what never changes tells of none.
         variance = in_part.var() * uncertainty.inefficiency(in_part) / len(in_part)
         n_eff = min(p * (1 - p) / variance, float(n_frames)) if variance > 0 else 1.0
-        found.append(uncertainty.proportion(p * n_eff, n_eff, level))
-    if not found:
+        estimates.append(uncertainty.proportion(p * n_eff, n_eff, level))
+    if not estimates:
         return replace(_unknown(math.nan, level), value=part, low=part, high=part)
-    least = min(found, key=lambda one: one.n_eff)
-    low, high = (np.array(limits) for limits in zip(*((one.low, one.high) for one in found), strict=True))
+    least = min(estimates, key=lambda item: item.n_eff)
+    low, high = (np.array(limits) for limits in zip(*((item.low, item.high) for item in estimates), strict=True))
     return replace(least, value=part, low=low, high=high)
 
 
@@ -304,29 +304,29 @@ class _Stays:
 
     def __init__(self, lasted: Floats, ended: npt.NDArray[np.bool_]) -> None:
         self._stays = lasted, ended
-        self._found: dict[float, uncertainty.Stays] = {}
+        self._results: dict[float, uncertainty.Stays] = {}
 
     def __call__(self, level: float = 0.95) -> uncertainty.Stays:
-        if level not in self._found:
-            self._found[level] = uncertainty.stays(*self._stays, level)
-        return self._found[level]
+        if level not in self._results:
+            self._results[level] = uncertainty.stays(*self._stays, level)
+        return self._results[level]
 
 
-def _limits_of_curve(stays: _Stays | None, level: float) -> uncertainty.Estimate[Any]:
+def _curve_limits(stays: _Stays | None, level: float) -> uncertainty.Estimate[Any]:
     if stays is None:
         return _unknown(1, level)
-    found = stays(level)
+    result = stays(level)
     return replace(
-        found.mean, value=found.survival, low=found.low, high=found.high, method="Kaplan-Meier, log-log limits"
+        result.mean, value=result.survival, low=result.low, high=result.high, method="Kaplan-Meier, log-log limits"
     )
 
 
-def _limits_of_mean(stays: _Stays | None, level: float) -> uncertainty.Estimate[Any]:
+def _mean_limits(stays: _Stays | None, level: float) -> uncertainty.Estimate[Any]:
     return _unknown(math.nan, level) if stays is None else stays(level).mean
 
 
-def _limits_of_none(nothing: Floats, level: float) -> uncertainty.Estimate[Any]:
-    return replace(_unknown(math.nan, level), value=nothing, low=nothing, high=nothing)
+def _empty_limits(empty: Floats, level: float) -> uncertainty.Estimate[Any]:
+    return replace(_unknown(math.nan, level), value=empty, low=empty, high=empty)
 
 
 def _unknown(value: float, level: float) -> uncertainty.Estimate[Any]:
@@ -339,28 +339,28 @@ def _unknown(value: float, level: float) -> uncertainty.Estimate[Any]:
 
 def _count(first: Ints, length: Ints, n_frames: int) -> Ints:
     """Return how many runs each frame lies in, int64 (n_frames,)."""
-    begins = np.bincount(first, minlength=n_frames + 1)
-    ends = np.bincount(first + length, minlength=n_frames + 1)
-    return np.cumsum(begins - ends)[:n_frames]
+    starts = np.bincount(first, minlength=n_frames + 1)
+    stops = np.bincount(first + length, minlength=n_frames + 1)
+    return np.cumsum(starts - stops)[:n_frames]
 
 
-def plot_survival(table: Any, axes: Any, what: str) -> float:
+def plot_survival(table: Any, axes: Any, title: str) -> float:
     """Draw a table of tau_ps and survival; return by what times in ps are multiplied for the axis."""
     scale, label = time_axis(table["tau_ps"], "lag time τ")
     tau = scale * table["tau_ps"]
     axes.plot(tau, table["survival"], "o-", color="C0", markersize=2, label="survival of all, from any frame on")
     draw_band(axes, tau, table, "survival", "C0")
-    axes.set(xlabel=label, ylabel="survival probability", title=what, ylim=(0, 1.03))
+    axes.set(xlabel=label, ylabel="survival probability", title=title, ylim=(0, 1.03))
     axes.set_xlim(0, tau[-1] or None)
     axes.grid(alpha=0.3)
     return scale
 
 
 def plot_stays(stays: Any, mean: Any, axes: Any, scale: float) -> None:
-    """Draw what `lasting` returns beside what `plot_survival` draws, by the scale that this returns."""
-    words = f", {in_words(mean, 'mean_ps', 'mean')}" if mean["ended"][0] else ""
+    """Draw what `stay_tables` returns beside what `plot_survival` draws, by the scale that this returns."""
+    text = f", {in_words(mean, 'mean_ps', 'mean')}" if mean["ended"][0] else ""
     time = scale * stays["time_ps"]
-    axes.step(time, stays["lasting"], where="post", color="C1", lw=1, label=f"stays that began{words}")
+    axes.step(time, stays["lasting"], where="post", color="C1", lw=1, label=f"stays that began{text}")
     if "lasting_low" in stays:
         limits, label = (stays["lasting_low"], stays["lasting_high"]), f"{100 * stays.level:g} % interval"
         axes.fill_between(time, *limits, step="post", color="C1", alpha=0.25, linewidth=0, label=label)

@@ -13,9 +13,9 @@ from himach.examples.common import WATER, check_not_negative, check_positive, la
 from himach.examples.interactions.survival import (
     find_runs,
     find_runs_of_many,
-    lasting,
     plot_stays,
     plot_survival,
+    stay_tables,
     survival,
 )
 
@@ -99,7 +99,7 @@ class WaterResidence(himach.Analysis):
         warn_of_nm(self, "cutoff", bool(results))
         runs, n_frames = [b"".join(results.values())], len(self.frames)
         probability = survival(runs, n_frames, len(self.tau_ps) - 1)
-        stays, mean = lasting(runs, n_frames, abs(self.dt or 0), self.intermittency)
+        stays, mean = stay_tables(runs, n_frames, abs(self.dt or 0), self.intermittency)
         taus = himach.Column(self.tau_ps, "ps", role="x")
         return {"survival": himach.Table({"tau_ps": taus, "survival": probability}), "stays": stays, "residence": mean}
 

@@ -13,7 +13,7 @@ from himach import uncertainty
 from himach.examples.charges import whole_weights
 from himach.examples.common import WATER, box_vectors, check_positive, select
 from himach.examples.drawing import draw_band, draw_legend
-from himach.examples.liquids.grids import Grid, center_of, draw_mean_along, fractional, open_dx
+from himach.examples.liquids.grids import Grid, draw_mean_along, find_center, fractional, open_dx
 
 #: Keys of what is counted: in layers, in voxels, and outside of the grid.
 LAYERS, VOXELS, OUTSIDE = 0, 1, 2
@@ -89,7 +89,7 @@ class Density(himach.Analysis):
         if self.grid is not None:
             positions = universe.atoms.positions
             box = None if self.middle is None else universe.dimensions
-            self.voxels = Grid(self.placed(positions, box), self.grid, PADDING)
+            self.voxels = Grid(self.grid_positions(positions, box), self.grid, PADDING)
             if self.voxels.n_voxels > MOST_VOXELS:
                 raise himach.UsageError(
                     f"density: grid={self.grid:g} makes {self.voxels.n_voxels} voxels, and {MOST_VOXELS} are the most; "
@@ -104,42 +104,42 @@ class Density(himach.Analysis):
         if box is None and (self.middle is not None or self.grid is None):
             raise himach.UsageError("the frame has no box, which layers and center need; select frames with a box")
         if self.grid is not None:
-            voxels = self.voxels.voxels(self.placed(frame.positions, box))
-            found = self.count(voxels, self.voxels.n_voxels + 1)
-            yield himach.Pairs([VOXELS], found[np.newaxis, :-1])
+            voxels = self.voxels.voxels(self.grid_positions(frame.positions, box))
+            counts = self.count(voxels, self.voxels.n_voxels + 1)
+            yield himach.Pairs([VOXELS], counts[np.newaxis, :-1])
             yield himach.Pairs([OUTSIDE], [np.count_nonzero(voxels == self.voxels.n_voxels)])
             return
         vectors = box_vectors(box[np.newaxis])[0]
-        at = self.fractions(frame.positions, vectors, self.along) + (0 if self.middle is None else 0.5)
-        layers = ((at - np.floor(at)) * self.bins).astype(np.int64) % self.bins
+        fractions = self.fractions(frame.positions, vectors, self.along) + (0 if self.middle is None else 0.5)
+        layers = ((fractions - np.floor(fractions)) * self.bins).astype(np.int64) % self.bins
         volume, height = np.prod(np.diagonal(vectors)), 1 / np.linalg.norm(np.linalg.inv(vectors)[:, self.along])
         sizes = [int(volume), int(volume % 1 * FINE), int(height), int(height % 1 * FINE)]
         sums = np.append(self.count(layers, self.bins), sizes)
         yield himach.Pairs([LAYERS], uncertainty.block_row(frame.number, sums)[np.newaxis])
 
-    def count(self, at, n):
+    def count(self, places, n):
         """Return what is in each of n places, int64 (n,)."""
-        return np.bincount(at, self.whole, n).astype(np.int64)
+        return np.bincount(places, self.whole, n).astype(np.int64)
 
     def fractions(self, positions, vectors, along):
         """Return how far the selected atoms lie along a box vector, from the centre if there is one."""
-        found = fractional(positions[self.indices], vectors, along)
+        fractions = fractional(positions[self.indices], vectors, along)
         if self.middle is None:
-            return found
-        middle = center_of(fractional(positions[self.middle], vectors, along))
+            return fractions
+        middle = find_center(fractional(positions[self.middle], vectors, along))
         if np.isnan(middle):
             raise himach.UsageError(
                 f"the atoms of center, {self.center!r}, are all around the box: they have no centre"
             )
-        return found - middle
+        return fractions - middle
 
-    def placed(self, positions, box):
+    def grid_positions(self, positions, box):
         """Return where the selected atoms are on a grid, (n, 3) in Å."""
         if self.middle is None:
             return positions[self.indices]
         vectors = box_vectors(np.asarray(box)[np.newaxis])[0]
-        found = [self.fractions(positions, vectors, along) for along in range(3)]
-        parts = [(one - np.rint(one))[:, np.newaxis] * vector for one, vector in zip(found, vectors, strict=True)]
+        shares = [self.fractions(positions, vectors, along) for along in range(3)]
+        parts = [(part - np.rint(part))[:, np.newaxis] * vector for part, vector in zip(shares, vectors, strict=True)]
         return sum(parts).astype(np.float32)
 
     def combine(self, key, series):
@@ -161,13 +161,13 @@ class Density(himach.Analysis):
         density = factor * total / volumes.sum()
 
         def limits(level):
-            found = uncertainty.of_blocks(factor * counts, volumes, level)
+            band = uncertainty.of_blocks(factor * counts, volumes, level)
             if self.weights != "number":
-                return replace(found, value=density)
-            few, rare = uncertainty.count(total, level), total < FEW  # of few atoms the blocks know too little
-            low = np.where(rare, np.minimum(found.low, few.low / volumes.sum()), found.low)
-            high = np.where(rare, np.maximum(found.high, few.high / volumes.sum()), found.high)
-            return replace(found, value=density, low=low, high=high)
+                return replace(band, value=density)
+            count_limits, rare = uncertainty.count(total, level), total < FEW  # of few atoms the blocks know too little
+            low = np.where(rare, np.minimum(band.low, count_limits.low / volumes.sum()), band.low)
+            high = np.where(rare, np.maximum(band.high, count_limits.high / volumes.sum()), band.high)
+            return replace(band, value=density, low=low, high=high)
 
         position = ((np.arange(self.bins) + 0.5) / self.bins - (0 if self.middle is None else 0.5)) * height
         column = himach.Column(density, UNITS[self.weights], estimate=limits)

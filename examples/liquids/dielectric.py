@@ -10,7 +10,7 @@ from scipy import constants
 
 import himach
 from himach import kernels, uncertainty
-from himach.examples.charges import charges_of
+from himach.examples.charges import get_charges
 from himach.examples.common import check_positive, select
 from himach.examples.drawing import draw_legend, draw_series, in_words, time_axis
 from himach.examples.groups import residue_labels
@@ -60,8 +60,8 @@ class Dielectric(himach.Analysis):
         molecules = Centers(atoms, self, by="molecule")
         selected = np.isin(molecules.indices, atoms.indices)
         self.indices, self.tree = molecules.indices, molecules.tree
-        self.of_atom = np.where(selected, charges_of(universe.atoms[self.indices], self), 0)
-        total = np.bincount(molecules.groups, self.of_atom)
+        self.atom_charges = np.where(selected, get_charges(universe.atoms[self.indices], self), 0)
+        total = np.bincount(molecules.groups, self.atom_charges)
         worst = int(np.argmax(np.abs(total)))
         if abs(total[worst]) > NEUTRAL:
             first = universe.atoms[self.indices[molecules.groups == worst][:1]]
@@ -78,15 +78,15 @@ class Dielectric(himach.Analysis):
         if frame.box is None:
             raise himach.UsageError("the frame has no box, and the constant needs its volume; select frames with a box")
         whole = kernels.unwrap(frame.positions[self.indices], self.tree, frame.box)
-        moment = (self.of_atom * whole.T).sum(axis=1)
+        moment = (self.atom_charges * whole.T).sum(axis=1)
         yield himach.Pairs([0], [[*moment, box_volume(frame.box)]])
 
     def reduce(self, key, series):
         return series.times, series.values
 
     def finish(self, results):
-        times, found = results[0]
-        moments = np.column_stack([found, (found[:, :3] ** 2).sum(axis=1)])  # x, y, z, volume, square
+        times, values = results[0]
+        moments = np.column_stack([values, (values[:, :3] ** 2).sum(axis=1)])  # x, y, z, volume, square
         n = len(moments)
         block = uncertainty.fine_block(np.arange(n), n)
         in_block = np.bincount(block)
@@ -109,14 +109,14 @@ class Dielectric(himach.Analysis):
         return 1 + E2_EPS0_K * (square - x**2 - y**2 - z**2) / (3 * self.temperature * volume)
 
     def plot(self, outcome, axes):
-        found, running = outcome["dielectric"], outcome["running"]
+        constant, running = outcome["dielectric"], outcome["running"]
         scale, label = time_axis(running["time_ps"], "time")
-        words = in_words(found, "epsilon", "ε")
+        text = in_words(constant, "epsilon", "ε")
         draw_series(axes, scale * running["time_ps"], running["epsilon"], label="of the frames up to here")
-        axes.axhline(found["epsilon"][0], color="black", lw=0.8, ls="--", label=words)
-        if "epsilon_low" in found and np.isfinite(found["epsilon_low"][0]):
-            limits = found["epsilon_low"][0], found["epsilon_high"][0]
-            axes.axhspan(*limits, color="black", alpha=0.15, linewidth=0, label=words)
+        axes.axhline(constant["epsilon"][0], color="black", lw=0.8, ls="--", label=text)
+        if "epsilon_low" in constant and np.isfinite(constant["epsilon_low"][0]):
+            limits = constant["epsilon_low"][0], constant["epsilon_high"][0]
+            axes.axhspan(*limits, color="black", alpha=0.15, linewidth=0, label=text)
         axes.set(xlabel=label, ylabel="dielectric constant ε", title="Static dielectric constant")
         axes.margins(x=0)
         axes.set_ylim(bottom=0)

@@ -19,8 +19,8 @@ __all__ = [
     "block_lags",
     "block_msd",
     "diffusion",
-    "limits_of_diffusion",
-    "limits_of_msd",
+    "diffusion_limits",
+    "msd_limits",
     "unwrap",
     "windowed_msd",
 ]
@@ -57,10 +57,10 @@ def unwrap(positions: Floats, boxes: npt.ArrayLike) -> Floats:
     a, b, c = np.moveaxis(vectors, 0, -1)  # of lower triangular matrices: a has x alone, b has x and y
     steps = np.diff(positions, axis=-2, prepend=positions[..., :1, :])
     x, y, z = np.moveaxis(steps, -1, 0)
-    of_c = np.round(z / c[2])
-    of_b = np.round((y - of_c * c[1]) / b[1])
-    of_a = np.round((x - of_c * c[0] - of_b * b[0]) / a[0])
-    jumps = np.stack([of_a * a[0] + of_b * b[0] + of_c * c[0], of_b * b[1] + of_c * c[1], of_c * c[2]], axis=-1)
+    n_c = np.round(z / c[2])
+    n_b = np.round((y - n_c * c[1]) / b[1])
+    n_a = np.round((x - n_c * c[0] - n_b * b[0]) / a[0])
+    jumps = np.stack([n_a * a[0] + n_b * b[0] + n_c * c[0], n_b * b[1] + n_c * c[1], n_c * c[2]], axis=-1)
     if np.any(boxes[:, 3:] != 90):
         steps -= jumps
         # The shortest may be a neighbour of what is left, if that is longer than half the way from a box to the next.
@@ -139,32 +139,32 @@ def block_msd(positions: Floats, n_blocks: int, n_lags: int, n_paths: int) -> np
     return np.rint(msd / (n_paths * UNIT)).astype(np.int64).sum(axis=0)
 
 
-def limits_of_msd(msd: Floats, of_block: Floats, level: float) -> uncertainty.Estimate[Floats]:
+def msd_limits(msd: Floats, block_values: Floats, level: float) -> uncertainty.Estimate[Floats]:
     """Return the band of a mean squared displacement by those of blocks of windows, which may have fewer lags.
 
     How correlated windows are depends on their length: so lags from a power of two to the next make a curve each.
     """
     low, high = np.full((2, len(msd)), np.nan)
     low[0] = high[0] = 0
-    found = uncertainty.of_blocks(of_block[:1], None, level)  # not converged
-    first, n_lags = 1, of_block.shape[1]
+    band = uncertainty.of_blocks(block_values[:1], None, level)  # not converged
+    first, n_lags = 1, block_values.shape[1]
     while first < n_lags:
-        some = slice(first, min(2 * first, n_lags))
-        found = uncertainty.of_blocks(of_block[:, some], None, level)
-        low[some], high[some] = msd[some] - (found.value - found.low), msd[some] + (found.high - found.value)
+        lags = slice(first, min(2 * first, n_lags))
+        band = uncertainty.of_blocks(block_values[:, lags], None, level)
+        low[lags], high[lags] = msd[lags] - (band.value - band.low), msd[lags] + (band.high - band.value)
         first *= 2
-    return replace(found, value=msd, low=low, high=high)  # the last is the least sure
+    return replace(band, value=msd, low=low, high=high)  # the last is the least sure
 
 
-def limits_of_diffusion(
-    d: float, tau: Floats, of_block: Floats, level: float, n_axes: int = 3
+def diffusion_limits(
+    d: float, tau: Floats, block_values: Floats, level: float, n_axes: int = 3
 ) -> uncertainty.Estimate[Any]:
     """Return the interval of a diffusion coefficient, by what blocks have at the lags that are fitted."""
-    found = uncertainty.of_blocks(of_block, None, level, of=partial(diffusion, tau, n_axes=n_axes))
-    return replace(found, value=d, low=d - (found.value - found.low), high=d + (found.high - found.value))
+    band = uncertainty.of_blocks(block_values, None, level, of=partial(diffusion, tau, n_axes=n_axes))
+    return replace(band, value=d, low=d - (band.value - band.low), high=d + (band.high - band.value))
 
 
 def diffusion(tau: Floats, msd: Floats, n_axes: int = 3) -> float:
     """Return a diffusion coefficient in cm²/s, by the slope of the displacement along some axes, Å², over lags, ps."""
-    from_mean = tau - tau.mean()
-    return float(CM2_S / (2 * n_axes) * (from_mean @ msd) / (from_mean @ from_mean))
+    deviations = tau - tau.mean()
+    return float(CM2_S / (2 * n_axes) * (deviations @ msd) / (deviations @ deviations))

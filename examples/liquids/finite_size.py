@@ -40,8 +40,8 @@ def yeh_hummer(
     Yeh and Hummer, J. Phys. Chem. B 108, 15873 (2004); in boxes of which the sides differ, Kikugawa, Nakano and Ohara,
     J. Chem. Phys. 143, 024507 (2015).
     """
-    lost = np.diagonal(mobility_lost(vectors))[axes].mean()
-    return float(BOLTZMANN * temperature * lost / (6 * np.pi * viscosity * PA_S * M) * CM2_S)
+    mobility = np.diagonal(mobility_lost(vectors))[axes].mean()
+    return float(BOLTZMANN * temperature * mobility / (6 * np.pi * viscosity * PA_S * M) * CM2_S)
 
 
 def mobility_lost(vectors: npt.ArrayLike) -> Floats:
@@ -64,15 +64,15 @@ def mobility_lost(vectors: npt.ArrayLike) -> Floats:
     r2 = (near**2).sum(axis=1)[:, np.newaxis, np.newaxis]
     r, gauss = np.sqrt(r2), 2 * sharp / np.sqrt(np.pi) * np.exp(-(sharp**2) * r2)
     along = near[:, :, np.newaxis] * near[:, np.newaxis] / r2
-    of_images = (gauss + erfc(sharp * r) / r) * (np.eye(3) + along) - 2 * gauss * np.eye(3)
+    real_terms = (gauss + erfc(sharp * r) / r) * (np.eye(3) + along) - 2 * gauss * np.eye(3)
 
     k2 = (far**2).sum(axis=1)[:, np.newaxis, np.newaxis]
     across = np.eye(3) - far[:, :, np.newaxis] * far[:, np.newaxis] / k2
     smooth = k2 / (4 * sharp**2)
-    of_waves = 8 * np.pi / volume * (1 + smooth) * np.exp(-smooth) / k2 * across
+    wave_terms = 8 * np.pi / volume * (1 + smooth) * np.exp(-smooth) / k2 * across
 
-    itself = 4 * sharp / np.sqrt(np.pi) * np.eye(3)
-    return np.asarray(0.75 * (itself - of_images.sum(axis=0) - of_waves.sum(axis=0)))
+    self_term = 4 * sharp / np.sqrt(np.pi) * np.eye(3)
+    return np.asarray(0.75 * (self_term - real_terms.sum(axis=0) - wave_terms.sum(axis=0)))
 
 
 def lattice(vectors: Floats, most: float) -> Floats:

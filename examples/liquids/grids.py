@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 import himach
 
-__all__ = ["Grid", "center_of", "draw_mean_along", "fractional", "open_dx"]
+__all__ = ["Grid", "draw_mean_along", "find_center", "fractional", "open_dx"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -54,25 +54,25 @@ class Grid:
 
     @property
     def edges(self) -> list[Floats]:
-        ends = zip(self._low, self._high, self.shape, strict=True)
-        return [np.linspace(low, high, n + 1) for low, high, n in ends]
+        bounds = zip(self._low, self._high, self.shape, strict=True)
+        return [np.linspace(low, high, n + 1) for low, high, n in bounds]
 
     def voxels(self, positions: npt.NDArray[np.floating]) -> Ints:
         """Return the voxel of each position (n, 3), int64 (n,) in C order; `n_voxels` for what lies outside."""
-        found = np.zeros(len(positions), np.int64)
+        voxels = np.zeros(len(positions), np.int64)
         outside = np.zeros(len(positions), bool)
         for along, low, edges in zip(positions.T, self._low, self.edges, strict=True):
             x = along.astype(np.float64)
             last = len(edges) - 2
-            at = np.clip(((x - low) / self.spacing).astype(np.int64), 0, last)
+            index = np.clip(((x - low) / self.spacing).astype(np.int64), 0, last)
             # A division may round to the next voxel: the edges decide.
-            at -= (x < edges[at]) & (at > 0)
-            at += (x >= edges[at + 1]) & (at < last)
+            index -= (x < edges[index]) & (index > 0)
+            index += (x >= edges[index + 1]) & (index < last)
             outside |= (x < edges[0]) | (x > edges[-1])
-            found *= last + 1
-            found += at
-        found[outside] = self.n_voxels
-        return found
+            voxels *= last + 1
+            voxels += index
+        voxels[outside] = self.n_voxels
+        return voxels
 
 
 def fractional(positions: npt.NDArray[np.float32], vectors: Floats, axis: int) -> Floats:
@@ -87,14 +87,14 @@ def fractional(positions: npt.NDArray[np.float32], vectors: Floats, axis: int) -
     axis
         Which of them.
     """
-    found = np.zeros(len(positions))
+    fractions = np.zeros(len(positions))
     for i, factor in enumerate(np.linalg.inv(vectors)[:, axis]):
         if factor:
-            found += positions[:, i].astype(np.float64) * factor
-    return found
+            fractions += positions[:, i].astype(np.float64) * factor
+    return fractions
 
 
-def center_of(fractions: Floats) -> float:
+def find_center(fractions: Floats) -> float:
     """Return the centre of positions on a circle of circumference 1, wherever they are cut; nan where they have none.
 
     Notes
@@ -106,9 +106,9 @@ def center_of(fractions: Floats) -> float:
     x, y = np.cos(angles).mean(), np.sin(angles).mean()
     if math.hypot(x, y) < EVEN:
         return math.nan
-    about = math.atan2(y, x) / (2 * math.pi)
-    from_there = fractions - about
-    return about + float((from_there - np.rint(from_there)).mean())
+    direction = math.atan2(y, x) / (2 * math.pi)
+    offsets = fractions - direction
+    return direction + float((offsets - np.rint(offsets)).mean())
 
 
 def open_dx(values: npt.NDArray[np.floating], edges: list[Floats], spacing: float) -> himach.TextFile:
@@ -146,7 +146,7 @@ def draw_mean_along(
     mean = values.mean(axis=along).T
     reach = np.abs(mean).max()
     colours = {"cmap": "RdBu", "vmin": -reach, "vmax": reach} if signed else {"cmap": "viridis", "vmin": 0}
-    ends = [extent[end][i] for i in (first, second) for end in ("from", "to")]
-    image = axes.imshow(mean, extent=ends, origin="lower", **colours)
+    limits = [extent[end][i] for i in (first, second) for end in ("from", "to")]
+    image = axes.imshow(mean, extent=limits, origin="lower", **colours)
     axes.figure.colorbar(image, cax=axes.inset_axes([1.04, 0, 0.05, 1]), label=label)
     axes.set(xlabel=f"{'xyz'[first]} / Å", ylabel=f"{'xyz'[second]} / Å", title=f"Mean density along {axis}")

@@ -17,13 +17,13 @@ from himach.examples.liquids.displacements import (
     block_lags,
     block_msd,
     diffusion,
-    limits_of_diffusion,
-    limits_of_msd,
+    diffusion_limits,
+    msd_limits,
     unwrap,
     windowed_msd,
 )
 from himach.examples.liquids.finite_size import yeh_hummer
-from himach.examples.molecules import points_of
+from himach.examples.molecules import make_points
 
 #: Positions that are worked on at a time: as many as stay in a core's own cache.
 AT_ONCE = 1 << 15
@@ -40,7 +40,7 @@ class Path(NamedTuple):
 
     msd: np.ndarray
     box: np.ndarray | None = None
-    of_block: np.ndarray | int = 0
+    blocks: np.ndarray | int = 0
     n_paths: int = 0
 
 
@@ -98,7 +98,7 @@ class Msd(himach.Analysis):
     @property
     def methods(self):
         """What a paper says of it, as the parameters are."""
-        what = "{selection} (centres of mass of molecules)" if self.molecules else "{selection}"
+        subject = "{selection} (centres of mass of molecules)" if self.molecules else "{selection}"
         paths = (
             ", from paths in which each step is the shortest in the periodic box of its end [10.1063/5.0008316]"
             if self.unwrap
@@ -110,7 +110,7 @@ class Msd(himach.Analysis):
             "{temperature} K [10.1021/jp0477147]."
         )
         return (
-            f"The mean squared displacement of {what} along {{directions}} was averaged over all time origins by "
+            f"The mean squared displacement of {subject} along {{directions}} was averaged over all time origins by "
             f"Fourier transform [10.1051/sfn/201112010]{paths}. The diffusion coefficient is the slope of a line "
             f"fitted to it {lags}; its interval is by blocks of time origins, not by the error of the "
             f"fit.{endless if self.viscosity is not None else ''}"
@@ -125,7 +125,7 @@ class Msd(himach.Analysis):
         if universe.dimensions is None and (self.unwrap or self.corrects):
             raise himach.UsageError(f"msd: the trajectory has no box {self.needs_box()}")
         atoms = select(universe, self, "selection")
-        self.moving = points_of(atoms, self, "molecule" if self.molecules else "atom", whole=self.unwrap)
+        self.moving = make_points(atoms, self, "molecule" if self.molecules else "atom", whole=self.unwrap)
         self.tau_ps = lag_times(self, self.tau_max)
         self.fitted = self.lags_to_fit()
         self.n_blocks, self.n_lags = block_lags(len(self.frames), len(self.tau_ps))
@@ -149,14 +149,14 @@ class Msd(himach.Analysis):
                 first, last = map(float, self.fit.split("-"))
             except ValueError:
                 raise himach.UsageError(f"msd: fit {self.fit!r}: give two lags in ps, such as 10-50") from None
-        some = slice(
+        fitted = slice(
             *np.searchsorted(tau, [first * (1 - 1e-6), last * (1 + 1e-6)])
         )  # 50 ps are 49.99999 in many a file
-        if self.fit is not None and len(tau[some]) < 2:
+        if self.fit is not None and len(tau[fitted]) < 2:
             raise himach.UsageError(
                 f"msd: fit {self.fit!r}: there are not two lags; they reach from 0 to {tau[-1]:g} ps, by tau_max"
             )
-        return some
+        return fitted
 
     def atoms(self, universe):
         return universe.atoms[self.moving.indices]
@@ -164,7 +164,7 @@ class Msd(himach.Analysis):
     def map(self, frame):
         if frame.box is None and (self.unwrap or self.corrects):
             raise himach.UsageError(f"the frame has no box {self.needs_box()}, or select frames with a box")
-        yield himach.Pairs(self.moving.numbers, self.moving.of(frame).astype(np.float32, copy=False))
+        yield himach.Pairs(self.moving.numbers, self.moving.locate(frame).astype(np.float32, copy=False))
 
     def reduce(self, key, series):
         msd = windowed_msd(self.paths(series.values, series.boxes))[: len(self.tau_ps)].copy()
@@ -173,16 +173,16 @@ class Msd(himach.Analysis):
     def reduce_many(self, keys, series):
         m = len(self.frames)
         if np.any(np.diff(series.offsets) != m):  # an analysis derived from this one may leave frames out
-            return [self.reduce(key, one) for key, one in zip(keys, series, strict=True)]
+            return [self.reduce(key, member) for key, member in zip(keys, series, strict=True)]
         positions, boxes = series.values.reshape(-1, m, 3), series[0].boxes
-        some, found, blocks = max(1, AT_ONCE // m), [], 0
-        for first in range(0, len(positions), some):
-            paths = self.paths(positions[first : first + some], boxes)
-            found += map(Path, windowed_msd(paths)[:, : len(self.tau_ps)].copy())
+        batch, results, blocks = max(1, AT_ONCE // m), [], 0
+        for first in range(0, len(positions), batch):
+            paths = self.paths(positions[first : first + batch], boxes)
+            results += map(Path, windowed_msd(paths)[:, : len(self.tau_ps)].copy())
             if self.n_blocks:
                 blocks = blocks + block_msd(paths, self.n_blocks, self.n_lags, len(self.moving.numbers))
-        found[0] = Path(found[0].msd, self.mean_box(boxes), blocks, len(positions) if self.n_blocks else 0)
-        return found
+        results[0] = Path(results[0].msd, self.mean_box(boxes), blocks, len(positions) if self.n_blocks else 0)
+        return results
 
     def paths(self, positions, boxes):
         """Return paths (..., m, k) along the directions that are not broken by the periodic boundary."""
@@ -200,16 +200,16 @@ class Msd(himach.Analysis):
     def finish(self, results):
         paths = list(results.values())
         msd = sum(path.msd for path in paths) / len(paths)
-        whole = self.n_blocks and sum(path.n_paths for path in paths) == len(paths)
-        of_block = sum(path.of_block for path in paths) * UNIT if whole else np.zeros((1, self.n_lags))
-        mean = himach.Column(msd, "Å²", estimate=partial(limits_of_msd, msd, of_block))
+        is_complete = self.n_blocks and sum(path.n_paths for path in paths) == len(paths)
+        block_values = sum(path.blocks for path in paths) * UNIT if is_complete else np.zeros((1, self.n_lags))
+        mean = himach.Column(msd, "Å²", estimate=partial(msd_limits, msd, block_values))
         outcome = {"msd": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps", role="x"), "msd": mean})}
         tau, d = self.tau_ps[self.fitted], np.nan
         if len(tau) > 1:
             d = diffusion(tau, msd[self.fitted], len(self.axes))
-        known = len(tau) > 1 and self.fitted.stop <= self.n_lags
-        of_block = of_block[:, self.fitted] if known else np.zeros((1, 2))
-        limits = partial(limits_of_diffusion, d, tau if known else np.arange(2.0), of_block, n_axes=len(self.axes))
+        covered = len(tau) > 1 and self.fitted.stop <= self.n_lags
+        block_values = block_values[:, self.fitted] if covered else np.zeros((1, 2))
+        limits = partial(diffusion_limits, d, tau if covered else np.arange(2.0), block_values, n_axes=len(self.axes))
         columns = {
             f"{name}_ps": himach.Column(tau[end] if len(tau) else [np.nan], "ps", role="x")
             for name, end in (("from", slice(1)), ("to", slice(-1, None)))
@@ -217,9 +217,9 @@ class Msd(himach.Analysis):
         columns["d_cm2_s"] = himach.Column(np.array([d]), "cm²/s", estimate=limits)
         if self.corrects:
             box = next(path.box for path in paths if path.box is not None)
-            lacks = yeh_hummer(box, self.viscosity, self.temperature, self.axes)
-            endless = partial(shifted, limits, lacks)
-            columns["yeh_hummer_cm2_s"] = himach.Column(np.array([d + lacks]), "cm²/s", estimate=endless)
+            correction = yeh_hummer(box, self.viscosity, self.temperature, self.axes)
+            endless = partial(shift_limits, limits, correction)
+            columns["yeh_hummer_cm2_s"] = himach.Column(np.array([d + correction]), "cm²/s", estimate=endless)
         outcome["diffusion"] = himach.Table(columns)
         return outcome
 
@@ -240,15 +240,15 @@ class Msd(himach.Analysis):
         draw_band(axes, tau, table, "msd", "C0")
         d = outcome["diffusion"]
         if np.isfinite(d["d_cm2_s"][0]):
-            some = (table["tau_ps"] >= d["from_ps"][0]) & (table["tau_ps"] <= d["to_ps"][0])
-            line = np.polynomial.Polynomial.fit(tau[some], msd[some], 1)
-            axes.plot(tau[some], line(tau[some]), color="black", lw=0.8, label=in_words(d, "d_cm2_s", "D"))
+            is_fitted = (table["tau_ps"] >= d["from_ps"][0]) & (table["tau_ps"] <= d["to_ps"][0])
+            line = np.polynomial.Polynomial.fit(tau[is_fitted], msd[is_fitted], 1)
+            axes.plot(tau[is_fitted], line(tau[is_fitted]), color="black", lw=0.8, label=in_words(d, "d_cm2_s", "D"))
             if "yeh_hummer_cm2_s" in d:
                 axes.plot([], [], " ", label=in_words(d, "yeh_hummer_cm2_s", "Yeh-Hummer D₀"))
         draw_legend(axes, below=True)
 
 
-def shifted(limits, by, level):
+def shift_limits(limits, shift, level):
     """Return an estimate, that limits() gives, with all added that its value lacks."""
-    found = limits(level)
-    return replace(found, value=found.value + by, low=found.low + by, high=found.high + by)
+    estimate = limits(level)
+    return replace(estimate, value=estimate.value + shift, low=estimate.low + shift, high=estimate.high + shift)

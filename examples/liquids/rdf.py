@@ -14,7 +14,7 @@ import himach
 from himach import kernels, uncertainty
 from himach.examples.common import WATER, check_positive, select, warn_of_nm, width
 from himach.examples.drawing import draw_band, draw_legend, in_words
-from himach.examples.molecules import numbers_by, points_of
+from himach.examples.molecules import make_points, numbers_by
 
 #: Keys of what is counted, and of the least width of the box.
 COUNTS, WIDTH = 0, 1
@@ -69,13 +69,13 @@ class Rdf(himach.Analysis):
     @property
     def methods(self):
         """What a paper says of it, as the parameters are."""
-        whose = "{b} around {a}" if self.a != self.b else "{a} around each other"
-        of = "" if self.by == "atom" else f" (centres of mass, by {self.by})"
-        left = "" if self.exclude == "none" else f" Pairs of the {self.exclude.replace('-', ' ')} were left out."
+        pair = "{b} around {a}" if self.a != self.b else "{a} around each other"
+        centres = "" if self.by == "atom" else f" (centres of mass, by {self.by})"
+        excluded = "" if self.exclude == "none" else f" Pairs of the {self.exclude.replace('-', ' ')} were left out."
         return (
-            f"The radial distribution function of {whose}{of} was computed with minimum images up to "
+            f"The radial distribution function of {pair}{centres} was computed with minimum images up to "
             "{r_max} Å in {bins} bins [10.1016/j.jcp.2011.01.048], normalised by the mean density of pairs in the box; "
-            f"coordination numbers are its sums.{left}"
+            f"coordination numbers are its sums.{excluded}"
         )
 
     def setup(self, universe):
@@ -84,38 +84,38 @@ class Rdf(himach.Analysis):
             raise himach.UsageError("rdf: the trajectory has no box, and g(r) is relative to the density in the box")
         a_atoms, b_atoms = select(universe, self, "a"), select(universe, self, "b")
         self.equal = np.array_equal(a_atoms.indices, b_atoms.indices)
-        self.around = points_of(a_atoms, self, self.by)
-        self.found = self.around if self.equal else points_of(b_atoms, self, self.by)
-        self.groups = [self.groups_of(universe, points) for points in (self.around, self.found)]
+        self.a_points = make_points(a_atoms, self, self.by)
+        self.b_points = self.a_points if self.equal else make_points(b_atoms, self, self.by)
+        self.groups = [self.number_groups(universe, points) for points in (self.a_points, self.b_points)]
         self.n_excluded = self.count_excluded()
-        if len(self.around.numbers) * len(self.found.numbers) == self.n_excluded:
-            one = self.by if self.exclude == "none" or self.by == "molecule" else self.exclude.removeprefix("same-")
+        if len(self.a_points.numbers) * len(self.b_points.numbers) == self.n_excluded:
+            kind = self.by if self.exclude == "none" or self.by == "molecule" else self.exclude.removeprefix("same-")
             raise himach.UsageError(
-                f"{self.label()}: a and b are one {one}, the same ({self.a!r}, {self.b!r}), which is not paired with "
+                f"{self.label()}: a and b are one {kind}, the same ({self.a!r}, {self.b!r}), which is not paired with "
                 "itself; select more atoms"
             )
 
-    def groups_of(self, universe, points):
+    def number_groups(self, universe, points):
         """Return a number for each point, of which two with one number are no pair; None: only a point with itself."""
         exclude = self.exclude.removeprefix("same-")
         if self.by == "atom":
             return None if exclude == "none" else numbers_by(universe, self, exclude)[points.numbers]
         if self.by == "residue" and exclude == "molecule":
-            of_residue = np.zeros(len(universe.residues), np.int64)
-            of_residue[universe.atoms.resindices] = numbers_by(universe, self, exclude)
-            return of_residue[points.numbers]
+            residue_groups = np.zeros(len(universe.residues), np.int64)
+            residue_groups[universe.atoms.resindices] = numbers_by(universe, self, exclude)
+            return residue_groups[points.numbers]
         return points.numbers
 
     def count_excluded(self):
         """Return how many pairs of a and b are not counted at any distance."""
         a, b = self.groups
         if a is None:
-            return len(np.intersect1d(self.around.numbers, self.found.numbers))
+            return len(np.intersect1d(self.a_points.numbers, self.b_points.numbers))
         sizes = [np.bincount(groups, minlength=1 + max(a.max(), b.max())) for groups in (a, b)]
         return int(np.dot(*sizes))
 
     def atoms(self, universe):
-        return universe.atoms[self.around.indices], universe.atoms[self.found.indices]
+        return universe.atoms[self.a_points.indices], universe.atoms[self.b_points.indices]
 
     def map(self, frame):
         if frame.box is None:
@@ -127,11 +127,11 @@ class Rdf(himach.Analysis):
 
     def count(self, frame):
         """Return how many pairs there are in each bin, int64 (bins,)."""
-        (of_a, of_b), a = self.groups, self.around.of(frame)
+        (a_groups, b_groups), a = self.groups, self.a_points.locate(frame)
         if self.equal:
-            return 2 * kernels.histogram(a, None, self.r_max, self.bins, frame.box, of_a)
-        counts = kernels.histogram(a, self.found.of(frame), self.r_max, self.bins, frame.box, of_a, of_b)
-        if of_a is None:
+            return 2 * kernels.histogram(a, None, self.r_max, self.bins, frame.box, a_groups)
+        counts = kernels.histogram(a, self.b_points.locate(frame), self.r_max, self.bins, frame.box, a_groups, b_groups)
+        if a_groups is None:
             counts[0] -= self.n_excluded  # an atom and itself
         return counts
 
@@ -142,7 +142,7 @@ class Rdf(himach.Analysis):
         return np.min(series.values) if key == WIDTH else uncertainty.add_blocks(series.values)
 
     def finish(self, results):
-        n_frames, n_a = len(self.frames), len(self.around.numbers)
+        n_frames, n_a = len(self.frames), len(self.a_points.numbers)
         if self.r_max > results[WIDTH] / 2:
             warnings.warn(
                 f"{self.label()}: r_max={self.r_max:g} is more than half the least width of the box, "
@@ -153,23 +153,23 @@ class Rdf(himach.Analysis):
         *pairs, volumes, fractions = sums.sum(axis=0)
         edges = np.linspace(0, self.r_max, self.bins + 1)
         shells = 4 / 3 * np.pi * np.diff(edges**3)
-        n_pairs = n_a * len(self.found.numbers) - self.n_excluded
+        n_pairs = n_a * len(self.b_points.numbers) - self.n_excluded
         density = n_pairs / ((volumes + fractions / FINE) / n_frames)
         half = Fraction(str(self.r_max)) / (2 * self.bins)  # in decimals: 0.15, where products of floats are not
         middles = [float((2 * i + 1) * half) for i in range(self.bins)]
-        ends = [float(2 * (i + 1) * half) for i in range(self.bins)]
-        each = 1 + self.equal  # with equal selections each pair is counted twice
+        outer_edges = [float(2 * (i + 1) * half) for i in range(self.bins)]
+        multiplicity = 1 + self.equal  # with equal selections each pair is counted twice
         # Each block by its own volume.
         volume = (sums[:, -2] + sums[:, -1] / FINE) / in_block
-        of_block = sums[:, :-2] * volume[:, np.newaxis] / (n_pairs * shells)
+        block_values = sums[:, :-2] * volume[:, np.newaxis] / (n_pairs * shells)
         pairs = np.array(pairs)
         warn_of_nm(self, "r_max", pairs.any())
-        g = estimated(pairs, n_frames * density * shells, of_block, in_block, each)
+        g = pair_column(pairs, n_frames * density * shells, block_values, in_block, multiplicity)
         within = np.cumsum(pairs), float(n_frames * n_a), np.cumsum(sums[:, :-2], axis=1) / n_a
         return {
             "rdf": himach.Table({"r": himach.Column(middles, "Å", role="x"), "g": g}),
             "coordination": himach.Table(
-                {"r": himach.Column(ends, "Å", role="x"), "n": estimated(*within, in_block, each)}
+                {"r": himach.Column(outer_edges, "Å", role="x"), "n": pair_column(*within, in_block, multiplicity)}
             ),
         }
 
@@ -194,8 +194,8 @@ class Rdf(himach.Analysis):
             axes.axvline(r, color="C1", linewidth=0.6, linestyle=":")
             numbers.plot(r, n, "o", color="C1", mec="black", zorder=4)
             numbers.set_ylim(top=min(SHELLS * n, 1.05 * np.max(within["n"])))
-            words = in_words(within, "n", f"first minimum: n({r:.3g} Å)", row)
-            axes.plot([], [], "o", color="C1", mec="black", label=words)
+            text = in_words(within, "n", f"first minimum: n({r:.3g} Å)", row)
+            axes.plot([], [], "o", color="C1", mec="black", label=text)
         draw_legend(axes, below=True)
 
 
@@ -210,18 +210,18 @@ def first_minimum(g):
     return int(start + np.argmin(g[start : start + above[0]]))
 
 
-def estimated(pairs, expected, of_block, in_block, each):
+def pair_column(pairs, expected, block_values, in_block, multiplicity):
     """Return a column of numbers of pairs over those expected, with limits by blocks; each pair is counted so often."""
     value = pairs / expected
 
     def limits(level):
-        found = uncertainty.of_blocks(of_block, in_block, level)
-        low, high = value - (found.value - found.low), value + (found.high - found.value)
+        band = uncertainty.of_blocks(block_values, in_block, level)
+        low, high = value - (band.value - band.low), value + (band.high - band.value)
         # Of few pairs the blocks know too little.
-        few = uncertainty.count(pairs // each, level)
-        rare = pairs < FEW * each
-        low = np.where(rare, np.minimum(low, few.low * each / expected), low)
-        high = np.where(rare, np.maximum(high, few.high * each / expected), high)
-        return replace(found, value=value, low=low, high=high)
+        count_limits = uncertainty.count(pairs // multiplicity, level)
+        rare = pairs < FEW * multiplicity
+        low = np.where(rare, np.minimum(low, count_limits.low * multiplicity / expected), low)
+        high = np.where(rare, np.maximum(high, count_limits.high * multiplicity / expected), high)
+        return replace(band, value=value, low=low, high=high)
 
     return himach.Column(value, estimate=limits)

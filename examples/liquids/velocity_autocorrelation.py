@@ -13,7 +13,7 @@ from himach.examples.common import WATER, lag_times, select
 from himach.examples.drawing import draw_band, draw_legend, in_words, panels, time_axis
 from himach.examples.liquids.autocorrelations import block_products, integral, spectral_density, windowed_products
 from himach.examples.liquids.displacements import CM2_S, UNIT, block_lags
-from himach.examples.superposition import weights_of
+from himach.examples.superposition import get_weights
 
 #: Velocities that are worked on at a time: as many as stay in a core's own cache.
 AT_ONCE = 1 << 15
@@ -63,7 +63,7 @@ class VelocityAutocorrelation(himach.Analysis):
                 "enough for what moves: each 4 fs for hydrogens"
             )
         self.indices = atoms.indices
-        weights = weights_of(atoms, self)
+        weights = get_weights(atoms, self)
         weights = np.ones(len(atoms)) if weights is None else weights
         self.shares = dict(zip(self.indices.tolist(), (weights / weights.sum()).tolist(), strict=True))
         self.tau_ps = lag_times(self, self.tau_max)
@@ -86,67 +86,67 @@ class VelocityAutocorrelation(himach.Analysis):
     def reduce_many(self, keys, series):
         m = len(self.frames)
         if np.any(np.diff(series.offsets) != m):  # an analysis derived from this one may leave frames out
-            return [self.reduce(key, one) for key, one in zip(keys, series, strict=True)]
-        velocities, some = series.values.reshape(-1, m, 3), max(1, AT_ONCE // m)
-        shares, found, blocks = np.array([self.shares[key] for key in keys.tolist()]), [], 0
-        for first in range(0, len(velocities), some):
-            few = velocities[first : first + some].astype(np.float64)
-            found += [*windowed_products(few)[:, : len(self.tau_ps)].copy()]
+            return [self.reduce(key, member) for key, member in zip(keys, series, strict=True)]
+        velocities, batch = series.values.reshape(-1, m, 3), max(1, AT_ONCE // m)
+        shares, curves, blocks = np.array([self.shares[key] for key in keys.tolist()]), [], 0
+        for first in range(0, len(velocities), batch):
+            part = velocities[first : first + batch].astype(np.float64)
+            curves += [*windowed_products(part)[:, : len(self.tau_ps)].copy()]
             if self.n_blocks:
-                blocks = blocks + block_products(few, shares[first : first + some], self.n_blocks, self.n_lags)
+                blocks = blocks + block_products(part, shares[first : first + batch], self.n_blocks, self.n_lags)
         if self.n_blocks:
-            found[0] = found[0], blocks, len(velocities)  # what all these atoms add to the blocks goes with the first
-        return found
+            curves[0] = curves[0], blocks, len(velocities)  # what all these atoms add to the blocks goes with the first
+        return curves
 
     def finish(self, results):
         products, n_whole = np.zeros(len(self.tau_ps)), 0
         blocks = np.zeros((self.n_blocks or 1, self.n_lags), np.int64)
         for key, result in results.items():
             if isinstance(result, tuple):
-                of_atom, of_block, n_atoms = result
-                blocks += of_block
+                atom_products, block_values, n_atoms = result
+                blocks += block_values
                 n_whole += n_atoms
             else:
-                of_atom = result
-            products += self.shares[key] * of_atom
+                atom_products = result
+            products += self.shares[key] * atom_products
         if not products[0] > 0:
             raise himach.UsageError(f"{self.name}: all velocities of the selected atoms are 0")
         curve, dt = products / products[0], self.tau_ps[-1] / max(1, len(self.tau_ps) - 1)
-        of_block = blocks * UNIT if n_whole == len(results) else np.zeros((1, self.n_lags))
-        known = self.n_lags == len(self.tau_ps)  # all lags have blocks
+        block_values = blocks * UNIT if n_whole == len(results) else np.zeros((1, self.n_lags))
+        has_all_lags = self.n_lags == len(self.tau_ps)  # all lags have blocks
 
-        def limits_of(value, of, needs_all=True):
+        def make_limits(value, function, needs_all=True):
             def limits(level):
                 low, high = np.full((2, len(value)), np.nan)
-                if not of_block.any() or (needs_all and not known):
-                    found = uncertainty.of_blocks([0.0], None, level)  # not converged
+                if not block_values.any() or (needs_all and not has_all_lags):
+                    band = uncertainty.of_blocks([0.0], None, level)  # not converged
                 else:
-                    found = uncertainty.of_blocks(of_block, None, level, of=of)
-                    low[: len(found.low)], high[: len(found.high)] = found.low, found.high
-                return replace(found, value=value, low=low, high=high)
+                    band = uncertainty.of_blocks(block_values, None, level, of=function)
+                    low[: len(band.low)], high[: len(band.high)] = band.low, band.high
+                return replace(band, value=value, low=low, high=high)
 
             return limits
 
-        c = himach.Column(curve, estimate=limits_of(curve, lambda mean: mean / mean[0], needs_all=False))
+        c = himach.Column(curve, estimate=make_limits(curve, lambda mean: mean / mean[0], needs_all=False))
         outcome = {"vacf": himach.Table({"tau_ps": himach.Column(self.tau_ps, "ps", role="x"), "c": c})}
         wavenumbers = density = np.empty(0)
         if len(curve) > 1:
             wavenumbers, density = spectral_density(curve, dt)
-        estimate = limits_of(density, lambda mean: spectral_density(mean / mean[0], dt)[1])
+        estimate = make_limits(density, lambda mean: spectral_density(mean / mean[0], dt)[1])
         density = himach.Column(density, "cm", estimate=estimate)
         wavenumbers = himach.Column(wavenumbers, "cm⁻¹", role="x")
         outcome["spectrum"] = himach.Table({"wavenumber": wavenumbers, "density": density})
         if self.weights == "none":
             d = np.array([CM2_S / 3 * integral(products, dt)])
-            estimate = limits_of(d, lambda mean: [CM2_S / 3 * integral(mean, dt)])
+            estimate = make_limits(d, lambda mean: [CM2_S / 3 * integral(mean, dt)])
             to_ps, d = himach.Column(self.tau_ps[-1:], "ps", role="x"), himach.Column(d, "cm²/s", estimate=estimate)
             outcome["diffusion"] = himach.Table({"to_ps": to_ps, "d_cm2_s": d})
         return outcome
 
     def plot(self, outcome, axes):
         curve, spectrum = outcome["vacf"], outcome["spectrum"]
-        words = f"\n{in_words(outcome['diffusion'], 'd_cm2_s', 'D')}" if "diffusion" in outcome else ""
-        axes.set_title(f"Velocity autocorrelation and its spectrum{words}")
+        text = f"\n{in_words(outcome['diffusion'], 'd_cm2_s', 'D')}" if "diffusion" in outcome else ""
+        axes.set_title(f"Velocity autocorrelation and its spectrum{text}")
         over_lags, over_waves = panels(axes, [1.1, 1.1])
         scale, label = time_axis(curve["tau_ps"], "lag time τ")
         over_lags.plot(scale * curve["tau_ps"], curve["c"])
@@ -157,9 +157,9 @@ class VelocityAutocorrelation(himach.Analysis):
         over_waves.plot(spectrum["wavenumber"], spectrum["density"])
         draw_band(over_waves, spectrum["wavenumber"], spectrum, "density", "C0")
         over_waves.set(xlabel=spectrum.label("wavenumber"), ylabel=spectrum.label("density"))
-        some = np.flatnonzero(spectrum["density"] > 1e-3 * np.max(spectrum["density"], initial=0))
-        if len(some) > 1:
-            over_waves.set_xlim(0, spectrum["wavenumber"][some[-1]])
+        significant = np.flatnonzero(spectrum["density"] > 1e-3 * np.max(spectrum["density"], initial=0))
+        if len(significant) > 1:
+            over_waves.set_xlim(0, spectrum["wavenumber"][significant[-1]])
         for panel in (over_lags, over_waves):
             panel.grid(alpha=0.3)
             draw_legend(panel)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from himach.examples.membranes.leaflets import BETWEEN
 
-__all__ = ["FlipFlop", "find_flip_flops", "states_of"]
+__all__ = ["FlipFlop", "build_states", "find_flip_flops"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -54,33 +54,33 @@ def find_flip_flops(states: npt.ArrayLike, stay: int = 1) -> list[FlipFlop]:
      FlipFlop(left=5, arrived=7, origin=1, target=1, outcome='fail')]
     """
     sequence = np.asarray(states, dtype=np.int64)
-    begins = np.flatnonzero(np.diff(sequence, prepend=sequence[0] + 1))
-    ends = np.append(begins[1:], len(sequence))
-    state = sequence[begins]
+    starts = np.flatnonzero(np.diff(sequence, prepend=sequence[0] + 1))
+    stops = np.append(starts[1:], len(sequence))
+    state = sequence[starts]
     inside = np.flatnonzero(state != BETWEEN)
-    long = inside[(ends - begins)[inside] >= stay]  # stays by which a lipid arrives
+    long = inside[(stops - starts)[inside] >= stay]  # stays by which a lipid arrives
     events: list[FlipFlop] = []
     at = 0 if not len(inside) else int(inside[0])
     while len(inside):
         home = int(state[at])
         stays = np.flatnonzero(state == home)
         stays = stays[stays >= at]  # absences are between these
-        absent = np.append(begins[stays[1:]], len(sequence)) - ends[stays]
-        gone = np.flatnonzero(absent >= stay)
-        if not len(gone) or ends[stays[gone[0]]] == len(sequence):
+        absent = np.append(starts[stays[1:]], len(sequence)) - stops[stays]
+        departures = np.flatnonzero(absent >= stay)
+        if not len(departures) or stops[stays[departures[0]]] == len(sequence):
             break
-        last = int(stays[gone[0]])
+        last = int(stays[departures[0]])
         next_stay = long[long > last]
         if not len(next_stay):
-            events.append(FlipFlop(int(ends[last]) - 1, len(sequence) - 1, home, int(state[-1]), "ongoing"))
+            events.append(FlipFlop(int(stops[last]) - 1, len(sequence) - 1, home, int(state[-1]), "ongoing"))
             break
         at = int(next_stay[0])
         outcome = "fail" if state[at] == home else "success"
-        events.append(FlipFlop(int(ends[last]) - 1, int(begins[at]), home, int(state[at]), outcome))
+        events.append(FlipFlop(int(stops[last]) - 1, int(starts[at]), home, int(state[at]), outcome))
     return events
 
 
-def states_of(runs: Sequence[tuple[int, bytes]], n_frames: int, otherwise: int) -> npt.NDArray[np.int8]:
+def build_states(runs: Sequence[tuple[int, bytes]], n_frames: int, otherwise: int) -> npt.NDArray[np.int8]:
     """Return the sequence of states, int8 (n_frames,), from the runs in each of them and what it is otherwise.
 
     Parameters
@@ -93,7 +93,7 @@ def states_of(runs: Sequence[tuple[int, bytes]], n_frames: int, otherwise: int) 
         The state in frames in which there is no run.
     """
     states = np.full(n_frames, otherwise, dtype=np.int8)
-    for state, of_state in runs:
-        for first, length in np.frombuffer(of_state, np.int64).reshape(-1, 2).tolist():
+    for state, state_runs in runs:
+        for first, length in np.frombuffer(state_runs, np.int64).reshape(-1, 2).tolist():
             states[first : first + length] = state
     return states

@@ -17,7 +17,7 @@ from himach.examples.membranes.tails import letters
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
 
-__all__ = ["BETWEEN", "HEADGROUPS", "LIPIDS", "LOWER", "UPPER", "Leaflets", "Placed", "connected"]
+__all__ = ["BETWEEN", "HEADGROUPS", "LIPIDS", "LOWER", "UPPER", "Leaflets", "Placement", "find_connected_parts"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ LOWER, BETWEEN, UPPER = -1, 0, 1
 LEAST_PART = 0.1
 
 
-class Placed(NamedTuple):
+class Placement(NamedTuple):
     """Headgroups and lipids of one frame.
 
     Attributes
@@ -80,12 +80,12 @@ class Leaflets:
         self.bins: int = getattr(analysis, "bins", 1)
         self.cutoff: float = getattr(analysis, "cutoff", 15.0)
         self.midplane: float = getattr(analysis, "midplane", 0.0)
-        whole = lipids.atoms
+        lipid_atoms = lipids.atoms
         self.molecules: Ints = np.empty(0, np.int64)
         if hasattr(universe, "bonds"):  # some force fields make a lipid of several residues
             self.molecules = heads.fragindices.astype(np.int64)
-            whole |= universe.atoms[np.isin(universe.atoms.fragindices, self.molecules)]
-        heavy = whole[letters(whole) != "H"]
+            lipid_atoms |= universe.atoms[np.isin(universe.atoms.fragindices, self.molecules)]
+        heavy = lipid_atoms[letters(lipid_atoms) != "H"]
         self.indices: Ints = np.union1d(heads.indices, heavy.indices)
         self.heads = np.searchsorted(self.indices, heads.indices)
         self.sizes = np.bincount(self.numbers)
@@ -95,7 +95,7 @@ class Leaflets:
                 "has more; select one atom of each lipid"
             )
 
-    def place(self, positions: npt.NDArray[np.float32], box: npt.ArrayLike | None) -> Placed:
+    def place(self, positions: npt.NDArray[np.float32], box: npt.ArrayLike | None) -> Placement:
         """Return where headgroups are, by the positions of the atoms `indices`.
 
         Raises
@@ -106,56 +106,56 @@ class Leaflets:
         if box is None:
             raise himach.UsageError("the frame has no box, and leaflets are found in a periodic one; select others")
         vectors = triclinic_vectors(box).astype(np.float64)
-        atoms = centred(positions, vectors)
+        atoms = center_positions(positions, vectors)
         heads = atoms[self.heads]
         heights = np.bincount(self.numbers, heads[:, 2] - self.midplanes(atoms, vectors)) / self.sizes
         if self.graph:
-            found = connected(positions[self.heads], self.numbers, len(self.sizes), self.cutoff, box)
-            mean = [np.mean(heights[found == part]) for part in (LOWER, UPPER)]
-            leaflets = found if mean[0] <= mean[1] else -found
+            parts = find_connected_parts(positions[self.heads], self.numbers, len(self.sizes), self.cutoff, box)
+            mean = [np.mean(heights[parts == part]) for part in (LOWER, UPPER)]
+            leaflets = parts if mean[0] <= mean[1] else -parts
         else:
             leaflets = np.sign(heights).astype(np.int8)
         leaflets[np.abs(heights) <= self.midplane] = BETWEEN
-        return Placed(heads, vectors, heights, leaflets)
+        return Placement(heads, vectors, heights, leaflets)
 
-    def lipids_of(self, atoms: AtomGroup) -> Ints:
+    def find_lipids(self, atoms: AtomGroup) -> Ints:
         """Return the number of each atom's lipid, int64 (n,), by its residue or else by its molecule; -1 for none."""
-        found = _numbers_by(self.resindices, np.arange(len(self.resindices)), atoms.resindices)
-        if (found < 0).any() and len(self.molecules):
-            found = np.where(found < 0, _numbers_by(self.molecules, self.numbers, atoms.fragindices), found)
-        return found
+        numbers = _look_up(self.resindices, np.arange(len(self.resindices)), atoms.resindices)
+        if (numbers < 0).any() and len(self.molecules):
+            numbers = np.where(numbers < 0, _look_up(self.molecules, self.numbers, atoms.fragindices), numbers)
+        return numbers
 
     def midplanes(self, atoms: Floats, vectors: Floats) -> Floats:
         """Return the z of the midplane at each headgroup: the mean of lipids' atoms in its patch of the membrane."""
         if self.bins == 1:
             return np.full(len(self.heads), atoms[:, 2].mean())
-        patch = patches(atoms, vectors, self.bins)
+        patch = assign_patches(atoms, vectors, self.bins)
         counts = np.bincount(patch)
         return np.asarray((np.bincount(patch, atoms[:, 2]) / np.maximum(counts, 1))[patch[self.heads]])
 
-    def thickness(self, placed: Placed) -> float:
+    def thickness(self, placement: Placement) -> float:
         """Return how far the headgroups of the leaflets are apart in z, over the patches in which there are both."""
-        patch = patches(placed.positions, placed.vectors, self.bins)
-        leaflet = placed.leaflets[self.numbers]
+        patch = assign_patches(placement.positions, placement.vectors, self.bins)
+        leaflet = placement.leaflets[self.numbers]
         sides = []
         for side in (LOWER, UPPER):
-            mine = leaflet == side
-            counts = np.bincount(patch[mine], minlength=self.bins**2)
-            sums = np.bincount(patch[mine], placed.positions[mine, 2], minlength=self.bins**2)
+            is_side = leaflet == side
+            counts = np.bincount(patch[is_side], minlength=self.bins**2)
+            sums = np.bincount(patch[is_side], placement.positions[is_side, 2], minlength=self.bins**2)
             sides.append(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
         between = sides[1] - sides[0]
-        some = between[np.isfinite(between)]
-        return float(some.mean()) if len(some) else float("nan")
+        defined = between[np.isfinite(between)]
+        return float(defined.mean()) if len(defined) else float("nan")
 
 
-def _numbers_by(keys: Ints, numbers: Ints, wanted: npt.NDArray[Any]) -> Ints:
+def _look_up(keys: Ints, numbers: Ints, requested: npt.NDArray[Any]) -> Ints:
     """Return the numbers of keys as they are wanted, -1 where there is none."""
-    table = np.full(max(keys.max(), wanted.max()) + 1, -1, np.int64)
+    table = np.full(max(keys.max(), requested.max()) + 1, -1, np.int64)
     table[keys] = numbers
-    return np.asarray(table[wanted])
+    return np.asarray(table[requested])
 
 
-def centred(positions: npt.NDArray[np.float32], vectors: Floats) -> Floats:
+def center_positions(positions: npt.NDArray[np.float32], vectors: Floats) -> Floats:
     """Return positions moved by whole periods to about their middle along z, which may be at the boundary of the box.
 
     The middle is a mean on a circle. Of headgroups alone there is none where membrane and water are equally thick: it
@@ -168,7 +168,7 @@ def centred(positions: npt.NDArray[np.float32], vectors: Floats) -> Floats:
     return np.asarray(atoms - np.rint(atoms[:, 2] / height - middle)[:, np.newaxis] * vectors[2])
 
 
-def patches(positions: Floats, vectors: Floats, bins: int) -> Ints:
+def assign_patches(positions: Floats, vectors: Floats, bins: int) -> Ints:
     """Return which patch of a membrane each position is in, int64 (n,), of `bins` along each vector of the box."""
     along_b = positions[:, 1] / vectors[1, 1]
     along_a = (positions[:, 0] - along_b * vectors[1, 0]) / vectors[0, 0]
@@ -176,7 +176,7 @@ def patches(positions: Floats, vectors: Floats, bins: int) -> Ints:
     return np.asarray(a * bins + b)
 
 
-def connected(
+def find_connected_parts(
     positions: npt.NDArray[np.float32], numbers: Ints, n_lipids: int, cutoff: float, box: npt.ArrayLike
 ) -> npt.NDArray[np.int8]:
     """Return the two largest parts of a membrane whose lipids are connected, as ``LeafletFinder`` does.

@@ -10,7 +10,7 @@ import himach
 from himach import kernels, uncertainty
 from himach.examples.drawing import draw_legend
 from himach.examples.membranes.leaflets import HEADGROUPS, LIPIDS, UPPER, Leaflets
-from himach.examples.membranes.tails import carbons_and_hydrogens, numbered
+from himach.examples.membranes.tails import carbons_and_hydrogens, number_carbons
 
 #: What kernels.order_parameters() counts in.
 ONE = 2**30
@@ -51,10 +51,10 @@ class LipidOrder(himach.Analysis):
     @property
     def methods(self):
         """What a paper says of it, as the parameters are."""
-        each = "" if self.leaflets == "none" else ", in each leaflet"
+        by_leaflet = "" if self.leaflets == "none" else ", in each leaflet"
         return (
             "Order parameters S_CH = <3 cos² θ - 1>/2 of the bonds between carbons and hydrogens of {lipids} were "
-            f"computed{each}, with θ the angle between a bond and z, the normal of the membrane "
+            f"computed{by_leaflet}, with θ the angle between a bond and z, the normal of the membrane "
             "[10.1021/acs.jctc.7b00643]."
         )
 
@@ -75,25 +75,25 @@ class LipidOrder(himach.Analysis):
         self.membrane = None
         if self.leaflets != "none":
             self.membrane = Leaflets(universe, self)
-            self.lipid = self.membrane.lipids_of(atoms[bonds[:, 0]])
+            self.lipid = self.membrane.find_lipids(atoms[bonds[:, 0]])
             if (self.lipid < 0).any():
-                lost = atoms.residues[residue[self.lipid < 0][0]]
+                missing = atoms.residues[residue[self.lipid < 0][0]]
                 raise himach.UsageError(
-                    f"{self.label()}: headgroups={self.headgroups!r} selects no atom of residue {lost.resname} "
-                    f"{lost.resid}, whose leaflet is asked for; select one atom of each lipid"
+                    f"{self.label()}: headgroups={self.headgroups!r} selects no atom of residue {missing.resname} "
+                    f"{missing.resid}, whose leaflet is asked for; select one atom of each lipid"
                 )
 
     def find_chains(self, universe, bonds, residue):
         """Return of each lipid's name, and of each of its carbons' names, the chain that it is in and its place."""
-        found = {}
+        chains = {}
         names, first = np.unique(universe.atoms.resnames[bonds[:, 0]].astype(str), return_index=True)
         for name, row in zip(names.tolist(), first.tolist(), strict=True):
             carbons = np.unique(bonds[residue == residue[row], 0])
-            places = zip(*(column.tolist() for column in numbered(universe, carbons)), strict=True)
-            found |= {
+            places = zip(*(column.tolist() for column in number_carbons(universe, carbons)), strict=True)
+            chains |= {
                 (name, carbon): place for carbon, place in zip(universe.atoms.names[carbons], places, strict=True)
             }
-        return found
+        return chains
 
     def place(self, lipid, carbon, hydrogen):
         """Return chain and place of a row's carbon; those that the first lipid of this name lacks come first."""
@@ -108,8 +108,8 @@ class LipidOrder(himach.Analysis):
         if self.membrane is None:
             sums = kernels.order_parameters(positions, self.bonds, self.kinds, frame.box, n_kinds=n)
         else:
-            placed = self.membrane.place(frame.positions[self.membrane.indices], frame.box)
-            kinds = self.kinds + n * (placed.leaflets[self.lipid] == UPPER)
+            placement = self.membrane.place(frame.positions[self.membrane.indices], frame.box)
+            kinds = self.kinds + n * (placement.leaflets[self.lipid] == UPPER)
             sums = kernels.order_parameters(positions, self.bonds, kinds, frame.box, n_kinds=2 * n)
             sums = np.concatenate([sums, np.bincount(kinds, minlength=2 * n)])
         yield "order", uncertainty.block_row(frame.number, sums)
@@ -132,16 +132,16 @@ class LipidOrder(himach.Analysis):
         if self.membrane is not None:
             leaflet = np.repeat(SIDES, n).tolist()
             column = mean_order(*(np.concatenate(parts, axis=1) for parts in zip(*sides, strict=True)))
-            twice = {name: 2 * cells for name, cells in bonds.items()}
-            outcome["by_leaflet"] = himach.Table({**twice, "leaflet": leaflet, "s_ch": column})
-        return outcome | {"carbons": self.of_carbons(*total)}
+            doubled = {name: 2 * cells for name, cells in bonds.items()}
+            outcome["by_leaflet"] = himach.Table({**doubled, "leaflet": leaflet, "s_ch": column})
+        return outcome | {"carbons": self.carbon_table(*total)}
 
-    def of_carbons(self, sums, weights):
+    def carbon_table(self, sums, weights):
         """Return the table of carbons: their chains, their places in them, and the mean over their hydrogens."""
         names = list(dict.fromkeys((lipid, carbon) for lipid, carbon, _ in self.rows))
         number = {name: row for row, name in enumerate(names)}
-        of = np.array([number[lipid, carbon] for lipid, carbon, _ in self.rows])
-        joined = [np.array([np.bincount(of, block) for block in part]) for part in (sums / ONE, weights)]
+        carbon_rows = np.array([number[lipid, carbon] for lipid, carbon, _ in self.rows])
+        joined = [np.array([np.bincount(carbon_rows, block) for block in part]) for part in (sums / ONE, weights)]
         lipid, carbon = (list(part) for part in zip(*names, strict=True))
         chain, place = np.array([self.chains.get(name, (0, 0)) for name in names]).T
         labels = {"lipid": lipid, "chain": chain, "number": place, "carbon": carbon}
@@ -157,14 +157,14 @@ class LipidOrder(himach.Analysis):
             part = himach.Table({name: [cells[row] for row in rows] for name, cells in table.items()})
             part.level = table.level
             colour, style = f"C{lipids.index(lipid) % 10}", ["o-", "^--", "s:", "v-."][(chain - 1) % 4]
-            label, aside = f"{lipid}, chain {chain}", ASIDE * (lines.index((lipid, chain)) - (len(lines) - 1) / 2)
-            places = np.asarray(part["number"]) + aside
+            label, shift = f"{lipid}, chain {chain}", ASIDE * (lines.index((lipid, chain)) - (len(lines) - 1) / 2)
+            places = np.asarray(part["number"]) + shift
             axes.plot(places, part["s_ch"], style, color=colour, linewidth=0.8, label=label)
             if "s_ch_low" in part and np.isfinite(part["s_ch_low"]).any():
                 bars = np.abs(np.array([part["s_ch_low"], part["s_ch_high"]]) - part["s_ch"])
-                words = f"{100 * part.level:g} % interval"
+                interval = f"{100 * part.level:g} % interval"
                 axes.errorbar(
-                    places, part["s_ch"], bars, fmt="none", ecolor=colour, elinewidth=0.6, capsize=1.2, label=words
+                    places, part["s_ch"], bars, fmt="none", ecolor=colour, elinewidth=0.6, capsize=1.2, label=interval
                 )
         axes.set(xlabel="number of the carbon in its chain", ylabel="order parameter $S_{CH}$")
         axes.set_title("Order of lipids' tails along z")

@@ -10,7 +10,7 @@ import himach
 from himach.examples.common import check_not_negative, check_positive
 from himach.examples.drawing import draw_legend, draw_mean, draw_series, panels, time_axis
 from himach.examples.interactions.survival import find_runs
-from himach.examples.membranes.flip_flops import find_flip_flops, states_of
+from himach.examples.membranes.flip_flops import build_states, find_flip_flops
 from himach.examples.membranes.leaflets import BETWEEN, HEADGROUPS, LOWER, UPPER, Leaflets
 from himach.examples.membranes.voronoi import voronoi_areas
 
@@ -58,7 +58,7 @@ class Membrane(himach.Analysis):
     @property
     def methods(self):
         """What a paper says of it, as the parameters are."""
-        found = {
+        criteria = {
             "z": "by whether headgroups are above or below the midplane",
             "graph": "by which headgroups are within {cutoff} Å of each other",
         }
@@ -66,7 +66,7 @@ class Membrane(himach.Analysis):
             "Areas per lipid were computed from Voronoi tessellations of {headgroups} in each leaflet, projected on "
             "the xy plane [10.1021/ci400172g]; the thickness is the distance along z between the mean positions of "
             "these atoms in both leaflets [10.1021/acs.jctc.1c00447]. Leaflets were found in each frame "
-            f"{found[self.leaflets]}."
+            f"{criteria[self.leaflets]}."
         )
 
     def setup(self, universe):
@@ -84,25 +84,25 @@ class Membrane(himach.Analysis):
 
     def map(self, frame):
         membrane = self.membrane
-        placed = membrane.place(frame.positions[membrane.indices], frame.box)
+        placement = membrane.place(frame.positions[membrane.indices], frame.box)
         areas = np.full(len(membrane.kinds), np.nan)
         for side in (LOWER, UPPER):
-            lipids = placed.leaflets == side
+            lipids = placement.leaflets == side
             if not lipids.any():
                 raise himach.UsageError(
                     f"the {NAMES[side]} leaflet has no lipid; choose other headgroups, or a smaller midplane"
                 )
             heads = lipids[membrane.numbers]
-            cells = voronoi_areas(placed.positions[heads, :2], placed.vectors[:2, :2])
+            cells = voronoi_areas(placement.positions[heads, :2], placement.vectors[:2, :2])
             areas[lipids] = np.bincount(membrane.numbers[heads], cells, len(areas))[lipids]
-        sides = [areas[placed.leaflets == side].mean() for side in (LOWER, UPPER)]
-        inside = placed.leaflets != BETWEEN
+        sides = [areas[placement.leaflets == side].mean() for side in (LOWER, UPPER)]
+        inside = placement.leaflets != BETWEEN
         counts = np.bincount(self.kind[inside], minlength=len(self.kinds))
         sums = np.bincount(self.kind[inside], areas[inside], len(self.kinds))
-        of_kinds = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-        yield himach.Pairs([FRAME], [[membrane.thickness(placed), *sides, *of_kinds]])
-        away = np.flatnonzero(placed.leaflets != LOWER)
-        yield himach.Pairs(np.column_stack([away, placed.leaflets[away]]))
+        kind_areas = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        yield himach.Pairs([FRAME], [[membrane.thickness(placement), *sides, *kind_areas]])
+        not_lower = np.flatnonzero(placement.leaflets != LOWER)
+        yield himach.Pairs(np.column_stack([not_lower, placement.leaflets[not_lower]]))
 
     def reduce(self, key, series):
         if key == FRAME:
@@ -112,8 +112,8 @@ class Membrane(himach.Analysis):
 
     def finish(self, results):
         times, values = results[FRAME]
-        time, (thickness, lower, upper, *of_kinds) = himach.Column(times, "ps"), values.T
-        areas = {"lower": lower, "upper": upper, **dict(zip(self.kinds, of_kinds, strict=True))}
+        time, (thickness, lower, upper, *kind_areas) = himach.Column(times, "ps"), values.T
+        areas = {"lower": lower, "upper": upper, **dict(zip(self.kinds, kind_areas, strict=True))}
         columns = {
             name: himach.Column(area, "Å²", estimate=bool(np.isfinite(area).all())) for name, area in areas.items()
         }
@@ -126,13 +126,13 @@ class Membrane(himach.Analysis):
     def flip_flops(self, results, times):
         """Return the table of lipids that leave their leaflets."""
         runs = {}
-        for key, of_state in results.items():
+        for key, state_runs in results.items():
             if key != FRAME:
-                runs.setdefault(key[0], []).append((key[1], of_state))
+                runs.setdefault(key[0], []).append((key[1], state_runs))
         rows = []
         always = np.array([0, len(times)]).tobytes()
-        for lipid in sorted(lipid for lipid, of_states in runs.items() if of_states != [(UPPER, always)]):
-            events = find_flip_flops(states_of(runs[lipid], len(times), LOWER), self.stay)
+        for lipid in sorted(lipid for lipid, lipid_runs in runs.items() if lipid_runs != [(UPPER, always)]):
+            events = find_flip_flops(build_states(runs[lipid], len(times), LOWER), self.stay)
             rows += [(self.membrane.resindices[lipid], self.membrane.kinds[lipid], event) for event in events]
         events = [event for *_, event in rows]
         return himach.Table(
@@ -150,7 +150,7 @@ class Membrane(himach.Analysis):
     def plot(self, outcome, axes):
         area, thickness, events = outcome["area"], outcome["thickness"], outcome["flip_flops"]
         scale, label = time_axis(area["time_ps"], "time")
-        arrived = sum(one == "success" for one in events["outcome"])
+        arrived = sum(result == "success" for result in events["outcome"])
         axes.set_title(f"Membrane, {arrived} flip-flop{'' if arrived == 1 else 's'}")
         above, below = panels(axes, [1.2, 1])
         kinds = [

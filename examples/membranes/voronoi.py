@@ -60,19 +60,19 @@ def cells_with_margin(places: Floats, periods: Floats, margin: float) -> tuple[F
     shifts = shifts[np.argsort((shifts != 0).any(axis=1), kind="stable")]  # the points themselves come first
     images = (places + (shifts @ periods)[:, np.newaxis]).reshape(-1, 2)
     along = images @ np.linalg.inv(periods)
-    near = ((along >= -margin / widths) & (along <= 1 + margin / widths)).all(axis=1)
-    near[: len(places)] = True
-    images = images[near]
+    is_near = ((along >= -margin / widths) & (along <= 1 + margin / widths)).all(axis=1)
+    is_near[: len(places)] = True
+    images = images[is_near]
     if len(images) < 4:
         return np.zeros(len(places)), np.inf
     diagram = Voronoi(images)
-    ridges, ends = diagram.ridge_points, np.array(diagram.ridge_vertices, dtype=np.int64)
-    mine = (ridges < len(places)).any(axis=1)
-    ridges, ends = ridges[mine], ends[mine]
-    if (ends < 0).any():
+    ridges, vertices = diagram.ridge_points, np.array(diagram.ridge_vertices, dtype=np.int64)
+    is_inner = (ridges < len(places)).any(axis=1)
+    ridges, vertices = ridges[is_inner], vertices[is_inner]
+    if (vertices < 0).any():
         return np.zeros(len(places)), np.inf
     # A cell is made of triangles: a ridge, and a point at half the distance of the two that it lies between.
-    corners = diagram.vertices[ends]
+    corners = diagram.vertices[vertices]
     lengths = np.linalg.norm(corners[:, 1] - corners[:, 0], axis=1)
     distances = np.linalg.norm(images[ridges[:, 1]] - images[ridges[:, 0]], axis=1)
     cells = np.zeros(len(images))

@@ -1,8 +1,8 @@
-"""Frames in blocks that a later stage compares or adds up: as many frames in each as are wanted of what is selected.
+"""Frames in blocks that a later stage compares or adds up: as many frames in each as are needed of what is selected.
 
-map() does not know what else is selected, so that its pairs serve other selections, too. It yields under `part_of` the
-frame. reduce() of the first stage yields `split`, and the next stage has each block by
-`joined`. Blocks do not depend on ranks.
+map() does not know what else is selected, so that its pairs serve other selections, too. It yields the frame under
+`part_number`. reduce() of the first stage yields `split`, and the next stage has each block by `join_block`. Blocks do
+not depend on ranks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["block_length", "joined", "part_of", "split"]
+__all__ = ["block_length", "join_block", "part_number", "split"]
 
 #: Frames that travel together at first.
 PART = 64
@@ -26,11 +26,11 @@ def block_length(n_frames: int, least: int, most: int) -> int:
     >>> block_length(10_000, 1024, 32), block_length(100_000, 1024, 32)
     (1024, 3128)
     """
-    wanted = max(least, -(-n_frames // most))
-    return -(-wanted // 8) * 8
+    length = max(least, -(-n_frames // most))
+    return -(-length // 8) * 8
 
 
-def part_of(frame: Any) -> int:
+def part_number(frame: Any) -> int:
     """Return the key under which map() yields a frame."""
     return int(frame.number) // PART
 
@@ -59,6 +59,6 @@ def split(series: Any, frames: Sequence[int], length: int) -> Iterator[tuple[tup
         )
 
 
-def joined(series: Any) -> dict[str, Any]:
+def join_block(series: Any) -> dict[str, Any]:
     """Return a block, in the order of frames, of what `split` gave."""
     return {name: np.concatenate([part[name] for part in series.values]) for name in ("frames", "times", "values")}

@@ -18,9 +18,9 @@ from himach.examples.common import check_not_negative, check_positive, select
 from himach.examples.drawing import time_axis
 from himach.examples.interactions.survival import find_runs, occupancy
 from himach.examples.molecules import warn_of_cut_molecules
-from himach.examples.structure.blocks import block_length, joined, part_of, split
-from himach.examples.structure.gromos import assembled, check_memory, gromos
-from himach.examples.superposition import Reference, Superposition, superposed
+from himach.examples.structure.blocks import block_length, join_block, part_number, split
+from himach.examples.structure.gromos import assemble_bits, check_memory, gromos
+from himach.examples.superposition import Reference, Superposition, describe_fit
 
 #: Clusters that a plot shows.
 SHOWN = 12
@@ -40,22 +40,22 @@ class Neighbours(himach.Analysis):
     def reduce(self, key, series):
         if isinstance(key, int):  # a block of frames
             return series.values[0]
-        one, other = (*series.values, None)[:2]
-        return kernels.rmsd_matrix(one, other, self.cutoff, superposition=self.fit == "selection")
+        first, second = (*series.values, None)[:2]
+        return kernels.rmsd_matrix(first, second, self.cutoff, superposition=self.fit == "selection")
 
     def finish(self, results):
         blocks = [block for key, block in results.items() if isinstance(key, int)]
         frames, times = (np.concatenate([block[name] for block in blocks]) for name in ("frames", "times"))
-        begins = np.cumsum([0, *(len(block["frames"]) for block in blocks)])
+        starts = np.cumsum([0, *(len(block["frames"]) for block in blocks)])
         tiles = {key: tile for key, tile in results.items() if isinstance(key, tuple)}
-        cluster, centers = gromos(assembled(tiles, begins))
+        cluster, centers = gromos(assemble_bits(tiles, starts))
         size = np.bincount(cluster)[1:]
         # Wilson's limits of the part of the time that is spent in a cluster.
-        part = occupancy([[find_runs(np.flatnonzero(cluster == one))] for one in range(1, len(size) + 1)], len(frames))
+        part = occupancy([[find_runs(np.flatnonzero(cluster == n))] for n in range(1, len(size) + 1)], len(frames))
 
         def limits(level):
-            found = part.estimate(level)
-            return replace(found, value=size, low=len(frames) * found.low, high=len(frames) * found.high)
+            proportion = part.estimate(level)
+            return replace(proportion, value=size, low=len(frames) * proportion.low, high=len(frames) * proportion.high)
 
         outcome = {
             "clusters": himach.Table(
@@ -69,7 +69,7 @@ class Neighbours(himach.Analysis):
                 {"time_ps": himach.Column(times, "ps"), "cluster": himach.Column(cluster, role="label")}
             ),
         }
-        structures = [positions_of(blocks, begins, center) for center in centers[: self.centers]]
+        structures = [find_positions(blocks, starts, center) for center in centers[: self.centers]]
         copy = MDAnalysis.Merge(self.selected)
         for number, (center, positions) in enumerate(zip(centers, structures, strict=False), 1):
             rotation, shift = kernels.superposition(positions, structures[0])
@@ -81,14 +81,14 @@ class Neighbours(himach.Analysis):
     def plot(self, outcome, axes):
         clusters, table = outcome["clusters"], outcome["membership"]
         scale, label = time_axis(table["time_ps"], "time")
-        shown = table["cluster"] <= SHOWN
-        times, cluster = scale * table["time_ps"][shown], table["cluster"][shown]
+        is_shown = table["cluster"] <= SHOWN
+        times, cluster = scale * table["time_ps"][is_shown], table["cluster"][is_shown]
         rows = min(len(clusters["size"]), SHOWN)
         axes.scatter(times, cluster, s=60, c=cluster, vmin=1, vmax=rows + 1, cmap="viridis", marker="|", linewidths=0.8)
         parts = 100 * clusters["size"] / clusters["size"].sum()
         axes.set_yticks(range(1, rows + 1), [f"{i + 1}: {parts[i]:.3g} %" for i in range(rows)])
-        rest = f"; {len(parts) - rows} more have {parts[rows:].sum():.3g} %" if len(parts) > rows else ""
-        axes.set(xlabel=label, ylabel="cluster: part of the frames", title=f"{len(parts)} clusters{rest}")
+        remainder = f"; {len(parts) - rows} more have {parts[rows:].sum():.3g} %" if len(parts) > rows else ""
+        axes.set(xlabel=label, ylabel="cluster: part of the frames", title=f"{len(parts)} clusters{remainder}")
         axes.set_ylim(rows + 0.7, 0.3)
         axes.grid(alpha=0.3)
 
@@ -104,10 +104,10 @@ class Tiles(himach.Analysis):
     centers: int
 
     def reduce(self, key, series):
-        (block, blocks), found = key, joined(series)
-        yield block, found
+        (block, blocks), content = key, join_block(series)
+        yield block, content
         for other in range(blocks):
-            yield (min(block, other), max(block, other)), found["values"]
+            yield (min(block, other), max(block, other)), content["values"]
 
 
 class Clusters(himach.Analysis):
@@ -159,7 +159,7 @@ class Clusters(himach.Analysis):
         return (
             "Frames were clustered by the algorithm of Daura et al. "
             "[10.1002/(SICI)1521-3773(19990115)38:1/2<236::AID-ANIE236>3.0.CO;2-M], with a cutoff of {cutoff} Å in the "
-            f"root-mean-square deviation of {{selection}} between each two frames, computed {superposed(self.fit)}."
+            f"root-mean-square deviation of {{selection}} between each two frames, computed {describe_fit(self.fit)}."
         )
 
     def setup(self, universe):
@@ -169,8 +169,8 @@ class Clusters(himach.Analysis):
         warn_of_cut_molecules(self, selected)
         self.selected = selected.indices
         # Each two frames are superposed later, if by the atoms that are compared.
-        alone = self.fit == "selection"
-        self.laid = Superposition(None) if alone else Superposition.of(universe, self, Reference(universe, self, None))
+        late = self.fit == "selection"
+        self.laid = Superposition(None) if late else Superposition.make(universe, self, Reference(universe, self, None))
         check_memory(len(self.frames))
 
     def atoms(self, universe):
@@ -180,16 +180,16 @@ class Clusters(himach.Analysis):
         positions = frame.positions[self.selected]
         if len(self.laid.indices):
             positions = self.laid.move(frame.positions[self.laid.indices], positions).astype(np.float32)
-        yield himach.Pairs([part_of(frame)], positions[np.newaxis])
+        yield himach.Pairs([part_number(frame)], positions[np.newaxis])
 
     def reduce(self, part, series):
         yield from split(series, self.frames, block_length(len(self.frames), *self.sizes))
 
 
-def positions_of(blocks, begins, frame):
+def find_positions(blocks, starts, frame):
     """Return the positions of a frame by its place among all."""
-    block = int(np.searchsorted(begins, frame, side="right")) - 1
-    return blocks[block]["values"][frame - begins[block]]
+    block = int(np.searchsorted(starts, frame, side="right")) - 1
+    return blocks[block]["values"][frame - starts[block]]
 
 
 def structure(universe: MDAnalysis.Universe, title: str) -> himach.TextFile:

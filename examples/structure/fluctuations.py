@@ -56,11 +56,11 @@ class Mobile:
     numbers: Ints
     shares: Floats
 
-    def mean(self, of_all: Floats) -> Floats:
+    def mean(self, values: Floats) -> Floats:
         """Return weighted means over the atoms of each: (..., n) of what is (..., n_added) for all atoms added up."""
-        of_atoms = of_all[..., self.atoms]
-        means = np.zeros((len(self.labels), *of_atoms.shape[:-1]))
-        np.add.at(means, self.numbers, (of_atoms * self.shares).T)
+        atom_values = values[..., self.atoms]
+        means = np.zeros((len(self.labels), *atom_values.shape[:-1]))
+        np.add.at(means, self.numbers, (atom_values * self.shares).T)
         return means.T
 
 
@@ -84,17 +84,17 @@ def block_sums(positions: npt.NDArray[np.float32], frames: Ints, level: int, *mo
         If an atom is 1,024 Å or more from where it is in the first frame, the fixed structure, along an axis.
     """
     rows = []
-    for some in np.split(np.arange(len(frames)), np.flatnonzero(np.diff(frames >> level)) + 1):
+    for part in np.split(np.arange(len(frames)), np.flatnonzero(np.diff(frames >> level)) + 1):
         try:
-            sums = kernels.deviation_sums(positions[some[0] : some[-1] + 1], *moved)
+            sums = kernels.deviation_sums(positions[part[0] : part[-1] + 1], *moved)
         except himach.UsageError as error:
-            if len(some) > 1:
-                block_sums(positions[some], frames[some], 0, *moved)  # which names the frame
+            if len(part) > 1:
+                block_sums(positions[part], frames[part], 0, *moved)  # which names the frame
             raise himach.UsageError(
-                f"in frame {frames[some[0]]} an atom is 1024 Å or more from where the first selected frame has it, and "
+                f"in frame {frames[part[0]]} an atom is 1024 Å or more from where the first selected frame has it, and "
                 "that is too far; make molecules whole, and superpose the frames (fit)"
             ) from error
-        rows.append(uncertainty.block_row(frames[some[0]], sums.ravel(), frames=len(some), level=level))
+        rows.append(uncertainty.block_row(frames[part[0]], sums.ravel(), frames=len(part), level=level))
     return np.array(rows)
 
 
@@ -121,18 +121,18 @@ def mean_squares(frames: Ints, sums: Ints) -> tuple[Floats, Floats]:
     squares = (upper * 2.0**LOW + lower) * UNIT**2
     deviations = sums[:, : AXES * n].reshape(-1, AXES, n) * UNIT
     weight = frames[:, np.newaxis]
-    of_block = squares - 2 * (deviations * mean).sum(axis=1) + weight * (mean**2).sum(axis=0)
-    of_block = np.maximum(of_block, 0)  # rounding, where nothing moves
-    return of_block.sum(axis=0) / frames.sum(), of_block / weight
+    block_squares = squares - 2 * (deviations * mean).sum(axis=1) + weight * (mean**2).sum(axis=0)
+    block_squares = np.maximum(block_squares, 0)  # rounding, where nothing moves
+    return block_squares.sum(axis=0) / frames.sum(), block_squares / weight
 
 
 def fluctuation(mobile: Mobile, frames: Ints, sums: Ints) -> himach.Table:
     """Return the table of fluctuations and B-factors, whose bands are by blocks of frames."""
-    squares, of_block = map(mobile.mean, mean_squares(frames, sums))
+    squares, block_squares = map(mobile.mean, mean_squares(frames, sums))
 
-    def limits(value: Floats, of: Callable[[Floats], Floats], level: float) -> uncertainty.Estimate[Any]:
-        found = uncertainty.of_blocks(of_block * frames[:, np.newaxis], frames, level, of=of)
-        return replace(found, value=value, low=np.maximum(found.low, 0))
+    def limits(value: Floats, function: Callable[[Floats], Floats], level: float) -> uncertainty.Estimate[Any]:
+        band = uncertainty.of_blocks(block_squares * frames[:, np.newaxis], frames, level, of=function)
+        return replace(band, value=value, low=np.maximum(band.low, 0))
 
     def as_b_factor(squares: Floats) -> Floats:
         return B_FACTOR * squares

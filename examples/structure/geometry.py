@@ -63,9 +63,9 @@ class Geometry(himach.Analysis):
             "dihedrals": "dihedral angles",
             "minimum": "least distances",
         }
-        told = ", ".join(f"{words} ({{{name}}})" for name, words in kinds.items() if getattr(self, name))
+        text = ", ".join(f"{quantity} ({{{name}}})" for name, quantity in kinds.items() if getattr(self, name))
         sign = "; dihedral angles have the sign of the IUPAC convention [10.1021/bi00820a001]" if self.dihedrals else ""
-        return f"{told[:1].upper()}{told[1:]} were computed by the minimum image{sign}."
+        return f"{text[:1].upper()}{text[1:]} were computed by the minimum image{sign}."
 
     def setup(self, universe):
         self.columns = {}  # name: parameter
@@ -80,15 +80,15 @@ class Geometry(himach.Analysis):
                     if parameter == "minimum":
                         self.pairs.append(groups)
                     else:
-                        places[parameter].append([points.setdefault(tuple(each), len(points)) for each in groups])
+                        places[parameter].append([points.setdefault(tuple(values), len(points)) for values in groups])
         if not self.columns:
             raise himach.UsageError(f"{self.label()}: give at least one of {', '.join(POINTS)}")
         # Places of the points of each column, a row each.
-        self.places = {name: np.array(each).reshape(-1, POINTS[name][0]) for name, each in places.items()}
+        self.places = {name: np.array(values).reshape(-1, POINTS[name][0]) for name, values in places.items()}
         self.members = np.array([index for atoms in points for index in atoms], dtype=np.int64)
-        self.point_of = None  # atoms are points, or each is of one
+        self.point_numbers = None  # atoms are points, or each is of one
         if len(self.members) > len(points):
-            self.point_of = np.repeat(np.arange(len(points)), [len(atoms) for atoms in points])
+            self.point_numbers = np.repeat(np.arange(len(points)), [len(atoms) for atoms in points])
 
     def read(self, universe, parameter, entry):
         """Yield the name of each column of an entry, and the indices of its groups of atoms."""
@@ -100,8 +100,8 @@ class Geometry(himach.Analysis):
             atoms, having = torsion_atoms(residues, torsion)
             if not len(atoms):
                 raise self.error(parameter, entry, f"none of {len(residues)} residues has {torsion}")
-            for label, four in zip(residue_labels(having), atoms, strict=True):
-                yield f"{name} {label}", four[:, np.newaxis]
+            for label, quadruple in zip(residue_labels(having), atoms, strict=True):
+                yield f"{name} {label}", quadruple[:, np.newaxis]
             return
         groups = [self.select(universe, parameter, part).indices for part in text.split(";")]
         if len(groups) == 1 and parameter != "minimum":
@@ -122,16 +122,16 @@ class Geometry(himach.Analysis):
         except himach.UsageError as error:
             raise himach.UsageError(f"{self.label()}: {error}") from error
 
-    def error(self, parameter, entry, what):
-        return himach.UsageError(f"{self.label()}: parameter {parameter}: {entry!r}: {what}")
+    def error(self, parameter, entry, reason):
+        return himach.UsageError(f"{self.label()}: parameter {parameter}: {entry!r}: {reason}")
 
     def atoms(self, universe):
         return [universe.atoms[indices] for indices in (self.members, *(each for pair in self.pairs for each in pair))]
 
     def map(self, frame):
         box, points = frame.box, frame.positions[self.members]
-        if self.point_of is not None:
-            points = kernels.centers(points, self.point_of).astype(np.float32)
+        if self.point_numbers is not None:
+            points = kernels.centers(points, self.point_numbers).astype(np.float32)
         pairs, triples, quadruples = self.places.values()
         if len(quadruples) == len(self.columns):  # nothing else, which is faster
             yield himach.Pairs([0], kernels.dihedrals(points, quadruples, box)[np.newaxis])
@@ -165,15 +165,15 @@ class Geometry(himach.Analysis):
         kinds = {"distance": [], "angle": []}
         for name in names:
             kinds["distance" if table.units[name] == "Å" else "angle"].append(name)
-        kinds = {what: some for what, some in kinds.items() if some}
+        kinds = {quantity: columns for quantity, columns in kinds.items() if columns}
         axes.set_title("Geometry")
-        draws = [draw_lines if len(some) <= MOST_LINES else draw_picture for some in kinds.values()]
+        draws = [draw_lines if len(columns) <= MOST_LINES else draw_picture for columns in kinds.values()]
         heights = [1.3 if draw is draw_lines else 1.7 for draw in draws]
-        for panel, draw, (what, some) in zip(panels(axes, heights), draws, kinds.items(), strict=True):
-            draw(panel, table, some, what)
+        for panel, draw, (quantity, columns) in zip(panels(axes, heights), draws, kinds.items(), strict=True):
+            draw(panel, table, columns, quantity)
 
 
-def draw_lines(axes, table, names, what):
+def draw_lines(axes, table, names, quantity):
     """Draw columns against time, and their means where the run made some; lines do not cross from 180 to -180°."""
     scale, label = time_axis(table["time_ps"], "time")
     for name in names:
@@ -182,7 +182,7 @@ def draw_lines(axes, table, names, what):
             draw_turns(axes, times, cells, shorten(name, 20))
         else:
             draw_series(axes, times, cells, label=shorten(name, 20), linewidth=0.8)
-    axes.set(xlabel=label, ylabel=table.label(names[0], what))
+    axes.set(xlabel=label, ylabel=table.label(names[0], quantity))
     axes.margins(x=0)
     draw_legend(axes, below=True, ncols=3)
     axes.grid(alpha=0.3)
@@ -198,7 +198,7 @@ def draw_turns(axes, times, angles, label):
         axes.plot(times[::step], angles[::step], ".", markersize=1.5, label=f"{label}, 1 frame of {step}")
 
 
-def draw_picture(axes, table, names, what):
+def draw_picture(axes, table, names, quantity):
     """Draw many columns as rows of colours against time; those of angles meet at 180 and -180°."""
     scale, label = time_axis(table["time_ps"], "time")
     step = -(-len(table["time_ps"]) // MOST_TIMES)
@@ -206,9 +206,9 @@ def draw_picture(axes, table, names, what):
     limits = {"vmin": -180, "vmax": 180, "cmap": "twilight"} if angles else {"cmap": "viridis"}
     places = scale * table["time_ps"][::step], np.arange(len(names))
     image = axes.pcolormesh(*places, cells, shading="nearest", rasterized=True, **limits)
-    axes.figure.colorbar(image, ax=axes, label=table.label(names[0], what))
-    some = range(0, len(names), -(-len(names) // 12))
-    axes.set_yticks(some, [shorten(names[i], 20) for i in some])
+    axes.figure.colorbar(image, ax=axes, label=table.label(names[0], quantity))
+    ticks = range(0, len(names), -(-len(names) // 12))
+    axes.set_yticks(ticks, [shorten(names[i], 20) for i in ticks])
     axes.set(xlabel=label, ylabel="")
     axes.invert_yaxis()
 
@@ -220,9 +220,9 @@ def shorten(name, most):
 
 def least_distance(a, b, box):
     """Return the least distance of two groups of atoms, float32 (n, 3) and (m, 3), in Å, by the minimum image."""
-    cutoff, of_a, of_b = NEAR, np.zeros(len(a), np.int64), np.zeros(len(b), np.int64)
+    cutoff, groups_a, groups_b = NEAR, np.zeros(len(a), np.int64), np.zeros(len(b), np.int64)
     while True:
-        _, least = kernels.contacts(a, of_a, b, of_b, cutoff, box)
+        _, least = kernels.contacts(a, groups_a, b, groups_b, cutoff, box)
         if len(least):
             return least[0]
         cutoff *= 2

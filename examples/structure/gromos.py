@@ -1,4 +1,4 @@
-"""Clusters by the bits of all pairs: `gromos()`, and `assembled()` that puts tiles of such bits together."""
+"""Clusters by the bits of all pairs: `gromos()`, and `assemble_bits()` that puts tiles of such bits together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 import himach
 
-__all__ = ["assembled", "check_memory", "gromos"]
+__all__ = ["assemble_bits", "check_memory", "gromos"]
 
 Bits = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -17,30 +17,30 @@ Ints = npt.NDArray[np.int64]
 
 def check_memory(n: int) -> None:
     """Raise UsageError if a bit for each two of n frames is more than the memory of this machine holds."""
-    needed, there = 3 * n * n // 16, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > there:
+    needed, memory = 3 * n * n // 16, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
         raise himach.UsageError(
             f"clusters: {n:,} frames need {needed / 1e9:.3g} GB on one rank, for a bit for each two of them, and this "
-            f"machine has {there / 1e9:.3g} GB; select fewer, as by step"
+            f"machine has {memory / 1e9:.3g} GB; select fewer, as by step"
         )
 
 
-def assembled(tiles: dict[tuple[int, int], Bits], begins: Ints) -> Bits:
+def assemble_bits(tiles: dict[tuple[int, int], Bits], starts: Ints) -> Bits:
     """Return the bits of all pairs of frames, uint8 (n, (n + 7) // 8), of the tiles on and above the diagonal.
 
     Each frame is its own neighbour. All blocks but the last have a multiple of eight frames.
     """
-    n = int(begins[-1])
+    n = int(starts[-1])
     bits = np.zeros((n, (n + 7) // 8), np.uint8)
     for (i, j), tile in tiles.items():
-        rows, columns = slice(begins[i], begins[i + 1]), slice(begins[j], begins[j + 1])
+        rows, columns = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
         bits[rows, columns.start // 8 : columns.start // 8 + tile.shape[1]] = tile
         if i < j:
             count = columns.stop - columns.start
-            turned = np.packbits(
+            transposed = np.packbits(
                 np.unpackbits(tile, axis=1, count=count, bitorder="little").T, axis=1, bitorder="little"
             )
-            bits[columns, rows.start // 8 : rows.start // 8 + turned.shape[1]] = turned
+            bits[columns, rows.start // 8 : rows.start // 8 + transposed.shape[1]] = transposed
     return bits
 
 
@@ -63,11 +63,11 @@ def gromos(bits: Bits) -> tuple[Ints, Ints]:
     cluster, centers = np.zeros(n, np.int64), []
     while counts.any():
         center = int(counts.argmax())
-        near = np.unpackbits(bits[center], count=n, bitorder="little").astype(bool)
-        members = np.flatnonzero(near & (cluster == 0))
+        is_near = np.unpackbits(bits[center], count=n, bitorder="little").astype(bool)
+        members = np.flatnonzero(is_near & (cluster == 0))
         centers.append(center)
         cluster[members] = len(centers)
-        for some in np.array_split(members, -(-len(members) // 256)):
-            counts -= np.unpackbits(bits[some], axis=1, count=n, bitorder="little").sum(axis=0, dtype=np.int64)
+        for chunk in np.array_split(members, -(-len(members) // 256)):
+            counts -= np.unpackbits(bits[chunk], axis=1, count=n, bitorder="little").sum(axis=0, dtype=np.int64)
         counts[cluster > 0] = 0
     return cluster, np.array(centers, np.int64)

@@ -14,7 +14,7 @@ import scipy.linalg
 import himach
 from himach import uncertainty
 
-__all__ = ["Components", "check_memory", "free_energy", "modes_of", "moments"]
+__all__ = ["Components", "check_memory", "compute_components", "free_energy", "moments"]
 
 Floats = npt.NDArray[np.float64]
 #: Cells that were visited less often have at least the limits of events that know nothing of each other.
@@ -66,7 +66,7 @@ def moments(displacements: npt.ArrayLike) -> Floats:
     return np.concatenate([[len(x)], x.sum(axis=0), *(row[i:] for i, row in enumerate(products))])
 
 
-def modes_of(sums: Floats, components: int) -> Components:
+def compute_components(sums: Floats, components: int) -> Components:
     """Return the modes by what `moments` gives of all frames, divided by one less than their number.
 
     There are no more components than coordinates, nor than frames but one.
@@ -75,24 +75,24 @@ def modes_of(sums: Floats, components: int) -> Components:
     n_frames = int(sums[0])
     mean = sums[1 : 1 + n] / n_frames
     covariance = np.empty((n, n))
-    begin = 1 + n
+    start = 1 + n
     for i in range(n):
-        row = (sums[begin : begin + n - i] - sums[1 + i] * mean[i:]) / (n_frames - 1)
+        row = (sums[start : start + n - i] - sums[1 + i] * mean[i:]) / (n_frames - 1)
         covariance[i, i:] = covariance[i:, i] = row
-        begin += n - i
+        start += n - i
     count = min(components, n, n_frames - 1)
     values, vectors = scipy.linalg.eigh(covariance, subset_by_index=[n - count, n - 1], check_finite=False)
     rows = vectors.T[::-1]
     largest = np.take_along_axis(rows, np.abs(rows).argmax(axis=1)[:, np.newaxis], axis=1)
-    of_atoms = np.einsum("iaja->ij", covariance.reshape(n // 3, 3, n // 3, 3))
-    deviation = np.sqrt(np.diagonal(of_atoms))
-    both = np.outer(deviation, deviation)
+    atom_covariance = np.einsum("iaja->ij", covariance.reshape(n // 3, 3, n // 3, 3))
+    deviation = np.sqrt(np.diagonal(atom_covariance))
+    scale = np.outer(deviation, deviation)
     return Components(
         mean=mean,
         components=np.ascontiguousarray(rows * np.sign(largest)),
         variances=np.maximum(values[::-1], 0),
         total=float(np.trace(covariance)),
-        correlation=np.divide(of_atoms, both, out=np.zeros_like(both), where=both > 0),
+        correlation=np.divide(atom_covariance, scale, out=np.zeros_like(scale), where=scale > 0),
     )
 
 
@@ -123,13 +123,13 @@ def free_energy(x: Floats, y: Floats, bins: int) -> himach.Table:
     sums = np.bincount(block * len(visited) + cell, minlength=n_blocks * len(visited)).reshape(n_blocks, -1)
 
     def interval(level: float) -> uncertainty.Estimate[Any]:
-        found = uncertainty.of_blocks(sums, np.bincount(block), level)
-        half = (found.high - found.value) / found.value
-        few = uncertainty.count(counts, level)
+        band = uncertainty.of_blocks(sums, np.bincount(block), level)
+        half = (band.high - band.value) / band.value
+        count_limits = uncertainty.count(counts, level)
         rare = counts < FEW
-        low = np.where(rare, np.minimum(energy - half, energy - np.log(few.high / counts)), energy - half)
-        high = np.where(rare, np.maximum(energy + half, energy - np.log(few.low / counts)), energy + half)
-        return replace(found, value=energy, low=low, high=high)
+        low = np.where(rare, np.minimum(energy - half, energy - np.log(count_limits.high / counts)), energy - half)
+        high = np.where(rare, np.maximum(energy + half, energy - np.log(count_limits.low / counts)), energy + half)
+        return replace(band, value=energy, low=low, high=high)
 
     return himach.Table(
         {
@@ -142,9 +142,9 @@ def free_energy(x: Floats, y: Floats, bins: int) -> himach.Table:
 
 def check_memory(analysis: himach.Analysis, n_atoms: int, blocks: int) -> None:
     """Raise UsageError if this machine has no memory for the products of all coordinates."""
-    needed, there = 4 * (3 * n_atoms) ** 2 * (2 * blocks + 6), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > there:
+    needed, memory = 4 * (3 * n_atoms) ** 2 * (2 * blocks + 6), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
         raise himach.UsageError(
             f"{analysis.label()}: the covariance of {n_atoms:,} atoms needs {needed / 1e9:.3g} GB on one rank, and "
-            f"this machine has {there / 1e9:.3g} GB; select fewer atoms, such as 'name CA'"
+            f"this machine has {memory / 1e9:.3g} GB; select fewer atoms, such as 'name CA'"
         )

@@ -15,9 +15,9 @@ from himach import uncertainty
 from himach.examples.common import check_positive, select
 from himach.examples.drawing import draw_series, time_axis
 from himach.examples.molecules import warn_of_cut_molecules
-from himach.examples.structure.blocks import block_length, joined, part_of, split
-from himach.examples.structure.modes import check_memory, free_energy, modes_of, moments
-from himach.examples.superposition import Reference, Superposition, superposed
+from himach.examples.structure.blocks import block_length, join_block, part_number, split
+from himach.examples.structure.modes import check_memory, compute_components, free_energy, moments
+from himach.examples.superposition import Reference, Superposition, describe_fit
 
 #: Key of what is known of all frames. Integers are the keys of blocks.
 ALL = "all"
@@ -52,9 +52,9 @@ class Projections(himach.Analysis):
 
         def limits(level):
             # Of the logarithm, as no variance is below zero.
-            found = uncertainty.of_blocks(squares, np.bincount(block), level, of=logarithm)
-            width = np.exp(found.high - found.value)
-            return replace(found, value=modes.variances, low=modes.variances / width, high=modes.variances * width)
+            band = uncertainty.of_blocks(squares, np.bincount(block), level, of=logarithm)
+            width = np.exp(band.high - band.value)
+            return replace(band, value=modes.variances, low=modes.variances / width, high=modes.variances * width)
 
         outcome = {
             "variance": himach.Table(
@@ -84,21 +84,21 @@ class Projections(himach.Analysis):
 
     def plot(self, outcome, axes):
         variance, table = outcome["variance"], outcome["projections"]
-        words = [
+        labels = [
             f"component {i + 1} ({100 * variance['share'][i]:.3g} %, cosine {variance['cosine'][i]:.2f})"
             for i in range(len(variance["share"]))
         ]
         if "surface" not in outcome:
             scale, label = time_axis(table["time_ps"], "time")
             draw_series(axes, scale * table["time_ps"], table["pc1"])
-            axes.set(xlabel=label, ylabel=table.label("pc1", words[0]), title="Principal component")
+            axes.set(xlabel=label, ylabel=table.label("pc1", labels[0]), title="Principal component")
             return
         counts, x, y = np.histogram2d(table["pc1"], table["pc2"], self.bins)
         with np.errstate(divide="ignore"):
             energy = np.ma.masked_invalid(-np.log(counts / counts.max()))
         mesh = axes.pcolormesh(x, y, energy.T, cmap="viridis", rasterized=True)
         axes.figure.colorbar(mesh, ax=axes, label="free energy / kT")
-        axes.set(xlabel=table.label("pc1", words[0]), ylabel=table.label("pc2", words[1]))
+        axes.set(xlabel=table.label("pc1", labels[0]), ylabel=table.label("pc2", labels[1]))
         axes.set_title("Free energy along two principal components")
         axes.grid(alpha=0.3)
 
@@ -122,7 +122,7 @@ class Modes(himach.Analysis):
             yield key, series.values[0]
             return
         # In the order of frames, whichever rank has which.
-        modes = modes_of(functools.reduce(np.add, series.values), self.components)
+        modes = compute_components(functools.reduce(np.add, series.values), self.components)
         yield ALL, modes
         for block in range(len(series)):
             yield block, np.vstack([modes.mean, modes.components])
@@ -138,7 +138,7 @@ class Covariance(himach.Analysis):
     bins: int
 
     def reduce(self, key, series):
-        block = joined(series)
+        block = join_block(series)
         yield key[0], block
         yield ALL, moments(block["values"])
 
@@ -184,9 +184,9 @@ class Pca(himach.Analysis):
     @property
     def methods(self):
         """What a paper says of it, as the parameters are."""
-        where = superposed(self.fit, " on the first selected frame")
+        how = describe_fit(self.fit, " on the first selected frame")
         return (
-            f"Principal components of the positions of {{selection}}, {where}, are the eigenvectors of their "
+            f"Principal components of the positions of {{selection}}, {how}, are the eigenvectors of their "
             "covariance [10.1002/prot.340170408]; cosine contents are those of Hess [10.1103/PhysRevE.65.031910]."
         )
 
@@ -198,13 +198,13 @@ class Pca(himach.Analysis):
         selected = select(universe, self, "selection")
         warn_of_cut_molecules(self, selected)
         self.selected, self.first = selected.indices, selected.positions
-        if self.components > (there := min(3 * len(selected), n - 1)):
+        if self.components > (most := min(3 * len(selected), n - 1)):
             warnings.warn(
-                f"{self.label()}: components={self.components} is cut to {there}, {len(selected)} atoms in {n} frames "
+                f"{self.label()}: components={self.components} is cut to {most}, {len(selected)} atoms in {n} frames "
                 "have no more",
                 stacklevel=2,
             )
-        self.superposition = Superposition.of(universe, self, Reference(universe, self, None))
+        self.superposition = Superposition.make(universe, self, Reference(universe, self, None))
         check_memory(self, len(selected), -(-n // block_length(n, *self.sizes)))
 
     def atoms(self, universe):
@@ -214,7 +214,7 @@ class Pca(himach.Analysis):
         fitted = frame.positions[self.superposition.indices]
         moved = self.superposition.move(fitted, frame.positions[self.selected])
         # From the first frame, so that single precision is precise.
-        yield himach.Pairs([part_of(frame)], (moved - self.first).astype(np.float32).reshape(1, -1))
+        yield himach.Pairs([part_number(frame)], (moved - self.first).astype(np.float32).reshape(1, -1))
 
     def reduce(self, part, series):
         yield from split(series, self.frames, block_length(len(self.frames), *self.sizes))

@@ -1,4 +1,4 @@
-"""Radii of atoms for surfaces: `radii_of`, by the sets of Bondi and ProtOr or by a file."""
+"""Radii of atoms for surfaces: `get_radii`, by the sets of Bondi and ProtOr or by a file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import himach
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup
 
-__all__ = ["BONDI", "PROTOR", "elements_of", "radii_of"]
+__all__ = ["BONDI", "PROTOR", "get_elements", "get_radii"]
 
 #: What a set of radii says of an atom, by its element, residue and name: by what it is known, and its radius in Å.
-Found = tuple[str, float | None]
+Match = tuple[str, float | None]
 
 #: Van der Waals radii in Å by element: Bondi, J. Phys. Chem. 68, 441 (1964); the second part, of elements that he does
 #: not have, Mantina et al., J. Phys. Chem. A 113, 5806 (2009).
@@ -56,7 +56,7 @@ SIDE_CHAINS: dict[str, dict[str, str]] = {
 LIKE_O = ("O", "O1", "OT1", "OC1")
 
 
-def radii_of(atoms: AtomGroup, analysis: Any) -> tuple[npt.NDArray[np.float64], list[str]]:
+def get_radii(atoms: AtomGroup, analysis: Any) -> tuple[npt.NDArray[np.float64], list[str]]:
     """Return the van der Waals radii of atoms in Å, float64 (n,), and by what each is known; radius 0 is no sphere.
 
     Parameters
@@ -76,25 +76,25 @@ def radii_of(atoms: AtomGroup, analysis: Any) -> tuple[npt.NDArray[np.float64], 
     elif analysis.radii == "protor":
         find = _protor
     else:
-        find = _of_file(analysis)
-    each = list(zip(elements_of(atoms), _texts(atoms, "resnames"), _texts(atoms, "names"), strict=True))
-    found = {atom: find(*atom) for atom in dict.fromkeys(each)}
-    for (element, residue, name), (_, radius) in found.items():
+        find = _file_finder(analysis)
+    keys = list(zip(get_elements(atoms), _texts(atoms, "resnames"), _texts(atoms, "names"), strict=True))
+    matches = {atom: find(*atom) for atom in dict.fromkeys(keys)}
+    for (element, residue, name), (_, radius) in matches.items():
         if radius is None:
             raise himach.UsageError(
                 f"{analysis.label()}: radii {analysis.radii!r} have none for the atom {name or '?'} of residue "
                 f"{residue or '?'}, element {element or '?'}; give a file of radii, -p radii=FILE, with lines such as "
                 "'Zn 1.39' or 'HEM FE 1.5', or select other atoms"
             )
-    return np.array([found[atom][1] for atom in each], np.float64), [found[atom][0] for atom in each]
+    return np.array([matches[atom][1] for atom in keys], np.float64), [matches[atom][0] for atom in keys]
 
 
-def elements_of(atoms: AtomGroup) -> list[str]:
+def get_elements(atoms: AtomGroup) -> list[str]:
     """Return the elements of atoms, as in ``Cl``: those of the topology, else guessed by MDAnalysis from names."""
     guesser = DefaultGuesser(None)
-    known, names = _texts(atoms, "elements"), _texts(atoms, "names")
+    elements, names = _texts(atoms, "elements"), _texts(atoms, "names")
     guessed = {name: str(guesser.guess_atom_element(name)) for name in set(names)}
-    return [(element or guessed[name]).capitalize() for element, name in zip(known, names, strict=True)]
+    return [(element or guessed[name]).capitalize() for element, name in zip(elements, names, strict=True)]
 
 
 def _texts(atoms: AtomGroup, attribute: str) -> list[str]:
@@ -102,28 +102,28 @@ def _texts(atoms: AtomGroup, attribute: str) -> list[str]:
     return [str(text).strip() for text in getattr(atoms, attribute, [""] * len(atoms))]
 
 
-def _bondi(element: str, _residue: str, _name: str) -> Found:
+def _bondi(element: str, _residue: str, _name: str) -> Match:
     return element, BONDI.get(element)
 
 
-def _protor(element: str, residue: str, name: str) -> Found:
+def _protor(element: str, residue: str, name: str) -> Match:
     """Find an atom of a protein; hydrogens are in the radii of what they are bound to."""
     if element == "H":
         return "H", 0.0
     # AMBER's names at the ends of chains have a letter before them, as in NALA.
-    known = NAMES.get(residue) or NAMES.get(residue[1:] if residue[:1] in ("N", "C") and len(residue) == 4 else "")
-    if known is None:
+    standard = NAMES.get(residue) or NAMES.get(residue[1:] if residue[:1] in ("N", "C") and len(residue) == 4 else "")
+    if standard is None:
         return element, None
     kind = {"C": "C4", "O": "O2H1"}.get(element, element)
-    if (element == "C" and name == "C" and known != "NME") or (element == "O" and name in LIKE_O):
+    if (element == "C" and name == "C" and standard != "NME") or (element == "O" and name in LIKE_O):
         kind = "C3H0" if element == "C" else "O1H0"
-    for of_side, atoms in SIDE_CHAINS.items():
-        if name in atoms.get(known, "").split():
-            kind = of_side
+    for side_kind, atoms in SIDE_CHAINS.items():
+        if name in atoms.get(standard, "").split():
+            kind = side_kind
     return kind, PROTOR.get(kind)
 
 
-def _of_file(analysis: Any) -> Callable[[str, str, str], Found]:
+def _file_finder(analysis: Any) -> Callable[[str, str, str], Match]:
     """Return what finds an atom in a file of radii: by the last line that fits."""
     rules: list[tuple[list[str], float]] = []
     try:
@@ -147,11 +147,11 @@ def _of_file(analysis: Any) -> Callable[[str, str, str], Found]:
             ) from None
         rules.append((words[:-1], radius))
 
-    def find(element: str, residue: str, name: str) -> Found:
+    def find(element: str, residue: str, name: str) -> Match:
         for words, radius in reversed(rules):
             atom = (residue, name) if len(words) == 2 else (element.upper(),)
-            wanted = words if len(words) == 2 else [words[0].upper()]
-            if all(map(fnmatchcase, atom, wanted)):
+            pattern = words if len(words) == 2 else [words[0].upper()]
+            if all(map(fnmatchcase, atom, pattern)):
                 return " ".join(words), radius
         return "", None
 

@@ -11,7 +11,7 @@ from himach import kernels
 from himach.examples.common import select
 from himach.examples.drawing import draw_legend, draw_mean, draw_series, panels, time_axis
 from himach.examples.molecules import warn_of_cut_molecules
-from himach.examples.superposition import weights_of
+from himach.examples.superposition import get_weights
 
 
 class RadiusOfGyration(himach.Analysis):
@@ -46,13 +46,13 @@ class RadiusOfGyration(himach.Analysis):
     def setup(self, universe):
         atoms = select(universe, self, "selection")
         warn_of_cut_molecules(self, atoms)
-        self.indices, self.of_atoms = atoms.indices, weights_of(atoms, self)
+        self.indices, self.atom_weights = atoms.indices, get_weights(atoms, self)
 
     def atoms(self, universe):
         return universe.atoms[self.indices]
 
     def map(self, frame):
-        tensor = kernels.gyration(frame.positions[self.indices], self.of_atoms)
+        tensor = kernels.gyration(frame.positions[self.indices], self.atom_weights)
         moments = np.maximum(np.linalg.eigvalsh(tensor), 0)
         smallest, middle, largest = moments
         square = moments.sum()

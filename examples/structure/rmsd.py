@@ -13,7 +13,7 @@ from himach.examples.common import select
 from himach.examples.drawing import draw_legend, draw_mean, draw_series, time_axis
 from himach.examples.groups import named_selections, split_name
 from himach.examples.molecules import warn_of_cut_molecules
-from himach.examples.superposition import Reference, Superposition, masses_of, superposed
+from himach.examples.superposition import Reference, Superposition, describe_fit, get_masses
 
 
 class Rmsd(himach.Analysis):
@@ -52,18 +52,18 @@ class Rmsd(himach.Analysis):
     @property
     def methods(self):
         """What a paper says of it, as the parameters are."""
-        to = "the first selected frame" if self.reference is None else "the structure {reference}"
-        to = "frame {reference} of the trajectory" if isinstance(self.reference, int) else to
+        target = "the first selected frame" if self.reference is None else "the structure {reference}"
+        target = "frame {reference} of the trajectory" if isinstance(self.reference, int) else target
         weights = " Atoms were weighted by mass." if self.weights == "mass" else ""
         groups = " Beside it, that of {groups} was computed where the superposition puts them." if self.groups else ""
         return (
-            f"The root-mean-square deviation of {{selection}} from {to} was computed {superposed(self.fit)}."
+            f"The root-mean-square deviation of {{selection}} from {target} was computed {describe_fit(self.fit)}."
             f"{weights}{groups}"
         )
 
     def setup(self, universe):
         reference = Reference(universe, self, self.reference)
-        self.superposition = Superposition.of(universe, self, reference)
+        self.superposition = Superposition.make(universe, self, reference)
         atoms = select(universe, self, "selection")
         warn_of_cut_molecules(self, atoms)
         compared = {"rmsd": (atoms, reference.positions(atoms, "selection"))}
@@ -76,9 +76,9 @@ class Rmsd(himach.Analysis):
         groups, positions = zip(*compared.values(), strict=True)
         self.indices = np.concatenate([group.indices for group in groups])
         self.positions = np.concatenate(positions)
-        self.begins = np.cumsum([0, *map(len, groups[:-1])])
-        weights = [np.ones(len(group)) if self.weights == "none" else masses_of(group, self) for group in groups]
-        self.shares = np.concatenate([each / each.sum() for each in weights])
+        self.starts = np.cumsum([0, *map(len, groups[:-1])])
+        weights = [np.ones(len(group)) if self.weights == "none" else get_masses(group, self) for group in groups]
+        self.shares = np.concatenate([group_weights / group_weights.sum() for group_weights in weights])
         self.at_once = self.superposition.indices.tolist() == self.indices.tolist()  # which is faster
 
     def atoms(self, universe):
@@ -90,8 +90,8 @@ class Rmsd(himach.Analysis):
             yield himach.Row(rmsd=kernels.rmsd(positions, self.positions, self.superposition.weights))
             return
         moved = self.superposition.move(frame.positions[self.superposition.indices], positions)
-        apart = moved - self.positions
-        squares = np.add.reduceat(np.einsum("ij,ij->i", apart, apart) * self.shares, self.begins)
+        deviations = moved - self.positions
+        squares = np.add.reduceat(np.einsum("ij,ij->i", deviations, deviations) * self.shares, self.starts)
         yield himach.Row(**dict(zip(self.names, np.sqrt(squares).tolist(), strict=True)))
 
     def finish(self, rows):
@@ -104,8 +104,8 @@ class Rmsd(himach.Analysis):
         _, *names = table
         for name in names:
             draw_series(axes, scale * table["time_ps"], table[name], label="" if len(names) == 1 else name)
-        what = "the first frame" if self.reference is None else Path(str(self.reference)).name
-        axes.set(xlabel=label, ylabel=table.label("rmsd", "RMSD"), title=f"Deviation from {what}")
+        target = "the first frame" if self.reference is None else Path(str(self.reference)).name
+        axes.set(xlabel=label, ylabel=table.label("rmsd", "RMSD"), title=f"Deviation from {target}")
         if len(names) == 1:
             draw_mean(axes, table, "rmsd")
         draw_legend(axes)

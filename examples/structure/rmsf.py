@@ -13,7 +13,7 @@ from himach.examples.drawing import draw_band, draw_legend
 from himach.examples.groups import residue_labels, residue_numbers
 from himach.examples.molecules import warn_of_cut_molecules
 from himach.examples.structure.fluctuations import Mobile, block_sums, fluctuation, mean_deviation
-from himach.examples.superposition import Reference, Superposition, masses_of, superposed
+from himach.examples.superposition import Reference, Superposition, describe_fit, get_masses
 
 #: Keys of sums over frames and of what fluctuates; others are numbers of blocks of frames.
 SUMS, MOBILE = -1, -2
@@ -36,7 +36,7 @@ class AroundMean(himach.Analysis):
         if key < 0:
             return series.values[0]
         (mean,) = (value for value in series.values if isinstance(value, Mean))
-        frames, positions = unpacked(np.concatenate([value for value in series.values if value is not mean]))
+        frames, positions = unpack_frames(np.concatenate([value for value in series.values if value is not mean]))
         return block_sums(positions, frames, uncertainty.block_level(self.frames), *mean.moved)
 
     def finish(self, results):
@@ -60,13 +60,13 @@ class AroundMean(himach.Analysis):
         draw_legend(axes)
 
 
-def packed(frames, positions):
+def pack_frames(frames, positions):
     """Return one array of numbers of frames, int64 (m,), and their positions, float32 (m, n, 3): int32 (m, 3 n + 2)."""
     return np.hstack([frames[:, np.newaxis].view(np.int32), positions.reshape(len(frames), -1).view(np.int32)])
 
 
-def unpacked(rows):
-    """Return what `packed` was given, in the order of frames."""
+def unpack_frames(rows):
+    """Return what `pack_frames` was given, in the order of frames."""
     frames = np.ascontiguousarray(rows[:, :2]).view(np.int64)[:, 0]
     order = np.argsort(frames)
     return frames[order], np.ascontiguousarray(rows[order, 2:]).view(np.float32).reshape(len(rows), -1, 3)
@@ -115,34 +115,34 @@ class Rmsf(himach.Analysis):
         weights = ", with weights by mass" if self.weights == "mass" else ""
         return (
             "The root-mean-square fluctuation of {selection} about the mean positions was computed for each {by} "
-            f"{superposed(self.fit, onto)}{weights}."
+            f"{describe_fit(self.fit, onto)}{weights}."
         )
 
     def setup(self, universe):
         self.level = uncertainty.block_level(self.frames)
-        self.again = self.reference == "mean" and self.fit != "none"
+        self.refits = self.reference == "mean" and self.fit != "none"
         reference = Reference(universe, self, None if self.reference in ("mean", "first") else self.reference)
-        superposition = Superposition.of(universe, self, reference)
+        superposition = Superposition.make(universe, self, reference)
         fit, atoms = universe.atoms[superposition.indices], select(universe, self, "selection")
         warn_of_cut_molecules(self, atoms)
         moving = fit | atoms
         self.indices = moving.indices
-        self.mobile = self.what_fluctuates(atoms)
+        self.mobile = self.make_mobile(atoms)
         onto = (None, None, None)
         if self.fit != "none":
-            every = np.array_equal(fit.indices, self.indices)
-            fitted = None if every else np.searchsorted(self.indices, fit.indices)
+            is_all = np.array_equal(fit.indices, self.indices)
+            fitted = None if is_all else np.searchsorted(self.indices, fit.indices)
             onto = superposition.reference, fitted, superposition.weights
         # Deviations are small from where the first selected frame is put.
         self.moved = superposition.move(fit.positions, moving.positions), *onto
 
-    def what_fluctuates(self, atoms):
+    def make_mobile(self, atoms):
         """Return what the rows of the table are."""
         places = np.searchsorted(self.indices, atoms.indices)
         if self.by == "atom":
             return Mobile("atom", atoms.indices.tolist(), places, np.arange(len(atoms)), np.ones(len(atoms)))
         numbers, residues = residue_numbers(atoms)
-        weights = masses_of(atoms, self) if self.weights == "mass" else np.ones(len(atoms))
+        weights = get_masses(atoms, self) if self.weights == "mass" else np.ones(len(atoms))
         shares = weights / np.bincount(numbers, weights)[numbers]
         return Mobile("residue", residue_labels(residues), places, numbers, shares)
 
@@ -150,9 +150,9 @@ class Rmsf(himach.Analysis):
         return universe.atoms[self.indices]
 
     def map(self, frame):
-        rows = packed(np.array([frame.number]), frame.positions[self.indices][np.newaxis])
+        rows = pack_frames(np.array([frame.number]), frame.positions[self.indices][np.newaxis])
         yield himach.Pairs([SUMS], rows)
-        if self.again:
+        if self.refits:
             yield himach.Pairs([frame.number // IN_BLOCK], rows)
 
     def combine(self, key, series):
@@ -161,7 +161,7 @@ class Rmsf(himach.Analysis):
             return rows
         if rows.dtype == np.int64:
             return uncertainty.add_blocks(rows)
-        numbers, positions = unpacked(rows)
+        numbers, positions = unpack_frames(rows)
         return block_sums(positions, numbers, self.level, *self.moved)
 
     def reduce(self, key, series):
@@ -170,7 +170,7 @@ class Rmsf(himach.Analysis):
             return
         blocks = self.combine(key, series)
         yield MOBILE, self.mobile
-        if not self.again:
+        if not self.refits:
             yield SUMS, blocks
             return
         fixed, _, fitted, weights = self.moved

@@ -13,7 +13,7 @@ from himach.examples.common import check_not_negative, check_positive, select
 from himach.examples.drawing import draw_band, draw_legend, draw_mean, draw_series, time_axis
 from himach.examples.groups import residue_labels, residue_numbers
 from himach.examples.molecules import warn_of_cut_molecules
-from himach.examples.structure.radii import radii_of
+from himach.examples.structure.radii import get_radii
 
 #: Key of sums over frames by residue or atom.
 SUMS = 1
@@ -73,9 +73,9 @@ class Sasa(himach.Analysis):
             "[10.1021/jp8111556]",
             "protor": "of Tsai et al. [10.1006/jmbi.1999.2829]",
         }
-        whose = "{selection}" if self.part is None else "{part} within {selection}"
+        atoms = "{selection}" if self.part is None else "{part} within {selection}"
         return (
-            f"The solvent-accessible surface area of {whose} was computed by the method of Shrake and Rupley "
+            f"The solvent-accessible surface area of {atoms} was computed by the method of Shrake and Rupley "
             "[10.1016/0022-2836(73)90011-9], with {points} points for each atom, a probe of {probe} Å and the radii "
             f"{radii.get(self.radii, 'of the file {radii}')}."
         )
@@ -92,19 +92,19 @@ class Sasa(himach.Analysis):
                 f"{self.label()}: part {self.part!r} has {len(part - atoms)} atoms that are not in selection "
                 f"{self.selection!r}; select them there, too"
             )
-        radii, kinds = radii_of(atoms, self)
+        radii, kinds = get_radii(atoms, self)
         spheres = radii > 0
         self.indices, self.sphere_radii = atoms.indices[spheres], radii[spheres]
         self.kinds = np.array(kinds)[spheres].tolist()
-        told = part.intersection(atoms[spheres])
-        if not told:
+        measured = part.intersection(atoms[spheres])
+        if not measured:
             raise himach.UsageError(f"{self.label()}: no atom of part has a radius in {self.radii!r}")
-        self.told = None if self.part is None else np.flatnonzero(np.isin(self.indices, told.indices))
-        numbers, residues = residue_numbers(told)
+        self.measured = None if self.part is None else np.flatnonzero(np.isin(self.indices, measured.indices))
+        numbers, residues = residue_numbers(measured)
         self.labels = residue_labels(residues)
         if self.by == "atom":
-            self.labels = [f"{self.labels[i]}:{name}" for i, name in zip(numbers, told.names, strict=True)]
-            numbers = np.arange(len(told))
+            self.labels = [f"{self.labels[i]}:{name}" for i, name in zip(numbers, measured.names, strict=True)]
+            numbers = np.arange(len(measured))
         self.numbers = numbers
 
     def atoms(self, universe):
@@ -112,7 +112,7 @@ class Sasa(himach.Analysis):
 
     def map(self, frame):
         positions, box = frame.positions[self.indices], frame.box if self.periodic else None
-        areas = kernels.sasa(positions, self.sphere_radii, self.probe, self.points, box, self.told)
+        areas = kernels.sasa(positions, self.sphere_radii, self.probe, self.points, box, self.measured)
         fine = np.rint(FINE * areas)
         yield himach.Row(sasa=fine.sum() / FINE)
         if self.by != "total":
@@ -130,8 +130,8 @@ class Sasa(himach.Analysis):
             sums = sums / FINE
 
             def limits(level):
-                found = uncertainty.of_blocks(sums, in_block, level)
-                return replace(found, low=np.maximum(found.low, 0))  # no area is negative
+                band = uncertainty.of_blocks(sums, in_block, level)
+                return replace(band, low=np.maximum(band.low, 0))  # no area is negative
 
             mean = himach.Column(sums.sum(axis=0) / in_block.sum(), "Å²", estimate=limits)
             tables["by"] = himach.Table({self.by: himach.Column(self.labels, role="label"), "sasa": mean})
@@ -159,8 +159,8 @@ class Sasa(himach.Analysis):
             (line,) = axes.plot(places, table["sasa"], marker=".", linewidth=0.8)
             draw_band(axes, places, table, "sasa", line.get_color())
             axes.set(xlabel=self.by, ylabel=table.label("sasa", "mean area"))
-            some = places[:: len(places) // MOST_LABELS + 1]
-            axes.set_xticks(some, [table[self.by][i] for i in some])
+            ticks = places[:: len(places) // MOST_LABELS + 1]
+            axes.set_xticks(ticks, [table[self.by][i] for i in ticks])
             axes.set_ylim(bottom=0)
         draw_legend(axes)
         axes.set_title("Solvent-accessible surface area")

@@ -68,10 +68,10 @@ class SecondaryStructure(himach.Analysis):
 
     def number_chains(self, universe, residues, indices):
         """Return the number of each residue's chain; a chain ends where the next nitrogen is too far to be bonded."""
-        ends = [universe.atoms[indices[:-1, 2]].positions, universe.atoms[indices[1:, 0]].positions]
-        apart = calc_bonds(*ends, box=universe.dimensions) > LONGEST_BOND
-        breaks = apart | (np.diff(residues.segindices) != 0)
-        if breaks.any() and (calc_bonds(*ends)[~breaks] > LONGEST_BOND).any():
+        bond_atoms = [universe.atoms[indices[:-1, 2]].positions, universe.atoms[indices[1:, 0]].positions]
+        is_far = calc_bonds(*bond_atoms, box=universe.dimensions) > LONGEST_BOND
+        breaks = is_far | (np.diff(residues.segindices) != 0)
+        if breaks.any() and (calc_bonds(*bond_atoms)[~breaks] > LONGEST_BOND).any():
             warnings.warn(
                 f"{self.label()}: the box cuts chains at the first selected frame; each is made whole, but bonds to "
                 "another one are missed where they do not lie beside each other; let molecules be whole",
@@ -94,52 +94,52 @@ class SecondaryStructure(himach.Analysis):
         content = {"time_ps": himach.Column(results[0]["time_ps"], "ps")}
         residues = {"residue": self.labels}
         for column, letter in zip(COLUMNS, LETTERS, strict=True):
-            found = states == letter
-            content[column] = himach.Column(found.mean(axis=1), estimate=True, within=(0, 1))
-            residues[column] = share_of_frames(found)
+            is_state = states == letter
+            content[column] = himach.Column(is_state.mean(axis=1), estimate=True, within=(0, 1))
+            residues[column] = share_column(is_state)
         return {"content": himach.Table(content), "residues": himach.Table(residues), "states": states}
 
     def plot(self, outcome, axes):
         from matplotlib.colors import ListedColormap
 
         content, states = outcome["content"], outcome["states"]
-        drawn = slice(None, None, -(-len(states) // MOST_DRAWN))
+        thin = slice(None, None, -(-len(states) // MOST_DRAWN))
         scale, label = time_axis(content["time_ps"], "time")
-        times = scale * content["time_ps"][drawn]
+        times = scale * content["time_ps"][thin]
         half = (times[-1] - times[0]) / max(len(times) - 1, 1) / 2 or 0.5
-        ends = times[0] - half, times[-1] + half
-        color_of = np.zeros(256, np.uint8)
-        color_of[list(LETTERS)] = np.arange(len(LETTERS))
+        limits = times[0] - half, times[-1] + half
+        colors = np.zeros(256, np.uint8)
+        colors[list(LETTERS)] = np.arange(len(LETTERS))
         axes.set_title("Secondary structure")
         by_residue, in_all = panels(axes, [1.3, 1])
-        look = {"cmap": ListedColormap(COLORS), "vmin": 0, "vmax": len(COLORS) - 1, "interpolation": "nearest"}
+        style = {"cmap": ListedColormap(COLORS), "vmin": 0, "vmax": len(COLORS) - 1, "interpolation": "nearest"}
         rows = 0.5, states.shape[1] + 0.5
-        by_residue.imshow(color_of[states[drawn].T], extent=(*ends, *rows), aspect="auto", origin="lower", **look)
+        by_residue.imshow(colors[states[thin].T], extent=(*limits, *rows), aspect="auto", origin="lower", **style)
         by_residue.set(xlabel=label, ylabel="residue, by row")
-        shares = [content[column][drawn] for column in COLUMNS]
+        shares = [content[column][thin] for column in COLUMNS]
         in_all.stackplot(times, shares, colors=COLORS, labels=COLUMNS, linewidth=0)
-        in_all.set(xlabel=label, ylabel="share of residues", xlim=ends, ylim=(0, 1))
-        look = {"handlelength": 0.8, "handletextpad": 0.3, "columnspacing": 0.8}
-        draw_legend(in_all, below=True, ncols=len(COLUMNS), **look)
+        in_all.set(xlabel=label, ylabel="share of residues", xlim=limits, ylim=(0, 1))
+        style = {"handlelength": 0.8, "handletextpad": 0.3, "columnspacing": 0.8}
+        draw_legend(in_all, below=True, ncols=len(COLUMNS), **style)
 
 
 def backbone_indices(residues):
     """Return the indices of N, CA, C and O of residues, int64 (n, 4), -1 where there is none of these names."""
     atoms = residues.atoms
     row = np.searchsorted(residues.resindices, atoms.resindices)
-    found = np.full((len(residues), len(BACKBONE)), -1, dtype=np.int64)
+    indices = np.full((len(residues), len(BACKBONE)), -1, dtype=np.int64)
     for column, names in enumerate(BACKBONE):
         for name in reversed(names):
-            there = np.flatnonzero(atoms.names == name)[::-1]  # the first of alternative places is written last
-            found[row[there], column] = atoms.indices[there]
-    return found
+            matches = np.flatnonzero(atoms.names == name)[::-1]  # the first of alternative places is written last
+            indices[row[matches], column] = atoms.indices[matches]
+    return indices
 
 
-def share_of_frames(found):
+def share_column(is_state):
     """Return the column of the share of frames, bool (n_frames, n), in which something is so, with bands by blocks."""
-    block = uncertainty.fine_block(np.arange(len(found)), len(found))
-    sums = np.add.reduceat(found, np.flatnonzero(np.diff(block, prepend=-1)), axis=0, dtype=np.int64)
-    part = found.mean(axis=0)
+    block = uncertainty.fine_block(np.arange(len(is_state)), len(is_state))
+    sums = np.add.reduceat(is_state, np.flatnonzero(np.diff(block, prepend=-1)), axis=0, dtype=np.int64)
+    part = is_state.mean(axis=0)
 
     def limits(level):
         band = uncertainty.of_blocks(sums, np.bincount(block), level)

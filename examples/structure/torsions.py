@@ -37,25 +37,25 @@ def torsion_atoms(residues: ResidueGroup, torsion: str) -> tuple[npt.NDArray[np.
     torsion
         One of `TORSIONS`.
     """
-    found, having = [], []
+    rows, indices = [], []
     for i, residue in enumerate(residues):
         atoms = [_atom(_neighbour(residue, shift), names.split()) for shift, names in TORSIONS[torsion]]
         if None not in atoms:
-            found.append(atoms)
-            having.append(i)
-    return np.array(found, dtype=np.int64).reshape(-1, 4), residues[having]
+            rows.append(atoms)
+            indices.append(i)
+    return np.array(rows, dtype=np.int64).reshape(-1, 4), residues[indices]
 
 
 def _neighbour(residue: Residue, shift: int) -> Residue | None:
-    every = residue.universe.residues
-    if not 0 <= residue.ix + shift < len(every):
+    residues = residue.universe.residues
+    if not 0 <= residue.ix + shift < len(residues):
         return None
-    other = every[residue.ix + shift]
-    joined = other.segment.ix == residue.segment.ix and other.resid == residue.resid + shift
-    return other if joined else None
+    neighbour = residues[residue.ix + shift]
+    is_next = neighbour.segment.ix == residue.segment.ix and neighbour.resid == residue.resid + shift
+    return neighbour if is_next else None
 
 
 def _atom(residue: Residue | None, names: list[str]) -> int | None:
     """Return the index of the one atom of a residue that has one of these names; None where there is not one."""
-    some = () if residue is None else residue.atoms.indices[np.isin(residue.atoms.names.astype(str), names)]
-    return int(some[0]) if len(some) == 1 else None
+    indices = () if residue is None else residue.atoms.indices[np.isin(residue.atoms.names.astype(str), names)]
+    return int(indices[0]) if len(indices) == 1 else None

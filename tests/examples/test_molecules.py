@@ -62,7 +62,7 @@ def test_centers_of_chains_that_the_boundary_cuts(seed, by):
     chosen = np.sort(rng.choice(24, rng.integers(1, 25), replace=False))
     numbers = np.repeat(np.arange(4), 6) if by == "molecule" else np.repeat(np.arange(8), 3)
     centers = Centers(universe.atoms[rng.permutation(chosen)], MSD, by)
-    found = centers.of(frame_of(universe))
+    found = centers.locate(frame_of(universe))
     some = np.unique(numbers[chosen])
     masses = universe.atoms.masses
     expected = [
@@ -80,19 +80,19 @@ def test_centers_of_residues_without_bonds():
     expected = np.array(
         [np.average(whole[some.ix], axis=0, weights=some.masses) for some in universe.residues.atoms.split("residue")]
     )
-    assert_same_place(Centers(universe.atoms, MSD, "residue").of(frame_of(universe)), expected, universe.dimensions)
+    assert_same_place(Centers(universe.atoms, MSD, "residue").locate(frame_of(universe)), expected, universe.dimensions)
     with pytest.warns(UserWarning, match="msd: the topology has no bonds, so each residue is a molecule"):
         centers = Centers(universe.atoms, MSD, "molecule")
-    assert_same_place(centers.of(frame_of(universe)), expected, universe.dimensions)
+    assert_same_place(centers.locate(frame_of(universe)), expected, universe.dimensions)
 
 
 def test_atoms_are_taken_where_they_are_where_nothing_cuts_them():
     universe, _ = chains(np.random.default_rng(2), 3)
     expected = universe.atoms.center_of_mass(compound="fragments")
     frame = frame_of(universe)
-    np.testing.assert_allclose(Centers(universe.atoms, MSD, "molecule", whole=False).of(frame), expected, atol=1e-5)
+    np.testing.assert_allclose(Centers(universe.atoms, MSD, "molecule", whole=False).locate(frame), expected, atol=1e-5)
     frame.box = None
-    np.testing.assert_allclose(Centers(universe.atoms, MSD, "molecule").of(frame), expected, atol=1e-5)
+    np.testing.assert_allclose(Centers(universe.atoms, MSD, "molecule").locate(frame), expected, atol=1e-5)
 
 
 def test_which_atoms_are_of_one_molecule():

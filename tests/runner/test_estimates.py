@@ -14,7 +14,7 @@ from support.commands import himach
 import himach as package
 from himach import uncertainty
 from himach.examples import load, sample
-from himach.examples.interactions.ion_permeation import counted
+from himach.examples.interactions.ion_permeation import tabulate
 from himach.examples.interactions.survival import find_runs, survival
 
 VILLIN, NANOPORE = sample("villin"), sample("nanopore")
@@ -171,7 +171,7 @@ def test_counts_of_passages_have_limits():
 
 def test_passages_in_bursts_have_limits_by_blocks():
     times = np.concatenate([start + np.linspace(0, 10, 12) for start in (100.0, 120.0, 700.0)])
-    columns = counted([times, np.array([400.0])], (0.0, 1000.0))
+    columns = tabulate([times, np.array([400.0])], (0.0, 1000.0))
     found = columns["events"].estimate(0.95)
     blocks = np.histogram(times, 10, (0, 1000))[0]
     half = stats.t.ppf(0.975, 9) * blocks.std(ddof=1) * np.sqrt(10)

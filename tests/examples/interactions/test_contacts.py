@@ -15,7 +15,7 @@ import himach
 from himach.examples import sample
 from himach.examples.groups import heavy_atoms, residue_labels
 from himach.examples.interactions.contacts import Contacts
-from himach.examples.interactions.survival import find_runs, lasting, lasting_of_each
+from himach.examples.interactions.survival import find_runs, mean_stays, stay_tables
 
 
 def by_pair(table, column):
@@ -161,7 +161,7 @@ def test_lifetimes_are_those_of_each_pair():
     assert len(present) == lifetimes.rows > 80
     for (i, j), frames in present.items():
         runs = [find_runs(np.array(frames), 1)]
-        _, expected = lasting(runs, 250, 0.4, 1)
+        _, expected = stay_tables(runs, 250, 0.4, 1)
         (row,) = [k for k in range(lifetimes.rows) if (lifetimes["a"][k], lifetimes["b"][k]) == (labels[i], labels[j])]
         assert lifetimes["stays"][row] == expected["stays"][0]
         np.testing.assert_allclose(lifetimes["mean_ps"][row], expected["mean_ps"][0])
@@ -173,8 +173,8 @@ def test_lifetimes_are_those_of_each_pair():
 @given(st.lists(st.sets(st.integers(0, 30), min_size=1), max_size=6), st.integers(0, 2))
 def test_lasting_of_each_is_lasting_of_one_by_one(present, intermittency):
     runs = [[find_runs(np.array(sorted(one)), intermittency)] for one in present]
-    stays, mean = lasting_of_each(runs, 31, 2.0, intermittency)
-    singly = [lasting(one, 31, 2.0, intermittency)[1] for one in runs]
+    stays, mean = mean_stays(runs, 31, 2.0, intermittency)
+    singly = [stay_tables(one, 31, 2.0, intermittency)[1] for one in runs]
     assert stays.tolist() == [int(table["stays"][0]) for table in singly]
     np.testing.assert_allclose(mean.values, [table["mean_ps"][0] for table in singly])
     if present:

@@ -14,7 +14,7 @@ from waterdynamics import SurvivalProbability
 import himach
 from himach import uncertainty
 from himach.examples import sample
-from himach.examples.interactions.survival import find_runs, find_runs_of_many, lasting, occupancy, survival
+from himach.examples.interactions.survival import find_runs, find_runs_of_many, occupancy, stay_tables, survival
 from himach.examples.interactions.water_residence import WaterResidence
 from himach.frame import Frame
 
@@ -104,7 +104,7 @@ def test_lasting_beside_stays_one_by_one(present, intermittency):
     assume(present.any())
     stays = [stay for atom in present for stay in stays_one_by_one(atom, intermittency)]
     runs = [find_runs(np.flatnonzero(atom), intermittency) for atom in present if atom.any()]
-    curve, mean = lasting(runs, 12, 0.5, intermittency)
+    curve, mean = stay_tables(runs, 12, 0.5, intermittency)
     assert (mean["stays"][0], mean["ended"][0]) == (len(stays), sum(ended for _, ended in stays))
     lasted, ended = (np.array(column) for column in zip(*stays, strict=True)) if stays else (np.zeros(0), np.zeros(0))
     if not lasted.any():
@@ -131,7 +131,7 @@ def test_mean_of_stays_that_often_outlast_the_run():
             states = np.searchsorted(steps, np.arange(1000, 1060), side="right") % 2 == rng.integers(2)
             if states.any():
                 runs.append(find_runs(np.flatnonzero(states)))
-        _, mean = lasting(runs, 60, 1.0)
+        _, mean = stay_tables(runs, 60, 1.0)
         found = mean.estimates["mean_ps"](0.95)
         means.append(mean["mean_ps"][0])
         inside += found.low <= 50 <= found.high
@@ -185,7 +185,7 @@ def test_absences_that_are_bridged_do_not_make_stays_longer():
         # A long run of the same atom tells how long stays are with what is bridged.
         whole = np.searchsorted(steps, np.arange(steps[-1]), side="right") % 2 == 0
         bridged.append(np.frombuffer(find_runs(np.flatnonzero(whole), 5), np.int64)[3:-2:2])
-    _, mean = lasting(runs, 100, 1.0, 5)
+    _, mean = stay_tables(runs, 100, 1.0, 5)
     assert mean["mean_ps"][0] == pytest.approx(np.concatenate(bridged).mean(), rel=0.06)
 
 

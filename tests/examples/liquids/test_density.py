@@ -12,10 +12,10 @@ from support import plain
 
 import himach
 from himach.examples import sample
-from himach.examples.charges import atomic_numbers_of
+from himach.examples.charges import get_atomic_numbers
 from himach.examples.common import box_vectors
 from himach.examples.liquids.density import Density
-from himach.examples.liquids.grids import Grid, center_of
+from himach.examples.liquids.grids import Grid, find_center
 
 # The first rows, per nm³ and in kg/m³, of: echo 0 | gmx density -s TPR -f XTC -d Z -sl 50 -dens number -e 0
 GMX = {
@@ -68,10 +68,10 @@ def test_electrons_and_charges():
 
 def test_atomic_numbers_by_elements_or_masses():
     with_sites = MDAnalysis.Universe(TPR)
-    names, numbers = with_sites.atoms.names, atomic_numbers_of(with_sites.atoms, Density())
+    names, numbers = with_sites.atoms.names, get_atomic_numbers(with_sites.atoms, Density())
     assert set(numbers[names == "OW"]) == {8}
     assert set(numbers[names == "MW"]) == {0}
-    by_mass = atomic_numbers_of(MDAnalysis.Universe(PSF).atoms, Density())
+    by_mass = get_atomic_numbers(MDAnalysis.Universe(PSF).atoms, Density())
     np.testing.assert_array_equal(np.bincount(by_mass), np.bincount(numbers[: len(by_mass)]))  # in another order
 
 
@@ -141,12 +141,12 @@ def test_voxels_beside_a_histogram(seed, spacing, at_edges):
 def test_the_centre_is_that_of_the_group_made_whole(seed, span):
     rng = np.random.default_rng(seed)
     whole = rng.uniform(0, 5) + span * rng.uniform(-0.5, 0.5, 50)
-    off = center_of(whole % 1) - whole.mean()
+    off = find_center(whole % 1) - whole.mean()
     assert off - np.rint(off) == pytest.approx(0, abs=1e-9)
 
 
 def test_a_group_all_around_the_box_has_no_centre():
-    assert np.isnan(center_of(np.arange(10) / 10))
+    assert np.isnan(find_center(np.arange(10) / 10))
     with pytest.raises(himach.UsageError, match="'name O', are all around the box: they have no centre"):
         plain.run(Density(center="name O", axis="x"), *sample("nanopore"), stop=1)
 

@@ -20,8 +20,8 @@ from himach.examples.liquids.displacements import (
     block_lags,
     block_msd,
     diffusion,
-    limits_of_diffusion,
-    limits_of_msd,
+    diffusion_limits,
+    msd_limits,
     unwrap,
     windowed_msd,
 )
@@ -137,10 +137,10 @@ def test_diffusion_and_bands_of_brownian_particles():
         paths = np.cumsum(rng.normal(0, np.sqrt(2 * 0.23 * 2.0), (n, m, 3)), axis=1)
         of_block = block_msd(paths, *block_lags(m, n_lags), n) * UNIT
         msd = windowed_msd(paths)[:, :n_lags].mean(axis=0)
-        band = limits_of_msd(msd, of_block, 0.95)
+        band = msd_limits(msd, of_block, 0.95)
         inside += (band.low <= 6 * 0.23 * tau) & (6 * 0.23 * tau <= band.high)
         d = diffusion(tau[fitted], msd[fitted])
-        found = limits_of_diffusion(d, tau[fitted], of_block[:, fitted], 0.95)
+        found = diffusion_limits(d, tau[fitted], of_block[:, fitted], 0.95)
         assert found.low < d < found.high
         d_inside += found.low <= 0.23e-4 <= found.high
     assert (inside >= 34).all()

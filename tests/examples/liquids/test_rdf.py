@@ -16,7 +16,7 @@ from himach import uncertainty
 from himach.examples import sample
 from himach.examples.liquids.msd import Msd
 from himach.examples.liquids.rdf import Rdf
-from himach.examples.molecules import numbers_by, points_of
+from himach.examples.molecules import make_points, numbers_by
 
 
 @pytest.mark.parametrize(
@@ -166,12 +166,12 @@ def test_every_way_to_count_beside_pairs_one_by_one(solvated, a, b, by, exclude)
     molecules = numbers_by(solvated, rdf, "molecule")
     numbers = {"atom": solvated.atoms.ix, "residue": solvated.atoms.resindices, "molecule": molecules}
     same = {by, by if exclude == "none" else exclude.removeprefix("same-")}
-    sides = [points_of(solvated.select_atoms(selection), rdf, by) for selection in (rdf.a, rdf.b)]
+    sides = [make_points(solvated.select_atoms(selection), rdf, by) for selection in (rdf.a, rdf.b)]
     firsts = [[np.flatnonzero(numbers[by] == k)[0] for k in side.numbers] for side in sides]
     pairs_wanted = np.all([numbers[one][firsts[0]][:, None] != numbers[one][firsts[1]] for one in same], axis=0)
     counts = np.zeros(30, int)
     for ts in solvated.trajectory:
-        at = [side.of(SimpleNamespace(positions=ts.positions, box=ts.dimensions)).astype("f") for side in sides]
+        at = [side.locate(SimpleNamespace(positions=ts.positions, box=ts.dimensions)).astype("f") for side in sides]
         pairs, distances = capped_distance(*at, 9, box=ts.dimensions)
         counts += np.histogram(distances[pairs_wanted[tuple(pairs.T)]], 30, (0, 9))[0]
     assert counts.sum() > 2
@@ -201,7 +201,7 @@ def test_limits_contain_the_coordination_of_an_ideal_gas():
     inside = np.zeros(8)
     rdf = Rdf(r_max=8, bins=8)
     rdf.frames = range(200)
-    rdf.around = rdf.found = SimpleNamespace(numbers=np.arange(n), of=lambda frame: frame.positions)
+    rdf.a_points = rdf.b_points = SimpleNamespace(numbers=np.arange(n), locate=lambda frame: frame.positions)
     rdf.groups, rdf.equal, rdf.n_excluded = [None, None], True, n
     box = np.array([side, side, side, 90, 90, 90], np.float32)
     for _ in range(40):

@@ -64,7 +64,7 @@ def test_tiles_are_put_together(seed, blocks, last):
         for i in range(blocks)
         for j in range(i, blocks)
     }
-    np.testing.assert_array_equal(gromos.assembled(tiles, begins), packed(near))
+    np.testing.assert_array_equal(gromos.assemble_bits(tiles, begins), packed(near))
 
 
 @pytest.mark.nightly(but=2)

@@ -104,7 +104,7 @@ def test_modes_are_those_of_numpy(seed, n, frames, blocks):
     x = random.normal(random.normal(0, 5, 3 * n), random.uniform(0.1, 5, 3 * n), (frames, 3 * n))
     k = min(3 * n, frames - 1)
     parts = [part for part in np.array_split(x, blocks) if len(part)]
-    found = modes.modes_of(sum(modes.moments(part) for part in parts), 100)
+    found = modes.compute_components(sum(modes.moments(part) for part in parts), 100)
     covariance = np.cov(x.T)
     np.testing.assert_allclose(found.mean, x.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(found.variances, np.linalg.eigvalsh(covariance)[::-1][:k], rtol=1e-6, atol=1e-8)
@@ -118,7 +118,7 @@ def test_modes_are_those_of_numpy(seed, n, frames, blocks):
 
 def test_an_atom_that_does_not_move_is_correlated_with_none():
     x = np.random.default_rng(0).normal(size=(20, 6)) * [1, 1, 1, 0, 0, 0]
-    found = modes.modes_of(modes.moments(x), 1).correlation
+    found = modes.compute_components(modes.moments(x), 1).correlation
     np.testing.assert_allclose(found, np.diag([1, 0]), rtol=1e-12, atol=0)
 
 

@@ -18,7 +18,7 @@ from himach import uncertainty
 from himach.examples import sample
 from himach.examples.structure import blocks, rmsf
 from himach.examples.structure.fluctuations import block_sums, mean_deviation, mean_squares
-from himach.examples.structure.rmsf import Rmsf, packed, unpacked
+from himach.examples.structure.rmsf import Rmsf, pack_frames, unpack_frames
 
 STEP = 7
 
@@ -170,7 +170,7 @@ def test_sums_are_those_of_numpy_in_any_order(seed, n, n_frames, far):
 @given(st.integers(0, 2**31), st.integers(1, 9), st.lists(st.integers(0, 2**40), min_size=1, max_size=20))
 def test_frames_travel_as_they_are(seed, n, numbers):
     positions = np.random.default_rng(seed).normal(0, 50, (len(numbers), n, 3)).astype(np.float32)
-    frames, found = unpacked(packed(np.array(numbers), positions))
+    frames, found = unpack_frames(pack_frames(np.array(numbers), positions))
     order = np.argsort(numbers)
     assert frames.tolist() == sorted(numbers)
     if len(set(numbers)) == len(numbers):
@@ -191,14 +191,14 @@ def test_blocks_hold_all_frames_in_order(frames, least, most):
     assert count <= most
     parts, gathered = {}, {}
     for step, number in sorted(enumerate(frames), key=lambda pair: pair[1]):
-        parts.setdefault(blocks.part_of(SimpleNamespace(number=number)), []).append((step, number))
+        parts.setdefault(blocks.part_number(SimpleNamespace(number=number)), []).append((step, number))
     for members in parts.values():
         steps, numbers = np.array(members).T
         series = SimpleNamespace(steps=steps, frames=numbers, times=numbers / 2, values=numbers[:, np.newaxis] * [1, 2])
         for key, part in blocks.split(series, frames, length):
             gathered.setdefault(key, []).append(part)
     assert sorted(gathered) == [(block, count) for block in range(count)]
-    found = [blocks.joined(SimpleNamespace(values=gathered[key])) for key in sorted(gathered)]
+    found = [blocks.join_block(SimpleNamespace(values=gathered[key])) for key in sorted(gathered)]
     assert all(len(block["frames"]) == length for block in found[:-1])
     np.testing.assert_array_equal(np.concatenate([block["frames"] for block in found]), sorted(frames))
     for block in found:

@@ -11,7 +11,7 @@ from support import plain
 
 import himach
 from himach.examples import sample
-from himach.examples.structure.radii import BONDI, PROTOR, elements_of, radii_of
+from himach.examples.structure.radii import BONDI, PROTOR, get_elements, get_radii
 from himach.examples.structure.sasa import Sasa
 
 PART = "protein and resid 30:59"
@@ -116,7 +116,7 @@ def test_limits_of_residues():
 )
 def test_protor(residue, name, radius):
     """The radii of Tsai et al. (1999) by the types that FreeSASA's protor.config has for these atoms."""
-    assert radii_of(one_atom(residue, name), Sasa(radii="protor"))[0].tolist() == [radius]
+    assert get_radii(one_atom(residue, name), Sasa(radii="protor"))[0].tolist() == [radius]
 
 
 def one_atom(residue, name, element=None):
@@ -151,7 +151,7 @@ def test_sets_of_radii():
     ],
 )
 def test_elements(atom, element):
-    assert elements_of(one_atom(*atom)) == [element]
+    assert get_elements(one_atom(*atom)) == [element]
 
 
 def test_file_of_radii(tmp_path):
@@ -198,4 +198,4 @@ def test_bad_parameters(parameters, words):
 @pytest.mark.parametrize("radii", ["bondi", "protor"])
 def test_an_atom_without_a_radius(radii):
     with pytest.raises(himach.UsageError, match=r"sasa: radii '\w+' have none for the atom FE of residue HEM"):
-        radii_of(one_atom("HEM", "FE", "Fe"), Sasa(radii=radii))
+        get_radii(one_atom("HEM", "FE", "Fe"), Sasa(radii=radii))
