@@ -94,7 +94,7 @@ class IonPermeation(himach.Analysis):
         self.check_order(*(atoms.center_of_mass()[2] for atoms in (top, bottom)))
         pore = top + bottom
         self.pore_atoms, self.masses = pore.indices, pore.masses
-        self.ends = np.repeat([0, 1], [len(top), len(bottom)])
+        self.end_numbers = np.repeat([0, 1], [len(top), len(bottom)])
 
     def check_order(self, top, bottom):
         """Raise UsageError unless the upper end of the filter is above the lower one."""
@@ -110,7 +110,7 @@ class IonPermeation(himach.Analysis):
     def map(self, frame):
         ions = frame.positions[self.ion_atoms].astype(np.float64)
         pore = frame.positions[self.pore_atoms]
-        top, bottom = kernels.centers(pore, self.ends, self.masses)[:, 2]
+        top, bottom = kernels.centers(pore, self.end_numbers, self.masses)[:, 2]
         self.check_order(top, bottom)
         if self.radius is None:
             region = np.full(len(ions), FILTER)

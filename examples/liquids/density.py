@@ -83,7 +83,7 @@ class Density(himach.Analysis):
         self.indices = atoms.indices
         self.middle = None if self.center is None else select(universe, self, "center").indices
         self.along = "xyz".index(self.axis)
-        self.small, self.whole = whole_weights(atoms, self)
+        self.weight_unit, self.integer_weights = whole_weights(atoms, self)
         if (self.middle is not None or self.grid is None) and universe.dimensions is None:
             raise himach.UsageError("density: the trajectory has no box, which layers and center need; set grid alone")
         if self.grid is not None:
@@ -119,7 +119,7 @@ class Density(himach.Analysis):
 
     def count(self, places, n):
         """Return what is in each of n places, int64 (n,)."""
-        return np.bincount(places, self.whole, n).astype(np.int64)
+        return np.bincount(places, self.integer_weights, n).astype(np.int64)
 
     def fractions(self, positions, vectors, along):
         """Return how far the selected atoms lie along a box vector, from the centre if there is one."""
@@ -149,7 +149,7 @@ class Density(himach.Analysis):
         return uncertainty.add_blocks(series.values) if key == LAYERS else np.sum(series.values, axis=0)
 
     def finish(self, results):
-        factor = self.small * (G_CM3 if self.weights == "mass" else 1)
+        factor = self.weight_unit * (G_CM3 if self.weights == "mass" else 1)
         return self.in_space(results, factor) if self.grid is not None else self.in_layers(results[LAYERS], factor)
 
     def in_layers(self, blocks, factor):

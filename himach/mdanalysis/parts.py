@@ -281,16 +281,16 @@ def run(
             )
     n_parts = parts_by_default(ranks)
     numbers = None if frames is None else list(frames)
-    chosen: dict[str, Any] = {"start": start, "stop": stop, "step": step, "frames": numbers}
+    slicing: dict[str, Any] = {"start": start, "stop": stop, "step": step, "frames": numbers}
     backend = Backend(ranks)
     for member in analyses:
         member._configure_backend(backend, None, unsupported_backend=True)  # what MDAnalysis refuses
-    tasks = [(member, member._setup_computation_groups(n_parts, **chosen)) for member in analyses]
+    tasks = [(member, member._setup_computation_groups(n_parts, **slicing)) for member in analyses]
     parts_of_tasks = compute(tasks, ranks, os.fspath(cache), progress)
     for (member, groups), parts in zip(tasks, parts_of_tasks, strict=True):
         if step is not None and step < 0:  # MDAnalysis counts no frames where their slice ends before the first
-            chosen = {"frames": np.concatenate(groups)[:, 1]}
-        member.run(**chosen, n_parts=len(parts), backend=_Computed(parts), unsupported_backend=True)
+            slicing = {"frames": np.concatenate(groups)[:, 1]}
+        member.run(**slicing, n_parts=len(parts), backend=_Computed(parts), unsupported_backend=True)
     return analysis
 
 

@@ -166,7 +166,7 @@ def name_writers() -> None:
     from MDAnalysis.core import _get_readers, groups
     from MDAnalysis.lib import util
 
-    def named(find: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_getter(find: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(find)
         def get_writer_for(filename: Any, format: Any = None, multiframe: Any = None) -> Any:  # noqa: A002
             if format is None and is_url(filename):
@@ -176,7 +176,7 @@ def name_writers() -> None:
         get_writer_for.__dict__["himach"] = True
         return get_writer_for
 
-    def unchanged(complete: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_filename(complete: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(complete)
         def filename(name: Any, *arguments: Any, **options: Any) -> Any:
             return name if is_url(name) else complete(name, *arguments, **options)
@@ -184,7 +184,7 @@ def name_writers() -> None:
         return filename
 
     if not hasattr(_get_readers.get_writer_for, "himach"):
-        util.filename = unchanged(util.filename)
-        writer_getter = named(_get_readers.get_writer_for)
+        util.filename = wrap_filename(util.filename)
+        writer_getter = wrap_getter(_get_readers.get_writer_for)
         for module in (_get_readers, core, groups):
             module.get_writer_for = writer_getter

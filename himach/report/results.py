@@ -356,10 +356,10 @@ def _group_rows(folder: RunFolder, name: str) -> Iterator[Row]:
     if not {"group", "low", "high"} <= set(table) or not table.rows or not isinstance(table.get("n"), np.ndarray):
         return
     members = dict(zip(map(str, table["group"]), np.nan_to_num(table["n"]).astype(int).tolist(), strict=True))
-    few = ", ".join(f"{group}: {n}" for group, n in members.items() if n < ENOUGH_MEMBERS)
+    few_members = ", ".join(f"{group}: {n}" for group, n in members.items() if n < ENOUGH_MEMBERS)
     counts = ", ".join(f"{group}: {n} members" for group, n in members.items())
     method = "Student's t over members" + "; differences by Welch's, corrected by Holm" * (len(members) > 1)
     level = folder.record.get("confidence")
     cells = [counts, f"{100 * (level if isinstance(level, float) else LEVEL):g} %", NONE, NONE, method]
-    doubts = [("members", {"enough": ENOUGH_MEMBERS, "groups": few})] if few else []
-    yield Row(name, DOUBTFUL if few else SOUND, doubts, cells)
+    doubts = [("members", {"enough": ENOUGH_MEMBERS, "groups": few_members})] if few_members else []
+    yield Row(name, DOUBTFUL if few_members else SOUND, doubts, cells)

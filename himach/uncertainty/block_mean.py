@@ -76,8 +76,8 @@ def geyer(covariance: FloatArray) -> FloatArray:
     """
     m = covariance.shape[-1] // 2
     pairs = covariance[..., 0 : 2 * m : 2] + covariance[..., 1 : 2 * m : 2]
-    counted = np.logical_and.accumulate(pairs > 0, axis=-1)
-    sums = np.where(counted, np.minimum.accumulate(pairs, axis=-1), 0).sum(axis=-1)
+    is_counted = np.logical_and.accumulate(pairs > 0, axis=-1)
+    sums = np.where(is_counted, np.minimum.accumulate(pairs, axis=-1), 0).sum(axis=-1)
     variance = covariance[..., 0]
     return np.asarray(np.maximum(1.0, 2 * sums / np.where(variance > 0, variance, np.inf) - 1))
 

@@ -112,12 +112,12 @@ def of_blocks(
     error = unconverged(value)
     if blocks:
         bounds = np.arange(blocks) * n_fine // blocks
-        joined, joined_weight = np.add.reduceat(flat, bounds), np.add.reduceat(weight, bounds)
-        mask = np.where((joined_weight > 0).all(axis=0), 1.0, np.nan)
+        merged, merged_weight = np.add.reduceat(flat, bounds), np.add.reduceat(weight, bounds)
+        mask = np.where((merged_weight > 0).all(axis=0), 1.0, np.nan)
         without = np.array(
             [
                 evaluate(mask * _ratio(total - block, total_weight - block_weight))
-                for block, block_weight in zip(joined, joined_weight, strict=True)
+                for block, block_weight in zip(merged, merged_weight, strict=True)
             ]
         )
         error = np.sqrt((blocks - 1) / blocks * ((without - without.mean(axis=0)) ** 2).sum(axis=0))

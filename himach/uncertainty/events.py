@@ -280,13 +280,13 @@ def mean_stay(total: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
     UsageError
         If the shapes differ, a number is negative or not finite, or `ended` is not whole.
     """
-    level, time, ends = as_level(level), as_numbers("total", total), as_counts("ended", ended, "stays")
+    level, time, n_ended = as_level(level), as_numbers("total", total), as_counts("ended", ended, "stays")
     not_negative("total", time)
-    if ends.shape != time.shape:
-        raise UsageError(f"ended must have the shape of total, {time.shape}, not {ends.shape}")
-    lasted, any_ended = np.where(time > 0, time, math.nan), ends > 0
-    divisor = np.where(any_ended, ends, 1)
-    upper = gamma(ends + np.where(any_ended, 0.5, 1), (1 + level) / 2)
+    if n_ended.shape != time.shape:
+        raise UsageError(f"ended must have the shape of total, {time.shape}, not {n_ended.shape}")
+    lasted, any_ended = np.where(time > 0, time, math.nan), n_ended > 0
+    divisor = np.where(any_ended, n_ended, 1)
+    upper = gamma(n_ended + np.where(any_ended, 0.5, 1), (1 + level) / 2)
     lower = gamma(divisor + 0.5, (1 - level) / 2)
     beyond = np.where(time > 0, math.inf, math.nan)
     method = "all time over stays ended, exponential"
@@ -295,7 +295,7 @@ def mean_stay(total: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
         method = none if time.ndim == 0 else f"{method}; where no stay ended, a lower limit only"
     value, high = (plain(np.where(any_ended, limit, beyond)) for limit in (lasted / divisor, lasted / lower))
     error = plain(np.where(any_ended, lasted / divisor**1.5, math.nan))
-    n_eff = float(ends.sum())
+    n_eff = float(n_ended.sum())
     return Estimate(
         value=value, low=plain(lasted / upper), high=high, error=error, level=level, n_eff=n_eff, method=method
     )

@@ -249,22 +249,22 @@ def _permutation_p(first: FloatArray, second: FloatArray) -> FloatArray:
     The mean of one group grows with its sum, and the other's falls. The sums of the smaller group thus tell all. Ties
     are taken by the size of the values: by that of the difference, as SciPy takes them, some are missed near 0.
     """
-    few, many = sorted((first, second), key=len)
-    n, shape = len(few) + len(many), first.shape[1:]
+    smaller, larger = sorted((first, second), key=len)
+    n, shape = len(smaller) + len(larger), first.shape[1:]
     # There are n divisions at least: the number of those of very many runs, of very many digits, need not be known.
-    if n < 3 or n > MOST_DIVISIONS or math.comb(n, len(few)) > MOST_DIVISIONS:
+    if n < 3 or n > MOST_DIVISIONS or math.comb(n, len(smaller)) > MOST_DIVISIONS:
         return np.full(shape, np.nan)
-    runs = np.concatenate([few, many]).reshape(n, -1)
+    runs = np.concatenate([smaller, larger]).reshape(n, -1)
     largest = np.abs(runs).max(axis=0)
     runs = runs / np.where(largest > 0, largest, 1)
-    divisions = np.array(list(combinations(range(n), len(few))))  # the first is that of the groups
+    divisions = np.array(list(combinations(range(n), len(smaller))))  # the first is that of the groups
     p = np.empty(runs.shape[1])
     for start in range(0, len(p), BINS_AT_ONCE):
         bins = slice(start, start + BINS_AT_ONCE)
         sums = np.zeros((len(divisions), len(p[bins])))
         for member in divisions.T:
             sums += runs[member, bins]
-        tie = TIE * len(few)
+        tie = TIE * len(smaller)
         least = np.minimum((sums <= sums[0] + tie).sum(axis=0), (sums >= sums[0] - tie).sum(axis=0))
         p[bins] = np.minimum(1, 2 * least / len(divisions))
     return p.reshape(shape)

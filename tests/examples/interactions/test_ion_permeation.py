@@ -109,7 +109,7 @@ def test_a_pore_that_breaks_on_the_way_is_refused():
     class Broken(IonPermeation):
         def map(self, frame):
             if frame.step == 2:
-                frame.positions[self.pore_atoms[self.ends == 0], 2] -= 60
+                frame.positions[self.pore_atoms[self.end_numbers == 0], 2] -= 60
             yield from super().map(frame)
 
     with pytest.raises(himach.UsageError, match="top is not above bottom"):
