@@ -132,7 +132,5 @@ def _attributes(texts: Mapping[str, str]) -> bytes:
     """Return attributes that are texts, as a header has them."""
     if not texts:
         return bytes(8)
-    listed = (
-        _name(name) + struct.pack(">II", _CHAR, len(text)) + _pad(text.encode()) for name, text in texts.items()
-    )
+    listed = (_name(name) + struct.pack(">II", _CHAR, len(text)) + _pad(text.encode()) for name, text in texts.items())
     return struct.pack(">II", _ATTRIBUTE, len(texts)) + b"".join(listed)

@@ -103,9 +103,7 @@ def _files_from_metadata(url: str) -> ZarrFiles:
         finally:
             close_mirrors([file])
         if keys:
-            arrays = {
-                f"{folder}/{array}": [f"{folder}/{array}/{key}" for key in keys[array]] for array in sorted(keys)
-            }
+            arrays = {f"{folder}/{array}": [f"{folder}/{array}/{key}" for key in keys[array]] for array in sorted(keys)}
             return ZarrFiles((file,), arrays)
     raise TrajectoryError(
         f"{url} tells nowhere which arrays it has, and a web server has no list of files: have zarr write that down "
