@@ -93,7 +93,9 @@ def _describe(
 ) -> dict[str, Any]:
     """Describe a dataset of which a store may hold something; `nothing` is what to say where it does not."""
     topology_file = None if topology is None else Path(strip_scheme(topology))
-    request = FramesRequest([Path(strip_scheme(path)) for path in trajectories], topology_file, keywords or {}, cache="off")
+    request = FramesRequest(
+        [Path(strip_scheme(path)) for path in trajectories], topology_file, keywords or {}, cache="off"
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # they are told in the answer
         opened = open_dataset(alone(), request, store=(store, 0))

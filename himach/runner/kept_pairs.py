@@ -66,7 +66,9 @@ def kept_pairs(run: RankRun) -> Iterator[CheckpointRun | None]:
     merged = [first.defines("combine") for first in first_stages]
     homes = [type(first).__module__ for first in first_stages]
     memory = run.memory // run.world.node.size // IN_MEMORY
-    checkpoint = open_pairs(comm, pairs, labels, fingerprints, merged, homes, opened.frames, reuse, lasts, memory, files)
+    checkpoint = open_pairs(
+        comm, pairs, labels, fingerprints, merged, homes, opened.frames, reuse, lasts, memory, files
+    )
     files.mapping = [vars(first) for first in first_stages]
     succeeded = False
     try:

@@ -106,7 +106,10 @@ def _members(record: Record, data: Inputs) -> list[dict[str, Any]]:
         name, local = entry["name"], local_members[entry["name"]]
         topologies = data.topologies if local.topology is None else [Path(local.topology)]
         topology = _match_topology(record, entry["topology"], topologies, get_digest)
-        if all(map(os.path.exists, local.trajectories)) and read_fingerprint(local.trajectories) != entry["fingerprint"]:
+        if (
+            all(map(os.path.exists, local.trajectories))
+            and read_fingerprint(local.trajectories) != entry["fingerprint"]
+        ):
             mismatches["trajectory"].append(name)
         if topology is None and (entry["topology"], local.topology) != (None, None):
             mismatches["topology"].append(name)

@@ -188,7 +188,9 @@ def _cached(world: World, job: FramesRequest, members: Sequence[Member]) -> list
     store = _store(job)
     if store is None:
         return [0] * len(members)
-    return [max((data.frames for data in find(store, list_names(member.trajectories))), default=0) for member in members]
+    return [
+        max((data.frames for data in find(store, list_names(member.trajectories))), default=0) for member in members
+    ]
 
 
 #: Folder in that of the run.

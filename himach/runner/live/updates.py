@@ -293,7 +293,7 @@ class _Watcher:
         feed = self._feed
         if self._slices is not None:
             self._slices.poll()
-        own = run_collectively(self._comm, lambda: FramesSoFar() if feed is None else feed.look())
+        own = run_collectively(self._comm, lambda: FramesSoFar() if feed is None else feed.poll())
         states = [state for state in self._comm.allgather(own if feed is not None else None) if state is not None]
         if all(state.missing for state in states):
 

@@ -35,7 +35,9 @@ def add_estimates(
     """Put limits beside the columns that ask for them, and return what the record says, by the name of the table."""
     for outcome in outcomes:
         if type(outcome) is dict:  # its tables need not be `Table`, which alone can get columns
-            outcome.update({name: tabulate(str(name), thing) for name, thing in outcome.items() if _needs_limits(thing)})
+            outcome.update(
+                {name: tabulate(str(name), thing) for name, thing in outcome.items() if _needs_limits(thing)}
+            )
     records = {}
     for name, table in collect_tables(labels, outcomes).items():
         if table.estimates and level is not None:

@@ -52,7 +52,9 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
             targets.append(target := Target(store, name, kind))
             finders.append(finder := Finder(world, team, target, kind, by_kind.get(kind), result))
             # Of all launches the frames must be of one simulation, before any gives way to another.
-            target.agree_on_author(world.comm, [slices for other, slices in by_kind.items() if kind.is_same_dataset(other)])
+            target.agree_on_author(
+                world.comm, [slices for other, slices in by_kind.items() if kind.is_same_dataset(other)]
+            )
             finder.refresh(launches.after(kind))
             Rounds(world, target, kind, finder.rank_slices, result).run(finder)
             finder.forget_native()
