@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 
 import pytest
@@ -15,7 +16,7 @@ from himach.io.trajectory.origin import open_origin
 from ..trajectory.foreign import minimal_topology, read_frames
 from ..trajectory.h5md.trees import theirs, tree, write
 
-needs.module("h5py")
+h5py = needs.module("h5py")
 
 
 @pytest.mark.parametrize("how", [{}, {"compression": "gzip"}, {"chunks": None}], ids=["chunks", "gzip", "plain"])
@@ -60,6 +61,24 @@ def test_runs(web, tmp_path):
     place = tmp_path / "store"
     expected = table(path, "off")
     assert [table(web.url("a.h5md"), cache) for cache in ("off", place, place)] == [expected] * 3
+
+
+def test_objects_of_h5py_that_another_thread_would_collect_hang_no_read(web, tmp_path):
+    """The thread that answers collects while h5py, which has its lock, waits for the answer."""
+    path = write(web.folder / "a.h5md", tree(40, 5000), 1, 5000)
+
+    def collect(number, place):
+        loop = groups[-1:]
+        loop.append(loop)
+        del loop, groups[-1:]
+        list(map(list, [()] * 100_000))  # so many containers start a collection
+        return ""
+
+    expected = theirs(path)
+    groups = [h5py.File(path, "r")["particles"] for _ in range(100)]
+    web.fault = collect
+    assert read_frames(open_origin([web.url("a.h5md")])) == expected
+    assert len(groups) < 100 and gc.isenabled()
 
 
 def test_what_goes_wrong_is_told(web):

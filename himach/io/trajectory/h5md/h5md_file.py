@@ -6,8 +6,9 @@ MDAnalysis's reader reads an array twice for a frame, and decodes a chunk again 
 from __future__ import annotations
 
 import contextlib
+import gc
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,21 @@ ASKED_BYTES = 1 << 16
 _ANGLES = (90, 90, 90)
 
 
+@contextlib.contextmanager
+def _no_collection(path: str) -> Iterator[None]:
+    """Stop garbage collection while h5py reads by URL."""
+    # h5py holds its lock while Python brings the bytes. A thread that has to bring them and collects an object of h5py
+    # waits for that lock, and h5py for the thread.
+    stopped = is_url(path) and gc.isenabled()
+    if stopped:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if stopped:
+            gc.enable()
+
+
 class H5mdFile(FrameFile):
     """An H5MD file."""
 
@@ -47,7 +63,8 @@ class H5mdFile(FrameFile):
         super().__init__(path)
         self.stamps = self._stamps()
         self._forget()
-        layout = self._layout = self._read_layout(group, convert_units)
+        with _no_collection(path):
+            layout = self._layout = self._read_layout(group, convert_units)
         self.n_frames, self.n_atoms = layout.n_frames, layout.n_atoms
         self.timed = dt is None
         self.times = self._timeline(dt, time_offset)
@@ -65,19 +82,22 @@ class H5mdFile(FrameFile):
         """Return one frame, no more than the first `needed` atoms; its arrays hold until the next."""
         if not 0 <= index < self.n_frames:
             raise ValueError(f"there is no frame {index} in it")
-        vectors = {name: self._vectors(name, element, index, needed) for name, element in self._layout.vectors.items()}
+        elements = self._layout.vectors.items()
+        with _no_collection(self.path):
+            vectors = {name: self._vectors(name, element, index, needed) for name, element in elements}
+            box, data = self._frame_box(index), self._data(index)
         assert self.times is not None
         positions = vectors["position"]
         assert positions is not None
-        velocities, forces = vectors.get("velocity"), vectors.get("force")
         return RawFrame(
-            index, self.times[index], positions, self._frame_box(index), velocities, forces, data=self._data(index)
+            index, self.times[index], positions, box, vectors.get("velocity"), vectors.get("force"), data=data
         )
 
     def expect(self, indices: Sequence[int]) -> None:
         """Ask for the bytes of these frames' vectors."""
         places: list[tuple[int, int]] = []
-        with contextlib.suppress(OSError, RuntimeError):  # whoever reads a damaged file tells what is wrong with it
+        # Whoever reads a damaged file tells what is wrong with it.
+        with contextlib.suppress(OSError, RuntimeError), _no_collection(self.path):
             for element in self._layout.vectors.values():
                 array, rows = self._array(element.path), map(element.row, indices)
                 assert isinstance(array, DatasetRows)
@@ -89,7 +109,7 @@ class H5mdFile(FrameFile):
         root = self._root
         self._forget()
         if root is not None:
-            with contextlib.suppress(OSError):  # the file server may be away
+            with contextlib.suppress(OSError), _no_collection(self.path):  # the file server may be away
                 self._close(root)
 
     def _forget(self) -> None:
