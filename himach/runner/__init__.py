@@ -1,1 +1,1 @@
-"""A run from the call to its outcome: the public run(), what it is asked to do, and what one rank does."""
+"""Runs from the call to the outcome: the public run(), its job, and the work of one rank."""

@@ -1,4 +1,4 @@
-"""Parameters of analyses and of the stages that follow them, as a command line sets them: `set_parameters()`."""
+"""Parameters of analyses and of their later stages, set from a command line: `set_parameters()`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def set_parameters(
 
 
 def declared_stages(cls: type[Analysis]) -> list[Analysis | type[Analysis]]:
-    """Return an analysis and what follows it by `then`, up to what a run refuses: none, or one that was there."""
+    """Return an analysis and its later stages; stop at a `then` that is no Analysis or that repeats a stage."""
     stages: list[Analysis | type[Analysis]] = [cls]
     while True:
         next_stage: Any = stages[-1].then
@@ -39,13 +39,13 @@ def declared_stages(cls: type[Analysis]) -> list[Analysis | type[Analysis]]:
 
 
 def stage_class(declared: Any) -> type[Any]:
-    """Return the class of a stage as it is declared: by a class or an instance."""
+    """Return the class of a stage that is declared by a class or an instance."""
     return declared if isinstance(declared, type) else type(declared)
 
 
 @dataclass
 class _Stage:
-    """An analysis as it is declared, the values that its parameters had in an earlier run, and texts of new ones."""
+    """A declared analysis, the values of its parameters in an earlier run, and the texts of new values."""
 
     declared: Analysis | type[Analysis]
     label: str
@@ -57,7 +57,7 @@ class _Stage:
         return self.declared.parameters()
 
     def make(self, previous: Analysis | None = None) -> Analysis:
-        """Return the stage with its values; what it takes from the stage before it, it has from there."""
+        """Return an instance with its values; a class also takes values from the previous stage."""
         if isinstance(self.declared, type) and previous is not None:
             self.values = {**previous.values_for(self.declared), **self.values}
         values = {**self.values, **{name: self._parse(name, text) for name, text in self.texts.items()}}
@@ -89,7 +89,7 @@ def _assign(chains: Sequence[Sequence[_Stage]], assignment: str) -> None:
         raise UsageError(
             f"-p {assignment}: with several analyses say whose parameter it is: -p {' or -p '.join(map(repr, choices))}"
         )
-    # Where no stage has it, the first one says so.
+    # If no stage has the parameter, the first one reports the error.
     candidates = [stage for stage in chains[0] if parameter in stage.parameters] or chains[0]
     for stage in _owners(chains, owner, assignment) if dot else candidates[:1]:
         if parameter not in stage.parameters:
@@ -104,7 +104,7 @@ def _assign(chains: Sequence[Sequence[_Stage]], assignment: str) -> None:
 
 
 def _restore(chain: Sequence[_Stage], entry: Mapping[str, Any]) -> None:
-    """Take the values of an analysis and its later stages from a record."""
+    """Set the values of an analysis and its later stages from a record."""
     entries = [entry]
     while "then" in entries[-1]:
         entries.append(entries[-1]["then"])
@@ -120,7 +120,7 @@ def _restore(chain: Sequence[_Stage], entry: Mapping[str, Any]) -> None:
 
 
 def _from_json(parameter: Parameter, value: Any) -> Any:
-    """Return a parameter's value from a record, where null and "Infinity" stand for what JSON has no numbers for."""
+    """Return a parameter's value from a record; null and "Infinity" stand for numbers that JSON lacks."""
     try:
         return parameter.check(value)
     except UsageError:
@@ -130,7 +130,7 @@ def _from_json(parameter: Parameter, value: Any) -> Any:
 
 
 def _owners(chains: Sequence[Sequence[_Stage]], owner: str, assignment: str) -> list[_Stage]:
-    """Return what `owner` names: one analysis by its label, else all analyses and stages of that name."""
+    """Return the analysis with the label `owner`, else all analyses and stages of that name."""
     stages = [stage for chain in chains for stage in chain]
     owners = [chain[0] for chain in chains if chain[0].label == owner]
     owners = owners or [stage for stage in stages if owner in (stage.label, stage_class(stage.declared).__name__)]

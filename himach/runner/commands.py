@@ -1,4 +1,4 @@
-"""What ``himach run`` and ``himach stage`` ask for, as words, whose meaning each rank finds out by itself."""
+"""Requests of ``himach run`` and ``himach stage`` as plain text, which each rank interprets by itself."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ if TYPE_CHECKING:
 class RunCommand:
     """Run analyses and print their outcome."""
 
-    analyses: tuple[str, ...]  # and parameters: as of `himach.runner.scripts.find_analyses`
+    analyses: tuple[str, ...]  # like `parameters`, as `himach.runner.scripts.find_analyses` takes them
     parameters: tuple[str, ...]
     keywords: tuple[str, ...]  # NAME=VALUE for MDAnalysis
-    options: Mapping[str, Any]  # fields of a `Job`; others are as by default, or as in the run that is repeated
-    rerun: Path | None  # the record of a run to repeat, or its folder
+    options: Mapping[str, Any]  # fields of a `Job`; others have their defaults or the values of the repeated run
+    rerun: Path | None  # record of the run to repeat, or its folder
     started: float  # when the user started the run
-    update: Update | None = None  # of runs over frames that come, which of them this is
-    dry: bool = False  # say what the run would do, and do nothing of it
-    drawer: Drawer | None = None  # a process that draws, if there is one
-    printed: bool = True  # whether the outcome is printed
+    update: Update | None = None  # which update of a live run this is
+    dry: bool = False  # only report what the run would do
+    drawer: Drawer | None = None  # process that draws figures, if any
+    printed: bool = True  # whether to print the outcome
 
     @property
     def keeps(self) -> bool:
-        """Whether there is a place in which pairs may be kept, as far as the command line tells."""
+        """Whether the command line names a place where pairs may be kept."""
         return "pairs" in self.options or "out" in self.options
 
     @property
     def quiet(self) -> bool:
-        """Whether no line is printed."""
+        """Whether to print no messages."""
         return bool(self.options.get("quiet"))
 
     def job_fields(self) -> dict[str, Any]:
-        """Return fields of a `Job` with the keywords among them."""
+        """Return the fields of a `Job`, including the keywords."""
         return {**self.options, "keywords": parse_keywords(self.keywords)}
 
     def __call__(self, world: World) -> str | None:
-        """Do it as one of the ranks; return a line that sums it up, on rank 0 and unless quiet."""
+        """Run as one of the ranks; return a summary line on rank 0 unless quiet."""
         return self.run(world)[0]
 
     def run(self, world: World) -> tuple[str | None, Record | None]:
-        """Do it; return that line and, on rank 0, the record of the run."""
+        """Run as one of the ranks; return the summary line and, on rank 0, the record of the run."""
         with quiet_ranks(world.comm.rank, command=True):
             preload()
             from himach.output.summary import summary
@@ -89,7 +89,7 @@ class RunCommand:
             return message, result.record
 
     def _build(self, make: Callable[[], Job]) -> Job:
-        """Make the job; where pairs may be kept, it notes which files are opened while modules are loaded."""
+        """Make the job; if pairs may be kept, record which files are opened while modules are loaded."""
         if not self.keeps and self.rerun is None and self.update is None:
             return make()
         from himach.checkpoint.opened_files import OpenedFiles
@@ -100,7 +100,7 @@ class RunCommand:
         return replace(job, loaded=files.digests)
 
     def _factory(self, world: World) -> Callable[[], Job]:
-        """Return what makes the job on every rank, after the record that it repeats was read on the first."""
+        """Return a function that makes the job on every rank, after rank 0 has read the record to repeat."""
         if self.rerun is None:
             return self._job
         from himach.runner.rerun import read_record, recorded_job
@@ -117,13 +117,13 @@ class RunCommand:
 
 
 def _raise_losses(result: Result) -> None:
-    """Raise the error of what could not be written, after the outcome was printed."""
+    """Raise an error for outputs that could not be written, after the outcome was printed."""
     if result.record["errors"]:
         raise HimachError("; ".join(result.record["errors"]))
 
 
 def _check_same_scripts(first: list[bytes], own: dict[str, bytes]) -> None:
-    """Refuse to mix what two versions of a script give: a script can be edited while a thousand ranks start."""
+    """Refuse to run two versions of a script: it can be edited while a thousand ranks start."""
     for (path, digest), other in zip(own.items(), first, strict=False):
         if digest != other:
             raise UsageError(
@@ -138,10 +138,10 @@ class StageCommand:
 
     keywords: tuple[str, ...]  # ``NAME=VALUE`` for MDAnalysis
     options: Mapping[str, Any]  # fields of `himach.staging.options.StageOptions` that were given
-    assemble: bool = False  # put together what was pushed as slices under the name that is the trajectory
+    assemble: bool = False  # assemble slices that were pushed under the trajectory's name
 
     def __call__(self, world: World) -> str | None:
-        """Do it as one of the ranks; return what came of it, on rank 0 and unless quiet."""
+        """Stage as one of the ranks; return a message on rank 0 unless quiet."""
         with quiet_ranks(world.comm.rank, command=True):
             preload()
             from himach.staging.stage import stage
@@ -160,7 +160,7 @@ class StageCommand:
 
 
 def follow(command: RunCommand, live: LiveOptions, ranks: int) -> str | None:
-    """Do a command again and again while frames come, on so many ranks; return a line that sums up the last run."""
+    """Run a command repeatedly while frames arrive, on `ranks` ranks; return the summary line of the last run."""
     from himach.runner.follow import run_live
     from himach.runner.run import on_ranks
 

@@ -1,4 +1,4 @@
-"""``himach run --dry-run``: what the run would do on the ranks that there are, and by a record how long it takes."""
+"""``himach run --dry-run``: what the run would do on the present ranks, and its duration predicted from a record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from himach.planning.plan import check_length, project
 from himach.runner.ensemble.member_run import attempt, each_member, member_job
 from himach.runner.rank_run import RankRun, stages
 
-#: Frames from which the bytes of all are told.
+#: Frames that are sampled to estimate the bytes of all.
 SAMPLE = 1000
 
 
@@ -37,14 +37,14 @@ SAMPLE = 1000
 class TrajectoryPlan:
     """What a run over a trajectory would do."""
 
-    counts: Mapping[str, int]  # frames by the rule that gives them to their readers
-    atoms: int  # of a frame
-    frame_bytes: float  # of a frame in the origin
-    stored_bytes: float  # of a frame as the cache keeps it: of the atoms that analyses need
+    counts: Mapping[str, int]  # frames by assignment rule
+    atoms: int  # per frame
+    frame_bytes: float  # per frame in the origin
+    stored_bytes: float  # per frame in the cache, which keeps only atoms that analyses need
 
     @property
     def frames(self) -> int:
-        """How many would be mapped."""
+        """Number of frames to map."""
         return sum(self.counts.values())
 
 
@@ -65,7 +65,7 @@ def dry_run(world: World, job: Job) -> str | None:
 
 
 def _all_text(world: World, job: Job, results: dict[int, TrajectoryPlan | HimachError]) -> str:
-    """Return what there is to say of all members. On the first rank."""
+    """Return the text about all members. On the first rank."""
     ordered = [results[at] for at in sorted(results)]
     plans = [result for result in ordered if isinstance(result, TrajectoryPlan)]
     errors = [result for result in ordered if isinstance(result, HimachError)]
@@ -92,7 +92,7 @@ def plan_trajectory(world: World, job: Job) -> TrajectoryPlan:
 
 
 def plan_text(world: World, job: Job, plans: Sequence[TrajectoryPlan], members: Mapping[str, Any]) -> str:
-    """Return what would be done with one trajectory, or with the members of an ensemble, and how long it would take."""
+    """Return text about a run over one trajectory or an ensemble's members: its work and its predicted duration."""
     counts = {rule: sum(plan.counts[rule] for plan in plans) for rule in plans[0].counts}
     stored = sum(plan.frames * plan.stored_bytes for plan in plans)
     rows = {
@@ -115,7 +115,7 @@ def plan_text(world: World, job: Job, plans: Sequence[TrajectoryPlan], members: 
 
 
 def _frame_bytes(opened: OpenFrames) -> float:
-    """Return the mean bytes of a frame in the origin, from some."""
+    """Return the mean bytes of a frame in the origin, from a sample."""
     n = len(opened.frames)
     if not opened.origin.present or not n:
         return 0.0
@@ -124,8 +124,8 @@ def _frame_bytes(opened: OpenFrames) -> float:
 
 
 def _times(world: World, job: Job, counts: dict[str, int]) -> str:
-    """Return what it would take, from a record of a run of these analyses; else which run would tell."""
-    # DIR is what --rerun was given.
+    """Return the duration predicted from a record of these analyses; without a record, say how to get one."""
+    # DIR stands for the argument of --rerun.
     record, name = (job.earlier, "DIR") if job.earlier is not None else (_read_record(job.out), str(job.out))
     frames = sum(counts.values())
     if record is None:
@@ -152,7 +152,7 @@ def _times(world: World, job: Job, counts: dict[str, int]) -> str:
 
 
 def _plain(entry: Any) -> dict[str, Any]:
-    """Return an entry of a record without where its code is."""
+    """Return only the name and the parameters of a record's entry."""
     return {name: entry[name] for name in ("name", "parameters") if name in entry}
 
 

@@ -1,4 +1,4 @@
-"""`follow()`: runs over frames that still come, of a running engine, a dataset that fills, or files that grow."""
+"""`follow()`: runs over arriving frames of a running engine, a dataset that fills, or files that grow."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def run_live(
     ranks: int | Ranks | None,
     update: Callable[[World, Ranks | None, Update], tuple[T, Record | None]],
 ) -> T:
-    """Run again and again while frames come; return what the last run gave."""
+    """Run repeatedly while frames arrive; return the result of the last run."""
     check_live(request, live)
     if isinstance(ranks, Ranks) and ranks.elsewhere and request.engines:
         raise UsageError(
@@ -144,7 +144,7 @@ def run_live(
 
 
 def _notebook_cell() -> Callable[[Result], object]:
-    """Return what shows each result below the notebook's cell that runs, in place of the one before."""
+    """Return a function that shows each result below the running notebook cell, in place of the previous one."""
     if "ipykernel" not in sys.modules or "IPython" not in sys.modules or sys.modules["IPython"].get_ipython() is None:
         return lambda result: None
     handles: list[Any] = []

@@ -1,4 +1,4 @@
-"""A run and the pairs that it keeps: where, what it takes over from earlier ones, and what is asked of it meanwhile."""
+"""Pairs that a run keeps: where, when it commits them, what it reuses of earlier runs, and what it reports."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from himach.checkpoint.map_fingerprint import MapFingerprint
     from himach.checkpoint.reuse import CheckpointRun
 
-#: Environment variable: seconds between two commits; keeping without being asked begins after twice as many.
+#: Environment variable: seconds between two commits; a run without a request for pairs keeps them after twice that.
 EVERY = "HIMACH_KEEP_EVERY"
-#: What is left of the time that was given, for commits: this part, and so many seconds at most.
+#: Part of `max_time` that is reserved for commits: this fraction, but at most this many seconds.
 LEFT, MOST_LEFT = 0.05, 20.0
-#: The part of a rank's memory that kept pairs may take before they are left on the disk.
+#: Kept pairs may take 1 / IN_MEMORY of a rank's memory; beyond that they stay on disk.
 IN_MEMORY = 4
 
 
 def pairs_directory(job: Job, out: Path | None) -> Path | None:
-    """Return where a run keeps its pairs: where it was asked to, else under its output directory."""
+    """Return the directory for a run's pairs: the requested one, else one under its output directory."""
     if job.pairs is not None:
         return job.pairs
     if job.between is not None:
@@ -42,12 +42,12 @@ def pairs_directory(job: Job, out: Path | None) -> Path | None:
 
 @contextmanager
 def kept_pairs(run: RankRun) -> Iterator[CheckpointRun | None]:
-    """Have the pairs that are kept, if they are, until the outcome is there (collective)."""
+    """Open the kept pairs, if any, until the outcome is complete (collective)."""
     comm, job, opened, files = run.world.comm, run.job, run.opened, run.files
     assert run.place is not None
     out, labels = run.place.path, run.place.labels
     pairs, reuse = comm.bcast((pairs_directory(job, out), job.reuse))
-    if pairs is None or files is None:  # both as the first rank says
+    if pairs is None or files is None:  # both follow the first rank
         yield None
         return
     from himach.checkpoint.map_fingerprint import map_fingerprint
@@ -82,11 +82,11 @@ def kept_pairs(run: RankRun) -> Iterator[CheckpointRun | None]:
         succeeded = True
     finally:
         if comm.rank == 0:
-            checkpoint.release(succeeded and job.member is None)  # of members all go together
+            checkpoint.release(succeeded and job.member is None)  # the ensemble removes those of all members together
 
 
 def make_writer(run: RankRun, checkpoint: CheckpointRun, source: Source, memory: int) -> CheckpointWriter:
-    """Return what keeps the pairs of this rank's map phase."""
+    """Return the writer of this rank's pairs."""
     from himach.checkpoint.checkpoint_writer import CheckpointWriter
 
     delay = 0.0 if checkpoint.lasting else max(0.0, unrequested_keep_time(run.job, run.started) - time.time())
@@ -95,19 +95,19 @@ def make_writer(run: RankRun, checkpoint: CheckpointRun, source: Source, memory:
 
 
 def unrequested_keep_time(job: Job, started: float) -> float:
-    """Return the time from which pairs are kept in a run that was not asked to keep them."""
-    at_once = job.member is not None and job.max_time is not None  # members that are done, too
+    """Return the time from which a run without a request for pairs keeps them."""
+    at_once = job.member is not None and job.max_time is not None  # keep finished members, too
     return started if at_once else started + 2 * _interval()
 
 
 def keeping_warnings(checkpoint: CheckpointRun | None, writer: CheckpointWriter) -> list[str]:
-    """Return why this rank ended keeping, to be warned of."""
+    """Return warnings that say why this rank stopped keeping pairs."""
     where = "" if checkpoint is None else f" in {checkpoint.directory.path}"
     return [f"not all pairs of this run are kept{where}: {writer.reason}"] if writer.reason else []
 
 
 def mapping_deadline(max_time: float | str | None, started: float) -> float | None:
-    """Return the time at which mapping ends, so that there is time to commit; None: not before the last frame."""
+    """Return the time at which mapping stops so that commits still fit; None for no limit."""
     if max_time is None:
         return None
     seconds = float(max_time)
@@ -126,7 +126,7 @@ def _interval() -> float:
 
 
 def _resume_message(job: Job, out: Path | None, checkpoint: CheckpointRun) -> str:
-    """Say, before the frames are mapped, which need not be, also in a quiet run; or why all are mapped again."""
+    """Return how many frames are reused, also in a quiet run, or why all are mapped again."""
     total, reused, reason = len(checkpoint.frames), checkpoint.plan.reused, checkpoint.reason
     if not reused and job.quiet:
         return ""
@@ -137,11 +137,11 @@ def _resume_message(job: Job, out: Path | None, checkpoint: CheckpointRun) -> st
     message = f"{reused:,} of {total:,} frames were mapped before ({'; '.join(filter(None, [source, reason]))})"
     if reused < total:
         return f"{message}; mapping {total - reused:,}"
-    return message if job.quiet else ""  # which else the summary says
+    return message if job.quiet else ""  # otherwise the summary says it
 
 
 def _unstable_warnings(path: Path, labels: Sequence[str], checkpoint: CheckpointRun) -> Iterator[str]:
-    """Say what is never the same, so that no later run uses the pairs."""
+    """Yield warnings of values that no later run can compare, so that none uses the pairs."""
     for label, reasons in zip(labels, checkpoint.unstable, strict=True):
         for name, reason in reasons.items():
             yield (
@@ -151,6 +151,6 @@ def _unstable_warnings(path: Path, labels: Sequence[str], checkpoint: Checkpoint
 
 
 def _damage_warning(path: Path, texts: Sequence[str]) -> str:
-    """Say which parts cannot be used."""
+    """Return a warning of parts that cannot be used."""
     what, their = (f"{len(texts)} parts", "their") if len(texts) > 1 else ("a part", "its")
     return f"{what} of the pairs kept in {path} cannot be used ({texts[0]}); {their} frames are mapped again"

@@ -1,4 +1,4 @@
-"""What a rank does for a job: `perform()`; `PickledJob`, the same as work for ranks in other processes."""
+"""Execution of a job by one rank, `perform()`, and by ranks in other processes, `PickledJob`."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 
 def perform(world: World, job: Job, started: float) -> RankOutcome:
-    """Carry out a job as one of the ranks of `world`: by its members if it is of an ensemble, else in one pass."""
+    """Run a job as one of the ranks of `world`: member by member for an ensemble, else in one pass."""
     if job.ensemble is None:
         from himach.runner import rank
 
         return rank.perform(world, job, started)
-    from himach.runner.ensemble import run  # which other runs need not import
+    from himach.runner.ensemble import run  # only ensembles need this import
 
     return run.perform(world, job, job.ensemble, started)
 
 
 @dataclass(frozen=True)
 class PickledJob:
-    """A job as work for ranks, which returns what `unpack_result` turns into a result."""
+    """A job as work for ranks; the work returns what `unpack_result` turns into a result."""
 
-    data: bytes  # the job and when its run was started
+    data: bytes  # the job and the start time of its run
 
     @classmethod
     def from_job(cls, job: Job, started: float) -> PickledJob:
-        """Return `job` with what its analyses need in order to run in another process."""
+        """Pickle `job` with the code that its analyses need in another process."""
         from himach.launch.code_pickle import dumps
 
         try:
@@ -49,7 +49,7 @@ class PickledJob:
             raise AnalysisError(f"an analysis cannot be sent to other ranks: {_error_text(error)}") from error
 
     def __call__(self, world: World) -> tuple[bytes, Record, list[dict[str, bytes]]] | None:
-        """Run the job; return on rank 0 what it knows at the end."""
+        """Run the job; return its outcomes, its record and the states of its last stages on rank 0."""
         import cloudpickle
 
         with quiet_ranks(world.comm.rank):
@@ -70,7 +70,7 @@ class PickledJob:
 
 
 def unpack_result(packed: tuple[bytes, Record, list[dict[str, bytes]]], job: Job) -> Result:
-    """Return the result, with analyses as rank 0 left them, so that plot() finds what setup() kept."""
+    """Return the result; its analyses get their final state on rank 0, so that plot() finds what setup() kept."""
     from himach.result import Result
     from himach.runner.rank_run import stages
 
@@ -87,7 +87,7 @@ def unpack_result(packed: tuple[bytes, Record, list[dict[str, bytes]]], job: Job
 
 
 def sent_by_value(analyses: Iterable[object]) -> AbstractContextManager[None]:
-    """Let the code of these objects be sent where another process could not import it by its name."""
+    """Pickle the code of these objects by value where another process could not import it by name."""
     from himach.launch.code_pickle import by_value, unknown_elsewhere
 
     return by_value(unknown_elsewhere(cls.__module__ for analysis in analyses for cls in type(analysis).__mro__))

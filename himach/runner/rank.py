@@ -1,4 +1,4 @@
-"""What one rank does in a run, from opening the trajectory to writing the outcome, in order: `perform()`."""
+"""Steps of one rank in a run, from opening the trajectory to writing the outcome: `perform()`."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 __all__ = ["EnsembleContext", "RankOutcome", "closing_collectively", "one_thread", "perform", "stages"]
 
-#: Of a digest of a file; where it could not be read, another word stands there.
+#: Length of a file's digest; a file that could not be read has another word in its place.
 DIGITS = 64
 
 
 def perform(world: World, job: Job, started: float, common: EnsembleContext | None = None) -> RankOutcome:
-    """Carry out `job` as one of the ranks of `world`."""
+    """Run `job` as one of the ranks of `world`."""
     with outcome_place(world, job) as place:
         run = RankRun.open(world, job, common, place=place, started=started)
         with closing_collectively(world.comm, run.opened), one_thread() if common is None else nullcontext():
@@ -53,11 +53,11 @@ def perform(world: World, job: Job, started: float, common: EnsembleContext | No
 
 
 def _analyse(run: RankRun) -> RankOutcome:
-    """Take the frames that are open through all methods of the analyses."""
+    """Run all methods of the analyses on the opened frames."""
     comm, started = run.world.comm, run.started
     requested = _requested(run)
     run.set_up()
-    if run.files is not None:  # what setup() opened
+    if run.files is not None:  # files that setup() opened
         digests = {path: digest for path, digest in run.files.digests.items() if len(digest) == DIGITS}
         requested["digests"] = {**digests, **requested["digests"]}
     with kept_pairs(run) as run.checkpoint:
@@ -76,7 +76,7 @@ def _analyse(run: RankRun) -> RankOutcome:
 
 
 def _requested(run: RankRun) -> dict[str, Any]:
-    """Return what the record says of the request (collective)."""
+    """Return the record's fields about the request (collective)."""
     world, job, opened, common = run.world, run.job, run.opened, run.common
     system = on_first_rank(world.comm, partial(system_record, opened), share=True)
     if common is not None and common.requested:
@@ -88,7 +88,7 @@ def _requested(run: RankRun) -> dict[str, Any]:
 
 
 def _count_jumps(run: RankRun) -> Mapping[str, int]:
-    """Count how atoms jump up to the last frame to be mapped; return what was read, which is cached (collective)."""
+    """Count jumps of atoms up to the last frame to map, caching what is read; return read counts (collective)."""
     if run.paths is None:
         return {}
     run.atoms = run.paths.follow(run.atoms)
@@ -111,12 +111,12 @@ def _read_counts(source: Source) -> Mapping[str, int]:
 
 
 def _map_and_reduce(run: RankRun) -> tuple[Passed, Mapping[str, int]]:
-    """Take every frame of this rank through map(), all pairs through reduce()."""
+    """Map every frame of this rank and reduce all pairs."""
     comm, job, source = run.world.comm, run.job, run.source()
     memory = run.pass_memory()
     memory.warn = partial(warnings.warn, stacklevel=2)
     with Progress(comm, sum(run.share.counts.values()), sys.stderr, quiet=_quiet(run)) as display:
-        # Other members follow, so no rank leaves alone.
+        # More members follow, so no rank may leave alone.
         meeting = Meeting(comm, None if job.member is None else math.inf)
         writer = None if run.checkpoint is None else make_writer(run, run.checkpoint, source, memory.limit)
         if writer is not None:
@@ -146,7 +146,7 @@ def _quiet(run: RankRun) -> bool:
 
 
 def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> Work:
-    """Return what the engine does with the frames of a source."""
+    """Return the engine's work on the frames of a source."""
 
     def poll() -> None:
         meeting.poll()
@@ -159,7 +159,7 @@ def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> 
 
     def take() -> npt.NDArray[np.int64] | None:
         steps = run.share.take()
-        if steps is None:  # what was read is still so
+        if steps is None:  # the origin must not have changed while it was read
             source.confirm()
         return steps
 
@@ -176,13 +176,13 @@ def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> 
 
 
 def _close_frames(run: RankRun, writer: CheckpointWriter | None, written: WriteResult) -> None:
-    """Close the frames, drop the copies that other nodes' make superfluous, and say what could not be kept."""
+    """Close the frames, drop copies that other nodes have, too, and warn of frames that could not be kept."""
     world, cached = run.world, run.opened.cached
     run.opened.close()
     if writer is not None:
         warn_once(world.comm, keeping_warnings(run.checkpoint, writer))
     if isinstance(cached, Dataset) and world.leaders is not None:
-        with suppress(StoreError):  # they are surplus in the next run, too
+        with suppress(StoreError):  # the next run can drop them
             for numbers in run.share.surplus():
                 cached.drop(numbers)
     reasons = []
@@ -196,7 +196,7 @@ def _close_frames(run: RankRun, writer: CheckpointWriter | None, written: WriteR
 
 
 def _warn_of_nothing(run: RankRun, passed: Passed) -> None:
-    """Warn of each map() that yielded nothing at all; only the first rank's warnings are shown."""
+    """Warn of each map() that yielded nothing; only the first rank's warnings are shown."""
     n_frames = len(run.opened.frames)
     span = "the frame" if n_frames == 1 else f"any of the {n_frames} frames"
     for chain, pairs in zip(run.chains, passed.mapped, strict=True):
@@ -207,7 +207,7 @@ def _warn_of_nothing(run: RankRun, passed: Passed) -> None:
 def _conclude(
     run: RankRun, passed: Passed, read: Mapping[str, int], requested: dict[str, Any], earlier: Mapping[str, float]
 ) -> RankOutcome:
-    """Draw up the outcomes, say how sure they are, make the record, and write it all (collective)."""
+    """Make the outcomes, their uncertainties and the record, and write them all (collective)."""
     world, job, place, reduced = run.world, run.job, run.place, time.time()
     assert place is not None
     comm, labels = world.comm, place.labels
@@ -240,11 +240,11 @@ def _conclude(
 def _run_record(
     run: RankRun, requested: Mapping[str, Any], passed: Passed, read: Mapping[str, int], seconds: Mapping[str, float]
 ) -> Record:
-    """Return what the run was, which is `requested`, and what it did (collective)."""
+    """Return the record of the run: the `requested` fields and what the run did (collective)."""
     world, share, kept = run.world, run.share, run.checkpoint
     read_by_all = world.total(np.array([read[kind] for kind in ("cache", "origin", "damaged")], np.int64))
     cache, origin, damaged = read_by_all.tolist()
-    warned = [] if run.place is None else run.place.warned  # what is still warned of comes into it
+    warned = [] if run.place is None else run.place.warned  # the record shares this list: later warnings get in
     warned += [text for text in world.comm.allreduce(list(warned), _texts) if text not in warned]
     frames = sum(share.counts.values()) + (0 if kept is None else kept.plan.reused)
     missing = len(run.job.select(run.opened.origin.n_frames)) - frames
@@ -270,5 +270,5 @@ def _run_record(
 
 
 def _texts(first: list[str], second: list[str]) -> list[str]:
-    """Return texts, each once."""
+    """Return the texts of both lists, each once."""
     return list(dict.fromkeys([*first, *second]))

@@ -1,4 +1,4 @@
-"""A run as one of its ranks has it: `RankRun`, what is done in which order to set it up, and what came of it."""
+"""State of a run on one rank: `RankRun`, the steps that set it up, and its outcome."""
 
 from __future__ import annotations
 
@@ -44,56 +44,56 @@ if TYPE_CHECKING:
     from himach.checkpoint.reuse import CheckpointRun
 
 Atoms = npt.NDArray[np.int64]
-#: Stages of a chain, at most: more are the work of a `then` that makes new ones for ever.
+#: Maximum number of stages in a chain: more come from a `then` that makes new ones for ever.
 MOST_STAGES = 1000
 
 
 @dataclass
 class RankOutcome:
-    """What a run gave, complete on rank 0."""
+    """Result of a run, complete on rank 0."""
 
     outcomes: list[Any] | None  # one per analysis; None on other ranks
     record: Record
-    last_stages: list[Analysis]  # the instances that drew up the outcomes, set up at this rank
+    last_stages: list[Analysis]  # the instances that made the outcomes, set up on this rank
     members: Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]] = field(default_factory=dict)
 
 
 @dataclass
 class EnsembleContext:
-    """What the runs of an ensemble's members have in common, so that a rank finds it once."""
+    """State that the runs of an ensemble's members share, so that a rank determines it once."""
 
-    store: tuple[Store | ServedStore | None, int] = (None, 0)  # the cache, and the bytes that it may hold
-    requested: dict[str, Any] = field(default_factory=dict)  # what the record of the first one says of the request
-    guarded: bool = True  # whether it is looked for what map() changes
-    times: MemberTimes = field(default_factory=MemberTimes)  # what members took
+    store: tuple[Store | ServedStore | None, int] = (None, 0)  # the cache and its quota in bytes
+    requested: dict[str, Any] = field(default_factory=dict)  # request fields of the first member's record
+    guarded: bool = True  # whether to check what map() changes
+    times: MemberTimes = field(default_factory=MemberTimes)
 
 
 @dataclass
 class RankRun:
-    """The state of a run on one of its ranks, in the order in which it comes about."""
+    """State of a run on one rank; fields are in the order in which they are set."""
 
     world: World
     job: Job
     opened: OpenFrames
-    chains: list[list[Analysis]]  # the analyses, each with those that follow by `then`
-    opening: float  # when the frames began to be opened
-    place: OutcomePlace | None = None  # where the outcome goes; None: nowhere, of a dry run
+    chains: list[list[Analysis]]  # each analysis with its later stages
+    opening: float  # time at which opening the frames began
+    place: OutcomePlace | None = None  # where the outcome goes; None in a dry run
     started: float = 0.0  # when the user started the run
-    common: EnsembleContext | None = None  # what the members of an ensemble share; None: it is no member's run
-    files: OpenedFiles | None = None  # notes the files that analyses open; None where no pairs are kept
-    paths: Paths | None = None  # follows atoms, if they are followed
+    common: EnsembleContext | None = None  # shared by an ensemble's members; None outside an ensemble
+    files: OpenedFiles | None = None  # records the files that analyses open; None if no pairs are kept
+    paths: Paths | None = None  # follows atoms, if NoJump is requested
     views: list[View] = field(default_factory=list)  # bind frames to each analysis
-    atoms: Atoms | None = None  # that any analysis needs, ascending; None for all
-    checkpoint: CheckpointRun | None = None  # pairs of earlier runs, and this one's
+    atoms: Atoms | None = None  # atoms that any analysis needs, ascending; None for all
+    checkpoint: CheckpointRun | None = None  # pairs of earlier runs and of this one
     _share: Share | None = None
 
     @classmethod
     def open(cls, world: World, job: Job, common: EnsembleContext | None = None, **state: Any) -> RankRun:
-        """Open the frames of a job; slices that were pushed are put together before (collective)."""
+        """Open the frames of a job after assembling pushed slices (collective)."""
         chains = [stages(analysis) for analysis in job.analyses]
         opening = time.time()
         store = None if common is None else common.store
-        if job.universe_input is None or job.universe_input.frames is None:  # else they are in memory
+        if job.universe_input is None or job.universe_input.frames is None:  # else frames are in memory
             store = store or open_store(world.comm, job.cache)
             warn_once(world.comm, assemble_for_run(world, store[0], job))
         opened = open_frames(world, job, store)
@@ -101,12 +101,12 @@ class RankRun:
 
     @property
     def last_stages(self) -> list[Analysis]:
-        """The last stage of each analysis, which draws up its outcome."""
+        """Last stage of each analysis, which makes its outcome."""
         return [chain[-1] for chain in self.chains]
 
     @property
     def share(self) -> Share:
-        """Which frames the ranks of this node read, after `assign`."""
+        """Frames that the ranks of this node read; set by `assign`."""
         assert self._share is not None
         return self._share
 
@@ -116,14 +116,14 @@ class RankRun:
         return int(self.job.memory or default_memory())
 
     def pass_memory(self) -> Memory:
-        """Return what the pairs of this rank may take, and where the rest goes."""
+        """Return the memory limit of this rank's pairs, and the directory for the rest."""
         memory = Memory(self.memory // self.world.node.size, scratch_directory())
-        if self.job.out is None or self.job.member is not None:  # the first rank is to have the whole of it
+        if self.job.out is None or self.job.member is not None:  # the first rank holds the whole table
             memory.table = self.memory
         return memory
 
     def source(self) -> Source:
-        """Return where this rank's frames come from."""
+        """Return the source of this rank's frames."""
         opened, options, ranks = self.opened, ReadOptions(self.atoms, POSITIONS), self.world.node.size
         keep, first = opened.quota > 0, opened.frames[0]
         return Source(opened.origin, opened.cached, keep, options, opened.watch, ranks, first=first)
@@ -149,7 +149,7 @@ class RankRun:
         return Paths(self.job, self.opened)
 
     def _set_up(self, i: int) -> View:
-        """Set up the analysis of this number and its later stages; return what binds frames to it."""
+        """Set up the i-th analysis and its later stages; return the view that binds frames to it."""
         chain, opened, member = self.chains[i], self.opened, self.job.member
         view = self._view(i)
         for stage in chain:
@@ -163,7 +163,7 @@ class RankRun:
                 stage.setup(view.universe)
         if chain[0].defines("atoms"):
             with located(chain[0], "atoms", self.world.comm.rank):
-                # As the class has it: setup() may have an attribute of that name.
+                # Take the method from the class: setup() may set an attribute of that name.
                 view.ask(type(chain[0]).atoms(chain[0], view.universe))
         view.detach()
         return view
@@ -184,7 +184,7 @@ class RankRun:
         )
 
     def assign(self) -> Share:
-        """Agree with all nodes who reads which frame, of those that are to be mapped."""
+        """Assign the frames to map to their readers, in agreement with all nodes."""
         world, opened, kept = self.world, self.opened, self.checkpoint
         cached = None if world.leaders is None else open_readable(opened.cached, self.atoms, opened.origin.n_atoms)
         frames = opened.frames if kept is None or kept.plan.remaining is None else kept.plan.remaining
@@ -194,12 +194,11 @@ class RankRun:
 
 
 def stages(analysis: Analysis) -> list[Analysis]:
-    """Return the analysis and those that follow by `then`."""
+    """Return the analysis and the stages that follow by `then`."""
     chain = [analysis]
     visited = {id(analysis)}
     while (stage := chain[-1].next_stage()) is not None:
-        # One class may be in several stages, each an instance with a `then` of its own; a `then` that comes back, class
-        # or instance, goes round for ever.
+        # One class may serve in several stages, as instances with their own `then`; a `then` that repeats never ends.
         stage_id = id(chain[-1].then)
         if stage_id in visited or len(chain) == MOST_STAGES:
             raise UsageError(f"{analysis.label()}: its stages come back to {stage.label()}; a chain must end")
@@ -218,14 +217,14 @@ def needed_atoms(views: Sequence[View]) -> Atoms | None:
     needs = [view.needs for view in views if view.needs is not None]
     if len(needs) < len(views):
         return None
-    # Of one there is no need of numpy.unique(), which imports numpy.ma.
+    # A single array needs no numpy.unique(), which imports numpy.ma.
     union = needs[0].copy() if len(needs) == 1 else np.unique(np.concatenate(needs))
     union.flags.writeable = False
     return union
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Let BLAS use one thread, as ranks that are started do: more give other last bits, by which ranks would show."""
+    """Limit BLAS to one thread, as in started ranks: more change last bits, so results would depend on ranks."""
     if "OMP_NUM_THREADS" in os.environ:
         return nullcontext()
     from threadpoolctl import threadpool_limits
@@ -240,7 +239,7 @@ class _Closed(Protocol):
 
 @contextmanager
 def closing_collectively(comm: Communicator, shared: _Closed) -> Iterator[None]:
-    """Free what the ranks of a node share, also where all of them fail: a process may run again, with less memory."""
+    """Free what a node's ranks share, even if all fail: the process may run again and would have less memory."""
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""A run as its record tells it, to be run again: `read_record()` and `recorded_job()`."""
+"""Repetition of a run from its record: `read_record()` and `recorded_job()`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REQUIRED_FIELDS: dict[str, type | tuple[type, ...]] = {
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read the record of a run, by its file or its folder."""
+    """Read the record of a run from its file or folder."""
     path = path / RECORD if os.path.isdir(path) else path
     try:
         record = json.loads(path.read_bytes())
@@ -61,7 +61,7 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def recorded_ranks(record: Mapping[str, Any]) -> int:
-    """Return how many ranks of this machine repeat a run; raises UsageError where one machine was not enough for it."""
+    """Return how many ranks of this machine repeat a run; raise UsageError if the run had several nodes."""
     ranks, nodes = int(record["ranks"]), int(record["nodes"])
     if nodes > 1:
         raise UsageError(
@@ -72,7 +72,7 @@ def recorded_ranks(record: Mapping[str, Any]) -> int:
 
 
 def recorded_job(record: dict[str, Any], assignments: Sequence[str], overrides: Mapping[str, Any]) -> Job:
-    """Return the job of an earlier run, and work in the folder in which that was asked for."""
+    """Return the job of an earlier run, and change to its working directory."""
     overrides = {name: _resolve_value(name, value) for name, value in overrides.items()}
     steps = vars(TransformOptions.from_steps(overrides.get("transform", ())))
     steps = {name: _resolve_value(name, value) for name, value in steps.items() if value}
@@ -82,7 +82,7 @@ def recorded_job(record: dict[str, Any], assignments: Sequence[str], overrides: 
     options = RunOptions.from_record(record)
     overrides["transform"] = replace(TransformOptions.from_record(record), **steps).steps()
     slices = ("start", "stop", "step")
-    if "frames" in overrides:  # one choice or the other
+    if "frames" in overrides:  # `frames` replaces a slice
         options = {name: value for name, value in options.items() if name not in slices}
     elif not overrides.keys() & set(slices):
         options["frames"] = record.get("selected")
@@ -112,7 +112,7 @@ def _sources(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recorded_keywords(record: Mapping[str, Any], excluded: Collection[str]) -> dict[str, Any]:
-    """Return the keywords for MDAnalysis of an earlier run, without those that are set anew."""
+    """Return an earlier run's keywords for MDAnalysis, without the excluded ones."""
     try:
         return restored_keywords({name: value for name, value in record["universe"].items() if name not in excluded})
     except ValueError as error:
@@ -123,7 +123,7 @@ def _recorded_keywords(record: Mapping[str, Any], excluded: Collection[str]) -> 
 
 
 def _resolve_value(name: str, value: Any) -> Any:
-    """Return an option as it is meant from here, for use in another folder; a dataset's name stays one."""
+    """Return an option with absolute paths, for use in another folder; keep a dataset's name."""
     if name == "trajectories":
         return [Path(os.path.abspath(path)) if path.exists() else path for path in value]
     if name == "cache":
@@ -132,6 +132,6 @@ def _resolve_value(name: str, value: Any) -> Any:
 
 
 def _change_directory(directory: str) -> None:
-    """Work in the folder of the earlier run, where its relative paths mean what they meant; stay if it is gone."""
+    """Change to the earlier run's folder, so that its relative paths hold; stay if it is gone."""
     if os.path.isdir(directory):
         os.chdir(directory)

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 TABLES = {"table": "tables", "figure": "figures", "units": "units", "features": "features", "force": "force"}
 LIVE = ("on_update", *(field.name for field in fields(LiveOptions)))
-#: What there is in place of arguments that other functions or objects have.
+#: Hints for arguments that other functions or objects have.
 INSTEAD = {
     **dict.fromkeys(
         (field.name for field in fields(TransformOptions)),
@@ -167,7 +167,7 @@ def run(
 
 
 def requested_job(arguments: Mapping[str, Any]) -> Job:
-    """Return what the arguments of `run` or `himach.follow` ask for; a mistake that all ranks make is told once."""
+    """Return the job that arguments of `run` or `himach.follow` describe; report an error of all ranks once."""
     make = partial(_job, arguments)
     return on_ranks(lambda world: run_collectively(world.comm, make)) if under_launcher() else make()
 
@@ -192,14 +192,14 @@ def _job(arguments: Mapping[str, Any]) -> Job:
 
 
 def _warn_of_losses(result: Result) -> Result:
-    """Warn of what of the outcome could not be written; it is in the result."""
+    """Warn of outputs that could not be written; the result still has them."""
     for error in result.record["errors"]:
         warnings.warn(error, stacklevel=4)
     return result
 
 
 def check_ranks(ranks: int | Ranks | None) -> None:
-    """Refuse a number of ranks that is none, too large for this machine, or another one than a launcher has started."""
+    """Refuse a number of ranks that is invalid, too large for this machine, or different from the launcher's."""
     size = ranks.size if isinstance(ranks, Ranks) else ranks
     if size is None:
         return
@@ -226,7 +226,7 @@ def run_here(world: World, job: Job, started: float) -> Result:
 
 
 def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = False) -> T:
-    """Do `work` on several ranks, or alone; return what it returned on rank 0, or here."""
+    """Run `work` on several ranks or in this process; return its value on rank 0 or in this process."""
     if ranks:
         packed = pack_work(work)
         reply = ranks.do(packed, keeps) if isinstance(ranks, Ranks) else spawn(RANK, ranks, packed, keeps, forks=True)
@@ -251,7 +251,7 @@ def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = F
 
 
 def report(error: BaseException) -> None:
-    """Print an error as a person should see it, on standard error."""
+    """Print an error in readable form to standard error."""
     if os.environ.get("HIMACH_DEBUG"):
         import traceback
 
@@ -295,7 +295,7 @@ def _instance(item: Any) -> Analysis:
 
 
 def _forget_groups(analysis: Analysis) -> None:
-    """Let groups of atoms that are parameters, of later stages too, be as they were given, not an earlier run's."""
+    """Drop an earlier run's groups of atoms, of later stages too, so that parameters are as the user set them."""
     stages: list[Any] = []
     stage: Any = analysis
     while stage is not None and not isinstance(stage, type) and not any(stage is visited for visited in stages):
@@ -305,7 +305,7 @@ def _forget_groups(analysis: Analysis) -> None:
 
 
 def _sources(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a job that say what is analysed: of files, of many simulations, or of a Universe."""
+    """Return the fields of a job that name its data: files, an ensemble, or a Universe."""
     trajectory, topology, keywords = arguments["trajectory"], arguments["topology"], arguments["universe"]
     if not is_universe(trajectory):
         return {

@@ -1,4 +1,4 @@
-"""Finds analyses by what a command line says: a built-in, ``script.py``, ``script.py:Class`` or ``module:Class``."""
+"""Lookup of analyses by their names on a command line: built-in, ``script.py[:Class]`` or ``module:Class``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from himach.runner.assignments import declared_stages, set_parameters
 from himach.runner.outcome.methods_text import due_references, named_references
 from himach.user_code import SCRIPT_MODULE
 
-#: What scripts define, by their paths.
+#: Analyses that scripts define, by path and class name.
 Loaded: TypeAlias = dict[str, Mapping[str, type[Analysis]]]
 
 
@@ -39,7 +39,7 @@ def find_analyses(
 
 
 def find_class(spec: str, loaded: Loaded | None = None) -> type[Analysis]:
-    """Return the class of analysis that `spec` names; a script that `loaded` has is not run again."""
+    """Return the analysis class that `spec` names; do not run a script in `loaded` again."""
     from himach import examples
 
     path, _, class_name = spec.partition(":")
@@ -62,7 +62,7 @@ def find_class(spec: str, loaded: Loaded | None = None) -> type[Analysis]:
 
 
 class _ScriptLoader(SourceFileLoader):
-    """Runs a script as it is in its file: never as in __pycache__, which can be older where both are of one second."""
+    """Loads a script from its file, never from __pycache__, which can be stale if both are of one second."""
 
     digest = b""
 
@@ -73,14 +73,14 @@ class _ScriptLoader(SourceFileLoader):
 
 
 def script_digests(analyses: Sequence[Analysis]) -> dict[str, bytes]:
-    """Return the scripts that these analyses are from, each with a digest of the text that was run."""
+    """Return the scripts that define these analyses, each with a digest of the text that was run."""
     modules = [sys.modules.get(cls.__module__) for analysis in analyses for cls in type(analysis).__mro__]
     loaders = [getattr(module, "__loader__", None) for module in modules]
     return {loader.path: loader.digest for loader in loaders if isinstance(loader, _ScriptLoader)}
 
 
 def load_script(path: Path) -> dict[str, type[Analysis]]:
-    """Run a script as a module of its own, its folder on the path; return the analyses in it, by class name."""
+    """Run a script as a module, with its folder on the import path; return its analyses by class name."""
     try:
         with path.open("rb"):
             pass
@@ -96,7 +96,7 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
     module_spec = importlib.util.spec_from_file_location(name, script, loader=_ScriptLoader(name, script))
     assert module_spec is not None and module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
-    # Values of the script's own classes travel between ranks by this name.
+    # Ranks exchange pickled instances of the script's classes by this name.
     sys.modules[name] = module
     try:
         module_spec.loader.exec_module(module)
@@ -108,7 +108,7 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
         entries = [e for e in traceback.extract_tb(error.__traceback__) if e.filename == str(path.resolve())]
         line = f", line {entries[-1].lineno}: {entries[-1].line}" if entries else ""
         raise AnalysisError(f"{path} could not be run: {type(error).__name__}: {error}\n  {path}{line}") from error
-    if "joblib" in sys.modules:  # whose workers cannot import the module by its name
+    if "joblib" in sys.modules:  # its workers cannot import the module by name
         import cloudpickle
 
         cloudpickle.register_pickle_by_value(module)
@@ -116,17 +116,17 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
 
 
 def _is_analysis(value: Any) -> bool:
-    """Tell whether a script's or a module's thing is an analysis, himach's or MDAnalysis's."""
+    """Return whether a value is an analysis class of himach or MDAnalysis."""
     return (isinstance(value, type) and issubclass(value, Analysis)) or is_foreign(value)
 
 
 def _as_himach_class(cls: type[Any]) -> type[Analysis]:
-    """Return the class, or one of himach's that does what a class of MDAnalysis does."""
+    """Return the class, or himach's adapter of a class of MDAnalysis."""
     return cls if issubclass(cls, Analysis) else adapted(cls)
 
 
 def _module_name(path: Path) -> str:
-    """Return the name of a script's module: by its file's, so that values of its classes mean the same on all ranks."""
+    """Return a module name from the script's file name, so that its classes have the same name on all ranks."""
     name = f"{SCRIPT_MODULE}{path.stem}"
     number = 1
     while name in sys.modules and sys.modules[name].__file__ != str(path):  # a script of that name in another folder
@@ -153,7 +153,7 @@ def _choose(analyses: Mapping[str, type[Analysis]], path: str, class_name: str) 
         if class_name not in analyses:
             raise UsageError(f"{path} defines no analysis {class_name!r}{nearest(class_name, analyses)}")
         return analyses[class_name]
-    # A stage that another analysis names as its `then`, or a base class of one, is not what the caller means.
+    # The caller does not mean a later stage or a base class of another analysis.
     next_stages = [getattr(cls, "then", None) for cls in analyses.values()]
     excluded = {id(stage) for stage in (*next_stages, *(base for cls in analyses.values() for base in cls.__mro__[1:]))}
     excluded |= {id(type(next_stage)) for next_stage in next_stages if isinstance(next_stage, Analysis)}
@@ -169,7 +169,7 @@ def _choose(analyses: Mapping[str, type[Analysis]], path: str, class_name: str) 
 
 
 def foreign_analyses(package: str) -> dict[str, str]:
-    """Return MDAnalysis's analyses in a package or module that can be run: what each does, by what it is called by."""
+    """Return summaries of the runnable MDAnalysis analyses in a package or module, by spec."""
     from himach import examples
 
     if package == "MDAnalysis":
@@ -187,7 +187,7 @@ def foreign_analyses(package: str) -> dict[str, str]:
                 continue
             try:
                 importlib.import_module(submodule.name)
-            except BaseException as error:  # what needs a package that is not there, or a test's Skipped
+            except BaseException as error:  # a missing dependency, or a test's Skipped
                 if is_interruption(error):
                     raise
         logging.disable(logging.NOTSET)
@@ -220,7 +220,7 @@ def describe_analysis(cls: type[Analysis]) -> str:
 
 def _description(stage: Analysis | type[Analysis], previous: Analysis | type[Analysis] | None) -> Iterator[str]:
     cls = stage if isinstance(stage, type) else type(stage)
-    if (summary := doc_summary(cls)) != doc_summary(Analysis):  # a class without a docstring has that of its base
+    if (summary := doc_summary(cls)) != doc_summary(Analysis):  # a class without a docstring inherits that of its base
         yield f"  {summary}"
     parameters = stage.parameters().values()
     values = {} if isinstance(stage, type) else stage.settings()
