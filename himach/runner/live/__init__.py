@@ -1,1 +1,1 @@
-"""Runs over frames that still come: of an engine, of a dataset that is being pushed, of a file that grows."""
+"""Runs over arriving frames: of an engine, of a dataset that is being pushed, or of a file that grows."""

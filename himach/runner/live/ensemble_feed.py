@@ -1,4 +1,4 @@
-"""An ensemble of which members are running engines: `EnsembleFeed`, and `members_so_far()`, what is there of each."""
+"""Ensembles with running engines as members: `EnsembleFeed`, and `members_so_far()`, each with its frames so far."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from himach.runner.live.imd_client import ImdClient, ReceiverOptions
 
 
 def engine_among(trajectories: Sequence[Path]) -> EngineAddress | None:
-    """Return the first engine that is named among trajectories; None if there is none."""
+    """Return the first engine among trajectories; None if there is none."""
     return next(filter(None, map(EngineAddress.parse, trajectories)), None)
 
 
 def check_ensemble(request: FramesRequest, live: LiveOptions) -> None:
-    """Refuse what makes no sense; raises UsageError."""
+    """Raise UsageError if the ensemble cannot be followed."""
     engines = _engine_members(request)
     if not engines:
         raise UsageError(
@@ -39,7 +39,7 @@ def check_ensemble(request: FramesRequest, live: LiveOptions) -> None:
 
 
 def _engine_members(request: FramesRequest) -> list[tuple[Member, EngineAddress]]:
-    """Return the members of which a trajectory is an engine."""
+    """Return the members with an engine among their trajectories, and the engines."""
     assert request.ensemble is not None
     members = read_members(request.ensemble, request.topology)
     engines = [(member, engine_among(member.trajectories)) for member in members]
@@ -56,15 +56,15 @@ class EnsembleFeed:
             for member, engine in engines
         }
         self._errors: dict[str, HimachError] = {}
-        self._counts: Mapping[str, int] = {}  # when they were looked at last
+        self._counts: Mapping[str, int] = {}  # frames at the last poll
 
     def start(self) -> None:
-        """Have frames come."""
+        """Start all receivers."""
         for feed in self._feeds.values():
             feed.start()
 
     def poll(self) -> FramesSoFar:
-        """Return what there is by now, of all and of each; raises where nothing can come of any."""
+        """Return the state of the frames in total and by member; raise an error if all members failed."""
         states = {name: self._poll(name) for name in self._feeds}
         if len(self._errors) == len(self._feeds):
             raise next(iter(self._errors.values()))
@@ -79,7 +79,7 @@ class EnsembleFeed:
         )
 
     def _poll(self, name: str) -> FramesSoFar:
-        """Look at one, whose error is its own."""
+        """Poll one member; an error concerns only this member."""
         try:
             return self._feeds[name].poll()
         except HimachError as error:
@@ -87,23 +87,23 @@ class EnsembleFeed:
             return FramesSoFar(over=str(error), details={"error": str(error)})
 
     def analysed(self, frames: int) -> None:
-        """Tell each engine that all of its frames that were seen are in an outcome."""
+        """Tell each receiver that its frames of the last poll are analysed."""
         for name, count in self._counts.items():
             self._feeds[name].analysed(count)
 
     def stop(self) -> None:
-        """End them."""
+        """Stop all receivers."""
         for feed in self._feeds.values():
             feed.stop()
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Close all receivers."""
         for feed in self._feeds.values():
             feed.close()
 
 
 def members_so_far(request: FramesRequest, so_far: FramesSoFar) -> list[Member] | None:
-    """Return members with the frames that there are, without engines of which none has come; None of no ensemble."""
+    """Return members with their frames so far, without engines that have none yet; None without an ensemble."""
     if request.ensemble is None or so_far.members is None:
         return None
     members: list[Member] = []

@@ -1,4 +1,4 @@
-"""What a live run looks at: `DatasetFeed` and `FileFeed` say how many frames there are by now."""
+"""Sources of arriving frames: `DatasetFeed` and `FileFeed` count the frames so far."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from himach.io.trajectory.origin import open_origin
 
 @dataclass(frozen=True)
 class FramesSoFar:
-    """What a rank has seen."""
+    """State of the arriving frames, as a rank sees it."""
 
-    frames: int = 0  # that can be analysed: those before this number
-    late: bool = False  # whether the engine waits, or leaves frames out, until an update is done
-    over: str = ""  # why no more will come; "" as long as they may
-    stored: bytes | None = None  # of a dataset that is being staged: the frames that this node has, serialized
-    details: Mapping[str, Any] = field(default_factory=dict)  # for the record, and to be said
-    missing: str = ""  # why it is an error that nothing is here, unless another node has something; else ""
+    frames: int = 0  # frames before this number can be analysed
+    late: bool = False  # whether the engine waits, or skips frames, until an update is done
+    over: str = ""  # why no more frames will arrive; "" while they may
+    stored: bytes | None = None  # serialized numbers of this node's frames of a dataset that is being staged
+    details: Mapping[str, Any] = field(default_factory=dict)  # for the record and messages
+    missing: str = ""  # the error if no other node has anything either; "" for none
     members: Mapping[str, int] | None = None
 
 
 class Idle:
-    """Ends what nothing has come of for a while, or was told to end."""
+    """Base of feeds that end when no frame arrives for a while, or when stopped."""
 
     def __init__(self, idle: float | None) -> None:
         self._idle = idle
@@ -40,11 +40,11 @@ class Idle:
         self._stopped = ""
 
     def start(self) -> None:
-        """Begin to count the time."""
+        """Start the idle time."""
         self._since = time.monotonic()
 
     def over(self, frames: int) -> str:
-        """Return why it is over, given how many frames there are now; "" if it is not."""
+        """Return why the feed is over, given the current number of frames; "" if it is not."""
         if frames != self._frames:
             self._frames, self._since = frames, time.monotonic()
         if self._idle is not None and time.monotonic() > self._since + self._idle:
@@ -52,14 +52,14 @@ class Idle:
         return self._stopped
 
     def stop(self) -> None:
-        """Be over."""
+        """End the feed."""
         self._stopped = "it was told to end"
 
     def analysed(self, frames: int) -> None:
-        """Nobody waits for the analysis."""
+        """Do nothing: the source does not wait for the analysis."""
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Do nothing: there is nothing to free."""
 
 
 class DatasetFeed(Idle):
@@ -76,7 +76,7 @@ class DatasetFeed(Idle):
         self._may_wait = idle is not None
 
     def poll(self) -> FramesSoFar:
-        """Return what there is by now, in this node's store."""
+        """Return the state of the frames in this node's store."""
         dataset = self._dataset = self._dataset or self._find_dataset()
         if dataset is None:
             missing = (
@@ -92,7 +92,7 @@ class DatasetFeed(Idle):
         return FramesSoFar(over=self.over(len(numbers)), stored=numbers.serialize())
 
     def _has_slices(self) -> bool:
-        """Tell whether slices were pushed to this node, of which no frame is whole yet."""
+        """Return whether slices were pushed to this node, of which no frame is complete yet."""
         return isinstance(self._store, Store) and bool(names_with_slices(self._store, [os.fspath(self._name)]))
 
     def _find_dataset(self) -> Dataset | None:
@@ -122,7 +122,7 @@ class FileFeed(Idle):
         self._next_poll = 0.0
 
     def poll(self) -> FramesSoFar:
-        """Return what there is by now; looks at files that grow for a tenth of the time at most."""
+        """Return the state of the frames; spend at most a tenth of the time on files that grow."""
         now = time.monotonic()
         if now >= self._next_poll:
             stats = [os.stat(path) for path in self._watched_paths]
@@ -137,9 +137,9 @@ class FileFeed(Idle):
         trajectories, topology, keywords = self._open_arguments
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that the last frame is cut is why we are here
+                warnings.simplefilter("ignore", UserWarning)  # a cut last frame is expected
                 origin = open_origin(trajectories, topology, keywords)
-        except TrajectoryError:  # caught in the act of writing
+        except TrajectoryError:  # the file is being written
             return
         if origin.n_frames < self._count or (self._atoms and origin.n_atoms != self._atoms):
             raise TrajectoryError(
@@ -150,5 +150,5 @@ class FileFeed(Idle):
         self._watched_paths = [path for file, _ in origin.files() for path in file.stamps]
 
 
-POLL_SECONDS = 0.25  # seconds between looks at files
+POLL_SECONDS = 0.25  # minimum seconds between polls of files
 POLL_FACTOR = 10

@@ -1,4 +1,4 @@
-"""An engine's frames on their way into this node's store: `ImdClient` starts the program that receives them."""
+"""Reception of an engine's frames into this node's store: `ImdClient` starts the receiving program."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from himach.opening.options import FramesRequest, LiveOptions
 from himach.output.names import lasting_name
 from himach.runner.live.frame_sources import FramesSoFar
 
-BUFFER = 2 * 10**9  # bytes of frames that no update has taken before an engine is paused
-#: Seconds that the program may take to keep what it has, and to end.
+BUFFER = 2 * 10**9  # bytes of unanalysed frames above which an engine is paused
+#: Time limit for the program to store its frames and end.
 END_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class ReceiverOptions(LiveOptions):
-    """What to receive, and where to keep it: what a live run is asked, of which `dataset` and `buffer` are known."""
+    """Options of the receiver: those of the live run, with `dataset` and `buffer` set, the source and the store."""
 
     engine: str = ""  # its address (see `himach.io.push.address`)
     topology: str = ""
     keywords: Mapping[str, Any] = field(default_factory=dict)
-    cache: str = "auto"  # the store, as a job has it
+    cache: str = "auto"  # the store, as in a job
     dataset: str = ""
     buffer: int = 0
 
@@ -41,7 +41,7 @@ class ReceiverOptions(LiveOptions):
     def of(
         cls, engine: EngineAddress, request: FramesRequest, live: LiveOptions, member: Member | None = None, of: int = 1
     ) -> ReceiverOptions:
-        """Return what is received of an engine, which may be one `of` several members with a buffer in common."""
+        """Return the options for an engine, which may be one `of` several members that share a buffer."""
         dataset = live.dataset or f"live-{engine.host}-{engine.port}-{time.strftime('%Y%m%d-%H%M%S')}"
         size = parse_size(live.buffer) if isinstance(live.buffer, str) else live.buffer
         topology = request.topology if member is None else member.topology
@@ -55,25 +55,25 @@ class ReceiverOptions(LiveOptions):
 
 @dataclass
 class ReceiverStatus:
-    """What has become of it so far."""
+    """State of the reception so far."""
 
-    frames: int = 0  # one more than the number of the last frame that can be read
+    frames: int = 0  # one past the last readable frame's number
     late: bool = False  # whether the analysis is behind by more than the buffer
-    left_out: int = 0  # frames that were not kept because of that
+    left_out: int = 0  # frames that were skipped because the analysis was late
     pauses: int = 0
     paused: float = 0.0
-    over: str = ""  # why no more will come; "" as long as they may
-    error: str = ""  # what failed, if something did
+    over: str = ""  # why no more frames will arrive; "" while they may
+    error: str = ""  # what failed, if anything
     usage: bool = False
     warnings: list[str] = field(default_factory=list)
 
     def line(self) -> str:
-        """Return it as a line."""
+        """Return the status as a line of JSON."""
         return json.dumps(asdict(self)) + "\n"
 
 
 def need_imdclient() -> None:
-    """Refuse to go on where imdclient is not installed."""
+    """Raise UsageError if imdclient is not installed."""
     if find_spec("imdclient") is None:
         raise UsageError("frames of a running engine need imdclient: pip install 'himach[live]'")
 
@@ -83,7 +83,7 @@ class ImdClient:
 
     def __init__(self, options: ReceiverOptions) -> None:
         self._status = ReceiverStatus()
-        # A session of its own keeps the terminal's Ctrl-C for this process. It ends when its input does.
+        # In its own session the program does not get the terminal's Ctrl-C. It ends when its input does.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "himach.runner.live.receiver"],
             stdin=subprocess.PIPE,
@@ -97,11 +97,11 @@ class ImdClient:
         self._options = options
 
     def start(self) -> None:
-        """Have it connect to the engine, which waits until then."""
+        """Connect the program to the engine, which waits until then."""
         self._send(json.dumps(asdict(self._options)))
 
     def poll(self) -> FramesSoFar:
-        """Return what there is by now."""
+        """Return the state of the frames so far."""
         status = self._status
         if status.error and not status.frames:
             kind: type[HimachError] = UsageError if status.usage else TrajectoryError
@@ -118,11 +118,11 @@ class ImdClient:
         return FramesSoFar(status.frames, status.late, status.error or status.over, details=details)
 
     def analysed(self, frames: int) -> None:
-        """Say up to which frame the analysis has come."""
+        """Tell the program how many frames are analysed."""
         self._send(f"analysed {frames}")
 
     def stop(self) -> None:
-        """Have it leave the engine and keep what has come; then the report is over."""
+        """Make the program leave the engine and store its frames; then its status has `over`."""
         self._send("stop")
 
     def _send(self, line: str) -> None:
@@ -140,7 +140,7 @@ class ImdClient:
             self._status = ReceiverStatus(**{**asdict(self._status), "over": message, "error": message})
 
     def close(self) -> None:
-        """End the program; what it has received is kept."""
+        """End the program; received frames are kept."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()

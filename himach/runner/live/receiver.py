@@ -1,7 +1,7 @@
 """``python -m himach.runner.live.receiver``: receives an engine's frames and keeps them in this node's store.
 
-It is started by `himach.runner.live.imd_client` and talks with that by lines. Three threads: imdclient's receives, the
-main one writes to the store, and one listens to what it is told; a fourth makes frames visible and reports.
+`himach.runner.live.imd_client` starts it and exchanges lines with it. Four threads: imdclient's receives, the main one
+writes to the store, one reads commands, and one makes frames visible and reports.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from himach.runner.live.imd_client import ReceiverOptions, ReceiverStatus
 
 __all__: list[str] = []
 
-POLL_SECONDS = 0.05  # seconds between looks
-BUFFER_BYTES = 64 << 20  # bytes of frames that were received and are not yet written
-CONNECT_SECONDS = 10.0  # seconds in which the engine may begin to listen
+POLL_SECONDS = 0.05  # seconds between flushes
+BUFFER_BYTES = 64 << 20  # of frames that are received but not yet written
+CONNECT_SECONDS = 10.0  # time for the engine to begin to listen
 
 
 class FrameKeeper:
-    """Writes frames to a dataset and reports of them."""
+    """Writes frames to a dataset and reports its status."""
 
     def __init__(self, options: ReceiverOptions) -> None:
         self.status = ReceiverStatus()
@@ -47,7 +47,7 @@ class FrameKeeper:
         self._last_line = ""
         self._changed = threading.Condition()
         self._dataset: Dataset | None = None
-        self._written = 0  # one more than the number of the last frame, visible or not
+        self._written = 0  # one past the last frame's number, visible or not
         self._analysed = 0
         self._frame_bytes = 0
         self._over = threading.Event()
@@ -56,7 +56,7 @@ class FrameKeeper:
         """Keep frames until the stream ends."""
         with self._changed:
             self.stream, self._dataset = stream, dataset
-        if self.stopped:  # before there was a stream
+        if self.stopped:  # before the stream was opened
             stream.stop()
         for frame in stream.frames():
             with self._changed:
@@ -77,12 +77,12 @@ class FrameKeeper:
         self._update_late()
 
     def _update_late(self) -> None:
-        """Be late when the buffer is full, until half of it is free."""
+        """Set `late` when the buffer is full; clear it when half of it is free."""
         behind = (self._written - self._analysed) * self._frame_bytes
         self.status.late = behind > self._options.buffer // (2 if self.status.late else 1)
 
     def _wait_or_skip(self, frame: RawFrame) -> bool:
-        """Wait for the analysis, which has imdclient pause the engine; or tell whether to keep this frame."""
+        """Wait for the analysis, so that imdclient pauses the engine, or skip; return whether to keep the frame."""
         if self._options.stride_when_late:
             keeps = frame.number % self._options.stride_when_late == 0
             self.status.left_out += not keeps
@@ -92,14 +92,14 @@ class FrameKeeper:
         return True
 
     def analysed(self, frames: int) -> None:
-        """Take note of how far the analysis has come."""
+        """Note how many frames are analysed."""
         with self._changed:
             self._analysed = frames
             self._update_late()
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Leave the engine."""
+        """Stop receiving from the engine."""
         with self._changed:
             self.stopped = True
             self._changed.notify_all()
@@ -108,7 +108,7 @@ class FrameKeeper:
             stream.stop()
 
     def watch(self) -> None:
-        """Make frames visible soon, and report, until it is over; in a thread."""
+        """Make frames visible and report, every `POLL_SECONDS` until the end; in a thread."""
         last_time, was_paused = time.monotonic(), False
         while not self._over.wait(POLL_SECONDS):
             now = time.monotonic()
@@ -116,13 +116,13 @@ class FrameKeeper:
                 paused = self.stream is not None and self.stream.paused
                 self.status.pauses += paused and not was_paused
                 self.status.paused += (now - last_time) * paused
-                with contextlib.suppress(HimachError):  # the next write says so
+                with contextlib.suppress(HimachError):  # the next write reports it
                     self._flush()
                 self._report()
             last_time, was_paused = now, paused
 
     def end(self, over: str, error: BaseException | None = None) -> None:
-        """Keep what has come, and report for the last time."""
+        """Flush and close the dataset, and report for the last time."""
         self._over.set()
         with self._changed:
             try:
@@ -146,14 +146,14 @@ class FrameKeeper:
         line = self.status.line()
         if line != self._last_line:
             self._last_line = line
-            with contextlib.suppress(OSError, ValueError):  # nobody listens any more
+            with contextlib.suppress(OSError, ValueError):  # the reader is gone
                 sys.stdout.write(line)
                 sys.stdout.flush()
 
 
 def main() -> None:
-    """Receive what the first line of standard input asks for, until the stream ends or the input does."""
-    warnings.simplefilter("ignore")  # the run says them
+    """Receive as the first line of standard input says, until the stream or the input ends."""
+    warnings.simplefilter("ignore")  # the run issues them
     logging.disable()
     line = sys.stdin.readline()
     if not line:  # the run ended before it began
@@ -173,7 +173,7 @@ def main() -> None:
 
 
 def _receive(options: ReceiverOptions, keeper: FrameKeeper) -> str:
-    """Receive frames; return why there are no more."""
+    """Receive frames; return why the stream ended."""
     address = EngineAddress.parse(options.engine)
     assert address is not None
     n_atoms = parse(existing_path(options.topology, "topology"), options.keywords).n_atoms
@@ -192,7 +192,7 @@ def _receive(options: ReceiverOptions, keeper: FrameKeeper) -> str:
 
 @contextlib.contextmanager
 def _new_dataset(options: ReceiverOptions, address: EngineAddress, keeper: FrameKeeper) -> Iterator[Dataset]:
-    """Give the dataset that the frames go to, which nobody else has; it goes again if none came."""
+    """Create a new dataset for the frames; remove it at the end if no frame was written."""
     store, reason = open_chosen(options.cache)
     if store is None:
         raise UsageError(reason or "a live run keeps its frames in this node's store: --cache off makes no sense here")
@@ -211,7 +211,7 @@ def _new_dataset(options: ReceiverOptions, address: EngineAddress, keeper: Frame
 
 
 def _create(store: Store, name: str, author: str) -> Dataset:
-    """Make a dataset under a name that is free."""
+    """Create a dataset; refuse a name that is in use."""
     if os.path.isabs(name) or os.path.exists(name):
         raise UsageError(f"--dataset {name}: that is a path; the frames need a name that is none")
     with store.locked():
@@ -225,7 +225,7 @@ def _create(store: Store, name: str, author: str) -> Dataset:
 
 
 def _listen(keeper: FrameKeeper) -> None:
-    """Do what the run tells; when its end is closed, the run is no more."""
+    """Execute the run's commands; stop when the input closes, because the run has ended."""
     for line in sys.stdin:
         word, _, value = line.strip().partition(" ")
         if word == "analysed":

@@ -1,4 +1,4 @@
-"""Where a live run keeps its pairs between outcomes: `pairs_between()`, a folder that goes with the run or the next."""
+"""Folder for a live run's pairs between outcomes: `pairs_between()`; this run removes it, or the next one does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NEW = 60.0  # seconds for which a folder may have no lock yet
 
 @contextmanager
 def pairs_between(world: World, pairs: Path | None, out: Path | None, quiet: bool) -> Iterator[Path | None]:
-    """Give a directory for pairs that goes again (collective); None where there is none, or the user named one."""
+    """Yield a temporary directory for pairs; None if there is none or the user named one (collective)."""
     if pairs is not None:
         yield None
         return
@@ -56,7 +56,7 @@ def pairs_between(world: World, pairs: Path | None, out: Path | None, quiet: boo
 
 
 def _choose_parent(nodes: int, out: Path | None) -> Path | None:
-    """Return in which directory to keep pairs, after what killed runs left there is removed."""
+    """Return the parent directory for pairs, after removing leftovers of killed runs from it."""
     directory = scratch_directory() if nodes == 1 else None if out is None else out.expanduser().absolute().parent
     if directory is None or not os.access(directory, os.W_OK):
         return None
@@ -65,12 +65,12 @@ def _choose_parent(nodes: int, out: Path | None) -> Path | None:
 
 
 class _Folder:
-    """A folder of this run, and the lock that tells that it lives."""
+    """A folder of this run, with a lock that shows that the run is alive."""
 
     def __init__(self, directory: Path) -> None:
         folder = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=directory))
         self._lock = Lock(folder / LOCK)
-        # Under this name it is never seen without its lock.
+        # Other runs never see this name without its lock.
         self.path = folder.rename(folder.with_name(folder.name.removeprefix(".")))
 
     def remove(self) -> None:
@@ -79,7 +79,7 @@ class _Folder:
 
 
 def _sweep(directory: Path) -> None:
-    """Remove what killed runs of this user left."""
+    """Remove folders of this user's killed runs."""
     for path in (*directory.glob(f"{PREFIX}*"), *directory.glob(f".{PREFIX}*")):
         with suppress(OSError, HeldError):
             if _is_dead(path):
@@ -89,7 +89,7 @@ def _sweep(directory: Path) -> None:
 
 
 def _is_dead(path: Path) -> bool:
-    """Tell whether this is a folder of this user's and of no run that lives, as far as can be told without its lock."""
+    """Return whether this is this user's folder of a dead run, as far as is visible without taking its lock."""
     status = os.lstat(path)
     is_new = path.name.startswith(".") and time.time() < status.st_mtime + NEW
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not is_new and not holder(path / LOCK)

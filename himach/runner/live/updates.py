@@ -1,4 +1,4 @@
-"""A run over frames that still come: `go_live()`, one run after another over what there is, which maps what is new."""
+"""A run over arriving frames: `go_live()` runs repeatedly over the frames so far, and maps only new ones."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from himach.staging.assembly.api import SliceAssembler
 T = TypeVar("T")
 LiveSource: TypeAlias = DatasetFeed | EnsembleFeed | FileFeed | ImdClient
 
-POLL_SECONDS = 0.05  # seconds between looks at what has come
-NICENESS = 10  # what ranks that live runs start add to their niceness
-# Intervals must be narrow at so many outcomes in a row: a run that ended at the first would end where they happen to be
-# too narrow, and contain the truth less often than they should (in 81 to 92 of 100 runs; so, in 92 to 96).
+POLL_SECONDS = 0.05  # seconds between polls of the feed
+NICENESS = 10  # added to the niceness of ranks that live runs start
+# Intervals must be narrow at this many outcomes in a row: a run that ends at the first one selects intervals that are
+# too narrow by chance. They then contain the truth in only 81 to 92 of 100 runs, instead of 92 to 96.
 NARROW_OUTCOMES = 3
 
 
@@ -47,16 +47,16 @@ NARROW_OUTCOMES = 3
 class Update:
     """One of the runs of a live run."""
 
-    trajectories: Sequence[Path]  # what it is over
-    stop: int  # frame before which it stops
-    pairs: Path | None  # where pairs are kept from one update to the next, if the user named no place; None: nowhere
-    last: bool  # whether there is none after it
-    new: bool  # whether there are more frames than in the one before
+    trajectories: Sequence[Path]
+    stop: int  # exclusive
+    pairs: Path | None  # directory for pairs between updates; None if there is none or the user named one
+    last: bool
+    new: bool  # whether there are more frames than in the previous update
     details: Mapping[str, Any] = field(default_factory=dict)  # for the record
-    members: Sequence[Member] | None = None  # of an ensemble the members, with the frames that there are of them
+    members: Sequence[Member] | None = None  # of an ensemble, with their frames so far
 
     def changes(self, quiet: bool) -> dict[str, Any]:
-        """Return what of a `Job` is another than in the run as a whole, of which `quiet` is asked."""
+        """Return the `Job` fields in which this update differs from the live run, whose `quiet` is given."""
         return {
             **(
                 {"trajectories": self.trajectories, "stop": self.stop}
@@ -70,7 +70,7 @@ class Update:
 
 
 def check_live(request: FramesRequest, live: LiveOptions) -> None:
-    """Refuse what makes no sense; raises UsageError."""
+    """Raise UsageError if the request or its options are invalid."""
     if request.ensemble is not None:
         check_ensemble(request, live)
     refuse_urls(request.trajectories, "such files are not followed while they grow; run again when it is whole")
@@ -106,12 +106,12 @@ def _check_until(request: FramesRequest, live: LiveOptions) -> None:
 
 
 def _engine(request: FramesRequest) -> EngineAddress | None:
-    """Return the engine whose frames come; None if it is none, or there are several."""
+    """Return the request's engine; None for other sources and for ensembles."""
     return None if request.ensemble is not None else engine_among(request.trajectories)
 
 
 def _feed(world: World, request: FramesRequest, live: LiveOptions) -> LiveSource | None:
-    """Return what to look at, on this rank; None where another one looks."""
+    """Return the feed that this rank polls; None if another rank polls it."""
     engine = _engine(request)
     first = world.comm.rank == 0
     if request.ensemble is not None:
@@ -124,7 +124,7 @@ def _feed(world: World, request: FramesRequest, live: LiveOptions) -> LiveSource
 
 
 def _slices(world: World, request: FramesRequest) -> SliceAssembler | None:
-    """Return what puts together slices that come; None of an engine or of files (collective)."""
+    """Return the assembler of arriving slices; None for ensembles, engines and files (collective)."""
     if request.ensemble is not None:
         return None
     files = _engine(request) is not None or len(request.trajectories) > 1 or request.cache == "off"
@@ -140,9 +140,9 @@ def go_live(
     run: Callable[[Update], tuple[T, Record | None]],
     ready: Callable[[], object] = lambda: None,
 ) -> T:
-    """Run over what has come, again and again, and at the end over all; return what the last run gave.
+    """Run repeatedly over the frames so far, and finally over all; return the result of the last run.
 
-    `ready` waits until the ranks that `run` takes have started; an engine begins then.
+    `ready` waits until the ranks of `run` have started; only then an engine begins.
     """
     between: AbstractContextManager[Path | None] = nullcontext()
     if isinstance(request, RunOptions):
@@ -185,26 +185,26 @@ def _reporting_kept_frames(world: World, so_far: FramesSoFar) -> Iterator[None]:
 
 
 def _datasets(so_far: FramesSoFar) -> str:
-    """Return in words where frames of engines are kept; "" of others."""
+    """Return text that names the datasets of engines' frames; "" for other sources."""
     feeds = so_far.details["members"].values() if "members" in so_far.details else [so_far.details]
     names = [feed_details["dataset"] for feed_details in feeds if "dataset" in feed_details]
     return f"dataset{'s' * (len(names) > 1)} {truncate(names)}" if names else ""
 
 
 def start_ranks(world: World) -> None:
-    """Do nothing, as work of ranks: they have started when it is done."""
+    """Do nothing: when this work is done, the ranks have started."""
 
 
 def give_way(world: World) -> None:
-    """Do the same with ranks of this run's own: where the processors are few, the engine is served first."""
-    if world.comm.rank == 0:  # for the group: the other ranks, and the process that forks those of later runs
+    """Lower the priority of this run's own ranks, so that the engine runs first where processors are few."""
+    if world.comm.rank == 0:  # the process group has the other ranks, and the process that forks later ones
         os.setpriority(os.PRIO_PGRP, 0, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
-        with suppress(OSError):  # the kernel may weigh sessions first, and these ranks have one of their own
+        with suppress(OSError):  # the kernel may weigh sessions first, and these ranks have their own session
             Path("/proc/self/autogroup").write_text(str(NICENESS))
 
 
 class _Watcher:
-    """Looks at what has come, on all ranks together."""
+    """Polls the feed, on all ranks together."""
 
     def __init__(
         self,
@@ -214,19 +214,19 @@ class _Watcher:
         feed: LiveSource | None,
         interrupted: threading.Event,
     ) -> None:
-        self.details: dict[str, Any] = {}  # for the record, of `until`
+        self.details: dict[str, Any] = {}  # about `until`, for the record
         self._comm = world.comm
         self._request = request
         self._every = live.every
         self._until = None if live.until is None else HalfWidth.parse(live.until)
-        self._narrow = 0  # outcomes in a row whose intervals were narrow enough
+        self._narrow = 0  # consecutive outcomes with narrow intervals
         self._slices = _slices(world, request)
         self._feed = feed
         self._interrupted = interrupted
         self._stopped = False
 
     def wait(self, done: int) -> FramesSoFar:
-        """Wait until there is something to do; all ranks see the same."""
+        """Wait until an update is due; return the same on all ranks."""
         while True:
             so_far = self._poll()
             if so_far.over:
@@ -243,12 +243,12 @@ class _Watcher:
             elif target > done and not self._stopped:
                 if self._chosen(target):
                     return so_far
-                if self._feed is not None:  # those before the first that is chosen
+                if self._feed is not None:  # no frame before `target` is selected
                     self._feed.analysed(target)
             time.sleep(POLL_SECONDS)
 
     def check_width(self, record: Record | None) -> None:
-        """See how wide the intervals of an outcome are, by its record, which the first rank has."""
+        """Measure the intervals of an outcome by its record, which the first rank has."""
         until = self._until
         if until is None:
             return
@@ -267,7 +267,7 @@ class _Watcher:
             )
 
     def target(self, so_far: FramesSoFar, done: int) -> int:
-        """Return before which frame the next run stops."""
+        """Return the exclusive end of the next run's frames."""
         frames, every, stop = so_far.frames, self._every, self._request.stop
         if so_far.members is not None:
             due = so_far.over or so_far.late or (every is not None and frames // every > done // every)
@@ -284,7 +284,7 @@ class _Watcher:
             raise TrajectoryError(f"there is no frame to analyse: {so_far.over}")
 
     def _chosen(self, stop: int) -> int:
-        """Return how many frames are chosen of those before `stop`; of an ensemble, how many came."""
+        """Return how many frames before `stop` are selected; for an ensemble, how many have arrived."""
         if self._request.ensemble is not None:
             return stop
         return len(range(*slice(self._request.start, stop, self._request.step).indices(stop)))
@@ -305,14 +305,14 @@ class _Watcher:
 
 
 def _combine(states: Sequence[FramesSoFar]) -> FramesSoFar:
-    """Return what several nodes have seen together."""
+    """Return the combined state of several nodes."""
     frames = max(state.frames for state in states)
     stored = [state.stored for state in states if state.stored is not None]
     if stored:
         from pyroaring import BitMap64
 
         union = BitMap64.union(BitMap64(), *map(BitMap64.deserialize, stored))
-        # The first that is missing is the first that has fewer below it than it should.
+        # The first missing number is the first n for which at most n numbers are <= n.
         frames = bisect_left(range(len(union)), True, key=lambda number: union.rank(number) <= number)
     over = next((state.over for state in states if state.over), "") if all(state.over for state in states) else ""
     late = any(state.late for state in states)
@@ -331,7 +331,7 @@ def _feeding(world: World, request: FramesRequest, live: LiveOptions) -> Iterato
 
 @contextmanager
 def _interruptible(quiet: bool) -> Iterator[threading.Event]:
-    """Have the first Ctrl-C set the event, which ends what comes, and the second interrupt."""
+    """Make the first Ctrl-C set the event, which stops the feed, and the second one interrupt."""
     interrupted = threading.Event()
     previous = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(previous):
@@ -358,7 +358,7 @@ def _interruptible(quiet: bool) -> Iterator[threading.Event]:
 
 
 def _say_end(so_far: FramesSoFar) -> None:
-    """Say why it ended, where frames are, and what an engine or its frames had to suffer."""
+    """Report why the run ended, where its frames are, and how often engines paused or frames were left out."""
     lines = [f"himach: {so_far.over}, after {so_far.frames:,} frames"]
     if names := _datasets(so_far):
         lines[0] += f", kept as {names}"
