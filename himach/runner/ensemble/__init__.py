@@ -1,1 +1,1 @@
-"""Many simulations at once: each a run of its own, shared among the ranks, their outcomes joined and compared."""
+"""Ensembles of simulations: ranks share the members, each a run of its own; outcomes are joined and compared."""

@@ -1,4 +1,4 @@
-"""Which columns of members' tables tell rows apart, and which are figures that members are compared by: `Roles`."""
+"""Roles of columns in members' tables, `Roles`: keys that identify rows, and figures that are compared."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ import numpy as np
 from himach.analysis import FRAME, TIME
 from himach.output.table import Table
 
-#: Columns by which the results of analyses that return `Estimate` tell their limits.
+#: Columns of an `Estimate`, the result of some analyses: its value and its limits.
 ESTIMATE = ("mean", "low", "high")
 
 
 @dataclass(frozen=True)
 class Roles:
-    """What the columns of a table are."""
+    """Roles of the columns of a table."""
 
-    in_time: bool  # whether rows come in time: then members are compared by the means of their columns
-    keys: list[str]  # columns that tell a row from others; none of a table in time
+    in_time: bool  # whether rows are a time series: then members are compared by column means
+    keys: list[str]  # columns that identify a row; empty for a time series
     values: list[str]  # columns of figures
-    sure: bool = False  # whether these are those of which the analysis says how sure they are
-    x: Sequence[str] = ()  # those keys that all members share
+    sure: bool = False  # whether the analysis gives uncertainties of `values`
+    x: Sequence[str] = ()  # keys that all members share
 
 
 def column_roles(tables: Sequence[Table]) -> Roles:
-    """Return the roles of columns in what is one table of several members, as the columns say them (`Column`).
+    """Return the roles of columns in one table of several members, as each `Column` declares them.
 
-    Figures are the values that have intervals; where none has, all values. Keys are x, and the labels before the first
-    figure. Rows come in time where ``time_ps`` is x, or there is a ``frame``, unless they have limits each: that is a
-    curve.
+    Figures are the values with intervals, or all values if none has one. Keys are x, and the labels before the first
+    figure. Rows are a time series if ``time_ps`` is x or there is a ``frame``, unless each has limits: that is a curve.
     """
     tables = [table for table in tables if table.rows] or tables
     roles = {name: table.note(name).role for table in reversed(tables) for name in table}
@@ -55,7 +54,7 @@ def column_roles(tables: Sequence[Table]) -> Roles:
 
 
 def hashable_cells(table: Table, name: str) -> list[Any]:
-    """Return the cells of a column as keys: None where the table lacks it, one and the same nan, texts for lists."""
+    """Return the cells of a column as keys: None if the table lacks it, a single nan object, texts for lists."""
     column = table.get(name, [None] * table.rows)
     cells = column.tolist() if isinstance(column, np.ndarray) else list(column)
     cells = [cell if isinstance(cell, Hashable) else repr(cell) for cell in cells]

@@ -1,4 +1,4 @@
-"""Groups of members compared: `group_table()`, means over the members of each group, and how groups differ."""
+"""Comparison of groups of members: `group_table()`, with the mean of each group and the differences of groups."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from himach.output.table import Column, Note, Table
 from himach.runner.ensemble.columns import Roles, hashable_cells
 from himach.uncertainty import difference, holm, replicas
 
-#: The group of all members where none has a group.
+#: Group of all members if none has a group.
 EVERYONE = "all"
-#: Columns that tables of groups have; a key of such a name gets another.
+#: Columns of group tables; a key with such a name is renamed.
 FIGURES = ("mean", "low", "high", "p", "p_exact")
 COLUMNS = ("group", "column", "n", *FIGURES)
-#: By how much of the least step of an axis places of two members differ, at most, that are meant to be one.
+#: Places of two members are the same if they differ by at most this fraction of the axis's smallest step.
 ROUNDING = 1e-3
-#: By how much of themselves places differ, at most, that are meant to be one: files round times.
+#: Places are the same if they differ by at most this fraction of their values: files round times.
 NEAR = 1e-5
 
 Floats = npt.NDArray[np.float64]
@@ -31,7 +31,7 @@ Key = tuple[Any, ...]
 
 
 def group_positions(members: Sequence[Member]) -> dict[str, list[int]]:
-    """Return the positions of the members of each group, in the order in which groups come first."""
+    """Return the positions of each group's members, groups in order of first appearance."""
     if not any(member.group for member in members):
         return {EVERYONE: list(range(len(members)))}
     groups: dict[str, list[int]] = {}
@@ -42,7 +42,7 @@ def group_positions(members: Sequence[Member]) -> dict[str, list[int]]:
 
 
 def group_table(members: Sequence[Member], tables: Sequence[Table], roles: Roles, level: float) -> Table | None:
-    """Return what groups of members say of a table's figures; None if no two members have one of the same row."""
+    """Return the comparison of groups by a table's figures; None if no two members have a figure in the same row."""
     groups = group_positions(members)
     tables = [tables[at] for positions in groups.values() for at in positions]
     bounds = np.cumsum([0, *map(len, groups.values())])
@@ -70,7 +70,7 @@ def group_table(members: Sequence[Member], tables: Sequence[Table], roles: Roles
 
 
 def check_rows(tables: Sequence[Table], roles: Roles) -> None:
-    """Raise UsageError where members' rows are not of the same places along x, or nothing tells them apart."""
+    """Raise UsageError if members' rows have different places along x, or nothing identifies them."""
     for name in roles.x:
         axes = common_places([np.asarray(table[name], np.float64) for table in tables if name in table])
         longest = max(axes, key=len, default=np.empty(0))
@@ -95,7 +95,7 @@ def check_rows(tables: Sequence[Table], roles: Roles) -> None:
 
 
 def member_values(tables: Sequence[Table], roles: Roles) -> tuple[dict[str, list[Any]], dict[str, Floats]]:
-    """Return the keys of all rows, by column, and figures (members, rows): absent ones as the column says, else nan."""
+    """Return the keys of all rows, by column, and figures (members, rows); absent ones are `Note.absent` or nan."""
     if roles.in_time:
         return {}, {name: np.array([[_mean(table, name)] for table in tables]) for name in roles.values}
     names, table_rows = _rows(tables, roles.keys)
@@ -111,7 +111,7 @@ def member_values(tables: Sequence[Table], roles: Roles) -> tuple[dict[str, list
 
 
 def common_places(axes: Sequence[npt.ArrayLike]) -> list[Floats]:
-    """Return the places of several members' rows; those that differ by rounding alone, as of lags, are the same."""
+    """Return the places of several members' rows; make places equal that differ by rounding alone, such as lags."""
     places = [np.array(axis, np.float64) for axis in axes]
     distinct = [np.unique(axis[np.isfinite(axis)]) for axis in places]
     all_places = np.unique(np.concatenate(distinct)) if distinct else np.empty(0)
@@ -128,7 +128,7 @@ def common_places(axes: Sequence[npt.ArrayLike]) -> list[Floats]:
 
 
 def _note(tables: Sequence[Table], name: str) -> Note:
-    """Return what the first table with that column notes of it."""
+    """Return the note of the first table with that column."""
     return next((table.note(name) for table in tables if name in table), Note())
 
 
@@ -148,12 +148,12 @@ def _rows(tables: Sequence[Table], keys: Sequence[str]) -> tuple[list[str], list
 
 
 def _all_rows(table_rows: Sequence[Sequence[Key]]) -> list[Key]:
-    """Return the keys of all members' rows, each once: in order if each member's are, else as they first come."""
+    """Return the distinct keys of all members' rows: sorted if each member's are, else in order of appearance."""
     distinct = list(dict.fromkeys(row for rows in table_rows for row in rows))
     try:
         ordered = all(list(rows) == sorted(rows) for rows in table_rows)
         return sorted(distinct) if ordered else distinct
-    except TypeError:  # of texts and None, for example
+    except TypeError:  # keys of several types, such as texts and None
         return distinct
 
 
@@ -166,7 +166,7 @@ def _mean(table: Table, name: str) -> float:
 
 
 def average(values: Floats, level: float, within: tuple[float, float] = (-np.inf, np.inf)) -> dict[str, Any]:
-    """Return means over members, limits `within` these, and how many have a value, (members, rows) -> (rows,) each."""
+    """Return means over members, limits clipped to `within`, and counts, (members, rows) -> (rows,) each."""
     row = _empty_row(values)
     for rows, present in _by_presence(values):
         estimate = replicas(present, level)
@@ -176,13 +176,13 @@ def average(values: Floats, level: float, within: tuple[float, float] = (-np.inf
 
 
 def _difference(first: Floats, second: Floats, level: float) -> dict[str, Any]:
-    """Return how the means of two groups differ, (rows,) each."""
+    """Return the difference of the means of two groups, (rows,) each."""
     row = _empty_row(first, second)
     for rows, *present in _by_presence(first, second):
         estimate = difference(present[0], present[1], level)
         row["mean"][rows], row["low"][rows], row["high"][rows] = estimate.value, estimate.low, estimate.high
         row["p"][rows] = estimate.p
-        # What is the same in all members is no test, such as g(r) where no atom can be: it would cost others power.
+        # A row that is equal in all members is no test (g(r) where no atom can be): it would cost others power.
         same = (estimate.value == 0) & (estimate.error == 0)
         row["p_exact"][rows] = np.where(same, np.nan, estimate.p_exact)
     return row
@@ -194,7 +194,7 @@ def _empty_row(*groups: Floats) -> dict[str, Any]:
 
 
 def _by_presence(*groups: Floats) -> Iterator[tuple[Any, ...]]:
-    """Yield positions of rows of which as many members have a value, and of each group (members, positions)."""
+    """Yield positions of rows with equal counts of values, and each group's values, (members, positions)."""
     counts = np.array([np.isfinite(values).sum(axis=0) for values in groups])
     ordered = [
         np.take_along_axis(values, np.argsort(~np.isfinite(values), axis=0, kind="stable"), 0) for values in groups
@@ -226,6 +226,6 @@ def _as_table(
 
 
 def _unit(tables: Sequence[Table], names: Sequence[str]) -> str:
-    """Return the unit that all figures have; "" where they differ."""
+    """Return the common unit of all figures; "" if units differ."""
     units = {next((table.units[name] for table in tables if name in table.units), "") for name in names}
     return units.pop() if len(units) == 1 else ""

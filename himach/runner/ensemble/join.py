@@ -1,4 +1,4 @@
-"""Outcomes of members as one: `join()` puts their tables below one another and compares groups of members."""
+"""Joint outcome of members: `join()` concatenates their tables and compares groups of members."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from himach.runner.ensemble.columns import column_roles
 from himach.runner.ensemble.groups import group_table
 
 MEMBER, GROUP = "member", "group"
-#: What is put to a table's name for that of its groups.
+#: Suffix of a table's name for the table of its groups.
 GROUPS = "_groups"
 
 
 def join(label: str, members: Sequence[Member], outcomes: Sequence[Any], level: float | None) -> dict[str, Any]:
-    """Return an analysis's outcome over an ensemble: members' tables below one another, and beside each its groups."""
+    """Return an analysis's outcome over an ensemble: members' tables concatenated, each with a table of groups."""
     by_member = [dict(parts(outcome, label)) for outcome in outcomes]
     joint: dict[str, Any] = {}
     all_names = dict.fromkeys(name for member_parts in by_member for name in member_parts)
@@ -46,19 +46,19 @@ def join(label: str, members: Sequence[Member], outcomes: Sequence[Any], level: 
 
 
 def own_columns(members: Sequence[Member]) -> list[str]:
-    """Return the columns that say what a member is, behind its name."""
+    """Return the columns that describe a member, besides its name."""
     groups = [GROUP] if any(member.group for member in members) else []
     return [*groups, *dict.fromkeys(name for member in members for name in member.metadata)]
 
 
 def _concatenate(members: Sequence[Member], tables: Sequence[Table], extra: Sequence[str]) -> Table:
-    """Return tables below one another, with what their members are at the front."""
+    """Return the concatenated tables, with columns that describe the members at the front."""
     rows = [table.rows for table in tables]
     names = dict.fromkeys(name for table in tables for name in table)
     columns: dict[str, Any] = {MEMBER: _repeat([member.name for member in members], rows)}
     for name in extra:
         cells = [member.group if name == GROUP else member.metadata.get(name) for member in members]
-        # What a table itself has keeps its name.
+        # A table's own column keeps its name.
         column = name if name == GROUP or name not in names else _unused_name(f"{MEMBER}_{name}", {**names, **columns})
         columns[column] = _repeat(cells, rows)
     units: dict[str, str] = {}
@@ -78,7 +78,7 @@ def _concatenate(members: Sequence[Member], tables: Sequence[Table], extra: Sequ
 
 
 def _unused_name(name: str, taken: Container[str]) -> str:
-    """Return a name that is not taken: the one that is wanted, or with a number."""
+    """Return `name`, with a number if it is taken."""
     names = chain([name], (f"{name}_{number}" for number in count(2)))
     return next(candidate for candidate in names if candidate not in taken)
 
@@ -88,9 +88,9 @@ def _repeat(cells: Sequence[Any], rows: Sequence[int]) -> list[Any]:
 
 
 def _column(cells: Sequence[Any], rows: Sequence[int]) -> Any:
-    """Return one column of several members' ones; what a member does not have is nan, or None."""
+    """Return the concatenated columns of members; nan or None replaces a member's missing column."""
     present = [column for column in cells if column is not None]
-    nonempty = [column for column in present if len(column)] or present  # no row says nothing of what rows are of
+    nonempty = [column for column in present if len(column)] or present  # an empty column has no reliable type
     kinds = {column.dtype.kind if isinstance(column, np.ndarray) else "O" for column in nonempty}
     is_float = "f" in kinds and kinds <= set("iuf")
     if is_float or (len(kinds) == 1 and "O" not in kinds and len(present) == len(cells)):

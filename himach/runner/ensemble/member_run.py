@@ -1,6 +1,6 @@
-"""The run of one member: `MemberRunner` does it, `MemberRun` is its result; `write_features()`, for Markov models.
+"""The run of one member: `MemberRunner`, and its result `MemberRun`; `write_features()`, for Markov models.
 
-Which rank runs which members: `each_member()`. Large ones are run by all ranks together, others by one rank each.
+`each_member()` distributes members: all ranks together run large ones, one rank each runs the others.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Distribution:
     counter: Counter
 
     def take_members(self) -> Iterator[int]:
-        """Yield the members that this rank runs alone, one whenever it asks."""
+        """Yield members for this rank to run alone, each taken from the node's queue on demand."""
         while (number := self.counter.next()) < len(self.queue):
             yield self.queue[number]
 
@@ -65,7 +65,7 @@ class Distribution:
 def each_member(
     world: World, job: FramesRequest, members: Sequence[Member], work: Callable[[World, int], T], quiet: bool
 ) -> dict[int, T]:
-    """Do something with every member, all ranks together or one alone, by turns (collective)."""
+    """Call `work` for every member, on all ranks together or on one alone; return this rank's results (collective)."""
     comm = world.comm
     own_world = replace(alone(), name=world.name, nodes=(world.name,), library=world.library)
     meeting = Meeting(comm)
@@ -96,15 +96,15 @@ def each_member(
 
 
 def attempt(world: World, member: Member, work: Callable[[], T]) -> T | HimachError:
-    """Return what `work` returns for a member, or why that member failed; raise what ends the whole run."""
+    """Return the result of `work` for a member, or the member's error; raise errors that end the whole run."""
     with warnings.catch_warnings():
-        warnings.showwarning = lambda *arguments, **options: None  # the ensemble shows it, of all members together
+        warnings.showwarning = lambda *arguments, **options: None  # the ensemble shows warnings of all members together
         try:
             return work()
         except (TimeUpError, StateError) as error:
             if world.comm.size > 1:
                 raise
-            raise type(error)(str(error)) from error  # a rank that runs a member alone has it alone
+            raise type(error)(str(error)) from error  # only the rank that runs the member has this error
         except Exception as error:
             if is_interruption(error) or (world.comm.size > 1 and not is_everywhere(error)):
                 raise
@@ -124,12 +124,12 @@ def distribute(world: World, job: FramesRequest, members: Sequence[Member]) -> D
 
 
 def _sizes(job: FramesRequest, members: Sequence[Member]) -> list[float]:
-    """Return the bytes of each member's chosen frames; of one that has no files here, as many as the others have."""
+    """Return the bytes of each member's selected frames, with the median size for a member without files here."""
     known_sizes = [_bytes(member.trajectories) for member in members]
     usual = float(np.median([size for size in known_sizes if size] or [1.0]))
     sizes = [size or usual for size in known_sizes]
     general = (job.start, job.stop, job.step, job.frames) != (None,) * 4
-    # A choice for all changes little of how small members divide, and a look into the store takes time.
+    # A selection for all hardly changes how small members are distributed, and reading the store takes time.
     chosen = [at for at, member in enumerate(members) if member.choice or (general and sizes[at] > WORTH)]
     store = _store(job) if chosen else None
     for at in chosen:
@@ -138,12 +138,12 @@ def _sizes(job: FramesRequest, members: Sequence[Member]) -> list[float]:
 
 
 def _chosen_part(job: FramesRequest, store: Store | ServedStore | None, member: Member) -> float:
-    """Return which part of a member's frames is chosen; where no store knows how many it has, by the step alone."""
+    """Return the fraction of a member's frames that is selected; from the step alone if no store has their number."""
     datasets = [] if store is None else find(store, list_names(member.trajectories))
     n_frames = max((dataset.stamp.n_frames for dataset in datasets), default=0)
     try:
         return len(job.select(n_frames)) / n_frames if n_frames else 1 / abs(job.step or 1)
-    except UsageError:  # which its run reports
+    except UsageError:  # the member's run reports it
         return 1.0
 
 
@@ -161,7 +161,7 @@ def _bytes(files: Sequence[Path]) -> float:
 
 
 def _homes(world: World, job: FramesRequest, members: Sequence[Member], sizes: Sequence[float]) -> list[int]:
-    """Return for each member, the largest first, the node that has most of it cached and not much more than others."""
+    """Return each member's node, the largest first: the one with most of it cached, unless it has too much work."""
     n = len(world.nodes)
     if n == 1:
         return [0] * len(members)
@@ -182,7 +182,7 @@ def _homes(world: World, job: FramesRequest, members: Sequence[Member], sizes: S
 
 
 def _cached(world: World, job: FramesRequest, members: Sequence[Member]) -> list[int] | None:
-    """Return how many frames of each member this node's store has; None on other ranks than a node's first."""
+    """Return how many frames of each member this node's store has; None except on a node's first rank."""
     if world.leaders is None:
         return None
     store = _store(job)
@@ -193,43 +193,43 @@ def _cached(world: World, job: FramesRequest, members: Sequence[Member]) -> list
     ]
 
 
-#: Folder in that of the run.
+#: Folder in the run's output directory.
 FEATURES = "features"
-#: What of the record of a member's run goes into that of the ensemble's.
+#: Fields of a member's record that the ensemble's record uses.
 RECORD_FIELDS = ("frames", "faulty", "reused", "assignment", "bytes", "pairs", "seconds", "dataset", "system")
-#: It is looked for what map() changes in a rank's members up to the first that does not fail, then in every so-manieth:
-#: a look takes as long as a hundred frames.
+#: Check what map() changes in every member until one succeeds, then in every N-th: a check costs as much as a hundred
+#: frames.
 GUARDED = 10
 
 
 @dataclass(frozen=True)
 class MemberRun:
-    """What came of a member."""
+    """Result of a member's run."""
 
-    name: str  # of the member
+    name: str
     outcomes: Sequence[Any] = ()  # one per analysis
-    record: Mapping[str, Any] = field(default_factory=dict)  # what its record says that the ensemble's adds up
-    error: HimachError | None = None  # why it failed; None: it did not
-    warned: Sequence[str] = ()  # what was warned of
-    full_record: Mapping[str, Any] | None = None  # all of its record, of one of the members that a rank runs
-    files: Sequence[str] = ()  # what `write_features` wrote of it
+    record: Mapping[str, Any] = field(default_factory=dict)  # `RECORD_FIELDS` of its record
+    error: HimachError | None = None  # None if it did not fail
+    warned: Sequence[str] = ()  # its warnings
+    full_record: Mapping[str, Any] | None = None  # its whole record, for one member of each rank
+    files: Sequence[str] = ()  # written by `write_features`
 
 
 @dataclass
 class MemberRunner:
-    """Runs members, with analyses of their own; an error is the member's alone."""
+    """Runs members, each with its own copy of the analyses; an error concerns only its member."""
 
     job: Job  # of the ensemble
-    place: OutcomePlace  # of its outcome
-    members: Sequence[Member]  # all
-    ranks: int  # of this node
+    place: OutcomePlace  # of the ensemble's outcome
+    members: Sequence[Member]  # all of the ensemble
+    ranks: int  # on this node
     started: float  # `time.time()` at which the user started the run
-    common: EnsembleContext  # what its members have in common, on this rank
+    common: EnsembleContext  # what its members share on this rank
     travels: bool = False  # whether outcomes are gathered from several ranks
-    has_full_record: bool = False  # whether one that did not fail has told all of its record
+    has_full_record: bool = False  # whether a successful member has returned its whole record
 
     def run(self, world: World, at: int) -> MemberRun:
-        """Run the member of that position on the ranks of `world`."""
+        """Run the member at position `at` on the ranks of `world`."""
         member, times = self.members[at], self.common.times
         folder = lasting_name(member.name)
         self.common.guarded = world.comm.size > 1 or not self.has_full_record or at % GUARDED == 0
@@ -245,7 +245,7 @@ class MemberRunner:
         return MemberRun(member.name, done.outcomes or (), record, None, warned, done.record if first else None, files)
 
     def _run_member(self, world: World, member: Member, folder: str) -> tuple[RankOutcome, Sequence[str]]:
-        """Run a member whose files go by that name."""
+        """Run a member; `folder` names its files."""
         memory = self._memory if world.comm.size > 1 else max(MIN_LIMIT_BYTES, self._memory // self.ranks)
         outcome = perform(world, self._member_job(member, folder, memory), self.started, self.common)
         files = self._features(world, folder, outcome)
@@ -255,11 +255,11 @@ class MemberRunner:
 
     @cached_property
     def _memory(self) -> int:
-        """What pairs may take on this node."""
+        """Bytes that pairs may take on this node."""
         return int(self.job.memory or default_memory())
 
     def _member_job(self, member: Member, folder: str, memory: int) -> Job:
-        """Return the job of a member's own run, which keeps its pairs in a folder of that name."""
+        """Return the job of a member's run, which keeps its pairs in `folder`."""
         out = self.place.path
         between = out / FOLDER / PAIRS / folder if out is not None and self.job.pairs is None else None
         pairs = None if self.job.pairs is None else self.job.pairs / folder
@@ -268,10 +268,10 @@ class MemberRunner:
         job = replace(member_job(self.job, member), memory=memory, pairs=pairs, between=between)
         if between is None or time.time() >= unrequested_keep_time(job, self.started) or between.exists():
             return job
-        return replace(job, between=None)  # what tells whether kept pairs serve takes as long as some maps
+        return replace(job, between=None)  # checking whether kept pairs can be used takes as long as some map phases
 
     def _features(self, world: World, folder: str, outcome: RankOutcome) -> Sequence[str]:
-        """Write the features of a member, if they are asked for; return the files, on the first of its ranks."""
+        """Write a member's features if requested; return the files on the first of its ranks."""
         if not self.job.features or self.place.staged is None:
             return ()
         write = partial(write_features, self.place.staged, folder, self.place.labels, outcome.outcomes)
@@ -279,7 +279,7 @@ class MemberRunner:
 
 
 def member_job(job: Job, member: Member) -> Job:
-    """Return what a run of a member of the ensemble of `job` is asked, with analyses of its own; it leaves nothing."""
+    """Return the job of a member's run, with its own copy of the analyses and without output."""
     return replace(
         job,
         analyses=copy.deepcopy(job.analyses),
@@ -297,7 +297,7 @@ def member_job(job: Job, member: Member) -> Job:
 
 
 def _check_picklable(outcomes: Sequence[Any] | None) -> None:
-    """Refuse an outcome that cannot go to the first rank."""
+    """Raise AnalysisError if an outcome cannot be sent to the first rank."""
     try:
         pickle.dumps(outcomes)
     except Exception as error:
@@ -308,7 +308,7 @@ def _check_picklable(outcomes: Sequence[Any] | None) -> None:
 
 
 def write_features(staged: Path, member: str, labels: Sequence[str], outcomes: Sequence[Any] | None) -> list[str]:
-    """Write a member's tables in time as ``features/TABLE/MEMBER.npz`` below `staged`; return the files."""
+    """Write a member's time series as ``features/TABLE/MEMBER.npz`` below `staged`; return the files."""
     tables = {name.replace("/", "-"): table for name, table in collect_tables(labels, outcomes or []).items()}
     files = []
     for name, folder in zip(tables, unique_names(list(tables)), strict=True):
@@ -325,7 +325,7 @@ def write_features(staged: Path, member: str, labels: Sequence[str], outcomes: S
 
 
 def _content(table: Table) -> bytes | None:
-    """Return the columns of a table in time as an .npz; None if it is none, or has no numbers beside times."""
+    """Return a table's time series as an .npz; None if it has no times, or no numbers besides them."""
     names = [name for name, cells in table.items() if name not in (TIME, FRAME) and _is_number(cells)]
     if TIME not in table or not names:
         return None

@@ -1,4 +1,4 @@
-"""A picture of an ensemble's outcome: `EnsemblePlot` draws a line for each member and a band for each group."""
+"""Figure of an ensemble's outcome: `EnsemblePlot` draws a line for each member and a band for each group."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from himach.runner.ensemble.columns import Roles, column_roles
 from himach.runner.ensemble.groups import average, common_places, group_positions, member_values
 from himach.runner.ensemble.join import MEMBER, own_columns
 
-MOST_IN_LEGEND = 8  # lines; of more the groups are named alone
-MOST_LINES = 50  # of a group; of more members some are drawn, and all are in the band
-MOST_LABELS = 12  # rows that are named below an axis; of more some are
-THIN = 0.6  # points, of the line of a member
-ASIDE = 0.6  # of the room of a row, which groups share
+MOST_IN_LEGEND = 8  # lines; with more, only groups are named
+MOST_LINES = 50  # of a group; with more members only some are drawn, but the band has all
+MOST_LABELS = 12  # rows that an axis labels; with more, only some
+THIN = 0.6  # width of a member's line, in points
+ASIDE = 0.6  # fraction of a row's width that groups share
 
-#: Of a member, the places of its rows and its figures.
+#: Places of a member's rows, and its figures.
 Curve = tuple[Any, Any]
 
 
 class EnsemblePlot(Analysis):
-    """Draws the first table of an outcome in which members have figures, those that have intervals before others."""
+    """Draws the first table of an outcome with figures of members; tables with intervals come first."""
 
-    groups: ClassVar[Mapping[str, Sequence[str]]] = {}  # names of the members of each
-    others: ClassVar[Sequence[str]] = ()  # members of no group, where there are groups
-    n_own: ClassVar[int] = 1  # columns at the front of tables that say what a member is
-    level: ClassVar[float | None] = 0.95  # of bands; None: there are none
-    within: ClassVar[tuple[float, float]] = -np.inf, np.inf  # in which limits of bands stay
+    groups: ClassVar[Mapping[str, Sequence[str]]] = {}  # names of members by group
+    others: ClassVar[Sequence[str]] = ()  # members without a group, if there are groups
+    n_own: ClassVar[int] = 1  # leading columns, which describe a member
+    level: ClassVar[float | None] = 0.95  # of bands; None for no bands
+    within: ClassVar[tuple[float, float]] = -np.inf, np.inf  # bounds of the bands' limits
 
     @classmethod
     def of(cls, members: Sequence[Member], level: float | None = 0.95) -> EnsemblePlot:
-        """Return what draws outcomes of these members."""
+        """Return a plot of these members' outcomes."""
         instance = cls()
         groups = {name: [members[at].name for at in of] for name, of in group_positions(members).items()}
         grouped = {name for names in groups.values() for name in names}
@@ -51,7 +51,7 @@ class EnsemblePlot(Analysis):
         return instance
 
     def plot(self, outcome: Any, axes: Any) -> None:
-        """Draw a line for each member and a band for each group over its members; of single values, points and bars."""
+        """Draw a line for each member and a band for each group; for single values, draw points and bars."""
         joint = [thing for _, thing in parts(outcome, "") if isinstance(thing, Table) and MEMBER in thing]
         split = [(table, self._split_members(table)) for table in joint]
         drawable = [(table, data, column_roles(list(data.values()))) for table, data in split]
@@ -90,7 +90,7 @@ class EnsemblePlot(Analysis):
 
     @staticmethod
     def _axis(data: Mapping[str, Table], roles: Roles) -> str | None:
-        """Return the column over which rows are drawn as a line; "" for their number, None where they are no line."""
+        """Return the x column of rows that form a line; "" for the row number, None if they form no line."""
         if not roles.keys:
             return ""
         key, *others = roles.keys
@@ -114,13 +114,13 @@ class EnsemblePlot(Analysis):
         low, high = axes.get_ylim()
         for band in bands:
             self._band(*band, axes)
-        # Of two members a band is so wide that no line could be told from another: it is cut off.
+        # Cut bands off: one of two members is so wide that lines would be indistinguishable.
         with_bands = axes.get_ylim()
         axes.set_ylim(max(with_bands[0], low - (high - low) / 2), min(with_bands[1], high + (high - low) / 2))
         draw_legend(axes)
 
     def _band(self, group: str, curves: Sequence[Curve], colour: str, axes: Any) -> None:
-        """Draw the mean of a group, with its limits, at the places at which all of its members have figures."""
+        """Draw the mean of a group and its limits at the places where all of its members have figures."""
         members = f"{group}: {len(curves)} member{'s' if len(curves) > 1 else ''}"
         xs, values = _stacked(curves)
         if len(curves) < 2 or self.level is None or len(xs) < 2:
@@ -133,7 +133,7 @@ class EnsemblePlot(Analysis):
         axes.fill_between(xs, low, high, color=colour, alpha=0.2, linewidth=0, label=label)
 
     def _points(self, keys: Mapping[str, list[Any]], figures: Mapping[str, Any], names: list[str], axes: Any) -> None:
-        """Draw a point for each member, and beside them the mean of their group with its limits, row by row."""
+        """Draw a point for each member and, beside them, their group's mean with its limits, row by row."""
         (values,) = figures.values()
         several = values.shape[1] > 1
         step = ASIDE / len(self.groups)
@@ -160,14 +160,14 @@ class EnsemblePlot(Analysis):
 
 
 def _floats(table: Table, name: str) -> Any:
-    """Return a column as it is drawn; "" is the number of the row, and of a column that is not there all is nan."""
+    """Return a column as floats; "" gives row numbers, a missing column nan."""
     if not name:
         return np.arange(table.rows, dtype=np.float64)
     return np.asarray(table[name] if name in table else np.full(table.rows, np.nan), np.float64)
 
 
 def _stacked(curves: Sequence[Curve]) -> tuple[Any, Any]:
-    """Return the places at which all curves have figures, and these as (curves, places)."""
+    """Return the places where all curves have figures, and the figures as (curves, places)."""
     axes = common_places([xs for xs, _ in curves])
     places = axes[0][np.isfinite(axes[0])]
     for axis in axes[1:]:

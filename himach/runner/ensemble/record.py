@@ -1,4 +1,4 @@
-"""The record of a run over an ensemble: `ensemble_record()` adds up what its members' runs say."""
+"""The record of a run over an ensemble: `ensemble_record()` combines its members' records."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from himach.output.record import Record
 from himach.parallel.communicator import World
 from himach.runner.ensemble.member_run import MemberRun
 
-#: What of a member's record is of it alone.
+#: Fields of a member's record that concern this member alone.
 OF_MEMBERS = ("system", "planning", "uncertainty", "live", "files")
-#: Phases whose times of a rank's members are added up.
+#: Phases whose times are summed over a rank's members.
 PHASES = ("zazen", "map", "shuffle", "reduce", "finish")
 
 
@@ -30,7 +30,7 @@ def ensemble_record(
     started: float,
     phases: Mapping[str, float],
 ) -> Record:
-    """Return what the run was and did, of which one member at least did not fail. On the first rank."""
+    """Return the record of a run in which at least one member succeeded. On the first rank."""
     done = [run.record for run in runs if run.error is None]
     first = next(run.full_record for run in runs if run.full_record is not None)
     now = time.time()
@@ -72,7 +72,7 @@ def ensemble_record(
 
 
 def _dataset(datasets: Sequence[Record]) -> Record:
-    """Return the datasets of all members as one."""
+    """Return one dataset entry for all members."""
     paths = [[data["path"]] if isinstance(data["path"], str) else data["path"] for data in datasets]
     return Record(
         path=[path for part in paths for path in part],
@@ -83,7 +83,7 @@ def _dataset(datasets: Sequence[Record]) -> Record:
 
 
 def _topologies(members: Sequence[Member]) -> dict[str, str]:
-    """Return the digests of the topologies of members, by their paths."""
+    """Return the digests of the members' topologies, by path."""
     topologies = [member.topology for member in members if member.topology is not None]
     paths = dict.fromkeys(absolute(path) for path in topologies)
     return {path: content_digest(path) for path in paths if os.path.isfile(path)}

@@ -1,4 +1,4 @@
-"""A run over an ensemble: `perform()` runs each member as a run by itself, and joins what they gave."""
+"""A run over an ensemble: `perform()` runs each member by itself and joins the outcomes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Runs = Mapping[int, MemberRun]
 
 
 def perform(world: World, job: Job, ensemble: str | os.PathLike[str] | Sequence[Member], started: float) -> RankOutcome:
-    """Carry out a job of an ensemble as one of the ranks of `world`; outcomes on the first rank are `join`."""
+    """Run an ensemble's job as one of the ranks of `world`; outcomes on the first rank are those of `join`."""
     comm = world.comm
     with outcome_place(world, job) as place:
         members = on_first_rank(comm, lambda: read_members(ensemble, job.topology), share=True)
@@ -60,7 +60,7 @@ def perform(world: World, job: Job, ensemble: str | os.PathLike[str] | Sequence[
 
 
 def _make_place(job: Job, place: OutcomePlace) -> Lock | None:
-    """Make the directory in which that of each member's pairs will be; hold the one that was named."""
+    """Create the parent directory of the members' pairs; return its lock if the user named it."""
     folder = job.pairs or (None if place.claim is None else place.claim.pairs)
     try:
         if folder is not None:
@@ -75,7 +75,7 @@ def _make_place(job: Job, place: OutcomePlace) -> Lock | None:
 
 
 def _phases(runs: Runs) -> dict[str, float]:
-    """Return the seconds of each phase, of all members of this rank."""
+    """Return the seconds of each phase, summed over this rank's members."""
     return {name: sum(run.record["seconds"][name] for run in runs.values() if run.record) for name in PHASES}
 
 
@@ -88,7 +88,7 @@ def _conclude(
     started: float,
     place: OutcomePlace,
 ) -> RankOutcome:
-    """Join what the members gave, and write it. On the first rank."""
+    """Join the members' outcomes and write them. On the first rank."""
     runs = [run for _, run in sorted((at, run) for own, _ in gathered for at, run in own.items())]
     failed = [run.error for run in runs if run.error is not None]
     if len(failed) == len(runs):
@@ -116,7 +116,7 @@ def _conclude(
 
 
 def _warn(members: Sequence[Member], runs: Sequence[MemberRun], earlier: Mapping[str, Any] | None) -> None:
-    """Warn of what members warned of, of those that are the same frames, and of what `earlier` had otherwise."""
+    """Pass on members' warnings; warn of members with the same frames or with content other than in `earlier`."""
     warned_names: dict[str, list[str]] = {}
     for run in runs:
         for text in run.warned:

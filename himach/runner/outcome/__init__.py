@@ -1,1 +1,1 @@
-"""What a run gave: its outcomes, how sure they are, its record, the words for a paper, and where they are written."""
+"""Results of a run: outcomes, their uncertainties, the record, texts for a paper, and where they are written."""

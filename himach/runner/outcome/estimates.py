@@ -1,4 +1,4 @@
-"""What a run says of how sure its tables are: `add_estimates()`, of the columns that ask for it."""
+"""Uncertainties of a run's tables: `add_estimates()`, for the columns that request them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from himach.output.table import Column, Estimated, Table
 if TYPE_CHECKING:
     from himach.uncertainty import Estimate
 
-#: Values that are looked at one by one, at most, of a column that is not in memory; of more, means of so many bins are.
+#: Most values that are used singly of a column that is not in memory; a longer one is averaged in this many bins.
 BINS = 1 << 16
 
 NONE = Record(
@@ -32,9 +32,9 @@ NONE = Record(
 def add_estimates(
     labels: Sequence[str], outcomes: Sequence[Any], level: float | None, equilibration: str | float | None
 ) -> dict[str, Record]:
-    """Put limits beside the columns that ask for them, and return what the record says, by the name of the table."""
+    """Add limits beside the columns that request them; return the estimates for the record, by table name."""
     for outcome in outcomes:
-        if type(outcome) is dict:  # its tables need not be `Table`, which alone can get columns
+        if type(outcome) is dict:  # only a `Table` can get columns
             outcome.update(
                 {name: tabulate(str(name), thing) for name, thing in outcome.items() if _needs_limits(thing)}
             )
@@ -42,18 +42,18 @@ def add_estimates(
     for name, table in collect_tables(labels, outcomes).items():
         if table.estimates and level is not None:
             records[name] = _estimate_table(name, table, level, equilibration)
-        table.estimates.clear()  # functions among them need not travel
+        table.estimates.clear()  # functions among them need not be sent to other ranks
     return records
 
 
 def _needs_limits(thing: Any) -> bool:
-    """Tell whether a part of an outcome that is no `Table` yet is one that asks for estimates."""
+    """Return whether a part of an outcome that is no `Table` yet requests estimates."""
     columns = thing.values() if type(thing) is dict else [thing]
     return any(isinstance(column, Column) and column.estimate is not False for column in columns)
 
 
 def _estimate_table(name: str, table: Table, level: float, equilibration: str | float | None) -> Record:
-    """Return what a table tells of itself: the means, and how the least sure of its estimates was made."""
+    """Return a table's estimates for the record: means, and the method of the one with the least `n_eff`."""
     times = table.get(TIME)
     times = times if isinstance(times, np.ndarray | LongCells) else None
     means, half_widths, records = {}, {}, []
@@ -67,7 +67,7 @@ def _estimate_table(name: str, table: Table, level: float, equilibration: str | 
                 records.append(means[column])
             else:
                 records.append(_limits(table, column, request, level))
-                if request != "count":  # whose intervals do not shrink
+                if request != "count":  # its intervals do not shrink
                     half_widths[column] = _widest(table, column)
         except UsageError as error:
             warnings.warn(f"{name}.{column} has no estimate: {error}", stacklevel=2)
@@ -87,7 +87,7 @@ def _estimate_table(name: str, table: Table, level: float, equilibration: str | 
 
 
 def _limits(table: Table, column: str, request: Estimated, level: float) -> Record:
-    """Put limits beside a column that has them: of counts, of a curve by blocks of frames, of what a function says."""
+    """Add limits beside a column: of counts, of a curve by blocks of frames, or as a function returns them."""
     if table.long is not None:
         raise UsageError(f"it has {table.rows:,} rows, too many for limits beside them")
     if not table.rows:
@@ -98,7 +98,7 @@ def _limits(table: Table, column: str, request: Estimated, level: float) -> Reco
         if not np.shape(low) == np.shape(high) == (table.rows,):
             raise UsageError(f"its limits have the shapes {low.shape}, {high.shape}, and the table {table.rows} rows")
         if isinstance(request, tuple):
-            # By its distance: the value itself was added up in another order, and has other last bits.
+            # Use distances: the estimate's value was summed in another order and has other last bits.
             values = np.asarray(table[column], np.float64)
             low, high = values - (estimate.value - low), values + (high - estimate.value)
         low, high = (np.clip(limit, *table.note(column).within) for limit in (low, high))
@@ -128,7 +128,7 @@ def _positive(half_width: float) -> float:
 
 
 def _evaluate(request: Estimated, values: Any, level: float) -> Estimate[Any]:
-    """Return the estimate that a column asks for."""
+    """Return the estimate that a column requests."""
     from himach.uncertainty import Estimate, count, of_blocks
 
     try:
@@ -139,7 +139,7 @@ def _evaluate(request: Estimated, values: Any, level: float) -> Estimate[Any]:
             estimate = of_blocks(*request, level) if isinstance(request, tuple) else count(values, level)
     except UsageError:
         raise
-    except Exception as error:  # no outcome is lost because it is not known how sure it is
+    except Exception as error:  # a failed estimate must not lose the outcome
         raise UsageError(f"what tells it raised {type(error).__name__}: {error}") from error
     if not isinstance(estimate, Estimate):
         raise UsageError(f"what tells it returns a {type(estimate).__name__}, and must return an Estimate")
@@ -153,19 +153,19 @@ def _mean(
     level: float,
     equilibration: str | float | None,
 ) -> tuple[Record, Estimate[float]]:
-    """Return the mean of what comes in time, as the record tells it and as it is."""
+    """Return the mean of a time series, as a record and as an estimate."""
     from himach.uncertainty import equilibration as equilibrated_at
     from himach.uncertainty import halves, mean
 
     values, times = _in_memory(table[column]), _bin_times(times)
-    if times is not None and times[0] > times[-1]:  # the selection runs backwards, as no equilibration does
+    if times is not None and times[0] > times[-1]:  # the selection runs backwards, but equilibration does not
         values, times = values[::-1], times[::-1]
     start, cut = equilibrated_at(values), 0
     if equilibration == "auto":
         cut = start
     elif equilibration is not None and times is not None:
         first_ps = float(equilibration)
-        start = cut = int(np.searchsorted(times, first_ps - 1e-6 * abs(first_ps)))  # 50 ps are 49.99999 in many a file
+        start = cut = int(np.searchsorted(times, first_ps - 1e-6 * abs(first_ps)))  # many files have 49.99999 for 50 ps
     result, (lowest, highest) = mean(values, level, start=cut), table.note(column).within
     result = replace(result, low=max(result.low, lowest), high=min(result.high, highest))
     if result.low == result.high:  # such as the share of a state that never occurred
@@ -187,14 +187,14 @@ def _mean(
 
 
 def _in_memory(values: Any) -> Any:
-    """Return values in memory: of more than `BINS` the means of bins, which are short beside blocks of an interval."""
+    """Return values in memory; of more than `BINS`, means of bins, which are short compared with blocks."""
     if not isinstance(values, LongCells):
         return values
     return np.asarray(values) if len(values) <= BINS else values.bins(BINS).means
 
 
 def _bin_times(times: npt.NDArray[np.float64] | LongCells | None) -> npt.NDArray[np.float64] | None:
-    """Return the times of these."""
+    """Return the times of the values that `_in_memory` returns."""
     if not isinstance(times, LongCells):
         return times
     return np.asarray(times if len(times) <= BINS else times.bins(BINS).firsts)

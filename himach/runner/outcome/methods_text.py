@@ -1,4 +1,4 @@
-"""What a paper says of an analysis, for its record: `describe_methods()`, its methods, references and caption."""
+"""Texts for a paper about an analysis, for its record: `describe_methods()`, methods, references and caption."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from himach.output.record import Record
 
 #: A citation within a text: DOIs in square brackets.
 CITED = re.compile(r"\[(10\.\d{4,9}/[^\s\]]+(?:[,;]\s+10\.\d{4,9}/[^\s\]]+)*)\]")
-#: What modules of MDAnalysis that are compiled, so that there is no source to read, ask to be cited by.
+#: DOIs that compiled modules of MDAnalysis request to be cited by; they have no source to read.
 COMPILED = {"MDAnalysis.lib.qcprot": ("10.1107/S0108767305015266", "10.1002/jcc.21439")}
-#: Items of a list that a sentence has.
+#: Maximum number of a list's items in a sentence.
 MOST_ITEMS = 12
-#: What stands before a DOI in references.
+#: Prefix of a DOI in references.
 BEFORE_DOI = re.compile(r"^(?:https?://(?:dx\.)?doi\.org/|doi:\s*)", re.IGNORECASE)
 #: Methods of an analysis of MDAnalysis that a run calls.
 CALLED = frozenset({"__init__", "_prepare", "_single_frame", "_conclude", "_get_aggregator"})
@@ -38,7 +38,7 @@ class MethodsText(TypedDict):
 
 
 def describe_methods(chain: Sequence[Analysis]) -> MethodsText:
-    """Return what can be said of an analysis before it runs."""
+    """Return the texts about an analysis that are known before it runs."""
     first = chain[0]
     texts = [_fill_parameters(stage, "methods") for stage in chain]
     text = " ".join(_sentence(part) for part in texts if part) or _summary(first)
@@ -52,7 +52,7 @@ def describe_methods(chain: Sequence[Analysis]) -> MethodsText:
 def with_intervals(
     entries: Sequence[Record], labels: Sequence[str], estimates: Mapping[str, Mapping[str, Any]]
 ) -> list[Record]:
-    """Return the record's entries of analyses with captions that also say what their intervals are."""
+    """Return the record's entries of analyses with captions that also describe their intervals."""
     captioned = []
     for entry, label in zip(entries, labels, strict=True):
         records = [record for name, record in estimates.items() if len(labels) == 1 or name.startswith(f"{label}/")]
@@ -61,7 +61,7 @@ def with_intervals(
 
 
 def with_groups(entries: Sequence[Record], chains: Iterable[Sequence[Analysis]], level: float | None) -> Any:
-    """Return the entries of a run over an ensemble with captions that say what its members and groups are drawn as."""
+    """Return an ensemble's entries of analyses with captions that describe how members and groups are drawn."""
     means = (
         f" Bands and bars are means over the members of a group and their intervals of {100 * (level or 0):g} %, by "
     )
@@ -71,11 +71,11 @@ def with_groups(entries: Sequence[Record], chains: Iterable[Sequence[Analysis]],
 
 
 def due_references(foreign: type[Any]) -> list[str]:
-    """Return the DOIs that a class of MDAnalysis, and what it derives from, asks to be cited by.
+    """Return the DOIs that a class of MDAnalysis and its bases request to be cited by.
 
-    MDAnalysis tells them by ``due.cite()`` and ``due.dcite()``, which do nothing unless duecredit is installed and
-    turned on; so they are read in the source: those of a class's module, of the class, and of methods that a run calls,
-    and those of compiled modules that the class's module imports.
+    MDAnalysis declares them by ``due.cite()`` and ``due.dcite()``, which do nothing unless duecredit is installed and
+    turned on. So read them in the source of the class's module, of the class and of methods that a run calls. Add
+    those of compiled modules that the class's module imports.
     """
     dois: list[str] = []
     for cls in foreign.__mro__:
@@ -99,7 +99,7 @@ def due_references(foreign: type[Any]) -> list[str]:
 
 
 def _due_dois(calls: Iterable[ast.expr], name: str) -> Iterator[str]:
-    """Give the DOIs of calls of ``due.cite(Doi(...))``, or of decorators of that kind."""
+    """Yield the DOIs of calls of ``due.cite(Doi(...))``, or of such decorators."""
     for call in calls:
         if not isinstance(call, ast.Call) or ast.unparse(call.func) != f"due.{name}":
             continue
@@ -114,13 +114,13 @@ def _extend(entry: Record, sentences: Iterable[str]) -> Record:
 
 
 def _fill_parameters(analysis: Analysis, what: str, mark: Callable[[str], str] | None = None) -> str:
-    """Return a text of an analysis with the values of its parameters, in one line."""
+    """Return a text of an analysis with the values of its parameters filled in, on one line."""
     label = analysis.label()
     try:
         text = getattr(analysis, what)
     except HimachError:
         raise
-    except Exception as error:  # of a property
+    except Exception as error:  # raised by a property
         raise UsageError(f"{label}: {what} raised {type(error).__name__}: {error}") from error
     if not isinstance(text, str):
         raise UsageError(f"{label}: {what} must be a text, not {type(text).__name__}")
@@ -139,7 +139,7 @@ def _fill_parameters(analysis: Analysis, what: str, mark: Callable[[str], str] |
                     "parameter are written twice"
                 )
             pieces.append(_value(settings[name], hints[name], mark or _code))
-    except HimachError:  # those of usage are ValueErrors, too
+    except HimachError:  # a UsageError is a ValueError, too
         raise
     except ValueError as error:
         raise UsageError(f"{label}: {what}: {error}; braces that are none of a parameter are written twice") from None
@@ -147,7 +147,7 @@ def _fill_parameters(analysis: Analysis, what: str, mark: Callable[[str], str] |
 
 
 def _value(value: Any, hint: Any, mark: Callable[[str], str]) -> str:
-    """Return a parameter's value as a sentence has it; free text is marked as such."""
+    """Return a parameter's value as text for a sentence; mark free text."""
     if isinstance(value, Atoms):
         value = value.value if isinstance(value.value, str) else repr(value)
     if isinstance(value, list):
@@ -164,7 +164,7 @@ def _value(value: Any, hint: Any, mark: Callable[[str], str]) -> str:
 
 
 def _code(text: str) -> str:
-    """Return text between backticks, more of them than it has on end."""
+    """Return text between more backticks than its longest run of them."""
     text = " ".join(text.split())
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence, space = "`" * (longest + 1), " " if longest else ""
@@ -182,7 +182,7 @@ def _dois_in(text: str) -> list[str]:
 
 
 def named_references(stage: Analysis | type[Analysis]) -> list[str]:
-    """Return what a class names as its references, DOIs without ``https://doi.org/``; raises UsageError."""
+    """Return a class's references, DOIs without ``https://doi.org/``; raise UsageError if they are no texts."""
     references: Any = stage.references
     references = [references] if isinstance(references, str) else references
     if not isinstance(references, list | tuple) or not all(isinstance(reference, str) for reference in references):
@@ -191,7 +191,7 @@ def named_references(stage: Analysis | type[Analysis]) -> list[str]:
 
 
 def _summary(analysis: Analysis) -> str:
-    """Return what can be said of an analysis that does not say it itself."""
+    """Return a methods text for an analysis that has none."""
     foreign = getattr(analysis, "foreign", None)
     name = analysis.label() if foreign is None else f"{foreign.__module__}.{foreign.__qualname__}"
     hints = {name: parameter.type for name, parameter in analysis.parameters().items()}
@@ -201,7 +201,7 @@ def _summary(analysis: Analysis) -> str:
 
 
 def _first_line(analysis: Analysis) -> str:
-    """Return the first sentence of the analysis's docstring, "" where it has none of its own."""
+    """Return the first paragraph of the analysis's docstring; "" if it has none of its own."""
     doc = inspect.getdoc(getattr(analysis, "foreign", None) or type(analysis)) or ""
     return "" if doc == inspect.getdoc(Analysis) else " ".join(doc.split("\n\n")[0].split())
 
@@ -211,7 +211,7 @@ def _sentence(text: str) -> str:
 
 
 def _intervals(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Give what the intervals of an analysis's tables are, a sentence each."""
+    """Yield a sentence about each kind of interval in an analysis's tables."""
     methods = dict.fromkeys(
         (row["method"], row["level"], row["blocks"]) for row in rows if row["method"] and row["method"] != "none"
     )

@@ -1,6 +1,6 @@
-"""Where the outcome of a run goes: `outcome_place()` has the directory as long as the run takes, and notes warnings.
+"""Where the outcome of a run goes: `outcome_place()` claims the directory during the run and collects warnings.
 
-What a run gave, on the first rank: `finish_all()` its analyses, their units and intervals.
+Outcomes on the first rank: `finish_all()` the analyses, and their units and intervals.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from himach.runner.outcome.estimates import add_estimates
 
 @dataclass(frozen=True)
 class OutcomePlace:
-    """Where the outcome is written, the same on every rank but for the claim, which the first one has."""
+    """Where the outcome is written; the same on every rank except the claim, which the first one has."""
 
-    path: Path | None  # the directory; None: nothing is written
-    claim: Claim | None  # on the first rank, of that directory
-    labels: Sequence[str]  # names of the analyses, each once
+    path: Path | None  # the directory; None if nothing is written
+    claim: Claim | None  # on the directory; on the first rank
+    labels: Sequence[str]  # unique names of the analyses
     quiet: bool  # whether no progress is shown
-    warned: list[str]  # what this rank has warned of
-    job: Job  # what is asked for
+    warned: list[str]  # warnings of this rank
+    job: Job
 
     @property
     def staged(self) -> Path | None:
@@ -50,7 +50,7 @@ class OutcomePlace:
     def write(
         self, analyses: Sequence[Analysis], outcomes: Sequence[Any], record: Record, staged: Sequence[str] = ()
     ) -> list[str]:
-        """Write outcomes, plots and record beside what is `staged`; on the first rank."""
+        """Write outcomes, plots and record beside the `staged` files; on the first rank."""
         assert self.claim is not None
         job = self.job
         drawing = partial(located, method="plot", rank=0)
@@ -74,10 +74,10 @@ class OutcomePlace:
 
 @contextmanager
 def outcome_place(world: World, job: Job) -> Iterator[OutcomePlace]:
-    """Have the place of a job's outcome (collective)."""
+    """Claim the place of a job's outcome (collective)."""
     comm = world.comm
     labels = unique_labels(job.labels)
-    # What a script asks for on its first rank alone holds for all.
+    # A script may set these on its first rank alone; they hold for all.
     out, quiet = comm.bcast((job.out, job.quiet))
     on_first_rank(comm, job.check_place)
     claim = None if out is None else on_first_rank(comm, partial(prepare_out, out, labels, job.force))
@@ -91,7 +91,7 @@ def outcome_place(world: World, job: Job) -> Iterator[OutcomePlace]:
 
 @contextmanager
 def located(analysis: Analysis, method: str, rank: int) -> Iterator[None]:
-    """Tell of an exception in a method of the analysis by where it happened; a refused parameter tells that itself."""
+    """Say in an analysis's exception which method raised it and where; a UsageError says that itself."""
     try:
         yield
     except UsageError:
@@ -100,12 +100,12 @@ def located(analysis: Analysis, method: str, rank: int) -> Iterator[None]:
         raise failure(analysis, method, error, rank) from error
 
 
-#: Confidence of intervals, where none is asked for.
+#: Default confidence of intervals.
 LEVEL = 0.95
 
 
 def finish_all(stages: Sequence[Analysis], results: Sequence[Results], tables: Sequence[Table | None]) -> list[Any]:
-    """Return what finish() of each last stage gives of its results, or the table of keys and results."""
+    """Return what finish() of each last stage returns; without a finish(), the table of keys and results."""
     outcomes = []
     for stage, stage_results, table in zip(stages, results, tables, strict=True):
         reduced: Any = stage_results
@@ -126,18 +126,18 @@ def finish_all(stages: Sequence[Analysis], results: Sequence[Results], tables: S
 
 
 def units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
-    """Return the units of columns by table, for the record; none where an outcome has no form in files."""
+    """Return the units of columns by table, for the record; none if an outcome cannot be written to files."""
     try:
         return collect_units(labels, outcomes)
-    except UsageError:  # a table that is none says so when it is shown or written
+    except UsageError:  # showing or writing the outcome reports it
         return {}
 
 
 def estimate_outcomes(labels: Sequence[str], outcomes: Sequence[Any], job: Job) -> dict[str, Record]:
-    """Return how sure tables are, to which intervals are added; of none where an outcome has no form in files."""
+    """Add intervals to tables; return their estimates, none if an outcome cannot be written to files."""
     confidence = LEVEL if job.confidence is None else job.confidence
     level = None if confidence == "off" else float(confidence)
     try:
         return add_estimates(labels, outcomes, level, job.equilibration)
-    except UsageError:  # as of units
+    except UsageError:  # as in `units`
         return {}

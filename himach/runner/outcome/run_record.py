@@ -1,4 +1,4 @@
-"""Where a run comes from: `request_record()` says for its record what was asked for, and by which code."""
+"""Provenance of a run: `request_record()` returns the record's fields about the request and its code."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ LONGEST_PATH = 4096  # of a parameter that may name a file
 
 @dataclass(frozen=True)
 class ScriptSource:
-    """Where the class of an analysis is found."""
+    """Location of an analysis's class."""
 
-    spec: str | None  # what `himach.runner.scripts.find_class` finds it by; None if nothing does
+    spec: str | None  # by which `himach.runner.scripts.find_class` finds it; None if it cannot
     file: str | None = None  # where it is defined, if it is not himach's own
     reason: str = ""  # why there is no `spec`
 
@@ -62,7 +62,7 @@ def request_record(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, A
 
 
 def dataset_record(opened: OpenFrames) -> Record:
-    """Return what the record says of the dataset."""
+    """Return the record's fields about the dataset."""
     origin = opened.origin
     paths = [str(path) for path in origin.paths]
     return Record(
@@ -74,7 +74,7 @@ def dataset_record(opened: OpenFrames) -> Record:
 
 
 def restored_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keywords for MDAnalysis from a record; raises ValueError with the name of one that cannot be had again."""
+    """Return keywords for MDAnalysis from a record; raise ValueError with the name of one that is not restorable."""
     restored = {}
     for name, value in keywords.items():
         try:
@@ -85,7 +85,7 @@ def restored_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_source(analysis: Analysis) -> ScriptSource:
-    """Return where the class of an analysis is found, and whether parameters are all that makes up this instance."""
+    """Return where an analysis's class is found; without a `spec` if the instance has more than its parameters."""
     cls = type(analysis)
     reason = _made_by_hand(analysis)
     if reason:
@@ -115,7 +115,7 @@ def _request(job: Job, opened: OpenFrames, mpi: str | None) -> dict[str, Any]:
         digests={file: digest for file in dict.fromkeys(files) if (digest := _digest(file)) is not None},
         versions={
             "python": platform.python_version(),
-            "numpy": np.__version__,  # reading what the packages say of themselves takes milliseconds
+            "numpy": np.__version__,  # reading package metadata takes milliseconds
             "MDAnalysis": MDAnalysis.__version__,
             "MPI": mpi,
             **_package_versions(job.analyses),
@@ -135,7 +135,7 @@ def _analysis_record(analysis: Analysis, universe: UniverseInput | None) -> Reco
 
 
 def _differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return what is different from an earlier run of the same request, a sentence each."""
+    """Return the differences from an earlier run of the same request, a sentence each."""
     changes = [
         f"{path} has changed since then"
         for path, digest in earlier["digests"].items()
@@ -157,13 +157,13 @@ def _find_class(cls: type[Analysis]) -> ScriptSource:
     built_in = next((name for name, at in examples.BUILTINS.items() if at == f"{cls.__module__}:{cls.__name__}"), None)
     if built_in is not None:
         return ScriptSource(built_in)
-    source_class = getattr(cls, "foreign", cls)  # of an adapted class, that of a script or module
+    source_class = getattr(cls, "foreign", cls)  # for an adapted class, the one in a script or module
     file = _class_file(source_class)
     if cls.__module__ == "__main__":
         where = "a notebook or at a prompt" if file is None else f"the program {file}; run that again"
         return ScriptSource(None, file, f"it was defined in {where}")
     module = sys.modules.get(cls.__module__)
-    if module is None:  # on a rank that got the class by its code
+    if module is None:  # on a rank that received the class by value
         return ScriptSource(None, file, f"it was defined in {cls.__module__}, which cannot be imported by that name")
     name = next((key for key, value in vars(module).items() if value is source_class), None)
     if name is None:
@@ -175,7 +175,7 @@ def _find_class(cls: type[Analysis]) -> ScriptSource:
 
 
 def _made_by_hand(analysis: Analysis) -> str:
-    """Say what an instance has that its class and its parameters do not give it; "" for nothing."""
+    """Return what an instance has beyond its class and its parameters; "" for nothing."""
     cls = type(analysis)
     if cls.__init__ is not Analysis.__init__:
         return f"{cls.__name__} has an __init__() of its own"
@@ -190,17 +190,17 @@ def _made_by_hand(analysis: Analysis) -> str:
 
 
 def _class_file(cls: type[Analysis]) -> str | None:
-    """Return the file in which a class was written, also in another process; None for a notebook's cell."""
+    """Return the source file of a class, also in another process; None for a notebook's cell."""
     codes = (getattr(value, "__code__", None) for value in vars(cls).values())
     file = next((code.co_filename for code in codes if code is not None), None)
     return os.path.realpath(file) if file is not None and os.path.isfile(file) and "ipykernel" not in file else None
 
 
 def _code_files(analyses: Sequence[Analysis]) -> tuple[list[str], list[str]]:
-    """Return the files of code that analyses are made of, and the folders by which they were imported.
+    """Return the code files of analyses, and the import-path folders of these files.
 
-    That is where each is defined, what was loaded from the folder of a script or of a package, or below, and modules of
-    the user's own elsewhere that these import.
+    These are the files that define analyses, files that were loaded from or below the folder of a script or package,
+    and the user's own modules elsewhere that these import.
     """
     classes = [getattr(type(analysis), "foreign", type(analysis)) for analysis in analyses]
     sources = [find_source(analysis).file for analysis in analyses]
@@ -219,7 +219,7 @@ def _code_files(analyses: Sequence[Analysis]) -> tuple[list[str], list[str]]:
 
 
 def _package_versions(analyses: Sequence[Analysis]) -> dict[str, str | None]:
-    """Return the versions of installed packages that analyses are from, beside those that every record tells."""
+    """Return the versions of installed packages that define analyses, except those in every record."""
     classes = [getattr(type(analysis), "foreign", type(analysis)) for analysis in analyses]
     tops = {cls.__module__.partition(".")[0] for cls in classes if is_library(cls.__module__)}
     return {top: _package_version(top) for top in sorted(tops - {"himach", "MDAnalysis"})}
@@ -234,7 +234,7 @@ def _package_version(package: str) -> str | None:
 
 
 def _find_imported(modules: set[str]) -> set[str]:
-    """Return the user's own modules that modules import, and that these import, as far as they are loaded."""
+    """Return the user's own loaded modules that modules import directly or indirectly."""
     visited, pending = {*modules, "__main__"}, [*modules]
     while pending:
         for name in _imported_names(pending.pop()):
@@ -245,7 +245,7 @@ def _find_imported(modules: set[str]) -> set[str]:
 
 
 def _imported_names(module: str) -> Iterable[str]:
-    """Return the names that a module's text imports, of modules or of what is in them, with those of their packages."""
+    """Return the names of modules and their contents that a module's text imports, with names of packages."""
     file = module_file(module)
     try:
         status = os.stat(file)
@@ -257,7 +257,7 @@ def _imported_names(module: str) -> Iterable[str]:
 
 @lru_cache(1000)  # a notebook runs the same code again and again
 def _parse_imports(file: str, package: str | None, *stamp: int) -> tuple[str, ...]:
-    """Return the names that a file of a package imports; another stamp is that of another text."""
+    """Return the names that a file of a package imports; `stamp` changes with the text, for the cache."""
     try:
         nodes = list(ast.walk(ast.parse(Path(file).read_bytes())))
     except (OSError, SyntaxError, ValueError):  # a compiled module
@@ -275,7 +275,7 @@ def _parse_imports(file: str, package: str | None, *stamp: int) -> tuple[str, ..
 
 
 def _import_folder(module: str) -> str | None:
-    """Return the folder on the import path by which a module was imported; of a script, its own."""
+    """Return the import-path folder of a module; for a script, its own folder."""
     path = os.path.realpath(module_file(module)) if module_file(module) else None
     if path is None or module.startswith(SCRIPT_MODULE):
         return path and os.path.dirname(path)
@@ -286,14 +286,14 @@ def _import_folder(module: str) -> str | None:
 
 
 def _package_folder(module: str) -> str:
-    """Return the folder of the outermost package that a module is of; "" for one of no package."""
+    """Return the folder of a module's outermost package; "" if it is in no package."""
     top, dot, _ = module.partition(".")
     folder = _import_folder(module)
     return os.path.join(folder, top) if dot and folder else ""
 
 
 def _files_named(analyses: Iterable[Analysis]) -> Iterator[str]:
-    """Give the files that parameters name, of later stages too."""
+    """Yield the files that parameters name, of later stages too."""
     for stage in (stage for analysis in analyses for stage in _stages(analysis)):
         for value in stage.settings().values():
             if isinstance(value, str) and len(value) < LONGEST_PATH and _is_file(value):
@@ -301,7 +301,7 @@ def _files_named(analyses: Iterable[Analysis]) -> Iterator[str]:
 
 
 def _stages(analysis: Analysis) -> Iterator[Analysis]:
-    """Give an analysis and those that follow by `then`; a run has checked that they end."""
+    """Yield an analysis and the stages that follow by `then`; a run has checked that they end."""
     stage: Analysis | None = analysis
     while stage is not None:
         yield stage
@@ -316,7 +316,7 @@ def _is_file(text: str) -> bool:
 
 
 def _trajectory(job: Job, opened: OpenFrames) -> list[str]:
-    """Return what was asked for: files by their absolute paths, a dataset by the name that it was found under."""
+    """Return the requested data: files by absolute path, a dataset by the name under which it was found."""
     if job.universe_input is not None and job.universe_input.frames is not None:
         return [os.fspath(path) for path in job.trajectories]
     paths = [*map(absolute, job.trajectories)]
@@ -326,8 +326,8 @@ def _trajectory(job: Job, opened: OpenFrames) -> list[str]:
 
 
 def _literal(value: Any) -> Any:
-    """Return a keyword's value as JSON that comes back the same, else as Python's text for it."""
-    value = getattr(value, "item", lambda: value)()  # a scalar of numpy's
+    """Return a keyword's value if JSON restores it unchanged, else its repr()."""
+    value = getattr(value, "item", lambda: value)()  # a NumPy scalar
     try:
         back = json.loads(to_json(value))
     except (TypeError, ValueError):

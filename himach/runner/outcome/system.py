@@ -1,4 +1,4 @@
-"""What was simulated, for the record of a run: `system_record()`."""
+"""The simulated system, for the record of a run: `system_record()`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_KINDS = 40
 
 
 def system_record(opened: OpenFrames) -> Record:
-    """Return what the record says of the system that was simulated. On the first rank."""
+    """Return the record's fields about the simulated system. On the first rank."""
     frames, first = opened.frames, opened.first
     last = first.time if len(frames) < 2 else float(opened.origin.times([frames[-1]])[0])
     return Record(
@@ -31,7 +31,7 @@ def system_record(opened: OpenFrames) -> Record:
 
 
 def residue_kinds(topology: Topology) -> dict[str, int]:
-    """Return how many residues there are of each kind as MDAnalysis's selections have them, the most frequent first."""
+    """Return the number of residues of each kind, as MDAnalysis's selections define it, the most frequent first."""
     from MDAnalysis.core.selection import NucleicSelection, ProteinSelection, WaterSelection
 
     names = getattr(topology, "resnames", None)
