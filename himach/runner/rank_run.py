@@ -224,7 +224,7 @@ def needed_atoms(views: Sequence[View]) -> Atoms | None:
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Limit BLAS to one thread, as in started ranks: more change last bits, so results would depend on ranks."""
+    """Limit BLAS to one thread, as in started ranks: more threads change last bits, so results would depend on it."""
     if "OMP_NUM_THREADS" in os.environ:
         return nullcontext()
     from threadpoolctl import threadpool_limits

@@ -161,7 +161,7 @@ def _bytes(files: Sequence[Path]) -> float:
 
 
 def _homes(world: World, job: FramesRequest, members: Sequence[Member], sizes: Sequence[float]) -> list[int]:
-    """Return each member's node, the largest first: the one with most of it cached, unless it has too much work."""
+    """Return each member's node, the largest first: the one with most of it cached, unless its load is too high."""
     n = len(world.nodes)
     if n == 1:
         return [0] * len(members)
@@ -197,8 +197,7 @@ def _cached(world: World, job: FramesRequest, members: Sequence[Member]) -> list
 FEATURES = "features"
 #: Fields of a member's record that the ensemble's record uses.
 RECORD_FIELDS = ("frames", "faulty", "reused", "assignment", "bytes", "pairs", "seconds", "dataset", "system")
-#: Check what map() changes in every member until one succeeds, then in every N-th: a check costs as much as a hundred
-#: frames.
+#: Check what map() changes in every member until one succeeds, then in every N-th: it costs as much as 100 frames.
 GUARDED = 10
 
 

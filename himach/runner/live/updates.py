@@ -53,7 +53,7 @@ class Update:
     last: bool
     new: bool  # whether there are more frames than in the previous update
     details: Mapping[str, Any] = field(default_factory=dict)  # for the record
-    members: Sequence[Member] | None = None  # of an ensemble, with their frames so far
+    members: Sequence[Member] | None = None  # members of an ensemble with their frames so far
 
     def changes(self, quiet: bool) -> dict[str, Any]:
         """Return the `Job` fields in which this update differs from the live run, whose `quiet` is given."""

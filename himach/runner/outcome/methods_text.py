@@ -74,8 +74,8 @@ def due_references(foreign: type[Any]) -> list[str]:
     """Return the DOIs that a class of MDAnalysis and its bases request to be cited by.
 
     MDAnalysis declares them by ``due.cite()`` and ``due.dcite()``, which do nothing unless duecredit is installed and
-    turned on. So read them in the source of the class's module, of the class and of methods that a run calls. Add
-    those of compiled modules that the class's module imports.
+    turned on. They are therefore read from the source of the class's module, of the class and of methods that a run
+    calls. Those of compiled modules that the class's module imports are added.
     """
     dois: list[str] = []
     for cls in foreign.__mro__:
