@@ -1,1 +1,1 @@
-"""What a node knows of one trajectory: its cached frames, else its origin, and whether they are still the same."""
+"""A trajectory on a node: its cached frames, its origin, and whether both still have the same content."""

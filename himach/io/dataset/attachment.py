@@ -1,6 +1,6 @@
-"""What lies in a store beside the frames of a dataset: the stamp of its origin, times, indexes and topologies.
+"""Attachments of a dataset in a store: the stamp of its origin, times, indexes and topologies.
 
-`attach_origin()` puts it there, `read_origin_files()` gets it for a run whose origin is away.
+`attach_origin()` writes them; `read_origin_files()` reads them for a run whose origin is unreachable.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.universe.topology import bundled_topology
 
 STAMP, TIMES, INDEX = "origin.json", "times", "index"  # names of attachments
-COPIES = "copies"  # of each frame, natively, that were asked for when it was staged
-AUTHOR = "author"  # of what was pushed: which simulation (native/store/author.c)
+COPIES = "copies"  # number of native copies of each frame requested when it was staged
+AUTHOR = "author"  # simulation that pushed the frames (native/store/author.c)
 MAX_TOPOLOGY_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
 class OriginFiles:
-    """What a store has of an origin beside its stamp."""
+    """Attachments of an origin other than its stamp."""
 
     times: Timeline | None
     topologies: dict[str, tuple[str, bytes]]
 
 
 def read_stamp(dataset: CachedFrames) -> OriginStamp | None:
-    """Return the stamp of a dataset's origin; None if there is none, or it is damaged."""
+    """Return the stamp of a dataset's origin; None if it is missing or damaged."""
     return OriginStamp.parse(dataset.attachment(STAMP))
 
 
@@ -62,15 +62,15 @@ def attach_origin(
 ) -> None:
     """Attach to a dataset what a run without the origin needs.
 
-    This must be done before frames are written: the stamp tells whether they are still those of the origin.
+    Call this before frames are written: the stamp tells whether they still match the origin.
     """
     previous = read_stamp(dataset)
     if previous is not None and previous.sequence > stamp.sequence:
-        return  # another run has found the origin in a later state since this one opened it
+        return  # another run has since found the origin in a later state
     if previous is not None:
         stamp = replace(stamp, topologies=previous.topologies, seen=stamp.seen)
     if topology is None:
-        with contextlib.suppress(UsageError):  # it has none: then every analysis names one
+        with contextlib.suppress(UsageError):  # without one every analysis names its topology
             topology = bundled_topology(origin)
     if topology is not None:
         stamp = _attach_topology(dataset, stamp, absolute(topology))
@@ -80,7 +80,7 @@ def attach_origin(
 
 
 def _attach_index(dataset: Dataset, origin: Origin) -> None:
-    """Attach where the frames begin and when they were taken, unless that is there already."""
+    """Attach the indexes of files and the times of frames unless they are attached already."""
     indexes = {file.path: file.index for file, _ in origin.files() if isinstance(file, XdrFile)}
     if indexes and not are_packed(_read_content(dataset, INDEX), indexes):
         dataset.attach(INDEX, pack_indexes(indexes))
@@ -90,12 +90,12 @@ def _attach_index(dataset: Dataset, origin: Origin) -> None:
 
 
 def _read_content(dataset: CachedFrames, name: str) -> Content | None:
-    """Return what is attached: of this user's own store it is mapped, else it is all brought."""
+    """Return an attachment: its path, to be mapped, in this user's own store, else its bytes."""
     return f"{dataset.path}/x-{name}" if isinstance(dataset, Dataset) else dataset.attachment(name)
 
 
 def _attach_topology(dataset: Dataset, stamp: OriginStamp, path: str) -> OriginStamp:
-    """Attach a topology file unless it is there already; return the stamp that says so."""
+    """Attach a topology file unless it is attached already; return the updated stamp."""
     try:
         status = read_status(path)
         state = f"{path} {status.size} {status.modified}".encode(errors="surrogateescape")
@@ -107,11 +107,11 @@ def _attach_topology(dataset: Dataset, stamp: OriginStamp, path: str) -> OriginS
     except (OSError, StoreError):
         return stamp
     others = {other_path: attachment for other_path, attachment in stamp.topologies.items() if other_path != path}
-    return replace(stamp, topologies={**others, path: name})  # the last is the one used last
+    return replace(stamp, topologies={**others, path: name})  # the last entry is the one used last
 
 
 def read_origin_files(store: Store | ServedStore, name: str, generation: bytes, stamp: OriginStamp) -> OriginFiles:
-    """Return what is attached to a dataset beside its stamp."""
+    """Return the attached times and topologies of a dataset."""
     dataset = store.dataset(name, generation, create=False)
     contents = {path: dataset.attachment(attachment) for path, attachment in stamp.topologies.items()}
     topologies = {path: (format_suffix(path), content) for path, content in contents.items() if content is not None}
@@ -120,13 +120,13 @@ def read_origin_files(store: Store | ServedStore, name: str, generation: bytes, 
 
 
 def format_suffix(path: str) -> str:
-    """Return the suffix by which MDAnalysis tells the format, with that of a compression."""
+    """Return the suffix by which MDAnalysis detects the format, including one for compression."""
     suffixes = Path(local_file_name(path) if is_url(path) else path).suffixes
     return "".join(suffixes[-2:] if suffixes[-1:] in (["." + "gz"], ["." + "bz2"]) else suffixes[-1:])
 
 
 def read_indexes(store: Store | ServedStore, datasets: Sequence[tuple[str, bytes]]) -> dict[str, XdrIndex]:
-    """Return the indexes of trajectory files that are attached to datasets, given by name and generation, by path."""
+    """Return the attached indexes of trajectory files by path; datasets are given by name and generation."""
     indexes: dict[str, XdrIndex] = {}
     for name, generation in datasets:
         with contextlib.suppress(StoreError):

@@ -1,20 +1,20 @@
-"""What work behind an analysis may take of the cores: `CpuBudget`, what they are idle, and a small part of its time."""
+"""`CpuBudget`: CPU time for background work, from idle cores and a small part of the analysis's time."""
 
 from __future__ import annotations
 
 import os
 import time
 
-FREE_SECONDS = 0.3  # that the work takes in any case: all of a small trajectory ...
-FREE_PART = 0.06  # ... and what it takes beyond that, as part of the analysis's own, also where no core is idle
-CHECK_SECONDS = 0.02  # between two looks at what is idle, which the system counts in hundredths of a second
+FREE_SECONDS = 0.3  # allowed in any case: enough for all of a small trajectory
+FREE_PART = 0.06  # allowed beyond that even if no core is idle, as a part of the analysis's CPU time
+CHECK_SECONDS = 0.02  # between checks of the idle time, which the system counts in hundredths of a second
 
 
 class CpuBudget:
-    """The time of a core that a thread may take.
+    """The CPU time that a background thread may use.
 
-    Whether a core is idle is the system's word: it is neither while another rank computes, nor while a stranger's
-    program does; it is while the analysis waits for the disk that the trajectory is on.
+    The system tells which cores are idle. A core is not idle while another rank or another program computes; it is idle
+    while the analysis waits for the trajectory's disk.
     """
 
     def __init__(self, ranks: int = 1, *, only_idle: bool = False) -> None:
@@ -29,11 +29,11 @@ class CpuBudget:
 
     @property
     def cost(self) -> float:
-        """Seconds that a piece of work has taken in the mean."""
+        """Mean CPU seconds of a piece of work."""
         return self._used_seconds / max(1, self._pieces)
 
     def left(self) -> float:
-        """Return the seconds that may still be taken; for the thread of the analysis, which made this object."""
+        """Return the seconds that are left; only for the analysis's thread, which created this object."""
         now = time.monotonic()
         if now > self._checked_at + CHECK_SECONDS:
             self._checked_at = now
@@ -42,13 +42,13 @@ class CpuBudget:
         return self._free_seconds + self._free_part * own_seconds + self._idle_seconds - self._used_seconds
 
     def take(self) -> None:
-        """Note that a piece of work is done; by the thread that does nothing else."""
+        """Record a finished piece of work; only for the thread that does nothing else."""
         self._used_seconds = time.thread_time()
         self._pieces += 1
 
 
 def idle_seconds() -> float:
-    """Return how long the cores that this process may use have been idle since the machine began, together."""
+    """Return the seconds since boot for which the cores available to this process were idle, summed over cores."""
     names = {b"cpu%d" % core for core in os.sched_getaffinity(0)}
     try:
         with open("/proc/stat", "rb") as file:

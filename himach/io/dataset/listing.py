@@ -1,4 +1,4 @@
-"""What the store of this node has, for people: `open_existing()`, `entries()`, `status()` and `evict_chosen()`."""
+"""Contents of this node's store for users: `open_existing()`, `entries()`, `status()` and `evict_chosen()`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from himach.parallel.communicator import node_name
 
 @dataclass(frozen=True)
 class Entry:
-    """A dataset in a store: its name, its generation in hexadecimal, its subdirectory, and how many frames it has."""
+    """A dataset in a store: name, hexadecimal generation, subdirectory, numbers of frames."""
 
     name: str
     generation: str
@@ -37,12 +37,12 @@ class Entry:
 
     @property
     def atoms(self) -> int:
-        """How many atoms of each frame it has; 0: all."""
+        """Number of atoms of each frame; 0: all."""
         return parse_atom_count(self.name)
 
 
 def open_existing(choice: str | None, *, writing: bool = False) -> Store | None:
-    """Open the store of this node, or return None if there is none; raises StoreError if it is refused."""
+    """Open the store of this node; return None if there is none, raise StoreError if it cannot be used."""
     try:
         return open_store(choice, create=False, read_only=not writing)
     except StoreNotFoundError:
@@ -51,7 +51,7 @@ def open_existing(choice: str | None, *, writing: bool = False) -> Store | None:
 
 @dataclass
 class Evicted:
-    """What `evict_chosen` freed, and what was to go and did not: each segment with dataset and reason, for people."""
+    """What `evict_chosen` freed, and which segments it could not evict: text with dataset and reason."""
 
     nbytes: int = 0
     segments: int = 0
@@ -59,7 +59,7 @@ class Evicted:
 
 
 def entries(store: Store) -> list[Entry]:
-    """Return the datasets in a store, and copies of files elsewhere, the one used last first."""
+    """Return the datasets in a store and its copies of remote files, last used first."""
     listed = [
         Entry(copy.name, "", copy.folder.name, 0, 0, copy.nbytes, int(copy.last_used), is_copy=True)
         for copy in copies_in(store.path)
@@ -80,7 +80,7 @@ def entries(store: Store) -> list[Entry]:
 
 
 def _nest_subsets(listed: list[Entry]) -> list[Entry]:
-    """Return datasets with what lies beside them, which is listed by itself only where it is left alone."""
+    """Move subsets into the entries of their datasets; a subset without its dataset stays an entry of its own."""
     subsets: dict[tuple[str, str], list[Entry]] = {}
     for entry in listed:
         if entry.atoms:
@@ -95,7 +95,7 @@ def _nest_subsets(listed: list[Entry]) -> list[Entry]:
 
 
 def status(choice: str | None, quota: str | None = None) -> dict[str, Any]:
-    """Return facts of this node's store, in the order in which to show them; there need be none yet."""
+    """Return facts about this node's store in display order; the store need not exist."""
     place = store_place(choice)
     facts: dict[str, Any] = {"node": node_name(), "place": str(place), "identity": None}
     facts["file_system"] = _file_system(place)
@@ -119,7 +119,7 @@ def status(choice: str | None, quota: str | None = None) -> dict[str, Any]:
 
 @contextmanager
 def _note_errors(notes: list[str], errors: tuple[type[Exception], ...] = (StoreError, OSError)) -> Iterator[None]:
-    """Note what is refused, in place of raising it."""
+    """Append errors to `notes` instead of raising them."""
     try:
         yield
     except errors as error:
@@ -127,7 +127,7 @@ def _note_errors(notes: list[str], errors: tuple[type[Exception], ...] = (StoreE
 
 
 def evict_chosen(store: Store, dataset: str | None = None, *, aliens: bool = False, to: int | None = None) -> Evicted:
-    """Evict what a person chose."""
+    """Evict what the user chose."""
     names = _chosen_names(store.path, dataset)
     sizes = survey(store.path)
     evicted = Evicted()
@@ -154,14 +154,14 @@ def evict_chosen(store: Store, dataset: str | None = None, *, aliens: bool = Fal
     if to is None:
         for directory, name in names.items():
             if not aliens or parse_atom_count(name):
-                with suppress(StoreError, OSError):  # a segment is held, or somebody has just begun to use it
+                with suppress(StoreError, OSError):  # in use
                     store.remove(directory)
     return evicted
 
 
 def _chosen_names(path: Path, dataset: str | None) -> dict[str, str]:
-    """Return the names of the datasets that are meant, by subdirectory."""
-    listed = entries(Store(path, create=False, read_only=True))  # looking is no use
+    """Return the names of the chosen datasets by subdirectory."""
+    listed = entries(Store(path, create=False, read_only=True))  # listing must not count as use
     if dataset is None:
         return _names_by_directory(listed)
     requested = {dataset, dataset_name([dataset])}
@@ -172,7 +172,7 @@ def _chosen_names(path: Path, dataset: str | None) -> dict[str, str]:
 
 
 def _names_by_directory(chosen: Iterable[Entry]) -> dict[str, str]:
-    """Return the names of datasets by subdirectory; what lies beside them comes first."""
+    """Return the names of datasets by subdirectory, subsets first."""
     chosen_entries = list(chosen)
     subset_names = {subset.directory: subset.name for entry in chosen_entries for subset in entry.subsets}
     return subset_names | {entry.directory: entry.name for entry in chosen_entries}
@@ -185,9 +185,9 @@ def _describe(names: dict[str, str], segment: Segment, error: StoreError) -> str
 
 
 def _measure_directory(folder: Path) -> tuple[int, int]:
-    """Return the bytes of a dataset's files and when it was last used."""
+    """Return the size of a dataset's files and the time of its last use."""
     total = last_used = 0
-    with suppress(OSError):  # evicted meanwhile, or not to be looked into
+    with suppress(OSError):  # evicted in the meantime, or not readable
         for path in folder.iterdir():
             with suppress(OSError):
                 file_status = path.stat(follow_symlinks=False)
@@ -197,7 +197,7 @@ def _measure_directory(folder: Path) -> tuple[int, int]:
 
 
 def _file_system(place: Path) -> str:
-    """Return the type of the file system at a place, and where it is mounted."""
+    """Return the type and the mount point of the file system of a path."""
     absolute, best = f"{os.path.realpath(place)}/", ("", "unknown")
     with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
         for line in mounts:

@@ -1,9 +1,7 @@
-"""Which datasets of a node's store have the frames of a trajectory, and what stands in for one that is away.
+"""Lookup of the datasets in a node's store that have the frames of a trajectory, also where its files are missing.
 
-`find()` says what a store holds under a trajectory's names, `match()` what of that is the trajectory as it is now,
-`stand_in()` makes an origin of what a store knows.
-
-`OriginChoice`: what a trajectory is, its files as they were opened or what a store has in their place.
+`find()` lists the datasets of a trajectory's names, and `match()` selects those that match its present files.
+`OriginChoice` is the opened files, or the dataset in a store that replaces them.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A dataset in a node's store that goes by the name of a trajectory: its stamp, and how many frames are cached."""
+    """A dataset in a node's store under a trajectory's name: its stamp and its number of cached frames."""
 
     name: str
     generation: bytes
@@ -52,7 +50,7 @@ class Candidate:
 
 
 def dataset_name(paths: Sequence[str | os.PathLike[str]]) -> str:
-    """Return the name of the dataset that these trajectory files make: its absolute path; of several, one for all."""
+    """Return the dataset name of trajectory files: the absolute path of one file, or a common name of several."""
     names = [*map(absolute, paths)]
     first = os.fsencode(names[0]).decode("utf-8", "backslashreplace")
     if len(names) == 1:
@@ -62,7 +60,7 @@ def dataset_name(paths: Sequence[str | os.PathLike[str]]) -> str:
 
 
 def list_names(trajectories: Sequence[Path]) -> list[str]:
-    """Return the names that the dataset of these trajectories may have: by its path, or as the user gave it."""
+    """Return the names that a dataset of these trajectories may have: its absolute path, or the user's spelling."""
     names = [dataset_name(trajectories)]
     if len(trajectories) == 1:
         names.append(names[0] if is_url(trajectories[0]) else os.fspath(trajectories[0]))
@@ -70,11 +68,11 @@ def list_names(trajectories: Sequence[Path]) -> list[str]:
 
 
 def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
-    """Open the store that the user of a run chose: as `open_chosen`, or another user's by the server that serves it."""
+    """Open the store that the user chose, see `open_chosen`; another user's store through its server."""
     if choice.startswith("tcp://"):
         return _open_remote(choice)
     owner = find_other_owner(choice)
-    if owner is not None and os.path.exists(owner[0] / "server" / "socket"):  # False where this user may not look
+    if owner is not None and os.path.exists(owner[0] / "server" / "socket"):  # False without permission
         try:
             return ServedStore(*owner), ""
         except ServerRefusedError:
@@ -85,7 +83,7 @@ def open_cache(choice: str) -> tuple[Store | ServedStore | None, str]:
 
 
 def _open_remote(choice: str) -> tuple[RemoteStore, str]:
-    """Open what a server and its peers hold, and name those that do not answer."""
+    """Open the frames of a server and its peers; return a note that names silent servers too."""
     server = parse_choice(choice)
     assert server is not None
     store = RemoteStore(server)
@@ -93,7 +91,7 @@ def _open_remote(choice: str) -> tuple[RemoteStore, str]:
 
 
 def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
-    """Return what a store holds under these names, the generations with most frames first."""
+    """Return the datasets with these names in a store, most frames first."""
     candidates = []
     for name in names:
         for generation in store.generations(name):
@@ -110,8 +108,8 @@ def find(store: Store | ServedStore, names: Sequence[str]) -> list[Candidate]:
 
 
 def _read_pushed_stamp(dataset: CachedFrames) -> OriginStamp | None:
-    """Return the stamp of a dataset that was never an origin's; None if it was, or if it holds nothing."""
-    is_part = base_name(dataset.name) != dataset.name  # no frames, but parts of some
+    """Return the stamp of a pushed dataset; None if it is not pushed or holds no frames."""
+    is_part = base_name(dataset.name) != dataset.name  # it holds parts of frames
     bounds = None if is_part or os.path.isabs(dataset.name) or is_url(dataset.name) else dataset.bounds(native=True)
     if bounds is None:
         return None
@@ -121,7 +119,7 @@ def _read_pushed_stamp(dataset: CachedFrames) -> OriginStamp | None:
 
 
 def resolve_stamp(best: Candidate, candidates: Iterable[Candidate]) -> OriginStamp:
-    """Return the stamp of a dataset; of a pushed one, with its simulation's words and the first frame of any store."""
+    """Return a dataset's stamp; if it was pushed, with its author and the lowest first frame of all stores."""
     stamp = best.stamp
     if not stamp.is_pushed:
         return stamp
@@ -131,7 +129,7 @@ def resolve_stamp(best: Candidate, candidates: Iterable[Candidate]) -> OriginSta
 
 
 def find_offline(candidates: Sequence[Candidate], keywords: Mapping[str, Any]) -> tuple[Candidate, list[bytes]] | None:
-    """Return which dataset stands in for an origin that is away, and all generations of its content."""
+    """Return the dataset that replaces an unreachable origin, and all generations of its content."""
     matches = select_by_keywords(candidates, keywords)
     if not matches:
         return None
@@ -149,7 +147,7 @@ def find_offline(candidates: Sequence[Candidate], keywords: Mapping[str, Any]) -
 
 
 def select_by_keywords(candidates: Sequence[Candidate], keywords: Mapping[str, Any]) -> list[Candidate]:
-    """Return the datasets kept with these keywords of MDAnalysis, else with these and others, if all with the same."""
+    """Return the datasets with exactly these MDAnalysis keywords, or with more if all of them have the same."""
     stored_keywords = {item.stamp.keywords: json.loads(item.stamp.keywords) for item in candidates}
     names = frame_names({kind for item in candidates for kind in item.stamp.kinds})
     requested = {name: value for name, value in json.loads(frame_keywords(keywords)).items() if name in names}
@@ -165,7 +163,7 @@ def select_by_keywords(candidates: Sequence[Candidate], keywords: Mapping[str, A
 
 
 def offline_warning(candidate: Candidate, keywords: Mapping[str, Any]) -> str:
-    """Return what to say where files that are away are read from the cache; nothing for the name of a dataset."""
+    """Return the warning for unreachable files that are read from the cache; empty for a dataset name."""
     stored_keywords = json.loads(candidate.stamp.keywords)
     extra = {name: value for name, value in stored_keywords.items() if name not in keywords and name != "format"}
     if candidate.stamp.is_pushed or not (os.path.isabs(candidate.name) or is_url(candidate.name)):
@@ -179,14 +177,14 @@ def _format_keywords(keywords: Mapping[str, Any]) -> str:
 
 
 def match(origin: Origin, keywords: Mapping[str, Any], entries: Sequence[Candidate]) -> tuple[OriginStamp, list[bytes]]:
-    """Return the stamp of an origin that is there, and generations under which stores have or may keep its frames."""
+    """Return the stamp of a reachable origin, and the generations under which stores have or may keep its frames."""
     stamp = OriginStamp.from_origin(origin, keywords, [item.stamp for item in entries])
     valid = [item.generation for item in entries if item.stamp.compare(stamp) != "changed"]
     return stamp, list(dict.fromkeys(valid)) or [_unused_generation(stamp, entries)]
 
 
 def refuse_mixed(candidates: Iterable[Candidate]) -> None:
-    """Refuse frames of several simulations under one name, which servers took that do not know of each other."""
+    """Refuse frames of several simulations under one name; servers that do not know each other may accept them."""
     authors: dict[tuple[str, bytes], set[str]] = {}
     for item in candidates:
         if item.author and item.stamp.is_pushed:
@@ -201,7 +199,7 @@ def refuse_mixed(candidates: Iterable[Candidate]) -> None:
 
 
 def refuse_others(stamp: OriginStamp, candidates: Sequence[Candidate]) -> None:
-    """Check that what stores hold under a trajectory's name is of this trajectory, maybe as it was before."""
+    """Check that the datasets of a trajectory's name are of this trajectory, in its present or an earlier state."""
     for item in candidates:
         if item.stamp.compare(stamp) == "changed" and not set(item.stamp.paths) & set(stamp.paths):
             description = "was pushed by a simulation" if item.stamp.is_pushed else "is of another trajectory"
@@ -222,12 +220,12 @@ def _unused_generation(stamp: OriginStamp, candidates: Sequence[Candidate]) -> b
 
 
 def choose_generation(candidates: Sequence[Candidate], generations: Sequence[bytes]) -> bytes:
-    """Return which of the generations a store uses, given what it holds: the one that it holds most of."""
+    """Return the generation for a store to use: the one of which it holds most frames."""
     return next((item.generation for item in candidates if item.generation in generations), generations[0])
 
 
 def read_frames(dataset: CachedFrames | None, numbers: Iterable[int]) -> list[RawFrame]:
-    """Return those of a few frames that a node's store holds."""
+    """Return those of these frames that a node's store holds."""
     if dataset is None:
         return []
     return [
@@ -243,14 +241,14 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class OriginChoice:
-    """What a trajectory is."""
+    """A trajectory's files, or the dataset that replaces them."""
 
-    origin: Origin | None  # its files, opened; None if they are away
-    stamp: OriginStamp | None  # of the origin, as it is or was; None if no store asks for one
-    note: OriginNote | None  # of the origin as it is; None if it is away
+    origin: Origin | None  # opened files; None if unreachable
+    stamp: OriginStamp | None  # of the origin now or earlier; None if no store needs it
+    note: OriginNote | None  # of the origin now; None if unreachable
     name: str
     generations: Sequence[bytes]
-    candidate: Candidate | None = None  # what in a store stands in for an origin that is away; None if it is not
+    candidate: Candidate | None = None  # dataset for an unreachable origin, or opened by name; else None
 
     @property
     def is_pushed(self) -> bool:
@@ -259,7 +257,7 @@ class OriginChoice:
 
 
 def files_exist(paths: Sequence[PathLike]) -> bool:
-    """Tell whether all files of a trajectory are there."""
+    """Tell whether all files of a trajectory exist."""
     return all(map(exists, paths))
 
 
@@ -273,7 +271,7 @@ def choose_origin(
     by_name: bool | None = None,
     stamped: bool = True,
 ) -> OriginChoice:
-    """Open the files of a trajectory, or find out what of a store stands in for them."""
+    """Open the files of a trajectory, or choose the dataset in a store that replaces them."""
     if by_name or (by_name is None and not files_exist(trajectories)):
         chosen = find_offline(candidates, keywords)
         if chosen is not None:
@@ -298,7 +296,7 @@ def reopen_origin(
     candidates: Sequence[Candidate],
     load_indexes: Callable[[], Mapping[str, XdrIndex]],
 ) -> OriginChoice:
-    """Return the same with the files of a dataset that goes by its name, where they are there, and as they were."""
+    """Return the choice with the files of a dataset opened by name, if they exist unchanged."""
     best = choice.candidate
     if best is None or best.stamp.is_pushed or not all(map(exists, best.stamp.paths)):
         return choice
@@ -306,7 +304,7 @@ def reopen_origin(
     origin = open_origin(best.stamp.paths, None, all_keywords, load_indexes())
     stamp, valid = match(origin, all_keywords, [entry for entry in candidates if entry.name == best.name])
     generations = [entry for entry in choice.generations if entry in valid]
-    if not generations:  # the cache has it as it was when it was staged
+    if not generations:  # the files changed since the dataset was staged
         return choice
     return OriginChoice(origin, stamp, OriginNote.from_origin(origin, stamp), best.name, generations, best)
 
@@ -318,13 +316,13 @@ def load_attached(
     attached: Mapping[str, tuple[str, bytes]],
     own: Dataset | None,
 ) -> Topology:
-    """Load the topology that the user names, if it can be reached, else the one that is attached to a dataset."""
+    """Load the user's topology if it can be reached, else the one attached to a dataset."""
     path = None if topology is None else absolute(topology)
     chosen_path = path if path is not None else next(reversed([*attached]), None)
     keywords = dict(keywords)
-    if path is not None:  # the kept keywords speak of another file
+    if path is not None:  # the stored keywords refer to another file
         keywords.setdefault("topology_format", None)
-    elif chosen_path == origin.paths[0] and "format" in origin.keywords:  # a trajectory that brings its topology
+    elif chosen_path == origin.paths[0] and "format" in origin.keywords:  # a trajectory that contains its topology
         keywords.setdefault("topology_format", origin.keywords["format"])
     if chosen_path is None or chosen_path not in attached or (path is not None and exists(path)):
         return load_topology(topology, origin, keywords, own, attach=False)

@@ -1,7 +1,7 @@
-"""All datasets that the nodes hold, as one name space: `list_datasets()`, by way of any server.
+"""The datasets of all nodes in one name space: `list_datasets()`, through any server.
 
-There is no catalogue: every store that holds a part of a dataset holds its description, so that those which answer tell
-together what there is, and what is missing.
+There is no catalogue. Every store that holds a part of a dataset holds its description too, so the stores that answer
+tell together which datasets exist and what is missing.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ from himach.io.store.cached_frames import base_name, select_range
 from himach.io.store.store import Store, StoreError, StoreNotFoundError
 from himach.parallel.communicator import node_name
 
-MAX_NAMED_FRAMES = 5  # missing frames that are told of
+MAX_NAMED_FRAMES = 5  # missing frames to list
 
 
 @dataclass
 class ListedDataset:
-    """A dataset, as those say who hold some of it."""
+    """A dataset as described by the stores that hold some of it."""
 
     name: str
     generation: str
-    frames: int  # in the dataset, as the newest description says
-    held: int  # of these, how many some store holds, natively or as aliens
-    missing: list[int]  # the first of those that none holds
-    copies: tuple[int, int] | None  # the least and the most native copies of a frame that is held natively
-    wanted_copies: int  # how many were asked for; 0: nobody said
-    nodes: list[str]  # those that hold some
-    nbytes: int  # of all of them
-    origin: list[str]  # its files; none of what was pushed
-    author: str  # what the simulation that pushed it said of itself
+    frames: int  # in the dataset, by the newest description
+    held: int  # frames that any store holds, natively or as aliens
+    missing: list[int]  # the first frames that no store holds
+    copies: tuple[int, int] | None  # least and most native copies of a frame with a native copy
+    wanted_copies: int  # 0: not specified
+    nodes: list[str]  # that hold some frames
+    nbytes: int  # over all nodes
+    origin: list[str]  # files; empty if the frames were pushed
+    author: str  # identity that the pushing simulation gave
     last_used: int  # seconds since 1970, on any node
     subsets: list[dict[str, int]] = field(default_factory=list)
-    sequence: int = 0  # place of its content among those that the origin has had; 0: it has none
-    older: bool = False  # some node holds a newer content of the same origin, as another dataset of this name
-    oddity: str = ""  # why frames of some node cannot be told of, and count as none; empty if all can
+    sequence: int = 0  # of this content among the origin's successive contents; 0: no origin
+    older: bool = False  # whether another dataset of this name has a newer content of the same origin
+    oddity: str = ""  # why some node's frames cannot be listed and count as none; else empty
 
     @property
     def whole(self) -> bool:
-        """Whether there are frames, every one is held, and they can be read."""
+        """Whether there are frames and all of them are held and readable."""
         return 0 < self.frames == self.held and not self.oddity
 
 
 @dataclass
 class NameSpace:
-    """The datasets of all stores that answered, the nodes of these by address, and which did not, and why."""
+    """The datasets of all stores that answered, their nodes by address, and why other servers did not answer."""
 
     datasets: list[ListedDataset]
     stores: dict[str, str]
     silent: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return plain values for JSON."""
         rows = [asdict(row) | {"whole": row.whole, "missing_frames": row.frames - row.held} for row in self.datasets]
         return {"datasets": rows, "stores": self.stores, "silent": self.silent}
 
@@ -87,7 +87,7 @@ def _survey_local(cache: str | None, seconds: float) -> Survey:
 
 
 def _answer_from_store(store: Store) -> Answer:
-    """Return what a server of this store would say."""
+    """Return the answer that a server of this store would give."""
     answer = Answer(Server(str(store.path)), node_name(), store.identity, ())
     for row in entries(store):
         holding = Holding(row.name, b"", row.directory, b"", "", 0, row.native, row.alien, 0, row.last_used, None, None)
@@ -115,7 +115,7 @@ def _answer_from_store(store: Store) -> Answer:
 
 
 def join_answers(answers: Iterable[Answer]) -> list[ListedDataset]:
-    """Return the datasets of several stores, those used last first; under one name one a simulation."""
+    """Return the datasets of several stores, last used first; one per simulation if several share a name."""
     answers = list(answers)
     stores = Counter(answer.node for answer in answers)
     answers = [replace(one, node=f"{one.node} ({one.server.text})") if stores[one.node] > 1 else one for one in answers]
@@ -147,7 +147,7 @@ def join_answers(answers: Iterable[Answer]) -> list[ListedDataset]:
 
 
 def _join_holdings(parts: Sequence[tuple[Answer, Holding]], subsets: Sequence[Holding]) -> ListedDataset:
-    """Return one dataset, of which each store holds a part."""
+    """Join the parts of one dataset that several stores hold."""
     sets: dict[str, BitMap64] = {}
     for item in subsets:
         sets[item.name] = sets.get(item.name, BitMap64()) | (item.native or BitMap64()) | (item.alien or BitMap64())
@@ -184,7 +184,7 @@ def _join_holdings(parts: Sequence[tuple[Answer, Holding]], subsets: Sequence[Ho
 
 
 def _count_copies(levels: list[BitMap64], native: BitMap64) -> None:
-    """Count a store's natives: levels[k] are the frames of which there are more than k."""
+    """Add a store's native frames; levels[k] are the frames with more than k native copies."""
     carried = native
     for k, level in enumerate(levels):
         levels[k], carried = level | carried, level & carried
@@ -193,7 +193,7 @@ def _count_copies(levels: list[BitMap64], native: BitMap64) -> None:
 
 
 def _copy_range(levels: Sequence[BitMap64]) -> tuple[int, int] | None:
-    """Return the least and the most copies of a frame that is native somewhere."""
+    """Return the least and the most native copies of a frame that has any."""
     if not levels:
         return None
     least = next((k for k in range(1, len(levels)) if len(levels[k]) < len(levels[0])), len(levels))
@@ -201,7 +201,7 @@ def _copy_range(levels: Sequence[BitMap64]) -> tuple[int, int] | None:
 
 
 def _find_missing(held: BitMap64, frames: int) -> list[int]:
-    """Return the first frames of a dataset that are not held."""
+    """Return the first missing frames of a dataset."""
     if len(held) == frames:
         return []
     missing: list[int] = []

@@ -1,7 +1,7 @@
-"""`OriginStamp`: an origin as it was when a store last had to do with it.
+"""`OriginStamp`: the state of an origin when a store last used it.
 
-Equal states of its files (`FileState`: size and times) tell that they have not changed; where they differ a `digest` of
-their content decides: `OriginStamp.compare`.
+Files with equal states (`FileState`: size and times) are unchanged; if the states differ, `OriginStamp.compare` uses a
+`digest` of their content.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from himach.io.trajectory.index.timeline import by_part
 from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS
 from himach.io.trajectory.origin import PUSHED, Origin
 
-#: Of what is noted, and of how frames are read: what was kept under another version is not served any more.
+#: Version of the stamp and of how frames are read; frames kept under another version are not served.
 VERSION = 3
-#: Content that a digest covers: whole files where they have no more than this together, else blocks all over them.
+#: Bytes that a digest covers: whole files up to this total, else blocks spread over them.
 DIGEST_BYTES = 8 << 20
 BLOCK_BYTES = 1 << 16
-#: Files of a directory that are looked at; where there are more, as many all over it.
+#: Files of a directory to check; if it has more, this many spread over it.
 MAX_FILES = 4096
 
 Comparison = Literal["same", "grown", "changed"]
 
 
 class FileState(NamedTuple):
-    """A file as it is found."""
+    """State of a file."""
 
-    path: str  # of the file
-    size: int  # bytes in it; -1 if it is not there
+    path: str
+    size: int  # bytes; -1 if missing or not readable
     modified: int = 0
     changed: int = 0
 
     @classmethod
     def from_path(cls, path: str, fresh: bool = False) -> FileState:
-        """Look at a file; if `fresh`, as opening it shows it, for which a network file system asks its server."""
+        """Return the state of a file; `fresh` opens it, which makes a network file system ask its server."""
         try:
             if is_url(path):
                 return cls(path, *read_status(path))
@@ -71,7 +71,7 @@ class FileState(NamedTuple):
 
 
 def content_files(origin: Origin) -> list[str]:
-    """Return the files whose content tells the origin from another."""
+    """Return the files whose content identifies the origin."""
     paths: list[str] = []
     for file, _ in origin.files():
         paths += [*file.stamps, *file.content(MAX_FILES)]
@@ -79,13 +79,13 @@ def content_files(origin: Origin) -> list[str]:
 
 
 def lasting_files(origin: Origin) -> list[str]:
-    """Return those of the `content_files` that are not written anew when frames are added."""
+    """Return the `content_files` that are not rewritten when frames are added."""
     rewritten = {path for file, _ in origin.files() for path in file.rewritten}
     return [path for path in content_files(origin) if path not in rewritten]
 
 
 def frame_files(origin: Origin, numbers: Sequence[int]) -> set[str]:
-    """Return the files that these frames of an origin lie in."""
+    """Return the files that have these frames of an origin."""
     files = origin.files()
     starts = np.cumsum([0] + [n_frames for _, n_frames in files])
     parts = by_part(starts, np.asarray(numbers, dtype=np.int64))
@@ -94,21 +94,21 @@ def frame_files(origin: Origin, numbers: Sequence[int]) -> set[str]:
 
 @dataclass(frozen=True)
 class OriginStamp:
-    """An origin as it was when a store last had to do with it."""
+    """State of an origin when a store last used it."""
 
     paths: tuple[str, ...]
     kinds: tuple[str, ...]
-    keywords: str  # keywords of MDAnalysis that say what the frames are, as JSON (see `frame_keywords`)
-    part_frames: tuple[int, ...]  # frames of each file that belong to the dataset
+    keywords: str  # MDAnalysis keywords that affect frames, as JSON (see `frame_keywords`)
+    part_frames: tuple[int, ...]  # frames of each file
     n_frames: int
     n_atoms: int
     fingerprint: str
     timestep: float | None
     has_velocities: bool
     has_forces: bool
-    files: tuple[FileState, ...]  # each file that was looked at
+    files: tuple[FileState, ...]  # the `content_files`
     content: str  # `digest` of these files
-    first_frame: str = ""  # number and content of the first frame, where frames were pushed
+    first_frame: str = ""  # number and checksum of the first pushed frame
     own_keywords: Mapping[str, Any] = field(default_factory=dict)
     topologies: Mapping[str, str] = field(default_factory=dict)
     sequence: int = 0
@@ -116,9 +116,9 @@ class OriginStamp:
 
     @classmethod
     def from_origin(cls, origin: Origin, keywords: Mapping[str, Any], known: Sequence[OriginStamp] = ()) -> OriginStamp:
-        """Return the stamp of an origin that can be reached, as it is now.
+        """Return the stamp of a reachable origin in its present state.
 
-        Reads `DIGEST_BYTES` of it at most, and nothing where a `known` stamp has the same files, sizes and times.
+        Read at most `DIGEST_BYTES`, and nothing if a `known` stamp has the same files, sizes and times.
         """
         files = tuple(map(FileState.from_path, content_files(origin)))
         same = next((stamp for stamp in known if stamp.files == files), None)
@@ -143,7 +143,7 @@ class OriginStamp:
 
     @property
     def is_pushed(self) -> bool:
-        """Whether a simulation pushed the frames, so that there is no origin."""
+        """Whether a simulation pushed the frames; then there is no origin."""
         return self.kinds == (PUSHED,)
 
     @classmethod
@@ -165,7 +165,7 @@ class OriginStamp:
             has_forces=frame.forces is not None,
             files=(),
             content=f"pushed {generation.hex()}",
-            first_frame=f"frame {frame.number:020d} {checksum:08x}",  # the least is of the frame of the lowest number
+            first_frame=f"frame {frame.number:020d} {checksum:08x}",  # the lowest frame number sorts first
         )
 
     @classmethod
@@ -189,17 +189,17 @@ class OriginStamp:
 
     @property
     def generation(self) -> bytes:
-        """What tells this content from another of the same name."""
+        """Digest that distinguishes contents of the same name."""
         parts = [VERSION, self.keywords, self.n_atoms, self.content, *self._sizes]
         return hashlib.sha256(json.dumps(parts).encode()).digest()
 
     def compare(self, now: OriginStamp) -> Comparison:
-        """Tell whether the frames that were there at this stamp are those of the origin as it is `now`."""
+        """Compare the frames at this stamp with those of the origin `now`."""
         if (self.keywords, self.n_atoms, len(self.files)) != (now.keywords, now.n_atoms, len(now.files)):
             return "changed"
         if self.files == now.files or (self._sizes == now._sizes and self.content == now.content):
             return "same"
-        # Only the last file may have grown: frames are numbered through.
+        # Only the last file may have grown: frames are numbered across files.
         *others, last = zip(self.files, now.files, strict=True)
         grown = all(old.size == new.size for old, new in others) and last[0].size < last[1].size
         numbered = self.part_frames[:-1] == now.part_frames[:-1] and self.n_frames <= now.n_frames
@@ -214,13 +214,13 @@ class OriginStamp:
 
 
 def frame_keywords(keywords: Mapping[str, Any]) -> str:
-    """Return, as JSON, those keywords of MDAnalysis on which frames depend (dt, format, ...)."""
+    """Return the MDAnalysis keywords that affect frames (dt, format, ...) as JSON."""
     ours = {name: value for name, value in keywords.items() if name not in TOPOLOGY_KEYWORDS}
     return json.dumps(ours, sort_keys=True, default=repr)
 
 
 def _json_values(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those keywords whose values JSON gives back; others, such as a guesser, are for the one call."""
+    """Return the keywords whose values JSON can store; others, such as a guesser, apply to one call only."""
     plain = {}
     for name, value in keywords.items():
         with contextlib.suppress(TypeError, ValueError):
@@ -229,14 +229,14 @@ def _json_values(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _next_sequence(content: str, known_stamps: Sequence[OriginStamp]) -> int:
-    """Return the place of a content that is the origin's now among those that it is known to have had."""
+    """Return the sequence number of an origin's present content, given its known earlier contents."""
     last = max((stamp.sequence for stamp in known_stamps), default=0)
     others = any(stamp.sequence == last and stamp.content != content for stamp in known_stamps)
     return last + 1 if others else max(1, last)
 
 
 def latest(stamps: Sequence[OriginStamp]) -> OriginStamp:
-    """Return which of several stamps of an origin that is away is the last."""
+    """Return the latest of several stamps of an unreachable origin."""
     last = max(stamp.sequence for stamp in stamps)
     newest = [stamp for stamp in stamps if stamp.sequence == last]
     best = max(newest, key=lambda stamp: stamp.n_frames)
@@ -249,13 +249,13 @@ def latest(stamps: Sequence[OriginStamp]) -> OriginStamp:
 
 
 def digest(files: Sequence[FileState]) -> str:
-    """Return the SHA-256 (hex) over bytes of files up to the sizes given, all over them; without counts of frames."""
+    """Return the SHA-256 (hex) of blocks spread over files up to the given sizes, without frame counts in headers."""
     present = [file for file in files if file.size > 0]
     total = sum(file.size for file in present)
     share = max(2, DIGEST_BYTES // max(1, len(present)))
     result = hashlib.sha256()
     for path, size, *state in present:
-        if is_url(path):  # what its server says of it stands for its content
+        if is_url(path):  # the server's metadata replaces the content
             result.update(f"{size} {state}".encode())
             continue
         with open(path, "rb", buffering=0) as file:
@@ -266,17 +266,17 @@ def digest(files: Sequence[FileState]) -> str:
 
 
 def _blank_counts(head: bytes) -> bytes:
-    """Return a file's first bytes without the number of its frames (and last step), which some formats keep there."""
+    """Return a file's first bytes with the number of frames (and last step) blanked, which some formats keep there."""
     if head[4:8] == b"CORD":  # DCD
         return head[:8] + bytes(4) + head[12:20] + bytes(4) + head[24:]
-    if head[:3] == b"CDF":  # NetCDF, whose fifth version has longer numbers
+    if head[:3] == b"CDF":  # NetCDF; its fifth version has longer numbers
         width = 8 if head[3:4] == b"\5" else 4
         return head[:4] + bytes(width) + head[4 + width :]
     return head
 
 
 def _spread_blocks(size: int, share: int) -> list[tuple[int, int]]:
-    """Return place and length of blocks that are spread evenly over a file, its first and last bytes among them."""
+    """Return offset and length of blocks spread evenly over a file, including its first and last bytes."""
     if size <= share:
         return [(offset, min(1 << 20, size - offset)) for offset in range(0, size, 1 << 20)]
     length = min(BLOCK_BYTES, share // 2)

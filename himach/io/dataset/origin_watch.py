@@ -1,8 +1,8 @@
-"""`OriginWatch`: whether an origin is still, and on this rank too, what the first rank found when it opened it.
+"""`OriginWatch`: checks on every rank that an origin is still as the first rank opened it.
 
-The first rank makes an `OriginNote` of the files' states and of their content. Every rank compares its own view of the
-files with that when it opens them, every so often while it reads them, before a frame that was read is kept, and after
-the last frame. A file that only grew is the same; so is another copy of the same content.
+The first rank records the states and the content of the files in an `OriginNote`. Every rank compares its own view of
+the files with the note: on opening, periodically while reading, before storing a frame, and after the last frame. A
+file that only grew counts as unchanged, and so does another copy of the same content.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from himach.io.remote.url import absolute
 from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.retry import retry
 
-#: Pauses (seconds) for which a node is waited for that sees less of a file than the first rank saw.
+#: Pauses in seconds before another check on a node whose view of a file differs from the first rank's.
 PAUSES = (0.2, 1.0)
-OPENINGS = 3  # of files that change meanwhile
+OPENINGS = 3  # attempts to open files that change meanwhile
 
 T = TypeVar("T")
 
 
 class OriginChangedError(TrajectoryError):
-    """The origin is not what it was when the run began, or not the same on all nodes."""
+    """The origin has changed since the run began, or differs between nodes."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class OriginNote:
 
     @classmethod
     def from_origin(cls, origin: Origin, stamp: OriginStamp | None = None) -> OriginNote:
-        """Note an origin that can be reached; with its `stamp`, nothing has to be read as a rule."""
+        """Record a reachable origin; with its `stamp`, usually without reading files."""
         paths = lasting_files(origin)
         if stamp is not None and paths == [file.path for file in stamp.files]:
             return cls(stamp.files, stamp.content)
@@ -49,7 +49,7 @@ class OriginNote:
 
 
 def open_unchanged(paths: Sequence[str | os.PathLike[str]], open_files: Callable[[], T]) -> T:
-    """Return what `open_files` gives of trajectory files that stayed as they are meanwhile, or only grew."""
+    """Call `open_files`, again if the trajectory files changed meanwhile other than by growth; return its result."""
     names = [*map(absolute, paths)]
     for _ in range(OPENINGS):
         before = [FileState.from_path(path) for path in names]
@@ -74,25 +74,25 @@ def _open_or_retry(open_files: Callable[[], T]) -> T:
 
 
 class OriginWatch:
-    """Compares the origin's files, as this rank finds them, with a note of them."""
+    """Compares this rank's view of the origin's files with a note."""
 
     def __init__(self, note: OriginNote, origin: Origin, rank_name: str, leads: bool = True) -> None:
         self._note = note
         self._origin = origin
         self._rank_name = rank_name
         self._noted_files = {file.path: file for file in note.files}
-        self._equal_states = dict(self._noted_files)  # states in which the content was as noted
+        self._equal_states = dict(self._noted_files)  # states with the noted content
         stamps = [path for file, _ in origin.files() for path in file.stamps]
         self._paths = tuple(path for path in self._noted_files if leads or path in stamps)
 
     def check_at_start(self) -> None:
-        """Compare before the first frame is read; a file that is not there is told by whoever reads it."""
+        """Compare the existing files before the first frame is read; reading reports missing files."""
         present = [path for path in self._paths if FileState.from_path(path).size >= 0]
         difference = self._find_difference(present)
         for pause in PAUSES:
             if not difference:
                 return
-            time.sleep(pause)  # attributes of a network file system may be some seconds old, and a copy under way
+            time.sleep(pause)  # a network file system caches attributes for seconds, or a copy is in progress
             difference = self._find_difference(present)
         if difference:
             raise OriginChangedError(
@@ -111,11 +111,11 @@ class OriginWatch:
             )
 
     def holds(self, numbers: Sequence[int]) -> bool:
-        """Tell whether the files that some frames lie in are still what they were."""
+        """Tell whether the files of these frames are unchanged."""
         return not self._find_difference(frame_files(self._origin, numbers) & self._noted_files.keys())
 
     def changed(self, number: int) -> bool:
-        """Tell of one frame's file whether it differs from what `check` saw last, other than by growth; asks nobody."""
+        """Tell whether a frame's file changed since the last `check`, other than by growth; does not open the file."""
         path, _ = self._origin.locate(number)
         noted = self._noted_files.get(path)
         if noted is None:  # a frame directory
@@ -124,7 +124,7 @@ class OriginWatch:
         return now.size <= noted.size and now != self._equal_states[path]
 
     def _find_difference(self, paths: Iterable[str]) -> str:
-        """Return what file differs and how; empty if none does."""
+        """Return which file differs and how; empty if none does."""
         compare = partial(self._compare, tuple(paths))
         try:
             try:

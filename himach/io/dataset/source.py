@@ -1,4 +1,4 @@
-"""Where the frames of a run come from: `Source`, a chain of kept atoms, cached frames and the origin."""
+"""`Source`: the frames of a run, from a chain of kept atoms, cached frames and the origin."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from himach.io.trajectory.origin import Origin
 
 Numbers = npt.NDArray[np.int64]
 
-CHECK_SECONDS = 1.0  # between two looks at the origin's files
+CHECK_SECONDS = 1.0  # between checks of the origin's files
 NO_ATOMS = ReadOptions(np.empty(0, dtype=np.int64))
 UNREACHABLE, DAMAGED = REASONS[REASON_UNREACHABLE], REASONS[REASON_DAMAGED]
 
 
 class Source(FrameSource):
-    """Frames by number: each comes from the first place that holds it, and from the next where that cannot give it."""
+    """Frames by number, each from the first place that holds it, or from the next place if that read fails."""
 
     def __init__(
         self,
@@ -59,34 +59,34 @@ class Source(FrameSource):
 
     @property
     def lost(self) -> str:
-        """Why another user's store was not read to the end; empty if it was, or if there is none."""
+        """Why another user's store was abandoned; empty if it was not, or if none is used."""
         return "" if self._cached is None else self._cached.lost
 
     @property
     def bytes_origin(self) -> int:
-        """Bytes of the frames read so far from the origin."""
+        """Bytes read so far from the origin."""
         return self._origin.nbytes
 
     @property
     def bytes_cache(self) -> int:
-        """Bytes of the frames read so far from the cache."""
+        """Bytes read so far from the cache."""
         return sum(cache.nbytes for cache in self._caches)
 
     @property
     def damaged(self) -> int:
-        """Copies in the cache that were damaged so far, in whose place others were read."""
+        """Number of damaged frames found so far in the cache and read elsewhere."""
         return sum(cache.damaged for cache in self._caches)
 
     def holds(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
-        """Return which of the frames there are, bool (n,)."""
+        """Return which of the frames exist, bool (n,)."""
         return self._origin.holds(numbers)
 
     def read(self, numbers: Sequence[int] | Numbers, options: ReadOptions | None = None) -> Iterator[RawFrame]:
-        """Read frames in the order asked for; see `FrameSource.read`."""
+        """Read frames in the given order; see `FrameSource.read`."""
         return self._read(np.asarray(numbers, dtype=np.int64), options, 0)
 
     def _read(self, numbers: Numbers, options: ReadOptions | None, first: int) -> Iterator[RawFrame]:
-        """Read frames from the `first` place and those after it."""
+        """Read frames from the `first` place and later ones."""
         places = np.full(len(numbers), len(self._caches))
         for place in reversed(range(first, len(self._caches))):
             places[self._caches[place].holds(numbers)] = place
@@ -97,7 +97,7 @@ class Source(FrameSource):
                 yield from self._read_cache(int(places[start]), numbers[start:stop], options)
 
     def _read_cache(self, place: int, numbers: Numbers, options: ReadOptions | None) -> Iterator[RawFrame]:
-        """Read frames that a cache holds; those that it cannot give come from the places after it."""
+        """Read frames that a cache holds; read misses from later places."""
         cache = self._caches[place]
         options = options or self._options
         for done, frame in enumerate(cache.read(numbers, options)):
@@ -111,23 +111,23 @@ class Source(FrameSource):
                 yield from self._read(numbers[done : done + 1], options, place + 1)
 
     def _read_field(self, options: ReadOptions, number: int, field: int) -> RawFrame:
-        """Read a field of a frame from wherever it is, and with every frame from the next reading on."""
-        if field == DATA:  # it is in the origin alone
+        """Read a field of a frame from any place; later reads include that field."""
+        if field == DATA:  # only the origin has it
             return replace(next(self._origin.read_data(number)), unread=FIELDS)
         self._options = replace(self._options, fields=self._options.fields | field)
         return next(self._read(np.array([number]), replace(options, fields=field), 0))
 
     def confirm(self) -> None:
-        """Check, after the last frame, that the origin stayed what it was while this rank read it."""
+        """Check after the last frame that the origin did not change while this rank read it."""
         self._origin.confirm()
 
     def hurry(self) -> None:
-        """Have what was read so far kept before this process is ended; from any thread."""
+        """Store the frames read so far before this process ends; may be called from any thread."""
         if self._writeback is not None:
             self._writeback.close()
 
     def close(self, keep: bool = True) -> WriteResult:
-        """Close what is open, and return what came of keeping frames in the cache; unless `keep`, they are dropped."""
+        """Close all places and return the result of caching frames; drop these frames unless `keep`."""
         self._origin.close()
         if self._cached is not None:
             self._cached.close()
@@ -135,7 +135,7 @@ class Source(FrameSource):
 
 
 class _StoredFrames(FrameSource):
-    """Whole frames that a store holds, by its server while that answers; another user's, until that ends (`lost`)."""
+    """Whole frames of a store, through its server while it answers; without it another user's store is `lost`."""
 
     def __init__(self, cached: CachedFrames, drops: bool) -> None:
         self._cached = cached
@@ -150,7 +150,7 @@ class _StoredFrames(FrameSource):
         try:
             if not self.lost:
                 return self._cached.holds(numbers)
-        except StoreError as error:  # another user's server has ended
+        except StoreError as error:  # another user's server has stopped
             self._lose(str(error))
         return np.zeros(len(numbers), dtype=bool)
 
@@ -168,11 +168,11 @@ class _StoredFrames(FrameSource):
             self.nbytes += reading.nbytes
 
     def missed(self, number: int) -> bool:
-        """Do what the last miss asks for; return whether later frames are read in another way, or not from here."""
+        """Handle the last miss; return whether later frames must be read in another way or elsewhere."""
         if self._reason == DAMAGED:
             self._drop(number)
         elif self._reason == UNREACHABLE:
-            self._server = None  # this user's own store can be read without it
+            self._server = None  # the user's own store is readable without it
             if not isinstance(self._cached, Dataset):
                 self._lose("its server does not answer")
         return self._reason == UNREACHABLE
@@ -193,7 +193,7 @@ class _StoredFrames(FrameSource):
 
 
 class _OriginFrames(FrameSource):
-    """Frames of the origin, which is compared every so often; the writeback is offered every frame."""
+    """Frames of the origin, which is checked periodically; every frame is offered to the writeback."""
 
     def __init__(self, origin: Origin, watch: OriginWatch | None, writeback: Writeback | None) -> None:
         self._origin = origin
@@ -236,7 +236,7 @@ class _OriginFrames(FrameSource):
         except OriginChangedError:
             raise
         except TrajectoryError:
-            self._watch.check()  # that it has changed says more
+            self._watch.check()  # a change is the better explanation
             raise
 
     def confirm(self) -> None:
@@ -248,20 +248,20 @@ class _OriginFrames(FrameSource):
 
 
 def _split_runs(values: Numbers) -> Iterator[tuple[int, int]]:
-    """Yield where equal values that follow one another begin and end."""
+    """Return start and stop of each run of equal values."""
     edges = np.flatnonzero(values[1:] != values[:-1]) + 1
     return itertools.pairwise([0, *edges.tolist(), len(values)] if len(values) else [])
 
 
 def _connect_server(dataset: CachedFrames) -> Client | None:
-    """Return a connection to the server of a dataset's store, with the dataset open in it, if there is a server."""
+    """Open a dataset through the server of its store; return None without a server."""
     if not isinstance(dataset, Dataset) or not (dataset.store.path / "server" / "socket").exists():
         return None
     client = None
     try:
         client = find(dataset.store.path)
         return None if client is None else client.open(dataset.name, dataset.generation)
-    except StoreError:  # it refuses, or does not know the dataset: the store can be read without it
+    except StoreError:  # refused or unknown dataset: the store is readable without a server
         if client is not None:
             client.close()
         return None

@@ -1,4 +1,4 @@
-"""`split()` makes a frame directory of a trajectory: numbered files, their times, the topology, and a manifest.
+"""`split()` writes a trajectory as a frame directory: numbered files, their times, the topology and a manifest.
 
 Frames of XTC and TRR files are copied byte by byte; those of other formats are refused.
 """
@@ -47,7 +47,7 @@ def split(
         raise UsageError(f"start, stop and step leave no frames, or none in the order of time, of {origin.n_frames}")
     kind = _kind(origin)
     if topology is not None:
-        load_topology(topology, origin, keywords)  # it fits
+        load_topology(topology, origin, keywords)  # check that it fits
         topology = existing_path(topology, "topology")
     manifest = _plan(origin, kind, frames, topology, frames_per_file, {**origin.keywords, **(keywords or {})})
     folder = Path(directory)
@@ -80,7 +80,7 @@ def _plan(
 
 
 def _kind(origin: Origin) -> str:
-    """Return the format of the files; raises UsageError if their frames cannot be copied as they are."""
+    """Return the format of the files; raise UsageError if their frames cannot be copied unchanged."""
     kinds = set(origin.kinds)
     if kinds not in ({"XTC"}, {"TRR"}) or not origin.keywords.get("convert_units", True):
         raise UsageError(
@@ -91,7 +91,7 @@ def _kind(origin: Origin) -> str:
 
 
 def _prepare(folder: Path, manifest: Manifest) -> None:
-    """Make the directory and note the plan in it, or find the plan that an unfinished split noted."""
+    """Create the directory and write the plan into it, or accept the same plan of an unfinished split."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; give a directory")
     folder.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def _write_files(
 
 
 def _finish(folder: Path, origin: Origin, frames: range, topology: str | None, manifest: Manifest) -> None:
-    """Add times and topology, and the manifest last."""
+    """Write times and topology, then the manifest."""
     np.save(folder / TIMES, origin.times(frames))
     if topology is not None and manifest.topology is not None:
         shutil.copyfile(topology, folder / manifest.topology)

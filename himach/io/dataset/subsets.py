@@ -1,8 +1,8 @@
-"""Some atoms of a dataset's frames in a node's store, beside the whole frames: `KeptAtoms`, a source of frames.
+"""Subsets: selected atoms of a dataset's frames, stored beside the whole frames; `KeptAtoms` reads them.
 
-A run that says which atoms it reads keeps these of every frame that it takes from the origin: as frames of few atoms,
-in a dataset of the same generation, whose name ends with their number and a digest of them. Another run reads from
-there the atoms that it needs, if one such dataset has all of them.
+A run that declares its atoms keeps them for every frame that it reads from the origin. Such a subset is a dataset of
+the same generation; its name ends with the number of atoms and a digest of their ranges. A later run reads from a
+subset that has all atoms that it needs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Numbers = npt.NDArray[np.int64]
 Vectors = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint64]
 
-#: Name of the attachment that has the atoms: int64, first and last + 1 of each run. native/store/eviction.c knows it.
+#: Attachment with the atoms: int64, first and last + 1 of each range. native/store/eviction.c knows this name.
 ATOMS = "atoms"
-VECTOR = np.dtype("V12")  # three numbers as one item: numpy copies those several times as fast
+VECTOR = np.dtype("V12")  # three float32 as one item: numpy copies these several times as fast
 ATOM_COUNT = re.compile(r"\[([0-9]+) atoms [0-9a-f]{16}\]$")
 
 
@@ -37,24 +37,24 @@ ATOM_COUNT = re.compile(r"\[([0-9]+) atoms [0-9a-f]{16}\]$")
 class Subset:
     """Frames of some atoms."""
 
-    dataset: Dataset  # whose frames have these atoms alone
-    atoms: Numbers  # which of a whole frame's they are, int64 (n,), ascending
+    dataset: Dataset  # its frames have only these atoms
+    atoms: Numbers  # indices in a whole frame, int64 (n,), ascending
 
 
 def subset_name(dataset: str, ranges: Numbers) -> str:
-    """Return the name under which these runs of atoms of a dataset's frames are kept."""
+    """Return the name of the subset that has these ranges of atoms of a dataset."""
     digest = hashlib.sha256(ranges.astype("<i8").tobytes()).hexdigest()[:16]
     return f"{dataset} [{int((ranges[:, 1] - ranges[:, 0]).sum())} atoms {digest}]"
 
 
 def parse_atom_count(name: str) -> int:
-    """Return how many atoms of each frame a dataset of this name has; 0: all, or it is no subset."""
+    """Return the number of atoms of the subset of this name; 0 if it is no subset."""
     match = ATOM_COUNT.search(name)
     return 0 if match is None else int(match[1])
 
 
 def open_subset(dataset: Dataset, atoms: Numbers) -> Subset:
-    """Open the subset that has just these atoms of a dataset's frames; make it if it is not there."""
+    """Open the subset that has exactly these atoms of a dataset; create it if it does not exist."""
     ranges = atom_ranges(atoms)
     subset = dataset.store.dataset(subset_name(dataset.name, ranges), dataset.generation)
     if subset.attachment(ATOMS) is None:
@@ -63,7 +63,7 @@ def open_subset(dataset: Dataset, atoms: Numbers) -> Subset:
 
 
 def list_subsets(dataset: Dataset) -> list[Subset]:
-    """Return all subsets of a dataset's frames that its store has."""
+    """Return all subsets of a dataset in its store."""
     subsets = []
     for name, generation in dataset.store.contents():
         if name == dataset.name or generation != dataset.generation or base_name(name) != dataset.name:
@@ -74,20 +74,20 @@ def list_subsets(dataset: Dataset) -> list[Subset]:
             subset = dataset.store.dataset(name, generation, create=False)
             content = subset.own_attachment(ATOMS) or b""
             ranges = np.frombuffer(content[: len(content) // 16 * 16], "<i8").astype(np.int64).reshape(-1, 2)
-            if name == subset_name(dataset.name, ranges):  # else it is damaged, or is being made
+            if name == subset_name(dataset.name, ranges):  # else it is damaged or still being created
                 subsets.append(Subset(subset, _expand_ranges(ranges)))
     return subsets
 
 
 def _expand_ranges(ranges: Numbers) -> Numbers:
-    """Return the atoms of runs, int64 (n,)."""
+    """Return the atoms of ranges, int64 (n,)."""
     lengths = ranges[:, 1] - ranges[:, 0]
     atoms: Numbers = np.arange(lengths.sum()) + np.repeat(ranges[:, 0] - np.cumsum(lengths) + lengths, lengths)
     return atoms
 
 
 def open_kept_atoms(dataset: CachedFrames | None, atoms: Numbers | None, n_atoms: int) -> list[KeptAtoms]:
-    """Return what this process's own store has of some atoms of frames, fewest atoms first; nothing for all atoms."""
+    """Return the subsets in this process's own store that have these atoms, fewest atoms first; none for all atoms."""
     if not isinstance(dataset, Dataset) or atoms is None or not len(atoms):
         return []
     try:
@@ -98,13 +98,13 @@ def open_kept_atoms(dataset: CachedFrames | None, atoms: Numbers | None, n_atoms
 
 
 def open_readable(dataset: CachedFrames | None, atoms: Numbers | None, n_atoms: int) -> Readable | None:
-    """Return what a node can read of a dataset for a run that needs these atoms, as the protocol asks for it."""
+    """Return the frames that a node can read for a run that needs these atoms."""
     kept = open_kept_atoms(dataset, atoms, n_atoms)
     return dataset if dataset is None or not kept else WithKeptAtoms(dataset, kept)
 
 
 class KeptAtoms(FrameSource):
-    """Some atoms of frames, out of a subset; its arrays are the same for all frames."""
+    """Reads frames from a subset; all frames share the same arrays."""
 
     def __init__(self, subset: Subset, n_atoms: int) -> None:
         self._dataset, self._atoms = subset.dataset, subset.atoms
@@ -115,20 +115,20 @@ class KeptAtoms(FrameSource):
         self.damaged = 0
 
     def holds(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
-        """Return of which frames the subset has its atoms, bool (n,)."""
+        """Return which frames the subset holds, bool (n,)."""
         try:
             return self._dataset.holds(numbers)
-        except StoreError:  # it was deleted meanwhile
+        except StoreError:  # deleted in the meantime
             return np.zeros(len(numbers), dtype=bool)
 
     def mark(self, frames: range, alien: Words) -> None:
-        """Set the bits of those `frames` that it holds, as `CachedFrames.mark`."""
+        """Set the bits of the `frames` that the subset holds; see `CachedFrames.mark`."""
         native = np.zeros_like(alien)
         self._dataset.mark(frames, native, alien)
         alien |= native
 
     def read(self, numbers: Sequence[int] | Numbers, options: ReadOptions = WHOLE) -> Iterator[RawFrame | None]:
-        """Read frames in arrays for all atoms; frames are misses where atoms are needed that it does not have."""
+        """Read frames into arrays for all atoms; every frame is a miss if the subset lacks a needed atom."""
         fields = options.fields or FIELDS
         needed = np.arange(self._shape[0]) if options.ranges is None else _expand_ranges(options.ranges)
         if not np.isin(needed, self._atoms).all():
@@ -146,7 +146,7 @@ class KeptAtoms(FrameSource):
             self.nbytes += reading.nbytes
 
     def missed(self, number: int) -> bool:
-        """Drop the frame of the last miss if it is damaged, so that it is written anew; return whether all are lost."""
+        """Drop the frame of the last miss if it is damaged, so that it is rewritten; return False: others remain."""
         if self._reason == REASONS[REASON_DAMAGED]:
             self.damaged += 1
             with contextlib.suppress(StoreError):  # it stays a miss
@@ -155,7 +155,7 @@ class KeptAtoms(FrameSource):
         return False
 
     def _spread(self, frame: RawFrame, fields: int, rows: Numbers) -> bool:
-        """Put a frame's vectors where they are in a whole one; return False if it has another number of atoms."""
+        """Scatter a frame's vectors into a whole frame; return False if the number of atoms differs."""
         frame.unread = (FIELDS | DATA) & ~fields
         for name in [name for field, name in NAMES.items() if field & fields]:
             vectors = getattr(frame, name)
@@ -174,7 +174,7 @@ class KeptAtoms(FrameSource):
 
 
 class WithKeptAtoms:
-    """The frames that a node can read for a run: those of its dataset, and those of which it has the atoms needed."""
+    """Frames that a node can read for a run: those of its dataset and those of subsets with the needed atoms."""
 
     def __init__(self, cached: CachedFrames, kept: Sequence[KeptAtoms]) -> None:
         self._cached = cached
@@ -182,17 +182,17 @@ class WithKeptAtoms:
 
     @property
     def identity(self) -> str | None:
-        """What tells this store from every other."""
+        """Unique identity of this store."""
         return self._cached.identity
 
     def mark(self, frames: range, native: Words, alien: Words) -> None:
-        """Set the bits of those `frames` that are held, as `CachedFrames.mark`; those of subsets count as aliens."""
+        """Set the bits of the held `frames`, see `CachedFrames.mark`; frames of subsets count as aliens."""
         self._cached.mark(frames, native, alien)
         for kept in self._kept if frames else ():
             kept.mark(frames, alien)
 
     def holds(self, numbers: Numbers, native: bool = False) -> npt.NDArray[np.bool_]:
-        """Return which frames are held, or held natively, as `CachedFrames.holds`."""
+        """Return which frames are held, or held natively; see `CachedFrames.holds`."""
         held = self._cached.holds(numbers, native)
         for kept in () if native else self._kept:
             held = held | kept.holds(numbers)

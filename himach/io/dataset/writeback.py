@@ -1,7 +1,7 @@
-"""Writing missed frames to a store while an analysis goes on: `Writeback`, bounded queues and threads behind them.
+"""`Writeback`: writes missed frames to a store during an analysis, by bounded queues and background threads.
 
-The analysis goes first. What keeping a frame takes (decoding all of it, packing, writing) is taken from what disk and
-cores have left beside the analysis, and from a small part of its time; frames beyond that are kept by later runs.
+The analysis has priority. Keeping a frame (decoding all of it, packing, writing) uses disk and cores that the analysis
+leaves idle, and a small part of its time; later runs keep the frames beyond that.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from himach.io.dataset.subsets import open_subset
 from himach.io.store.store import Dataset, StoreError
 
 QUEUE_BYTES = 32 << 20
-BATCH_BYTES = 2 << 20  # in the queue before the thread wakes
-MIN_FRAMES = 4  # in the queue, however large frames are
-CLOSE_SECONDS = 1.0  # that a run waits for what is queued at its end, at least
-FLUSH_SECONDS = 1.0  # what a killed run may lose
-WAIT_SECONDS = 0.1  # seconds that the analysis waits for the disk in any case ...
-WAIT_FRACTION = 0.03  # ... and part of its own time that it waits beyond that
+BATCH_BYTES = 2 << 20  # queued before the thread wakes
+MIN_FRAMES = 4  # that fit in the queue, whatever their size
+CLOSE_SECONDS = 1.0  # minimum time limit for writing queued frames at the end of a run
+FLUSH_SECONDS = 1.0  # between flushes; a killed run may lose this much
+WAIT_SECONDS = 0.1  # the analysis may wait this long for the disk in any case
+WAIT_FRACTION = 0.03  # additional wait, as a fraction of elapsed time
 
 Vectors = npt.NDArray[np.float32]
 
 
 @dataclass
 class WriteResult:
-    """What came of it."""
+    """Result of keeping frames."""
 
-    frames: int = 0  # frames that are in the store now
-    skipped: int = 0  # frames that could not be written
-    reason: str = ""  # why, as a store's error says it
+    frames: int = 0  # written to the store
+    skipped: int = 0  # not written
+    reason: str = ""  # first error, if any
 
 
 class Writeback:
-    """Keeps what the origin gave in a dataset of a store: some atoms of every frame, whole frames as cores allow."""
+    """Keeps frames of the origin in a store: some atoms of every frame, whole frames as CPU time permits."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class Writeback:
         self._subset: _Queue | None = None
 
     def offer(self, frame: RawFrame) -> None:
-        """Take a copy of a frame to be written; its arrays may be reused at once. Never raises.
+        """Queue a copy of a frame; its arrays may be reused at once. Never raises.
 
-        Of one that is coded, it takes the memory and leaves other.
+        The memory of a coded frame is taken and replaced.
         """
         if self._atoms is not None and self._subset is None:
             try:
                 self._subset = _Queue(open_subset(self._dataset, self._atoms).dataset, self._holds, atoms=self._atoms)
-            except StoreError:  # no room for another directory: whole frames are kept, where they can be
+            except StoreError:  # no room for another directory: keep whole frames if possible
                 self._atoms = None
         if self._subset is not None:
             self._subset.offer(frame)
@@ -75,19 +75,19 @@ class Writeback:
             self._whole.offer(frame, always=frame.number == self._first)
 
     def close(self, keep: bool = True) -> WriteResult:
-        """Write what is queued, unless the disk is too slow, or drop it; tell what came of what the next run needs."""
+        """Write queued frames, unless the disk is too slow, or drop them; return the subset's result, if any."""
         subset_result = None if self._subset is None else self._subset.close(keep)
         whole_result = self._whole.close(keep)
         return subset_result or whole_result
 
 
 class _Queue:
-    """Writes frames, or some atoms of them, to a dataset as aliens, by a thread behind the analysis.
+    """Writes frames, or some atoms of them, to a dataset as aliens in a background thread.
 
-    A frame is copied once, into memory that is used again, or where it is still compressed, its memory changes hands;
-    the store's library packs and writes it without the GIL. Where the disk is slower than the analysis, the queue
-    fills: then the analysis waits for a small part of its time, and beyond that frames are skipped, as they are where
-    the thread has taken as much of a core as it may. After an error of the store nothing more is written.
+    A frame is copied once, into reused memory; a compressed frame's memory is taken over instead. The store's library
+    packs and writes without the GIL. If the disk is slower than the analysis, the queue fills: the analysis waits for a
+    small part of its time, then frames are skipped. Frames are also skipped when the thread has used up its CPU budget.
+    After an error of the store nothing more is written.
     """
 
     def __init__(
@@ -122,12 +122,12 @@ class _Queue:
         self._accepting = True
 
     def offer(self, frame: RawFrame, *, always: bool = False) -> None:
-        """Take a copy of a frame to be written; `always`: whatever it may take of a core. Never raises."""
+        """Queue a copy of a frame; `always` ignores the CPU budget. Never raises."""
         self._offered += 1
         if self._reason:
             return
         if self._cores is not None:
-            # Frames that follow one another are kept, and then none for a while: such are read back the fastest.
+            # Keep runs of consecutive frames, with gaps between: runs are read back the fastest.
             self._accepting = self._cores.left() > (0.0 if self._accepting else self._cores.cost * self._capacity / 2)
             if not self._accepting and not always:
                 return
@@ -140,18 +140,18 @@ class _Queue:
                     _copy(frame, memory)
                 else:
                     copy_rows(frame, memory, self._atoms)
-            except (OSError, ValueError) as error:  # what the analysis does not need of it cannot be read
+            except (OSError, ValueError) as error:  # a part that the analysis does not need cannot be read
                 self._damaged = self._damaged or str(error)
                 self._spare.append(memory)
                 return
             with self._changed:
                 self._queue.append(memory)
-                # In batches: each time that the thread wakes takes the analysis off its core.
+                # Wake the thread once a batch: each wake-up takes the analysis off its core.
                 if len(self._queue) >= self._batch:
                     self._changed.notify_all()
 
     def close(self, keep: bool = True) -> WriteResult:
-        """Write what is queued; see `Writeback.close`."""
+        """Write or drop queued frames; see `Writeback.close`."""
         if self._thread is not None:
             with self._changed:
                 self._closing = True
@@ -160,17 +160,17 @@ class _Queue:
             self._thread.join(max(CLOSE_SECONDS, self._allowed_wait()))
             with self._changed:
                 self._abandoned = True
-            # One frame may still be under way to a disk that does not answer: the run does not wait for it.
+            # Do not wait longer for a last frame on its way to a disk that does not respond.
             self._thread.join(1.0)
             self._queue.clear()
             self._check_place()
         if not keep:
-            with contextlib.suppress(StoreError):  # it was confirmed before it was written
+            with contextlib.suppress(StoreError):  # frames were confirmed before they were written
                 self._dataset.drop(self._numbers)
         return WriteResult(self._written, self._offered - self._present - self._written, self._reason or self._damaged)
 
     def _check_place(self) -> None:
-        """Find out what the files that were written to do not tell: that somebody has deleted them."""
+        """Detect that the store was deleted, which writing to open files does not report."""
         if self._place is None or self._dataset.place() != self._place:
             self._reason = f"the store {self._dataset.store.path} was deleted or moved away during the run"
             self._written = 0
@@ -187,11 +187,11 @@ class _Queue:
         self._thread.start()
 
     def _allowed_wait(self) -> float:
-        """Return how long the analysis may wait from now on."""
+        """Return the seconds that the analysis may still wait."""
         return WAIT_SECONDS + WAIT_FRACTION * (time.monotonic() - self._started) - self._waited
 
     def _take_memory(self) -> RawFrame | None:
-        """Return memory for a frame, or None where the disk is too slow."""
+        """Return memory for a frame, or None if the disk is too slow."""
         with self._changed:
             if len(self._queue) >= self._capacity:
                 start = time.monotonic()
@@ -202,7 +202,7 @@ class _Queue:
             return self._spare.pop() if self._spare else RawFrame(0, 0.0, np.empty((0, 3), dtype=np.float32))
 
     def _work(self) -> None:
-        """Write from the queue until the end, flushing every so often."""
+        """Write queued frames until the end, flushing periodically."""
         try:
             self._write_all()
         except StoreError as error:
@@ -231,7 +231,7 @@ class _Queue:
                 flush_at = time.monotonic() + FLUSH_SECONDS
 
     def _wait(self, deadline: float) -> bool:
-        """Wait for a batch, or for the time at which fewer frames must do; False at the end of all."""
+        """Wait for a batch or the deadline; return False at the end."""
         with self._changed:
             self._changed.wait_for(
                 lambda: len(self._queue) >= self._batch or self._closing, max(0.0, deadline - time.monotonic())
@@ -239,7 +239,7 @@ class _Queue:
             return not self._abandoned and (bool(self._queue) or not self._closing)
 
     def _confirm(self) -> bool:
-        """See whether the origin held until the frames in the queue had been read; if not, write no more."""
+        """Check that the origin was unchanged until the queued frames had been read; return False if not."""
         with self._changed:
             numbers = [frame.number for frame in self._queue]
         if numbers and self._holds is not None and not self._holds(numbers):
@@ -264,7 +264,7 @@ class _Queue:
                 self._numbers.append(frame.number)
             else:
                 self._present += 1
-        except ValueError as error:  # damaged behind the atoms that the analysis needs
+        except ValueError as error:  # damaged beyond the atoms that the analysis needs
             self._damaged = self._damaged or str(error)
         with self._changed:
             self._spare.append(frame)
@@ -283,7 +283,7 @@ def _copy(frame: RawFrame, memory: RawFrame) -> None:
 
 
 def copy_rows(frame: RawFrame, memory: RawFrame, atoms: npt.NDArray[np.int64]) -> None:
-    """Copy some rows of a frame into one of so few atoms."""
+    """Copy these atoms of a frame into a frame of only these atoms."""
     memory.number, memory.time = frame.number, frame.time
     memory.box = None if frame.box is None else frame.box.copy()
     memory.positions = frame.positions[atoms]
@@ -299,7 +299,7 @@ def _copy_array(array: Vectors, memory: Vectors | None) -> Vectors:
 
 
 def _take_coded(coded: Coded, spare: Coded | None) -> Coded:
-    """Return what is coded, all of it, with its memory, for which that of `spare` is left."""
+    """Complete a coded frame and take over its memory; leave it the memory of `spare`."""
     if coded.complete is not None:
         coded.complete()
     taken = replace(coded)

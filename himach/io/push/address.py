@@ -1,4 +1,4 @@
-"""Where a running engine gives its frames: `EngineAddress`, the ``imd://HOST:PORT`` of a command line."""
+"""`EngineAddress`: the address ``imd://HOST:PORT`` of a running engine that sends its frames."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from urllib.parse import parse_qs
 
 from himach.errors import UsageError
 
-#: What turns an engine's numbers into ps, Å/ps and kJ/(mol Å): of time, velocities and forces; lengths are in Å.
+#: Factors that convert an engine's times, velocities and forces to ps, Å/ps and kJ/(mol Å); lengths are in Å.
 UNITS = {
     "imdv3": (1.0, 1.0, 1.0),
     "metal": (1.0, 1.0, 96.48533212331),  # ps, Å/ps, eV/Å
     "real": (1e-3, 1e3, 4.184),  # fs, Å/fs, kcal/(mol Å)
 }
-SCHEME = "imd:/"  # a path has lost one of the slashes
+SCHEME = "imd:/"  # Path() removes one of the slashes
 FORM = re.compile(r"imd:/{1,2}(?P<host>[^/:?]+):(?P<port>\d+)(?:\?(?P<query>.*))?")
 
 
 @dataclass(frozen=True)
 class EngineAddress:
-    """An engine that gives its frames by IMDv3."""
+    """An engine that sends its frames by IMDv3."""
 
     host: str
     port: int
@@ -30,7 +30,7 @@ class EngineAddress:
 
     @classmethod
     def parse(cls, trajectory: str | os.PathLike[str]) -> EngineAddress | None:
-        """Return the engine that a trajectory's name means; None if that is none."""
+        """Return the engine that a trajectory's name denotes; None if it denotes no engine."""
         text = os.fspath(trajectory)
         if not text.startswith(SCHEME):
             return None
@@ -48,5 +48,5 @@ class EngineAddress:
 
 
 def is_engine(trajectories: Sequence[str | os.PathLike[str]]) -> bool:
-    """Tell whether one of these is meant to be an engine, and no file or dataset."""
+    """Tell whether one of these names denotes an engine."""
     return any(os.fspath(path).startswith(SCHEME) for path in trajectories)

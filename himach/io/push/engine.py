@@ -1,7 +1,6 @@
-"""Frames of a running engine, by IMDv3: `EngineStream`, which receives them through imdclient.
+"""`EngineStream`: frames of a running engine, received by IMDv3 through imdclient.
 
-imdclient takes the signals of its process, and is therefore imported by a program of its own only
-(`himach.runner.live.receiver`).
+imdclient takes over the signals of its process, so only a separate program (`himach.runner.live.receiver`) imports it.
 """
 
 from __future__ import annotations
@@ -20,17 +19,16 @@ from himach.errors import TrajectoryError
 from himach.frame import RawFrame
 from himach.io.push.address import UNITS, EngineAddress
 
-RETRY_SECONDS = 0.2  # seconds between attempts to reach an engine that does not listen yet
-LONGEST_SECONDS = 2_000_000.0  # seconds, about the longest time that a socket can be told
-RELEASE_SECONDS = 5.0  # seconds that an engine may take to let go of a client
-MIN_BUFFERED_FRAMES = 8  # frames in the buffer
+RETRY_SECONDS = 0.2  # between attempts to reach an engine that does not listen yet
+LONGEST_SECONDS = 2_000_000.0  # about the longest timeout of a socket
+RELEASE_SECONDS = 5.0  # for an engine to disconnect a client
+MIN_BUFFERED_FRAMES = 8
 
 
 class EngineStream:
     """The frames that an engine sends, numbered from 0.
 
-    imdclient's thread receives them into a buffer of bounded size; where that is three quarters full, it asks the
-    engine to pause.
+    imdclient's thread receives them into a bounded buffer; when that is 3/4 full, it asks the engine to pause.
     """
 
     def __init__(
@@ -57,7 +55,7 @@ class EngineStream:
         if fault:
             self.disconnect()
             raise TrajectoryError(f"{address} {fault}")
-        # A machine that is gone does not say so.
+        # A machine that fails does not close the connection.
         self._client._conn.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     @property
@@ -66,7 +64,7 @@ class EngineStream:
         return bool(self._client._producer._paused)
 
     def frames(self) -> Iterator[RawFrame]:
-        """Give each frame as it comes, until the stream ends; its arrays hold until the next one."""
+        """Yield each frame as it arrives, until the stream ends; its arrays are valid until the next one."""
         per_time, per_velocity, per_force = UNITS[self._address.units]
         number = 0
         while (received := self._next()) is not None:
@@ -96,9 +94,9 @@ class EngineStream:
             return None
 
     def stop(self) -> None:
-        """Ask the engine to let go; what it sends until then is still given. For any thread.
+        """Ask the engine to disconnect; frames that it sends until then are still yielded. Callable from any thread.
 
-        A connection that is closed under its frames is an error to an engine, which may end by it.
+        An engine may fail if the connection is closed while it sends frames.
         """
         from imdclient.IMDProtocol import IMDHeaderType, create_header_bytes
 
@@ -110,13 +108,13 @@ class EngineStream:
         timer.start()
 
     def disconnect(self) -> None:
-        """Do the same, and wait for it."""
+        """Call `stop` and wait until the engine disconnects."""
         self.stop()
         while self._next() is not None:
             pass
 
     def _close_connection(self) -> None:
-        """Close the connection to an engine that does not let go."""
+        """Close the connection to an engine that does not disconnect."""
         with contextlib.suppress(OSError):
             self._client._conn.shutdown(socket.SHUT_RD)  # wakes the thread that reads
         self._client.stop()
@@ -144,7 +142,7 @@ def _connect(
 
 
 def _convert_box(vectors: npt.NDArray[Any] | None) -> npt.NDArray[np.float32] | None:
-    """Return lengths in Å and angles in degrees, float32 (6,), of three vectors; None where there is no box."""
+    """Return box lengths in Å and angles in degrees, float32 (6,), from three vectors; None without a box."""
     if vectors is None or not np.any(vectors):
         return None
     from MDAnalysis.lib.mdamath import triclinic_box

@@ -1,12 +1,9 @@
-"""Slices in a node's store: `find_slices()`, by rank; `HeldSlices`, what they have of each frame.
+"""Slices in a node's store: `find_slices()` finds those of a simulation, `HeldSlices` reads those of one kind.
 
-The slices of one rank of a simulation are a dataset of their own, whose name is the simulation's with `SUFFIX` behind
-it, and whose generation tells the rank and the launch. In it a slice is a frame that has some atoms; see
-``native/net/pushing/slices.c``.
-
-Which slices belong together: `SliceKind`, by the generation of a rank's dataset (as in ``net/pushing/slices.c``).
-
-By which launches another is followed: `Followed`, kept beside its slices, as those of the later ones may be gone.
+The slices of each rank form a dataset. Its name is the simulation's with `SUFFIX` appended; its generation contains the
+rank and the launch (``native/net/pushing/slices.c``). A slice is a frame with some of the atoms. Slices of equal
+`SliceKind` belong together. `Followed` lists the launches after one; it is attached to that launch's slices, as those
+of later launches may be gone.
 """
 
 from __future__ import annotations
@@ -27,25 +24,25 @@ from himach.io.store.bodhi import SLICES_SUFFIX, GatherHandle
 from himach.io.store.store import Dataset, Store, StoreBusyError, StoreNotFoundError, StoreSystemError
 
 Numbers = npt.NDArray[np.int64]
-#: Name of the attachment.
+#: Name of the attachment that lists later launches.
 FOLLOWED = "followed"
 _LINE = re.compile(rb"([0-9a-f]{16}) (\d{1,18}) (\d{1,18})", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Since:
-    """From when on there is a later launch."""
+    """Start of a later launch."""
 
-    frame: int  # its first
-    second: int  # in which it began on this node, or was first known of there
+    frame: int  # first frame
+    second: int  # when it began, or was first known, on this node
 
 
-#: The later launches, as `SliceKind.launch` names them.
+#: Later launches by `SliceKind.launch`.
 Followed = Mapping[bytes, Since]
 
 
 def merge(*all_known: Followed) -> Followed:
-    """Return what all of these know; of a launch the lowest frame and second that any has."""
+    """Merge known launches; keep the lowest frame and second of each."""
     merged: dict[bytes, Since] = {}
     for launches in all_known:
         for launch, since in launches.items():
@@ -55,16 +52,16 @@ def merge(*all_known: Followed) -> Followed:
 
 
 def later_launches(dataset: Dataset) -> Followed:
-    """Return what is known of the launch that has pushed these slices."""
+    """Return the known launches after the one that pushed these slices."""
     lines = (_LINE.fullmatch(line) for line in (dataset.attachment(FOLLOWED) or b"").splitlines())
     return merge(*({match[1]: Since(int(match[2]), int(match[3]))} for match in lines if match is not None))
 
 
 def remember(datasets: Sequence[Dataset], launches: Followed) -> None:
-    """Attach to the slices of a launch, of any ranks of one store, by which it is followed; it is on disk then."""
+    """Attach later launches durably to the slices of a launch: datasets of any ranks in one store."""
     if not launches or all(merge(earlier := later_launches(dataset), launches) == earlier for dataset in datasets):
         return
-    with datasets[0].store.locked():  # others may do it, too, and know of others
+    with datasets[0].store.locked():  # other processes may attach other launches
         for dataset in datasets:
             merged = merge(earlier := later_launches(dataset), launches)
             if merged == earlier:
@@ -74,12 +71,12 @@ def remember(datasets: Sequence[Dataset], launches: Followed) -> None:
                 dataset.attach(FOLLOWED, b"".join(lines))
                 _sync(dataset)
             except StoreSystemError:
-                if dataset.place() is not None:  # else somebody has deleted the slices
+                if dataset.place() is not None:  # else the slices were deleted
                     raise
 
 
 def _sync(dataset: Dataset) -> None:
-    """Have the names of a dataset's files on disk."""
+    """Sync the directory of a dataset to disk."""
     try:
         directory = os.open(dataset.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -91,7 +88,7 @@ def _sync(dataset: Dataset) -> None:
 
 
 def set_aside(dataset: Dataset, numbers: Numbers, launches: Followed) -> tuple[Numbers, Numbers]:
-    """Return of slices, ascending, those that are meant, and those that were left behind by a later launch."""
+    """Split ascending slices into the valid ones and those superseded by a later launch."""
     if not launches:
         return numbers, numbers[:0]
     cut = np.searchsorted(numbers, min(since.frame for since in launches.values()))
@@ -104,7 +101,7 @@ def set_aside(dataset: Dataset, numbers: Numbers, launches: Followed) -> tuple[N
 
 
 def _begin_seconds(dataset: Dataset, numbers: Numbers, since: int) -> Numbers:
-    """Return the seconds in which the segments of slices were begun, 0 for all if that was before `since`."""
+    """Return the seconds in which the segments of slices were begun; all 0 if all were begun before `since`."""
     last = max((segment["id"] >> 32 for segment in dataset.segments() if segment["frames"]), default=0)
     if last < since:
         return np.zeros(len(numbers), np.int64)
@@ -117,19 +114,19 @@ _GENERATION = re.compile(rb"slices of rank (\d{1,18}), (\d{1,10}) atoms, launch 
 
 @dataclass(frozen=True, order=True)
 class SliceKind:
-    """Frames that slices make: the generation of their dataset, their atoms, and the launch that has pushed them."""
+    """Slices that belong together: generation of the frames' dataset, number of atoms, and launch."""
 
     generation: bytes
     n_atoms: int
     launch: bytes
 
     def is_same_dataset(self, other: SliceKind) -> bool:
-        """Tell whether the other's frames are those of this one's dataset, whoever launched them."""
+        """Tell whether the other's frames belong to the same dataset, from any launch."""
         return (self.generation, self.n_atoms) == (other.generation, other.n_atoms)
 
 
 def parse_generation(generation: bytes) -> tuple[int, SliceKind] | None:
-    """Return the rank and the kind of slices by the generation of their dataset; None: it is none of slices."""
+    """Return the rank and kind of slices from their dataset's generation; None if it is not one of slices."""
     match = _GENERATION.match(generation)
     if match is None or not 0 < int(match[2]) < 1 << 32:
         return None
@@ -137,29 +134,29 @@ def parse_generation(generation: bytes) -> tuple[int, SliceKind] | None:
 
 
 def names_with_slices(store: Store, names: Sequence[str]) -> list[str]:
-    """Return those of some datasets' names of which a store has slices."""
+    """Return the dataset names of which a store has slices."""
     return [name for name in names if store.generations(name + SUFFIX)]
 
 
 _AT_ONCE = 1 << 16
-#: Segments of at least this part of the largest one's size are large.
+#: A segment is large if it exceeds the largest one's size divided by this.
 LARGE_SEGMENT_PART = 4
-#: How often slices are dropped that come back when segments are deleted; at last none is.
+#: Rounds of dropping slices that reappear when segments are deleted; the last one deletes no segment.
 MAX_SWEEPS = 3
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Some atoms of a frame, until the next is read."""
+    """Some atoms of a frame; valid until the next slice is read."""
 
-    rank: int  # which process of the simulation has pushed it
+    rank: int  # process of the simulation that pushed it
     frame: RawFrame  # number, time, box, and the vectors of these atoms
-    ids: npt.NDArray[np.uint32]  # uint32 (n,): which atoms they are, ascending
+    ids: npt.NDArray[np.uint32]  # atom numbers, uint32 (n,), ascending
 
 
 @dataclass
 class RankSlices:
-    """What one rank of a simulation has pushed: ascending frame numbers, and atoms of each."""
+    """Slices pushed by one rank: ascending frame numbers and the number of atoms of each."""
 
     rank: int
     dataset: Dataset
@@ -171,14 +168,14 @@ class RankSlices:
     dropped: list[Numbers] = field(default_factory=list)
 
     def drop(self, numbers: Numbers) -> None:
-        """Drop slices durably, and delete segments in which none is left."""
+        """Drop slices durably and delete empty segments."""
         self.dropped.append(numbers)
         for sweeps_left in reversed(range(MAX_SWEEPS)):
             self.dataset.drop(numbers, native=True)
             self.dataset.refresh()
             if not sweeps_left or not _sweep(self.dataset):
                 return
-            # What a segment said that is deleted, namely that slices of others are dropped, has to be said again.
+            # A deleted segment may have recorded drops of slices in other segments: drop these again.
             self.dataset.refresh()
             all_dropped = np.unique(np.concatenate(self.dropped))
             numbers = all_dropped[self.dataset.holds(all_dropped, native=True)]
@@ -186,7 +183,7 @@ class RankSlices:
                 return
 
     def select(self, numbers: Numbers) -> Numbers:
-        """Return those of some ascending frames of which there is a slice."""
+        """Return the frames, of ascending `numbers`, that have a slice."""
         if not len(numbers):
             return numbers
         first, last = np.searchsorted(self.numbers, [numbers[0], numbers[-1] + 1])
@@ -194,7 +191,7 @@ class RankSlices:
 
 
 class HeldSlices:
-    """The slices of one kind that a store has, as of the last `refresh`."""
+    """Slices of one kind in a store, as of the last `refresh`."""
 
     def __init__(self, ranks: Sequence[RankSlices] = ()) -> None:
         self._ranks = list(ranks)
@@ -202,28 +199,28 @@ class HeldSlices:
         self._known_launches: Followed = {}
 
     def add(self, rank: int, dataset: Dataset) -> None:
-        """Add what one rank has pushed; if all has become frames, only what is known of its launch."""
+        """Add one rank's slices; if all of them have become frames, only the launches known to follow."""
         if dataset.native:
             self._ranks.append(RankSlices(rank, dataset))
         else:
             self._known_launches = merge(self._known_launches, later_launches(dataset))
 
     def part(self, index: int, n_parts: int) -> HeldSlices:
-        """Return what some of the ranks have pushed: those whose turn is `index` of `n_parts`."""
+        """Return the slices of the ranks with rank % n_parts == index."""
         return HeldSlices([item for item in self._ranks if item.rank % n_parts == index])
 
     @property
     def datasets(self) -> list[Dataset]:
-        """Those of the ranks."""
+        """Datasets of all ranks."""
         return [item.dataset for item in self._ranks]
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks that have pushed here."""
+        """Ranks that have pushed slices here, ascending."""
         return sorted(item.rank for item in self._ranks)
 
     def refresh(self, *, atoms: bool = True) -> None:
-        """Take in what was pushed, or dropped, since; of what is known already nothing is asked again."""
+        """Take in slices pushed or dropped since; known slices are not queried again."""
         for item in self._ranks:
             item.dataset.refresh()
             numbers = _all_numbers(item.dataset)
@@ -233,9 +230,9 @@ class HeldSlices:
             item.numbers = numbers
 
     def first_write(self) -> tuple[int, int] | None:
-        """Return the second in which the oldest slice was written, and the first frame; None without slices.
+        """Return the second in which the oldest segment was begun, and the first frame; None without slices.
 
-        What is old is dropped first, which leaves the order of launches as it was: one begins when another has ended.
+        Dropping the oldest slices first preserves the order of launches: one begins after another has ended.
         """
         firsts = [int(item.numbers[0]) for item in self._ranks if len(item.numbers)]
         segments = [item["id"] for dataset in self.datasets for item in dataset.segments()]
@@ -243,35 +240,35 @@ class HeldSlices:
 
     @property
     def last_second(self) -> int:
-        """The last second in which a segment was begun; 0 without slices."""
+        """Last second in which a segment was begun; 0 without slices."""
         return max((segment["id"] >> 32 for dataset in self.datasets for segment in dataset.segments()), default=0)
 
     @property
     def later_launches(self) -> Followed:
-        """By which launches this one is known to be followed, by now."""
+        """Launches known to follow this one."""
         return merge(self._known_launches, *(later_launches(dataset) for dataset in self.datasets))
 
     def remember(self, launches: Followed) -> None:
-        """Have it known, durably, also when no slice of the later launches is left."""
+        """Record later launches durably, for when none of their slices is left."""
         remember(self.datasets, launches)
 
     def leave_aside(self, launches: Followed) -> None:
-        """Know nothing any more of slices that later launches push anew, but that they are `aside`."""
+        """Ignore slices that later launches supersede, from the next `refresh` on; only `aside` lists them."""
         self._launches = launches
 
     @property
     def aside(self) -> Numbers:
-        """The frames of which slices are left aside, ascending."""
+        """Frames with slices that are left aside, ascending."""
         arrays = [item.aside for item in self._ranks]
         return np.unique(np.concatenate(arrays)) if arrays else np.empty(0, np.int64)
 
     @property
     def frames(self) -> BitMap64:
-        """The frames of which there is a slice that is not left aside."""
+        """Frames with slices, none of which is left aside."""
         return BitMap64.union(BitMap64(), *(own.dataset.native for own in self._ranks)) - BitMap64(self.aside.tolist())
 
     def count_atoms(self, numbers: range | Numbers, kind: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
-        """Return how many atoms there are of each of some frames, ascending; a range is of neighbours."""
+        """Return the number of atoms of each frame; `numbers` are ascending, a range is contiguous."""
         counts = np.zeros(len(numbers), kind)
         for item in self._ranks if len(numbers) else ():
             low, high = np.searchsorted(item.numbers, [numbers[0], numbers[-1] + 1])
@@ -286,13 +283,13 @@ class HeldSlices:
         return counts
 
     def ranks_with(self, number: int) -> list[int]:
-        """Return the ranks that have pushed a slice of a frame."""
+        """Return the ranks that have a slice of a frame."""
         return [item.rank for item in self._ranks if len(item.select(np.array([number])))]
 
     def read(self, numbers: Numbers) -> Iterator[Slice | tuple[int, int]]:
-        """Read all slices of some frames, ascending, rank by rank, neighbours together.
+        """Read all slices of ascending frames, rank by rank, contiguous ones together.
 
-        Of one that cannot be read, rank and frame number are given.
+        Yield rank and frame number of a slice that cannot be read.
         """
         for item in self._ranks:
             needed = item.select(numbers)
@@ -300,7 +297,7 @@ class HeldSlices:
                 yield (item.rank, int(number)) if content is None else Slice(item.rank, *content)
 
     def gather(self, gatherer: GatherHandle, numbers: Numbers) -> dict[int, int]:
-        """Read all slices of the frames of a round; of those that cannot be read, return frame number and rank."""
+        """Gather all slices of a round's frames; return frame number and rank of slices that cannot be read."""
         unread: dict[int, int] = {}
         for item in self._ranks:
             needed = item.select(numbers)
@@ -309,7 +306,7 @@ class HeldSlices:
         return unread
 
     def drop(self, numbers: Numbers) -> None:
-        """Drop all slices of some frames, durably, and delete segments in which none is left."""
+        """Drop all slices of some frames durably and delete empty segments."""
         for item in self._ranks:
             dropped = item.select(numbers)
             if len(item.aside):
@@ -320,7 +317,7 @@ class HeldSlices:
 
 
 def _count_atoms(rank_slices: RankSlices, numbers: Numbers) -> npt.NDArray[np.uint32]:
-    """Return the atoms of slices; the store is asked of those that are not known yet."""
+    """Return the numbers of atoms of slices; query the store only for new ones."""
     atoms = np.zeros(len(numbers), dtype=np.uint32)
     _, known_rows, cached_rows = np.intersect1d(numbers, rank_slices.numbers, assume_unique=True, return_indices=True)
     atoms[known_rows] = rank_slices.atoms[cached_rows]
@@ -331,10 +328,10 @@ def _count_atoms(rank_slices: RankSlices, numbers: Numbers) -> npt.NDArray[np.ui
 
 
 def _sweep(dataset: Dataset) -> bool:
-    """Delete segments that hold nothing any more; return whether there were any.
+    """Delete empty segments; return whether there were any.
 
-    A small one, which may have nothing but what was dropped from others, goes after these. What goes too soon is made
-    up for by whoever sees it: slices come back, and are dropped again, as their frame is there.
+    A small one may only record drops from earlier segments, so it is deleted after these. If it is deleted too early,
+    slices reappear; whoever sees them drops them again, as their frame exists.
     """
     segments = sorted(dataset.segments(), key=lambda item: item["id"])
     large = max((item["bytes"] for item in segments), default=0) // LARGE_SEGMENT_PART
@@ -358,7 +355,7 @@ def _all_numbers(dataset: Dataset) -> Numbers:
 def find_slices(
     store: Store, name: str, part: tuple[int, int] = (0, 1), *, past: bool = False
 ) -> dict[SliceKind, HeldSlices]:
-    """Return what a store has of the slices of a simulation, by kind; `part` as that of `HeldSlices.part`."""
+    """Return the slices of a simulation in a store by kind; `part` as in `HeldSlices.part`."""
     slices: dict[SliceKind, HeldSlices] = {}
     for generation in store.generations(name + SUFFIX):
         parsed = parse_generation(generation)
@@ -367,8 +364,8 @@ def find_slices(
         rank, kind = parsed
         try:
             dataset = store.dataset(name + SUFFIX, generation, create=False)
-        except StoreNotFoundError:  # deleted meanwhile
+        except StoreNotFoundError:  # deleted in the meantime
             continue
-        if dataset.native or past:  # a restart has datasets of its own
+        if dataset.native or past:  # a restart has its own datasets
             slices.setdefault(kind, HeldSlices()).add(rank, dataset)
     return slices

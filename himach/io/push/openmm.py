@@ -68,7 +68,7 @@ class OpenMMReporter:
 
     @staticmethod
     def _box(simulation: Any, state: Any) -> Any:
-        """Lengths and angles of the box, float32 (6,); None without one."""
+        """Return lengths and angles of the box, float32 (6,); None without a box."""
         if not simulation.system.usesPeriodicBoundaryConditions():
             return None
         from MDAnalysis.lib.mdamath import triclinic_box

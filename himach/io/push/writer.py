@@ -247,14 +247,14 @@ class Writer:
         pusher.push_slice(number, time, ids, positions, box, velocities, forces)
 
     def _frame_pusher(self) -> bodhi.PusherHandle:
-        """Return what pushes whole frames."""
+        """Return the pusher of whole frames."""
         self._check_open()
         if self._frames is None:
             self._frames = bodhi.PusherHandle(*self._args)
         return self._frames
 
     def _slice_pusher(self) -> bodhi.PusherHandle:
-        """Return what pushes slices: straight to the store, unless servers were named."""
+        """Return the pusher of slices: straight to the store, unless servers and no cache were named."""
         self._check_open()
         if self._slices is None:
             place = store_place(self._cache) if self._to_store else None
@@ -270,7 +270,7 @@ class Writer:
             raise ValueError("the writer is closed")
 
     def _take_pushers(self) -> list[bodhi.PusherHandle]:
-        """Return what is open, which is then nobody's."""
+        """Mark the writer as closed and hand over its open pushers."""
         pushers = [pusher for pusher in (self._frames, self._slices) if pusher is not None]
         self._frames = self._slices = None
         self._closed = True
