@@ -1,1 +1,1 @@
-"""The server of a node's store: starting and stopping it, who may talk to it, and its clients."""
+"""The server of a node's store: starting and stopping it, authentication, and its clients."""

@@ -1,8 +1,8 @@
-"""Who may push and read from another machine: challenge and response over a key that both sides have.
+"""Authentication of clients on other machines: challenge and response with a shared key.
 
-`read_key` and `make_key` handle the key file, `AdmissionListener` accepts TCP connections in a thread, lets each prove
-that it has the key, proves the same to it, and hands its descriptor on. Those who say nothing have to make way for
-others. The bytes are told of in docs/server.md; the client's side is native/net/link.c.
+`read_key` and `make_key` handle the key file. `AdmissionListener` accepts TCP connections in a thread, authenticates
+client and server to each other, and hands over the descriptor. Silent connections are closed to make room for others.
+docs/server.md describes the protocol; the client's side is native/net/link.c.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ KEY_BYTES = range(16, 1024)
 
 
 def default_key_file() -> Path:
-    """Return where the key lies unless the caller says otherwise: ``$XDG_CONFIG_HOME/himach/key``."""
+    """Return the default path of the key file: ``$XDG_CONFIG_HOME/himach/key``."""
     config = os.environ.get("XDG_CONFIG_HOME")
     return (Path(config) if config else Path.home() / ".config") / "himach" / "key"
 
 
 def make_key(path: Path) -> bool:
-    """Make a key file of mode 0600 with a random key, which appears whole; False if there is a file already."""
+    """Create a key file of mode 0600 with a random key, atomically; return False if the file exists."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if os.path.lexists(path):
         return False
     try:
         with whole_file(path, mode=0o600, sync=True, replace=False) as file:
             file.write(f"{secrets.token_hex(32)}\n".encode())
-    except FileExistsError:  # of several that begin at once, one wins, and all read the same key
+    except FileExistsError:  # of several concurrent calls one wins, and all read the same key
         return False
     return True
 
@@ -77,13 +77,13 @@ def read_key(path: Path) -> bytes:
 
 
 def proof(key: bytes, side: bytes, challenge: bytes, counter: bytes) -> bytes:
-    """Return what only a side with the key can say to these two random numbers."""
+    """Return the proof that a side has the key, for these two random numbers."""
     return hmac.digest(key, side + challenge + counter, "sha256")
 
 
 @dataclass(eq=False)
 class _PendingClient:
-    """A connection that has not proved yet that it has the key."""
+    """A connection that has not yet proved that it has the key."""
 
     connection: socket.socket
     address: str
@@ -93,29 +93,29 @@ class _PendingClient:
 
 
 class AdmissionListener:
-    """Accepts connections at a TCP address and hands on those that prove to have the key.
+    """Accepts TCP connections and hands over those that prove that they have the key.
 
-    Where many are pending at once, the oldest of the address that has most of them is closed.
+    If too many are pending, the oldest one of the address with most of them is closed.
     """
 
     def __init__(self, listener: socket.socket, key: bytes, admit: Callable[[int, bytes], None]) -> None:
         self._listener = listener
         self._key = key
         self._admit = admit
-        self._pending: dict[_PendingClient, None] = {}  # the oldest first
+        self._pending: dict[_PendingClient, None] = {}  # oldest first
         self._selector = selectors.DefaultSelector()
         self._stop_reader, self._stop_writer = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="himach-admission", daemon=True)
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Start accepting connections."""
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._stop_reader, selectors.EVENT_READ)
         self._thread.start()
 
     def close(self) -> None:
-        """Accept no more, and close pending connections."""
+        """Stop accepting and close pending connections."""
         self._stop_writer.close()
         self._thread.join()
         self._listener.close()
@@ -130,7 +130,7 @@ class AdmissionListener:
                     return
                 if key.fileobj is self._listener:
                     self._accept()
-                elif key.data in self._pending:  # else it had to make way just now
+                elif key.data in self._pending:  # else it was just closed to make room
                     self._receive(key.data)
             now = time.monotonic()
             for client in [pending for pending in self._pending if pending.deadline <= now]:
@@ -158,7 +158,7 @@ class AdmissionListener:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._selector.register(connection, selectors.EVENT_READ, client)
-            connection.sendall(GREETING + client.challenge)  # so few bytes go at once
+            connection.sendall(GREETING + client.challenge)  # so few bytes do not block
         except OSError:
             self._drop(client)
 
@@ -176,7 +176,7 @@ class AdmissionListener:
             self._selector.unregister(client.connection)
 
     def _receive(self, client: _PendingClient) -> None:
-        """Receive from a pending client; when that is all, admit it or close its connection."""
+        """Receive from a pending client; when its answer is complete, admit it or close its connection."""
         size = NONCE_BYTES + PROOF_BYTES
         try:
             received = client.connection.recv(size - len(client.answer))
@@ -187,7 +187,7 @@ class AdmissionListener:
         client.answer += received
         if received and len(client.answer) < size:
             return
-        with contextlib.suppress(OSError, ServerRefusedError):  # it has gone, or came while the server ends
+        with contextlib.suppress(OSError, ServerRefusedError):  # it disconnected, or the server is stopping
             if received and prove(client.connection, self._key, client.challenge, client.answer):
                 self._remove(client)
                 session = proof(self._key, b"session", client.challenge, client.answer[:NONCE_BYTES])
@@ -198,7 +198,7 @@ class AdmissionListener:
 
 
 def prove(connection: socket.socket, key: bytes, challenge: bytes, answer: bytes) -> bool:
-    """Check the other side's proof that it has the key, and prove the same to it; False if it could not."""
+    """Check the client's proof of the key and send the server's; return False if the client's is wrong."""
     counter, client_proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
     if not hmac.compare_digest(client_proof, proof(key, b"client", challenge, counter)):
         connection.sendall(REFUSED + bytes(PROOF_BYTES))

@@ -1,4 +1,4 @@
-"""Reading through the server of a node's frame store: `find` returns a `Client` of it if there is one."""
+"""`Client`: reads frames through the server of a node's store; `find` connects to it if there is one."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from himach.io.store.store import StoreError
 
 DIRECTORY = "server"
 WHOLE_FILE = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-MAX_ATTACHMENT_BYTES = 4 << 30  # bytes: the times of 500 million frames
+MAX_ATTACHMENT_BYTES = 4 << 30  # the times of 500 million frames
 MAX_CHANGES = 8  # of an attachment while it is fetched
-MAX_GAP = 4096  # frames that are asked about without need: a kilobyte
+MAX_GAP = 4096  # unneeded frames between two needed ones in one query: a kilobyte
 
 
 def socket_path(store: str | os.PathLike[str] | None = None) -> Path:
-    """Return where the server of a store listens for clients of this machine."""
+    """Return the path of the socket for clients on this machine."""
     return store_place(store) / DIRECTORY / "socket"
 
 
 class Client(bodhi.LinkHandle, LibraryFrames):
-    """A connection to the server of a store; made by `find` and `himach.io.server.survey`. One thread at a time.
+    """A connection to a store's server, made by `find` and `himach.io.server.survey`; for one thread at a time.
 
-    Frames are read as those of a `Dataset`. On this machine bytes do not pass through the server, which says where
-    frames lie and keeps their segments from eviction while they are read. From another one (with its `key`) they come
-    over the connection, as they lie there, and are checked here.
+    Frames are read as from a `Dataset`. On this machine they do not pass through the server: it returns their locations
+    and protects their segments from eviction while they are read. From another machine (with its `key`) the stored
+    bytes come over the connection and are checked here.
     """
 
     def __init__(
@@ -48,29 +48,29 @@ class Client(bodhi.LinkHandle, LibraryFrames):
 
     @property
     def name(self) -> str:
-        """Name of the dataset that is open."""
+        """Name of the open dataset."""
         return self._opened[0]
 
     @property
     def generation(self) -> bytes:
-        """Fingerprint of its content."""
+        """Fingerprint of the dataset's content."""
         return self._opened[1]
 
     def open(self, name: str, generation: bytes = b"") -> Client:
-        """Open a dataset, once, before anything is asked of it; returns this client."""
+        """Open a dataset once, before any query; return this client."""
         self.open_dataset(name, generation)
         self._opened = name, generation
         return self
 
     def attachment(self, name: str) -> bytes | None:
-        """Return what is attached to the dataset under this name, or None (see `Dataset.attach`)."""
-        content = bytearray()  # which grows in its place
+        """Return the attachment of this name, or None; see `Dataset.attach`."""
+        content = bytearray()  # grows in place
         version = b""
         changes = 0
         while (part := self.attachment_part(name, len(content))) is not None:
-            if part[0] > MAX_ATTACHMENT_BYTES:  # a server of another user's may say anything
+            if part[0] > MAX_ATTACHMENT_BYTES:  # another user's server is not trusted
                 raise StoreError(f"the server's attachment {name} has {part[0]} bytes, more than himach attaches")
-            if content and part[1] != version:  # it was replaced meanwhile
+            if content and part[1] != version:  # replaced in the meantime
                 content.clear()
                 changes += 1
                 if changes > MAX_CHANGES:
@@ -80,7 +80,7 @@ class Client(bodhi.LinkHandle, LibraryFrames):
             content += part[2]
             if len(content) >= part[0]:
                 return bytes(content)
-            if not part[2]:  # it has become shorter meanwhile
+            if not part[2]:  # became shorter in the meantime
                 break
         return None
 
@@ -105,12 +105,12 @@ class Client(bodhi.LinkHandle, LibraryFrames):
 
 
 def is_locked(fd: int) -> bool:
-    """Tell whether another process has locked an open file; asking takes nothing."""
+    """Tell whether another process has locked an open file; the query takes no lock."""
     return bool(struct.unpack_from("h", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, WHOLE_FILE))[0] != fcntl.F_UNLCK)
 
 
 def set_modes(directory: Path, shared: bool) -> None:
-    """Let other users pass through to the socket, and see nothing else, only if some of them are served."""
+    """Let other users traverse to the socket, and see nothing else, only if some of them are served."""
     for path in (directory, directory.parent):
         mode = stat.S_IMODE(path.stat().st_mode)
         new_mode = mode | 0o011 if shared else mode & 0o700
@@ -119,7 +119,7 @@ def set_modes(directory: Path, shared: bool) -> None:
 
 
 def _close_abandoned(directory: Path) -> None:
-    """Close to other users what a server that was killed has left open."""
+    """Revoke the access of other users that a killed server left."""
     with contextlib.suppress(OSError):
         fd = os.open(directory / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

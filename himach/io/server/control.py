@@ -1,7 +1,7 @@
-"""The server of this node's frame store: start it, stop it, ask it how it is.
+"""Control of the server of this node's frame store: `start`, `serve`, `stop` and `status`.
 
-`start` runs one in the background and `serve` in this process; `stop` ends it, `status` says what it does. The data
-path is native/server/event_loop.c; see docs/server.md.
+`start` runs a server in the background, `serve` in this process; `stop` ends it, and `status` reports its state. The
+data path is native/server/event_loop.c; see docs/server.md.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from himach.parallel.communicator import node_name
 SOCKET_BYTES = 107
 SECONDS_TO_START = 60.0
 SECONDS_TO_STOP = 60.0
-WATCH_SECONDS = 1.0  # between looks whether the store is there
+WATCH_SECONDS = 1.0  # between checks that the store exists
 BACKLOG = 128
-SPARE_DESCRIPTORS = 256  # beside those of connections
-OPTIONS = {"key_file": "--key", "allow_users": "--allow-user"}  # of the command, where names differ
+SPARE_DESCRIPTORS = 256  # besides those of connections
+OPTIONS = {"key_file": "--key", "allow_users": "--allow-user"}  # of the command, if names differ
 
 
 # --- Serving ----------------------------------------------------------------------------------------------------------
 
 
 class _Lock:
-    """The file that says which server a store has; it is locked as long as that server lives."""
+    """The lock file of a store's server, with facts about it; locked while that server lives."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -65,23 +65,23 @@ class _Lock:
         return True
 
     def is_taken(self) -> bool:
-        """Tell whether another process has it; asking takes nothing, so that a server may start meanwhile."""
+        """Tell whether another process has the lock; the query takes no lock, so a server may start meanwhile."""
         return is_locked(self.fd)
 
     def exists(self) -> bool:
-        """Tell whether the file has its name still: a job's end may remove a store under its server."""
+        """Tell whether the file still has its name: the end of a job may remove a store under its server."""
         try:
             return os.path.samestat(os.stat(self._path), os.fstat(self.fd))
         except OSError as error:
             return error.errno not in (errno.ENOENT, errno.ENOTDIR)
 
     def call_if_exists(self, function: Callable[[], object]) -> None:
-        """Call a function if so; else what it would change is of another server."""
+        """Call a function if the file exists; else the function would change another server's files."""
         if self.exists():
             function()
 
     def read(self) -> dict[str, Any]:
-        """Return what the server that has or had the store wrote; empty if it ended by itself."""
+        """Return the facts of the current or last server; empty if the last one ended normally."""
         try:
             facts = json.loads(os.pread(self.fd, 1 << 16, 0) or b"{}")
         except ValueError:
@@ -97,7 +97,7 @@ class _Lock:
 
 
 def _make_directory(place: Path) -> Path:
-    """Make the directory of the socket, which nobody else may enter."""
+    """Create the directory of the socket, closed to other users."""
     directory = place / DIRECTORY
     old_umask = os.umask(0o077)
     try:
@@ -138,14 +138,14 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def _listen_remotely(address: str) -> socket.socket:
-    """Listen at the first of the addresses of a name that can be had."""
+    """Listen at the first available address of a host name."""
     host, port = parse_address(address)
     failure: OSError | None = None
     try:
         for family, kind, _, _, name in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             try:
                 listener = socket.socket(family, kind)
-            except OSError as error:  # this machine has none of the family
+            except OSError as error:  # this machine lacks the address family
                 failure = error
                 continue
             try:
@@ -156,7 +156,7 @@ def _listen_remotely(address: str) -> socket.socket:
             except OSError as error:
                 listener.close()
                 failure = error
-    except OSError as error:  # the name is unknown
+    except OSError as error:  # unknown host name
         failure = error
     raise UsageError(f"cannot listen at {address}: {getattr(failure, 'strerror', None) or failure}")
 
@@ -171,7 +171,7 @@ def _user_id(user: str) -> int:
 
 
 def _inspect_store(place: Path, last_facts: dict[str, Any]) -> list[str]:
-    """Say what a server that was killed has left, having read all of the store's indexes."""
+    """Read all indexes of the store; describe what a killed server left."""
     notes = [f"the last server (pid {last_facts.get('pid')}) did not end by itself; its socket is replaced"]
     store = Store(place)
     frames = scanned = 0
@@ -200,7 +200,7 @@ def serve(
     ready: int | None = None,
     **limits: int,
 ) -> None:
-    """Serve a store until SIGTERM, SIGINT or `stop`; in the main thread."""
+    """Serve a store until SIGTERM, SIGINT or `stop`; only in the main thread."""
     place = open_store(store).path.absolute()
     users = [_user_id(user) for user in allow_users]
     limits["quota"] = chosen_quota(place, quota)
@@ -231,14 +231,14 @@ def serve(
 
 
 def _raise_descriptor_limit(connections: int) -> int:
-    """Have so many descriptors, where the system gives them; return for how many connections they are."""
+    """Raise the descriptor limit to its maximum; return how many connections it allows, at most `connections`."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return connections if hard == resource.RLIM_INFINITY else max(1, min(connections, hard - SPARE_DESCRIPTORS))
 
 
 def _peer_addresses(file: Path | None, listen: str | None) -> list[str]:
-    """Return the addresses of other servers: those of a file, or of the nodes of this job."""
+    """Return the addresses of other servers, from a file or from the nodes of this job."""
     if file is not None:
         return read_peers(file)
     port = parse_address(listen)[1] if listen is not None else 0
@@ -246,7 +246,7 @@ def _peer_addresses(file: Path | None, listen: str | None) -> list[str]:
 
 
 def _lock_store(place: Path, shared: bool, stack: contextlib.ExitStack) -> tuple[_Lock, list[str]]:
-    """Take the store for this server, until the stack unwinds; return its lock, and what the last server left."""
+    """Lock the store until the stack unwinds; return the lock, and notes on what a killed server left."""
     directory = _make_directory(place)
     lock = _Lock(directory / "lock")
     stack.callback(lock.close)
@@ -260,7 +260,7 @@ def _lock_store(place: Path, shared: bool, stack: contextlib.ExitStack) -> tuple
 
 
 def _server_facts(place: Path) -> dict[str, Any]:
-    """Return the facts of a server that has just started."""
+    """Return the facts of a newly started server."""
     return {
         "pid": os.getpid(),
         "store": os.fspath(place),
@@ -283,10 +283,10 @@ def _admit_clients(server: bodhi.ServerHandle, listen: str, key_file: Path, fact
 
 
 class _Signals:
-    """SIGTERM and SIGINT end the server, and nothing else, for as long as this context lasts."""
+    """Context in which SIGTERM and SIGINT end the server and nothing else."""
 
     def __init__(self) -> None:
-        self.name = ""  # of the signal that came
+        self.name = ""  # of the received signal
 
     def __enter__(self) -> _Signals:
         self._old_handlers = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -316,19 +316,19 @@ def _run(server: bodhi.ServerHandle, signals: _Signals, lock: _Lock) -> None:
 
 
 def _watch(server: bodhi.ServerHandle, lock: _Lock, stopped: threading.Event) -> None:
-    """Wake the loop when the store is gone."""
+    """Wake the loop when the store is removed."""
     while not stopped.wait(WATCH_SECONDS):
         if not lock.exists():
             os.write(server.wake, b".")
 
 
 def _log(text: str) -> None:
-    with contextlib.suppress(OSError):  # a server outlives the disk of its log
+    with contextlib.suppress(OSError):  # an error of the log's disk must not end the server
         os.write(2, f"{time.strftime('%Y-%m-%d %H:%M:%S')} server {os.getpid()} {text}\n".encode())
 
 
 def log_path(place: Path) -> Path:
-    """Return where a server in the background writes its log: beside no store, which may be removed."""
+    """Return the log path of a background server: outside the store, which may be removed."""
     state = os.environ.get("XDG_STATE_HOME")
     name = f"server-{node_name()}-{hashlib.sha256(os.fsencode(place)).hexdigest()[:8]}.log"
     return (Path(state) if state else Path.home() / ".local" / "state") / "himach" / name
@@ -350,7 +350,7 @@ def start(store: str | os.PathLike[str] | None = None, **options: Any) -> dict[s
         log = log_path(place)
         log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(_open_log(os.fspath(log), os.O_WRONLY | os.O_CREAT))
-    except (OSError, RuntimeError):  # there is no home, or nothing can be written there
+    except (OSError, RuntimeError):  # no home directory, or it is not writable
         log = _make_directory(place) / "log"
     command = [sys.executable, "-m", "himach", "cache", "start", "--foreground", "--cache", os.fspath(place)]
     for name, value in options.items():
@@ -386,7 +386,7 @@ def _open_log(path: str, flags: int) -> int:
 
 
 def _read_running(place: Path) -> dict[str, Any] | None:
-    """Return what the living server of a store wrote into its lock file; None if there is none."""
+    """Return the facts in the lock file of a store's running server; None without a server."""
     try:
         lock = _Lock(place / DIRECTORY / "lock") if (place / DIRECTORY / "lock").exists() else None
     except OSError:
@@ -398,7 +398,7 @@ def _read_running(place: Path) -> dict[str, Any] | None:
 
 
 def stop(store: str | os.PathLike[str] | None = None, *, seconds: float = SECONDS_TO_STOP) -> bool:
-    """Stop the server of a store and wait for its end; False if there was none."""
+    """Stop the server of a store and wait for its end; return False if there was none."""
     place = store_place(store)
     if _read_running(place) is None:
         return False
@@ -420,7 +420,7 @@ def stop(store: str | os.PathLike[str] | None = None, *, seconds: float = SECOND
 
 
 def status(store: str | os.PathLike[str] | None = None, *, timeout: float = 30.0) -> dict[str, Any]:
-    """Return what the server of a store says of itself within `timeout` seconds, ready for JSON."""
+    """Return the state of a store's server, asked within `timeout` seconds, as values for JSON."""
     place = store_place(store)
     facts = _read_running(place)
     if facts is None:

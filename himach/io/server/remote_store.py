@@ -1,7 +1,7 @@
-"""Datasets on other machines, by their servers: `RemoteStore`, and `RemoteDataset`, whose frames come from several.
+"""Datasets on other machines: `RemoteStore`, and `RemoteDataset`, whose frames come from several servers.
 
-Which server has which frames is asked of all of them when the store is opened. Frames then come from all that have
-some, in parallel, neighbours together; where a server fails, or a frame there is damaged, other copies are read.
+Opening the store asks all servers which frames they have. Frames then come from all of them in parallel, consecutive
+frames from the same server; if a server fails or a frame is damaged, other copies are read.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from himach.io.store.cached_frames import CachedFrames, Reading, select_range
 from himach.io.store.store import StoreError, StoreNotFoundError
 from himach.parallel.communicator import node_name
 
-SURVEY_SECONDS = 3.0  # for all servers to say what they have
-READ_SECONDS = 20.0  # seconds for an answer while frames are read
-PLANNED_FRAMES = 1 << 15  # frames that are divided among servers at a time
-MARKED_WORDS = 1 << 14  # of 64 frames, whose numbers are looked at together
-NEIGHBOR_FRAMES = 32  # neighbours that come from one server where several have them
-MAX_SPREAD = 16  # so many numbers for each that is looked up are taken together, at most
+SURVEY_SECONDS = 3.0  # for all servers to list their datasets
+READ_SECONDS = 20.0  # for an answer while frames are read
+PLANNED_FRAMES = 1 << 15  # distributed over servers at a time
+MARKED_WORDS = 1 << 14  # of 64 frames, processed at a time
+NEIGHBOR_FRAMES = 32  # consecutive frames from one server if several have them
+MAX_SPREAD = 16  # a range is selected as a whole up to this width per number looked up
 ABSENT = "absent"
 
 
 class RemoteStore(ServedStore):
-    """What a server and its peers hold, in place of a store of this node; nothing is written there.
+    """The datasets of a server and its peers, in place of a store of this node; read-only.
 
     Parameters
     ----------
     server
         Any of the servers.
     seconds
-        For all of them to say what they have.
+        Time limit for all of them to answer.
 
     Raises
     ------
     StoreError
-        This one does not answer, or refuses.
+        The given server does not answer, or refuses.
     """
 
     def __init__(self, server: Server, seconds: float = SURVEY_SECONDS) -> None:
@@ -56,7 +56,7 @@ class RemoteStore(ServedStore):
 
     @property
     def silent(self) -> str:
-        """Which servers did not answer, for people; empty if all did."""
+        """Servers that did not answer, as text; empty if all did."""
         return ", ".join(self.survey.silent)
 
     def names(self) -> list[str]:
@@ -76,7 +76,7 @@ class RemoteStore(ServedStore):
         Raises
         ------
         StoreNotFoundError
-            It is not there.
+            No server has it.
         """
         holders = [
             _Holder(answer, item)
@@ -97,7 +97,7 @@ class RemoteStore(ServedStore):
 
 
 def _recency(holder: _Holder) -> tuple[int, int]:
-    """Return how late a store saw the origin: the latest description is asked for first."""
+    """Return how recent a store's description of the origin is: the most recent one is asked for first."""
     try:
         stamp = json.loads(holder.holding.stamp)
         return int(stamp["sequence"]), int(stamp["n_frames"])
@@ -106,7 +106,7 @@ def _recency(holder: _Holder) -> tuple[int, int]:
 
 
 class _Holder:
-    """A server that has frames of a dataset; connected to when something is asked of it."""
+    """A server that has frames of a dataset; the first query opens a connection."""
 
     def __init__(self, answer: Answer, holding: Holding) -> None:
         self.server = answer.server
@@ -128,14 +128,14 @@ class _Holder:
         return self._client
 
     def drop(self) -> None:
-        """Ask nothing more of it over this connection."""
+        """Close the connection, if any."""
         if self._client is not None:
             self._client.close()
         self._client = None
 
 
 class RemoteDataset(CachedFrames):
-    """The frames of one generation of a dataset that servers of other machines hold; one thread at a time."""
+    """Frames of one generation of a dataset on servers of other machines; for one thread at a time."""
 
     def __init__(self, name: str, generation: bytes, holders: Sequence[_Holder]) -> None:
         self._name, self._generation = name, generation
@@ -148,7 +148,7 @@ class RemoteDataset(CachedFrames):
 
     @property
     def generation(self) -> bytes:
-        """Fingerprint of its content."""
+        """Fingerprint of the dataset's content."""
         return self._generation
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class RemoteDataset(CachedFrames):
 
     @property
     def identity(self) -> str:
-        """What tells it from other stores: for each node another one, so that all of them read a part."""
+        """Identity as a store; it differs between nodes, so that each of them reads a part."""
         return f"{self._holders[0].server.text} from {node_name()}"
 
     @property
@@ -172,7 +172,7 @@ class RemoteDataset(CachedFrames):
         return BitMap64.union(BitMap64(), *(holder.alien for holder in self._holders))
 
     def facts(self) -> dict[str, int]:
-        """Return how many frames there are, native and alien, and the bytes of all stores."""
+        """Return the numbers of native and alien frames, and the bytes of all stores."""
         nbytes = sum(holder.holding.nbytes for holder in self._holders)
         return {"native": len(self.native), "alien": len(self.alien), "bytes": nbytes}
 
@@ -196,9 +196,9 @@ class RemoteDataset(CachedFrames):
         return _mask(self.native if native else self.native | self.alien, numbers)
 
     def attachment(self, name: str) -> bytes | None:
-        """Return what is attached to the dataset under this name by the first store that has it, or None.
+        """Return the attachment of this name from the first store that has it, or None.
 
-        Of stores that saw the origin at different times the one that saw it last comes first.
+        The store with the most recent description of the origin comes first.
         """
         for holder in self._holders:
             with suppress(StoreError):
@@ -214,7 +214,7 @@ class RemoteDataset(CachedFrames):
 
 
 class RemoteReading(Reading):
-    """The frames of one `RemoteDataset.read`, one by one; as `himach.io.store.cached_frames.Reading`."""
+    """Iterates over the frames of one `RemoteDataset.read`, as `himach.io.store.cached_frames.Reading`."""
 
     def __init__(self, holders: Sequence[_Holder], numbers: npt.NDArray[np.int64], options: ReadOptions) -> None:
         super().__init__(None)
@@ -234,7 +234,7 @@ class RemoteReading(Reading):
         return self._read_bytes + sum(reading.nbytes for reading in self._readings.values())
 
     def __next__(self) -> RawFrame | None:
-        """Return the next frame, whose arrays hold until the next call; None for a miss."""
+        """Return the next frame, whose arrays are valid until the next call; None for a miss."""
         if self._next == len(self._numbers):
             self._end_plan()
             raise StopIteration
@@ -245,7 +245,7 @@ class RemoteReading(Reading):
         return frame
 
     def _deliver(self) -> RawFrame | None:
-        """Return the frame at hand, from the server that was chosen, else from another one that has it."""
+        """Return the current frame from its planned server, else from another one that has it."""
         reason = ABSENT
         while (chosen := int(self._plan[self._next - self._plan_start])) >= 0:
             reading = self._readings[chosen]
@@ -265,7 +265,7 @@ class RemoteReading(Reading):
         return None
 
     def _read_elsewhere(self, excluded: int) -> RawFrame | None:
-        """Read the frame at hand from another server than the one whose copy is wrong."""
+        """Read the current frame from another server than the one whose copy is bad."""
         number = self._numbers[self._next : self._next + 1]
         for i, holder in enumerate(self._holders):
             if i != excluded and not holder.failed and int(number[0]) in holder.frames:
@@ -280,7 +280,7 @@ class RemoteReading(Reading):
         self._readings = {}
 
     def _make_plan(self) -> None:
-        """Divide the next frames among the servers, and begin to read them."""
+        """Distribute the next frames over the servers and start reading them."""
         self._end_plan()
         self._plan_start = self._next
         self._plan_stop = min(len(self._numbers), self._next + PLANNED_FRAMES)
@@ -299,9 +299,9 @@ class RemoteReading(Reading):
 
 
 def divide(held_flags: Sequence[npt.NDArray[np.bool_] | None], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return from which holder each frame comes; -1: none has it.
+    """Return the index of the holder to read each frame from; -1 if none has it.
 
-    Of several that have it, neighbours come from one, and each gets about as many as the others.
+    If several have a frame, consecutive frames come from one, and all get about equal shares.
     """
     available = [(i, flags) for i, flags in enumerate(held_flags) if flags is not None]
     plan = np.full(len(numbers), -1, dtype=np.int64)
@@ -322,6 +322,6 @@ def _mask(frames: BitMap64, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bo
     low, stop = max(0, int(numbers.min())), int(numbers.max()) + 1
     if stop - low <= MAX_SPREAD * len(numbers):
         selected = select_range(frames, low, stop)
-    else:  # all between them may be more than memory holds
+    else:  # the whole range may not fit into memory
         selected = frames & BitMap64(numbers[numbers >= 0].astype(np.uint64))
     return np.isin(numbers, np.asarray(selected.to_array(), dtype=np.int64))

@@ -1,11 +1,10 @@
-"""What the servers of several stores hold, all asked at once: `survey()`, by way of any one of them.
+"""`survey()`: asks a server and all its peers in parallel which datasets they hold.
 
-Each server knows its peers (`himach cache start --peers`), and none knows what they hold: they are all asked, within a
-deadline, and those that did not answer are named.
+Each server knows its peers (`himach cache start --peers`) but not what they hold: all are asked within a deadline, and
+those that do not answer are named.
 
-Where servers of other machines listen: `Server`, by an address as people write it, and the key for it.
-
-`ServedStore`: another user's store, which is reached through its server alone, and in which nothing is written.
+`Server` is the address of a server, with the key for it. `ServedStore` is another user's store, which is only read, and
+only through its server.
 """
 
 from __future__ import annotations
@@ -31,43 +30,43 @@ from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import StoreError, StoreNotFoundError
 
 DEFAULT_PORT = 7411
-SCHEME = "tcp://"  # of a server that is given in place of a store's directory
+SCHEME = "tcp://"  # of a server given in place of a store's directory
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server: HOST:PORT, or the path of its socket on this machine; and the key for it and its peers, if any."""
+    """A server: HOST:PORT or the path of its local socket, and the key for it and its peers, if any."""
 
     text: str
     key: bytes = field(default=b"", repr=False)
 
     @classmethod
     def from_address(cls, address: str, key_file: str | os.PathLike[str] | None = None) -> Server:
-        """Return the server at HOST[:PORT], with the key of a file; None: the default one."""
+        """Return the server at HOST[:PORT], with the key of a file; None: the default file."""
         return cls(with_port(address), read_key(Path(key_file) if key_file is not None else default_key_file()))
 
     @classmethod
     def local(cls, store: str | os.PathLike[str] | None = None) -> Server:
-        """Return the server of a store of this machine."""
+        """Return the server of a store on this machine."""
         return cls(os.fspath(socket_path(store).absolute()))
 
     @property
     def is_local(self) -> bool:
-        """Whether it is reached by a socket of this machine."""
+        """Whether the address is a socket on this machine."""
         return "/" in self.text
 
     def peer_at(self, address: str) -> Server:
-        """Return a peer of it, for which there is the same key; without one, that of the default file."""
+        """Return a peer, with the same key, or without one the key of the default file."""
         key = self.key or read_key(default_key_file())
         return replace(self, text=with_port(address), key=key)
 
     def dial(self, timeout: float) -> Client:
-        """Connect to it."""
+        """Connect to the server."""
         return Client(self.text, os.geteuid(), timeout, key=b"" if self.is_local else self.key)
 
 
 def with_port(address: str) -> str:
-    """Return HOST:PORT, with the default port where none is given."""
+    """Return HOST:PORT, with the default port if none is given."""
     host, colon, port = address.rpartition(":")
     if not colon or (port.endswith("]") and address.startswith("[")):
         host, port = address, str(DEFAULT_PORT)
@@ -77,13 +76,13 @@ def with_port(address: str) -> str:
 
 
 def format_choice(server: str, key_file: str | os.PathLike[str] | None = None) -> str:
-    """Return what stands for a server where a store is chosen: ``tcp://HOST:PORT``, with its key's file."""
+    """Return the text that chooses a server in place of a store: ``tcp://HOST:PORT``, with its key file."""
     key = "" if key_file is None else f"?key={quote(os.fspath(Path(key_file).absolute()))}"
     return f"{SCHEME}{with_port(server)}{key}"
 
 
 def parse_choice(choice: str) -> Server | None:
-    """Return the server that was chosen in place of a store; None: it is a directory."""
+    """Return the server chosen in place of a store; None if the choice is a directory."""
     if not choice.startswith(SCHEME):
         return None
     address, _, query = choice.removeprefix(SCHEME).partition("?")
@@ -91,7 +90,7 @@ def parse_choice(choice: str) -> Server | None:
 
 
 def read_peers(path: Path) -> list[str]:
-    """Return the addresses of a file of peers: HOST or HOST:PORT, one a line; what follows a # is left out."""
+    """Return the addresses in a peers file: HOST or HOST:PORT, one per line; # starts a comment."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -100,38 +99,38 @@ def read_peers(path: Path) -> list[str]:
     return [with_port(name) for name in names if name]
 
 
-ANSWER_SECONDS = 1.0  # within which servers answer
+ANSWER_SECONDS = 1.0  # time limit for answers of servers
 HEAD = struct.Struct("<IIIIIiiIQQQQ")  # of a dataset; see describe() in server/contents/survey.c
 DIRECTORY_BYTES = 33
 ROW_BYTES = 24
-MAX_RUN_FRAMES = 1 << 40  # in a run: more is not believed
-TOO_LONG = (1 << 32) - 1  # bytes of a note: it is to be asked for by itself
-MAX_SPACED_FRAMES = 1 << 24  # in a run whose frames are no neighbours: they are listed one by one
+MAX_RUN_FRAMES = 1 << 40  # in a run; a larger count is refused
+TOO_LONG = (1 << 32) - 1  # size of a text that has to be fetched by itself
+MAX_SPACED_FRAMES = 1 << 24  # in a run with a step above 1, which is expanded frame by frame
 
 
 @dataclass
 class Holding:
-    """What one store has of one dataset."""
+    """One store's part of a dataset."""
 
     name: str
     generation: bytes
-    directory: str  # of it in the store
-    stamp: bytes  # what is attached of its origin; empty if nothing is
-    author: str  # what the simulation that pushed it said of itself
-    copies: int  # how many copies of each frame were asked for when it was staged; 0: nobody said
+    directory: str  # subdirectory in the store
+    stamp: bytes  # attached stamp of its origin; empty without one
+    author: str  # identity that the pushing simulation gave
+    copies: int  # of each frame, requested when it was staged; 0: not specified
     n_native: int
     n_alien: int
     nbytes: int
     last_used: int  # seconds since 1970
     native: BitMap64 | None
     alien: BitMap64 | None
-    long_stamp: bool = False  # the stamp is too long for a message that tells of many datasets, and has to be asked for
-    oddity: str = ""  # why its frames cannot be told of, and count as none; empty if they can
+    long_stamp: bool = False  # the stamp is too long for a message on many datasets and has to be fetched
+    oddity: str = ""  # why its frames cannot be listed and count as none; else empty
 
 
 @dataclass
 class Answer:
-    """What one server said: where it is, its node, its store's identity, its peers, and what the store holds."""
+    """One server's answer: its address, node, store identity, peers, and datasets."""
 
     server: Server
     node: str
@@ -142,14 +141,14 @@ class Answer:
 
 @dataclass
 class Survey:
-    """What the servers said, and which did not answer, by address, and why."""
+    """The answers of servers, and why others did not answer, by address."""
 
     answers: list[Answer] = field(default_factory=list)
     silent: dict[str, str] = field(default_factory=dict)
 
 
 def ask(server: Server, timeout: float = ANSWER_SECONDS) -> Answer:
-    """Ask one server for all that it has."""
+    """Ask one server for everything that it holds."""
     with server.dial(timeout) as client:
         identity, peer_bytes = client.peers()
         node, *peers = peer_bytes.decode(errors="replace").split("\n")
@@ -159,7 +158,7 @@ def ask(server: Server, timeout: float = ANSWER_SECONDS) -> Answer:
 
 
 def survey(server: Server, seconds: float = ANSWER_SECONDS) -> Survey:
-    """Ask a server and all its peers, at the same time."""
+    """Ask a server and all its peers in parallel."""
     deadline = time.monotonic() + seconds
     answers: queue.SimpleQueue[tuple[str, Answer | str]] = queue.SimpleQueue()
     with server.dial(seconds) as client:
@@ -169,7 +168,7 @@ def survey(server: Server, seconds: float = ANSWER_SECONDS) -> Survey:
     for address in filter(None, peers):
         try:
             servers.setdefault(address, server.peer_at(address))
-        except (StoreError, UsageError) as error:  # there is no key for it, or it is no address
+        except (StoreError, UsageError) as error:  # no key for it, or an invalid address
             result.silent[address] = str(error)
     for item in servers.values():
         left = max(0.05, deadline - time.monotonic())
@@ -184,7 +183,7 @@ def survey(server: Server, seconds: float = ANSWER_SECONDS) -> Survey:
             result.silent[address] = answer
             continue
         del result.silent[address]
-        if answer.identity not in {item.identity for item in result.answers}:  # one server, by two of its addresses
+        if answer.identity not in {item.identity for item in result.answers}:  # else one server has two addresses
             result.answers.append(answer)
     result.answers.sort(key=lambda item: (item.node, item.server.text))
     return result
@@ -198,7 +197,7 @@ def _ask_into(answers: queue.SimpleQueue[tuple[str, Answer | str]], server: Serv
 
 
 def holdings(client: Client, name: str = "") -> Iterator[Holding]:
-    """Give what a server says of its datasets of a name, or of all, message by message."""
+    """Yield a server's datasets of a name, or all of them, message by message."""
     after = b""
     while message := client.survey(after, name):
         parsed = list(parse(message))
@@ -209,7 +208,7 @@ def holdings(client: Client, name: str = "") -> Iterator[Holding]:
 
 
 def parse(message: bytes) -> Iterator[Holding]:
-    """Give the datasets that a message tells of."""
+    """Yield the datasets in a message."""
     offset = 0
 
     def take(n: int) -> bytes:
@@ -251,7 +250,7 @@ def parse(message: bytes) -> Iterator[Holding]:
 
 
 def _decode_frames(rows: bytes) -> BitMap64:
-    """Return the frames that runs of first, step and count are."""
+    """Return the frames of runs given by first, step and count."""
     frames = BitMap64()
     for first, step, count in np.frombuffer(rows, dtype="<i8").reshape(-1, 3).tolist():
         max_count = MAX_RUN_FRAMES if step == 1 else MAX_SPACED_FRAMES
@@ -267,7 +266,7 @@ def frame_set(run: range) -> BitMap64:
 
 
 def _fetch_missing(server: Server, item: Holding, timeout: float) -> bool:
-    """Ask for frames that lie in no runs, and a long stamp; False where the dataset has just gone."""
+    """Fetch frames that form no runs, and a long stamp; return False if the dataset was just deleted."""
     if item.native is not None and item.alien is not None and not item.long_stamp:
         return True
     try:
@@ -285,7 +284,7 @@ def _fetch_missing(server: Server, item: Holding, timeout: float) -> bool:
 
 
 def job_nodes() -> Sequence[str]:
-    """Return the nodes of the SLURM job that this process is in; none outside of one."""
+    """Return the nodes of this process's SLURM job; empty outside a job."""
     import subprocess
 
     nodes = os.environ.get("SLURM_JOB_NODELIST", "")
@@ -301,12 +300,12 @@ def job_nodes() -> Sequence[str]:
 
 
 def encode_peers(node: str, addresses: Iterable[str]) -> bytes:
-    """Return what a server tells of itself and its peers."""
+    """Encode a server's node name and the addresses of its peers."""
     return "\n".join([node, *dict.fromkeys(addresses)]).encode()
 
 
 class ServedStore:
-    """The store of a user whose server serves this one (``--allow-user``)."""
+    """Another user's store, whose server serves this user (``--allow-user``)."""
 
     def __init__(self, path: Path, owner: int) -> None:
         self.path = path
@@ -328,5 +327,5 @@ class ServedStore:
     def dataset(
         self, name: str, generation: bytes = b"", *, create: bool = False, segment_bytes: int = 0
     ) -> CachedFrames:
-        """Open one generation of a dataset, over a connection of its own; it is never created."""
+        """Open one generation of a dataset over its own connection; it is never created."""
         return self._connect().open(name, generation)

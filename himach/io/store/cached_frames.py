@@ -1,4 +1,4 @@
-"""Frames that a node has cached, in a store or behind its server: `CachedFrames`, read one by one by `Reading`."""
+"""`CachedFrames`: frames cached in a store or behind a server; `Reading` iterates over them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ BESIDE = re.compile(r"(.*) \[(slices|[0-9]+ atoms [0-9a-f]{16})\]", re.DOTALL)
 
 
 def base_name(name: str) -> str:
-    """Return the name of the dataset that one of this name lies beside, as slices do; else the name itself."""
+    """Return the name of the dataset to which slices or a subset of this name belong; else the name itself."""
     match = BESIDE.fullmatch(name)
     return name if match is None else match[1]
 
 
 def select_range(frames: BitMap64, low: int, stop: int) -> BitMap64:
-    """Return those numbers of a set from `low` on and below `stop`; it costs by them, however far apart they are."""
-    if stop - low <= len(frames) << 16:  # a set of neighbours takes memory for every 65,536 of them
+    """Return the numbers n of a set with low <= n < stop; the cost depends on their count, not on gaps."""
+    if stop - low <= len(frames) << 16:  # a range takes memory for every 65,536 numbers
         return frames & BitMap64(range(low, stop))
     selected = BitMap64(frames)
     selected.remove_range(0, low)
@@ -36,7 +36,7 @@ def select_range(frames: BitMap64, low: int, stop: int) -> BitMap64:
 
 
 class CachedFrames(FrameSource):
-    """The frames of one generation of one trajectory that are cached, asked of a store itself or of servers."""
+    """Cached frames of one generation of one trajectory, from a store itself or from servers."""
 
     def __enter__(self) -> Self:
         return self
@@ -52,12 +52,12 @@ class CachedFrames(FrameSource):
     @property
     @abstractmethod
     def generation(self) -> bytes:
-        """Fingerprint of its content."""
+        """Fingerprint of the dataset's content."""
 
     @property
     @abstractmethod
     def identity(self) -> str:
-        """What tells the store from every other."""
+        """Unique identity of the store."""
 
     @abstractmethod
     def facts(self) -> dict[str, int]:
@@ -69,15 +69,15 @@ class CachedFrames(FrameSource):
 
     @abstractmethod
     def mark(self, frames: range, native: npt.NDArray[np.uint64], alien: npt.NDArray[np.uint64]) -> None:
-        """Set the bits of those `frames` that are held natively, and as aliens; other bits stay."""
+        """Set the bits of the `frames` that are held natively, and as aliens; keep other bits."""
 
     @abstractmethod
     def attachment(self, name: str) -> bytes | None:
-        """Return the small file that is kept under this name beside the frames, or None (see `Dataset.attach`)."""
+        """Return the attachment of this name, or None; see `Dataset.attach`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close what is open; frames that are being read can be read on."""
+        """Release resources; readings in progress can continue."""
 
     @property
     @abstractmethod
@@ -99,7 +99,7 @@ class CachedFrames(FrameSource):
 
 
 class LibraryFrames(CachedFrames):
-    """Cached frames that the C library gives: a handle of it has what is abstract here."""
+    """Cached frames from the C library, whose handles implement the abstract methods."""
 
     @abstractmethod
     def numbers(self, kind: int, start: int, capacity: int) -> npt.NDArray[np.uint64]:
@@ -130,13 +130,13 @@ class LibraryFrames(CachedFrames):
             start = int(numbers[-1]) + 1
 
     def bounds(self, *, native: bool = False) -> tuple[int, int] | None:
-        """Return them; the C library is asked for few numbers."""
+        """Return the bounds; ask the C library for few numbers."""
         kinds = [bodhi.NATIVE] if native else [bodhi.NATIVE, bodhi.ALIEN]
         bounds = [bound for kind in kinds if (bound := self._kind_bounds(kind)) is not None]
         return (min(first for first, _ in bounds), max(last for _, last in bounds)) if bounds else None
 
     def _kind_bounds(self, kind: int) -> tuple[int, int] | None:
-        """Return the ends of the frames of one kind; the last one is sought by halves."""
+        """Return the first and last frame of one kind; find the last by bisection."""
         numbers = self.numbers(kind, 0, 1)
         if not numbers.size:
             return None
@@ -157,7 +157,7 @@ class LibraryFrames(CachedFrames):
 
 
 class Reading(Iterator[RawFrame | None]):
-    """The frames of one `CachedFrames.read`, one by one."""
+    """Iterates over the frames of one `CachedFrames.read`."""
 
     def __init__(self, reader: bodhi.ReaderHandle | None) -> None:
         self._reader = reader
@@ -168,7 +168,7 @@ class Reading(Iterator[RawFrame | None]):
         return self
 
     def __next__(self) -> RawFrame | None:
-        """Return the next frame, whose arrays hold until the next call; None for a miss."""
+        """Return the next frame, whose arrays are valid until the next call; None for a miss."""
         assert self._reader is not None
         record = self._reader.next()
         if record is None:
@@ -180,7 +180,7 @@ class Reading(Iterator[RawFrame | None]):
         return RawFrame(number, time, positions, box, velocities, forces)
 
     def _miss(self, reason: str) -> None:
-        """Count a miss."""
+        """Count a miss by its reason."""
         self.reason = reason
         self.misses[reason] = self.misses.get(reason, 0) + 1
 

@@ -1,4 +1,4 @@
-"""Where the C library of the frame store is installed, for simulations in C or Fortran that push their frames."""
+"""Paths of the installed C library of the frame store, for simulations in C or Fortran that push frames."""
 
 from __future__ import annotations
 

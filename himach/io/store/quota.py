@@ -1,10 +1,9 @@
-"""Quota: how much a store may hold, what it holds, and which of its segments go first.
+"""Quota, contents and place of a node's store.
 
-`survey()` looks at files alone, as opening a dataset counts as its use. `chosen_quota()` is the one rule for the quota,
-which `Store.set_quota` passes on to the C library; whoever writes to the store then keeps to it, evicting what was not
-used for longest.
+`survey()` examines files only, because opening a dataset counts as its use. `chosen_quota()` determines the quota, and
+`Store.set_quota` passes it to the C library; every writer then keeps to it by evicting the least recently used data.
 
-Where a node's store lies: `store_place()`, and `open_store()`, the store that the user chose.
+`store_place()` returns the directory of a node's store, `open_store()` opens the store that the user chose.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ SMALLEST_SEGMENT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment, as its files show it."""
+    """A segment as found on disk."""
 
     directory: str  # subdirectory of its dataset
-    id: int  # its id
+    id: int
     native: bool  # whether it holds natives; else aliens
-    pushed: bool  # whether its dataset has no origin to be read from again: it goes only when somebody names it
+    pushed: bool  # whether its dataset has no origin to reread: evicted only if the user names it
     nbytes: int  # bytes of the segment and its index
-    last_used: int  # when its dataset was last used, in nanoseconds since 1970
+    last_used: int  # time of its dataset's last use, nanoseconds since 1970
 
 
 @dataclass(frozen=True)
 class StoreSizes:
-    """What a store and its disk hold."""
+    """Sizes of a store and its disk."""
 
     used: int  # bytes of all files of the store
     free: int
@@ -48,7 +47,7 @@ class StoreSizes:
 
 
 def survey(path: Path) -> StoreSizes:
-    """Look at the files of the store at `path`, which need not exist; files that vanish meanwhile are no error."""
+    """Measure the store at `path`, which need not exist; files that vanish meanwhile are no error."""
     try:
         usage, segments = bodhi.survey(os.fsencode(path))
     except StoreNotFoundError:
@@ -58,7 +57,7 @@ def survey(path: Path) -> StoreSizes:
 
 
 def chosen_quota(path: Path, value: str | int | None = None) -> int:
-    """Return the quota of a store, bytes."""
+    """Return the quota of a store in bytes."""
     text = value if value is not None else os.environ.get(QUOTA) or None
     if text is None:
         sizes = survey(path)
@@ -67,7 +66,7 @@ def chosen_quota(path: Path, value: str | int | None = None) -> int:
 
 
 def check_quota(path: Path, quota: int, segment: int = 0) -> None:
-    """Refuse a quota or a disk that leaves no room for anything."""
+    """Refuse a quota or a disk that leaves no room for frames."""
     segment = segment or SMALLEST_SEGMENT
     if quota < segment:
         raise UsageError(
@@ -85,7 +84,7 @@ def check_quota(path: Path, quota: int, segment: int = 0) -> None:
 
 
 def set_chosen_quota(store: Store) -> tuple[int, str]:
-    """Have a store keep to the chosen quota."""
+    """Apply the chosen quota to a store; return 0 and the reason if no frames can be kept."""
     try:
         quota = chosen_quota(store.path)
         check_quota(store.path, quota)
@@ -102,7 +101,7 @@ VARIABLE = "HIMACH_CACHE"
 
 
 def store_place(choice: str | os.PathLike[str] | None = None) -> Path:
-    """Return where this node's store lies; nothing is made."""
+    """Return the directory of this node's store; create nothing."""
     chosen = _named_directory(choice)
     if chosen:
         return Path(chosen.replace("{node}", node_name())).expanduser()
@@ -128,7 +127,7 @@ def open_chosen(choice: str) -> tuple[Store | None, str]:
     except (StoreError, OSError) as error:
         place = store_place(choice)
         reason = str(error) if isinstance(error, StoreError) else f"{place}: {error.strerror}"
-        if _is_full(error):  # as it may be one day for every store: a miss, and no error
+        if _is_full(error):  # any store may fill up: a miss, not an error
             return None, f"no frames are cached: {reason}; make room, or name a directory on another disk as the cache"
         if not _named_directory(choice):
             return None, f"no frames are cached: {reason}; name a directory on a local disk as the cache"
@@ -144,7 +143,7 @@ def _is_full(error: Exception) -> bool:
 
 
 def find_other_owner(choice: str) -> tuple[Path, int] | None:
-    """Return place and owner of a store that the user named, if it is another user's; None if not."""
+    """Return path and owner of a store that the user named, if it is another user's; else None."""
     place = store_place(choice)
     try:
         owner = place.stat().st_uid
@@ -154,5 +153,5 @@ def find_other_owner(choice: str) -> tuple[Path, int] | None:
 
 
 def _named_directory(choice: str | os.PathLike[str] | None) -> str:
-    """Return the directory that the user named, as it was given; empty for the default place."""
+    """Return the directory that the user named, unchanged; empty for the default place."""
     return os.environ.get(VARIABLE, "") if choice is None or choice == AUTO else os.fspath(choice)

@@ -1,6 +1,6 @@
-"""A segment of the frame store as a file of records, for those who look for damage: `check_segment()`.
+"""`check_segment()`: finds damage in a segment of the frame store, a file of records.
 
-The C library passes over what is damaged; here every record is read, and what is wrong is told. See docs/formats.md.
+The C library skips damaged records; this module reads every record and reports defects. See docs/formats.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNIT = 64
 FRAME, TOMBSTONE, HOLE = 1, 2, 3
 RAW, PACKED = 0, 1
 POSITIONS, IDS = 1, 8
-MAX_PACKED_ATOMS = 1 << 16  # in a block
+MAX_PACKED_ATOMS = 1 << 16  # per block
 RECORD_HEAD = 112
 TOMBSTONE_BYTES = 128
 MAX_HEADER = 1 << 24
@@ -31,7 +31,7 @@ READ_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class Key:
-    """What a record must say to belong to a segment: hashes of name and generation, and the segment's id."""
+    """Values that mark a record as part of a segment: hashes of name and generation, and the segment's id."""
 
     dataset: int
     generation: int
@@ -40,7 +40,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Damage:
-    """Something wrong in a segment: where the record begins, its frame (None where not even that is known), and why."""
+    """A defect in a segment: offset of the record, its frame (None if unknown), and the reason."""
 
     offset: int
     frame: int | None
@@ -60,11 +60,11 @@ class _Refused(Exception):  # noqa: N818 - a verdict, the reason of a `Damage`
 
 
 def check_segment(path: Path, key: Key) -> Iterator[Damage | Tombstone | int]:
-    """Read a whole segment: what is wrong, which records are dropped, and the bytes of each valid frame's record.
+    """Read a whole segment; yield defects, dropped records, and the bytes of each valid frame's record.
 
-    An end that the index does not know is nobody's loss: a writer was or is at work there.
+    An invalid end that the index does not list is no defect: a writer was or is at work there.
     """
-    index = _Index.read(path.with_suffix(".idx"), key.segment)  # first: what is appended meanwhile does not matter
+    index = _Index.read(path.with_suffix(".idx"), key.segment)  # read first: records appended later do not matter
     with open(path, "rb", buffering=0) as file:
         refusal = _find_refusal(file, key)
         if refusal is not None:
@@ -100,7 +100,7 @@ def _walk(window: _Window, key: Key, index: _Index) -> Iterator[Damage | Tombsto
 
 
 def _find_next(window: _Window, position: int, key: Key, index: _Index) -> int | None:
-    """Return where the next record begins that the index knows or that is valid, after one that is neither."""
+    """Return the start of the next record that is valid or in the index; None if there is none."""
     following = min((offset for offset in index.frames if offset > position), default=window.size)
     for place in range(position + UNIT, min(following, window.size), UNIT):
         try:
@@ -138,7 +138,7 @@ def _check_record(window: _Window, position: int, key: Key) -> tuple[Tombstone |
 
 @dataclass(frozen=True)
 class _Blocks:
-    """What a record says of its blocks: those of each field follow one another."""
+    """Block layout of a record; the blocks of each field are consecutive."""
 
     n: int
     n_atoms: int
@@ -155,22 +155,22 @@ class _Blocks:
         return cls(n, n_atoms, block_atoms, fields, encoding)
 
     def atoms(self, block: int) -> int:
-        """Count the atoms of a block."""
+        """Return the number of atoms of a block."""
         within = block % (self.n // self.fields.bit_count())
         return min(self.block_atoms, self.n_atoms - within * self.block_atoms)
 
     def is_packed(self, block: int) -> bool:
-        """Tell whether a block is of packed positions: those come first."""
+        """Tell whether a block has packed positions; such blocks come first."""
         n_of_positions = self.n // self.fields.bit_count() if self.fields & POSITIONS else 0
         return self.encoding == PACKED and block < n_of_positions
 
     def is_ids(self, block: int) -> bool:
-        """Tell whether a block is of a slice's ids: those come last, all in the first one."""
+        """Tell whether a block is for a slice's ids; such blocks come last, and the first has all ids."""
         return bool(self.fields & IDS) and block >= self.n - self.n // self.fields.bit_count()
 
 
 def _check_blocks(window: _Window, start: int, head: bytes, blocks: _Blocks) -> None:
-    """Check the blocks as a reader does: their checksums, and that they are what the encoding says."""
+    """Check the blocks as a reader does: their checksums, and that they fit the encoding."""
     position = start
     for block in range(blocks.n):
         size, crc = struct.unpack_from("<II", head, RECORD_HEAD + 8 * block)
@@ -199,7 +199,7 @@ def _round_up(value: int) -> int:
 
 
 def _find_refusal(file: BinaryIO, key: Key) -> str | None:
-    """Return why a segment is not used at all; a damaged header of the segment does no harm."""
+    """Return why readers ignore a whole segment, else None; a damaged segment header is harmless."""
     head = file.read(UNIT)
     if len(head) < UNIT or crc32c(head[16:], crc32c(bytes(4), crc32c(head[:12]))) != int.from_bytes(
         head[12:16], "little"
@@ -214,7 +214,7 @@ def _find_refusal(file: BinaryIO, key: Key) -> str | None:
 
 
 class _Window:
-    """A file read in large pieces."""
+    """Reads a file in large pieces."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -223,13 +223,13 @@ class _Window:
         self.size = os.fstat(file.fileno()).st_size
 
     def take(self, start: int, size: int) -> bytes:
-        """Return `size` bytes from `start` on; refuses where the file ends before."""
+        """Return `size` bytes from `start` on; raise _Refused if the file ends before."""
         if start + size > self.size:
             raise _Refused("it is cut off")
         within = start - self._start
         if within < 0 or within + size > len(self._bytes):
             self._bytes, self._start, within = b"", start, 0
-            while len(self._bytes) < size:  # the kernel returns what lies before a bad sector, and then an error
+            while len(self._bytes) < size:  # the kernel returns the bytes before a bad sector, then an error
                 n_read = len(self._bytes)
                 piece = os.pread(self._file.fileno(), max(size, READ_AT_ONCE) - n_read, start + n_read)
                 if not piece:
@@ -240,14 +240,14 @@ class _Window:
 
 @dataclass(frozen=True)
 class _Index:
-    """What an index says: `frames` (number, length) by the byte where each begins, `holes` (start, stop)."""
+    """Entries of an index: `frames` (number, length) by offset in the segment, `holes` (start, stop)."""
 
     frames: dict[int, tuple[int, int]]
     holes: list[tuple[int, int]]
 
     @classmethod
     def read(cls, path: Path, segment: int) -> _Index:
-        """Read the valid entries; a damaged or missing index says nothing."""
+        """Read the valid entries; a damaged or missing index has none."""
         try:
             data = path.read_bytes()
         except OSError:
@@ -265,5 +265,5 @@ class _Index:
         return cls(frames, holes)
 
     def is_hole(self, position: int) -> bool:
-        """Tell whether nothing is missed at `position`."""
+        """Tell whether the index lists a hole at `position`."""
         return any(start <= position < stop for start, stop in self.holes)

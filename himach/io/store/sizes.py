@@ -1,4 +1,4 @@
-"""Sizes as people write them: `parse_size` reads ``2GB`` and ``500MiB``, `show_size` writes ``2.0 GB``."""
+"""Sizes as text: `parse_size` reads ``2GB`` and ``500MiB``, `show_size` writes ``2.0 GB``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(?:([kmgtp])(i?))?b?\s*", re.IGN
 
 
 def parse_size(text: str) -> int:
-    """Return the number of bytes that a text means: a number, then nothing, B, kB, MB, GB, TB, PB or KiB, MiB, ..."""
+    """Return the bytes of a size: a number, then nothing, B, kB, MB, GB, TB, PB or KiB, MiB, ..."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise UsageError(f"{text!r} is no size; write for example 2GB, 500MiB or 1000000000")

@@ -1,4 +1,4 @@
-"""The frame store of this node, from Python: `Store`, and its datasets; the C library in ``native/`` does the work."""
+"""`Store` and `Dataset`: Python access to this node's frame store, by the C library in ``native/``."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ class Store(bodhi.StoreHandle):
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only process that gives a dataset its name."""
+        """Hold the lock under which a dataset is given its name."""
         with locked(self.path):
             yield
 
     def directories(self) -> list[str]:
-        """Return the subdirectories that hold a dataset each, for `open_directory`; none of a deleted store."""
+        """Return the subdirectories of datasets, for `open_directory`; empty for a deleted store."""
         try:
             with os.scandir(self.path) as entries:
                 return sorted(entry.name for entry in entries if SUBDIRECTORY.fullmatch(entry.name))
@@ -97,8 +97,8 @@ class Store(bodhi.StoreHandle):
         return Dataset(self, directory=directory)
 
     def contents(self) -> list[tuple[str, bytes]]:
-        """Return name and generation of each dataset that the store holds; asking is no use of any dataset."""
-        # A directory's name is made of these two, so that what it once had is what it has.
+        """Return name and generation of each dataset; this does not count as use of a dataset."""
+        # A directory's name is derived from these two, so known entries stay valid.
         metas = {name: self._metas.get(name) or _read_meta(self.path / name / "meta") for name in self.directories()}
         self._metas = {directory: meta for directory, meta in metas.items() if meta}
         return list(self._metas.values())
@@ -112,7 +112,7 @@ class Store(bodhi.StoreHandle):
         return [generation for other_name, generation in self.contents() if other_name == name]
 
     def remove(self, directory: str) -> None:
-        """Delete a dataset of which no segment is held."""
+        """Delete a dataset; none of its segments may be in use."""
         if not SUBDIRECTORY.fullmatch(directory):
             raise ValueError(f"{directory!r} is no subdirectory of a dataset")
         dataset = None
@@ -123,7 +123,7 @@ class Store(bodhi.StoreHandle):
         place = self.path / directory
         names = os.listdir(place)
         for name in names:
-            # Of what another process writes meanwhile the index is kept, and the meta file is written anew.
+            # Keep the index of a segment that another process writes meanwhile; the meta file is rewritten below.
             if not name.endswith(".seg") and f"{name[:-4]}.seg" not in names:
                 (place / name).unlink(missing_ok=True)
         try:
@@ -135,7 +135,7 @@ class Store(bodhi.StoreHandle):
             raise StoreBusyError(f"{place} is in use: {error.strerror}") from None
 
     def _evict_all(self, dataset: Dataset) -> None:
-        """Evict every segment; those that say what is dropped from others go after these, or are made by that."""
+        """Evict every segment, those without frames last: they record drops from others, and evictions may add some."""
         while segments := sorted(dataset.segments(), key=lambda segment: segment["frames"] == 0):
             busy = []
             for segment in segments:
@@ -143,7 +143,7 @@ class Store(bodhi.StoreHandle):
                     self.evict(dataset.path.name, segment["id"], native=segment["kind"] == bodhi.NATIVE)
                 except StoreBusyError as error:
                     busy.append(error)
-                except StoreNotFoundError:  # somebody else was quicker
+                except StoreNotFoundError:  # another process was quicker
                     pass
             if len(busy) == len(segments):
                 raise busy[0]
@@ -151,7 +151,7 @@ class Store(bodhi.StoreHandle):
 
 
 class Dataset(bodhi.DatasetHandle, LibraryFrames):
-    """The frames of one generation of one trajectory in a store, as of the last `refresh` and flushes since."""
+    """Frames of one generation of one trajectory in a store, as of the last `refresh` and flushes since."""
 
     store: Store
 
@@ -178,11 +178,11 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
 
     @property
     def path(self) -> Path:
-        """Its directory. Files whose names begin with ``x-`` are the caller's; see `attach`."""
+        """Directory of the dataset; files named ``x-...`` belong to the caller, see `attach`."""
         return self.store.path / self.directory
 
     def place(self) -> tuple[int, int] | None:
-        """Return what tells the directory at `path` from another of that name (`stat`); None if it is none any more."""
+        """Return device and inode of the directory at `path`; None if it no longer is a dataset."""
         try:
             (self.path / "meta").stat()
             status = self.path.stat()
@@ -201,21 +201,21 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
         *,
         native: bool = False,
     ) -> bool:
-        """Append a frame (Å, ps, kJ/mol); False if the same one is there already, as a native or in this kind.
+        """Append a frame (Å, ps, kJ/mol); return False if the same one exists, as a native or in this kind.
 
-        `flush` makes it visible and acknowledges it. A frame of other content is a StoreConflictError; after a
-        StoreFullError frames since the last `flush` may be lost, and later calls may work.
+        `flush` makes it visible and acknowledges it. Other content under the number raises StoreConflictError. After a
+        StoreFullError, frames since the last `flush` may be lost, and later calls may succeed.
         """
         return self._writer(native).append(number, time, positions, box, velocities, forces)
 
     def write_coded(self, number: int, time: float, box: Vectors | None, coded: Coded, *, native: bool = False) -> bool:
-        """Append, as `write` does, a frame that has positions only, as XTC compresses them; all atoms are decoded."""
+        """Append a frame of XTC-compressed positions only, as `write` does; all atoms are decoded."""
         return self._writer(native).append_coded(number, time, coded, box)
 
     def _writer(self, native: bool) -> bodhi.WriterHandle:
         kind = bodhi.NATIVE if native else bodhi.ALIEN
         if kind not in self._writers:
-            # It must not keep this object, which keeps it: they would stay until the next collection of garbage.
+            # A reference back to this object would keep both alive until the next garbage collection.
             self._writers[kind] = self.open_writer(kind, self._segment_bytes, encoding=self._encoding, keeps=False)
         return self._writers[kind]
 
@@ -225,29 +225,29 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
         return sum(writer.written for writer in self._writers.values())
 
     def flush(self, *, durable: bool = False) -> None:
-        """Make the frames written so far visible: they outlive this process, and with `durable` the machine."""
+        """Make the frames written so far visible; they survive this process, and with `durable` the machine."""
         for writer in self._writers.values():
             writer.flush(durable)
 
     def read_slices(self, numbers: npt.ArrayLike) -> Iterator[tuple[RawFrame, npt.NDArray[np.uint32]] | None]:
-        """Read slices, in the order of `numbers`: each with its atoms, ascending, until the next; None for a miss."""
+        """Read slices in the order of `numbers`, each valid until the next, with ascending atoms; None for a miss."""
         reader = self.open_reader(numbers, ReadOptions(fields=ALL_OF_SLICES))
         for frame in Reading(reader):
             ids = None if frame is None else reader.slice_ids()
             yield None if frame is None or ids is None else (frame, ids)
 
     def gather_slices(self, gatherer: bodhi.GatherHandle, rank: int, numbers: Numbers) -> list[int]:
-        """Read slices of frames of a round, which a rank has pushed; return the numbers of those that are misses."""
+        """Read a rank's slices of a round's frames; return the frame numbers of misses."""
         return gatherer.read(rank, self.open_reader(numbers, ReadOptions(fields=ALL_OF_SLICES, direct="on")))
 
     def stream(self) -> None:
-        """Have the natives that will be written go to the disk by a thread, past the page cache; before the first."""
+        """Write natives to disk in a thread, past the page cache; call before the first is written."""
         self._writer(native=True).stream()
 
     def write_gathered(
         self, gatherer: bodhi.GatherHandle, most: int, written: list[int], bad: dict[int, tuple[str, bool]]
     ) -> bool:
-        """Append frames of a round as natives, `most` at most; see `bodhi.GatherHandle.write`. Raises as `write`."""
+        """Append at most `most` frames of a round as natives; see `bodhi.GatherHandle.write`. Raises as `write`."""
         return gatherer.write(self._writer(native=True), most, written, bad)
 
     def evict(self, segment: int) -> None:
@@ -259,7 +259,7 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
         self.refresh()
 
     def attach(self, name: str, content: bytes | Sequence[bytes | memoryview]) -> None:
-        """Keep a small file beside the frames (a topology, the stamp of an origin), in place of one of that name."""
+        """Store a small file beside the frames (a topology, the stamp of an origin), replacing one of that name."""
         target = self._attachment_path(name)
         try:
             with whole_file(target, mode=0o600, sync=True, prefix="tmp-") as file:
@@ -268,14 +268,14 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
             raise StoreSystemError(f"{target}: {error.strerror}") from None
 
     def attachment(self, name: str) -> bytes | None:
-        """Return what `attach` put there under this name, or None."""
+        """Return the attachment of this name, or None."""
         try:
             return self._attachment_path(name).read_bytes()
         except OSError:
             return None
 
     def own_attachment(self, name: str) -> bytes | None:
-        """Return the same where store, dataset and file are this user's alone: what was checked is what is read."""
+        """Return an attachment if only this user can write store, dataset and file; the checks are on open files."""
         file = self._attachment_path(name)
         handles: list[int] = []
         try:
@@ -299,7 +299,7 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
         return self.path / f"x-{name}"
 
     def close(self) -> None:
-        """Flush what was written and release the segments; reading goes on to work."""
+        """Flush written frames and release the segments; reading still works."""
         writers, self._writers = self._writers, {}
         errors = []
         for writer in writers.values():
@@ -312,7 +312,7 @@ class Dataset(bodhi.DatasetHandle, LibraryFrames):
 
 
 def _read_meta(path: Path) -> tuple[str, bytes] | None:
-    """Return name and generation that a dataset's meta file tells; None if it is damaged, or of another version."""
+    """Return name and generation from a dataset's meta file; None if it is damaged or of another version."""
     try:
         data = path.read_bytes()
         magic, version, _, size, checksum, n_name, n_generation = struct.unpack_from("<4sHHIIII", data)

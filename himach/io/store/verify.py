@@ -1,4 +1,4 @@
-"""Rereading a store: `verify()` names every frame whose bytes are not what was written, `drop()` drops such frames."""
+"""Verification of a store: `verify()` finds every frame whose bytes were altered, `drop()` drops such frames."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SEGMENT = re.compile(r"([na])-([0-9a-f]{16})\.seg")
 
 @dataclass(frozen=True)
 class Bad:
-    """One thing that is bad, in the file `segment` ("" if the dataset as a whole is meant), of a `frame` or None."""
+    """A defect in the file `segment` ("" for the whole dataset), of a `frame` or None."""
 
     dataset: str
     directory: str
@@ -34,7 +34,7 @@ class Bad:
 
 @dataclass
 class Verified:
-    """Valid records of frames that were read, copies counted each, and their bytes; and what is bad."""
+    """Number and bytes of valid frame records, each copy counted, and the defects."""
 
     frames: int
     nbytes: int
@@ -47,7 +47,7 @@ def verify(store: Store, progress: Callable[[int], object] = lambda nbytes: None
     for directory in store.directories():
         segments = _list_segments(store.path / directory)
         if not segments:
-            continue  # nothing to read, and maybe just being made
+            continue  # nothing to read; perhaps still being created
         try:
             name = store.open_directory(directory).name
         except StoreError as error:
@@ -66,14 +66,14 @@ def verify(store: Store, progress: Callable[[int], object] = lambda nbytes: None
                     verified.nbytes += item
                     progress(item)
         for path, item in damages:
-            # A dropped record is nobody's loss.
+            # Damage in a dropped record loses nothing.
             if Tombstone(_segment_id(path), item.offset) not in dropped:
                 verified.bad.append(Bad(name, directory, path.name, item.frame, path.name.startswith("n"), item.reason))
     return verified
 
 
 def drop(store: Store, bad: Iterable[Bad]) -> int:
-    """Drop the frames that are bad, in the kind in which they are; return how many were there."""
+    """Drop bad frames, each as native or alien as it was found; return how many existed."""
     numbers: dict[tuple[str, bool], set[int]] = {}
     for item in bad:
         if item.frame is not None:
