@@ -184,7 +184,7 @@ def match(origin: Origin, keywords: Mapping[str, Any], entries: Sequence[Candida
 
 
 def refuse_mixed(candidates: Iterable[Candidate]) -> None:
-    """Refuse frames of several simulations under one name; servers that do not know each other may accept them."""
+    """Refuse frames of several simulations under one name; servers that do not know each other may accept both."""
     authors: dict[tuple[str, bytes], set[str]] = {}
     for item in candidates:
         if item.author and item.stamp.is_pushed:

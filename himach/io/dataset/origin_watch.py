@@ -115,7 +115,7 @@ class OriginWatch:
         return not self._find_difference(frame_files(self._origin, numbers) & self._noted_files.keys())
 
     def changed(self, number: int) -> bool:
-        """Tell whether a frame's file changed since the last `check`, other than by growth; does not open the file."""
+        """Tell whether a frame's file changed since `check`, other than by growth; open files of directories only."""
         path, _ = self._origin.locate(number)
         noted = self._noted_files.get(path)
         if noted is None:  # a frame directory

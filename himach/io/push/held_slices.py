@@ -264,7 +264,7 @@ class HeldSlices:
 
     @property
     def frames(self) -> BitMap64:
-        """Frames with slices, none of which is left aside."""
+        """Frames with slices, except those left aside."""
         return BitMap64.union(BitMap64(), *(own.dataset.native for own in self._ranks)) - BitMap64(self.aside.tolist())
 
     def count_atoms(self, numbers: range | Numbers, kind: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:

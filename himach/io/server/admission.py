@@ -148,7 +148,7 @@ class AdmissionListener:
         except BlockingIOError:
             return
         except OSError:
-            time.sleep(0.1)  # out of descriptors, maybe
+            time.sleep(0.1)  # perhaps out of descriptors
             return
         while len(self._pending) >= MAX_PENDING:
             self._drop_oldest()

@@ -26,7 +26,7 @@ def library() -> Path:
 
 def _installed(folder: str, name: str) -> Path:
     path = Path(himach.__path__[0], folder, name)
-    if not path.exists():  # an editable installation leaves it where it was built
+    if not path.exists():  # an editable installation keeps it in the build directory
         path = Path(str(files("himach").joinpath(folder, name)))
     if not path.exists():
         raise HimachError(f"{name} is not installed with himach at {himach.__path__[0]}: install himach again")

@@ -93,7 +93,7 @@ def _segment_id(path: Path) -> int:
 
 
 def _check(path: Path, directory: str) -> Iterator[Damage | Tombstone | int]:
-    """Check a segment, unless it is evicted meanwhile."""
+    """Check a segment; yield nothing more if it was evicted."""
     dataset, generation = (int(part, 16) for part in directory.split("-"))
     try:
         yield from check_segment(path, Key(dataset, generation, _segment_id(path)))
