@@ -1,1 +1,1 @@
-"""Frames as the bytes of a trajectory file, any of which can be computed without the ones before."""
+"""Frames as the bytes of a trajectory file: any range can be computed without the bytes before it."""

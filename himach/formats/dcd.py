@@ -1,6 +1,6 @@
-"""DCD, the format of CHARMM and NAMD: positions in Å, little-endian, with a cell; no velocities and no forces.
+"""DCD, the format of CHARMM and NAMD: positions in Å, little-endian, with a cell, without velocities and forces.
 
-It has no time for each frame, but the first one's and the step between two.
+It has only the first frame's time and the time step, not a time per frame.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Dcd(FileLayout):
 
     @property
     def possible(self) -> bool:
-        """Whether the counts, 32 bits each, can hold as many."""
+        """Whether the numbers fit the format's 32-bit fields."""
         return 4 * self.content.n_atoms <= _LARGEST and self.content.n_frames <= _LARGEST
 
     def head(self, first_time: float, timestep: float) -> bytes:
-        """Return the head of the file, in which times are whole numbers of an integration step."""
+        """Return the header of the file, which has times as multiples of an integration step."""
         if timestep <= 0:
             timestep = first_time if first_time > 0 else 0.0  # of a single frame
         ratio = Fraction(first_time / timestep if timestep else 0.0).limit_denominator(1000)

@@ -1,4 +1,4 @@
-"""What the three formats have in common: `Content`, of what a file is made, and `FileLayout`, where its bytes lie."""
+"""Base of the three formats: `Content`, the numbers that define a file, and `FileLayout`, the places of its bytes."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Content:
-    """What a trajectory file holds."""
+    """Content of a trajectory file."""
 
     n_frames: int
     n_atoms: int
     has_velocities: bool = False
     has_forces: bool = False
-    has_box: bool = True  # whether frames have a box; those that have none all the same get one of lengths 0
+    has_box: bool = True  # whether frames have a box; a frame without one gets one of lengths 0
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the vectors and boxes of all frames."""
+        """Bytes of all frames' vectors and boxes."""
         vectors = 1 + self.has_velocities + self.has_forces
         return self.n_frames * (12 * self.n_atoms * vectors + 24 * self.has_box)
 
 
 class FileLayout(ABC):
-    """Where the bytes of a file lie: a head, then frames that are equally long, so that any offset tells its frame."""
+    """Layout of a file: a header, then frames of equal length, so that any offset gives its frame."""
 
     suffix = ""
     head_bytes = 0
@@ -43,7 +43,7 @@ class FileLayout(ABC):
 
     @property
     def possible(self) -> bool:
-        """Whether the format can hold as many frames and atoms."""
+        """Whether the format can hold so many frames and atoms."""
         return True
 
     @property
@@ -52,7 +52,7 @@ class FileLayout(ABC):
         return self.head_bytes + self.content.n_frames * self.frame_bytes
 
     def head(self, first_time: float, timestep: float) -> bytes:
-        """Return the head of the file, given the first frame's time and the time between two frames, ps."""
+        """Return the header of the file, given the first frame's time and the time between frames, ps."""
         return b""
 
     @abstractmethod
@@ -66,19 +66,19 @@ def put_big_endian(vectors: Vectors, into: Bytes, at: int) -> None:
 
 
 def vectors_or_nan(vectors: Vectors | None, n_atoms: int) -> Vectors:
-    """Return vectors, or as many that are NaN where a frame has none although the file says that it does."""
+    """Return vectors, or NaN for a frame without them in a file that has them."""
     return np.full((n_atoms, 3), np.nan, dtype=np.float32) if vectors is None else vectors
 
 
 def box_or_none(box: Vectors | None) -> tuple[float, ...]:
-    """Return lengths and angles of a box, of lengths 0 where a frame has none."""
+    """Return a box's lengths and angles, with lengths 0 for a frame without a box."""
     return (0.0, 0.0, 0.0, 90.0, 90.0, 90.0) if box is None else tuple(box.tolist())
 
 
 def box_vectors(box: Vectors | None) -> tuple[float, ...]:
-    """Return nine coordinates of the vectors of a box, of lengths and angles (degrees); zeros where there is none.
+    """Return the nine coordinates of a box's vectors from its lengths and angles (degrees); zeros without a box.
 
-    As MDAnalysis's `triclinic_vectors` computes them: the first along x, the second in the plane of x and y.
+    As MDAnalysis's `triclinic_vectors` does: the first vector along x, the second in the xy plane.
     """
     none = (0.0,) * 9
     if box is None:

@@ -1,4 +1,4 @@
-"""NetCDF by AMBER's convention, in the classic format with offsets of 64 bits: Å, ps, kcal/(mol Å), big-endian.
+"""NetCDF by AMBER's convention, in the classic format with 64-bit offsets: Å, ps, kcal/(mol Å), big-endian.
 
 https://ambermd.org/netcdf/nctraj.xhtml
 """
@@ -17,7 +17,7 @@ _DIMENSION, _VARIABLE, _ATTRIBUTE = 10, 11, 12
 _CHAR, _FLOAT, _DOUBLE = 2, 5, 6
 _BYTES = {_CHAR: 1, _FLOAT: 4, _DOUBLE: 8}
 _TIME, _CELL = struct.Struct(">f"), struct.Struct(">6d")  # lengths and angles
-_NO_BOX = (math.nan, math.nan, math.nan, 90.0, 90.0, 90.0)  # of lengths 0 MDAnalysis's reader dies
+_NO_BOX = (math.nan, math.nan, math.nan, 90.0, 90.0, 90.0)  # MDAnalysis's reader fails at lengths 0
 _KCAL = 4.184  # kJ
 _GLOBAL = {
     "title": "Written by himach",
@@ -30,7 +30,7 @@ _GLOBAL = {
 
 
 class _Variable(NamedTuple):
-    """A variable of the header; `fixed` is the content of one that is not of each frame."""
+    """A variable of the header; `fixed` is the content of one that is not per frame."""
 
     name: str
     type: int
@@ -73,12 +73,12 @@ class NetCdf(FileLayout):
 
     @property
     def possible(self) -> bool:
-        """Whether the counts, 32 bits each, can hold as many."""
+        """Whether the numbers fit the format's 32-bit fields."""
         return 12 * self.content.n_atoms < (1 << 32) - 4 and self.content.n_frames < (1 << 32) - 1
 
     def head(self, first_time: float, timestep: float) -> bytes:
-        """Return the head of the file, up to the first frame."""
-        start = len(self._header(0))  # offsets take equally many bytes, whatever they are
+        """Return the header and the fixed variables, up to the first frame."""
+        start = len(self._header(0))  # the header's length does not depend on the offset
         return self._header(start) + b"".join(_pad(variable.fixed) for variable in self._variables)
 
     def _header(self, start: int) -> bytes:
@@ -129,7 +129,7 @@ def _name(name: str) -> bytes:
 
 
 def _attributes(texts: Mapping[str, str]) -> bytes:
-    """Return attributes that are texts, as a header has them."""
+    """Return text attributes in the header's encoding."""
     if not texts:
         return bytes(8)
     listed = (_name(name) + struct.pack(">II", _CHAR, len(text)) + _pad(text.encode()) for name, text in texts.items())

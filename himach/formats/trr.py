@@ -17,7 +17,7 @@ _LARGEST = (1 << 31) - 1
 
 
 class Trr(FileLayout):
-    """A TRR file; the step of a frame is what its data say, else its number."""
+    """A TRR file; the step of a frame comes from its data, else it is its number."""
 
     suffix = ".trr"
 
@@ -31,7 +31,7 @@ class Trr(FileLayout):
 
     @property
     def possible(self) -> bool:
-        """Whether the sizes, 32 bits each, can hold as many."""
+        """Whether the numbers fit the format's 32-bit fields."""
         return 12 * self.content.n_atoms <= _LARGEST and self.content.n_frames <= _LARGEST
 
     def put(self, frame: RawFrame, into: Bytes, at: int) -> None:

@@ -1,1 +1,1 @@
-"""Files by URL, read by ranges: what of one has come to this node lies in a local file, from which all readers read."""
+"""Files by URL, read by ranges: a node keeps the ranges it has fetched in a local file, from which all readers read."""

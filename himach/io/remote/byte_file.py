@@ -1,7 +1,7 @@
-"""Bytes of a file by place: `ByteFile`, of a local one by its descriptor, of one elsewhere as its `Mirror` brings them.
+"""Random access to bytes of a file: `ByteFile` reads a local file by its descriptor, a remote one through a `Mirror`.
 
-`FileObject` is the same for libraries that read by seeking, such as HDF5's. `read_status()` tells a file's state,
-`exists()` whether there is one, `local_path()` where others' programs find it.
+`FileObject` serves libraries that read by seeking, such as HDF5. `read_status()` returns a file's state, `exists()`
+whether there is one, `local_path()` where other programs find it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from himach.io.remote.url import absolute, full_url, is_url, redact
 
 PathLike = str | os.PathLike[str]
 
-LOOK_SECONDS = 1.0  # for which a server's answer holds; each answer with bytes is compared, too
-FAILED_SECONDS = 10.0  # for which it holds that a server does not answer
-#: Of these, what is smaller is read with what lies around it: libraries look at one piece of their index after another.
+LOOK_SECONDS = 1.0  # how long a server's answer is valid; each answer with bytes is compared, too
+FAILED_SECONDS = 10.0  # how long a server's failure is remembered
+#: Smaller reads of a `FileObject` are rounded to pages of this size: libraries read their index in small pieces.
 PAGE_BYTES = 1 << 15
 
 
 class Status(NamedTuple):
-    """A file as it is found: bytes in it, and when content and inode changed last (ns), or what stands for that."""
+    """Size of a file in bytes, and times of the last change of content and inode (ns) or substitutes for them."""
 
     size: int
     modified: int
@@ -41,7 +41,7 @@ class Status(NamedTuple):
 
 
 class ByteFile:
-    """A file that is read by place; a context manager that closes it."""
+    """A file read at given offsets; a context manager that closes it."""
 
     def __init__(self, path: str) -> None:
         self.mirror = open_mirror(path) if is_url(path) else None
@@ -49,13 +49,13 @@ class ByteFile:
         self.pread = partial(os.pread, self.descriptor) if self.mirror is None else self._read_mirror
 
     def need(self, start: int, stop: int) -> None:
-        """Return when bytes can be read by the descriptor."""
+        """Wait until these bytes can be read by the descriptor."""
         if self.mirror is not None:
             self.mirror.ensure(start, stop)
 
     @property
     def status(self) -> Status:
-        """Of the open file."""
+        """Status of the open file."""
         if self.mirror is not None:
             return _status(self.mirror.state)
         status = os.fstat(self.descriptor)
@@ -79,31 +79,31 @@ class ByteFile:
 
 
 class FileObject(io.RawIOBase):
-    """A file, or a URL's name, that is read by seeking in it; raises OSError where it cannot be opened."""
+    """A seekable file, given by a path or a URL's name; raises OSError if it cannot be opened."""
 
     def __init__(self, path: str) -> None:
         self._file = ByteFile(path)
         self._size, self._at = self._file.status.size, 0
 
     def readable(self) -> bool:
-        """Tell that it can be read."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Tell that any byte can be read."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return the byte that is read next."""
+        """Return the offset of the next byte."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a byte, counted from the beginning, from here or from the end, and return its number."""
+        """Move to an offset from the beginning, from here or from the end, and return it from the beginning."""
         self._at = offset + (0, self._at, self._size)[whence]
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        """Read bytes, as many as the buffer has or there are; return how many."""
+        """Fill the buffer up to the end of the file; return the number of bytes."""
         stop = min(self._size, self._at + len(buffer))
         page = PAGE_BYTES if len(buffer) < PAGE_BYTES else 1
         self._file.need(self._at // page * page, -(-stop // page) * page)
@@ -122,7 +122,7 @@ class FileObject(io.RawIOBase):
 
 
 class _RemoteFile:
-    """What this process knows of a file elsewhere."""
+    """State of a remote file in this process."""
 
     def __init__(self) -> None:
         self.transport: Transport | None = None
@@ -134,8 +134,8 @@ class _RemoteFile:
         self.lock = threading.RLock()
 
 
-_names: dict[str, str] = {}  # of files elsewhere, by where they lie here
-_remote_files: dict[tuple[int, str], _RemoteFile] = {}  # by process: others are forked
+_names: dict[str, str] = {}  # of remote files, by their local paths
+_remote_files: dict[tuple[int, str], _RemoteFile] = {}  # by process, as forks inherit the entries
 
 
 def read_status(path: str) -> Status:
@@ -147,7 +147,7 @@ def read_status(path: str) -> Status:
 
 
 def exists(path: PathLike) -> bool:
-    """Tell whether there is a file, or a folder; of one elsewhere, whether its server tells of it."""
+    """Return whether a file or folder exists; a remote file that may not be read counts as existing."""
     if not is_url(path):
         return os.path.exists(os.path.expanduser(path))
     try:
@@ -158,7 +158,7 @@ def exists(path: PathLike) -> bool:
 
 
 def open_mirror(name: str) -> Mirror:
-    """Return what this node has of a file elsewhere."""
+    """Return the node's mirror of a remote file."""
     remote = _remote_file(name)
     with remote.lock:
         state = _state(name)
@@ -171,17 +171,17 @@ def open_mirror(name: str) -> Mirror:
 
 
 def local_path(path: str) -> str:
-    """Return where a file lies for programs that read it by themselves; one elsewhere is brought as a whole."""
+    """Return the local path of a file for programs that read it themselves; a remote file is fetched whole."""
     return fetch(path, ()) if is_url(path) else path
 
 
 def label(path: str) -> str:
-    """Return the name of a file that lies there, for people."""
+    """Return the name to show for a local path: that of the remote file it mirrors, else the path."""
     return _names.get(path, path)
 
 
 def fetch(name: str, places: Sequence[tuple[int, int]]) -> str:
-    """Return where a file elsewhere lies, with these bytes of it; with all, if none are given."""
+    """Fetch byte ranges of a remote file, all of it if none are given; return its local path."""
     mirror = open_mirror(name)
     if not mirror.complete:
         places = places or [(0, mirror.state.size)]
@@ -192,14 +192,14 @@ def fetch(name: str, places: Sequence[tuple[int, int]]) -> str:
 
 
 def ask_again(paths: Iterable[PathLike], reads_most: bool = False) -> None:
-    """Note the URLs among these paths, of which most may be read, with their secrets; have their servers asked anew."""
+    """Note the URLs among these paths, their secrets and whether most is read; have their servers asked anew."""
     for path in filter(is_url, paths):
         remote = _remote_file(absolute(path))
         remote.until, remote.reads_most, remote.transport = 0.0, reads_most, None  # a signature may be another one
 
 
 def close_mirrors(paths: Iterable[str], forget: bool = False) -> None:
-    """Close the mirrors of files, until one is read again; and `forget` what is known of each, where there are many."""
+    """Close the mirrors of files until the next read; `forget` also drops their state, for many files."""
     for path in filter(is_url, paths):
         remote = _remote_files.pop((os.getpid(), path), None) if forget else _remote_files.get((os.getpid(), path))
         if remote is None:
@@ -213,7 +213,7 @@ def close_mirrors(paths: Iterable[str], forget: bool = False) -> None:
 
 
 def open_transport(name: str) -> Transport:
-    """Return what asks for the file of a name."""
+    """Return the transport for a file's name."""
     if "::" in name:
         raise UsageError(f"{name}: a URL of URLs is not read; himach keeps what it reads by itself: give the last one")
     scheme = name.partition(":")[0]
@@ -240,18 +240,18 @@ def _open_by_fsspec(name: str, scheme: str) -> Transport:
         return FileSystemTransport(name, *url_to_fs(full_url(name)))
     import aiohttp  # noqa: F401  (else its lack is told when a file is read)
 
-    # Proxies and passwords are found where other tools find them.
+    # Take proxies and passwords from where other tools find them.
     options = {"trust_env": True, **conf.get(scheme, {}).get("client_kwargs", {})}
     return HttpTransport(name, *url_to_fs(full_url(name), client_kwargs=options))
 
 
 def _remote_file(name: str) -> _RemoteFile:
-    """Return what this process knows of a file elsewhere; made at once, so that two threads have the same."""
+    """Return this process's state of a remote file, made atomically so that threads share it."""
     return _remote_files.setdefault((os.getpid(), name), _RemoteFile())
 
 
 def _state(name: str) -> RemoteState:
-    """Return the state of a file elsewhere, as it was a moment ago."""
+    """Return the state of a remote file, cached for a moment."""
     remote = _remote_file(name)
     with remote.lock:
         if time.monotonic() >= remote.until:
@@ -268,7 +268,7 @@ def _state(name: str) -> RemoteState:
 
 
 def _request_state(name: str, remote: _RemoteFile) -> RemoteState:
-    """Ask a server for a file's state, again where that can help."""
+    """Ask a server for a file's state; retry passing errors."""
     remote.transport = remote.transport or open_transport(name)
     patience = Patience(name, first=remote.mirror is None)
     while True:

@@ -1,7 +1,7 @@
-"""Where a node keeps copies of files elsewhere: `make_folder()` one, `copies_in()` a store, `forget()` one.
+"""Folders for a node's copies of remote files: `make_folder()`, `copies_in()` a store, `forget()` one.
 
-A run with a cache keeps them in its store, half of whose quota they take at most. What does not fit there, and what a
-run without a cache brings, lies in ``himach-remote-<uid>`` in ``$SLURM_TMPDIR``, else ``$TMPDIR``, else ``/var/tmp``.
+A run with a cache keeps copies in its store, where they take at most half of the quota. Copies that do not fit there,
+and those of a run without a cache, go to ``himach-remote-<uid>`` in ``$SLURM_TMPDIR``, ``$TMPDIR`` or ``/var/tmp``.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from typing import NamedTuple
 from himach.errors import UsageError
 from himach.io.remote.transport import RemoteState
 
-MARKS = "blocks.here"  # which of a file's blocks are there; who has the file open has a shared lock on it
-HEAD = struct.Struct("q4088s")  # before them: when the file was changed last (0 while somebody reads it), its name
-SMALL_BYTES = 64 << 20  # larger ones go when nobody reads them any more
-PRUNE_SECONDS = 60.0  # between looks at all of them
-UNUSED_SECONDS = 7 * 24 * 3600.0  # after which a copy goes
+MARKS = "blocks.here"  # bitmap of a copy's blocks that are there; its readers hold a shared lock on it
+HEAD = struct.Struct("q4088s")  # header of MARKS: time of the copy's last change (0 while it is read), name
+SMALL_BYTES = 64 << 20  # larger copies are removed after their last reader
+PRUNE_SECONDS = 60.0  # between checks of all copies
+UNUSED_SECONDS = 7 * 24 * 3600.0  # after which a copy is removed
 
-_store: tuple[Path, int] | None = None  # in which this process keeps copies, and the bytes that they may take there
-_pruned = -PRUNE_SECONDS  # when this process has looked last
+_store: tuple[Path, int] | None = None  # this process's folder for copies, and the bytes they may take there
+_pruned = -PRUNE_SECONDS  # time of this process's last check
 
 
 class Copy(NamedTuple):
-    """A copy: its folder, the file's name, the bytes that it takes, and when it was opened last (s since 1970)."""
+    """A copy: its folder, the file's name, its bytes on disk, and the time of its last opening (s since 1970)."""
 
     folder: Path
     name: str
@@ -41,18 +41,18 @@ class Copy(NamedTuple):
 
 
 def keep_in(store: Path | None, quota: int = 0) -> None:
-    """Have this process keep copies in a store that may hold so many bytes; None: in a folder for temporary files."""
+    """Keep this process's copies in a store of `quota` bytes; None: in a folder for temporary files."""
     global _store
     _store = None if store is None else (store, quota // 2)
 
 
 def head(name: str, changed: int = 0) -> bytes:
-    """Return what `MARKS` begins with."""
+    """Return the header of `MARKS`."""
     return HEAD.pack(changed, name.encode(errors="surrogateescape")[: HEAD.size - 8])
 
 
 def copies_in(root: Path) -> list[Copy]:
-    """Return the copies in a store, or another folder, that of the longest unused first."""
+    """Return the copies in a store or another folder, the least recently used first."""
     copies: list[tuple[int, Copy]] = []
     for marks in root.glob(f"*/{MARKS}"):
         with contextlib.suppress(OSError), marks.open("rb") as file:
@@ -64,7 +64,7 @@ def copies_in(root: Path) -> list[Copy]:
 
 
 def evict(folder: Path) -> bool:
-    """Remove a copy, unless somebody has it open; return whether it is gone."""
+    """Remove a copy unless it is open; return whether it is gone."""
     with contextlib.suppress(OSError), open(folder / MARKS, "rb") as marks:
         fcntl.flock(marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
         forget(folder)
@@ -72,14 +72,14 @@ def evict(folder: Path) -> bool:
 
 
 def forget(folder: str | os.PathLike[str]) -> None:
-    """Remove a copy that is locked."""
+    """Remove a copy; the caller has locked it."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def make_folder(name: str, state: RemoteState) -> Path:
-    """Return the folder of the copy of a file with this content, which is made; another content has another one.
+    """Make and return the folder for a copy of a file; each content has its own.
 
-    After a restart of the machine another one is made: a disk may not have all that was written before.
+    Each boot of the machine has its own, too: the disk may lack writes from before a restart.
     """
     room = sys.maxsize
     if _store is not None and state.size <= _store[1]:
@@ -87,7 +87,7 @@ def make_folder(name: str, state: RemoteState) -> Path:
     else:
         root = _temporary()
     digest = hashlib.sha256("\0".join(["2", name, *map(str, state), _boot()]).encode()).hexdigest()
-    folder = root / f"{digest[:16]}-{digest[16:32]}"  # the library counts what lies in folders of such names
+    folder = root / f"{digest[:16]}-{digest[16:32]}"  # the library counts files in folders of such names
     if not folder.exists():
         _make_room(root, room - state.size, state.size > SMALL_BYTES)
     try:
@@ -98,7 +98,7 @@ def make_folder(name: str, state: RemoteState) -> Path:
 
 
 def _make_room(root: Path, room: int, at_once: bool) -> None:
-    """Remove copies that nobody has opened for long, and others while they take too much; none that is open."""
+    """Remove copies unused for long, and others while all take too much; open ones stay."""
     global _pruned
     if time.monotonic() < _pruned + PRUNE_SECONDS and not at_once:
         return

@@ -1,4 +1,4 @@
-"""What can be wrong with a file elsewhere: `RemoteError` and its kinds, each an OSError that names the file."""
+"""Errors of remote files: `RemoteError` and its subclass, OSErrors that name the file, and `PassingError`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class RemoteError(OSError):
-    """A file elsewhere cannot be read; it was tried again where that could help."""
+    """A remote file cannot be read, after retries where they could help."""
 
     _himach_tried = True  # see himach.io.trajectory.retry
 
@@ -22,11 +22,11 @@ class RemoteError(OSError):
 
 
 class RemoteChangedError(RemoteError):
-    """A file elsewhere is not any more what it was when it was opened."""
+    """A remote file has changed since it was opened."""
 
 
 class PassingError(Exception):
-    """One request failed, and another one may not. `after` is how long the server asks to wait, in seconds."""
+    """A request failed, and a retry may succeed. `after` is the wait that the server asks for, in seconds."""
 
     def __init__(self, why: str, after: float = 0.0) -> None:
         super().__init__(why)

@@ -1,7 +1,7 @@
-"""Files elsewhere by fsspec: `FileSystemTransport`; `HttpTransport` checks each answer of a server of HTTP.
+"""Remote files by fsspec: `FileSystemTransport`; `HttpTransport` checks each answer of an HTTP server.
 
-fsspec's own reading of HTTP compares neither range nor ETag with what was asked for, and bounds no answer in bytes and
-time: of it come the session, the credentials and the proxies, and the answer is read here.
+fsspec's own HTTP reads neither compare range and ETag with the request nor bound an answer in bytes and time. So fsspec
+gives the session, the credentials and the proxies, and this module reads the answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_RANGE = re.compile(r"bytes \*/(\d{1,18})")
 
 
 class FileSystemTransport(Transport):
-    """Asks for one file by a file system of fsspec and its path there; fsspec's settings of credentials hold."""
+    """Transport of one file by its path in a file system of fsspec, with fsspec's settings of credentials."""
 
     def __init__(self, name: str, file_system: Any, path: str) -> None:
         super().__init__(name)
@@ -40,7 +40,7 @@ class FileSystemTransport(Transport):
     def read(self, start: int, stop: int, state: RemoteState, sink: Sink) -> None:
         """Ask for some bytes."""
         content = self.guard(lambda: self._files.cat_file(self.path, start=start, end=stop))
-        now = self.state()  # such file systems do not tell what state their bytes are of
+        now = self.state()  # such file systems do not say which state the bytes belong to
         if now != state:
             raise self.changed_error(state, now)
         if len(content) != stop - start:
@@ -54,10 +54,10 @@ class FileSystemTransport(Transport):
 
 
 class HttpTransport(FileSystemTransport):
-    """Asks a server of HTTP, over connections that stay open; nothing of an answer is taken that was not asked for."""
+    """Transport over HTTP by persistent connections; refuses bytes that were not asked for."""
 
     def state(self) -> RemoteState:
-        """Ask for the first byte: signed URLs are for GET alone, and some servers tell the size only so."""
+        """Ask for the first byte: signed URLs allow only GET, and some servers give the size only this way."""
         return self._ask(0, 1, None, lambda piece: None)
 
     def read(self, start: int, stop: int, state: RemoteState, sink: Sink) -> None:
@@ -65,7 +65,7 @@ class HttpTransport(FileSystemTransport):
         self._ask(start, stop, state, sink)
 
     def translate_error(self, error: Exception) -> Exception | None:
-        """Return what an error of aiohttp means."""
+        """Return the error that stands for one of aiohttp."""
         import aiohttp
 
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -119,7 +119,7 @@ class HttpTransport(FileSystemTransport):
             return now
 
     def _check_answer(self, answer: Any, start: int, stop: int) -> RemoteState:
-        """Return what an answer says of the file; refuse one that has something else."""
+        """Return the state that an answer gives; refuse an answer with other content."""
         status, headers = answer.status, answer.headers
         tag, modified = headers.get("ETag", ""), headers.get("Last-Modified", "")
         if status == 416 and (match := _NO_RANGE.fullmatch(headers.get("Content-Range", ""))):

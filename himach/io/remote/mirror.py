@@ -1,11 +1,11 @@
-"""The copy that a node keeps of a file elsewhere: `Mirror`, a sparse file, and a map of its blocks that are there.
+"""A node's copy of a remote file: `Mirror`, a sparse file and a bitmap of the blocks that are there.
 
-All processes of a node share it. To have bytes they lock their place, ask for those that are still missing, write them,
-and mark them. So each byte is asked for once on a node, and what came before a process was killed is there for the next
-one. A block is marked after it was written whole, and never from an answer of which any head tells that it is of
-something else. `himach.io.remote.copies` says where copies lie, and removes them.
+All processes of a node share it. To get bytes, a process locks their range, requests those still missing, writes them
+and marks their blocks. So each byte is requested once per node, and a killed process leaves its bytes to the next one.
+A block is marked after it was written whole, and never from an answer whose headers show other content.
+`himach.io.remote.copies` places and removes copies.
 
-Where a NetCDF file has what of its frames: `Records`, by which no more of one elsewhere is read than needed.
+`Records` locates frames in a NetCDF file, so that only needed bytes of a remote one are read.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from himach.io.remote.errors import PassingError, RemoteError
 from himach.io.remote.transport import Patience, RemoteState, Transport
 from himach.io.remote.url import local_file_name
 
-BLOCK = 64  # bytes, of which a bit tells that they are there
-UNIT = 8 * BLOCK  # whose bits are a byte: places are locked by this
+BLOCK = 64  # bytes per bit of the bitmap
+UNIT = 8 * BLOCK  # bytes per byte of the bitmap, and the unit of locks
 REQUEST_BYTES = 4 << 20
-WORKERS = 8  # requests of a process that are under way ahead of what is read
-HOLE_DIVISOR = 16  # what lies between two stretches is asked for with them if it is so much smaller
-PROGRESS_BYTES = 1 << 16  # after which patience begins anew
-SLOW_SECONDS, SLOW_RATE = 60.0, 1024.0  # an answer that goes on for so long brings so many bytes a second
+WORKERS = 8  # readahead requests of a process at a time
+HOLE_DIVISOR = 16  # a gap is requested too if it is at least so many times smaller than the stretch before it
+PROGRESS_BYTES = 1 << 16  # bytes of an answer that reset the retries
+SLOW_SECONDS, SLOW_RATE = 60.0, 1024.0  # an answer that takes longer must bring so many bytes a second
 _LOCK = struct.Struct("hhqqi4x")  # struct flock of Linux on 64 bits
 
 
 class Mirror:
-    """A file elsewhere, as this node has it."""
+    """The copy of a remote file on this node."""
 
     def __init__(self, transport: Transport, state: RemoteState) -> None:
         self.transport, self.state = transport, state
@@ -58,14 +58,14 @@ class Mirror:
 
     @property
     def lost(self) -> bool:
-        """Whether somebody has removed or cut the local file."""
+        """Whether the local file was removed or cut."""
         with contextlib.suppress(FileNotFoundError):
             status = os.stat(self.path)
             return (status.st_ino, status.st_size) != (os.fstat(self._data).st_ino, self.state.size)
         return True
 
     def ensure(self, start: int, stop: int) -> None:
-        """Return when these bytes are there; raises RemoteError where they cannot be had, or the file has changed."""
+        """Wait until these bytes are there; raises RemoteError if they cannot be fetched or the file has changed."""
         stop = min(stop, self.state.size)
         if self.complete or start >= stop or not self._missing(start, stop):
             return
@@ -74,7 +74,7 @@ class Mirror:
         self.complete = start <= 0 and stop == self.state.size
 
     def ask(self, places: Iterable[tuple[int, int]]) -> None:
-        """Have bytes brought that are read soon; returns at once and never raises."""
+        """Fetch bytes in the background; returns at once and never raises."""
         for start, stop in _join_places(places):
             for place in self._requests(max(0, start), min(stop, self.state.size)):
                 if place not in self._waiting and self._missing(*place):
@@ -85,7 +85,7 @@ class Mirror:
             self._workers[-1].start()
 
     def stream(self, at: int, until: int) -> None:
-        """Return when a byte is there, and have those behind it brought, as far as a byte that belongs to others."""
+        """Wait for the byte at `at`, and fetch those behind it in the background, up to `until`."""
         first = at // REQUEST_BYTES * REQUEST_BYTES
         if first == self._streamed:
             return
@@ -94,11 +94,11 @@ class Mirror:
         self._bring(first, min(first + REQUEST_BYTES, self.state.size), wait=True)
 
     def close(self) -> None:
-        """Close the file; the last process of the node that does so removes a large copy."""
+        """Close the file; the node's last process to do so removes a large copy."""
         self._ended.set()
         for _ in self._workers:
             self._jobs.put((0, 0))
-        if self._busy:  # requests are not waited for; the end of this process closes all
+        if self._busy:  # do not wait for requests: the end of this process closes all
             return
         with contextlib.suppress(OSError):
             fcntl.flock(self._marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,7 +106,7 @@ class Mirror:
             if os.fstat(self._data).st_blocks * 512 > copies.SMALL_BYTES:
                 forget(os.path.dirname(self.path))
         fcntl.flock(self._marks, fcntl.LOCK_UN)
-        self._bits = np.empty(0, np.uint8)  # the memory of the marks has a descriptor, too
+        self._bits = np.empty(0, np.uint8)  # the memory map has a descriptor, too
         for descriptor in (self._data, self._marks):
             os.close(descriptor)
 
@@ -118,7 +118,7 @@ class Mirror:
             yield place, min(stop, place + step)
 
     def _missing(self, start_byte: int, stop_byte: int) -> list[tuple[int, int]]:
-        """Return the stretches of these bytes that are not there, as whole blocks."""
+        """Return the missing stretches of these bytes, as whole blocks."""
         first, last = start_byte // BLOCK, -(-stop_byte // BLOCK)
         bits = np.unpackbits(self._bits[first // 8 : -(-last // 8)], bitorder="little")
         bits = bits[first % 8 : first % 8 + last - first]
@@ -128,7 +128,7 @@ class Mirror:
         return [(int(start) * BLOCK, min(int(stop) * BLOCK, self.state.size)) for start, stop in edges.reshape(-1, 2)]
 
     def _bring(self, start: int, stop: int, wait: bool) -> None:
-        """Ask for what is missing of these bytes; unless `wait`, not for what another one asks for just now."""
+        """Fetch missing bytes; unless `wait`, skip them while another thread or process fetches there."""
         with self._lock:
             self._busy += 1
         try:
@@ -140,7 +140,7 @@ class Mirror:
                 self._busy -= 1
 
     def _fetch(self, descriptor: int, start: int, stop: int) -> None:
-        """Ask for bytes, again where that can help, and go on where an answer ended."""
+        """Request bytes; retry passing errors, and go on where an answer ended."""
         patience, at = Patience(self.transport.name), start
         while at < stop:
             writer = _AnswerWriter(descriptor, at)
@@ -168,7 +168,7 @@ class Mirror:
         )
 
     def _mark(self, start: int, stop: int) -> None:
-        """Note the blocks that are there whole."""
+        """Mark the blocks that are whole."""
         first, last = -(-start // BLOCK), stop // BLOCK if stop < self.state.size else -(-stop // BLOCK)
         if first >= last:
             return
@@ -180,14 +180,14 @@ class Mirror:
     def _work(self) -> None:
         while not self._ended.is_set():
             place = self._jobs.get()
-            with contextlib.suppress(OSError):  # who reads them tells
+            with contextlib.suppress(OSError):  # the reader of these bytes raises it
                 if place[0] < place[1]:
                     self._bring(*place, wait=False)
             self._waiting.discard(place)
 
 
 class _AnswerWriter:
-    """Writes the bytes of an answer to their place as they come; refuses an answer that goes on for ever."""
+    """Sink that writes an answer's bytes to the copy; refuses an answer that is too slow."""
 
     def __init__(self, descriptor: int, at: int) -> None:
         self._descriptor, self._at = descriptor, at
@@ -213,16 +213,16 @@ class _AnswerWriter:
             raise PassingError(f"only {self.n_bytes} bytes came in {elapsed:.0f} s")
 
     def stop(self) -> int:
-        """Take no more, and return the byte behind the last one: who was interrupted may be sent some still."""
+        """Refuse later bytes, which may come after an interrupt; return the offset behind the last one."""
         with self._lock:
             self._descriptor = -1
             return self._at
 
 
 def _open_copy(name: str, state: RemoteState) -> tuple[str, int, int]:
-    """Return the path of a copy, and descriptors of it and of its marks, which are locked."""
+    """Return the path of a copy, and descriptors of it and of its locked marks."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    while True:  # others may remove it at this moment
+    while True:  # another process may remove it meanwhile
         folder = make_folder(name, state)
         path = os.path.join(folder, f"x-{local_file_name(name)}")
         with contextlib.suppress(FileNotFoundError):
@@ -235,11 +235,11 @@ def _open_copy(name: str, state: RemoteState) -> tuple[str, int, int]:
 
 
 def _share(data: int, marks: int, name: str, size: int) -> bool:
-    """Lock a copy's marks; of what was removed, cut or changed since its last reader left, nothing is there then."""
+    """Lock a copy's marks, and empty a copy changed since its last reader; return False if it was removed or cut."""
     try:
         fcntl.flock(marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
         alone = True
-    except OSError:  # others read it, or one of them removes it at this moment and is waited for
+    except OSError:  # others read it, or one removes it: wait for that
         fcntl.flock(marks, fcntl.LOCK_SH)
         alone = False
     status = os.fstat(data)
@@ -247,7 +247,7 @@ def _share(data: int, marks: int, name: str, size: int) -> bool:
         return False
     if alone:
         changed = HEAD.unpack(os.pread(marks, HEAD.size, 0).ljust(HEAD.size, b"\0"))[0]
-        if status.st_size != size or changed not in (0, status.st_mtime_ns):  # 0: who read it was killed
+        if status.st_size != size or changed not in (0, status.st_mtime_ns):  # 0: its reader was killed
             os.ftruncate(marks, 0)
             os.ftruncate(data, 0)
         os.ftruncate(data, size)
@@ -262,8 +262,8 @@ def _share(data: int, marks: int, name: str, size: int) -> bool:
 
 @contextlib.contextmanager
 def _lock_range(data: int, start: int, stop: int, wait: bool) -> Iterator[int]:
-    """Have a place for this thread alone, on the node; raises BlockingIOError where it is to be had by waiting only."""
-    descriptor = os.open(f"/proc/self/fd/{data}", os.O_RDWR | os.O_CLOEXEC)  # locks are of what opens
+    """Lock a range for this thread, on the node; without `wait`, raises BlockingIOError if it is locked."""
+    descriptor = os.open(f"/proc/self/fd/{data}", os.O_RDWR | os.O_CLOEXEC)  # the lock belongs to the open file
     try:
         lock_start = start // UNIT * UNIT
         lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lock_start, -(-stop // UNIT) * UNIT - lock_start, 0)
@@ -274,7 +274,7 @@ def _lock_range(data: int, start: int, stop: int, wait: bool) -> Iterator[int]:
 
 
 def _join_places(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join stretches that touch, or almost."""
+    """Join stretches that touch or nearly touch."""
     joined: list[tuple[int, int]] = []
     for start, stop in sorted(places):
         if joined and start - joined[-1][1] <= (joined[-1][1] - joined[-1][0]) // HOLE_DIVISOR:
@@ -284,13 +284,13 @@ def _join_places(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-HEAD_BYTES = 1 << 16  # in which the header of a trajectory lies
+HEAD_BYTES = 1 << 16  # bound on the header of a trajectory
 VECTORS = ("coordinates", "velocities", "forces")
 VECTOR_BYTES = 12
 
 
 class Part(NamedTuple):
-    """A variable's bytes in a record: where they begin, how many they are, and whether they are of atoms."""
+    """A variable's bytes in a record: their offset, their number, and whether they are a vector per atom."""
 
     start: int
     n_bytes: int
@@ -298,7 +298,7 @@ class Part(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Where a file's records are: of `size` bytes, the first at byte `start`; `time` is the part that says when."""
+    """Places of a file's records: of `size` bytes each, the first at byte `start`; `time` is the part with the time."""
 
     start: int
     size: int
@@ -307,7 +307,7 @@ class Records(NamedTuple):
     time: Part | None
 
     def places(self, index: int, needed: int | None = None) -> Iterator[tuple[int, int]]:
-        """Yield the stretches of a frame: all of it, or of atoms so many from the first on."""
+        """Yield the byte ranges of a frame, with vectors of the first `needed` atoms only (None: of all)."""
         record_start = self.start + self.size * index
         for part in self.parts:
             is_partial = needed is not None and part.of_atoms
@@ -315,13 +315,13 @@ class Records(NamedTuple):
             yield record_start + part.start, record_start + part.start + n_bytes
 
     def skipped_bytes(self, needed: int | None) -> int:
-        """Return how many bytes of a frame are not asked for then."""
+        """Return the bytes of a frame that `places` leaves out."""
         if needed is None:
             return 0
         return sum(max(0, part.n_bytes - VECTOR_BYTES * needed) for part in self.parts if part.of_atoms)
 
     def times(self) -> Iterator[tuple[int, int]]:
-        """Yield the stretches that have the times of all frames."""
+        """Yield the byte ranges of all frames' times."""
         if self.time is not None:
             for index in range(self.n_records):
                 record_start = self.start + self.size * index + self.time.start
@@ -329,13 +329,13 @@ class Records(NamedTuple):
 
 
 def read_records(mirror: Mirror) -> Records | None:
-    """Return where the records of a NetCDF file are; None if it is none, or has another form."""
+    """Return the places of a NetCDF file's records; None for other files and layouts."""
     from scipy.io import netcdf_file
 
     mirror.ensure(0, HEAD_BYTES)
     try:
         file = netcdf_file(mirror.path, mmap=True)
-    except Exception:  # whoever reads the whole of it tells
+    except Exception:  # reading the whole file reports it
         return None
     variables = {name: var for name, var in file.variables.items() if var.isrec}
     if file._recs <= 0 or not variables:

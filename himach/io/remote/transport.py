@@ -1,6 +1,6 @@
-"""Requests for a file elsewhere: `Transport`, which each kind of server has one of, and `Patience` with servers.
+"""Requests for a remote file: `Transport`, a base with a subclass per kind of server, and `Patience`, the retry policy.
 
-Objects of S3, asked for by boto3, which finds credentials as AWS's own tools do: `S3Transport`.
+`S3Transport` reads objects of S3 by boto3, which finds credentials as AWS's own tools do.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from himach.io.remote.url import full_url, redact
 
 T = TypeVar("T")
 Sink = Callable[[bytes], None]
-CONNECT_SECONDS = 20.0  # for a server to answer at all
-SILENT_SECONDS = 30.0  # between two pieces of an answer
-FIRST_SECONDS = 5.0  # for which a server is asked again that has not answered before
-SECONDS = 30.0  # for which one is that has
-PAUSE = 0.2  # before the second request; each further pause is three times as long
-MOST_AFTER = 60.0  # seconds that a server's wish to be left alone is followed
+CONNECT_SECONDS = 20.0  # timeout of connecting
+SILENT_SECONDS = 30.0  # timeout between two pieces of an answer
+FIRST_SECONDS = 5.0  # of retries, for a server that has not answered before
+SECONDS = 30.0  # of retries, for a server that has
+PAUSE = 0.2  # seconds before the second request; each further pause is three times as long
+MOST_AFTER = 60.0  # cap in seconds on a server's Retry-After
 _RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18})")
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class Patience:
-    """How long a server is asked again that fails; `first`: it has not answered before."""
+    """Retry policy for a failing server; `first`: it has not answered before."""
 
     def __init__(self, name: str, first: bool = False) -> None:
         self.name, self._pause, self._requests = name, PAUSE, 0
         self._until = time.monotonic() + (FIRST_SECONDS if first else SECONDS)
 
     def pause(self, error: PassingError) -> float:
-        """Return the seconds to the next request, at least those that the server asks for; raises RemoteError."""
+        """Return the seconds to the next request, at least the server's; raises RemoteError when time is up."""
         self._requests += 1
         pause, self._pause = self._pause, 3 * self._pause
         if time.monotonic() + pause > self._until:
@@ -46,25 +46,25 @@ class Patience:
         return max(pause, error.after)
 
     def end(self, error: PassingError) -> RemoteError:
-        """Return the error of a file that was asked for in vain."""
+        """Return the error for retries that all failed."""
         often = f", {self._requests} times in turn" * (self._requests > 1)
         return RemoteError(self.name, f"{error}{often}; try again later: what has come is kept")
 
 
 class RemoteState(NamedTuple):
-    """What tells the content of a file elsewhere from another one."""
+    """Identity of a remote file's content."""
 
-    size: int  # bytes in it
-    tag: str  # its ETag, or another word of the server's for its content; empty where there is none
-    modified: str  # when it was changed last, as the server says it; empty where it does not
-    ranged: bool = True  # whether the server gives ranges of it; else all of it comes at once
+    size: int  # in bytes
+    tag: str  # ETag, or another identifier of the content from the server; empty if there is none
+    modified: str  # time of the last change in the server's words; empty if unknown
+    ranged: bool = True  # whether the server gives ranges; else the whole file comes at once
 
     def __str__(self) -> str:
         return f"{self.size} bytes, {self.tag or 'no ETag'}, {self.modified or 'no date'}"
 
 
 class Transport(ABC):
-    """Asks for one file elsewhere, by its `name`."""
+    """Requests for one remote file."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -75,14 +75,14 @@ class Transport(ABC):
 
     @abstractmethod
     def read(self, start: int, stop: int, state: RemoteState, sink: Sink) -> None:
-        """Ask for some bytes, and hand them on as they come; raises as `state` does, and if the file has changed."""
+        """Pass bytes to `sink` as they come; raises as `state` does, and if the file has changed."""
 
     def translate_error(self, error: Exception) -> Exception | None:
-        """Return what an error of this kind of server means, where that is known."""
+        """Return the error that stands for one of the server's library; None if unknown."""
         return None
 
     def guard(self, call: Callable[[], T]) -> T:
-        """Return what a request gives; raises as `state` does, whatever the library of the server raises."""
+        """Return the result of a request; turn any error of the server's library into one of ours."""
         try:
             return call()
         except (RemoteError, PassingError):
@@ -101,22 +101,22 @@ class Transport(ABC):
         return PassingError(text if isinstance(error, OSError) else f"{type(error).__name__}: {text}")
 
     def absent_error(self, why: str = "") -> RemoteError:
-        """Return the error of a file that is not there."""
+        """Return the error for a missing file."""
         return RemoteError(self.name, f"there is no such file{why}", errno.ENOENT)
 
     def refused_error(self, why: str) -> RemoteError:
-        """Return the error of a file that may not be read."""
+        """Return the error for a refused request."""
         message = f"it may not be read: {redact(why)}; give a user and password, or a key, that may read it"
         return RemoteError(self.name, message, errno.EACCES)
 
     def changed_error(self, before: RemoteState | None = None, now: RemoteState | None = None) -> RemoteChangedError:
-        """Return the error of a file that is another one."""
+        """Return the error for a changed file."""
         how = "" if before is None else f" (it was: {before}; it is: {now})"
         message = f"it has changed since it was opened{how}; run again when nothing writes to it"
         return RemoteChangedError(self.name, message, errno.ESTALE)
 
     def http_error(self, status: int, message: str, headers: Mapping[str, str]) -> Exception:
-        """Return the error of an answer of HTTP that is one."""
+        """Return the error for an HTTP status."""
         after = headers.get("retry-after", "")
         if status in (401, 403, 407):
             return self.refused_error(message)
@@ -127,7 +127,7 @@ class Transport(ABC):
         return RemoteError(self.name, message)
 
     def parse_size(self, content_range: str | None, start: int, stop: int) -> int:
-        """Return the size of the file, of an answer with the range that was asked for, or what there is of it."""
+        """Return the file's size by Content-Range; the range must be the requested one, cut at the file's end."""
         match = _RANGE.fullmatch(content_range or "")
         if match is None or match[1] is None:
             raise RemoteError(self.name, "the server does not tell which bytes it sends; download the file")
@@ -138,14 +138,14 @@ class Transport(ABC):
         return size
 
 
-CLIENT_SECONDS = 60.0  # for which objects share a client, whose making takes 50 ms; then credentials may be others
-CONNECTIONS = 16  # of one file, for those that read ahead and those that wait
+CLIENT_SECONDS = 60.0  # objects share a client, which takes 50 ms to make, for so long: credentials may change
+CONNECTIONS = 16  # per client, for readahead and waiting readers
 PASSING = ("RequestTimeout", "SlowDown")
 _FORM = re.compile(r"s3a?://([^/]+)/(.+?)(?:\?versionId=([^&]+))?", re.DOTALL | re.IGNORECASE)
 
 
 class S3Transport(Transport):
-    """Asks for an object of S3; each answer tells the object's state."""
+    """Requests for an object of S3; each answer has the object's state."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -181,7 +181,7 @@ class S3Transport(Transport):
             raise PassingError("the answer ended before its end")
 
     def translate_error(self, error: Exception) -> Exception | None:
-        """Return what an error of boto3 means."""
+        """Return the error that stands for one of boto3."""
         from botocore.exceptions import ClientError, ParamValidationError
 
         if isinstance(error, ParamValidationError):
@@ -200,7 +200,7 @@ class S3Transport(Transport):
 
 @lru_cache(maxsize=4)
 def _client(bucket: str, process: int, settings: tuple[tuple[str, str], ...], since: int) -> Any:
-    """Return a client of S3, which signs with what AWS's tools find; where they find nothing, it does not sign."""
+    """Return an S3 client that signs with the credentials that AWS's tools find, or not at all without any."""
     import boto3
     from botocore import UNSIGNED
     from botocore.config import Config
@@ -210,7 +210,7 @@ def _client(bucket: str, process: int, settings: tuple[tuple[str, str], ...], si
         "connect_timeout": CONNECT_SECONDS,
         "read_timeout": SILENT_SECONDS,
         "max_pool_connections": CONNECTIONS,
-        "retries": {"total_max_attempts": 1},  # himach.io.remote.transport asks again
+        "retries": {"total_max_attempts": 1},  # `Patience` retries
     }
     try:
         session = boto3.Session()

@@ -1,8 +1,8 @@
-"""URLs in the place of paths: `is_url()`, `absolute()`, the name of a file, and `redact()`, a text without secrets.
+"""URLs in place of paths: `is_url()`, `absolute()`, the name of a file, and `redact()`, a text without secrets.
 
-A file's name is its URL without user, password and signature: names are what datasets, records, logs and messages have.
-Parts of the query that may say which file is meant, and may be secret, are in the name by their digest. The whole URL
-stays in the memory of the processes that were given it: `full_url()`.
+A file's name is its URL without user, password and signature; datasets, records, logs and messages contain only names.
+Query parts that may identify the file and may be secret are replaced by their digests. Only processes that were given
+the whole URL keep it, in memory: `full_url()`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from himach.errors import UsageError
 
 PathLike = str | os.PathLike[str]
 
-#: A path has lost one of the slashes. Schemes of one letter are none.
+#: One slash is enough, as pathlib drops the other. A single letter is no scheme.
 _FORM = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,2}([^/].*)", re.DOTALL)
 _OTHERS = frozenset({"file", "himach", "imd", "tcp"})
-#: Parts of a query that say which file is meant and are no secret.
+#: Query parts that identify the file and are no secret.
 _TELLING = frozenset(
     {"download", "file", "filename", "files", "id", "name", "path", "persistentid", "version", "versionid"}
 )
-#: Parts that are credentials: of AWS, Google, Azure and others. They change from one run to the next.
+#: Query parts that are credentials of AWS, Google, Azure and others, which change from run to run.
 _CREDENTIALS = re.compile(
     r"x-(amz|goog|oss|ms)-.*|(access_?|api_?|auth_?|security-?)?(token|auth|secret|signature|sig|password|pwd)|"
     r"(access_?|api_?|auth_?|security-?)key|awsaccesskeyid|googleaccessid|key-pair-id|policy|expires?|hmac|"
@@ -38,7 +38,7 @@ _secrets: set[str] = set()
 
 
 def strip_scheme(path: PathLike) -> PathLike:
-    """Return the path that ``file://PATH`` names, the name of a dataset that ``himach://NAME`` does; others stay."""
+    """Return PATH of ``file://PATH`` and NAME of ``himach://NAME``, a dataset; return others as they are."""
     text = os.fspath(path)
     if text.lower().startswith("file:/"):
         parts = urlsplit(text)
@@ -56,12 +56,12 @@ def strip_scheme(path: PathLike) -> PathLike:
 
 
 def is_url(path: PathLike) -> bool:
-    """Tell whether a path is the URL of a file elsewhere."""
+    """Return whether a path is the URL of a remote file."""
     return _full_form(path) is not None
 
 
 def absolute(path: PathLike) -> str:
-    """Return a path made absolute; of a URL the name that it has here, whose secrets this process keeps in mind."""
+    """Return the absolute path, or the name of a URL; remember the URL's secrets in this process."""
     url = _full_form(path)
     if url is None:
         return os.path.abspath(os.path.expanduser(path))
@@ -82,7 +82,7 @@ def absolute(path: PathLike) -> str:
 
 
 def public_name(path: PathLike) -> str:
-    """Return a path as it is, and of a URL the name."""
+    """Return a path unchanged, or the name of a URL."""
     return absolute(path) if is_url(path) else os.fspath(path)
 
 
@@ -92,7 +92,7 @@ def full_url(name: str) -> str:
 
 
 def redact(text: str) -> str:
-    """Return a text in which secrets of the URLs that this process knows are left out."""
+    """Return a text with the secrets of this process's URLs replaced by ``***``."""
     for secret in sorted(_secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
@@ -105,7 +105,7 @@ def refuse_urls(paths: Iterable[PathLike], why: str) -> None:
 
 
 def local_file_name(name: str) -> str:
-    """Return the last part of a URL's path as a name for a local file, by whose suffix its format is known."""
+    """Return the last part of a URL's path as a local file name; its suffix gives the format."""
     parts = _SUFFIX.findall(unquote(urlsplit(name).path).rpartition("/")[2])
     return ("".join(parts)[-100:]).lstrip(".") or "file"
 
@@ -115,7 +115,7 @@ def _is_credential(word: str) -> bool:
 
 
 def _digest(word: str) -> str:
-    """Return a part of a query by the digest of its value, or of all where it has none."""
+    """Return a query part with the digest of its value, or of the whole part if it has none."""
     key, equals, value = word.rpartition("=")
     return f"{key}{equals}{_DIGEST}{hashlib.sha256(value.encode()).hexdigest()[:16]}"
 

@@ -1,8 +1,7 @@
-"""DCD files whose frames are equally long: `DcdFile` finds each by its number, and reads small ones many at once.
+"""DCD files with frames of equal length: `DcdFile` computes offsets of frames, and reads many small frames at once.
 
-What a frame's bytes mean is decided by MDAnalysis's reader, which has opened the file: its first and its last frame
-must be the same by both ways, else the reader reads all of them. It also reads files with fixed atoms or a fourth
-dimension, and frames whose records are not what they should be.
+MDAnalysis's reader is the reference: the first and last frame must be the same by both ways, else it reads all frames.
+It also reads files with fixed atoms or a fourth dimension, and frames with unexpected records.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from himach.io.remote.byte_file import ByteFile
 from himach.io.trajectory.readahead import HOLE_BYTES, ask_for
 from himach.io.trajectory.reader_file import Places, ReaderFile
 
-#: Read at once, where frames are smaller and follow one another.
+#: Bytes of consecutive small frames read at once.
 BLOCK_BYTES = 1 << 20
 
 
 class DcdLayout(NamedTuple):
-    """Where frames lie in a file: the first, the bytes of each, of its box (0: none), and the order of bytes."""
+    """Offset of the first frame, bytes of a frame and of its box (0: none), and byte order as struct's prefix."""
 
     start: int
     size: int
@@ -37,7 +36,7 @@ class DcdLayout(NamedTuple):
 
 
 def read_layout(path: str, n_atoms: int) -> DcdLayout | None:
-    """Return how the frames of a DCD file lie; None if they are not all alike."""
+    """Return the layout of a DCD file; None with fixed atoms or a fourth dimension."""
     with ByteFile(path) as file:
         head = file.pread(92, 0)
         order = "<" if head[:4] == struct.pack("<i", 84) else ">"
@@ -51,7 +50,7 @@ def read_layout(path: str, n_atoms: int) -> DcdLayout | None:
 
 
 def swapped_dt(path: str) -> dict[str, float]:
-    """Return dt in ps for MDAnalysis's reader, which misreads that of a machine with another order of bytes."""
+    """Return dt in ps for MDAnalysis's reader, which misreads it in a file of the other byte order."""
     with open(path, "rb") as file:
         head = file.read(48)
     order = ">" if sys.byteorder == "little" else "<"
@@ -62,7 +61,7 @@ def swapped_dt(path: str) -> dict[str, float]:
 
 
 def opening_places(path: str) -> list[tuple[int, int]]:
-    """Return what of a DCD file is read when it is opened; nothing where that is all of it."""
+    """Return the byte ranges that opening a DCD file reads; empty if it reads all."""
     with ByteFile(path) as file:
         head = file.pread(1 << 14, 0)
         size = file.status.size
@@ -107,12 +106,12 @@ class DcdFile(ReaderFile):
         self._close()
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
-        """Return one frame, all of it; its arrays hold until the next."""
+        """Return a whole frame; its arrays are valid until the next read."""
         frame = None if self._layout is None else self._read_direct(index)
         return super().read(index, needed) if frame is None else frame
 
     def expect(self, indices: Sequence[int]) -> None:
-        """Ask for the bytes of these frames."""
+        """Request readahead of these frames."""
         layout = self._layout
         if layout is None:
             super().expect(indices)
@@ -121,7 +120,7 @@ class DcdFile(ReaderFile):
             ask_for(self.path, ((start + size * index, start + size * (index + 1)) for index in indices))
 
     def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
-        """Return the bytes of these frames."""
+        """Return the size of these frames."""
         return super().nbytes(indices) if self._layout is None else len(indices) * self._layout.size
 
     def release(self) -> None:
@@ -133,7 +132,7 @@ class DcdFile(ReaderFile):
     def _close(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            with contextlib.suppress(OSError):  # a file system that has gone says so; nothing was written
+            with contextlib.suppress(OSError):  # the file system may be gone; nothing was written
                 file.close()
 
     def _forget(self) -> None:
@@ -145,7 +144,7 @@ class DcdFile(ReaderFile):
         self._box: npt.NDArray[np.float32] | None = None
 
     def _agrees(self, index: int) -> bool:
-        """Tell whether both ways give the same frame."""
+        """Return whether both ways give the same frame."""
         direct, theirs = self._read_direct(index), super().read(index)
         if direct is None or direct.time != theirs.time or direct.data != theirs.data or theirs.velocities is not None:
             return False
@@ -153,7 +152,7 @@ class DcdFile(ReaderFile):
         return boxes[0] == boxes[1] and direct.positions.tobytes() == theirs.positions.tobytes()
 
     def _read_direct(self, index: int) -> RawFrame | None:
-        """Read one frame; None if its records are not what they should be."""
+        """Read a frame; return None if its records are unexpected."""
         place = index - self._first
         if not 0 <= place < self._count:
             if not self._load(index):
@@ -167,7 +166,7 @@ class DcdFile(ReaderFile):
         return RawFrame(index, self.times[index], self._positions, box, data={"step": index + 1})
 
     def _load(self, index: int) -> bool:
-        """Read a frame, and those behind it where they are small and frames are asked for in their order."""
+        """Read a frame, and those behind it if frames are small and read in order; return whether it worked."""
         assert self._layout is not None
         start, size, cell, order = self._layout
         count = 1 if 0 <= index < self.n_frames else 0
@@ -200,7 +199,7 @@ class DcdFile(ReaderFile):
         return True
 
     def _frame_box(self, place: int) -> npt.NDArray[np.float32] | None:
-        """Return a frame's box as MDAnalysis's reader has it (`DCDReader._frame_to_ts`)."""
+        """Return a frame's box as MDAnalysis's reader does (`DCDReader._frame_to_ts`)."""
         assert self._cells is not None
         cell = self._cells[place].astype(np.float64)
         if cell.tobytes() != self._cell:

@@ -1,4 +1,4 @@
-"""Formats of trajectories: `open_file()` opens a file or directory as the kind of `FrameFile` that its format has."""
+"""Formats of trajectories: `open_file()` opens a file or directory as the `FrameFile` of its format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from himach.io.trajectory.reader_file import Places, ReaderFile, construct, coun
 from himach.io.trajectory.xdr_file import FrameFile, XdrFile
 from himach.io.trajectory.xdr_header import sniff
 
-#: Formats whose reader has to be told the number of atoms.
+#: Formats whose reader needs the number of atoms.
 _COUNTLESS = frozenset({"DATA", "TRJ", "TRZ"})
 
 
@@ -63,7 +63,7 @@ def open_file(
 
 
 def _ranges(path: str, kind: str) -> tuple[Places, Records | None]:
-    """Return what of a file elsewhere opening it takes (nothing: all of it), and where a NetCDF file's frames lie."""
+    """Return the byte ranges that opening a remote file reads (empty: all), and the records of a NetCDF file."""
     if kind == "DCD":
         return opening_places(path), None
     if kind != "NCDF":
@@ -71,7 +71,7 @@ def _ranges(path: str, kind: str) -> tuple[Places, Records | None]:
     records = read_records(open_mirror(path))
     if records is None:
         return (), None
-    last = records.places(records.n_records - 1, 0)  # whether it can be read
+    last = records.places(records.n_records - 1, 0)  # checks that the last frame can be read
     return [(0, HEAD_BYTES), *records.times(), *records.places(0), *last], records
 
 
@@ -83,7 +83,7 @@ def stamp_files(path: str) -> tuple[str, ...]:
 
 
 def _is_builtin(reader_class: Any, module: str) -> bool:
-    """Tell a reader of MDAnalysis from one that the user has put in its place."""
+    """Return whether a reader is MDAnalysis's own, not a user's replacement."""
     return bool(reader_class.__module__ == f"MDAnalysis.coordinates.{module}")
 
 
@@ -115,7 +115,7 @@ def _open_reader(path: str, kind: str, reader_class: Any, keywords: Mapping[str,
 
 
 def _count_atoms(topology: str, keywords: Mapping[str, Any]) -> int:
-    """Return the number of atoms that a topology tells."""
+    """Return the number of atoms in a topology."""
     from MDAnalysis.core.universe import _topology_from_file_like
 
     names = keywords.keys() - TOPOLOGY_KEYWORDS - {"format"}

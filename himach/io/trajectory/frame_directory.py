@@ -21,7 +21,7 @@ from himach.io.trajectory.xdr_file import FrameFile, XdrFile
 
 
 class FrameDirectory(FrameFile):
-    """A frame directory. Opening reads its manifest and times, no frame file; reading keeps the last file open."""
+    """A frame directory. Opening reads the manifest and the header of the times; reading keeps the last file open."""
 
     def __init__(self, path: str, keywords: Mapping[str, Any]) -> None:
         super().__init__(path)
@@ -50,7 +50,7 @@ class FrameDirectory(FrameFile):
         return {**self.__dict__, "_open_number": -1, "_open_file": None}
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
-        """Return one frame; its arrays hold until the next."""
+        """Return a frame; its arrays are valid until the next read."""
         number, local = divmod(index, self.manifest.frames_per_file)
         file = self._file(number)
         try:
@@ -65,13 +65,13 @@ class FrameDirectory(FrameFile):
         return frame
 
     def expect(self, indices: Sequence[int]) -> None:
-        """Ask for the bytes of the files that hold these frames."""
+        """Request readahead of the files of these frames."""
         for number in sorted({index // self.manifest.frames_per_file for index in indices}):
             if number != self._open_number:
                 ask_for(self._path(number), [(0, 0)])  # no length: to the end of the file
 
     def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
-        """Return the bytes that these frames take; exact where a whole file is asked for or the file is open."""
+        """Return the bytes that these frames take; by the mean for part of a file that is not open."""
         total = 0
         numbers = indices // self.manifest.frames_per_file
         for number in np.unique(numbers).tolist():
@@ -84,13 +84,13 @@ class FrameDirectory(FrameFile):
         return total
 
     def content(self, limit: int) -> list[str]:
-        """Return the files whose content is that of the trajectory; of more than `limit` some all over them."""
+        """Return the files that hold the trajectory's content, a spread sample if they are more than `limit`."""
         count = self.manifest.n_files
         numbers = range(count) if count <= limit else [i * count // limit for i in range(limit)]
         return [*self.stamps, os.path.join(self.path, TIMES), *map(self._path, numbers)]
 
     def frame_files(self, indices: npt.NDArray[np.int64]) -> set[str]:
-        """Return the files that these frames lie in."""
+        """Return the files of these frames."""
         return set(map(self._path, np.unique(indices // self.manifest.frames_per_file).tolist()))
 
     def release(self) -> None:
@@ -137,7 +137,7 @@ class FrameDirectory(FrameFile):
                 shape, _, dtype = np.lib.format.read_array_header_1_0(file)
                 start = file.tell()
                 size = file.seek(0, os.SEEK_END) - start
-        except Exception as error:  # numpy's parser of a damaged head raises errors of many kinds
+        except Exception as error:  # numpy raises errors of many kinds for a damaged header
             raise TrajectoryError(f"{path} cannot be read: {reason(error)}") from error
         if dtype != np.float64 or shape != (self.n_frames,) or size != 8 * self.n_frames:
             raise TrajectoryError(f"{path} is no float64 array of {self.n_frames} times; split again")

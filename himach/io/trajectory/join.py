@@ -1,6 +1,6 @@
-"""How trajectories that follow one another become one: `join()` drops the frames that a restart wrote again.
+"""Joining consecutive trajectories: `join()` drops the frames that a restart wrote again.
 
-It refuses files that begin alike: they are simulations beside one another.
+It refuses files with equal first frames or times, which are parallel simulations.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _ENSEMBLE = "independent simulations as --ensemble (in Python ensemble=)"
 
 @dataclass
 class FilePart:
-    """The first `n_frames` frames of one file, as a part of a dataset."""
+    """The first `n_frames` frames of a file as part of a dataset."""
 
     file: FrameFile
     n_frames: int
 
     def time(self, index: int) -> float:
-        """Return the time of one frame of the file, reading it if need be."""
+        """Return the time of a frame of the file; reads the frame if the times are not known."""
         return float(self.file.times[index]) if self.file.times is not None else self.file.read(index).time
 
 
 def join(files: Sequence[FrameFile]) -> list[FilePart]:
-    """Return the files as parts of one dataset, earlier files without the frames that a later file has again."""
+    """Return the files as parts of a dataset, without the frames of earlier files that a later file has again."""
     parts = [FilePart(file, file.n_frames) for file in files]
     if not all(file.timed for file in files):
         _check_starts(files)
@@ -43,12 +43,12 @@ def join(files: Sequence[FrameFile]) -> list[FilePart]:
 
 
 def _check_starts(files: Sequence[FrameFile]) -> None:
-    """Refuse files of which two have the same first frame."""
+    """Refuse files if two have the same first frame."""
     files_by_digest: dict[bytes, FrameFile] = {}
     for file in files if len(files) > 1 else ():
         try:
             digest = hashlib.sha256(file.read(0).positions).digest()
-        except Exception:  # it may not be wanted; where it is, that is told
+        except Exception:  # reading it raises again if it is selected
             continue
         finally:
             file.release()
@@ -74,7 +74,7 @@ def _drop_overlap(earlier: FilePart, later: FilePart) -> None:
             f"{earlier.file.path}, at {start:g} ps, which it is to follow; give the files in the order of time, "
             f"{_ENSEMBLE}, or the time step as the universe keyword dt"
         )
-    if not start < limit:  # nor where a time is no number
+    if not start < limit:  # also for nan
         raise _duplicate_error(
             f"{earlier.file.path} and {later.file.path} both begin at {start:g} ps",
             "; if they do follow one another, give the time step as the universe keyword dt",
@@ -85,7 +85,7 @@ def _drop_overlap(earlier: FilePart, later: FilePart) -> None:
         since, end, later_end = earlier.time(n_kept), earlier.time(earlier.n_frames - 1), later.time(later.n_frames - 1)
         earlier.n_frames = n_kept
         again = "has them again"
-        if later_end < end - tolerance(end):  # the rest belongs to a course that the simulation did not take
+        if later_end < end - tolerance(end):  # the rest is a path that the simulation abandoned
             again = f"begins anew there, though it ends at {later_end:g} ps and they go on to {end:g} ps,"
         warnings.warn(
             f"{n_dropped} frame{'s' if n_dropped > 1 else ''} of {earlier.file.path}, from {since:g} ps on, dropped: "
@@ -95,7 +95,7 @@ def _drop_overlap(earlier: FilePart, later: FilePart) -> None:
 
 
 def _count_before(part: FilePart, limit: float) -> int:
-    """Return how many frames of a part lie before a time, by bisection."""
+    """Return the number of frames of a part before a time, by bisection."""
     low, high = 0, part.n_frames
     while low < high:
         middle = (low + high) // 2

@@ -1,7 +1,7 @@
 """Keywords of MDAnalysis for a dataset: `check()` refuses those that neither reader nor parser of its files knows.
 
-MDAnalysis takes any keyword without a word, and a mistyped one has no effect. Which ones there are is told by the
-signatures of readers and parsers, and by `UNSIGNED` for those that they take from ``**kwargs``.
+MDAnalysis accepts any keyword silently, so a mistyped one has no effect. Known keywords come from the signatures of
+readers and parsers, and from `UNSIGNED` for those that they take from ``**kwargs``.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from himach.io.trajectory.h5md.zarr_files import is_zarr
 from himach.io.trajectory.manifest import Manifest, find
 from himach.io.trajectory.xdr_header import sniff
 
-#: Keywords of MDAnalysis.Universe that speak of the topology, not of the trajectory.
+#: Keywords of MDAnalysis.Universe for the topology, not for the trajectory.
 TOPOLOGY_KEYWORDS = frozenset(
     {"topology_format", "to_guess", "force_guess", "context", "guess_bonds", "vdwradii", "fudge_factor", "lower_bound"}
 )
-#: Keywords of MDAnalysis.Universe that himach has another way for.
+#: Keywords of MDAnalysis.Universe that himach refuses, and what to do instead.
 REFUSED_KEYWORDS = {
     "all_coordinates": "give each file as a trajectory",
     "continuous": "himach drops the frames that a restart wrote again by itself",
@@ -37,9 +37,9 @@ REFUSED_KEYWORDS = {
     "in_memory_step": "use step",
     "transformations": "add them in setup(): universe.trajectory.add_transformations(...)",
 }
-#: Keywords that every kind of trajectory has here.
+#: Keywords of every kind of trajectory.
 FRAME_KEYWORDS = frozenset({"dt", "time_offset", "format"})
-#: himach's own readers of formats that MDAnalysis has not, or whose keywords are more here.
+#: himach's own readers, of formats that MDAnalysis lacks or for which himach takes more keywords.
 OWN_READERS: dict[str, Any] = {reader.kind: reader for reader in (H5mdFile, ZarrDirectory)}
 #: Keywords that readers and parsers take from ``**kwargs``, by module and class; all take `FRAME_KEYWORDS` and n_atoms.
 UNSIGNED = {
@@ -54,7 +54,7 @@ _LISTS = ("to_guess", "force_guess")
 
 
 def check(keywords: Mapping[str, Any], readers: Iterable[Any], parsers: Iterable[Any]) -> None:
-    """Refuse keywords that have no meaning for a dataset, and values that cannot be meant."""
+    """Refuse keywords without a meaning for a dataset, and invalid values."""
     for name in sorted(keywords.keys() & REFUSED_KEYWORDS.keys()):
         raise UsageError(f"the keyword {name!r} of MDAnalysis is not for himach: {REFUSED_KEYWORDS[name]}")
     _check_values(keywords)
@@ -69,18 +69,18 @@ def check(keywords: Mapping[str, Any], readers: Iterable[Any], parsers: Iterable
 
 @functools.cache
 def keyword_names(reader_or_parser: Any) -> frozenset[str]:
-    """Return the keywords that a reader or parser takes beside `FRAME_KEYWORDS` and n_atoms."""
+    """Return the keywords of a reader or parser, beside `FRAME_KEYWORDS` and n_atoms."""
     names: set[str] = set()
     for cls in reader_or_parser.__mro__[:-1]:
         names |= UNSIGNED.get(f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}", set())
-        for name, skipped in (("__init__", 2), ("parse", 1)):  # self, and what is read
+        for name, skipped in (("__init__", 2), ("parse", 1)):  # self, and the file
             if name in vars(cls):
                 names.update(list(inspect.signature(vars(cls)[name]).parameters)[skipped:])
     return frozenset(names - {"kwargs"})
 
 
 def _takes_any(reader_or_parser: Any) -> bool:
-    """Tell whether keywords have any name: those of an ITP file define words in it, a user's reader may take them."""
+    """Return whether any keyword is allowed: an ITP file's are definitions, and a user's reader may take any."""
     init = vars(reader_or_parser).get("__init__")
     is_known = reader_or_parser.__module__.partition(".")[0] in ("MDAnalysis", "himach")
     kinds = [] if is_known or init is None else [word.kind for word in inspect.signature(init).parameters.values()]
@@ -88,19 +88,19 @@ def _takes_any(reader_or_parser: Any) -> bool:
 
 
 def frame_names(kinds: Iterable[str]) -> frozenset[str]:
-    """Return the keywords on which frames of these formats may depend; all others are for the topology."""
+    """Return the keywords that may change frames of these formats; all others are for the topology."""
     return FRAME_KEYWORDS.union(*map(keyword_names, find_readers(kinds)))
 
 
 def find_readers(kinds: Iterable[str]) -> list[Any]:
-    """Return the readers of formats, given by name, whose keywords these have."""
+    """Return the readers of formats given by name, whose keywords they take."""
     from MDAnalysis import _READERS
 
     return [readers[kind] for kind in kinds for readers in (_READERS, OWN_READERS) if kind in readers]
 
 
 def reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's name)
-    """Return MDAnalysis's reader for a trajectory file; raises UsageError if there is none."""
+    """Return MDAnalysis's reader class for a trajectory file; raises UsageError if there is none."""
     from MDAnalysis.core._get_readers import get_reader_for
 
     try:
@@ -118,13 +118,13 @@ def reader_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's nam
 
 
 def format_name(reader_class: Any) -> str:
-    """Return the name of the format that a reader of MDAnalysis reads; empty where it has none."""
+    """Return the format's name of an MDAnalysis reader; empty if it has none."""
     kinds = getattr(reader_class, "format", "")
     return str(kinds if isinstance(kinds, str) else kinds[0])
 
 
 def parser_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's name)
-    """Return MDAnalysis's topology parser, or None if there is none that reads more than the number of atoms."""
+    """Return MDAnalysis's topology parser, or None if none reads more than the number of atoms."""
     from MDAnalysis import _PARSERS
     from MDAnalysis.topology.MinimalParser import MinimalParser
 
@@ -137,9 +137,9 @@ def parser_class(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's nam
 
 
 def _file_format(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's name)
-    """Return the format of a file, by its suffix where none is given.
+    """Return the format of a file, by its suffix if none is given.
 
-    MDAnalysis would ask first whether the path is an object of one of five packages, which it imports for that.
+    MDAnalysis itself first imports five packages to check whether the path is an object of one.
     """
     from MDAnalysis.lib.util import guess_format
 
@@ -149,14 +149,14 @@ def _file_format(path: str, format: Any) -> Any:  # noqa: A002 (MDAnalysis's nam
 def classes_for(
     paths: Iterable[str], topology: str | os.PathLike[str] | None, keywords: Mapping[str, Any]
 ) -> tuple[list[Any], list[Any]]:
-    """Return the readers of files, and the parsers of their topology or of the one that they hold."""
+    """Return the readers of files, and the parsers of their topology, given or within the files."""
     paths = list(paths)
     files = [path for path in paths if (is_url(path) and not is_zarr(path)) or os.path.isfile(path)]
     if topology is not None and not keywords.get("format") and not keywords.get("topology_format"):
         _check_places(files, os.fspath(topology))
     readers = []
     for path in files:
-        with contextlib.suppress(OSError):  # opening it says what there is to say
+        with contextlib.suppress(OSError):  # opening it raises later
             reader = reader_class(path, keywords.get("format"))
             readers += [reader, *filter(None, [OWN_READERS.get(format_name(reader))])]
     readers += [ZarrDirectory for path in paths if is_zarr(path)]
@@ -170,7 +170,7 @@ def classes_for(
 
 
 def _check_places(paths: Sequence[str], topology: str) -> None:
-    """Refuse a trajectory in the place of the topology, where a topology is in that of the trajectory."""
+    """Refuse a trajectory and a topology given in each other's place."""
     if parser_class(topology, None) is not None or not any(parser_class(path, None) is not None for path in paths):
         return
     try:
@@ -184,7 +184,7 @@ def _check_places(paths: Sequence[str], topology: str) -> None:
 
 
 def _topology_file(path: str) -> str | None:
-    """Return the topology that a frame directory brings."""
+    """Return the file name of a frame directory's topology."""
     try:
         return None if os.path.isfile(path) else Manifest.read(find(path)).topology
     except (HimachError, OSError):

@@ -30,15 +30,15 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a frame directory says of itself."""
+    """Description of a frame directory."""
 
     frames: int
     atoms: int
     frames_per_file: int  # frames in every file but the last
     kind: str  # format of the files: XTC, TRR or NCDF
     pattern: str  # name of file k as ``pattern % k``; the file lies in the directory itself
-    topology: str | None  # name of the topology file in the directory, or None
-    keywords: Mapping[str, Any]  # keywords of MDAnalysis that the topology needs
+    topology: str | None  # name of the topology file in the directory
+    keywords: Mapping[str, Any]  # keywords of MDAnalysis for the topology
     source: str  # fingerprint of the trajectory that was split, and the selected frames
 
     @property
@@ -47,7 +47,7 @@ class Manifest:
         return -(-self.frames // self.frames_per_file)
 
     def frames_in(self, number: int) -> int:
-        """Return how many frames file `number` holds."""
+        """Return the number of frames in file `number`."""
         return min(self.frames_per_file, self.frames - number * self.frames_per_file)
 
     def file_name(self, number: int) -> str:
@@ -55,7 +55,7 @@ class Manifest:
         return self.pattern % number
 
     def write(self, path: str) -> None:
-        """Write the manifest; it is there as a whole or not at all."""
+        """Write the manifest atomically."""
         text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=2)
         with whole_file(path, sync=True) as file:
             file.write(f"{text}\n".encode())

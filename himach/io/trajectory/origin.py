@@ -1,6 +1,6 @@
-"""The dataset as it is stored for good: `open_origin()` joins trajectory files into one `Origin` of numbered frames.
+"""Datasets in their original files: `open_origin()` joins trajectory files into one `Origin` of numbered frames.
 
-Opening is for one rank: the `Origin` is pickled to the others with every index in it, and opens no file until it reads.
+One rank opens files: the `Origin` is pickled to the others with its indexes, and opens no file until it reads.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _FINGERPRINT_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class OriginFacts:
-    """What opening a dataset finds out by reading of its files: see `Origin`."""
+    """Attributes of `Origin` that opening reads from the files."""
 
     fingerprint: str
     timestep: float | None
@@ -87,22 +87,22 @@ class Origin(FrameSource):
 
     @property
     def known_times(self) -> Timeline | None:
-        """Times of all frames, ps, where they are known without reading frames; else None."""
+        """Times of all frames, ps; None if they are not known without reading frames."""
         return self._times
 
     def holds(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return which of the frames there are, bool (n,)."""
+        """Return which of the frames exist, bool (n,)."""
         return (numbers >= 0) & (numbers < self.n_frames)
 
     def read(self, numbers: Iterable[int], options: ReadOptions = WHOLE) -> Iterator[RawFrame]:
-        """Read frames, in the order asked for; the operating system is asked for their bytes ahead of that."""
+        """Read frames in the order given, with readahead of their bytes."""
         previous, previous_time = -2, 0.0
         needed = options.first_atoms
         numbers = [int(number) for number in numbers]
         if wrong := [number for number in numbers if not 0 <= number < self.n_frames]:
             raise UsageError(f"there is no frame {wrong[0]}; {self.paths[0]} has {self.n_frames} frames, from 0")
         ahead = self._plan_ahead(numbers)
-        waits = is_url(self.paths[0])  # the first frame tells what is needed of all, and what is asked for is brought
+        waits = is_url(self.paths[0])  # the first frame shows which bytes each needs: requests download
         for place, number in enumerate(numbers):
             if ahead is not None and (place or not waits):
                 ahead.reach(place)
@@ -113,19 +113,19 @@ class Origin(FrameSource):
             yield frame
 
     def times(self, numbers: Iterable[int]) -> Times:
-        """Return the frames' times, float64 (n,), ps; reads the frames where a format leaves no other way."""
+        """Return the frames' times, float64 (n,), ps; reads the frames if their times are not known."""
         selected = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
         if self._times is not None:
             return self._times.at(selected)
         return np.array([frame.time for frame in map(self._read, selected.tolist())], dtype=np.float64)
 
     def nbytes(self, numbers: Iterable[int]) -> int:
-        """Return the bytes of the origin that reading these frames takes: exact for XTC and TRR, else the mean."""
+        """Return the bytes that reading these frames takes: exact for XTC and TRR, else by the mean."""
         selected = np.asarray(numbers if isinstance(numbers, range | np.ndarray) else list(numbers), dtype=np.int64)
         return sum(self._parts[part].file.nbytes(local) for part, _, local in by_part(self._starts, selected))
 
     def dt(self, frames: Selected) -> float | None:
-        """Return the time between selected frames, ps; None where it is uneven or there are fewer than two."""
+        """Return the time between selected frames, ps; None if it is uneven or there are fewer than two frames."""
         if len(frames) < 2:
             return None
         if self._times is not None:
@@ -142,12 +142,12 @@ class Origin(FrameSource):
         return mean if equal else _round_time(mean, 2 * tolerance(largest) / (len(frames) - 1))
 
     def locate(self, number: int) -> tuple[str, int]:
-        """Return the file that holds a frame, and its number within that file."""
+        """Return the file of a frame, and the frame's number within it."""
         index = int(np.searchsorted(self._starts, number, side="right")) - 1
         return self._parts[index].file.path, number - int(self._starts[index])
 
     def files(self) -> list[tuple[FrameFile, int]]:
-        """Return the files, each with the number of its first frames that belong to the dataset."""
+        """Return the files, each with the number of its leading frames in the dataset."""
         return [(part.file, part.n_frames) for part in self._parts]
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class Origin(FrameSource):
         self._open_part = None
 
     def _plan_ahead(self, numbers: Sequence[int]) -> Ahead | None:
-        """Return what asks for the bytes of these frames; None for a single frame, which is read at once."""
+        """Return the readahead for these frames; None for a single frame, which is read at once."""
         if len(numbers) < 2 or not self.present:
             return None
         if self._ahead is None:
@@ -186,7 +186,7 @@ class Origin(FrameSource):
         return frame
 
     def _read_again(self, part: FilePart, number: int, local: int, needed: int | None, error: Exception) -> RawFrame:
-        """Read a frame that could not be read, in case that has passed."""
+        """Retry reading a frame."""
         try:
             return retry(partial(part.file.read, local, needed), error, part.file.release)
         except HimachError:
@@ -202,7 +202,7 @@ class Origin(FrameSource):
         )
 
     def _read_facts(self) -> OriginFacts:
-        """Find out what reading the ends of the files and the first frames tells."""
+        """Read the ends of the files and the first frames."""
         first = next(self.read([0]))
         velocities, forces = first.velocities is not None, first.forces is not None
         start, following = self.times([0, 1]) if self.n_frames > 1 else (0.0, None)
@@ -211,7 +211,7 @@ class Origin(FrameSource):
         return OriginFacts(_fingerprint(stamps), timestep, velocities, forces)
 
     def _join_times(self) -> Timeline | None:
-        """Return all times where they are known without reading frames, checked to run on."""
+        """Return all times if known without reading frames; raise if they run backwards."""
         if len(self._parts) > 1 and not any(part.file.timed for part in self._parts):  # they count frames
             return EvenTimeline(self.n_frames, float(self.keywords.get("dt", 1.0)), 0.0, self._parts[0].time(0))
         timelines = [(part.file.times, part.n_frames) for part in self._parts if part.file.times is not None]
@@ -238,7 +238,7 @@ def open_origin(
     keywords: Mapping[str, Any] | None = None,
     indexes: Mapping[str, XdrIndex] | None = None,
 ) -> Origin:
-    """Open trajectory files, which follow one another, as one dataset. For rank 0: the result travels as a pickle."""
+    """Open consecutive trajectory files as one dataset. For rank 0: the result is sent as a pickle."""
     if isinstance(trajectories, str | os.PathLike):
         trajectories = [trajectories]
     if not trajectories:
@@ -269,7 +269,7 @@ def _check_atoms(files: Sequence[FrameFile]) -> None:
 
 
 def existing_path(path: str | os.PathLike[str], what: str) -> str:
-    """Return an existing path made absolute; raises UsageError with a hint for a mistyped name."""
+    """Return the absolute path of an existing file; raises UsageError with a hint for a mistyped name."""
     if is_url(path):
         return _check_remote(absolute(path), what)
     full_path = os.path.abspath(os.path.expanduser(path))
@@ -296,7 +296,7 @@ def existing_path(path: str | os.PathLike[str], what: str) -> str:
         raise UsageError(f"there is no {what} {os.fspath(path)}: the folder {folder} does not exist")
     try:
         near_names = difflib.get_close_matches(Path(full_path).name, os.listdir(folder), n=1)
-    except OSError:  # a folder that may be entered and not read
+    except OSError:  # a folder with permission to enter but not to read
         near_names = []
     hint = f"; did you mean {str(folder / near_names[0])!r}?" if near_names else ""
     if what == "trajectory" and os.sep not in os.fspath(path):
@@ -305,7 +305,7 @@ def existing_path(path: str | os.PathLike[str], what: str) -> str:
 
 
 def _check_remote(name: str, what: str) -> str:
-    """Return the name of a file elsewhere that is there."""
+    """Return the name of a remote file after checking that it can be read."""
     try:
         if is_zarr(name):
             ZarrFiles.from_path(name)
@@ -324,7 +324,7 @@ def _open(path: str, topology: str | None, keywords: Mapping[str, Any], indexes:
 
 
 def read_fingerprint(paths: Sequence[str | os.PathLike[str]]) -> str:
-    """Return what `Origin.fingerprint` of these trajectories would be, without a look at their frames."""
+    """Return the `Origin.fingerprint` of these trajectories without reading frames."""
     existing_paths = [existing_path(path, "trajectory") for path in paths]
     try:
         return _fingerprint([file for path in existing_paths for file in stamp_files(path)])
@@ -344,6 +344,6 @@ def _fingerprint(files: Iterable[str]) -> str:
 
 
 def _round_time(step: float, error: float) -> float:
-    """Return the shortest decimal number within the error of a mean time step, and within 2 % of the step."""
+    """Return the shortest decimal within the error of a mean time step and within 2 % of the step."""
     error = min(error, 0.02 * abs(step))
     return next((short for digits in range(13) if abs((short := round(step, digits)) - step) <= error), step)

@@ -1,7 +1,7 @@
-"""Reading ahead of files: `Ahead` asks the operating system for the bytes of frames before they are decoded.
+"""Readahead of files: `Ahead` requests the bytes of frames from the operating system before they are decoded.
 
-A rank decodes one frame while the disk or the file server brings the next ones. It asks for its task, and for what
-follows it at the same distances: the next tasks of this rank and of the others of its node, whose memory is one.
+A rank decodes a frame while the disk or the file server loads the next ones. It requests its task's frames and those
+that follow at the same stride: the next tasks of all ranks of its node, which share the page cache.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Callable, Iterable, Sequence
 
 from himach.io.remote.byte_file import ByteFile
 
-BATCH_BYTES = 8 << 20  # asked for at once; one to two batches lie ahead
-FIRST_BATCH_DIVISOR = 32  # the first batch is so many times smaller; each has twice the frames of the one before
-BATCH_FRAMES = 1024  # at most: small ones the operating system reads ahead by itself
+BATCH_BYTES = 8 << 20  # per request; one to two batches are ahead of the reader
+FIRST_BATCH_DIVISOR = 32  # the first batch is so many times smaller; each next one doubles
+BATCH_FRAMES = 1024  # at most: the operating system reads ahead small frames by itself
 HOLE_BYTES = (
     1 << 14
-)  # bytes between stretches, at most, that are read with them; more are left to the others at the origin
-REMEMBERED_BATCHES = 16  # batches that are not asked for again
+)  # largest gap between stretches that is read too; reads of larger gaps would slow others down at the origin
+REMEMBERED_BATCHES = 16  # batches that are not requested again
 
 
 def ask_for(path: str, places: Iterable[tuple[int, int]]) -> None:
-    """Have bytes from the first to before the last of each place brought; returns at once and never raises."""
-    with contextlib.suppress(OSError), ByteFile(path) as file:  # whoever reads the file tells what is wrong with it
+    """Request byte ranges in the background; returns at once and never raises OSError."""
+    with contextlib.suppress(OSError), ByteFile(path) as file:  # reading the file raises again
         if file.mirror is not None:
             file.mirror.ask(places)
             return
@@ -42,9 +42,9 @@ def _join_places(places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class Ahead:
-    """Asks for frames ahead of a reader: `ask` does it by number; a frame has about `frame_bytes`.
+    """Requests frames ahead of a reader: `ask` does it by number; a frame has about `frame_bytes`.
 
-    Batches grow from a small one, so that the first frames of all ranks come before the later ones of any.
+    Batches start small and grow, so that the first frames of all ranks come before the later ones of any.
     """
 
     def __init__(self, n_frames: int, frame_bytes: int, ask: Callable[[Sequence[int]], object]) -> None:
@@ -57,19 +57,19 @@ class Ahead:
         self._recent: set[int] = set()
 
     def start(self, numbers: Sequence[int]) -> None:
-        """Take note of the frames that are read next, in this order."""
+        """Set the frames that are read next, in this order."""
         self._n_requested = self._batch_start = 0
         self._numbers = numbers if len(numbers) < 2 else [*numbers, *self._following(*numbers[-2:])]
 
     def _following(self, before: int, last: int) -> range:
-        """Return the frames that this rank, or another one, takes after a task, if the next tasks go on as it does."""
+        """Return the frames that ranks take after a task, if the next tasks go on at its stride."""
         stride = last - before
         if stride <= 0:
             return range(0)
         return range(last + stride, min(self._n_frames, last + stride * (1 + self._batch)), stride)
 
     def reach(self, place: int) -> None:
-        """Ask for what lies ahead of the frame at this place of `start`'s frames."""
+        """Request what follows the frame at this index of `start`'s frames."""
         while self._n_requested < len(self._numbers) and self._batch_start <= place:  # the reader is at the last batch
             batch = self._numbers[self._n_requested : self._n_requested + self._size]
             self._batch_start = self._n_requested

@@ -1,4 +1,4 @@
-"""Files that a reader of MDAnalysis reads: `ReaderFile`, and `count_frames()`, which notices a file cut off."""
+"""Files read by MDAnalysis's readers: `ReaderFile`, and `count_frames()`, which notices a file cut off."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from himach.io.trajectory.xdr_file import FrameFile
 
 Places = Sequence[tuple[int, int]]
 
-#: What of a timestep's data is the frame's time.
+#: Keys of a timestep's data for the frame's time.
 _TIME = frozenset({"time", "dt", "time_offset"})
-#: What NAMD and others that write angles or cosines say of their version.
+#: Version in DCD headers of NAMD and other programs that write angles or cosines.
 NAMD_VERSION = 24
 
 
 class ReaderFile(FrameFile):
-    """A file that a reader of MDAnalysis reads.
+    """A file read by a reader of MDAnalysis.
 
-    The opened reader travels as a pickle, with the index that it built; the file is opened again from that. Where
-    frames can only be had in order, it is opened anew and read from its first frame on.
+    The opened reader is sent as a pickle with the index that it built, and reopens the file from that. If frames can
+    only be read in order, it is opened anew and read from the first frame on.
     """
 
-    _at = -1  # the frame that the reader stands at; -1: it has to find its place first
+    _at = -1  # frame at which the reader is; -1: unknown, so it must seek
 
     def __init__(self, path: str, reader: Any, n_frames: int, ordered: bool = False) -> None:
         super().__init__(path)
@@ -51,7 +51,7 @@ class ReaderFile(FrameFile):
         self.times = _reader_times(reader, self.kind, n_frames)
         self._size = read_status(path).size
         self._bytes_per_frame = self._size / n_frames
-        self._remake = (type(reader), reader._kwargs)  # as its own copy() does it
+        self._remake = (type(reader), reader._kwargs)  # as the reader's own copy() does
         self._ordered = ordered
         self._state = None if ordered or is_url(path) else _pickle(reader)
         self.opening: Places = ()
@@ -65,10 +65,10 @@ class ReaderFile(FrameFile):
         return {**self.__dict__, "_reader": None, "_at": -1}
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
-        """Return one frame, all of it but for atoms of a NetCDF file elsewhere; its arrays hold until the next."""
+        """Return a whole frame, of a remote NetCDF file the `needed` atoms; its arrays are valid until the next."""
         if is_url(self.path):
             self._bring(index, needed)
-        elif self.kind == "NCDF" and os.path.getsize(self.path) < self._size:  # mapped: reading behind it is SIGBUS
+        elif self.kind == "NCDF" and os.path.getsize(self.path) < self._size:  # mapped: reads past the end raise SIGBUS
             raise ValueError("the file has become shorter since it was opened")
         ts = self._move(index)
         box = ts.dimensions
@@ -84,7 +84,7 @@ class ReaderFile(FrameFile):
         )
 
     def _move(self, index: int) -> Any:
-        """Return the reader's timestep at a frame, which is the one that was asked for."""
+        """Return the reader's timestep at a frame, after checking that it is this frame."""
         at, self._at = self._at, -1
         ts = self._step_to(at, index) if self._ordered else self._seek_to(at, index)
         self._check(ts, index)
@@ -95,7 +95,7 @@ class ReaderFile(FrameFile):
         if not 0 <= at <= index:
             self.release()
             at = 0
-        reader = self._get_reader()  # at frame 0, where it was opened for this
+        reader = self._get_reader()  # at frame 0 if just opened
         for number in range(at + 1, index + 1):
             try:
                 reader.next()
@@ -104,7 +104,7 @@ class ReaderFile(FrameFile):
         return reader.ts
 
     def _seek_to(self, at: int, index: int) -> Any:
-        # A reader that was just opened or unpickled says that it is at frame 0, but its file may stand anywhere.
+        # A reader just opened or unpickled claims to be at frame 0, but its file may be at any position.
         reader = self._get_reader()
         if not 0 <= at == index - 1:
             return reader[index]
@@ -114,8 +114,8 @@ class ReaderFile(FrameFile):
             return reader[index]
 
     def _check(self, ts: Any, index: int) -> None:
-        """Raise ValueError if this is another frame, as far as its number and time tell."""
-        if not self._ordered and self.n_frames > 1 and ts.frame != index:  # some formats number their one frame -1
+        """Raise ValueError if the number or time is that of another frame."""
+        if not self._ordered and self.n_frames > 1 and ts.frame != index:  # some formats number a single frame -1
             raise ValueError(f"the reader gives frame {ts.frame} of the file for frame {index}")
         if self.times is None or "time" not in ts.data:
             return
@@ -138,7 +138,7 @@ class ReaderFile(FrameFile):
         return self._reader
 
     def expect(self, indices: Sequence[int]) -> None:
-        """Ask for the bytes of these frames: where they lie if all are of one size."""
+        """Request readahead of these frames, at their records or as if all had one size."""
         if self.records is not None:
             records = self.records
             ask_for(self.path, (place for index in indices for place in records.places(index, self._needed)))
@@ -147,7 +147,7 @@ class ReaderFile(FrameFile):
         ask_for(self.path, ((int(size * index), int(size * (index + 1))) for index in indices))
 
     def _bring(self, index: int, needed: int | None) -> None:
-        """Have what is needed of a frame brought from elsewhere."""
+        """Fetch the needed bytes of a remote frame."""
         self._needed = needed
         fetch(self.path, () if self.records is None else list(self.records.places(index, needed)))
 
@@ -160,10 +160,10 @@ class ReaderFile(FrameFile):
 
 
 def reads_in_order(reader: Any, kind: str) -> bool:
-    """Tell whether a frame is certain only where all before it were read.
+    """Return whether a frame is reliable only after all before it were read.
 
-    That is so where the reader cannot seek, or seeks by numbers that the file gives its frames (TRZ), and where frames
-    do not say all that they show: a model of a PDB file without a box shows the box of the model read before it.
+    That is so if the reader cannot seek or seeks by frame numbers of the file (TRZ), and if frames inherit: a model of
+    a PDB file without a box gets the box of the model read before it.
     """
     from MDAnalysis.coordinates.base import ProtoReader
 
@@ -175,7 +175,7 @@ def reads_in_order(reader: Any, kind: str) -> bool:
 
 
 def _telling_frames(reader: Any, kind: str) -> list[list[int]]:
-    """Return which frames say what a frame may leave to the one before it."""
+    """Return, for each property that frames inherit, the frames that set it."""
     if kind in ("PDB", "XPDB"):
         return [_models_with_box(reader)]
     if kind == "MOL2":
@@ -198,10 +198,10 @@ def _models_with_box(reader: Any) -> list[int]:
 
 
 def count_frames(path: str, kind: str, reader: Any, ordered: bool = False, name: str = "") -> int:
-    """Return the number of whole frames, with a warning if the last one was never finished.
+    """Return the number of whole frames, with a warning if the last one is incomplete.
 
-    Where frames can only be had in order, the reader's word is taken for the last one. The warning says the file's
-    `name`, where it lies elsewhere.
+    If frames can only be read in order, the reader is trusted about the last one. The warning has the `name` of a
+    remote file.
     """
     n_frames = int(reader.n_frames)
     if kind == "DCD":
@@ -225,7 +225,7 @@ def count_frames(path: str, kind: str, reader: Any, ordered: bool = False, name:
 
 
 def refuse_misread(path: str, kind: str, reader: Any) -> None:
-    """Raise TrajectoryError where MDAnalysis is known to misread a file; warn of a box that it leaves out."""
+    """Raise TrajectoryError if MDAnalysis misreads a file; warn of a box that it ignores or positions it displaces."""
     with open(path, "rb") as file:
         head = file.read(1 << 16)
     if kind == "GRO" and not path.endswith((".gz", ".bz2")):
@@ -266,7 +266,7 @@ def refuse_misread(path: str, kind: str, reader: Any) -> None:
 
 
 def _dcd_rest(path: str, n_atoms: int) -> bool:
-    """Whether bytes of an unfinished frame follow the last frame of a DCD file (libdcd counts whole ones only)."""
+    """Return whether bytes of an incomplete frame end a DCD file (libdcd counts only whole ones)."""
     with open(path, "rb") as file:
         order = "<" if file.read(4) == struct.pack("<i", 84) else ">"
         control = struct.unpack(f"{order}4s20i", file.read(84))[1:]
@@ -284,7 +284,7 @@ def _dcd_rest(path: str, n_atoms: int) -> bool:
 
 
 def _xyz_rest(path: str, reader: Any, n_frames: int) -> bool:
-    """Whether lines of an unfinished frame follow the last whole frame of an XYZ file."""
+    """Return whether lines of an incomplete frame end an XYZ file."""
     offsets = getattr(reader, "_offsets", [])
     if len(offsets) <= n_frames or path.endswith((".gz", ".bz2")):
         return False
@@ -294,7 +294,7 @@ def _xyz_rest(path: str, reader: Any, n_frames: int) -> bool:
 
 
 def _trj_rest(path: str, reader: Any) -> bool:
-    """Whether lines of an unfinished frame follow the last one of an AMBER text file, whose frames have one size."""
+    """Return whether lines of an incomplete frame end an AMBER text file, whose frames have one size."""
     offsets = reader._offsets
     if len(offsets) < 2 or path.endswith((".gz", ".bz2")):
         return False
@@ -302,7 +302,7 @@ def _trj_rest(path: str, reader: Any) -> bool:
 
 
 def _reader_times(reader: Any, kind: str, n_frames: int) -> Timeline | None:
-    """Return the times that the reader gives the frames, where that takes no reading of frames."""
+    """Return the reader's times of frames if that needs no frames read, else None."""
     offset = float(reader.ts.data.get("time_offset", 0.0))
     if "time" not in reader.ts.data:
         return EvenTimeline(n_frames, float(reader.ts.dt), 0.0, offset)
@@ -318,12 +318,12 @@ def _reader_times(reader: Any, kind: str, n_frames: int) -> Timeline | None:
 def _pickle(reader: Any) -> bytes | None:
     try:
         return pickle.dumps(reader)
-    except Exception:  # a few readers (H5MD on MPI, streams) cannot; they are opened anew
+    except Exception:  # a few readers (H5MD on MPI, streams) cannot be pickled; they are opened anew
         return None
 
 
 def construct(reader_class: Any, *words: Any, **keywords: Any) -> Any:
-    """Make a reader of MDAnalysis; one that fails to open dies in silence, not with a traceback from its __del__."""
+    """Make a reader of MDAnalysis; prevent a traceback from __del__ of a reader that fails to open."""
     reader = reader_class.__new__(reader_class)
     try:
         quietly(reader.__init__, *words, **keywords)

@@ -1,4 +1,4 @@
-"""Trying again what a file system failed to do: `retry()`, for failures that may pass, as those of file servers do."""
+"""Retries after failures of a file system: `retry()`, for transient failures such as those of file servers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PAUSES = (0.1, 0.5, 2.0)  # seconds before each further try
-#: A disk that hiccups; a file server that was restarted, moved or cut off, or gave the file a new handle.
+#: Errors of a disk that hiccups, and of a file server that was restarted, moved or cut off, or renewed a handle.
 PASSING = frozenset(
     {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ESHUTDOWN, errno.EREMOTEIO, errno.EAGAIN}
 )
 
 
 def is_transient(error: BaseException) -> bool:
-    """Tell whether an exception, or one that led to it, is a failure of the file system that may pass.
+    """Return whether an exception, or a cause of it, is a transient failure of the file system.
 
-    Decoders in C tell no error number, or take the error for the end of the file. What was tried again has not passed.
+    Decoders in C give no error number, or report the end of the file. A failure that was retried is not transient.
     """
     passing = False
     cause: BaseException | None = error
@@ -33,7 +33,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def retry(call: Callable[[], T], error: Exception, reopen: Callable[[], object] = lambda: None) -> T:
-    """Try a few times more what failed with `error`, if that may pass; raise what it failed with last."""
+    """Retry a call that failed with `error` while the failure is transient; raise the last error."""
     for pause in PAUSES:
         if not is_transient(error):
             break

@@ -1,9 +1,9 @@
 """XTC and TRR files: `XdrFile`, frames from our index and our decoder.
 
-A frame is one read of its bytes, decoded into buffers that every frame uses again. Values agree with those of
-MDAnalysis to the last bit: the same roundings in the same order.
+Reading a frame takes one read of its bytes and decodes them into buffers that frames share. Values equal MDAnalysis's
+to the last bit, by the same roundings in the same order.
 
-One trajectory file as frames by number: `FrameFile`, the base of all kinds, and `AbsentFile` of a file that is away.
+`FrameFile` is the base of all kinds of trajectory files, read by frame number; `AbsentFile` is one out of reach.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class FrameFile(ABC):
     present = True
     kind = ""
     n_frames = n_atoms = 0
-    times: Timeline | None = None  # of its frames, ps, where they are known without reading the frames; else None
+    times: Timeline | None = None  # of its frames, ps; None if they are not known without reading frames
     timed = True
-    rewritten: tuple[str, ...] = ()  # files that are written anew when frames are added
-    topology: str | None = None  # A topology file that comes with the frames, or None
-    keywords: Mapping[str, Any] = {}  # keywords of MDAnalysis that this topology needs
+    rewritten: tuple[str, ...] = ()  # files rewritten when frames are added
+    topology: str | None = None  # topology file that comes with the frames
+    keywords: Mapping[str, Any] = {}  # keywords of MDAnalysis for this topology
     _bytes_per_frame = 0.0
 
     def __init__(self, path: str) -> None:
@@ -59,17 +59,17 @@ class FrameFile(ABC):
 
     @abstractmethod
     def read(self, index: int, needed: int | None = None) -> RawFrame:
-        """Return frame `index` of the file; raises any exception that the format's decoder does."""
+        """Return frame `index` of the file; raises whatever the format's decoder does."""
 
     def expect(self, indices: Sequence[int]) -> None:  # noqa: B027 (not all need it)
-        """Ask the operating system for the bytes of frames that are read soon."""
+        """Request readahead of the bytes of these frames."""
 
     def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
-        """Return the bytes of the file that reading these frames takes: on average, where no index tells."""
+        """Return the bytes that reading these frames takes, by the mean without an index."""
         return round(len(indices) * self._bytes_per_frame)
 
     def content(self, limit: int) -> list[str]:
-        """Return the files whose content is that of the trajectory; of more than `limit` some all over them."""
+        """Return the files that hold the trajectory's content, a spread sample if they are more than `limit`."""
         return list(self.stamps)
 
     def frame_files(self, indices: npt.NDArray[np.int64]) -> set[str]:
@@ -81,16 +81,16 @@ class FrameFile(ABC):
 
 
 def out_of_reach(path: str) -> str:
-    """Return why a file is not read, and what to do."""
+    """Return the reason why a file is not read, and what to do."""
     if (os.path.isabs(path) or is_url(path)) and exists(path):
         return f"{path} is not read for a dataset that goes by its name; name the file as the trajectory"
     return f"{path} cannot be reached; make it readable again"
 
 
 class AbsentFile(FrameFile):
-    """A file that cannot be reached; `first` is the number in the dataset of its first frame.
+    """A file out of reach; `first` is the dataset's number of its first frame.
 
-    It has the `frames` that it is given, by their number in the dataset.
+    It returns only the given `frames`, by their numbers in the dataset.
     """
 
     present = False
@@ -113,7 +113,7 @@ class AbsentFile(FrameFile):
         self._first, self._frames = first, frames
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
-        """Return one frame, if it was given."""
+        """Return a given frame."""
         number = self._first + index
         if number not in self._frames:
             raise TrajectoryError(
@@ -124,7 +124,7 @@ class AbsentFile(FrameFile):
 
 
 Data = dict[str, Any]
-SPARE_BYTES = 256  # of a frame that are read beyond what the frames before needed, and a sixteenth
+SPARE_BYTES = 256  # margin, plus a sixteenth, over the bytes that earlier frames needed
 
 
 class XdrFile(FrameFile):
@@ -146,15 +146,15 @@ class XdrFile(FrameFile):
         if not self.timed:
             self.times = EvenTimeline(self.n_frames, float(keywords["dt"]), 0.0, offset)
         self._factors = (10.0, 10.0, 0.1) if keywords.get("convert_units", True) else (1.0, 1.0, 1.0)
-        self._coded = Coded(np.empty(0, np.uint8))  # what is read goes to its memory
+        self._coded = Coded(np.empty(0, np.uint8))  # its memory is the read buffer
         self._vectors: list[Vectors] = []
-        self._place = (0, 0)  # of the frame that was read last
-        self._loaded = 0  # bytes of it
-        self._needed: int | None = None  # atoms, of the frames before
-        self._reach = 0  # bytes that these took, at most
+        self._place = (0, 0)  # of the last frame read
+        self._loaded = 0  # bytes of it that were read
+        self._needed: int | None = None  # atoms needed of earlier frames
+        self._reach = 0  # largest number of bytes that these took
 
     def __getstate__(self) -> dict[str, Any]:
-        # What was read is this process's.
+        # Buffers stay in this process.
         coded = Coded(np.empty(0, np.uint8))
         return {**self.__dict__, "_file": None, "_coded": coded, "_vectors": [], "_needed": None}
 
@@ -162,9 +162,9 @@ class XdrFile(FrameFile):
         self.release()
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
-        """Read one frame, of an XTC file no more than the first `needed` atoms; its arrays hold until the next.
+        """Read a frame, of an XTC file only the first `needed` atoms; its arrays are valid until the next read.
 
-        How many bytes these take is told by the frames before; others are left in the file where that halves the bytes.
+        Earlier frames give the bytes these atoms take; the rest is not read if that at least halves the bytes.
         """
         fields = self.index.fields(index)
         if fields & DAMAGED:
@@ -184,17 +184,17 @@ class XdrFile(FrameFile):
         return frame
 
     def frame_bytes(self, index: int) -> memoryview:
-        """Return a frame as it lies in the file, until the next one is read."""
+        """Return a frame's bytes in the file, valid until the next read."""
         n_bytes = self._load(index, None)
         return memoryview(self._coded.memory)[:n_bytes]
 
     def expect(self, indices: Sequence[int]) -> None:
-        """Ask for the bytes of these frames."""
+        """Request readahead of the bytes that these frames need."""
         places = map(self.index.place, indices)
         ask_for(self.path, ((start, start + self._to_load(stop - start, self._needed)) for start, stop in places))
 
     def nbytes(self, indices: Numbers) -> int:
-        """Return the bytes that these frames take in the file, from its index."""
+        """Return the size of these frames by the index."""
         return int(self.index.sizes(indices).sum())
 
     def release(self) -> None:
@@ -205,7 +205,7 @@ class XdrFile(FrameFile):
                 file.close()
 
     def _load(self, index: int, needed: int | None) -> int:
-        """Read a frame's bytes into the buffer, as far as is needed, and return how many it has."""
+        """Read a frame's needed bytes into the buffer, and return the size of the frame."""
         start, stop = self._place = self.index.place(index)
         if stop - start + xtc.PAD > len(self._coded.memory):
             self._coded.memory = np.empty((stop - start) * 9 // 8 + xtc.PAD, np.uint8)
@@ -217,15 +217,15 @@ class XdrFile(FrameFile):
         return stop - start
 
     def _to_load(self, n_bytes: int, needed: int | None) -> int:
-        """Return how many of a frame's bytes are read: all, unless the frames before needed less than half as many."""
+        """Return the bytes to read of a frame: all, unless earlier frames needed at most half as many."""
         estimate = self._reach * 17 // 16 + SPARE_BYTES
         return n_bytes if needed is None or not self._reach or 2 * estimate > n_bytes else estimate
 
     def _load_to(self, n_bytes: int) -> None:
-        """Read on in the frame."""
+        """Read the frame up to `n_bytes`."""
         if self._file is None:
             self._file = ByteFile(self.path)
-            if self._reach:  # the system is asked for what is needed, and reads no more by itself
+            if self._reach:  # readahead requests cover what is needed: keep the system from reading more
                 os.posix_fadvise(self._file.descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         view, place = memoryview(self._coded.memory)[:n_bytes], self._place[0]
         self._file.need(place + self._loaded, place + n_bytes)
@@ -236,12 +236,12 @@ class XdrFile(FrameFile):
             self._loaded += n_bytes_read
 
     def _complete(self) -> None:
-        """Read what was left of the frame."""
+        """Read the rest of the frame."""
         self._load_to(self._place[1] - self._place[0])
         self._coded.left, self._coded.complete = 0, None
 
     def _check(self, frame: XtcHeader | TrrHeader, index: int, n_bytes: int) -> None:
-        """Refuse a frame that is not the one that the index speaks of."""
+        """Refuse a frame that differs from its entry in the index."""
         indexed_time = self.index.time(index)
         same_time = frame.time == indexed_time or (math.isnan(frame.time) and math.isnan(indexed_time))
         if (frame.n_atoms, frame.size) != (self.n_atoms, n_bytes) or not same_time:
@@ -272,7 +272,7 @@ class XdrFile(FrameFile):
         return {"step": frame.step}, box, positions
 
     def _decode_to(self, needed: int | None, positions: Vectors) -> None:
-        """Decode a frame as far as is needed, and note how far that is."""
+        """Decode the needed atoms, and note the bytes they take."""
         coded, n_bytes = self._coded, self._coded.n_bytes
         coded.n_bytes = min(n_bytes, self._loaded - coded.begin)
         try:
@@ -280,7 +280,7 @@ class XdrFile(FrameFile):
         except ValueError:
             if coded.complete is None:
                 raise
-            self._complete()  # these atoms take more bytes than in the frames before
+            self._complete()  # these atoms take more bytes than in earlier frames
             coded.n_bytes = n_bytes
             used = xtc.decode(coded, positions, needed)
         coded.n_bytes = n_bytes
@@ -313,7 +313,7 @@ class XdrFile(FrameFile):
         return {"step": frame.step, "lambda": frame.coupling}, box, positions, velocities, forces
 
     def _box(self, box: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
-        """Return a box's lengths and angles from its vectors, None for a box of no size."""
+        """Return a box's lengths and angles from its vectors; None for a box of size zero."""
         from MDAnalysis.lib.mdamath import triclinic_box
 
         lengths = np.asarray(triclinic_box(*box.reshape(3, 3)), dtype=np.float32)

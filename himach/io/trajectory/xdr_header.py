@@ -1,4 +1,4 @@
-"""Headers of XTC and TRR frames: `parse_xtc()` and `parse_trr()` read one from bytes; `sniff()` tells the two apart."""
+"""Headers of XTC and TRR frames: `parse_xtc()` and `parse_trr()` read one from bytes; `sniff()` detects the format."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import NamedTuple
 HEADER_BYTES = 96  # the longest headers take 92 (TRR in double precision) and 96 (XTC of 2023)
 POSITIONS, VELOCITIES, FORCES, DAMAGED = 1, 2, 4, 128
 _XTC_MAGIC = 1995
-_XTC_MAGIC_LARGE = 2023  # GROMACS 2023: the size of a frame's coordinates in 64 bits
+_XTC_MAGIC_LARGE = 2023  # GROMACS 2023: 64-bit size of a frame's coordinates
 _SMALL_SYSTEM = 9  # XTC does not compress up to this many atoms
-_LEAST_INDEX, _GREATEST_INDEX = 9, 73  # of the small sizes that XTC's coders know
+_LEAST_INDEX, _GREATEST_INDEX = 9, 73  # range of the small sizes of XTC's coders
 _TRR_MAGIC = 1993
 _TRR_NAME = b"GMX_trn_file"
 _TRR_BEGIN = struct.pack(">iii", _TRR_MAGIC, len(_TRR_NAME) + 1, len(_TRR_NAME)) + _TRR_NAME
@@ -18,7 +18,7 @@ _TRR_SIZES = struct.Struct(">13i")  # ir, e, box, vir, pres, top, sym, x, v, f, 
 
 
 class BadHeaderError(Exception):
-    """A header that no program writes."""
+    """Bytes that are no valid header."""
 
     def __str__(self) -> str:
         return "what is there is no header of a frame"
@@ -37,11 +37,11 @@ class XtcHeader(NamedTuple):
     size: int  # bytes of the whole frame
     n_atoms: int
     time: float
-    fields: int  # `POSITIONS`, or `DAMAGED` where the coordinates cannot be decoded
+    fields: int  # `POSITIONS`, or `DAMAGED` if the coordinates cannot be decoded
     at: int
     n_bytes: int
     ends: tuple[int, ...] | None  # least and greatest coordinate of each axis in steps
-    sizes: int  # number of the small sizes that the coordinates begin with
+    sizes: int  # index of the coordinates' first small size
     precision: float  # steps per nm
     step: int  # of the simulation
 
@@ -54,8 +54,8 @@ class TrrHeader(NamedTuple):
     time: float
     fields: int  # `POSITIONS`, `VELOCITIES`, `FORCES`
     real: int  # bytes of a number: 4 or 8
-    box_at: int  # where the box vectors lie in the frame, in bytes; 0 without a box
-    vectors_at: int  # where positions, velocities and forces lie, in this order, those that there are
+    box_at: int  # offset of the box vectors in the frame, in bytes; 0 without a box
+    vectors_at: int  # offset of the positions, velocities and forces that there are, in this order
     step: int
     coupling: float
 
@@ -69,7 +69,7 @@ def sniff(head: bytes) -> str | None:
 
 
 def marks(kind: str, n_atoms: int) -> list[bytes]:
-    """Return what the frames of a file with so many atoms begin with."""
+    """Return the possible first bytes of the frames of a file with `n_atoms` atoms."""
     if kind == "TRR":
         return [_TRR_BEGIN]
     return [struct.pack(">ii", magic, n_atoms) for magic in (_XTC_MAGIC, _XTC_MAGIC_LARGE)]

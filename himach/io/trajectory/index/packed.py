@@ -1,6 +1,6 @@
-"""Where frames begin and when they were taken, as a store keeps it: `pack_indexes()`, `pack_times()`, and back.
+"""Offsets and times of frames in a store's files: `pack_indexes()`, `pack_times()`, and their inverses.
 
-Both are an `.npy` file, which `numpy.load` maps, and behind its array a JSON text with the facts about its rows.
+Both formats are an `.npy` file, which `numpy.load` maps, with a JSON text about its rows behind the array.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from himach.io.trajectory.index.xdr_index import COLUMNS, IndexTimeline, XdrInde
 from himach.io.trajectory.xtc import crc32c
 
 VERSION = 6
-#: Files of up to so many bytes are read: a mapping keeps a descriptor.
+#: Files up to this size are read, not mapped: a mapping keeps a descriptor.
 SMALL_BYTES = 1 << 20
 
 Array = npt.NDArray[Any]
 Parts = list[bytes | memoryview]
-#: Path of a file, or what such a file has.
+#: Path of a file, or its bytes.
 Content = str | bytes
 
 
 def pack_indexes(indexes: Mapping[str, XdrIndex]) -> Parts:
-    """Return indexes, by the paths of their files, as what is to be written one behind the other."""
+    """Return indexes, by the paths of their files, as bytes to write one after the other."""
     columns = [index.columns[: index.n_frames + 1] for index in indexes.values()]
     return _pack(columns, COLUMNS, [index.facts for index in indexes.values()])
 
 
 def are_packed(content: Content | None, indexes: Mapping[str, XdrIndex]) -> bool:
-    """Tell whether content is these indexes, as far as its facts tell."""
+    """Return whether content has these indexes, judged by its facts."""
     unpacked = _unpack(content, COLUMNS)
     return unpacked is not None and unpacked[1] == [[*index.facts] for index in indexes.values()]
 
 
 def load_indexes(content: Content | None) -> dict[str, XdrIndex]:
-    """Return the indexes that were packed, by path; none if they are missing, damaged or of another version."""
+    """Return the packed indexes by path; none if they are missing, damaged or of another version."""
     unpacked = _unpack(content, COLUMNS)
     if unpacked is None:
         return {}
@@ -59,7 +59,7 @@ def load_indexes(content: Content | None) -> dict[str, XdrIndex]:
 
 
 def pack_times(times: Timeline) -> bytes:
-    """Return times as what is to be written."""
+    """Return times as bytes to write."""
     listed = [part.at(np.arange(n_frames)) for kind, part, n_frames in _kinds(times) if kind == "listed"]
     return b"".join(_pack(listed, np.dtype("<f8"), _describe_times(times)))
 
@@ -83,7 +83,7 @@ def _describe_times(times: Timeline) -> list[list[Any]]:
 
 
 def load_times(content: bytes | None, n_frames: int, indexes: Callable[[], Mapping[str, XdrIndex]]) -> Timeline | None:
-    """Return the times of so many frames that were packed; None if they are missing or damaged."""
+    """Return the packed times of `n_frames` frames; None if they are missing or damaged."""
     unpacked = _unpack(content, np.dtype("<f8"))
     if unpacked is None or sum(facts[1] for facts in unpacked[1]) != n_frames:
         return None
@@ -115,7 +115,7 @@ def _pack(arrays: Sequence[Array], dtype: np.dtype[Any], facts: Sequence[Any]) -
 
 
 def _unpack(content: Content | None, dtype: np.dtype[Any]) -> tuple[Array, list[list[Any]]] | None:
-    """Return the array, which stays in its file if it is large, and the facts; None if they are missing or damaged."""
+    """Return the array, mapped if it is large, and the facts; None if they are missing or damaged."""
     try:
         is_mapped = isinstance(content, str) and os.path.getsize(content) > SMALL_BYTES
         with open(content, "rb") if isinstance(content, str) else io.BytesIO(content or b"") as file:
@@ -129,5 +129,5 @@ def _unpack(content: Content | None, dtype: np.dtype[Any]) -> tuple[Array, list[
         return (
             (array.view(np.ndarray), facts) if (version, checksum) == (VERSION, crc32c(array.view(np.uint8))) else None
         )
-    except Exception:  # numpy's parser of a damaged head raises errors of many kinds
+    except Exception:  # numpy raises errors of many kinds for a damaged header
         return None

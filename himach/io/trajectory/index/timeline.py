@@ -1,7 +1,7 @@
-"""Times of all frames of a file, none of which need lie in memory: `Timeline`, and its kinds.
+"""Times of all frames of a file, in memory or not: `Timeline`, and its kinds.
 
-`EvenTimeline` computes them, `ListedTimeline` holds them, `StoredTimeline` reads them from a file, `BetweenTimeline`
-knows those of some; `JoinedTimeline` is of files that follow one another.
+`EvenTimeline` computes times, `ListedTimeline` holds them, `StoredTimeline` reads them from a file, `BetweenTimeline`
+interpolates them, `JoinedTimeline` joins those of consecutive files.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from himach.selection import Selected, numbers_at
 Times = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
-#: Frames whose times are looked at together, where all are.
+#: Frames per chunk when all times are read.
 CHUNK_FRAMES = 1 << 16
 
 
 def tolerance(time: Any) -> Any:
-    """Return how far apart two equal times can lie that went through float32, ps; of an array an array."""
+    """Return the largest difference of equal times after float32, ps; an array for an array."""
     return 2.4e-7 * np.abs(time) + 1e-9
 
 
@@ -40,7 +40,7 @@ class Timeline(Protocol):
         """Return the times of frames, float64 (n,)."""
 
     def back(self, n_frames: int) -> int | None:
-        """Return the first of the first `n_frames` frames that was taken before the one before it; None if none was."""
+        """Return the first of `n_frames` frames whose time is before its predecessor's; None if there is none."""
 
 
 class EvenTimeline:
@@ -57,12 +57,12 @@ class EvenTimeline:
         return (float(number) + self.shift) * self.step + self.offset
 
     def at(self, numbers: Numbers) -> Times:
-        """Compute them."""
+        """Compute the times."""
         times: Times = (np.asarray(numbers, dtype=np.float64) + self.shift) * self.step + self.offset
         return times
 
     def back(self, n_frames: int) -> int | None:
-        """Tell it from the first two frames."""
+        """Return it by the first two frames."""
         return 1 if n_frames > 1 and self[1] < self[0] - tolerance(self[0]) else None
 
 
@@ -79,18 +79,18 @@ class ListedTimeline:
         return float(self._times[number])
 
     def at(self, numbers: Numbers) -> Times:
-        """Look them up."""
+        """Look up the times."""
         return self._times[numbers]
 
     def back(self, n_frames: int) -> int | None:
-        """Look through them."""
+        """Check all times."""
         return scan_back(self, n_frames)
 
 
 class StoredTimeline:
-    """Times in a file, float64 one behind the other from byte `start` on, and what is added to each.
+    """Times in a file, contiguous float64 from byte `start` on, with an offset added to each.
 
-    Some neighbours are read at once. They are not mapped: a file that is cut meanwhile must not kill a rank.
+    Reads load a block. The file is not mapped, as a file that is cut meanwhile must not kill a rank.
     """
 
     def __init__(self, path: str, start: int, n_frames: int, offset: float = 0.0) -> None:
@@ -111,7 +111,7 @@ class StoredTimeline:
         return float(self._block[number - self._first]) + self._offset
 
     def at(self, numbers: Numbers) -> Times:
-        """Read them: in one piece where they lie close together."""
+        """Read the times, in one piece if they are close together."""
         numbers = np.asarray(numbers, dtype=np.int64)
         times = np.empty(len(numbers))
         for start in range(0, len(numbers), CHUNK_FRAMES):
@@ -125,7 +125,7 @@ class StoredTimeline:
         return times
 
     def back(self, n_frames: int) -> int | None:
-        """Look through them, some at once."""
+        """Check all times in chunks."""
         return scan_back(self, n_frames)
 
     def _read(self, first: int, count: int) -> Times:
@@ -136,7 +136,7 @@ class StoredTimeline:
 
 
 class BetweenTimeline:
-    """Times of all frames as those of some tell them, which lie on straight lines in between."""
+    """Times of all frames, linearly interpolated between those of some."""
 
     def __init__(self, n_frames: int, numbers: Sequence[int], times: Sequence[float]) -> None:
         self._n_frames, self._numbers, self._times = n_frames, numbers, times
@@ -148,12 +148,12 @@ class BetweenTimeline:
         return float(np.interp(number, self._numbers, self._times))
 
     def at(self, numbers: Numbers) -> Times:
-        """Compute them."""
+        """Interpolate the times."""
         times: Times = np.interp(numbers, self._numbers, self._times)
         return times
 
     def back(self, n_frames: int) -> int | None:
-        """Tell it from the frames whose times are known."""
+        """Return it by the frames whose times are known."""
         for (number, time), (_, following) in itertools.pairwise(zip(self._numbers, self._times, strict=True)):
             if number < n_frames - 1 and following < time - tolerance(time):
                 return number + 1
@@ -161,7 +161,7 @@ class BetweenTimeline:
 
 
 class JoinedTimeline:
-    """Times of files that follow one another: of each its first so many frames."""
+    """Times of consecutive files, of each its first `n_frames` frames."""
 
     def __init__(self, parts: Sequence[tuple[Timeline, int]]) -> None:
         self.parts = tuple(parts)
@@ -176,7 +176,7 @@ class JoinedTimeline:
         return self._parts[part][number - int(self._starts[part])]
 
     def at(self, numbers: Numbers) -> Times:
-        """Ask each file for its own."""
+        """Collect the times from the files."""
         numbers = np.asarray(numbers, dtype=np.int64)
         times = np.empty(len(numbers))
         for part, mask, local in by_part(self._starts, numbers):
@@ -184,10 +184,10 @@ class JoinedTimeline:
         return times
 
     def back(self, n_frames: int) -> int | None:
-        """Look within each file, and from each to the next."""
+        """Check within each file and between files."""
         for part, times in enumerate(self._parts):
             start, stop = int(self._starts[part]), min(n_frames, int(self._starts[part + 1]))
-            if start >= stop:  # none of its frames count
+            if start >= stop:  # none of its frames are among `n_frames`
                 continue
             if start and times[0] < self[start - 1] - tolerance(self[start - 1]):
                 return start
@@ -198,7 +198,7 @@ class JoinedTimeline:
 
 
 def by_part(starts: Numbers, numbers: Numbers) -> Iterator[tuple[int, npt.NDArray[np.bool_], Numbers]]:
-    """Yield the parts that frames are in, which of the frames these are, and their numbers within the part."""
+    """Yield each part with frames of `numbers`, the mask of these frames, and their numbers within the part."""
     part_indices = np.searchsorted(starts, numbers, side="right") - 1
     for part in np.flatnonzero(np.bincount(part_indices)).tolist():  # unique() imports numpy.ma
         mask = part_indices == part
@@ -206,7 +206,7 @@ def by_part(starts: Numbers, numbers: Numbers) -> Iterator[tuple[int, npt.NDArra
 
 
 def scan_back(times: Timeline, n_frames: int) -> int | None:
-    """Return what `Timeline.back` does, by a look at all times, some at once."""
+    """Return `Timeline.back` from all times, in chunks."""
     for chunk in _overlapping_chunks(n_frames):
         chunk_times = times.at(chunk)
         back = np.flatnonzero(np.diff(chunk_times) < -tolerance(chunk_times[:-1]))
@@ -221,7 +221,7 @@ def _overlapping_chunks(n_frames: int) -> Iterator[Numbers]:
 
 
 def gaps(times: Timeline, frames: Selected) -> tuple[float, bool, bool, float]:
-    """Return what lies between the times of selected frames, two at least."""
+    """Return the mean step of two or more selected frames, whether steps are even and equal, and the largest time."""
     end_times = np.array([times[frames[0]], times[frames[-1]]])
     mean = float(end_times[1] - end_times[0]) / (len(frames) - 1)
     largest = float(np.abs(end_times).max())
@@ -239,7 +239,7 @@ def gaps(times: Timeline, frames: Selected) -> tuple[float, bool, bool, float]:
 
 
 def _chunks(times: Timeline, frames: Selected) -> Iterator[Selected]:
-    """Return selected frames some at once, each part with the first of the next; of computed times only some parts."""
+    """Yield chunks of selected frames, each with the first of the next; of computed times only three chunks."""
     starts = range(0, len(frames) - 1, CHUNK_FRAMES)
     if isinstance(times, EvenTimeline) and isinstance(frames, range) and len(starts) > 3:
         starts = [starts[0], starts[len(starts) // 2], starts[-1]]  # type: ignore[assignment]

@@ -1,10 +1,10 @@
 """Walks over headers of XTC and TRR files, of a whole one or of a part: `read_index()`, `walk_part()`, `join_parts()`.
 
-A walk decodes no coordinates. Who walks over a part that begins in the middle of a file looks for a frame there: for
-what frames begin with, and for a header behind it where it says that there is one, and so on. What looks like that may
-be coordinates after all, so parts make an index only if each ends where the next one begins: then all is as one walk
-from the first byte finds it. A file that ends within its last frame is reported as cut; a senseless header with frames
-after it is an error that names frame and byte.
+A walk decodes no coordinates. In a part that starts in the middle of a file, it searches for a frame's first bytes that
+begin a chain of headers, each at the end of the frame before. Coordinates may look like that, too, so parts make an
+index only if each ends where the next one begins: the result then equals that of one walk from the first byte. A file
+that ends within its last frame is reported as cut; an invalid header with frames after it is an error that names frame
+and byte.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from himach.io.trajectory.xdr_header import (
     parse_xtc,
 )
 
-#: Headers that must follow one another where a frame seems to begin.
+#: Length of the chain of headers that proves a frame's start.
 CHAINED_HEADERS = 16
-#: Headers of an index that are looked at before more frames are added to it.
+#: Headers of an index to check before frames are added to it.
 SAMPLED_HEADERS = 64
 _CHUNK = 1 << 22
 
@@ -43,7 +43,7 @@ Parse = Callable[[bytes], XtcHeader | TrrHeader]
 
 
 class WalkResult(NamedTuple):
-    """What a walk found: how many frames, first byte of the first and of the last, where it ended, atoms in each."""
+    """Result of a walk: number of frames, offsets of the first and of the last, end offset, atoms per frame."""
 
     n_frames: int
     start: int
@@ -74,13 +74,13 @@ def read_index(path: str, kind: str) -> XdrIndex:
 
 
 def first_back(columns: Columns) -> int:
-    """Return the first frame that was taken before the one before it; -1 if none was."""
+    """Return the first frame whose time is before its predecessor's; -1 if there is none."""
     back = scan_back(ListedTimeline(columns["time"]), len(columns) - 1)
     return -1 if back is None else back
 
 
 def walk_part(path: str, kind: str, size: int, part: int, parts: int) -> tuple[WalkResult, Columns]:
-    """Walk over the frames of a file that begin in one of so many parts of it, all of `size` bytes together."""
+    """Walk over the frames that begin in part number `part` of `parts` of a file of `size` bytes."""
     start, until = (size * bound // parts // 4 * 4 if bound < parts else size for bound in (part, part + 1))
     with ByteFile(path) as file:
         try:
@@ -96,7 +96,7 @@ def walk_part(path: str, kind: str, size: int, part: int, parts: int) -> tuple[W
 def join_parts(
     path: str, kind: str, size: int, changed: int, parts: Sequence[WalkResult], columns: Columns
 ) -> XdrIndex | None:  # fmt: skip
-    """Return the index that parts make, with `columns` of all; None where they do not fit."""
+    """Return the index of joined parts, with `columns` of all; None if they do not fit together."""
     filled = [part for part in parts if part.n_frames]
     if not filled or filled[0].start != 0 or any(part.n_atoms != filled[0].n_atoms for part in filled):
         return None
@@ -111,7 +111,7 @@ def join_parts(
 
 
 def extend_index(index: XdrIndex) -> XdrIndex | None:
-    """Return the index of a file that has grown since `index` was made of it; None where one walk must decide."""
+    """Return the index of a file that has grown since `index` was made; None if all must be walked."""
     try:
         with ByteFile(index.path) as file:
             size, _, changed = file.status
@@ -132,7 +132,7 @@ def extend_index(index: XdrIndex) -> XdrIndex | None:
 
 
 def _fits(index: XdrIndex, file: ByteFile) -> bool:
-    """Tell whether frames all over an index are in the file as it says."""
+    """Return whether a sample of an index's frames agrees with the file."""
     parse = _parser(index.kind)
     samples = {index.n_frames - 1, *(index.n_frames * sample // SAMPLED_HEADERS for sample in range(SAMPLED_HEADERS))}
     for number in sorted(samples):
@@ -148,7 +148,7 @@ def _fits(index: XdrIndex, file: ByteFile) -> bool:
 
 
 def _walk(file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size: int) -> tuple[WalkResult, Columns]:
-    """Walk over the frames that begin at `start` and behind it, before `until`, as far as there are whole ones."""
+    """Walk over the whole frames that begin from `start` on and before `until`."""
     parse = _parser(kind)
     offsets, times, fields = array("q"), array("d"), array("B")
     at = start
@@ -174,7 +174,7 @@ def _walk(file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size:
 
 
 def _refuse_damage(path: str, kind: str, file: ByteFile, result: WalkResult) -> None:
-    """Check that no frames follow the last whole one. One with a damaged size may swallow others: it is looked into."""
+    """Check that no frames follow the last whole one, or lie within it: a damaged size may cover other frames."""
     mark_at = _find_mark(file, result.last + 4, result.end, marks(kind, result.n_atoms))
     if mark_at is None:
         return
@@ -188,7 +188,7 @@ def _refuse_damage(path: str, kind: str, file: ByteFile, result: WalkResult) -> 
 
 
 def _find_mark(file: ByteFile, start: int, excluded: int, patterns: list[bytes]) -> int | None:
-    """Return the first byte, from `start` on, at which a frame seems to begin, not counting that at byte `excluded`."""
+    """Return the first offset from `start` on, except `excluded`, with the first bytes of a frame; None if none."""
     overlap = max(map(len, patterns)) - 1
     while len(chunk := file.pread(_CHUNK, start)) > overlap:
         for mark in patterns:
@@ -204,7 +204,7 @@ def _find_mark(file: ByteFile, start: int, excluded: int, patterns: list[bytes])
 def _find_chain(
     file: ByteFile, kind: str, n_atoms: int, start: int, until: int, size: int, chunk_bytes: int = _CHUNK
 ) -> int | None:
-    """Return the first byte of a part at which a frame begins, as far as what follows tells; None if none seems to."""
+    """Return the first offset of a part at which a chain of headers begins; None if there is none."""
     parse, patterns = _parser(kind), marks(kind, n_atoms)
     overlap = max(map(len, patterns)) - 1
     at = start
@@ -226,7 +226,7 @@ def _is_chain(file: ByteFile, parse: Parse, n_atoms: int, at: int, size: int) ->
         try:
             header = parse(file.pread(HEADER_BYTES, at))
         except ShortError:
-            return True  # of a frame that was not finished
+            return True  # of an incomplete frame
         except BadHeaderError:
             return False
         at += header.size
