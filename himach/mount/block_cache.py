@@ -1,6 +1,6 @@
-"""The bytes of a trajectory file around where it is read: `BlockCache`, blocks of whole frames that a thread computes.
+"""Bytes of a trajectory file near the reader's position: `BlockCache`, blocks of whole frames that a thread computes.
 
-Frames are read, encoded and handed out at the same time: while one block is taken, the next ones are computed.
+Reading and encoding overlap with delivery: while one block is read, the next ones are computed.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from himach.frame import RawFrame
 if TYPE_CHECKING:
     from himach.mount.stores import StoreFrames
 
-BLOCK_BYTES = 4 << 20  # of whole frames, one at least
-KEPT_BYTES = 24 << 20  # of blocks that were computed, and two blocks at least
-BLOCKS_AHEAD = 3  # blocks, where blocks were asked for in order
-HEAD = -1  # in place of a block's number
-IDLE_SECONDS = 10.0  # after which the thread ends, files close, and nothing is kept
-AGAIN_SECONDS = 1.0  # after which a frame that could not be had is asked for again
+BLOCK_BYTES = 4 << 20  # per block of whole frames, of which it has at least one
+KEPT_BYTES = 24 << 20  # of computed blocks, of which at least two are kept
+BLOCKS_AHEAD = 3  # computed ahead for sequential reads
+HEAD = -1  # number of the block with the header
+IDLE_SECONDS = 10.0  # after which the thread ends, files close, and blocks are dropped
+AGAIN_SECONDS = 1.0  # after which a failed frame is requested again
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Bytes of some frames, or a head; why those cannot be had that cannot, by their place; or why none can."""
+    """Bytes of some frames or the header; errors of missing frames by their index, or the failure of all."""
 
     data: Bytes
     layout: FileLayout
-    complete: bool = False  # has as many frames as ever
+    complete: bool = False  # whether it has its full number of frames
     missing: Mapping[int, Exception] = field(default_factory=dict)
     failure: BaseException | None = None
     created: float = field(default_factory=time.monotonic)
 
     @property
     def stale(self) -> bool:
-        """Whether it is worth trying again."""
+        """Whether it failed long enough ago to try again."""
         failed = self.missing or self.failure is not None
         return bool(failed) and time.monotonic() > self.created + AGAIN_SECONDS
 
 
 class BlockCache:
-    """The bytes of one open file; `open_frames` opens its frames at the first read, and again after a failure."""
+    """Bytes of an open file; `open_frames` opens its frames at the first read, and again after a failure."""
 
     def __init__(self, layout: FileLayout, open_frames: Callable[[], StoreFrames]) -> None:
         self._layout = layout
@@ -60,7 +60,7 @@ class BlockCache:
         self.per_block = max(1, BLOCK_BYTES // layout.frame_bytes)
         self._max_blocks = max(2, KEPT_BYTES // (self.per_block * layout.frame_bytes))
         self._lock = threading.Lock()
-        self._blocks: OrderedDict[int, Future[_Block]] = OrderedDict()  # the last that were asked for are last
+        self._blocks: OrderedDict[int, Future[_Block]] = OrderedDict()  # in order of their last request
         self._requests: queue.SimpleQueue[tuple[int, Future[_Block]] | None] = queue.SimpleQueue()
         self._closed: Future[Any] = Future()
         self._working = False
@@ -73,7 +73,7 @@ class BlockCache:
     def read(self, offset: int, size: int) -> list[Bytes]:
         """Return the bytes from `offset` on, in pieces; fewer than `size` at the end of the file.
 
-        Of a file that grows meanwhile, there are as many frames as its head tells of, if that is among the bytes.
+        If a file grows during a read that includes the header, the read ends with the frames that the header counts.
         """
         layout = self._layout
         stop = min(offset + size, layout.size)
@@ -99,18 +99,18 @@ class BlockCache:
         return not all(future.done() for future in list(self._blocks.values()))
 
     def grow(self, layout: FileLayout) -> None:
-        """Take over the layout of the same file with more frames."""
+        """Set the layout of the same file with more frames."""
         self._layout = layout
 
     def close(self) -> None:
-        """Forget all blocks, and close the files as soon as nothing is computed any more."""
+        """Drop all blocks, and close the files once the current computation ends."""
         with self._lock:
             if not self._closed.done():
                 self._closed.set_result(None)
             self._requests.put(None)
 
     def _piece(self, number: int, start: int, stop: int) -> Bytes:
-        """Return bytes of a block, and have those that come next computed if this one comes next."""
+        """Return bytes of a block; after sequential reads, request the next blocks."""
         block = self._await(number)
         if number in (self._last, self._last + 1):
             n_blocks = -(-self._layout.content.n_frames // self.per_block)
@@ -135,11 +135,11 @@ class BlockCache:
                 raise block.failure
             if block.complete or block.layout is self._layout:
                 return block
-            with self._lock:  # it has grown since
+            with self._lock:  # the file has grown since
                 self._blocks.pop(number, None)
 
     def _request(self, number: int) -> Future[_Block]:
-        """Return a block that is there, or will be."""
+        """Return a computed or pending block."""
         with self._lock:
             future = self._blocks.get(number)
             if future is None or (future.done() and future.result().stale):
@@ -154,7 +154,7 @@ class BlockCache:
             return future
 
     def _work(self) -> None:
-        """Compute blocks in the order of requests, until there are none for a while."""
+        """Compute blocks in the order of requests, until idle."""
         while True:
             try:
                 request = self._requests.get(timeout=IDLE_SECONDS)
@@ -164,7 +164,7 @@ class BlockCache:
                 with self._lock:
                     if self._requests.empty():
                         self._shut()
-                        self._blocks.clear()  # the kernel keeps what was read
+                        self._blocks.clear()  # the kernel caches what was read
                         self._working = False
                         return
                 continue
@@ -172,7 +172,7 @@ class BlockCache:
             layout = self._layout
             try:
                 block = self._compute(number, layout)
-            except BaseException as error:  # whoever waits for it raises it
+            except BaseException as error:  # the waiting reader raises it
                 block = _Block(np.empty(0, np.uint8), layout, failure=error)
                 self._shut()
             future.set_result(block)
@@ -199,11 +199,11 @@ class BlockCache:
             except (ArithmeticError, ValueError, struct.error) as error:  # beyond what the format can hold
                 missing[frame - start] = OSError(errno.EIO, f"frame {frame} does not fit the format: {error}")
         if missing and time.monotonic() > self._opened + AGAIN_SECONDS:
-            self._shut()  # a server that was away may be there again
+            self._shut()  # reopen, as an unreachable server may be back
         return _Block(data, layout, stop - start == self.per_block, missing)
 
     def _frame(self, frames: StoreFrames, number: int, n_frames: int) -> RawFrame:
-        """Return a frame, which as a rule is the one behind the last."""
+        """Return a frame, continuing the open iterator if it is the next one."""
         at, reading = self._reading
         if at != number:
             reading = frames.read(number, n_frames)

@@ -1,4 +1,4 @@
-"""Mounting datasets: `mount()` shows them at a folder until it is unmounted, or a signal ends it."""
+"""Mounting datasets: `mount()` serves them at a folder until an unmount or a signal."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from himach.mount.stores import StoreDatasets
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 IDLE_THREADS = 10
-UNMOUNT_SECONDS = 3.0  # seconds in which what is being read when a signal comes may be read to its end
+UNMOUNT_SECONDS = 3.0  # grace period for pending reads after a signal
 
 
 def mount(datasets: StoreDatasets, folder: Path, ready: Callable[[], None], others: bool = False) -> int:
-    """Show datasets at a folder until somebody unmounts it, or this process gets SIGINT, SIGTERM or SIGHUP."""
+    """Serve datasets at a folder until it is unmounted, or this process gets SIGINT, SIGTERM or SIGHUP."""
     fuse = _mfusepy()
     place = folder.absolute()
     with _mountable(place), _log():
@@ -39,7 +39,7 @@ def mount(datasets: StoreDatasets, folder: Path, ready: Callable[[], None], othe
 
 
 def unmount(folder: Path, lazy: bool = False) -> bool:
-    """Unmount a folder; `lazy`: files that are open stay until they are closed. Return whether it is unmounted."""
+    """Unmount a folder; `lazy`: open files stay until they are closed. Return whether it is unmounted."""
     for command in (["fusermount3", "-u"], ["fusermount", "-u"], ["umount"]):
         if shutil.which(command[0]) is not None:
             words = [*command, *([["-z"], ["-l"]][command[0] == "umount"] if lazy else []), os.fspath(folder)]
@@ -49,14 +49,14 @@ def unmount(folder: Path, lazy: bool = False) -> bool:
 
 
 def _serve(fuse: Any, operations: Operations, place: Path, others: bool) -> int:
-    """Serve the file system by threads of libfuse, one of which this process begins; return the signal that ended it.
+    """Serve the file system by libfuse in a thread of its own; return the signal that ended it, 0 for an unmount.
 
-    Python's signal handlers run in the main thread alone, which therefore stays in Python.
+    The main thread stays in Python, as only it runs Python's signal handlers.
     """
     options: dict[str, Any] = {"foreground": True, "ro": True, "fsname": "himach", "subtype": "himach"}
     options |= {"allow_other": True} if others else {}
     if fuse.fuse_version_major == 3:
-        options["max_idle_threads"] = IDLE_THREADS  # libfuse 3.14 complains of its own default
+        options["max_idle_threads"] = IDLE_THREADS  # libfuse 3.14 warns of its own default
     ended: Future[None] = Future()
     signals: list[tuple[int, float]] = []
 
@@ -76,7 +76,7 @@ def _serve(fuse: Any, operations: Operations, place: Path, others: bool) -> int:
         threading.Thread(target=serve, name="himach-fuse", daemon=True).start()
         while not wait([ended], 0.2).done:
             if signals and not (operations.awaited and time.monotonic() < signals[-1][1]):
-                break  # somebody has a file open: reading it fails when this process ends
+                break  # a file may still be open: reading it fails when this process ends
     finally:
         for number, handler in old_handlers.items():
             signal.signal(number, handler)
@@ -88,7 +88,7 @@ def _serve(fuse: Any, operations: Operations, place: Path, others: bool) -> int:
 
 
 def _mfusepy() -> Any:
-    """Import mfusepy over the newest libfuse that is here."""
+    """Import mfusepy with the newest libfuse installed."""
     if "FUSE_LIBRARY_NAME" not in os.environ and ctypes.util.find_library("fuse3"):
         os.environ["FUSE_LIBRARY_NAME"] = "fuse3"
     try:
@@ -104,7 +104,7 @@ def _mfusepy() -> Any:
 
 @contextlib.contextmanager
 def _mountable(place: Path) -> Iterator[None]:
-    """Make the folder, if it is not there; free it of a mount whose process was killed."""
+    """Make the folder if it is missing; unmount what a killed process left there."""
     try:
         os.stat(place)
     except OSError as error:
@@ -127,13 +127,13 @@ def _mountable(place: Path) -> Iterator[None]:
         yield
     finally:
         if made:
-            with contextlib.suppress(OSError):  # it is busy yet
+            with contextlib.suppress(OSError):  # it is still busy
                 place.rmdir()
 
 
 @contextlib.contextmanager
 def _log() -> Iterator[None]:
-    """Let the log go to standard error."""
+    """Log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("himach mount: %(asctime)s %(message)s"))
     log = logging.getLogger("himach.mount")

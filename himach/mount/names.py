@@ -1,6 +1,6 @@
 """Names of datasets as paths below a mount: `dataset_path()`, `datasets_by_path()`.
 
-A dataset that is named by a path lies at that path below the mount, so that ``DIR/NAME`` is where it is for any name.
+A dataset named by a path appears at that path below the mount, so that ``DIR/NAME`` works for any name.
 """
 
 from __future__ import annotations
@@ -8,22 +8,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-MAX_NAME_BYTES = 255  # bytes of a part of a path
-#: What is made of files of a dataset's folder; no folder may be called so.
+MAX_NAME_BYTES = 255  # of a part of a path
+#: Prefixes of the files in a dataset's folder, which folders may not have.
 TAKEN = ("trajectory.", "topology.")
 
 
 def dataset_path(name: str) -> tuple[str, ...]:
-    """Return the parts of a dataset's path: those of its name, with ``%`` where they can be no names of files."""
+    """Return the parts of a dataset's path: those of its name, escaped by ``%`` where they are no valid file names."""
     return tuple(map(_part, name.removeprefix("/").split("/")))
 
 
 def datasets_by_path(names: Iterable[str]) -> dict[tuple[str, ...], str]:
-    """Return datasets by path.
-
-    Where a name that was given and the path of a file would lie at one place, the latter has ``%2F`` for its first
-    slash.
-    """
+    """Return datasets by path; a file's path that collides with a given name has ``%2F`` for its first slash."""
     places: dict[tuple[str, ...], str] = {}
     for name in sorted(names, key=lambda name: (name.startswith("/"), name)):
         path = dataset_path(name)
@@ -41,7 +37,7 @@ def _part(part: str) -> str:
         part = f"%{ord(part[0]):02X}{part[1:]}"
     try:
         encoded = part.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # no name of a file, so that it needs another
+    except UnicodeEncodeError:  # not encodable as a file name: needs a substitute
         part = part.encode("utf-8", "replace").decode() + f"%{hashlib.sha256(repr(part).encode()).hexdigest()[:16]}"
         encoded = part.encode()
     if len(encoded) <= MAX_NAME_BYTES:

@@ -1,4 +1,4 @@
-"""What FUSE asks of a mount, answered from a `Tree`: `Operations`."""
+"""FUSE callbacks of a mount, answered from a `Tree`: `Operations`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("himach.mount")
 
-BLOCK_SIZE = 1 << 16  # what programs are told to read at once
-#: Reads ahead that the kernel sends at once: fewer than libfuse has threads, so that others get through.
+BLOCK_SIZE = 1 << 16  # read size recommended to programs
+#: Kernel readahead requests at a time: fewer than libfuse's threads, so that other requests get through.
 MAX_BACKGROUND_READS = 8
-MAX_ERRORS = 1000  # errors that are logged once
+MAX_ERRORS = 1000  # distinct errors that are remembered, to log each once
 
 
 class _Topology:
-    """A topology file in memory, once it could be read."""
+    """A topology file, loaded into memory at the first read."""
 
     awaited = False
 
@@ -46,11 +46,11 @@ class _Topology:
         return [self._bytes[offset : offset + size]]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 class _Trajectory:
-    """An open trajectory file, which grows as long as its dataset does; `now` tells what is known of that."""
+    """An open trajectory file, which grows with its dataset; `now` returns the dataset's current facts."""
 
     def __init__(self, name: str, facts: Facts, now: Callable[[], Facts | None], datasets: StoreDatasets) -> None:
         self._name, self._facts, self._now = name, facts, now
@@ -66,7 +66,7 @@ class _Trajectory:
         facts = self._now()
         with self._lock:
             if facts is not None and facts.version != self._facts.version:
-                # the kernel must not mix its bytes with those of the other one
+                # the kernel must not mix bytes of the two versions
                 raise OSError(f"{facts.name} has been made anew since the file was opened")
             if facts is not None and facts.n_frames > self._facts.n_frames:
                 self._blocks.grow(make_layout(self._name, facts))
@@ -75,7 +75,7 @@ class _Trajectory:
 
 
 class Operations:
-    """Callbacks of mfusepy, by several threads at once; `ready` is called when the file system is mounted."""
+    """Callbacks of mfusepy, called by several threads; `ready` is called when the file system is mounted."""
 
     use_ns = True
 
@@ -88,12 +88,12 @@ class Operations:
         self._warn_once = functools.lru_cache(MAX_ERRORS)(log.warning)
 
     def init_with_config(self, connection: Any, config: Any) -> None:
-        """Say how the kernel is to treat files."""
+        """Set the kernel's options for the mount."""
         if connection is not None:
             connection.max_background = MAX_BACKGROUND_READS
             connection.congestion_threshold = MAX_BACKGROUND_READS
         if config is not None:
-            config.auto_cache = 1  # pages stay in memory until a file has another size or time
+            config.auto_cache = 1  # keep pages in memory until a file's size or time changes
             config.entry_timeout = config.attr_timeout = 1.0
         self._ready()
 
@@ -108,18 +108,18 @@ class Operations:
         return {"st_mode": stat.S_IFREG | 0o444, "st_nlink": 1, **sizes, **changed, **owner}
 
     def readdir(self, path: str, handle: int) -> list[str]:
-        """Return what lies in a folder."""
+        """Return the entries of a folder."""
         item = self._find(path)
         if not isinstance(item, Folder):
             raise OSError(errno.ENOTDIR, path)
         return [".", "..", *item.names]
 
     def statfs(self, path: str) -> dict[str, int]:
-        """Return that there is no room."""
+        """Return the properties of a full file system."""
         return {"f_bsize": BLOCK_SIZE, "f_frsize": 4096, "f_namemax": 255}
 
     def open(self, path: str, flags: int) -> int:
-        """Open a file; nothing is read before somebody reads."""
+        """Open a file; nothing is read before the first read."""
         file = self._find(path)
         if not isinstance(file, File):
             raise OSError(errno.EISDIR, path)
@@ -157,7 +157,7 @@ class Operations:
         return any(file.awaited for file in list(self._handles.values()))
 
     def close(self) -> None:
-        """Close all files, when nobody can ask any more."""
+        """Close all files, after the last callback."""
         while self._handles:
             self._handles.popitem()[1].close()
 

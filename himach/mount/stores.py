@@ -1,4 +1,4 @@
-"""The datasets of a store for a mount, however it is reached: `StoreDatasets`, `Facts` of one, `StoreFrames`."""
+"""Datasets of a local or served store for a mount: `StoreDatasets`, `Facts` of one, `StoreFrames`."""
 
 from __future__ import annotations
 
@@ -31,24 +31,21 @@ log = logging.getLogger("himach.mount")
 
 @dataclass(frozen=True)
 class Facts:
-    """A dataset as it is now, told without reading its frames."""
+    """Current properties of a dataset, known without reading all its frames."""
 
-    name: str  # of the dataset
-    version: bytes  # differs when the same name means other frames; it stays as it is when frames are added
+    name: str
+    version: bytes  # changes when the name gets other frames, not when frames are added
     n_frames: int
     n_atoms: int
     has_velocities: bool
     has_forces: bool
-    has_box: bool  # whether the first frames have a box; True where that is not known
-    changed: int  # when it last changed, ns since 1970
+    has_box: bool  # whether the first frame has a box; True if unknown
+    changed: int  # time of the last change, ns since 1970
     topologies: Mapping[str, int] = field(default_factory=dict)
 
 
 class StoreDatasets:
-    """The datasets of a store, each as it last was; its methods may be called by several threads at once.
-
-    Any of them may raise HimachError or OSError.
-    """
+    """The datasets of a store in their last version; methods are thread-safe and may raise HimachError or OSError."""
 
     def __init__(self, cache: str = "auto") -> None:
         self._started = time.time_ns()
@@ -88,7 +85,7 @@ class StoreDatasets:
         return [name for name in names() if base_name(name) == name]
 
     def facts(self, name: str) -> Facts | None:
-        """Return what there is to know of a dataset without reading its frames; None if there is none now."""
+        """Return the facts of a dataset, for which at most its first frame is read; None if there is no dataset now."""
         store = self._store()
         best = _best_candidate(store, name)
         if best is None:
@@ -96,14 +93,14 @@ class StoreDatasets:
         stamp = best.stamp
         dataset = store.dataset(name, best.generation, create=False)
         changed = max((file.modified for file in stamp.files), default=0) or _last_written(dataset) or self._started
-        pushed = "" if stamp.files else stamp.first_frame  # another simulation may come by this name
+        pushed = "" if stamp.files else stamp.first_frame  # another simulation may be pushed under this name
         version = f"{stamp.n_atoms} {stamp.has_velocities:d} {stamp.has_forces:d} {pushed} ".encode() + best.generation
-        if (name, version) not in self._boxes:  # once, so that files stay as long as they are
+        if (name, version) not in self._boxes:  # once, so that the size of files does not change
             bounds, options = dataset.bounds(), ReadOptions(np.zeros(1, np.int64), POSITIONS)
             frames = [] if bounds is None else list(dataset.read([bounds[0]], options))
             self._boxes[name, version] = not any(frame is not None and frame.box is None for frame in frames)
         for attached in stamp.topologies.values():
-            if not self._sizes.get(attached):  # its name tells its content
+            if not self._sizes.get(attached):  # the name identifies the content
                 self._sizes[attached] = len(dataset.attachment(attached) or b"")
         sizes = {format_suffix(path): self._sizes[attached] for path, attached in stamp.topologies.items()}
         flags = stamp.has_velocities, stamp.has_forces, self._boxes[name, version]
@@ -123,7 +120,7 @@ class StoreDatasets:
         raise TrajectoryError(f"the topology of {facts.name} is not in the cache any more")
 
     def open(self, facts: Facts) -> StoreFrames:
-        """Open a dataset for reading frames; what is read from its origin is kept."""
+        """Open a dataset for reading frames; frames read from its origin are cached."""
         best = _best_candidate(self._store(), facts.name)
         if best is None:
             raise StoreNotFoundError(f"{facts.name} is not in the cache any more")
@@ -131,11 +128,11 @@ class StoreDatasets:
 
 
 class StoreFrames:
-    """The frames of a dataset, for one thread at a time: from the store, else from its origin."""
+    """Frames of a dataset, from the store or else from its origin; for one thread at a time."""
 
     def __init__(self, facts: Facts, cache: str, best: Candidate) -> None:
         request = DatasetRequest([Path(facts.name)], keywords=json.loads(best.stamp.keywords), cache=cache)
-        files = os.path.isabs(facts.name)  # its files are read, where they are there
+        files = os.path.isabs(facts.name)  # the dataset has files, which are read if they exist
         name, by_name = ("", None) if files else (facts.name, True)
         self._dataset = open_dataset(alone(), request, name=name, by_name=by_name, reads_files=True)
         origin = self._dataset.origin
@@ -144,23 +141,23 @@ class StoreFrames:
         self._ahead = FramesAhead(self._dataset)
 
     def stamps(self) -> tuple[float, float]:
-        """Return the first frame's time and the time between two frames, ps; 0 for what is not known."""
+        """Return the first frame's time and the time step, ps; 0 for an unknown step."""
         origin = self._dataset.origin
         times = origin.known_times
         first = self._ahead.frame(0).time if times is None else times.at(np.zeros(1, np.int64))[0]
         return float(first), origin.timestep or 0.0
 
     def read(self, start: int, stop: int) -> Iterator[RawFrame]:
-        """Read frames in order; the arrays of one hold until the next. They may be read ahead of that."""
+        """Read frames in order, with readahead; the arrays of one are valid until the next."""
         return map(self._ahead.frame, range(start, stop))
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the dataset."""
         self._ahead.close()
 
 
 def _best_candidate(store: Store | ServedStore, name: str) -> Candidate | None:
-    """Return what stands for a dataset: the content that it had last, with the keywords with which it was kept."""
+    """Return the candidate of a dataset's last content, by the keywords with which it was cached."""
     candidates = find(store, [name])
     if not candidates:
         return None
@@ -170,6 +167,6 @@ def _best_candidate(store: Store | ServedStore, name: str) -> Candidate | None:
 
 
 def _last_written(dataset: CachedFrames) -> int:
-    """Return when frames were last written to a dataset of this node, ns since 1970."""
+    """Return the time of the last write to a dataset of this node, ns since 1970; 0 if unknown."""
     segments = dataset.path.glob("*.seg") if isinstance(dataset, Dataset) else ()
     return max((file.stat().st_mtime_ns for file in segments), default=0)

@@ -1,4 +1,4 @@
-"""Folders and files of a mount: `Tree`, what lies where, and how long each file is, told without reading frames."""
+"""Folders and files of a mount: `Tree` finds them by path, with sizes known without reading frames."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("himach.mount")
 
-#: What asking for datasets or frames may end with.
+#: Exceptions of requests for datasets or frames.
 FAILURES = (HimachError, OSError)
 FORMATS: dict[str, Callable[[Content], FileLayout]] = {f"trajectory{cls.suffix}": cls for cls in (Trr, Dcd, NetCdf)}
-TTL_SECONDS = 2.0  # seconds for which an answer holds
-RENEWAL_SECONDS = 0.5  # for which a new one is waited for, where there is an old one
-FIRST_SECONDS = 10.0  # the first time
+TTL_SECONDS = 2.0  # validity of an answer
+RENEWAL_SECONDS = 0.5  # longest wait for a new answer if there is an old one
+FIRST_SECONDS = 10.0  # longest wait for the first answer
 
 Path = tuple[str, ...]
 T = TypeVar("T")
 
 
 class TtlCache(Generic[T]):
-    """What `ask` returns, `none` before that; asked for again, by a thread of its own, when it is old."""
+    """Cached result of `ask`, `none` before the first; a thread renews it when it is old."""
 
     def __init__(self, ask: Callable[[], T], none: T) -> None:
         self._ask, self.answer = ask, none
@@ -45,7 +45,7 @@ class TtlCache(Generic[T]):
         self._until = float("-inf")
 
     def get(self) -> T:
-        """Return the answer, an old one where a new one takes long."""
+        """Return the answer, an old one if a new one takes long."""
         with self._lock:
             if self._asking is None and time.monotonic() >= self._until:
                 self._asking = Future()
@@ -53,13 +53,13 @@ class TtlCache(Generic[T]):
             asking = self._asking
         if asking is not None:
             wait([asking], RENEWAL_SECONDS if self._answered else FIRST_SECONDS)
-            self._answered = True  # that there is none yet
+            self._answered = True  # `none` counts as an answer from now on
         return self.answer
 
     def _renew(self, asking: Future[None]) -> None:
         try:
             self.answer = self._ask()
-        except Exception:  # else nobody would ever ask again
+        except Exception:  # else the answer would never be renewed
             log.exception("what is to be shown cannot be told")
         with self._lock:
             self._asking, self._until = None, time.monotonic() + TTL_SECONDS
@@ -68,7 +68,7 @@ class TtlCache(Generic[T]):
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder: what lies in it, and when that changed, ns since 1970."""
+    """A folder: names of its entries, and the time of their last change, ns since 1970."""
 
     names: tuple[str, ...]
     changed: int
@@ -76,7 +76,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class File:
-    """A file: of which dataset, its name, its length, and when it changed, ns since 1970."""
+    """A file: facts of its dataset, its name, size in bytes, and time of the last change, ns since 1970."""
 
     facts: Facts
     name: str
@@ -85,12 +85,12 @@ class File:
 
 
 class Tree:
-    """All that a mount shows."""
+    """All files and folders of a mount."""
 
     def __init__(self, datasets: StoreDatasets) -> None:
         self._datasets = datasets
         self._started = time.time_ns()
-        #: Datasets by path, and what lies in the folders that lead to them.
+        #: Datasets by path, and the entries of their parent folders.
         self._listing: TtlCache[tuple[dict[Path, str], dict[Path, dict[str, None]]]] = TtlCache(
             self._list, ({}, {(): {}})
         )
@@ -98,7 +98,7 @@ class Tree:
         self._messages: dict[str, str] = {}
 
     def find(self, path: Path) -> Folder | File | None:
-        """Return what lies at a path; None if there is nothing."""
+        """Return the folder or file at a path; None if there is none."""
         places, folders = self._listing.get()
         if path in folders or path in places:
             facts = self.find_facts(places[path]) if path in places else None
@@ -110,7 +110,7 @@ class Tree:
         return None if facts is None else next((file for file in list_files(facts) if file.name == path[-1]), None)
 
     def _list(self) -> tuple[dict[Path, str], dict[Path, dict[str, None]]]:
-        """Learn which datasets there are."""
+        """List the datasets."""
         try:
             names = self._datasets.names()
             self._messages.pop("", None)
@@ -128,23 +128,23 @@ class Tree:
         return places, folders
 
     def find_facts(self, name: str) -> Facts | None:
-        """Return what is known of a dataset; None if there is none, or nothing is known."""
+        """Return the facts of a dataset; None if there is none, or they are unknown."""
         facts = self._facts.get(name)
         return None if facts is None else facts.get()
 
     def _ask(self, name: str) -> Facts | None:
-        """Ask for what is known of a dataset; of one that cannot be opened, the log says why."""
+        """Request the facts of a dataset; log why it cannot be opened, and return the last ones."""
         try:
             facts = self._datasets.facts(name)
         except FAILURES as error:
             self._log_once(name, f"{name} cannot be looked at: {error}")
             last = self._facts.get(name)
-            return None if last is None else last.answer  # it may be there again
+            return None if last is None else last.answer  # it may come back
         self._messages.pop(name, None)
         return facts
 
     def _log_once(self, about: str, text: str) -> None:
-        """Log once what stays so."""
+        """Log a message unless it repeats the last one on its subject."""
         if self._messages.get(about) != text:
             self._messages[about] = text
             log.warning(text)
@@ -156,7 +156,7 @@ def make_layout(name: str, facts: Facts) -> FileLayout:
 
 
 def list_files(facts: Facts) -> list[File]:
-    """Return the files of a dataset's folder; formats that cannot hold it are left out."""
+    """Return the files of a dataset's folder, in the formats that can hold it."""
     layouts = [(name, make_layout(name, facts)) for name in FORMATS]
     sizes = [(name, layout.size) for name, layout in layouts if layout.possible]
     sizes += [(f"topology{suffix}", size) for suffix, size in facts.topologies.items()]

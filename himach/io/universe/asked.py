@@ -1,7 +1,7 @@
-"""Vectors of which only some atoms' were asked for: `AskedVectors`, and `asked_atoms()`, what atoms() says.
+"""Vectors restricted to requested atoms: `AskedVectors`, and `asked_atoms()`, the mask of what atoms() returns.
 
-An analysis that says by atoms() which atoms it reads gets frames of which only those rows are sure to be filled. So its
-`frame.positions`, and the positions of its Universe, give these rows and refuse the others by name.
+An analysis with atoms() gets frames in which only the rows of those atoms are certain to be filled. So its
+`frame.positions`, and the positions of its Universe, give these rows and refuse others by an error that names an atom.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class AskedVectors(NDArrayOperatorsMixin):
         self.vectors[key] = values
 
     def _check(self, key: Any) -> None:
-        """Raise for the first atom of an index that was not asked for."""
+        """Raise for the first atom of an index that was not requested."""
         rows = key[0] if isinstance(key, tuple) and key else key
         if rows is None or rows is Ellipsis or (isinstance(key, tuple) and len(key) > 2):
             self.refuse(None)
@@ -101,7 +101,7 @@ class AskedVectors(NDArrayOperatorsMixin):
 
 
 def asked_atoms(groups: Any, universe: Universe, label: str) -> Asked:
-    """Return which atoms atoms() of an analysis asks for, bool (n_atoms,)."""
+    """Return the mask of the atoms that an analysis's atoms() requests, bool (n_atoms,)."""
     from MDAnalysis.core.groups import GroupBase, UpdatingAtomGroup
 
     asked = np.zeros(len(universe.atoms), dtype=bool)

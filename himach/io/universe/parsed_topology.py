@@ -1,7 +1,7 @@
-"""A topology as it was parsed and guessed: `encode()`, `decode()`; and `copy_topology()`, which is quick.
+"""Topologies after parsing and guessing: `encode()`, `decode()`; and `copy_topology()`, a fast copy.
 
-It is a pickle behind its CRC32C. Unpickling runs what the bytes say, so only what no other user can have written may be
-given to `decode()`; see `himach.io.store.store.Dataset.own_attachment`.
+The format is a pickle behind its CRC32C. Unpickling can run code, so `decode()` may only get bytes that no other user
+can have written; see `himach.io.store.store.Dataset.own_attachment`.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from himach.io.store.bodhi import crc32c
 if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
 
-#: Made anew by every Topology.
+#: Attributes that every Topology makes itself.
 _CORE = frozenset({"Atomindices", "Resindices", "Segindices"})
-#: The topology that an attribute belongs to, and what is computed from the rest when it is asked for.
+#: An attribute's topology, and its cache of computed values.
 _DERIVED = frozenset({"top", "_cache"})
 
 
 def encode(topology: Topology, facts: dict[str, Any]) -> bytes | None:
-    """Return a topology and some facts on it as bytes, or None where it cannot be pickled."""
+    """Return a topology and facts about it as bytes; None if it cannot be pickled."""
     try:
         content = pickle.dumps((topology, facts), pickle.HIGHEST_PROTOCOL)
-    except Exception:  # whatever an attribute holds
+    except Exception:  # attributes may hold any object
         return None
     return crc32c(content).to_bytes(4, "little") + content
 
 
 def decode(content: bytes) -> tuple[Topology, dict[str, Any]]:
-    """Return the topology that `encode` encoded, and the facts on it; raises ValueError where it cannot be."""
+    """Return the topology and the facts of `encode`; raises ValueError if that fails."""
     view = memoryview(content)
     if crc32c(view[4:]).to_bytes(4, "little") != view[:4]:
         raise ValueError("damaged")
     try:
         topology, facts = pickle.loads(view[4:])
-    except Exception as error:  # such as a class that is not there any more
+    except Exception as error:  # e.g. a class that no longer exists
         raise ValueError("cannot be rebuilt") from error
     return topology, facts
 
 
 def copy_topology(topology: Topology) -> Topology:
-    """Return a copy that shares nothing that can be changed, as Topology.copy() does, without looking at each name."""
+    """Return a copy that shares nothing mutable, as Topology.copy() does, without its loop over all names."""
     from MDAnalysis.core.topology import Topology
     from MDAnalysis.core.topologyattrs import _Connection
 

@@ -1,4 +1,4 @@
-"""A frame as MDAnalysis sees it: `BoundTimestep`, which reads what is late when it is touched; `FrameNumber`."""
+"""A frame as a Timestep of MDAnalysis: `BoundTimestep`, which reads some fields on access; `FrameNumber`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from MDAnalysis.coordinates.timestep import Timestep
 from himach.frame import FORCES, VELOCITIES, RawFrame
 from himach.io.universe.asked import AskedVectors
 
-#: Gives the data of a frame, which it may have to read.
+#: Returns a frame's data, and reads them if need be.
 DataReader = Callable[[RawFrame], dict[str, Any]]
 
 
 class FrameNumber(int):
-    """A frame number that differs from the same number of an earlier binding.
+    """A frame number that is unequal to the same number of an earlier binding.
 
-    Updating groups compare numbers to see whether they are up to date. A group made in setup() must not pass for up to
-    date in map() of the same frame, because positions may have been written to in between.
+    Updating groups compare numbers to check whether they are current. A group made in setup() must not count as current
+    in map() of the same frame, because positions may have been written to in between.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -34,7 +34,7 @@ class FrameNumber(int):
 
 
 def _lazy_properties(field: int, name: str) -> tuple[property, property]:
-    """Make two properties, whether a frame has velocities or forces and these: they are read when they are touched."""
+    """Make the properties `has_NAME` and `NAME` for velocities or forces, which are read on access."""
     has, vectors = getattr(Timestep, f"has_{name}"), getattr(Timestep, name)
 
     def get(ts: BoundTimestep, attribute: property) -> Any:
@@ -56,37 +56,37 @@ def _lazy_properties(field: int, name: str) -> tuple[property, property]:
 
 
 class BoundTimestep(Timestep):  # type: ignore[misc]
-    """A timestep that shows the atoms asked for, and reads velocities, forces and data when they are touched."""
+    """A timestep restricted to requested atoms, which reads velocities, forces and data on access."""
 
     _raw: RawFrame | None = None
     _unread = 0
     _read_data: DataReader | None = None
     _asked: Mapping[str, AskedVectors] = MappingProxyType({})
     _restricted = False
-    refuse_box: Callable[[], NoReturn] | None = None  # where it does not turn with the atoms
+    refuse_box: Callable[[], NoReturn] | None = None  # raises if the atoms were rotated without the box
 
     def ask(self, asked: npt.NDArray[np.bool_], refuse: Callable[[int | None], NoReturn]) -> None:
-        """Show these atoms only, from the next `show` on."""
+        """Restrict vectors to these atoms, from the next `show` on."""
         self._asked = {name: AskedVectors(asked, refuse) for name in ("positions", "velocities", "forces")}
 
     def show(self, restricted: bool) -> None:
-        """Show the atoms asked for only; or, for a transformation, all."""
+        """Show only the requested atoms; or all, for transformations."""
         self._restricted = restricted and bool(self._asked)
 
     def detach(self) -> None:
-        """Write later boxes, velocities and forces to memory of their own."""
+        """Move the box, velocities and forces to new memory, so that later frames leave the old arrays alone."""
         for name in ("_unitcell", "_velocities", "_forces"):
             values = getattr(self, name, None)
             if values is not None:
                 setattr(self, name, values.copy())
 
     def expect(self, raw: RawFrame, reader: DataReader) -> None:
-        """Take velocities and forces from this frame when they are touched; and its data by `reader`."""
+        """Set the frame to read velocities and forces from on access; `reader` reads its data."""
         self._raw, self._unread, self._read_data = raw, VELOCITIES | FORCES, reader
 
     @property
     def data(self) -> dict[str, Any]:
-        """What MDAnalysis's readers give beside positions, velocities and forces: time and dt, and the frame's data."""
+        """Time, dt and the frame's data, as MDAnalysis's readers give them."""
         facts: dict[str, Any] = Timestep.data.__get__(self)
         if self._read_data is not None:
             reader, self._read_data = self._read_data, None
@@ -123,7 +123,7 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
         if self.refuse_box is not None:
             self.refuse_box()
         box: npt.NDArray[np.float32] = self._unitcell
-        return box if box[0] or box[1] or box[2] else None  # without the arrays that Timestep's own makes each time
+        return box if box[0] or box[1] or box[2] else None  # avoids the arrays that Timestep's own property makes
 
     @dimensions.setter
     def dimensions(self, values: Any) -> None:
@@ -141,13 +141,13 @@ class BoundTimestep(Timestep):  # type: ignore[misc]
         return super().copy_slice(sel)
 
     def copy(self) -> BoundTimestep:
-        """Return a copy, which shows the same atoms."""
+        """Return a copy restricted to the same atoms."""
         (restricted, self._restricted), (reader, self._read_data) = (self._restricted, False), (self._read_data, None)
         refuse, self.refuse_box = self.refuse_box, None
         new: BoundTimestep = super().copy()
         self.refuse_box = new.refuse_box = refuse
         self._restricted = new._restricted = restricted
         self._read_data = new._read_data = reader
-        new._raw = self._raw  # for its data; the rest is copied
+        new._raw = self._raw  # for its data; all else is copied
         new._asked = {name: AskedVectors(asked.asked, asked.refuse) for name, asked in self._asked.items()}
         return new

@@ -1,7 +1,7 @@
-"""Topologies: `load_topology()` parses once and guesses once, for a Universe on every rank.
+"""Topologies: `load_topology()` parses and guesses once, for a Universe on every rank.
 
-What comes of it is attached to the dataset in a store (see `parsed`), under a name that tells the content of the
-topology file, the keywords, and the versions of Python, numpy and MDAnalysis: a later run neither parses nor guesses.
+The result is attached to the dataset in a store (see `parsed_topology`), so that later runs neither parse nor guess.
+Its name is a hash of the topology file, the keywords, and the versions of Python, numpy and MDAnalysis.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     from himach.io.store.store import Dataset
 
-VERSION = 2  # of what is attached
+VERSION = 2  # of the attached format
 MAX_BYTES = 256 << 20  # of a topology file whose parse is attached
-MAX_ATTACHED = 4  # parses beside a dataset, the newest
-MAX_CACHED, MAX_CACHED_ATOMS = 8, 500_000  # parses that a process has in memory; some 200 bytes an atom
-AT_REST = 60.0  # seconds after a change of a file, from which another one would show in its times
-_DIGESTS: dict[tuple[int, ...], bytes] = {}  # of topology files, by what tells that they are as they were
+MAX_ATTACHED = 4  # newest parses kept with a dataset
+MAX_CACHED, MAX_CACHED_ATOMS = 8, 500_000  # parses in a process's memory; about 200 bytes per atom
+AT_REST = 60.0  # seconds after a file's change, after which another change must show in its times
+_DIGESTS: dict[tuple[int, ...], bytes] = {}  # of topology files, by device, inode, size and times
 _CONNECTIONS = frozenset({"bonds", "angles", "dihedrals", "impropers"})
 
 
@@ -45,10 +45,10 @@ def load_topology(
     dataset: Dataset | None = None,
     attach: bool = True,
 ) -> Topology:
-    """Parse a topology and guess what it lacks, as MDAnalysis.Universe does.
+    """Parse a topology and guess its missing attributes, as MDAnalysis.Universe does.
 
-    For rank 0: the result travels as a pickle, and other ranks make their Universe by
-    ``Universe(topology, to_guess=())``: nothing is parsed or guessed twice.
+    For rank 0: the result is sent as a pickle, and other ranks make their Universe by
+    ``Universe(topology, to_guess=())``, so nothing is parsed or guessed twice.
     """
     keywords = {**origin.keywords, **(keywords or {})}
     if topology is None:
@@ -66,11 +66,11 @@ def load_topology(
 
 @dataclass
 class _CachedParse:
-    """A topology that this process has parsed or read, which nobody changes: who would, copies it."""
+    """A topology that this process has parsed or read; it must be copied before changes."""
 
     topology: Topology
     warnings: Sequence[tuple[str, str, int]]
-    file: Path | None = None  # where it is attached, if it is
+    file: Path | None = None  # its attached file
 
 
 _parses: dict[str, _CachedParse] = {}
@@ -79,9 +79,9 @@ _parses: dict[str, _CachedParse] = {}
 def _find_or_parse(
     dataset: Dataset | None, attach: bool, name: str, path: str, origin: Origin, keywords: Mapping[str, Any]
 ) -> Topology:
-    """Return the topology as this process knows it or as it is attached, else parse it; warn as parsing did.
+    """Return the topology from memory or as attached, else parse it; repeat the warnings of parsing.
 
-    Other datasets of an ensemble have the same one: it is parsed once, and the file that is attached is one, too.
+    Datasets of an ensemble share a topology: it is parsed once, and their attachments are links to one file.
     """
     entry = _parses.pop(name, None) or (None if dataset is None else _read_attached(dataset, name))
     is_new = entry is None
@@ -100,7 +100,7 @@ def _find_or_parse(
 
 
 def _read_attached(dataset: Dataset, name: str) -> _CachedParse | None:
-    """Return a topology as it is attached; None if it is not, or damaged."""
+    """Return an attached topology; None if it is missing or damaged."""
     from himach.io.universe.parsed_topology import decode
 
     content = dataset.own_attachment(name)
@@ -112,7 +112,7 @@ def _read_attached(dataset: Dataset, name: str) -> _CachedParse | None:
 
 
 def _parse_and_guess(path: str, origin: Origin, keywords: Mapping[str, Any]) -> _CachedParse:
-    """Parse a topology and guess what it lacks."""
+    """Parse a topology, guess missing attributes, and record the warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         topology = _guess(parse(path, keywords), path, origin, keywords)
@@ -122,12 +122,12 @@ def _parse_and_guess(path: str, origin: Origin, keywords: Mapping[str, Any]) -> 
 
 
 def _file(dataset: Dataset, name: str) -> Path:
-    """Return where a parse of that name is attached."""
+    """Return the path of an attached parse."""
     return dataset.path / f"x-{name}"
 
 
 def _attach(dataset: Dataset, name: str, entry: _CachedParse) -> None:
-    """Attach a parse to a dataset, if that is possible, in place of the oldest one."""
+    """Attach a parse to a dataset if possible, and remove the oldest beyond `MAX_ATTACHED`."""
     from himach.io.store.store import StoreError
     from himach.io.universe.parsed_topology import encode
 
@@ -139,7 +139,7 @@ def _attach(dataset: Dataset, name: str, entry: _CachedParse) -> None:
                 return
             dataset.attach(name, content)
             entry.file = file
-        others = [other for other in dataset.path.glob("x-parsed-*") if other != file]  # clocks may go back
+        others = [other for other in dataset.path.glob("x-parsed-*") if other != file]  # clocks may run backwards
         for other in sorted(others, key=lambda other: other.stat().st_mtime_ns)[: 1 - MAX_ATTACHED]:
             other.unlink(missing_ok=True)
     except (StoreError, OSError):  # the next run parses again
@@ -147,7 +147,7 @@ def _attach(dataset: Dataset, name: str, entry: _CachedParse) -> None:
 
 
 def _link(source: Path, file: Path) -> bool:
-    """Let a file have a second name; False where that cannot be."""
+    """Hard-link a file; return whether that worked."""
     try:
         os.link(source, file, follow_symlinks=False)
     except OSError:
@@ -156,7 +156,7 @@ def _link(source: Path, file: Path) -> bool:
 
 
 def _name(path: str, keywords: Mapping[str, Any]) -> str | None:
-    """Return the name of what is parsed from this file in this way; None where the file does not tell it all."""
+    """Return the name of a file's parse; None if it must not be cached, e.g. as it depends on more than the file."""
     import MDAnalysis
     import numpy as np
 
@@ -175,7 +175,7 @@ def _name(path: str, keywords: Mapping[str, Any]) -> str | None:
 
 
 def _content(path: str) -> bytes:
-    """Return the SHA-256 of a file; one that lies as it was is not read again, as members of an ensemble share it."""
+    """Return the SHA-256 of a file, cached while it is unchanged, as members of an ensemble share it."""
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
@@ -188,7 +188,7 @@ def _content(path: str) -> bytes:
 
 
 def bundled_topology(origin: Origin) -> str:
-    """Return the topology file that a dataset brings; raises UsageError if it brings none."""
+    """Return the topology file that comes with a dataset; raises UsageError if there is none."""
     if origin.topology is not None:
         return origin.topology
     path = origin.paths[0]
@@ -200,7 +200,7 @@ def bundled_topology(origin: Origin) -> str:
 
 
 def parse(path: str, keywords: Mapping[str, Any]) -> Topology:
-    """Return what a topology file tells."""
+    """Parse a topology file."""
     from MDAnalysis.core.universe import _topology_from_file_like
 
     parser = parser_class(path, keywords.get("topology_format"))
@@ -234,7 +234,7 @@ def _guessed_attributes(keywords: Mapping[str, Any]) -> set[str]:
 
 
 def _guess(parsed: Topology, path: str, origin: Origin, keywords: Mapping[str, Any]) -> Topology:
-    """Let MDAnalysis guess the attributes that its Universe would, or those that the keywords ask for."""
+    """Let MDAnalysis guess the attributes that its Universe would, or those of the keywords."""
     from MDAnalysis import Universe
 
     _check_atoms(parsed, path, origin)
@@ -251,7 +251,7 @@ def _guess(parsed: Topology, path: str, origin: Origin, keywords: Mapping[str, A
 
 
 def _guesser() -> Any:
-    """Return MDAnalysis's default guesser, which here looks at each atom's name once and not once an atom."""
+    """Return MDAnalysis's default guesser with a cache, so that it guesses once per atom name, not per atom."""
     from MDAnalysis.guesser.default_guesser import DefaultGuesser
 
     guesser = DefaultGuesser(None)
@@ -260,7 +260,7 @@ def _guesser() -> Any:
 
 
 def _guess_with_positions(parsed: Topology, origin: Origin, options: dict[str, Any]) -> Topology:
-    """Guess bonds too, which takes the positions of the first frame."""
+    """Guess bonds too, from the positions of the first frame."""
     from MDAnalysis import Universe
     from MDAnalysis.coordinates.memory import MemoryReader
 

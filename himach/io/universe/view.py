@@ -1,7 +1,7 @@
-"""What an analysis sees of a frame: `View`, one analysis's own Universe, bound to one frame at a time.
+"""An analysis's view of a frame: `View`, its own Universe, bound to one frame at a time.
 
-The Universe's trajectory holds one Timestep and no file. Positions are bound without a copy; every other frame is out
-of reach, because each rank sees some frames only.
+The Universe's trajectory has one Timestep and no file. Positions are bound without a copy. Other frames are refused,
+because each rank sees only some frames.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _set_data = Timestep.data.__set__
 
 
 class View:
-    """One analysis's own Universe, and the frames that it is bound to."""
+    """An analysis's own Universe, which is bound to frames."""
 
     def __init__(
         self,
@@ -62,28 +62,28 @@ class View:
         self._reader = _BoundReader(origin, self._name, first, follow)
         self.universe.name = self._name
         self.universe.trajectory = self._reader
-        self._reader.bind(first, copy=True)  # setup() may write to positions, the source's frame stays as read
+        self._reader.bind(first, copy=True)  # setup() may write to positions, and the source's frame must stay as read
         if transform is not None:
             transform(self.universe)
-            self._reader.bind(first, copy=True)  # with groups that update as the transformations leave it
+            self._reader.bind(first, copy=True)  # so that updating groups see the transformed frame
 
     def ask(self, groups: Any) -> None:
-        """Show only the atoms of what atoms() returned in the frames that are bound from now on."""
+        """Restrict later frames to the atoms that atoms() returned."""
         asked = asked_atoms(groups, self.universe, self._name)
         if not asked.all():
             self._reader.ask(asked, partial(_refuse, self.universe, self._name))
 
     def detach(self) -> None:
-        """Leave to setup() the arrays that it took of the first frame, such as the box: later frames have others."""
+        """Give later frames new arrays, so that those that setup() kept, such as the box, stay unchanged."""
         self._reader.detach()
 
     def go_back(self) -> None:
-        """Bind the Universe to the first selected frame again, for what follows map(): no rank shows another's last."""
+        """Bind the Universe to the first selected frame again, so that after map() all ranks show the same frame."""
         self._reader.bind(self._first, copy=True)
 
     @property
     def needs(self) -> npt.NDArray[np.int64] | None:
-        """Indices of the atoms that a frame must have when it is bound, ascending int64 (n,); None for all."""
+        """Indices of the atoms that `bind` needs in a frame, ascending int64 (n,); None for all."""
         return self._reader.needs
 
     def bind(self, raw: RawFrame, step: int) -> Frame:
@@ -100,7 +100,7 @@ class View:
 
 
 class _BoundFrame(Frame):
-    """A frame whose arrays are those of a timestep; velocities and forces are read when they are touched."""
+    """A frame with the arrays of a timestep; velocities and forces are read on access."""
 
     __slots__ = ("_raw", "_reader", "_timestep")
 
@@ -119,18 +119,18 @@ class _BoundFrame(Frame):
 
     @property
     def box(self) -> Any:  # type: ignore[override]
-        """Lengths in Å and angles in degrees, or None; refused where fit turned the atoms and not the box."""
+        """Lengths in Å and angles in degrees, or None; refused if fit has rotated the atoms but not the box."""
         return self._timestep.dimensions
 
     @property
     def pair_box(self) -> Any:
-        """The box that goes with pairs of the frame; None where it is refused."""
+        """The box for pairs of the frame; None where `box` is refused."""
         refused = isinstance(self._timestep, BoundTimestep) and self._timestep.refuse_box is not None
         return None if refused else self._timestep.dimensions
 
     @property
     def data(self) -> dict[str, Any]:  # type: ignore[override]
-        """What the file says of the frame beside all this."""
+        """The frame's other data in the file."""
         return self._reader.data(self._raw)
 
     @property
@@ -145,7 +145,7 @@ class _BoundFrame(Frame):
 
 
 def _refuse(universe: Universe, label: str, atom: int | None) -> NoReturn:
-    """Tell that a map() touches an atom, or all of them, that its atoms() does not ask for."""
+    """Raise for a map() that uses an atom, or all (None), that its atoms() does not request."""
     if atom is None:
         raise AnalysisError(
             f"{label} uses positions, velocities or forces of all {len(universe.atoms)} atoms at once, and its atoms() "
@@ -159,14 +159,14 @@ def _refuse(universe: Universe, label: str, atom: int | None) -> NoReturn:
 
 
 def _describe_atom(atom: Any) -> str:
-    """Return an atom's name and residue, as far as the topology tells them."""
+    """Return an atom's name and residue, as far as the topology has them."""
     name = getattr(atom, "name", "") or getattr(atom, "type", "") or "unnamed"
     residue = " ".join(str(word) for word in (getattr(atom, "resname", ""), getattr(atom, "resid", "")) if word != "")
     return f"{name} of residue {residue}" if residue else str(name)
 
 
 class _Universe(Universe):  # type: ignore[misc]
-    """A Universe whose trajectory stays."""
+    """A Universe whose trajectory cannot be replaced."""
 
     name = ""
 
@@ -178,7 +178,7 @@ class _Universe(Universe):  # type: ignore[misc]
 
 
 class _PresentFrame(FrameIteratorBase):  # type: ignore[misc]
-    """The present frame, to be iterated over."""
+    """Iterable of the present frame."""
 
     def __len__(self) -> int:
         return 1
@@ -188,7 +188,7 @@ class _PresentFrame(FrameIteratorBase):  # type: ignore[misc]
 
 
 class _BoundReader(ProtoReader):  # type: ignore[misc]
-    """A trajectory of MDAnalysis that shows one frame at a time and cannot be moved."""
+    """A trajectory of MDAnalysis that has one frame at a time and cannot seek."""
 
     units = {"time": "ps", "length": "Angstrom", "velocity": "Angstrom/ps", "force": "kJ/(mol*Angstrom)"}  # noqa: RUF012
 
@@ -215,18 +215,18 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         self._detached = False
 
     def ask(self, asked: npt.NDArray[np.bool_], refuse: Callable[[int | None], NoReturn]) -> None:
-        """Show these atoms only, from the next frame on."""
+        """Restrict frames to these atoms, from the next one on."""
         self._asked, self._needs = np.flatnonzero(asked), None
         self._bound_timestep.ask(asked, refuse)
 
     def detach(self) -> None:
-        """Show later frames in memory of their own."""
+        """Give later frames new arrays."""
         self._bound_timestep.detach()
         self._memory = None
         self._detached = True
 
     def positions_at(self, number: int) -> npt.NDArray[np.float32]:
-        """Return positions of any frame of the dataset as the run sees it; in setup() alone."""
+        """Return positions of any frame of the dataset as the run transforms it; only in setup()."""
         if self._detached:
             self._refuse()
         at = number + self.n_frames if number < 0 else number
@@ -245,7 +245,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
 
     @property
     def needs(self) -> npt.NDArray[np.int64] | None:
-        """Indices of the atoms that are needed; None for all, also because a transformation may touch any."""
+        """Indices of the needed atoms; None for all, e.g. if a transformation may use any."""
         if self._asked is None or not self.transformations:
             return self._asked
         if self._needs is None:
@@ -253,7 +253,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         return self._needs[0]
 
     def _needed(self, asked: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
-        """Return the atoms that transformations need for those asked for; None for all."""
+        """Return the atoms that transformations need for the requested ones; None for all."""
         mask = np.zeros(self.n_atoms, bool)
         mask[asked] = True
         for transformation in reversed(self.transformations):
@@ -263,12 +263,12 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         return None if mask.all() else np.flatnonzero(mask)
 
     def bind(self, raw: RawFrame, copy: bool) -> Timestep:
-        """Show a frame, then apply auxiliaries and transformations as every reader of MDAnalysis does."""
+        """Set the frame, then apply auxiliaries and transformations as MDAnalysis's readers do."""
         timestep = self._bound_timestep
         timestep.frame, timestep.refuse_box = raw.number, None
         self._number = FrameNumber(raw.number)
         _set_data(timestep, {"time": raw.time, "dt": self.dt})
-        if not timestep.has_positions:  # a transformation took them; allow them again, which zeroes the present array
+        if not timestep.has_positions:  # a transformation removed them; setting this again zeroes the present array
             timestep._pos = np.empty_like(raw.positions)
             timestep.has_positions = True
         timestep._pos = self._copy_positions(raw.positions) if copy else raw.positions
@@ -281,12 +281,12 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
             self._transform()
             if any(getattr(transformation, "turns", False) for transformation in self._transformations):
                 timestep.refuse_box = self._refuse_box
-        if isinstance(self.ts, BoundTimestep):  # a transformation may have put another in its place
+        if isinstance(self.ts, BoundTimestep):  # a transformation may have replaced it
             self.ts.show(True)
         return self.ts
 
     def data(self, raw: RawFrame) -> dict[str, Any]:
-        """Return what the file says of a frame beside positions, velocities and forces; from a cache, it is read."""
+        """Return a frame's other data in the file; for a cached frame, read them from there."""
         if self._cached_data is None or self._cached_data[0] is not raw:
             data = self._read_data(raw) if raw.data is None else raw.data
             self._cached_data = raw, deepcopy(data)  # analyses must not see each other's changes
@@ -305,7 +305,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         return raw.field(DATA) or {}
 
     def _timestep_data(self, raw: RawFrame) -> dict[str, Any]:
-        """Return the same for the timestep, where MDAnalysis's writers look for it, too: nothing if it is away."""
+        """Return the same for the timestep, as MDAnalysis's writers use it; empty if the file is out of reach."""
         return self.data(raw) if raw.data is not None or self._origin.present else {}
 
     def _transform(self) -> None:
@@ -329,7 +329,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
 
     @property
     def dt(self) -> float:
-        """Time between two frames of the dataset, ps; 0 for a single frame."""
+        """Time step of the dataset, ps; 0 for a single frame."""
         return self._dt if self._dt is not None else 0.0
 
     def add_transformations(self, *transformations: Any) -> None:
@@ -341,7 +341,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
                     "rank sees some frames only; follow atoms by transform=[himach.transformations.NoJump()] of the "
                     "run (--nojump), or yield the positions and do it over the series in reduce()"
                 )
-        # Behind those of the Universe that the run was given, and what the run is asked to do to frames.
+        # They follow the transformations of the run's universe and of the run itself.
         self._transformations: Sequence[Any] = [*self._transformations, *transformations]
         self._needs = None
         for transformation in transformations:
@@ -350,7 +350,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
                 self._bound_timestep.refuse_box = self._refuse_box
 
     def copy(self) -> _BoundReader:
-        """Return a reader that stays at the present frame."""
+        """Return a reader with a copy of the present frame."""
         new = _BoundReader.__new__(_BoundReader)
         ProtoReader.__init__(new)
         new.__dict__.update(
@@ -379,13 +379,13 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         if isinstance(frames, Integral):
             return self.ts if frames == present else self._refuse()
         if isinstance(frames, slice):
-            if frames == slice(None):  # AtomGroup.write() asks for it, and how long it is; iterating over it is refused
+            if frames == slice(None):  # AtomGroup.write() takes it and its length; iterating over it is refused
                 return FrameIteratorAll(self)
             frames = range(*super().check_slice_indices(frames.start, frames.stop, frames.step))
         return _PresentFrame(self) if len(frames) == 1 and frames[0] == present else self._refuse()
 
     def check_slice_indices(self, start: int | None, stop: int | None, step: int | None) -> tuple[int, int, int]:
-        """Take all frames for the present one, over which analyses of MDAnalysis then run."""
+        """Return the present frame for all frames, so that MDAnalysis's analyses run on it."""
         if start is stop is step is None:
             return int(self._number), int(self._number) + 1, 1
         indices: tuple[int, int, int] = super().check_slice_indices(start, stop, step)

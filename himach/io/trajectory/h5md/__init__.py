@@ -1,1 +1,1 @@
-"""H5MD trajectories, which are groups of arrays: in one HDF5 file, or in the many files of a Zarr directory."""
+"""H5MD trajectories, groups of arrays in an HDF5 file or in the files of a Zarr directory."""

@@ -1,6 +1,6 @@
-"""H5MD files, by h5py: `H5mdFile`, one of the kinds of `FrameFile`, and the base of the one for Zarr.
+"""H5MD files by h5py: `H5mdFile`, a `FrameFile` and the base of the one for Zarr.
 
-MDAnalysis's reader reads an array twice for a frame, and decodes a chunk again for each frame in it.
+MDAnalysis's own reader reads an array twice per frame, and decodes a chunk again for each frame in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from himach.io.trajectory.messages import reason
 from himach.io.trajectory.readahead import ask_for
 from himach.io.trajectory.xdr_file import FrameFile
 
-#: Of a chunk of a local file, at least, to be asked for: to find a smaller one takes as long as to read it.
+#: Smallest chunk of a local file for readahead: finding a smaller one takes as long as reading it.
 ASKED_BYTES = 1 << 16
 _ANGLES = (90, 90, 90)
 
@@ -33,8 +33,8 @@ _ANGLES = (90, 90, 90)
 @contextlib.contextmanager
 def _no_collection(path: str) -> Iterator[None]:
     """Stop garbage collection while h5py reads by URL."""
-    # h5py holds its lock while Python brings the bytes. A thread that has to bring them and collects an object of h5py
-    # waits for that lock, and h5py for the thread.
+    # h5py holds its lock while Python fetches the bytes. If a fetching thread collects an object of h5py, it waits for
+    # that lock, and h5py waits for the thread: a deadlock.
     stopped = is_url(path) and gc.isenabled()
     if stopped:
         gc.disable()
@@ -49,7 +49,7 @@ class H5mdFile(FrameFile):
     """An H5MD file."""
 
     kind = "H5MD"
-    _object: FileObject | None = None  # of a file elsewhere
+    _object: FileObject | None = None  # of a remote file
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class H5mdFile(FrameFile):
         self._forget()
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
-        """Return one frame, no more than the first `needed` atoms; its arrays hold until the next."""
+        """Return a frame with only the first `needed` atoms; its arrays are valid until the next read."""
         if not 0 <= index < self.n_frames:
             raise ValueError(f"there is no frame {index} in it")
         elements = self._layout.vectors.items()
@@ -94,9 +94,9 @@ class H5mdFile(FrameFile):
         )
 
     def expect(self, indices: Sequence[int]) -> None:
-        """Ask for the bytes of these frames' vectors."""
+        """Request readahead of these frames' vectors."""
         places: list[tuple[int, int]] = []
-        # Whoever reads a damaged file tells what is wrong with it.
+        # Reading a damaged file raises again.
         with contextlib.suppress(OSError, RuntimeError), _no_collection(self.path):
             for element in self._layout.vectors.values():
                 array, rows = self._array(element.path), map(element.row, indices)
@@ -161,7 +161,7 @@ class H5mdFile(FrameFile):
         return out
 
     def _frame_box(self, index: int) -> npt.NDArray[np.float32] | None:
-        """Return a frame's box as MDAnalysis's reader has it."""
+        """Return a frame's box as MDAnalysis's reader does."""
         element = self._layout.edges
         if element is None:
             return None
@@ -190,7 +190,7 @@ class H5mdFile(FrameFile):
             self._root = self._open()
         return self._root
 
-    # What is different for Zarr.
+    # Overridden for Zarr.
 
     def _stamps(self) -> tuple[str, ...]:
         return (self.path,)

@@ -1,6 +1,6 @@
-"""What an H5MD tree holds: `read_layout()` finds its arrays, which row is which frame's, and their units.
+"""Layout of an H5MD tree: `read_layout()` finds its arrays, the rows of frames, and units.
 
-The rules are those of H5MD 1.1; the units, and what they are in those of MDAnalysis, are its reader's.
+The rules are those of H5MD 1.1; units and their conversion are those of MDAnalysis's reader.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from himach.io.trajectory.h5md.rows import Rows
 
 Numbers = npt.NDArray[np.int64]
 
-#: Arrays of a vector an atom, and the units that MDAnalysis has for them.
+#: Arrays with a vector per atom, and MDAnalysis's kinds of their units.
 VECTORS = {"position": "length", "velocity": "velocity", "force": "force"}
-_SPEEDS = {"velocity": "speed"}  # what MDAnalysis converts it as
+_SPEEDS = {"velocity": "speed"}  # MDAnalysis's name for the conversion
 
 
 @dataclass(frozen=True)
 class Element:
-    """Something that is sampled in time, or the same in all frames."""
+    """Element of H5MD: values sampled in time, or one for all frames."""
 
     path: str  # of its array in the tree
     rows: Numbers | None = None  # the row of each frame, int64 (n_frames,), -1 for a frame that has none
-    factor: float = 1.0  # what values are multiplied by
-    value: npt.NDArray[Any] | None = None  # the one of all frames; else None
+    factor: float = 1.0  # of the values, for MDAnalysis's units
+    value: npt.NDArray[Any] | None = None  # of all frames, if it is fixed
 
     def row(self, frame: int) -> int:
         """Return the row of a frame; -1 if it has none."""
@@ -38,39 +38,39 @@ class Element:
 
 @dataclass(frozen=True)
 class Layout:
-    """What an H5MD tree holds."""
+    """Arrays of an H5MD tree."""
 
     n_frames: int
     n_atoms: int
-    vectors: Mapping[str, Element]  # those of `VECTORS` that there are, by name
-    edges: Element | None  # vectors or lengths of the box; None without a box
-    observables: Mapping[str, Element]  # by name, as MDAnalysis has them
-    steps: str | tuple[Any, Any]  # the integration step of each frame
+    vectors: Mapping[str, Element]  # by name in `VECTORS`, if they exist
+    edges: Element | None  # box vectors or lengths; None without a box
+    observables: Mapping[str, Element]  # by MDAnalysis's names
+    steps: str | tuple[Any, Any]  # path of the frames' integration steps, or the first and the distance
     times: npt.NDArray[np.float64] | tuple[float, float] | None
 
 
 class _Tree:
-    """An opened tree, whose arrays are read by `rows`."""
+    """An open tree, whose arrays are read by `rows`."""
 
     def __init__(self, root: Any, rows: Callable[[str], Rows], converted: bool) -> None:
         self.root, self.rows, self.converted = root, rows, converted
 
     def group(self, path: str) -> Any:
-        """Return a group that has to be there."""
+        """Return a group; raises ValueError if it is missing."""
         group = self.root.get(path)
         if group is None or is_array(group):
             raise ValueError(f"it has no group {path}, which H5MD asks for")
         return group
 
     def array(self, path: str) -> Any:
-        """Return an array that has to be there."""
+        """Return an array; raises ValueError if it is missing."""
         array = self.root.get(path)
         if array is None or not is_array(array):
             raise ValueError(f"it has no array {path}, which H5MD asks for")
         return array
 
     def ticks(self, path: str, count: int) -> npt.NDArray[Any] | tuple[Any, Any]:
-        """Return steps or times: as they are listed, or the first and the distance."""
+        """Return steps or times as an array, or as the first and the distance."""
         array = self.array(path)
         if array.shape == ():
             return array.attrs.get("offset", 0), array[()]
@@ -85,7 +85,7 @@ class _Tree:
         return ticks[0] + ticks[1] * np.arange(count) if isinstance(ticks, tuple) else ticks
 
     def factor(self, path: str, kind: str, otherwise: str | None = None) -> float:
-        """Return what makes MDAnalysis's units of an array's; one without units may have that of another."""
+        """Return the factor from an array's unit to MDAnalysis's; without a unit, take that of `otherwise`."""
         if not self.converted:
             return 1.0
         from MDAnalysis.coordinates.H5MD import H5MDReader
@@ -107,12 +107,12 @@ class _Tree:
 
 
 def is_array(thing: Any) -> bool:
-    """Tell an array from a group."""
+    """Return whether this is an array, not a group."""
     return hasattr(thing, "shape")
 
 
 def read_layout(root: Any, rows: Callable[[str], Rows], group: str | None, converted: bool) -> Layout:
-    """Return what an H5MD tree holds."""
+    """Return the layout of an H5MD tree."""
     tree = _Tree(root, rows, converted)
     base = _particles(tree, group)
     dimension = tree.group(f"{base}/box").attrs.get("dimension", 3)
@@ -148,7 +148,7 @@ def read_layout(root: Any, rows: Callable[[str], Rows], group: str | None, conve
 
 
 def _particles(tree: _Tree, group: str | None) -> str:
-    """Return the path of the particles' group."""
+    """Return the path of the group of particles."""
     names = sorted(tree.group("particles"))
     if group is None and len(names) > 1:
         raise ValueError(
@@ -197,7 +197,7 @@ def _edges(tree: _Tree, base: str, steps: npt.NDArray[Any]) -> Element | None:
 
 
 def _observables(tree: _Tree, steps: npt.NDArray[Any]) -> Iterator[tuple[str, Element]]:
-    """Give what is beside the particles; a group without values is one of several."""
+    """Yield the observables by name; a group without values contains several."""
     if "observables" not in tree.root:
         return
     for name in tree.group("observables"):
@@ -214,7 +214,7 @@ def _observables(tree: _Tree, steps: npt.NDArray[Any]) -> Iterator[tuple[str, El
 
 
 def _rows(own_steps: npt.NDArray[Any], steps: npt.NDArray[Any]) -> Numbers | None:
-    """Return which rows have the frames' steps; None if they are the first ones, in their order."""
+    """Return the rows with the frames' steps; None if they are the first rows in order."""
     if np.array_equal(own_steps[: len(steps)], steps):
         return None
     if not len(own_steps):

@@ -1,4 +1,4 @@
-"""Rows of an array by number: `Rows` reads chunks whole, and several that follow one another; `DatasetRows` of h5py."""
+"""Rows of an array by number: `Rows` reads whole chunks, several in sequence at once; `DatasetRows` of h5py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-#: Read at once, where chunks are smaller and follow one another.
+#: Bytes of consecutive small chunks read at once.
 BLOCK_BYTES = 1 << 20
 
 
@@ -22,14 +22,14 @@ class Rows:
         self.chunk_rows = chunk_rows
         self._chunk_bytes = chunk_rows * prod(array.shape[1:]) * array.dtype.itemsize
         self._first, self._block = -1, np.empty(0, array.dtype)
-        self._columns: int | None = None  # of the second axis, in the block; None: all
+        self._columns: int | None = None  # of the block's second axis; None: all
         self._chunks = 1
 
     def __len__(self) -> int:
         return int(self.array.shape[0])
 
     def at(self, row: int, columns: int | None = None) -> Any:
-        """Return a row, of its own axes the first so many `columns` (None: all); an array holds until the next."""
+        """Return a row, or its first `columns`; an array is valid until the next call."""
         if not 0 <= row - self._first < len(self._block) or not self._has(columns):
             self._load(row, columns)
         values = self._block[row - self._first]
@@ -42,13 +42,13 @@ class Rows:
         first = row // self.chunk_rows * self.chunk_rows
         max_chunks = max(1, BLOCK_BYTES // max(1, self._chunk_bytes))
         self._chunks = min(max_chunks, 2 * self._chunks) if first == self._first + len(self._block) else 1
-        self._block = self._block[:0]  # what is not read any more is not held meanwhile
+        self._block = self._block[:0]  # free the old block before reading the new one
         try:
             self._block = self._read_chunks(first, columns)
         except Exception:
             if self._chunks == 1:
                 raise
-            self._chunks = 1  # it may be another chunk that is damaged
+            self._chunks = 1  # another of the chunks may be the damaged one
             self._block = self._read_chunks(first, columns)
         self._first, self._columns = first, columns
 
@@ -64,17 +64,14 @@ class Rows:
 
 
 class DatasetRows(Rows):
-    """Rows of a dataset of h5py, which knows where they lie in the file."""
+    """Rows of a dataset of h5py, with their places in the file."""
 
     def __init__(self, dataset: Any) -> None:
         decoded = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters() > 0
         super().__init__(dataset, dataset.chunks[0] if decoded else 1)
 
     def places(self, rows: Iterable[int], least: int = 0) -> Iterator[tuple[int, int]]:
-        """Give the first byte, and the one behind the last, of stretches of the file that hold these rows.
-
-        Nothing is given for chunks of less than so many bytes.
-        """
+        """Yield byte ranges of the file that hold these rows; none for chunks of less than `least` bytes."""
         dataset = self.array
         if dataset.chunks is None:
             start, size = dataset.id.get_offset(), self._chunk_bytes

@@ -1,4 +1,4 @@
-"""Zarr by URL: `open_url()` opens a tree whose files zarr reads as the node's mirrors bring them."""
+"""Zarr by URL: `open_url()` opens a tree whose files zarr reads through the node's mirrors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from himach.io.remote.errors import RemoteError
 
 
 def open_url(url: str) -> Any:
-    """Open a group of Zarr by its URL."""
+    """Open a group of Zarr."""
     return open_group(_UrlStore(url), mode="r")
 
 
@@ -50,14 +50,14 @@ class _UrlStore(Store):  # type: ignore[misc]
         return await asyncio.to_thread(exists, f"{self._url}/{key}")
 
     def _refuse(self, *args: Any) -> Any:
-        """Refuse what zarr does not ask of a store that can be neither written nor listed, as this one says."""
+        """Refuse methods that zarr does not call on a store that is neither writable nor listable."""
         raise UnsupportedOperation(f"{self._url} can be read by the names of its files alone")
 
     set = delete = list = list_prefix = list_dir = _refuse
 
 
 def _content(url: str, byte_range: ByteRequest | None) -> bytes | None:
-    """Return a file's bytes, or some of them; None if there is no such file."""
+    """Return a file's bytes, or a range of them; None if there is no such file."""
     try:
         with ByteFile(url) as file:
             size = file.status.size

@@ -1,4 +1,4 @@
-"""H5MD in a directory of Zarr, by zarr: `ZarrDirectory`, one of the kinds of `FrameFile`."""
+"""H5MD in a Zarr directory by zarr: `ZarrDirectory`, a `FrameFile`."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from himach.io.trajectory.readahead import ask_for
 
 Numbers = npt.NDArray[np.int64]
 _TICKS = ("/time", "/step")
-#: Files elsewhere that are asked for at a time.
+#: Remote files requested at a time.
 AT_ONCE = 8
 
 
 class ZarrDirectory(H5mdFile):
-    """H5MD in a directory of Zarr, as zarrtraj has it; see `H5mdFile`."""
+    """H5MD in a Zarr directory, as zarrtraj writes it; see `H5mdFile`."""
 
     kind = "ZARRMD"
 
     def content(self, limit: int) -> list[str]:
-        """Return the files whose content is that of the trajectory; of more chunks than `limit` some all over them."""
+        """Return the files that hold the trajectory's content, a spread sample of more than `limit` chunks."""
         return list(self.stamps) if is_url(self.path) else ZarrFiles.from_path(self.path).sample_files(limit)
 
     def frame_files(self, indices: Numbers) -> set[str]:
-        """Return the files that these frames lie in; by URL, those by which the trajectory is known."""
+        """Return the files of these frames; by URL, those in `stamps`."""
         if is_url(self.path):
             return set(self.stamps)
         files: set[str] = set()
@@ -50,7 +50,7 @@ class ZarrDirectory(H5mdFile):
         return files
 
     def expect(self, indices: Sequence[int]) -> None:
-        """Ask for the chunks that hold these frames; by URL they are asked for when they are read."""
+        """Request readahead of the chunks of these frames; by URL, reading requests them."""
         for file in [] if is_url(self.path) else sorted(self.frame_files(np.asarray(indices, dtype=np.int64))):
             ask_for(file, [(0, 0)])  # no length: to the end of the file
 
@@ -59,7 +59,7 @@ class ZarrDirectory(H5mdFile):
 
     def _size(self) -> int:
         files = ZarrFiles.from_path(self.path)
-        if is_url(self.path):  # by the first chunk of each array that has all
+        if is_url(self.path):  # estimate by the first chunk of each array that must be complete
             complete = (chunks for array, chunks in files.chunks.items() if array.endswith(WHOLE))
             return sum(len(chunks) * read_status(chunks[0]).size for chunks in complete if chunks)
         return sum(os.path.getsize(file) for paths in files.chunks.values() for file in paths)
@@ -96,7 +96,7 @@ class ZarrDirectory(H5mdFile):
 
 
 class ChunkRows(Rows):
-    """Rows of an array whose chunks are files; one that is missing is no chunk of zeros where that cannot be meant."""
+    """Rows of an array whose chunks are files; a missing file is an error unless it may stand for zeros."""
 
     def __init__(self, array: Any, folder: str) -> None:
         super().__init__(array, array.chunks[0])
@@ -107,17 +107,17 @@ class ChunkRows(Rows):
         self._others = [range(-(-length // size)) for length, size in zip(array.shape[1:], sizes[1:], strict=True)]
 
     def files(self, numbers: Sequence[int]) -> Iterator[tuple[str, int]]:
-        """Give the files of chunks, by number along the rows; and each one's number."""
+        """Yield the files of chunks by their numbers along the rows, each with its number."""
         for number in numbers:
             for others in np.ndindex(*map(len, self._others)):
                 key = self.array.metadata.encode_chunk_key((number, *others))
                 yield os.path.join(self.folder, key), number
 
     def read(self, first: int, stop: int, columns: int | None) -> npt.NDArray[Any]:
-        """Read rows; raises FileNotFoundError for a chunk that is missing, and ValueError for one that is cut off."""
+        """Read rows; raises FileNotFoundError for a missing chunk, and ValueError for one cut off."""
         files = list(self.files(range(first // self.file_rows, -(-stop // self.file_rows))))
         missing: dict[int, list[str]] = {}
-        if is_url(self.folder) and not self.array.shards:  # all at once; of a shard only what is needed
+        if is_url(self.folder) and not self.array.shards:  # all at once; of a shard only needed ranges are read
             with ThreadPoolExecutor(AT_ONCE) as pool:
                 list(pool.map(lambda file: ask_for(file[0], [(0, sys.maxsize)]), files))
         for file, number in files:
@@ -134,7 +134,7 @@ class ChunkRows(Rows):
         return rows
 
     def close_mirrors(self) -> None:
-        """Close the shards elsewhere that are open."""
+        """Close the mirrors of remote shards."""
         close_mirrors(file for file, _ in self.files(range(-(-len(self) // self.file_rows))))
 
     def _may_be_zeros(self, number: int, missing: int) -> bool:
@@ -148,7 +148,7 @@ class ChunkRows(Rows):
 
 
 def _check_blosc(file: str) -> None:
-    """Compare a chunk's size with the one in its header, for Blosc reads on behind the end of what is cut off."""
+    """Compare a chunk's size with its header, as Blosc reads past the end of a cut chunk."""
     with open(file, "rb") as chunk:
         head, size = chunk.read(16), os.fstat(chunk.fileno()).st_size
     recorded = int.from_bytes(head[12:16], "little")

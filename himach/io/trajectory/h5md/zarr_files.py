@@ -1,6 +1,6 @@
-"""The files of a Zarr directory, as they lie there: `is_zarr()`, and `ZarrFiles`, which tells metadata from chunks.
+"""Files of a Zarr directory: `is_zarr()`, and `ZarrFiles`, which separates metadata from chunks.
 
-It needs no zarr: what a dataset is called by and compared with is told where zarr is not installed, too.
+It does not import zarr, so that datasets can be named and compared where zarr is not installed.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from himach.io.remote.byte_file import close_mirrors, local_path, read_status
 from himach.io.remote.errors import RemoteError
 from himach.io.remote.url import is_url
 
-_NODES = (".zarray", "zarr.json")  # what says what an array is, in the second and the third version of the format
+_NODES = (".zarray", "zarr.json")  # metadata of an array in format versions 2 and 3
 _METADATA = frozenset({*_NODES, ".zgroup", ".zattrs", ".zmetadata"})
 _ROOTS = ("zarr.json", ".zgroup", ".zmetadata")
 SUFFIXES = (".zarr", ".zarrmd")
-#: Files of an array whose names are made up, at most.
+#: Bound on an array's chunks, whose names are derived from metadata.
 MOST_CHUNKS = 10**7
-#: Arrays of which no chunk may be missing. Of others, zarr writes no chunk that is all zeros.
+#: Arrays that must have all chunks. Of others, zarr writes no chunk of zeros.
 WHOLE = ("position/value", "edges/value")
 
 
 def is_zarr(path: str) -> bool:
-    """Tell a directory of Zarr from others, by what is in it, or by its suffix; by URL, by this alone."""
+    """Return whether a path is a Zarr directory, by its suffix or its files; a URL is judged by its suffix."""
     if path.rstrip("/").endswith(SUFFIXES):
         return is_url(path) or os.path.isdir(path)
     return os.path.isdir(path) and any(os.path.exists(os.path.join(path, name)) for name in _ROOTS)
@@ -39,19 +39,19 @@ def is_zarr(path: str) -> bool:
 
 @dataclass(frozen=True)
 class ZarrFiles:
-    """Files below a directory of Zarr."""
+    """Files in a Zarr directory."""
 
-    metadata: tuple[str, ...]  # what says which arrays there are: paths, sorted
+    metadata: tuple[str, ...]  # sorted paths
     chunks: dict[str, list[str]]
 
     @classmethod
     def from_path(cls, path: str) -> ZarrFiles:
-        """List them, or by URL what the metadata mean; raises OSError, and TrajectoryError where these tell nothing."""
+        """List a directory, or derive the files of a URL from its metadata; raises OSError and TrajectoryError."""
         if is_url(path):
             return _files_from_metadata(path)
         metadata: list[str] = []
         chunks: dict[str, list[str]] = {}
-        owner = {path: path}  # of a folder's files: the array that it belongs to
+        owner = {path: path}  # folder -> path of the array that its files belong to
         for folder, folders, names in os.walk(path, onerror=_raise):
             node = folder if any(name in names for name in _NODES) else owner[folder]
             owner.update((os.path.join(folder, name), node) for name in folders)
@@ -65,12 +65,12 @@ class ZarrFiles:
 
     @property
     def stamps(self) -> tuple[str, ...]:
-        """The metadata, and the first and the last chunk of each array; by URL, of those that have all."""
+        """Metadata, and the first and last chunk of each array; by URL, only of arrays that must be complete."""
         complete = [files for array, files in self.chunks.items() if not is_url(array) or array.endswith(WHOLE)]
         return (*self.metadata, *dict.fromkeys(files[end] for files in complete for end in (0, -1)))
 
     def sample_files(self, limit: int) -> list[str]:
-        """Return the metadata, and all other files, or where there are more than `limit`, as many all over them."""
+        """Return the metadata and all chunks, or a spread sample of `limit` chunks."""
         files = [file for chunks in self.chunks.values() for file in chunks]
         count = len(files)
         return [*self.metadata, *(files if count <= limit else (files[i * count // limit] for i in range(limit)))]
@@ -85,7 +85,7 @@ def _raise(error: OSError) -> None:
 
 
 def _files_from_metadata(url: str) -> ZarrFiles:
-    """Return the files that there are below a URL if no chunk is missing."""
+    """Return the files below a URL, assuming that no chunk is missing."""
     folder = url.rstrip("/")
     for name, chunk_keys in (("zarr.json", _chunk_keys_v3), (".zmetadata", _chunk_keys_v2)):
         file = f"{folder}/{name}"
@@ -112,7 +112,7 @@ def _files_from_metadata(url: str) -> ZarrFiles:
 
 
 def _chunk_keys_v3(root: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the keys of the chunks of each array, by the metadata of a root group of the third version."""
+    """Return each array's chunk keys by the metadata of a root group of version 3."""
     keys = {}
     for path, node in ((root.get("consolidated_metadata") or {}).get("metadata") or {}).items():
         if node.get("node_type") == "array":
@@ -124,7 +124,7 @@ def _chunk_keys_v3(root: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _chunk_keys_v2(root: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the same by what is written down of a tree of the second version."""
+    """Return each array's chunk keys by the consolidated metadata of a tree of version 2."""
     keys = {}
     for path, node in root.get("metadata", {}).items():
         folder, _, name = path.rpartition("/")
