@@ -21,7 +21,7 @@ from himach.io.trajectory.xdr_file import FrameFile, XdrFile
 
 
 class FrameDirectory(FrameFile):
-    """A frame directory. Opening reads the manifest and the header of the times; reading keeps the last file open."""
+    """A frame directory. Opening reads the manifest and the times' header, no frame file; the last file stays open."""
 
     def __init__(self, path: str, keywords: Mapping[str, Any]) -> None:
         super().__init__(path)

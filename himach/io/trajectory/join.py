@@ -1,6 +1,6 @@
 """Joining consecutive trajectories: `join()` drops the frames that a restart wrote again.
 
-It refuses files with equal first frames or times, which are parallel simulations.
+It refuses files with equal first frames or times, which look like parallel simulations.
 """
 
 from __future__ import annotations

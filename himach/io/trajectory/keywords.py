@@ -93,7 +93,7 @@ def frame_names(kinds: Iterable[str]) -> frozenset[str]:
 
 
 def find_readers(kinds: Iterable[str]) -> list[Any]:
-    """Return the readers of formats given by name, whose keywords they take."""
+    """Return the readers of the formats with these names."""
     from MDAnalysis import _READERS
 
     return [readers[kind] for kind in kinds for readers in (_READERS, OWN_READERS) if kind in readers]

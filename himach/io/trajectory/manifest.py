@@ -36,7 +36,7 @@ class Manifest:
     atoms: int
     frames_per_file: int  # frames in every file but the last
     kind: str  # format of the files: XTC, TRR or NCDF
-    pattern: str  # name of file k as ``pattern % k``; the file lies in the directory itself
+    pattern: str  # ``pattern % k`` is the name of file k, in the directory itself
     topology: str | None  # name of the topology file in the directory
     keywords: Mapping[str, Any]  # keywords of MDAnalysis for the topology
     source: str  # fingerprint of the trajectory that was split, and the selected frames

@@ -15,9 +15,7 @@ from himach.io.remote.byte_file import ByteFile
 BATCH_BYTES = 8 << 20  # per request; one to two batches are ahead of the reader
 FIRST_BATCH_DIVISOR = 32  # the first batch is so many times smaller; each next one doubles
 BATCH_FRAMES = 1024  # at most: the operating system reads ahead small frames by itself
-HOLE_BYTES = (
-    1 << 14
-)  # largest gap between stretches that is read too; reads of larger gaps would slow others down at the origin
+HOLE_BYTES = 1 << 14  # largest gap between stretches that is read too; larger ones would slow others at the origin
 REMEMBERED_BATCHES = 16  # batches that are not requested again
 
 

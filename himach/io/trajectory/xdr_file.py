@@ -73,7 +73,7 @@ class FrameFile(ABC):
         return list(self.stamps)
 
     def frame_files(self, indices: npt.NDArray[np.int64]) -> set[str]:
-        """Return the files that these frames lie in."""
+        """Return the files of these frames."""
         return {self.path}
 
     def release(self) -> None:  # noqa: B027 (not all need it)

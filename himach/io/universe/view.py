@@ -379,7 +379,7 @@ class _BoundReader(ProtoReader):  # type: ignore[misc]
         if isinstance(frames, Integral):
             return self.ts if frames == present else self._refuse()
         if isinstance(frames, slice):
-            if frames == slice(None):  # AtomGroup.write() takes it and its length; iterating over it is refused
+            if frames == slice(None):  # AtomGroup.write() takes this slice and its length; iterating is refused
                 return FrameIteratorAll(self)
             frames = range(*super().check_slice_indices(frames.start, frames.stop, frames.step))
         return _PresentFrame(self) if len(frames) == 1 and frames[0] == present else self._refuse()
