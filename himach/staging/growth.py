@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 1.0
 POLL_DIVISOR = 10  # polling a growing file takes a tenth of the time at most
-DAMAGE_SECONDS = 10.0  # seconds without growth after which a file that cannot be opened is taken for damaged
+DAMAGE_SECONDS = 10.0  # seconds without growth after which an unreadable file counts as damaged
 ENDLESS_SECONDS = float("inf")
 BARRIER_POLL_SECONDS = 0.05  # seconds between polls of ranks that wait for a file to grow
 
 
 def open_growing(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
-    """Open a trajectory of which not even the first frame may be complete."""
+    """Open a trajectory whose first frame may still be incomplete."""
     sizes: list[int] = []
     last_growth = time.monotonic()
     while True:
@@ -37,7 +37,7 @@ def open_growing(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
             new_sizes = [os.path.getsize(path) for path in job.trajectories]
             if new_sizes != sizes:
                 sizes, last_growth = new_sizes, time.monotonic()
-            # Few formats tell damage from a first frame that is being written; those that do are worth waiting for.
+            # Few formats distinguish damage from an incomplete first frame; only for those, wait without limit.
             patience = (
                 job.idle
                 if job.idle is not None
@@ -52,14 +52,14 @@ def open_growing(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
 
 def _open_quietly(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that the last frame is cut is why we are here
+        warnings.simplefilter("ignore", UserWarning)  # a truncated last frame is expected here
         return open_origin(job.trajectories, job.topology, job.keywords, indexes)
 
 
 def wait_for_growth(
     world: World, job: StageOptions, origin: Origin
 ) -> tuple[Origin, Sequence[NodeBytes]] | None:  # fmt: skip
-    """Wait on the first rank until the trajectory has more whole frames; None when it is idle for too long."""
+    """Wait on the first rank until the trajectory has more whole frames; return None if it is idle too long."""
     comm = world.comm
     result: Origin | None = None
     error: Exception | None = None
@@ -71,7 +71,7 @@ def wait_for_growth(
         except Exception as caught:  # raised on all ranks below
             error = caught
     if comm.size > 1:
-        arrival = comm.Ibarrier()  # waiting in a broadcast would take a processor a rank
+        arrival = comm.Ibarrier()  # waiting in a broadcast would keep one core per rank busy
         while not arrival.Test():
             time.sleep(BARRIER_POLL_SECONDS)
 
@@ -85,7 +85,7 @@ def wait_for_growth(
 
 
 def _file_state(path: str) -> tuple[int, int]:
-    """Return what changes when a file does: a manifest of more frames may be of as many bytes."""
+    """Return size and mtime: a manifest may list more frames in the same number of bytes."""
     status = os.stat(path)
     return status.st_size, status.st_mtime_ns
 
@@ -106,7 +106,7 @@ def _await_growth(job: StageOptions, origin: Origin) -> Origin | None:
         try:
             new_origin = _open_quietly(job, indexes)
         except TrajectoryError:
-            continue  # caught in the act of writing; the next poll finds it whole, or idle
+            continue  # the file is being written; the next poll finds it whole, or idle
         if new_origin.n_frames < origin.n_frames or new_origin.n_atoms != origin.n_atoms:
             raise TrajectoryError(
                 f"{origin.paths[-1]} had {origin.n_frames} frames of {origin.n_atoms} atoms and now has "

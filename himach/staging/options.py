@@ -1,4 +1,4 @@
-"""What staging is asked: `StageOptions`."""
+"""Options of staging: `StageOptions`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from himach.opening.options import DatasetRequest, check_choices, option
 
 @dataclass(frozen=True)
 class StageOptions(DatasetRequest):
-    """What staging is asked."""
+    """Options of staging."""
 
     dataset: str | None = option("Name to stage under; default: the trajectory's absolute path.", metavar="NAME")
     placement: str = option(
@@ -34,7 +34,7 @@ class StageOptions(DatasetRequest):
     )
     follow: bool = option("Keep up with a trajectory that is being written, until Ctrl-C.", default=False, is_flag=True)
     idle: float | None = option("End --follow when no frame has come for so long.", type=float, metavar="SECONDS")
-    server: str = ""  # as `himach.io.server.survey.format_choice` gives it: stage what this server and its peers hold
+    server: str = ""  # from `himach.io.server.survey.format_choice`: stage what this server and its peers hold
     quiet: bool = False  # show no progress
     segment_size: int = 0  # bytes of a full segment; 0 for what fits the quota
 

@@ -1,7 +1,7 @@
-"""Copies of staged frames from node to node: `replicate()`; damaged ones are found and replaced where that is asked.
+"""Copies of staged frames from node to node: `replicate()`, which also replaces damaged frames on request.
 
-Which node has what is told by all nodes' flags, so that each computes the same moves by itself (`plan`). Frames then go
-from node to node in rounds of bounded memory, by the first rank of each; the origin is not asked.
+All nodes exchange flags of the frames they hold, so that each computes the same moves by itself (`plan`). The first
+ranks of the nodes then send frames in rounds of bounded memory. The origin is not read.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from himach.parallel.communicator import Communicator, World
 from himach.staging.shares import Numbers
 
 Flags = npt.NDArray[np.bool_]
-Moves = Mapping[tuple[int, int], Numbers]  # frames by the node that they come from, and that they go to
-Heal = Callable[[Numbers], Numbers]  # writes frames of this node anew, and returns which
+Moves = Mapping[tuple[int, int], Numbers]  # frames by (source node, target node)
+Heal = Callable[[Numbers], Numbers]  # rewrites frames of this node and returns the ones written
 
-FRAMES_AT_ONCE = 1 << 20  # of which nodes tell each other what they hold
-BYTES_AT_ONCE = 256 << 20  # of frames that a node sends the others in a round
-SAMPLED_FRAMES = 100  # frames that are looked at for their size
-VECTORS_BYTES = 36  # of an atom, with velocities and forces
+FRAMES_AT_ONCE = 1 << 20  # frames whose flags nodes exchange at a time
+BYTES_AT_ONCE = 256 << 20  # bytes of frames that a node sends in a round
+SAMPLED_FRAMES = 100  # frames sampled for their size
+VECTORS_BYTES = 36  # bytes per atom, with velocities and forces
 COPY_TAG = 41
 NOTHING: Numbers = np.empty(0, np.int64)
-DAMAGED = ("damaged", "error of the disk")  # reasons of a miss that will be one again
+DAMAGED = ("damaged", "error of the disk")  # reasons of a miss that recurs
 
 
 def check_copies(world: World, copies: int) -> None:
-    """Check that there are nodes for so many copies."""
+    """Raise an error if there are fewer nodes than copies."""
     if copies > len(world.nodes):
         raise UsageError(
             f"{copies} copies of each frame lie on as many nodes, and this runs on {len(world.nodes)} "
@@ -47,7 +47,7 @@ def check_copies(world: World, copies: int) -> None:
 
 
 def attach_copies(world: World, dataset: Dataset, copies: int) -> None:
-    """Note in each node's store how many copies are wanted, so that any of them tells it when one is lost."""
+    """Record the number of copies in each node's store, so that it is known when one store is lost."""
     content = str(copies).encode()
 
     def attach() -> None:
@@ -58,7 +58,7 @@ def attach_copies(world: World, dataset: Dataset, copies: int) -> None:
 
 
 def requested_copies(dataset: Dataset) -> int:
-    """Return how many copies of each frame were asked for when the dataset was staged; 0: nobody said."""
+    """Return the number of copies of each frame requested when the dataset was staged; 0 if none was."""
     content = dataset.attachment(COPIES) or b""
     return int(content) if content.isdigit() else 0
 
@@ -66,10 +66,10 @@ def requested_copies(dataset: Dataset) -> int:
 def replicate(
     world: World, dataset: Dataset, n_frames: int, copies: int, heal: Heal | None = None
 ) -> tuple[int, Numbers]:
-    """Copy frames that are native on fewer nodes than asked for (collective).
+    """Copy frames that are native on fewer nodes than `copies` (collective).
 
-    Frames that are native nowhere stay so. Each copy that was made can be read when this returns; of those that could
-    not be, as what they are made of is damaged or has gone, it is told how many.
+    Frames that are native nowhere stay so. Each copy made can be read when this returns. The number of copies not made,
+    because the source frame is damaged or gone, is printed.
     """
     check_copies(world, copies)
 
@@ -93,7 +93,7 @@ def replicate(
 def _replicate(
     leaders: Communicator, dataset: Dataset, n_frames: int, copies: int, heal: Heal | None
 ) -> tuple[int, int, Numbers]:
-    """Copy frames; return how many this node has written and could not read, and which are lost (of first ranks)."""
+    """Copy frames; return the numbers written and not read by this node, and the lost frames (on first ranks)."""
     written = unread = position = 0
     lost = [NOTHING]
     run_collectively(leaders, dataset.refresh)
@@ -111,7 +111,7 @@ def _replicate(
 
 
 def _next_span(leaders: Communicator, native: BitMap64, position: int, n_frames: int) -> range | None:
-    """Return the next frames from `position` on, from one that a node has to another; None: the end."""
+    """Return the next span from `position` on, which starts and ends at a native frame; None at the end."""
     next_native = native.next_set_bit(position) if native and native.max() >= position else n_frames
     start = leaders.allreduce(next_native, op=min)
     if start >= n_frames:
@@ -123,14 +123,14 @@ def _next_span(leaders: Communicator, native: BitMap64, position: int, n_frames:
 def _plan_span(
     leaders: Communicator, dataset: Dataset, span: range, copies: int, heal: Heal | None
 ) -> tuple[Moves, int, Numbers]:
-    """Return what goes where, how many frames were written anew here, and which are lost."""
+    """Return the moves, the number of frames rewritten on this node, and the lost frames."""
     native = run_collectively(leaders, lambda: dataset.holds(np.arange(span.start, span.stop), native=True))
     intact = _gather_flags(leaders, native)
     if heal is None:
         return plan(intact, span, copies), 0, NOTHING
 
     def flags(function: Heal, selected: Flags) -> Flags:
-        """Flag those of some frames that a function returns."""
+        """Flag the frames that `function` returns for the selected ones."""
         matches = np.zeros(len(span), dtype=bool)
         matches[run_collectively(leaders, lambda: function(np.flatnonzero(selected) + span.start)) - span.start] = True
         return matches
@@ -156,7 +156,7 @@ def _gather_flags(leaders: Communicator, flags: Flags) -> Flags:
 
 
 def _unreadable(dataset: Dataset, numbers: Numbers) -> Numbers:
-    """Return which of the frames that a store has natively are damaged; every byte of them is checked."""
+    """Return the damaged frames among native ones; every byte is checked."""
     reading = dataset.read(numbers, ReadOptions(unpack=False))
     damaged = [
         number
@@ -167,9 +167,9 @@ def _unreadable(dataset: Dataset, numbers: Numbers) -> Numbers:
 
 
 def plan(native: Flags, span: range, copies: int, rewrite: Flags | None = None) -> dict[tuple[int, int], Numbers]:
-    """Return which frames go from which node to which, the same on every node.
+    """Return the frames to move by (source node, target node), the same on every node.
 
-    The copies of a node's frames lie on different other ones.
+    The copies of a node's frames are spread over the other nodes.
 
     Parameters
     ----------
@@ -178,9 +178,9 @@ def plan(native: Flags, span: range, copies: int, rewrite: Flags | None = None) 
     span
         Frame numbers, of step 1.
     copies
-        How many nodes are to hold each frame that one of them holds.
+        Number of nodes to hold each frame that any node holds.
     rewrite
-        For each node, which frames it gets whatever their number of copies, since its own are damaged.
+        For each node, the frames it gets regardless of their number of copies, because its own are damaged.
     """
     nodes = len(native)
     present = np.array(native)
@@ -206,7 +206,7 @@ def plan(native: Flags, span: range, copies: int, rewrite: Flags | None = None) 
 
 
 def _rounds(leaders: Communicator, dataset: Dataset, moves: Moves) -> Iterator[dict[tuple[int, int], Numbers]]:
-    """Yield what is moved at a time, in as many rounds on every node."""
+    """Yield the moves of each round; the number of rounds is the same on every node."""
     samples = [numbers[:SAMPLED_FRAMES] for (source, _), numbers in moves.items() if source == leaders.rank]
     atoms = run_collectively(leaders, lambda: int(dataset.atoms(samples[0]).max(initial=1)) if samples else 1)
     max_bytes = leaders.allreduce(VECTORS_BYTES * atoms, op=max)
@@ -218,7 +218,7 @@ def _rounds(leaders: Communicator, dataset: Dataset, moves: Moves) -> Iterator[d
 
 
 def _read_out(dataset: Dataset, moves: Moves, node: int) -> dict[int, list[RawFrame]]:
-    """Read what a node sends, by the node that gets it; frames that cannot be read are left out."""
+    """Read the frames that a node sends, by target node; skip unreadable frames."""
     sends = {target: numbers for (source, target), numbers in moves.items() if source == node}
     needed = np.unique(np.concatenate([NOTHING, *sends.values()]))
     frames = {frame.number: deepcopy(frame) for frame in dataset.read(needed) if frame is not None}
@@ -230,7 +230,7 @@ def _read_out(dataset: Dataset, moves: Moves, node: int) -> dict[int, list[RawFr
 def _exchange(
     leaders: Communicator, dataset: Dataset, moves: Moves, outgoing: Mapping[int, Sequence[RawFrame]]
 ) -> int:  # fmt: skip
-    """Send what was read, and write what comes; return how many frames were written."""
+    """Send the frames read and write the frames received; return the number written."""
     requests = [leaders.isend(frames, target, COPY_TAG) for target, frames in outgoing.items()]
     received = [leaders.recv(source=source, tag=COPY_TAG) for source, target in moves if target == leaders.rank]
     for request in requests:
@@ -239,7 +239,7 @@ def _exchange(
 
 
 def write_natively(dataset: Dataset, frames: Iterable[RawFrame], report: Callable[[int], None] | None = None) -> int:
-    """Write frames to a node's store; return how many were not there."""
+    """Write frames to a node's store; return the number of new ones."""
     written = 0
     for count, frame in enumerate(frames, 1):
         written += dataset.write(

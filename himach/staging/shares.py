@@ -1,4 +1,4 @@
-"""What stages have in common: the store, `open_store()`; frames of a rank that are native nowhere, `missing_part()`."""
+"""Shared parts of staging: `open_store()`, and `missing_part()`, a rank's frames that are native nowhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PART_TAG = 43
 
 
 def open_store(comm: Communicator, job: StageOptions) -> Store:
-    """Open this node's store, which keeps to the quota that is asked for (collective)."""
+    """Open this node's store and set its quota (collective)."""
 
     def open_with_quota() -> Store:
         store, reason = open_chosen(job.cache)
@@ -34,9 +34,9 @@ def open_store(comm: Communicator, job: StageOptions) -> Store:
 
 
 def missing_part(world: World, placement: str, span: range, stored: Readable, aliens: bool = False) -> Numbers:
-    """Return the frames of `span` that this rank stages, ascending: of its node's that are native nowhere, a part.
+    """Return the frames of `span` that this rank stages, ascending: its part of its node's frames native nowhere.
 
-    Where a frame goes depends on nothing but the span and the nodes, so that a resumed stage spreads as one in one go.
+    The node of a frame depends only on the span and the nodes, so a resumed stage spreads frames like an unbroken one.
     """
     nodes, node = len(world.nodes), world.node_index
     if placement == "spread":

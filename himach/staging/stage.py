@@ -1,7 +1,7 @@
 """Staging: all ranks read a trajectory once and store its frames natively, each on its own node.
 
-`stage()` opens the trajectory, finds out which frames no node holds natively yet, and has every rank read and write its
-part of those. What is written is kept whatever happens then, so a stage that was interrupted goes on where it was.
+`stage()` opens the trajectory and finds the frames that no node holds natively. Every rank reads and writes its part of
+those. Written frames are kept on any failure, so an interrupted stage can be resumed.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ READ_AT_ONCE = 1 << 12
 
 @dataclass(frozen=True)
 class Staged:
-    """What came of staging, the same on every rank."""
+    """Result of staging, the same on every rank."""
 
     name: str  # of the dataset
     frames: int  # in the trajectory
-    new: int  # staged now, over all nodes; the others were native somewhere before
-    nodes: dict[str, int]  # natives on each node; of some atoms, the frames of which it has these
-    copied: int = 0  # copies made now of frames that some node held
-    atoms: int = 0  # how many of each frame were staged; 0: all
+    new: int  # frames staged by this call on all nodes; the others were native somewhere before
+    nodes: dict[str, int]  # native frames on each node; for a subset, frames whose atoms the node has
+    copied: int = 0  # copies made by this call
+    atoms: int = 0  # atoms staged of each frame; 0: all
 
     def __str__(self) -> str:
         places = ", ".join(f"{count} on {node}" for node, count in self.nodes.items())
@@ -103,7 +103,7 @@ def stage(world: World, job: StageOptions) -> Staged:
 def _stage_atoms(
     world: World, job: StageOptions, dataset: Dataset, origin: Origin, watch: OriginWatch, atoms: Numbers
 ) -> Staged:
-    """Stage some atoms of all frames, as runs keep them; and the first frame whole, which their setup() sees."""
+    """Stage some atoms of all frames, in the format of runs, and the whole first frame, which setup() needs."""
     subset = run_collectively(world.comm, lambda: open_subset(dataset, atoms))
     new = _fill(world, job, dataset, origin, watch, range(origin.n_frames), subset)
     _fill(world, job, dataset, origin, watch, range(1))
@@ -117,14 +117,14 @@ def _stage_atoms(
 
 
 def _stored_frames(dataset: Dataset, origin: Origin, subset: Subset | None) -> Readable:
-    """Return what a node has of frames: whole ones, or those of which it has the atoms of a subset, too."""
+    """Return the frames that a node has whole or, for a subset, with the subset's atoms."""
     stored = dataset if subset is None else open_readable(dataset, subset.atoms, origin.n_atoms)
     assert stored is not None
     return stored
 
 
 def _make_copies(world: World, job: StageOptions, dataset: Dataset, n_frames: int) -> int:
-    """Make the copies that are asked for now, or were when the dataset was staged first."""
+    """Make the number of copies requested now or when the dataset was first staged."""
     if job.copies is not None:
         attach_copies(world, dataset, job.copies)
     copies = min(len(world.nodes), job.copies or world.comm.allreduce(requested_copies(dataset), op=max))
@@ -146,7 +146,7 @@ def _choose(
 
 
 def _choose_atoms(job: StageOptions, origin: Origin) -> Numbers | None:
-    """Return the atoms that are staged, None for all; check that the topology fits, as it will be kept for good."""
+    """Return the atoms to stage, None for all; check that the topology fits, because it is kept permanently."""
     if job.topology is None and job.atoms is None:
         return None
     topology = load_topology(job.topology, origin, job.keywords)
@@ -159,9 +159,9 @@ def _choose_atoms(job: StageOptions, origin: Origin) -> Numbers | None:
 def _open_dataset(
     world: World, store: Store, job: StageOptions, choice: OriginChoice, candidates: Sequence[Candidate]
 ) -> Dataset:  # fmt: skip
-    """Open the dataset on every rank: the generation that a store has of this content, else one for all.
+    """Open the dataset on every rank: the generation that a store has of this content, else a new one for all.
 
-    The store of each node notes what the dataset is, unless another trajectory has just come under its name.
+    Attach the stamp to each node's store, unless another trajectory was just staged under the name.
     """
     origin, stamp = choice.origin, choice.stamp
     assert origin is not None and stamp is not None
@@ -179,7 +179,7 @@ def _open_dataset(
 
     try:
         run_collectively(world.comm, attach)
-    except Exception:  # on another node, maybe: then the name is not taken here either
+    except Exception:  # possibly of another node: then release the name here too
         with suppress(StoreError):
             for dataset in created:
                 store.remove(dataset.path.name)
@@ -188,20 +188,20 @@ def _open_dataset(
 
 
 def _attach_origin(world: World, dataset: Dataset, origin: Origin, stamp: OriginStamp, job: StageOptions) -> None:
-    """Attach to the dataset, once a node, what an analysis without the origin needs."""
+    """Attach, once per node, what an analysis needs without the origin."""
     if world.leaders is not None:
         attach_origin(dataset, stamp, origin, job.topology)
 
 
 def _stamp_grown(watch: OriginWatch, origin: Origin, job: StageOptions, previous: OriginStamp) -> OriginStamp:
-    """Return the stamp of an origin that has more frames now, and those that it had."""
+    """Return the stamp of an origin that has grown since `previous`."""
     stamp = OriginStamp.from_origin(origin, job.keywords, [previous])
     watch.check()
     return stamp
 
 
 def _count(world: World, dataset: Dataset, count: Callable[[], int] | None = None) -> dict[str, int]:
-    """Return how many natives each node holds, or how many frames it counts."""
+    """Return the number of native frames on each node, or what `count` returns there."""
     dataset.refresh()
     count = count or (lambda: len(dataset.native))
     own_entry = (world.name, count()) if world.leaders is not None else None
@@ -217,9 +217,9 @@ def _fill(
     span: range,
     subset: Subset | None = None,
 ) -> int:
-    """Read and write the frames of `span` that are native nowhere; return how many all ranks have written.
+    """Read and write the frames of `span` that are native nowhere; return the number that all ranks wrote.
 
-    Of a `subset` those of which its atoms are nowhere, as aliens of few atoms.
+    With a `subset`, stage its atoms as alien frames where no node has them.
     """
     part = missing_part(world, job.placement, span, _stored_frames(dataset, origin, subset), aliens=subset is not None)
     total = world.comm.allreduce(len(part))
@@ -237,7 +237,7 @@ def _fill(
 
 
 def _read(origin: Origin, numbers: Numbers, subset: Subset | None) -> Iterator[RawFrame]:
-    """Read frames, some at once; of a subset, the rows of its atoms."""
+    """Read frames in batches; for a subset, only the rows of its atoms."""
     options = WHOLE if subset is None else ReadOptions(subset.atoms)
     rows = RawFrame(0, 0.0, np.empty((0, 3), dtype=np.float32))
     for start in range(0, len(numbers), READ_AT_ONCE):
@@ -255,7 +255,7 @@ def _write(
     total: int,
     native: bool,
 ) -> int:
-    """Write frames; what was written is kept whatever happens then, but for what another origin may have."""
+    """Write frames and keep them on any failure, except those that a changed origin may have given."""
     written = n_done = 0
     flushed = time.monotonic()
     unconfirmed: list[int] = []
@@ -288,7 +288,7 @@ def _write(
 
 
 def _check_on_error(frames: Iterator[RawFrame], watch: OriginWatch) -> Iterator[RawFrame]:
-    """Give frames; where one cannot be read because the origin has changed, that is what is told."""
+    """Yield frames; if one cannot be read because the origin has changed, raise that error instead."""
     try:
         yield from frames
     except TrajectoryError:
@@ -298,9 +298,9 @@ def _check_on_error(frames: Iterator[RawFrame], watch: OriginWatch) -> Iterator[
 
 @contextmanager
 def _closing(dataset: Dataset, unconfirmed: Sequence[int], native: bool) -> Iterator[None]:
-    """Flush and release at the end; where something went wrong already, that is what is told.
+    """Close the dataset at the end, without masking an earlier error.
 
-    If the origin has changed, the frames that were written since it was looked at last are dropped.
+    If the origin has changed, drop the frames written since its last check.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Staging without the origin: `pull()`, of what servers elsewhere hold, and `repair()`, of what these nodes hold."""
+"""Staging without the origin: `pull()` from servers of other machines, and `repair()` from these nodes."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from himach.staging.replication import attach_copies, check_copies, replicate, r
 from himach.staging.shares import Numbers, missing_part
 
 MOST_NAMED = 5  # frames
-READ_AT_ONCE = 64  # frames that are held in memory
+READ_AT_ONCE = 64  # frames held in memory
 TOPOLOGY = re.compile(r"topology-[0-9a-f]{16}")  # names of attached topology files
 
 
 def pull(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, int]:
-    """Stage what servers of other machines hold (collective): each rank reads its part, and writes it natively."""
+    """Stage the frames that servers of other machines hold (collective); each rank writes its part natively."""
     comm = world.comm
     remote, reason = run_collectively(comm, lambda: open_cache(job.server))
     assert remote is not None
-    reasons = sorted({text for text in comm.allgather(reason) if text})  # each rank has asked the servers for itself
+    reasons = sorted({text for text in comm.allgather(reason) if text})  # each rank asks the servers
     if comm.rank == 0:
         for text in reasons:
             print(f"himach: {text}", file=sys.stderr)
@@ -78,7 +78,7 @@ def pull(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, i
 
 
 def _missing_numbers(world: World, available: BitMap64, dataset: Dataset) -> Numbers:
-    """Return which of the `available` frames this rank stages: those that are native nowhere (collective)."""
+    """Return this rank's part of the `available` frames that are native nowhere (collective)."""
     native = world.comm.allgather(dataset.native if world.leaders is not None else BitMap64())
     numbers = np.asarray((available - BitMap64.union(*native)).to_array(), dtype=np.int64)
     node_numbers = numbers[numbers % len(world.nodes) == world.node_index]
@@ -86,7 +86,7 @@ def _missing_numbers(world: World, available: BitMap64, dataset: Dataset) -> Num
 
 
 def _report_left_out(comm: Communicator, n_frames: int, n_missing: int, misses: Mapping[str, int]) -> None:
-    """Say how many frames were not staged, and why (collective); ranks ask the servers each for itself."""
+    """Print how many frames were not staged and why (collective); each rank has its own misses."""
     by_rank = comm.gather({"held by no server that answered": n_missing, **misses})
     if comm.rank != 0:
         return
@@ -100,12 +100,12 @@ def _report_left_out(comm: Communicator, n_frames: int, n_missing: int, misses: 
 
 
 def repair(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, int]:
-    """Restore the number of copies of a dataset's frames, of what the nodes hold (collective)."""
+    """Restore the number of copies of a dataset's frames from those on the nodes (collective)."""
     comm = world.comm
     stored = run_collectively(comm, lambda: [] if world.leaders is None else find(store, list_names(job.trajectories)))
     by_rank = comm.allgather((world.name, stored))
     best = on_first_rank(comm, lambda: _newest(by_rank, job), share=True)
-    key = (best.name, best.generation, _stamp_key(best.stamp))  # as late: an origin that grew keeps its generation
+    key = (best.name, best.generation, _stamp_key(best.stamp))  # an origin that grew keeps its generation
     holder = next(
         rank
         for rank, (_, candidates) in enumerate(by_rank)
@@ -133,7 +133,7 @@ def repair(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int,
 
 
 def _heal(dataset: Dataset, stamp: OriginStamp, numbers: Numbers) -> Numbers:
-    """Write frames anew as the origin has them, if it can be reached and is as it was; return which were written."""
+    """Rewrite frames from the origin if it is reachable and unchanged; return the frames written."""
     for start in range(0, len(numbers), READ_AT_ONCE):
         frames = _reread(stamp, numbers[start : start + READ_AT_ONCE])
         if not frames:
@@ -143,7 +143,7 @@ def _heal(dataset: Dataset, stamp: OriginStamp, numbers: Numbers) -> Numbers:
 
 
 def _reread(stamp: OriginStamp, numbers: Numbers) -> list[RawFrame]:
-    """Read frames of the origin; none if it cannot be reached, or is not what the stamp tells."""
+    """Read frames of the origin; return none if it is unreachable or does not match the stamp."""
     keywords = json.loads(stamp.keywords)
 
     def open_files() -> Origin:
@@ -161,9 +161,9 @@ def _reread(stamp: OriginStamp, numbers: Numbers) -> list[RawFrame]:
 
 
 def _newest(by_node: Sequence[tuple[str, Sequence[Candidate]]], job: StageOptions) -> Candidate:
-    """Return the newest of what nodes hold; say which of them hold what the origin was before.
+    """Return the newest dataset on the nodes; print the nodes that hold an earlier state of the origin.
 
-    That is left as it is, and never mixed with what the origin is now.
+    The earlier frames are left alone and never mixed with the new ones.
     """
     candidates = [candidate for _, group in by_node for candidate in group]
     refuse_mixed(candidates)
@@ -188,20 +188,20 @@ def _is_older(candidate: Candidate, best: Candidate) -> bool:
 
 
 def _stamp_key(stamp: OriginStamp) -> tuple[int, int, str]:
-    """Return how late a stamp is, and of what."""
+    """Return the order of a stamp, (sequence, frames), and its content."""
     return stamp.sequence, stamp.n_frames, stamp.content
 
 
 def description(dataset: CachedFrames, best: Candidate) -> dict[str, bytes]:
-    """Return all that is attached to a dataset that others need to read it; nothing that is a pickle."""
-    # A stamp may come from elsewhere, and must not name what is read as a pickle here.
+    """Return the attachments that others need to read a dataset; never a pickle."""
+    # A stamp may come from another machine and must not name an attachment that is unpickled here.
     topologies = [name for name in best.stamp.topologies.values() if TOPOLOGY.fullmatch(name)]
-    names = [TIMES, INDEX, COPIES, AUTHOR, *topologies, STAMP]  # the stamp last: then the description is whole
+    names = [TIMES, INDEX, COPIES, AUTHOR, *topologies, STAMP]  # the stamp last: it marks the description as complete
     return {name: content for name in names if (content := dataset.attachment(name)) is not None}
 
 
 def _open_dataset(world: World, store: Store, best: Candidate, attachments: Mapping[str, bytes]) -> Dataset:
-    """Open the dataset in each node's store, with its whole description; it is made where it is not yet."""
+    """Open or create the dataset in each node's store, with its whole description."""
 
     def attach() -> None:
         if world.leaders is None:
@@ -212,7 +212,7 @@ def _open_dataset(world: World, store: Store, best: Candidate, attachments: Mapp
                 raise StoreConflictError(f"the store of node {world.name} has another dataset {best.name}")
             dataset = store.dataset(best.name, best.generation)
             previous = read_stamp(dataset)
-            # Frames must not come under a stamp of before there were any such.
+            # A stamp older than the frames must not describe them.
             outdated = previous is not None and _stamp_key(previous)[:2] < _stamp_key(best.stamp)[:2]
             for name, content in attachments.items():
                 if outdated or dataset.attachment(name) is None:
@@ -223,7 +223,7 @@ def _open_dataset(world: World, store: Store, best: Candidate, attachments: Mapp
 
 
 def _count_frames(dataset: CachedFrames, best: Candidate) -> int:
-    """Return how many frames a dataset has; of one that was pushed, as far as is known here."""
+    """Return the number of frames of a dataset; for a pushed one, as far as known here."""
     if not best.stamp.is_pushed:
         return best.stamp.n_frames
     try:

@@ -1,4 +1,4 @@
-"""Assembling on behalf of others: of a run, which then reads the frames, and of ``himach stage --assemble``."""
+"""Assembling for callers: for a run, which then reads the frames, and for ``himach stage --assemble``."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from himach.staging.shares import open_store
 if TYPE_CHECKING:
     from himach.io.server.survey import ServedStore
 
-#: Seconds between two polls at least, and how many times as long as a poll.
+#: Minimum seconds between two polls, and minimum pause as a multiple of a poll's duration.
 POLL_SECONDS = 0.5
 POLL_FACTOR = 10
 
 
 def assemble_for_run(world: World, store: Store | ServedStore | None, request: DatasetRequest) -> Sequence[str]:
-    """Put together the slices of a dataset that a run is to read; return what is to be said (collective).
+    """Assemble the slices of a dataset that a run is to read; return messages to print (collective).
 
-    Where a store has no room, the run goes on with what there is.
+    If a store is full, the run continues with the frames that exist.
     """
     if len(request.trajectories) != 1 or request.cache == "off":
         return []
@@ -41,7 +41,7 @@ def assemble_for_run(world: World, store: Store | ServedStore | None, request: D
 
 
 def assemble_pushed(world: World, store: Store | ServedStore | None, name: str) -> Sequence[str]:
-    """Put together the slices pushed under a name, as `assemble_for_run` (collective)."""
+    """Assemble the slices pushed under a name, like `assemble_for_run` (collective)."""
     from himach.staging.assembly.assemble import assemble, have_slices
 
     own_store = store if isinstance(store, Store) else None
@@ -50,7 +50,7 @@ def assemble_pushed(world: World, store: Store | ServedStore | None, name: str) 
     try:
         result = assemble(world, own_store, name)
     except HimachError as error:
-        # All ranks go on, or none, though what they raise need not be of one class; where others wait, all must end.
+        # Either all ranks continue or none, although error classes may differ; if other ranks wait, all must end.
         if not is_everywhere(error) or world.comm.allreduce(isinstance(error, StoreError)) < world.comm.size:
             raise
         return [f"not all slices of {name} were put together: {error}"]
@@ -58,7 +58,7 @@ def assemble_pushed(world: World, store: Store | ServedStore | None, name: str) 
 
 
 class SliceAssembler:
-    """Puts together slices while they come, for a tenth of the time at most (collective)."""
+    """Assembles slices as they arrive, using at most a tenth of the time (collective)."""
 
     def __init__(self, world: World, cache: str, name: Path) -> None:
         self._world, self._name = world, name
@@ -69,7 +69,7 @@ class SliceAssembler:
             run_collectively(world.comm, lambda: set_chosen_quota(store))
 
     def poll(self) -> None:
-        """Put together what is there by now, if it is time."""
+        """Assemble the frames complete by now, if the pause has passed."""
         start = time.monotonic()
         if self._world.comm.bcast(start >= self._next):
             assemble_pushed(self._world, self._store, os.fspath(self._name))

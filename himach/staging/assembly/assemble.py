@@ -1,8 +1,8 @@
 """Assembling: slices become whole native frames, each on one node, in rounds of bounded memory.
 
-In a round each rank reads slices of its node, sends them to the ranks that put these frames together, and those write
-the frames; while one round is sent, the next is read and the ones before are written. A slice is dropped when its frame
-is on disk. So this can be killed at any moment, and two may do it at once: what is written twice is the same.
+In a round each rank reads slices of its node and sends them to the ranks that assemble and write these frames. While
+one round is sent, the next is read and earlier ones are written. A slice is dropped once its frame is on disk, so the
+process can be killed at any moment, and two can run at once: frames written twice are identical.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Assembled", "Launches", "assemble", "have_slices"]
 
 
 def have_slices(world: World, store: Store | None, names: Sequence[str]) -> list[str]:
-    """Return those of some names of which any node has slices, the same on every rank (collective)."""
+    """Return the names for which any node has slices, the same on every rank (collective)."""
     own_names = run_collectively(
         world.comm, lambda: names_with_slices(store, names) if world.leaders is not None and store is not None else []
     )
@@ -32,9 +32,9 @@ def have_slices(world: World, store: Store | None, names: Sequence[str]) -> list
 
 
 def assemble(world: World, store: Store | None, name: str) -> Assembled:
-    """Put together all frames of a dataset of which every slice is there (collective)."""
+    """Assemble all frames of a dataset whose slices are complete (collective)."""
     team = Team(world, has_store=store is not None)
-    # The first rank of a node counts all slices; each that works reads those of some ranks of the simulation.
+    # The first rank of a node counts all slices; each worker reads those of some ranks of the simulation.
     leads = world.leaders is not None
     part = (0, 1) if leads else team.part
 
@@ -51,7 +51,7 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
         for kind in kinds:
             targets.append(target := Target(store, name, kind))
             finders.append(finder := Finder(world, team, target, kind, by_kind.get(kind), result))
-            # Of all launches the frames must be of one simulation, before any gives way to another.
+            # Check that all launches belong to one simulation before setting slices of any of them aside.
             target.agree_on_author(
                 world.comm, [slices for other, slices in by_kind.items() if kind.is_same_dataset(other)]
             )
@@ -70,18 +70,18 @@ def assemble(world: World, store: Store | None, name: str) -> Assembled:
 
 @dataclass(frozen=True)
 class NodeLaunches:
-    """What a node has of launches."""
+    """Launches known to a node."""
 
     began: Mapping[SliceKind, tuple[int, int]]
-    known: Mapping[SliceKind, Followed]  # by which launches each is known to be followed
+    known: Mapping[SliceKind, Followed]  # later launches known for each
 
 
 class Launches:
     """The launches that have pushed slices, and their order (collective).
 
-    One is later than another if it began in a later second on every node that has slices of both, and there is such a
-    node: so clocks of two nodes are never compared. Else their order is not known, and neither is left aside. What is
-    found is remembered by every node that has slices of the earlier one.
+    A launch is later than another if at least one node has slices of both and it began in a later second on every such
+    node; clocks of two nodes are never compared. Otherwise the order is unknown, and neither is left aside. Every node
+    that has slices of the earlier launch remembers the result.
     """
 
     def __init__(self, world: World, kinds: Sequence[SliceKind], by_kind: Mapping[SliceKind, HeldSlices]) -> None:
@@ -91,20 +91,20 @@ class Launches:
         self._followed: dict[SliceKind, Followed] = world.node.bcast(run_collectively(world.comm, agree))
 
     def after(self, kind: SliceKind) -> Followed:
-        """Return which launches are later, and since when, on this node."""
+        """Return the later launches and the begin of each on this node."""
         return self._followed.get(kind, {})
 
 
 def _agree_on_order(
     leaders: Communicator, kinds: Sequence[SliceKind], by_kind: Mapping[SliceKind, HeldSlices]
 ) -> dict[SliceKind, Followed]:
-    """Return by which launches each is followed, as all nodes know it by then (collective over the first ranks)."""
+    """Return the later launches of each, from what all nodes know (collective over the first ranks)."""
 
     def inspect() -> NodeLaunches:
         for slices in by_kind.values():
             slices.refresh()
         began = {kind: since for kind, slices in by_kind.items() if (since := slices.first_write()) is not None}
-        # What is known comes second: whoever drops slices of a later launch has had it known before.
+        # Read `later_launches` last: before slices of a later launch are dropped, that launch is recorded there.
         return NodeLaunches(began, {kind: slices.later_launches for kind, slices in by_kind.items()})
 
     local = run_collectively(leaders, inspect)

@@ -1,7 +1,7 @@
-"""Which frames are whole, by how many atoms all nodes have of each, and what came of it: `Finder`, `Assembled`.
+"""Complete frames, by the number of atoms that all nodes have of each, and the result: `Finder`, `Assembled`.
 
-Nodes add their atoms up by one more Allreduce, which says which frames may be whole (`totals`). Whether their slices
-cover all atoms once is seen where they are put together.
+An Allreduce of atom counts gives the frames that may be complete (`totals`). Whether their slices cover each atom once
+is checked when they are assembled.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from himach.parallel.communicator import Communicator, World
 from himach.staging.assembly.target import FOREIGN, Target
 from himach.staging.assembly.workers import WHOLE_FRAME, Team, assign, divide_among_ranks
 
-#: Frames that are not whole of which the reason is named.
+#: Incomplete frames whose reason is printed.
 MAX_NAMED_FRAMES = 8
-#: Of so many it is kept.
+#: Incomplete frames whose reason is kept.
 MAX_REASONS = 1 << 20
 
 
 @dataclass
 class Assembled:
-    """What came of assembling, the same on every rank."""
+    """Result of assembling, the same on every rank."""
 
-    frames: int = 0  # put together now
-    waiting: int = 0  # of which some atoms are in no slice yet
-    absent: dict[int, str] = field(default_factory=dict)  # why others are not there: frame number and reason
-    nodes: dict[str, int] = field(default_factory=dict)  # frames put together now by each node
+    frames: int = 0  # assembled by this call
+    waiting: int = 0  # frames with atoms in no slice yet
+    absent: dict[int, str] = field(default_factory=dict)  # reason by number of a missing frame
+    nodes: dict[str, int] = field(default_factory=dict)  # frames assembled by each node in this call
     aside: int | None = None
 
     def note(self, reasons: Mapping[int, str]) -> None:
-        """Take note of why frames are not there, unless that is known."""
+        """Record why frames are missing, unless a reason is known."""
         for number, reason in reasons.items():
             if len(self.absent) < MAX_REASONS:
                 self.absent.setdefault(number, reason)
 
     def note_aside(self, first: int | None) -> None:
-        """Take note that slices from a frame on are left aside; None: none are."""
+        """Record the first frame whose slices are left aside; None: none are."""
         if first is not None:
             self.aside = first if self.aside is None else min(self.aside, first)
 
@@ -64,15 +64,15 @@ class Assembled:
 
 Numbers = npt.NDArray[np.int64]
 
-#: Frames whose atoms nodes add up at once.
+#: Frames in one reduction of atom counts.
 CHUNK_FRAMES = 1 << 20
 
 
 def totals(
     leaders: Communicator, sum_op: Any, slices: HeldSlices, n_atoms: int, at_once: int = CHUNK_FRAMES
 ) -> Iterator[tuple[range | Numbers, npt.NDArray[Any]]]:
-    """Yield how many atoms all nodes have of frames, some frames at a time (collective over the nodes' leaders)."""
-    # A frame may be there on every node, whole, after lost acknowledgements.
+    """Yield batches of frames and the atoms that all nodes have of each (collective over the nodes' leaders)."""
+    # After lost acknowledgements, every node may have the whole frame.
     kind = np.uint32 if n_atoms * leaders.size <= np.iinfo(np.uint32).max else np.int64
     numbers = leaders.allreduce(slices.frames, op=operator.or_)
     for start in range(0, len(numbers), at_once):
@@ -87,20 +87,20 @@ def totals(
 
 
 def pick(frames: range | Numbers, places: Numbers) -> Numbers:
-    """Return some of the frames, by where they are."""
+    """Return the frames at some positions."""
     return frames.start + places if isinstance(frames, range) else frames[places]
 
 
-#: Frames, and the rank that puts each together.
+#: Frames, and the rank that assembles each.
 Plan = tuple[Numbers, npt.NDArray[np.int32]]
 T = TypeVar("T")
 
-#: Frames that it is told of at once who puts them together.
+#: Frames whose ranks are planned at a time.
 PLANNED_FRAMES = 1 << 16
 
 
 class Finder:
-    """Finds frames of one kind whose slices are all there."""
+    """Finds frames of one kind whose slices are complete."""
 
     def __init__(
         self, world: World, team: Team, target: Target, kind: SliceKind, slices: HeldSlices | None, result: Assembled
@@ -111,13 +111,13 @@ class Finder:
         self.rank_slices = self._slices if world.leaders is None or team.part is None else self._slices.part(*team.part)
 
     def refresh(self, followed: Followed) -> None:
-        """Look at what is there, but for what is left aside as there are later launches (collective)."""
+        """Refresh the slices, except those left aside because of later launches (collective)."""
         self._slices.leave_aside(followed)
         leads = self._world.leaders is not None
         run_collectively(self._world.comm, lambda: self._slices.refresh(atoms=leads))
 
     def plans(self, frames_at_once: int) -> Iterator[Plan]:
-        """Yield frames whose slices are all there, by their number of atoms, so many of them a rank that works."""
+        """Yield frames that are complete by their atom counts, about `frames_at_once` per worker."""
         per_batch = frames_at_once * self._team.workers * max(1, len(self._team.nodes))
         batches = self._find_complete(per_batch) if self._world.leaders is not None else iter(())
         while True:
@@ -128,7 +128,7 @@ class Finder:
                 yield numbers[start : start + per_batch], ranks[start : start + per_batch]
 
     def _from_leaders(self, function: Callable[[], T]) -> T | None:
-        """Call a function, which is collective over the first ranks of nodes, on these; all get what it returns."""
+        """Call a function on the first ranks of nodes, over which it is collective; return its result on all ranks."""
         leads = self._world.leaders is not None
         result: T | None = self._world.node.bcast(
             run_collectively(self._world.comm, lambda: function() if leads else None)
@@ -143,7 +143,7 @@ class Finder:
         return self._world.leaders
 
     def _find_complete(self, batch: int) -> Iterator[Plan]:
-        """Yield frames whose slices are all there, and who puts each together: of each `batch`, evenly."""
+        """Yield complete frames and the rank that assembles each; ranks are balanced within each `batch`."""
         nodes = self._team.nodes
         for frames, atoms in totals(self._leaders, self._world.sum, self._slices, self._n_atoms):
             whole = pick(frames, np.flatnonzero(atoms >= self._n_atoms))
@@ -157,7 +157,7 @@ class Finder:
                 yield numbers, np.concatenate(ranks)
 
     def _shares(self, numbers: Numbers) -> Numbers:
-        """Return how many atoms each node has of frames, `WHOLE_FRAME` where it has the whole frame (collective)."""
+        """Return the atoms that each node has of frames, `WHOLE_FRAME` for a whole frame (collective)."""
         counts = self._slices.count_atoms(numbers)
         counts[run_collectively(self._leaders, partial(self._target.holds, numbers))] = WHOLE_FRAME
         return np.stack(self._leaders.allgather(counts))
@@ -169,7 +169,7 @@ class Finder:
         return anywhere
 
     def _note_incomplete(self, numbers: Numbers) -> None:
-        """Take note of frames that are not whole; where the frame is there, what is left of its slices goes."""
+        """Record incomplete frames; drop the remaining slices of frames that are native already."""
         if not len(numbers):
             return
         native = self._native(numbers)
@@ -186,7 +186,7 @@ class Finder:
             self._result.note({number: reason if missing else "some atoms are in no slice"})
 
     def drop_aside(self) -> None:
-        """Tell of what was left aside; of frames that are there by now, drop it (collective)."""
+        """Record the slices left aside; drop those of frames that are native by now (collective)."""
 
         def find_first_aside() -> int | None:
             by_node = self._leaders.allgather(self._slices.aside)
@@ -198,7 +198,7 @@ class Finder:
         self._result.note_aside(self._from_leaders(find_first_aside))
 
     def forget_native(self) -> None:
-        """Say nothing of frames that somebody else has put together meanwhile (collective)."""
+        """Remove the reasons of frames that another process has assembled meanwhile (collective)."""
 
         def forget() -> tuple[int, dict[int, str]]:
             result = self._result

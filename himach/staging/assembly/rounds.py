@@ -1,4 +1,4 @@
-"""Rounds of assembling on one rank: slices read, sent in bounded messages, written and dropped at once: `Rounds`."""
+"""Rounds of assembling on one rank: `Rounds` reads, sends, writes and drops slices concurrently."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from himach.staging.assembly.target import FrameWriter, Target
 
 Bytes = npt.NDArray[np.uint8]
 
-#: Bytes of a message, at most.
+#: Maximum bytes of a message.
 MESSAGE_BYTES = 1 << 24
-#: Seconds between two polls of what is under way.
+#: Seconds between two polls of pending requests.
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 5e-5, 1e-3
 _BYTE = "B"
 _TAG = 7030
 
 
 class Inbox:
-    """Memory for what comes from other ranks, which is used again and again."""
+    """Reusable receive buffers, one per source rank."""
 
     def __init__(self) -> None:
         self._buffers: dict[int, Bytes] = {}
 
     def room(self, source: int, size: int) -> Bytes:
-        """Return memory for so many bytes of a rank, until the next of the same."""
+        """Return a buffer of `size` bytes for `source`, valid until its next call."""
         buffer = self._buffers.get(source)
         if buffer is None or len(buffer) < size:
             buffer = self._buffers[source] = np.empty(size + size // 8, np.uint8)
@@ -45,7 +45,7 @@ class Inbox:
 
 
 def send_all(comm: Communicator, outgoing: Sequence[Bytes], sizes: Sequence[int], inbox: Inbox) -> list[Bytes]:
-    """Send ``outgoing[r]`` to rank r, for all other ranks at once, and return what each has sent here (collective)."""
+    """Send ``outgoing[r]`` to every other rank r; return what each has sent here (collective)."""
     incoming = [inbox.room(source, 0 if source == comm.rank else size) for source, size in enumerate(sizes)]
     requests: list[Any] = []
     for source, data in enumerate(incoming):
@@ -58,7 +58,7 @@ def send_all(comm: Communicator, outgoing: Sequence[Bytes], sizes: Sequence[int]
 
 
 def _await(requests: list[Any]) -> None:
-    """Wait for all without taking the processor from those that read and write meanwhile."""
+    """Wait for all requests without taking the core from the threads that read and write."""
     pause = MIN_PAUSE_SECONDS
     while requests:
         pending = [request for request in requests if not request.Test()]
@@ -76,21 +76,21 @@ def _pieces(data: Bytes) -> list[Bytes]:
 
 Numbers = npt.NDArray[np.int64]
 
-#: Bytes of frames that a rank puts together in a round; so many rounds are in memory at most, as slices or frames.
+#: Bytes of frames that a rank assembles in a round, and the maximum number of rounds in memory, as slices or frames.
 ROUND_BYTES = 8 << 20
 MAX_ROUNDS = 4
 MAX_ROUND_FRAMES = 8192
-#: Drops of slices that may be under way.
+#: Maximum pending drops of slices.
 MAX_DROPS = 2
-#: Seconds after which a store that had no room looks again.
+#: Seconds after which a full store retries.
 REFUSED_SECONDS = 0.12
-#: Why frames cannot be put together, and how many bytes go to which rank.
+#: Why frames cannot be assembled, by frame, and the bytes to send, by rank.
 Ready = tuple[dict[int, str], dict[int, int]]
 
 
 @dataclass
 class Round:
-    """Memory for a round, and what is known of it."""
+    """Buffers and state of a round."""
 
     gather: GatherHandle
     inbox: Inbox = field(default_factory=Inbox)
@@ -98,7 +98,7 @@ class Round:
 
 
 class Rounds:
-    """Puts frames of one kind together, with all ranks."""
+    """Assembles frames of one kind with all ranks."""
 
     def __init__(self, world: World, target: Target, kind: SliceKind, slices: HeldSlices, result: Assembled) -> None:
         self._world, self._slices, self._result = world, slices, result
@@ -108,7 +108,7 @@ class Rounds:
         self._target = target
         self._writing = FrameWriter(target, kind.n_atoms)
         self._written: deque[tuple[Round, Future[bool]]] = deque()
-        self._refused: list[Round] = []  # of which some frames found no room
+        self._refused: list[Round] = []  # rounds with frames that the store refused
         self._dropped: deque[Future[None]] = deque()
         self._n_dropped = 0  # frames whose slices were dropped last
 
@@ -116,7 +116,7 @@ class Rounds:
         return Round(GatherHandle(self._n_atoms, self._comm.size, self._comm.rank))
 
     def run(self, finder: Finder) -> None:
-        """Put together what is there (collective)."""
+        """Assemble the complete frames (collective)."""
         at_once = min(MAX_ROUND_FRAMES, max(1, ROUND_BYTES // (12 * self._n_atoms)))
         with (
             ThreadPoolExecutor(1, "slices-read") as reader,
@@ -137,14 +137,14 @@ class Rounds:
             self._finish()
 
     def _send(self, current: Round) -> None:
-        """Send what was read of a round and have it written; settle what came of those before (collective)."""
+        """Send the slices of a round, submit its writing, and collect the results of earlier rounds (collective)."""
         outgoing: list[Bytes] = []
 
         def prepare() -> Ready:
             assert current.read is not None
             unread = current.read.result()
             outgoing[:] = [current.gather.parcel(rank) for rank in range(self._comm.size)]
-            while len(self._written) > MAX_ROUNDS - 3:  # others are read, sent, and written
+            while len(self._written) > MAX_ROUNDS - 3:  # one each is being read, sent and written
                 self._await_written()
             reason = f"on node {self._world.name} cannot be read"
             return {number: f"the slice of rank {rank} {reason}" for number, rank in unread.items()}, sizes(outgoing)
@@ -160,14 +160,14 @@ class Rounds:
         (self._free if written.result() else self._refused).append(item)
 
     def _await_all(self) -> Ready:
-        """Wait until all that was to be written is on disk, or cannot be."""
+        """Wait until every pending write is on disk or has failed."""
         while self._written:
             self._await_written()
         self._writer.submit(self._writing.flush).result()
         return {}, {}
 
     def _drop_durable(self, prepare: Callable[[], Ready]) -> tuple[bool, list[int]]:
-        """Drop the slices of what is on disk, on every node (collective)."""
+        """Drop the slices of durable frames on every node (collective)."""
 
         def collect() -> tuple[Ready, list[int], dict[int, str], bool]:
             prepared = prepare()
@@ -188,7 +188,7 @@ class Rounds:
         return any(full for *_, full in by_rank), [parcels.get(self._comm.rank, 0) for (_, parcels), *_ in by_rank]
 
     def _make_room(self) -> None:
-        """Drop slices so that frames that found no room find some, as long as that helps (collective)."""
+        """Drop slices and retry refused frames as long as that helps (collective)."""
 
         def retry() -> tuple[int, bool]:
             time.sleep(REFUSED_SECONDS)
@@ -216,12 +216,12 @@ class Rounds:
                 run_collectively(self._comm, refuse)
 
     def _await_dropped(self, allowed: int = 0) -> None:
-        """Wait until slices of frames that are on disk are dropped, all but those of the last `allowed` times."""
+        """Wait for pending drops of slices, except the last `allowed`."""
         while len(self._dropped) > allowed or (self._dropped and self._dropped[0].done()):
             self._dropped.popleft().result()
 
     def _finish(self) -> None:
-        """Settle what is left (collective)."""
+        """Write and drop what is pending (collective)."""
 
         def raise_lost() -> None:
             if self._writing.lost is not None:
@@ -234,5 +234,5 @@ class Rounds:
 
 
 def sizes(outgoing: Sequence[Bytes]) -> dict[int, int]:
-    """Return how many bytes go to which rank, where there are any."""
+    """Return the number of bytes for each rank that gets any."""
     return {rank: len(data) for rank, data in enumerate(outgoing) if len(data)}

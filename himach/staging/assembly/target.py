@@ -1,4 +1,4 @@
-"""The dataset of whole frames in a node's store, `Target`; frames on their way there, `FrameWriter`, in a thread."""
+"""`Target`, the dataset of whole frames in a node's store, and `FrameWriter`, which writes frames in a thread."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Target:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is such a dataset."""
+        """Whether the dataset exists."""
         return self._store is not None and self._kind.generation in self._store.generations(self._name)
 
     def open(self) -> Dataset:
-        """Return the dataset, which is made if it is not there."""
+        """Open the dataset, creating it if it does not exist."""
         with self._opening:
             if self._dataset is None:
                 assert self._store is not None
@@ -49,7 +49,7 @@ class Target:
             return self._dataset
 
     def open_to_write(self) -> Dataset:
-        """Return the same, of which what is written goes to the disk while more is put together."""
+        """Open the dataset for streaming: written frames go to disk while more are assembled."""
         dataset = self.open()
         if not self._streams:
             dataset.stream()
@@ -57,7 +57,7 @@ class Target:
         return dataset
 
     def holds(self, frames: Numbers) -> npt.NDArray[np.bool_]:
-        """Return which of some frames are there natively, by now."""
+        """Return which frames the dataset holds natively now, bool (n,)."""
         if not len(frames) or (self._dataset is None and not self.is_there):
             return np.zeros(len(frames), np.bool_)
         dataset = self.open()
@@ -65,12 +65,12 @@ class Target:
         return dataset.holds(frames, native=True)
 
     def advice(self) -> str:
-        """Return what helps a store in which frames find no room."""
+        """Return advice for a store that is full."""
         text = "slices are deleted when frames are made of whole segments of them"
         if self._store is None:
             return text
         slices = find_slices(self._store, self._name).get(self._kind, HeldSlices())
-        # While frames are made of one segment of each rank, these frames lie beside all slices.
+        # Frames assembled from one segment of each rank exist beside all slices for a while.
         extra = sum(max((segment["bytes"] for segment in dataset.segments()), default=0) for dataset in slices.datasets)
         used = survey(self._store.path).used
         quota = (used + extra + extra // 8 >> 20) + 4
@@ -89,7 +89,7 @@ class Target:
                     )
 
     def agree_on_author(self, comm: Communicator, by_launch: Sequence[HeldSlices]) -> None:
-        """Have all slices, and the frames that are there, be of one simulation, on whatever nodes (collective)."""
+        """Check that all slices and existing frames on all nodes belong to one simulation (collective)."""
 
         def find_authors() -> tuple[set[bytes], set[bytes]]:
             slices = {item.attachment(AUTHOR) for launch in by_launch for item in launch.datasets if item.native}
@@ -114,7 +114,7 @@ class Target:
         run_collectively(comm, refuse)
 
     def close(self) -> None:
-        """Let go of the segment that was written."""
+        """Release the segment written."""
         if self._dataset is not None:
             with suppress(StoreError):
                 self._dataset.close()
@@ -126,14 +126,14 @@ def _quote(authors: Sequence[bytes]) -> str:
 
 Bytes = npt.NDArray[np.uint8]
 
-#: Reason that is given for a frame that is there nevertheless.
+#: Reason for slices that do not match the frame already stored.
 FOREIGN = "its slices are not those of the frame that is there"
-#: Bytes of frames that are synced together.
+#: Bytes of frames per sync.
 DURABLE_BYTES = 32 << 20
 
 
 class FrameWriter:
-    """Writes frames, and knows which are on disk."""
+    """Writes frames and tracks which are on disk."""
 
     def __init__(self, target: Target, n_atoms: int) -> None:
         self.full: StoreFullError | None = None
@@ -143,17 +143,17 @@ class FrameWriter:
         self._at_once = max(1, DURABLE_BYTES // (12 * n_atoms))
         self._dataset: Dataset | None = None
         self._unsynced: list[int] = []  # written, but not known to be on disk
-        self._lock = threading.Lock()  # over what follows
+        self._lock = threading.Lock()  # guards _durable and _bad
         self._durable: list[int] = []
         self._bad: dict[int, str] = {}
 
     def write(self, gather: GatherHandle, incoming: Sequence[Bytes]) -> bool:
-        """Put this rank's frames of a round together, with what has come for it, and write them.
+        """Assemble this rank's frames of a round from the incoming slices and write them.
 
         Returns
         -------
         bool
-            False if the store is full; then `resume`.
+            False if the store is full; call `resume` then.
         """
         for data in incoming:
             if len(data):
@@ -161,7 +161,7 @@ class FrameWriter:
         return self.resume(gather)
 
     def resume(self, gather: GatherHandle) -> bool:
-        """Write what is left of a round; returns as `write`."""
+        """Write the rest of a round; return the same as `write`."""
         if not gather.frames:
             return True
         dataset = self._dataset = self._dataset or self._target.open_to_write()
@@ -182,7 +182,7 @@ class FrameWriter:
         return not pending
 
     def flush(self) -> None:
-        """Have all that was written on disk."""
+        """Sync all written frames to disk."""
         if self._dataset is None or not self._unsynced:
             return
         written, self._unsynced = self._unsynced, []
@@ -191,7 +191,7 @@ class FrameWriter:
         except StoreFullError as error:
             self.full = self.lost = error
             return
-        if self.full is not None:  # what was written before a full disk may be undone
+        if self.full is not None:  # a full disk may undo earlier writes
             stored = self._dataset.holds(np.array(written, np.int64), native=True)
             if not stored.all():
                 self.lost = self.full
@@ -200,7 +200,7 @@ class FrameWriter:
             self._durable += written
 
     def take(self) -> tuple[list[int], dict[int, str]]:
-        """Return which frames are on disk, and why others are not there, since the last time; from any thread."""
+        """Return the frames on disk and the reasons for missing ones since the last call; from any thread."""
         with self._lock:
             result = self._durable, self._bad
             self._durable, self._bad = [], {}

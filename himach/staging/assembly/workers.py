@@ -1,4 +1,4 @@
-"""Who puts which frames together: `Team`, the ranks that work; `assign`, near where most of each lies, and evenly."""
+"""Ranks that assemble frames: `Team`, the workers, and `assign`, which balances frames near most of their slices."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from himach.parallel.communicator import World
 
-#: Ranks of a node that assemble, at most: each holds some rounds in memory, and a disk has enough of a few.
+#: Maximum workers of a node: each holds several rounds in memory, and a few saturate a disk.
 MAX_WORKERS = 4
 
 
 class Team:
-    """The ranks that read slices and put frames together (collective)."""
+    """The ranks that read slices and assemble frames (collective)."""
 
     def __init__(self, world: World, *, has_store: bool) -> None:
         workers = min(MAX_WORKERS, world.node.size)
@@ -26,23 +26,23 @@ class Team:
 
     @property
     def nodes(self) -> list[int]:
-        """The nodes whose ranks work."""
+        """Nodes that have workers."""
         return [node for node, ranks in enumerate(self.ranks) if ranks]
 
     @property
     def workers(self) -> int:
-        """Ranks of a node that works, where they are fewest."""
+        """Smallest number of workers on a node that has any."""
         return min((len(ranks) for ranks in self.ranks if ranks), default=1)
 
 
-#: What a node says in place of its atoms if it has the whole frame already.
+#: Reported in place of the number of atoms by a node that has the whole frame.
 WHOLE_FRAME = -1
 
 
 def assign(shares: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the node of each frame, int64 (frames,).
 
-    `shares`: int64 (nodes, frames): how many atoms each node has of each; `WHOLE_FRAME` where it has the whole frame.
+    `shares`: int64 (nodes, frames): atoms that each node has of each frame; `WHOLE_FRAME` where it has the whole frame.
     """
     nodes, frames = shares.shape
     chosen = np.argmax(shares, axis=0)
@@ -53,7 +53,7 @@ def assign(shares: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     unassigned = np.argsort(-largest, kind="stable")
     unassigned = unassigned[~holds[unassigned]]
     while len(unassigned):
-        # Each frame prefers the node that has most of it, of those that have room; the first are accepted.
+        # Each frame prefers the node with room that has most of its atoms; each node accepts the first ones.
         scores = np.where(free[:, None] > 0, shares[:, unassigned], -2) if free.any() else shares[:, unassigned]
         if not free.any():
             free = np.full(nodes, -(-len(unassigned) // nodes))
@@ -71,7 +71,7 @@ def assign(shares: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def divide_among_ranks(frame_nodes: npt.NDArray[np.int64], ranks: Sequence[Sequence[int]]) -> npt.NDArray[np.int32]:
-    """Return the rank of each frame, given its node: the ranks of a node get neighbouring frames, evenly."""
+    """Return the rank of each frame, given its node: each rank of a node gets an equal run of neighbouring frames."""
     frame_ranks = np.empty(len(frame_nodes), np.int32)
     for node, group in enumerate(ranks):
         frames = np.flatnonzero(frame_nodes == node)
