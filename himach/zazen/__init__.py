@@ -1,8 +1,8 @@
-"""The Zazen protocol: ranks agree who reads which frame. Knows frame numbers, no molecules.
+"""The Zazen protocol: ranks agree on who reads which frame. Knows frame numbers, not molecules.
 
-In reading order: `node_frames` (what a node tells of its store, as bitmaps, and `Share`, of which its ranks take
-tasks), `protocol` (the rules; `assign`), `rounds` (what node leaders exchange), `claims` (what a node has after them),
-`anywhere` (which frames are on any node at all); below them `bitmaps` (kernels over words).
+In reading order: `node_frames` (a store's frames as bitmaps, and `Share`, from which ranks take tasks), `protocol` (the
+rules; `assign`), `rounds` (exchanges of node leaders), `claims` (a node's result of the rounds), `anywhere` (frames on
+any node); below them `bitmaps` (kernels over words).
 """
 
 from himach.zazen.node_frames import NOTHING, Cached, InMemory, Share

@@ -1,4 +1,4 @@
-"""Which frames of a selection lie on any node at all: for datasets that have no origin, of which a part may be gone."""
+"""Frames of a selection that are on any node: for datasets without an origin, whose frames may be partly gone."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ MAX_NAMED_FRAMES = 5
 
 @dataclass(frozen=True)
 class Anywhere:
-    """What is there of a selection, the same on every rank."""
+    """Available frames of a selection, the same on every rank."""
 
-    n_cached: int  # frames that lie on some node
-    sample: tuple[int, ...]  # positions of the first two of them, the two in the middle, and the last two, ascending
-    missing: tuple[int, ...]  # positions of the first frames that lie nowhere
+    n_cached: int  # frames on any node
+    sample: tuple[int, ...]  # positions of the first, middle and last two of them, ascending
+    missing: tuple[int, ...]  # positions of the first frames on no node
 
 
 def mark_all(cached: Cached | None, frames: Selected) -> Words:
-    """Return the bits of the `frames` that a store holds in any way, uint64 (n_words(len(frames)),)."""
+    """Return the bits of the `frames` that a store holds, native or alien, uint64 (n_words(len(frames)),)."""
     native, alien = frame_bitmaps(cached or NOTHING, frames)
     native |= alien
     return native
 
 
 def find_anywhere(world: World, own: Words | None, n: int) -> Anywhere:
-    """Return what is there of a selection of `n` frames (collective over the world)."""
+    """Return the available frames of a selection of `n` (collective over the world)."""
     described = None
     if world.leaders is not None:
         assert own is not None
@@ -45,7 +45,7 @@ def find_anywhere(world: World, own: Words | None, n: int) -> Anywhere:
 
 
 def find_listed(world: World, own: Positions | None, n: int) -> tuple[Anywhere, Positions]:
-    """Return the same where few of `n` frames are there, and the positions of these (collective)."""
+    """Return the same from lists of positions, for few of `n` frames, and the positions present (collective)."""
     lists = [part for part in world.comm.allgather(own) if part is not None]
     present = np.unique(np.concatenate([np.empty(0, np.int64), *lists]))
     missing = np.setdiff1d(np.arange(min(n, len(present) + MAX_NAMED_FRAMES)), present)[:MAX_NAMED_FRAMES]
@@ -53,13 +53,13 @@ def find_listed(world: World, own: Positions | None, n: int) -> tuple[Anywhere, 
 
 
 def _sample(n: int) -> list[int]:
-    """Return where the first two of `n` are, the two in the middle, and the last two."""
+    """Return the indices of the first, middle and last two of `n` items."""
     return sorted(i for i in {0, 1, n // 2 - 1, n // 2, n - 2, n - 1} if 0 <= i < n)
 
 
 def describe(words: Words, n: int) -> Anywhere:
-    """Return what is there of a selection of `n` frames, by the bits of those that are."""
+    """Return the available frames of a selection of `n`, given their bits."""
     n_cached = popcount(words)
     sample = [int(decode(words, 0, i, 1)[0]) for i in _sample(n_cached)]
-    missing = decode(~words, 0, 0, MAX_NAMED_FRAMES).tolist()  # behind the last frame there is nothing either
+    missing = decode(~words, 0, 0, MAX_NAMED_FRAMES).tolist()  # bits past the last frame are clear too
     return Anywhere(n_cached, tuple(sample), tuple(position for position in missing if position < n))

@@ -1,4 +1,4 @@
-"""`Claims`: what a node has after the rounds.
+"""`Claims`: a node's result of the rounds.
 
 `Bits`: a set of positions, from which tasks are taken, as a bitmap with a directory.
 """
@@ -14,17 +14,17 @@ import numpy.typing as npt
 from himach.parallel.communicator import Words
 from himach.zazen.bitmaps import block_counts, copy_some, decode, popcount
 
-DIRECTORY_WORDS = 512  # words of the bitmap between two entries of its directory
+DIRECTORY_WORDS = 512  # bitmap words per directory entry
 Positions = npt.NDArray[np.int64]
 
 
 def n_words(n_positions: int) -> int:
-    """Return how many words hold `n_positions` bits."""
+    """Return the number of words that hold `n_positions` bits."""
     return -(-n_positions // 64)
 
 
 class Bits:
-    """A bitmap of `n` words, and before it a directory of how many bits are set up to every `DIRECTORY_WORDS` words.
+    """A bitmap of `n` words, preceded by a directory: the number of bits set before every `DIRECTORY_WORDS`-th word.
 
     Both are in `words`, uint64 (Bits.n_words(n),).
     """
@@ -35,23 +35,23 @@ class Bits:
 
     @staticmethod
     def n_words(n: int) -> int:
-        """Return how many words a bitmap of `n` words and its directory need."""
+        """Return the size in words of a bitmap of `n` words with its directory."""
         return 1 - (-n // DIRECTORY_WORDS) + n
 
     def count_bits(self, first: int, stop: int) -> None:
-        """Take down how many bits are set in words `first` to `stop`, as they are now, for the directory."""
+        """Store the number of bits now set in words `first` to `stop` in the directory."""
         low, high = first // DIRECTORY_WORDS, -(-stop // DIRECTORY_WORDS)
         words = self.bitmap[low * DIRECTORY_WORDS : high * DIRECTORY_WORDS]
         block_counts(words, DIRECTORY_WORDS, self._directory[1 + low : 1 + high])
 
     def index(self) -> None:
-        """Draw up the directory, all bits having been counted."""
+        """Add up the directory after all bits were counted."""
         self._directory[0] = 0
         np.cumsum(self._directory, out=self._directory)
 
     @property
     def count(self) -> int:
-        """Positions in the set."""
+        """Number of positions in the set."""
         return int(self._directory[-1])
 
     def some(self, start: int, stop: int) -> Positions:
@@ -63,7 +63,7 @@ class Bits:
 
 @dataclass
 class Claims:
-    """What one node has after the rounds."""
+    """One node's result of the rounds."""
 
     share: Bits  # frames that this node claims
     native: int = 0
@@ -79,7 +79,7 @@ class Claims:
 
     @property
     def n_nowhere(self) -> int:
-        """Frames that no node claims, the same on every node."""
+        """Number of frames that no node claims, the same on every node."""
         return sum(count for _, _, count in self.residue)
 
     def nowhere(self, count: int) -> Positions:
@@ -88,7 +88,7 @@ class Claims:
         return np.concatenate([*parts, np.empty(0, dtype=np.int64)])[:count]
 
     def take(self, start: int, amount: int) -> None:
-        """Claim of what no node has `amount` frames, from number `start` on; the rest is others', and forgotten."""
+        """Claim `amount` unclaimed frames from number `start` on; forget the rest, which other nodes take."""
         before = 0
         for first, words, count in self.residue:
             low, high = max(start, before), min(start + amount, before + count)
@@ -100,6 +100,6 @@ class Claims:
         self.share.index()
 
     def surplus(self) -> Iterator[Positions]:
-        """Yield positions of alien frames of this node that are needed no more."""
+        """Yield positions of this node's alien frames that are no longer needed."""
         for first, words in self.shed:
             yield decode(words, first, 0, popcount(words))

@@ -1,10 +1,8 @@
-"""What a node holds of a selection, as the words that the protocol exchanges: bit p is frame ``frames[p]``.
+"""Frames of a selection that a node holds, as the words that the protocol exchanges: bit p is frame ``frames[p]``.
 
-`Cached` is the interface of a store, `InMemory` one whose frames are given, `NOTHING` an empty one.
-
-What is left of a selection: `Remaining`, the frames at some of its steps, numbered through for the protocol.
-
-A node's share of the frames: a set of positions in the node's memory from which its ranks take tasks.
+`Cached` is the interface of a store, `InMemory` a store with given frames, `NOTHING` an empty one. `Remaining` is the
+rest of a selection: the frames at some of its steps, numbered consecutively for the protocol. `Share` is a node's share
+of the frames: a set of positions in the node's shared memory, from which its ranks take tasks.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from himach.zazen.bitmaps import block_counts
 from himach.zazen.claims import Bits, n_words
 
 Positions = npt.NDArray[np.int64]
-#: Bits of a bitmap that are moved at a time: a multiple of the bits of a word.
+#: Bits of a bitmap moved at a time, a multiple of the bits of a word.
 CHUNK_BITS = 1 << 24
 WORD = 64
 
@@ -38,7 +36,7 @@ class Remaining:
 
     @classmethod
     def from_mask(cls, frames: Selected, mask: npt.NDArray[np.bool_]) -> Remaining:
-        """Return what is left where `mask`, bool (steps,), is true."""
+        """Return the frames at the steps where `mask`, bool (steps,), is true."""
         edges = np.flatnonzero(np.diff(mask, prepend=False, append=False)).astype(np.int64)
         return cls(frames, edges[0::2], edges[1::2])
 
@@ -53,22 +51,22 @@ class Remaining:
         return self.frames[int(self.steps(np.array([index % len(self)]))[0])]
 
     def _counts(self) -> Positions:
-        """Return how many frames are left before each start, int64 (n + 1,)."""
+        """Return the number of remaining frames before each start, and of all, int64 (n + 1,)."""
         counts: Positions = self.__dict__["_before"]
         return counts
 
     def steps(self, positions: Positions) -> Positions:
-        """Return the steps, int64 (n,), at which the frames of these positions are in the selection."""
+        """Return the steps in the selection, int64 (n,), of the frames at some positions."""
         run = np.searchsorted(self._counts(), positions, side="right") - 1
         steps: Positions = self.starts[run] + (positions - self._counts()[run])
         return steps
 
     def numbers(self, positions: Positions) -> Positions:
-        """Return the numbers, int64 (n,), of the frames of these positions."""
+        """Return the numbers, int64 (n,), of the frames at some positions."""
         return numbers_of_selected(self.frames, self.steps(positions))
 
     def choose(self, words: Words, out: Words) -> None:
-        """Set those bits in `out` that are set in `words`, a bit for each step: a bit for each frame that is left."""
+        """Copy the bits of the remaining frames from `words`, a bit per step, to `out`, a bit per remaining frame."""
         n = len(self)
         for first in range(0, n, CHUNK_BITS):
             last = min(first + CHUNK_BITS, n)
@@ -83,7 +81,7 @@ class Remaining:
             out[place : place + len(packed)] |= packed
 
 
-#: Frame numbers that a run asks for, by position: a choice, or what is left of one.
+#: Frame numbers that a run requests, by position: a selection, or the rest of one.
 Selection = range | FrameList | Remaining
 
 
@@ -96,17 +94,17 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Cached(Protocol):
-    """Which frames of a dataset a node's store holds."""
+    """Interface for the frames of a dataset that a node's store holds."""
 
     @property
     def identity(self) -> str | None:
-        """What tells this store from others; nodes that give the same one see one directory. None: not shared."""
+        """Identifier of the store; equal on nodes that see the same directory. None: not shared."""
 
     def mark(self, frames: range, native: Words, alien: Words) -> None:
-        """Set the bits of those `frames` that a writer pushed to this node, and of those that a read miss brought.
+        """Set the bits of `frames` that a writer pushed to this node, and of those stored after a read miss.
 
-        Both are uint64 (n_words(len(frames)),): bit ``p % 64`` of word ``p // 64`` is ``frames[p]``. Other bits stay,
-        so that several stores may mark theirs one after another.
+        Both are uint64 (n_words(len(frames)),): bit ``p % 64`` of word ``p // 64`` is ``frames[p]``. Other bits are not
+        changed, so several stores can mark frames one after another.
         """
 
     def holds(self, numbers: Numbers, native: bool = False) -> npt.NDArray[np.bool_]:
@@ -115,7 +113,7 @@ class Cached(Protocol):
 
 @dataclass(frozen=True)
 class InMemory:
-    """A cache whose frames are given, int64 (n,); for `identity` see `Cached`."""
+    """A cache of given frames, int64 (n,); for `identity` see `Cached`."""
 
     native: Numbers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     alien: Numbers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -127,7 +125,7 @@ class InMemory:
         return cls(np.fromiter(native, dtype=np.int64), np.fromiter(alien, dtype=np.int64), identity)
 
     def mark(self, frames: range, native: Words, alien: Words) -> None:
-        """Set the bits of natives and of aliens."""
+        """Set the bits of native and alien frames."""
         for numbers, words in ((self.native, native), (self.alien, alien)):
             positions, rest = np.divmod(numbers - frames.start, frames.step)
             positions = positions[(rest == 0) & (positions >= 0) & (positions < len(frames))].astype(np.uint64)
@@ -142,9 +140,9 @@ NOTHING = InMemory()
 
 
 def frame_bitmaps(cached: Cached, frames: Selection, native: Words | None = None) -> tuple[Words, Words]:
-    """Return the bitmaps of those `frames` that are native, and of those that are alien (see `Cached.mark`).
+    """Return the bitmaps of the native and of the alien `frames` (see `Cached.mark`).
 
-    The first is made in `native` if that is given, of any content.
+    The first is written to `native` if given; its content is overwritten.
     """
     if native is None:
         native = np.empty(n_words(len(frames)), dtype=np.uint64)
@@ -174,7 +172,7 @@ def _pack_bits(bits: npt.NDArray[np.bool_]) -> Words:
 
 
 def count_chunks(native: Words, alien: Words, chunk_words: int) -> Numbers:
-    """Return how many bits are set in each chunk of `chunk_words` words of two bitmaps, int64 (2, n)."""
+    """Return the number of set bits in each chunk of `chunk_words` words of two bitmaps, int64 (2, n)."""
     counts = np.empty((2, -(-len(native) // chunk_words)), dtype=np.int64)
     block_counts(native, chunk_words, counts[0])
     block_counts(alien, chunk_words, counts[1])
@@ -182,14 +180,14 @@ def count_chunks(native: Words, alien: Words, chunk_words: int) -> Numbers:
 
 
 MAX_TASK_FRAMES = 512
-#: A task is this part of what remains for each rank to read, if all were equally fast.
+#: A task is 1 / PART_OF_RANK of what remains for each rank, if all are equally fast.
 PART_OF_RANK = 4
-#: The last tasks are this part of the first.
+#: The last tasks are 1 / SMALLEST of the first.
 SMALLEST = 32
 
 
 class Tasks:
-    """A share of `count` frames cut into tasks, which get smaller towards the end, so that all ranks end together."""
+    """A share of `count` frames, cut into tasks that shrink towards the end so that all ranks finish together."""
 
     def __init__(self, count: int, ranks: int) -> None:
         self.count = count
@@ -207,7 +205,7 @@ class Tasks:
         return self._n_equal + len(self._starts) - 1
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Return the first frame of task `number`, counted within the share, and the one after its last."""
+        """Return the first frame of task `number` within the share, and the one after its last."""
         return self._start(number), self._start(number + 1)
 
     def _start(self, number: int) -> int:
@@ -242,9 +240,9 @@ class Share:
         self._surplus = surplus
 
     def take(self) -> npt.NDArray[np.int64] | None:
-        """Return the steps of the next task, or None when the node's share is used up.
+        """Return the steps of the next task, or None when the node's share is exhausted.
 
-        `ndarray or None`: int64 (n,), ascending: positions in the selection. Each step goes to one rank only.
+        Steps are positions in the selection, int64 (n,), ascending. Each step goes to one rank only.
         """
         if self._positions is None:
             return None
@@ -255,16 +253,15 @@ class Share:
         return self._frames.steps(positions) if isinstance(self._frames, Remaining) else positions
 
     def surplus(self) -> Iterator[npt.NDArray[np.int64]]:
-        """Yield the numbers of alien frames that this node's store should drop after the run (on its first rank).
+        """Yield batches of alien frame numbers, int64, for this node's store to drop after the run (first rank).
 
-        int64, some at a time. Another copy of each is kept: a native one, or the alien one of the holder that reads the
-        frame in this run.
+        Another copy of each is kept: a native one, or the alien one of the holder that reads the frame in this run.
         """
         for positions in self._surplus():
             yield numbers_at(self._frames, positions)
 
     def close(self) -> None:
-        """Free the node's shared memory (collective over the node); nothing can be taken any more."""
+        """Free the node's shared memory (collective over the node); `take` returns None afterwards."""
         if self._positions is not None:
             self._positions = None  # its arrays are views of that memory
             self._counter.close()

@@ -1,24 +1,23 @@
 """The Zazen protocol: who reads which frame.
 
-There is no server that knows what is cached where. Each node's own store marks what it holds of the selection in two
-bitmaps, native and alien frames, one bit a position; the leaders of the nodes reduce these bitmaps over all nodes; and
-every node decides by itself, from the reduced bitmaps and its own, which frames are its to read:
+No server knows what is cached where. Each node's store marks its frames of the selection in two bitmaps, native and
+alien, one bit per position. The leaders of the nodes reduce these bitmaps over all nodes. Every node then decides by
+itself, from the reduced bitmaps and its own, which frames it reads:
 
-1. A native frame is read by the node that holds it. Reducing native bitmaps with bitwise or tells every node which
-   frames are taken.
-2. Of the frames left open, one that is alien on exactly one node is read by that node. Reducing two-bit counts of
-   holders that saturate (00 none, 01 one, 10 more) tells a holder whether it is the only one.
+1. The node that holds a native frame reads it. Reducing native bitmaps with bitwise or tells every node which frames
+   are taken.
+2. A remaining frame that is alien on exactly one node is read by that node. Reducing saturating two-bit counts of
+   holders (00 none, 01 one, 10 more) tells a holder whether it is the only one.
 3. The residue is divided. A frame with several alien copies goes to one of their holders, and the other copies are
-   surplus. A frame that lies nowhere is read from the origin: all nodes know the same bitmap of such frames, and each
-   node's load, so each takes its contiguous run of them such that loads become as even as they can.
+   surplus. A frame on no node is read from the origin: all nodes know the same bitmap of such frames and each node's
+   load, so each takes a contiguous run of them that makes loads as even as possible.
 
-Two exceptions keep this safe and even. If the natives of all nodes add up to more than the bits of their union, a frame
-is native on several nodes: then these are counted with two bits too, and one of the holders reads. And a node that
-holds more than twice its part leaves the rest to others while the origin can be reached: natives before round one, so
-that an alien copy elsewhere may claim them, aliens after round two.
+Two exceptions keep this safe and even. If the native counts of all nodes sum to more than the bits of their union, a
+frame is native on several nodes: these are counted with two bits too, and one holder reads. A node that holds more than
+twice its part leaves the excess to others while the origin can be reached: natives before round one, so that an alien
+copy elsewhere may claim them, aliens after round two.
 
-`assign()` is the protocol: `himach.zazen.rounds` has what is exchanged, and what a node gets is a
-`himach.zazen.node_frames.Share`.
+`assign()` runs the protocol and returns a `himach.zazen.node_frames.Share`; `himach.zazen.rounds` has the exchanges.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from himach.zazen.claims import Bits, Claims, n_words
 from himach.zazen.node_frames import NOTHING, Cached, Selection, Share, count_chunks, frame_bitmaps
 from himach.zazen.rounds import CHUNK_WORDS, Leaders, Rules, negotiate
 
-MAX_SHARE_FACTOR = 2  # times its part of all frames: what a node holds beyond it, others read
-MAX_NAMED_FRAMES = 5  # frames that an error message names
+MAX_SHARE_FACTOR = 2  # times a node's part of all frames, beyond which others read its frames
+MAX_NAMED_FRAMES = 5  # frames named in an error message
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class _Request:
 
 @dataclass
 class _Outcome:
-    """What a leader tells the ranks of its node."""
+    """Result that a leader sends to the ranks of its node."""
 
     error: str = ""
     counts: dict[str, int] = field(default_factory=dict)
@@ -73,16 +72,16 @@ def assign(
     world
         All ranks.
     cached
-        What this node's store holds; only the node's first rank is asked. None: nothing.
+        Frames in this node's store; used on the node's first rank only. None: no frames.
     frames
-        Frame numbers of the selection, or what is left of it, the same on every rank; `step` may be negative.
+        Frame numbers of the selection, or the rest of it, the same on every rank; `step` may be negative.
     origin
         Whether frames can be read from the origin, the same on every rank.
     whole
-        Whether every frame must be somewhere, the same on every rank. If not, frames that lie in no cache are left out
-        where there is no origin.
+        Whether every frame must be available, the same on every rank. If not, frames in no cache are left out when
+        there is no origin.
     chunk_words
-        Bitmap words that are exchanged and decided at a time, the same on every rank.
+        Bitmap words exchanged and decided at a time, the same on every rank.
 
     Returns
     -------
@@ -92,7 +91,7 @@ def assign(
     Raises
     ------
     TrajectoryError
-        On every rank, if the origin cannot be reached and frames lie in no cache.
+        On every rank, if `origin` is false, `whole` is true, and frames are in no cache.
     UsageError
         If `frames` holds a negative number.
     """
@@ -125,7 +124,7 @@ class _Leader:
     Attributes
     ----------
     claims
-        What came of the rounds for this node.
+        This node's result of the rounds.
     """
 
     claims: Claims
@@ -137,7 +136,7 @@ class _Leader:
         self._request = request
 
     def fill(self, share: Bits, cached: Cached) -> _Outcome:
-        """Find out which frames are this node's; `share` becomes theirs."""
+        """Run the rounds and write this node's frames to `share`."""
         request, leaders = self._request, self._leaders
         weights, identities = zip(*leaders.comm.allgather((self._ranks, cached.identity)), strict=True)
         started = time.perf_counter()
@@ -156,14 +155,14 @@ class _Leader:
         return outcome
 
     def _divide(self, weights: Sequence[int]) -> _Outcome:
-        """Take this node's part of what nobody holds."""
+        """Take this node's part of the frames that no node holds."""
         claims, request = self.claims, self._request
         all_claims = self._leaders.comm.allgather((claims.native, claims.alien, claims.contested))
         native, alien, contested = map(sum, zip(*all_claims, strict=True))
         counts = {"native": native, "alien": alien, "residue": contested}
         if claims.n_nowhere and not request.origin:
             error = _unreachable(claims, request.frames) if request.whole else ""
-            claims.take(0, 0)  # nobody reads them
+            claims.take(0, 0)  # no node reads them
             return _Outcome(error, counts)
         counts["residue"] += claims.n_nowhere
         parts = fill_evenly([sum(claimed) for claimed in all_claims], weights, claims.n_nowhere)
@@ -173,32 +172,32 @@ class _Leader:
 
 
 def _first_of_its_kind(identities: Sequence[str | None], node: int) -> bool:
-    """Tell whether no earlier node sees the same store."""
+    """Return whether no earlier node sees the same store."""
     return identities[node] is None or identities.index(identities[node]) == node
 
 
 def fill_evenly(loads: Sequence[int], weights: Sequence[int], amount: int) -> list[int]:
-    """Divide `amount` so that loads become as even as they can, as water fills vessels to one level.
+    """Divide `amount` so that loads per weight become as even as possible, as water fills vessels to one level.
 
     Parameters
     ----------
     loads
-        What each has already.
+        Present loads.
     weights
-        How much more than the others each can take; positive.
+        Relative capacities; positive.
     amount
-        What is to be divided.
+        Total to divide.
 
     Returns
     -------
     list of int
-        Parts that add up to `amount`; no part goes to one whose load per weight is above the level.
+        Parts that add up to `amount`; zero where the load per weight is above the level.
     """
     by_level = sorted(range(len(loads)), key=lambda i: loads[i] / weights[i])
     volume, width = amount, 0
     under: list[int] = []
     for i in by_level:
-        # The level so far is volume / width; a vessel whose load reaches it stays dry, as do all after it.
+        # The level so far is volume / width; a vessel at or above it gets nothing, nor do those after it.
         if under and loads[i] * width >= volume * weights[i]:
             break
         under.append(i)
@@ -213,7 +212,7 @@ def fill_evenly(loads: Sequence[int], weights: Sequence[int], amount: int) -> li
 
 
 def _unreachable(claims: Claims, frames: Selection) -> str:
-    """Say which frames lie nowhere."""
+    """Return the error message that names frames on no node."""
     count = claims.n_nowhere
     named = ", ".join(str(frames[int(p)]) for p in claims.nowhere(MAX_NAMED_FRAMES)) + (
         ", ..." if count > MAX_NAMED_FRAMES else ""

@@ -1,8 +1,8 @@
 """The rounds in which node leaders learn who holds which frame.
 
 `Leaders` are the reductions over node leaders, counted by kind. `negotiate()` runs the rounds under given `Rules`,
-chunk by chunk: a chunk's bits are exchanged and decided on while they are in cache. It returns
-`himach.zazen.claims.Claims`: what this node reads, and what remains.
+chunk by chunk: a chunk's bits are exchanged and decided while they are in cache. It returns
+`himach.zazen.claims.Claims`: the frames that this node reads, and the residue.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from himach.parallel.communicator import Words, World
 from himach.zazen.bitmaps import claim, contested, copy_some, merge_counts, open_counts, popcount, priority_plane
 from himach.zazen.claims import Bits, Claims
 
-# Bitmap words in a chunk: a chunk's bitmaps and counts, seven times this, stay in cache between the steps.
+# Bitmap words in a chunk: its bitmaps and counts, seven times this size, stay in cache between steps.
 CHUNK_WORDS = 1 << 16
 
-BLOCKS_PER_NODE = 256  # runs of positions in which contested frames go to one order of nodes
+BLOCKS_PER_NODE = 256  # blocks of positions per node; within a block, nodes have one order of priority
 
 
 class Leaders:
-    """Reductions over the leaders of all nodes; does nothing but copy where there is one node."""
+    """Reductions over the leaders of all nodes; with one node they only copy."""
 
     def __init__(self, world: World) -> None:
         assert world.leaders is not None
@@ -56,7 +56,7 @@ class Leaders:
         return out
 
     def close(self) -> None:
-        """Free the reduction (MPI libraries have few places for them); it is made again when it is needed."""
+        """Free the reduction, because MPI libraries allow few of them; it is recreated on demand."""
         if self._op is not None:
             self._op.Free()
             self._op = None
@@ -71,9 +71,9 @@ class Leaders:
 
 @dataclass(frozen=True)
 class Rules:
-    """What all nodes know before the rounds."""
+    """Inputs of the rounds that all nodes know."""
 
-    n_frames: int  # frames of the selection, a bit each
+    n_frames: int  # frames of the selection, one bit each
     limits: Sequence[int]
     give_up: bool
     chunk_words: int = CHUNK_WORDS  # bitmap words in a chunk
@@ -85,9 +85,9 @@ class Rules:
 
 
 def negotiate(leaders: Leaders, alien: Words, counts: npt.NDArray[np.int64], share: Bits, rules: Rules) -> Claims:
-    """Decide who reads which of the frames that nodes hold (collective over the leaders), by rules that all nodes know.
+    """Decide who reads each held frame, by rules that all nodes know (collective over the leaders).
 
-    `counts`: int64 (2, n_chunks): how many natives and aliens of this node there are in each chunk.
+    `counts`: int64 (2, n_chunks): numbers of this node's native and alien frames in each chunk.
     """
     try:
         return _Negotiation(leaders, alien, share, rules).run(counts)
@@ -97,11 +97,11 @@ def negotiate(leaders: Leaders, alien: Words, counts: npt.NDArray[np.int64], sha
 
 @dataclass
 class _Chunk:
-    """One chunk of a node's bitmaps, and the buffers in which it is decided.
+    """One chunk of a node's bitmaps, and its work buffers.
 
-    Its `first` word in the selection's bitmap and its positions; the node's aliens (`aliens`) and its claims (`share`),
-    which are its natives at first; what nodes hold as native (`natives`) and the residue (`rest`); this node's `own`
-    two-bit counts, and all nodes' together.
+    `first` is its first word in the selection's bitmap. `aliens` are the node's alien frames, `share` its claims,
+    initially its native frames; `natives` are those of all nodes, `rest` the residue. `own` are this node's two-bit
+    counts, `counts` the sums over all nodes.
     """
 
     first: int
@@ -114,7 +114,7 @@ class _Chunk:
     counts: Words
 
     def contested(self) -> Words:
-        """Return the positions that several holders count."""
+        """Return the positions with several holders."""
         more = np.empty_like(self.share)
         contested(self.counts, more)
         return more
@@ -141,7 +141,7 @@ class _Negotiation:
         if self.rules.give_up:  # the first `limit` natives; the rest counts as not held
             claimed[0] = np.diff(np.minimum(np.cumsum(counts[0]), self.limit), prepend=0)
         claims.native = int(claimed[0].sum())
-        # Of every chunk all know how many natives and aliens there are, so that all skip the same rounds.
+        # All nodes know the totals of every chunk, so that all skip the same rounds.
         natives, aliens = self.leaders.total(claimed).tolist()
         for i in range(self.rules.n_chunks):
             chunk = self._chunk(i)
@@ -152,7 +152,7 @@ class _Negotiation:
             left = self._decide(chunk, natives[i], aliens[i])
             claims.share.count_bits(chunk.first, chunk.first + len(chunk.share))
             if left:
-                chunk.aliens[...] = chunk.rest  # nobody asks any more whose they were
+                chunk.aliens[...] = chunk.rest  # the alien bits are no longer needed
                 claims.residue.append((chunk.first, chunk.aliens, left))
         return claims
 
@@ -167,7 +167,7 @@ class _Negotiation:
         return _Chunk(first, n_bits, aliens, share, natives[:n], rest[:n], own[: 2 * n], counts[: 2 * n])
 
     def _decide(self, chunk: _Chunk, natives: int, aliens: int) -> int:
-        """Decide on a chunk of which nodes hold so many natives and aliens, added up; return how many are residue."""
+        """Decide on a chunk, given its total numbers of natives and aliens; return the size of the residue."""
         n_open = chunk.n_bits - self._reduce_natives(chunk, natives)
         left = (self._reduce_aliens if n_open and aliens else self._leave_open)(chunk, n_open)
         if chunk.n_bits & 63:
@@ -175,13 +175,13 @@ class _Negotiation:
         return left
 
     def _leave_open(self, chunk: _Chunk, n_open: int) -> int:
-        """Leave all that is not native as residue."""
+        """Leave all frames that are not native as residue."""
         np.invert(chunk.natives, out=chunk.rest)
         self._add_surplus(chunk, chunk.aliens & chunk.natives)
         return n_open
 
     def _reduce_natives(self, chunk: _Chunk, natives: int) -> int:
-        """Round one: find what any node holds as native, leave each to one node; return how many."""
+        """Round one: find all native frames and leave each to one node; return their number."""
         if not natives:
             chunk.natives[...] = 0
             return 0
@@ -197,7 +197,7 @@ class _Negotiation:
         return n_native
 
     def _reduce_aliens(self, chunk: _Chunk, n_open: int) -> int:
-        """Round two: claim what is alien here alone, leave what is nowhere; return how many frames that is."""
+        """Round two: claim frames that are alien only here; return the size of the residue."""
         claims = self.claims
         n_here = open_counts(chunk.natives, chunk.aliens, chunk.own)
         excess = self.rules.give_up and claims.size + n_here > self.limit
@@ -226,7 +226,7 @@ class _Negotiation:
         self._add_surplus(chunk, chunk.aliens & (chunk.natives | more) & ~won)
 
     def _give_up_excess(self, chunk: _Chunk) -> int:
-        """Move what nodes claim beyond their limits to the residue; return how many frames that is."""
+        """Move claims beyond the nodes' limits to the residue; return their number."""
         claims = self.claims
         released = np.zeros_like(chunk.share)
         excess = claims.size - self.limit
@@ -243,11 +243,11 @@ class _Negotiation:
         return popcount(anywhere)
 
     def _one_holder(self, kind: str, first: int, own: Words, more: Words, full: bool | None) -> Words:
-        """Return those bits of `more` that are this node's of all holders.
+        """Return the bits of `more` that this node wins among all holders.
 
-        Holders of a frame are compared by priority, highest bit first: those with the bit clear, if there are any,
-        push out those with the bit set. Each bit is one bitwise-or over the words that have contested bits. A `full`
-        node comes after all others; None: no node can be full.
+        Holders of a frame are compared by priority, highest bit first: holders with a clear bit eliminate those with
+        the bit set. Each bit takes one bitwise-or over the words that have contested bits. A `full` node comes after
+        all others; None: no node can be full.
         """
         at = np.flatnonzero(more)
         candidates = own[at] & more[at]
@@ -274,7 +274,7 @@ class _Negotiation:
 
 
 def _prime_from(n: int) -> int:
-    """Return the smallest prime that is no smaller than `n` and 2."""
+    """Return the smallest prime that is at least max(n, 2)."""
     n = max(n, 2)
     while any(n % d == 0 for d in range(2, int(n**0.5) + 1)):
         n += 1
