@@ -1,1 +1,1 @@
-"""What any command works on: a dataset opened by all ranks together, or by one process alone."""
+"""Input of any command: a dataset opened by all ranks together, or by one process alone."""

@@ -1,9 +1,9 @@
-"""How ranks open a dataset together: `open_dataset()` finds caches and origin; `open_frames()` is what a run works on.
+"""Opening a dataset on all ranks: `open_dataset()` finds caches and origin; `open_frames()` adds what a run needs.
 
-The first rank opens the origin for all, because N ranks would parse and index N times. Where the origin is away, a
-node whose store has a stamp of it stands in. One process alone opens a dataset in the same way, in a world of its own.
+The first rank opens the origin for all, because N ranks would parse and index N times. If the origin is away, a node
+whose store has its stamp stands in. A single process opens a dataset in the same way, in a world of its own.
 
-Frames of a dataset for a reader that is asked for one at a time: `FramesAhead` sees where calls go, and reads ahead.
+`FramesAhead` serves readers that request one frame at a time: it predicts the next frames and reads ahead.
 """
 
 from __future__ import annotations
@@ -59,34 +59,34 @@ if TYPE_CHECKING:
     from MDAnalysis.core.topology import Topology
 
 
-#: One of so many frames is needed, at least, where a file elsewhere is brought as a whole.
+#: A remote file is copied whole if a run reads more than one in this many frames.
 WHOLE_FILE_RATIO = 4
-#: A store, if there is one, and the bytes that it may hold; 0 if it keeps nothing.
+#: A store, if any, and its quota in bytes; 0 if it keeps nothing.
 OpenStore = tuple[Store | ServedStore | None, int]
-#: Opens the files of a dataset, or finds what stands in for them: given what each rank's store holds (None where it has
-#: none), and what gives the indexes that are known.
+#: Opens the files of a dataset or finds a stand-in, given the candidates in each rank's store (None without a store)
+#: and a function that returns the known indexes.
 Choose = Callable[[Sequence[Sequence[Candidate] | None], Callable[[], dict[str, XdrIndex]]], OriginChoice]
 
 
 @dataclass
 class OpenDataset:
-    """A dataset, open on this rank; in another process, where it comes as a pickle, its store is opened anew."""
+    """A dataset open on this rank; unpickled in another process, it reopens its store."""
 
-    origin: Origin  # where the dataset is stored for good, or what a store knows of it (`origin.present` is false)
-    frames: Selected  # the selected frame numbers
-    cached: CachedFrames | None = None  # what this node's store holds, and where missed frames are kept
+    origin: Origin  # the permanent files, or a store's knowledge of them (`origin.present` is false)
+    frames: Selected  # selected frame numbers
+    cached: CachedFrames | None = None  # this node's cached frames, where missed frames are kept
     quota: int = 0  # bytes that the store may hold; 0: nothing is kept
-    watch: OriginWatch | None = None  # looks to it that the origin stays what it was
-    pushed: bool = False  # whether a simulation pushed the dataset: then frames that are nowhere are left out
-    store: Store | ServedStore | None = None  # of this node, if there is one
+    watch: OriginWatch | None = None  # checks that the origin does not change
+    pushed: bool = False  # whether a simulation pushed the dataset: then frames on no node are left out
+    store: Store | ServedStore | None = None  # of this node
     cache: str = "off"
     name: str = ""
     generation: bytes = b""
-    note: OriginNote | None = None  # of the origin as it was found; None where it is away
-    files: OriginFiles | None = None  # what a store has of an origin that is away
-    node_memory: Sequence[NodeBytes] = ()  # what the node has in memory for all its ranks
-    origin_stamp: OriginStamp | None = None  # stamp of the origin, on the first rank; None where no cache asked for one
-    at: float = field(default_factory=time.time)  # `time.time()` at which frames could be read
+    note: OriginNote | None = None  # state of the origin when opened; None if it is away
+    files: OriginFiles | None = None  # a store's files of an absent origin
+    node_memory: Sequence[NodeBytes] = ()  # memory that all ranks of the node share
+    origin_stamp: OriginStamp | None = None  # stamp of the origin, on the first rank; None if no cache needed one
+    at: float = field(default_factory=time.time)  # `time.time()` at which frames became readable
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "cached": None, "watch": None, "store": None, "files": None, "node_memory": ()}
@@ -99,24 +99,24 @@ class OpenDataset:
             warn_once(alone().comm, [f"no frames are cached: {reason}"] if reason else [])
 
     def close(self) -> None:
-        """Free what the node holds of the origin, from which no frame can be read any more (collective)."""
+        """Free the node's memory of the origin, whose frames cannot be read afterwards (collective)."""
         free(self.origin, self.node_memory)
         close_mirrors(self.origin.paths)
 
     def stamp(self, keywords: Mapping[str, Any]) -> OriginStamp:
-        """Return the stamp of the origin as it is (as it was last, where it is away). On the first rank."""
+        """Return the stamp of the origin, the last known one if it is away (on the first rank)."""
         if self.origin_stamp is None:
             self.origin_stamp = OriginStamp.from_origin(self.origin, keywords)
         return self.origin_stamp
 
     def source(self) -> Source:
-        """Return where one process reads frames: the store, else the origin; what is read there is kept."""
+        """Return a source for one process: the store, else the origin, whose frames are then kept."""
         watch = None if self.note is None else OriginWatch(self.note, self.origin, "this process", leads=True)
         keep = self.quota > 0 and self.cached is not None and self.note is not None
         return Source(self.origin, self.cached, keep, watch=watch)
 
     def find_topology(self, keywords: Mapping[str, Any]) -> Topology | None:
-        """Return the topology that the dataset brings, or that was used with it last; None if it is not known."""
+        """Return the dataset's own topology or the last one used with it; None if unknown."""
         attached = self.topologies()
         last, node_dataset = next(reversed([*attached]), None), own_dataset(self.cached)
         if last is not None and not exists(last):
@@ -124,12 +124,12 @@ class OpenDataset:
         try:
             return load_topology(last, self.origin, keywords, node_dataset)
         except UsageError:
-            if last is None:  # it brings none
+            if last is None:  # it has none of its own
                 return None
             raise
 
     def topologies(self) -> Mapping[str, tuple[str, bytes]]:
-        """Return the topologies that lie beside the frames."""
+        """Return the topologies stored with the frames."""
         if self.files is not None:
             return self.files.topologies
         stamp = None if self.cached is None else read_stamp(self.cached)
@@ -140,15 +140,15 @@ class OpenDataset:
 
 @dataclass
 class OpenFrames(OpenDataset):
-    """What a run works on."""
+    """An open dataset with the inputs of a run."""
 
     topology: Topology = field(kw_only=True)  # with guessed attributes
-    first: RawFrame = field(kw_only=True)  # the first of the selected frames
+    first: RawFrame = field(kw_only=True)  # first selected frame
     dt: float | None = None  # time between selected frames, ps; see `Origin.dt`
 
 
 def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None) -> OpenFrames:
-    """Open what the job works on: files and caches, or frames in the memory of a Universe (collective)."""
+    """Open the job's input: files and caches, or frames in the memory of a Universe (collective)."""
     universe = job.universe_input
     if universe is not None and universe.frames is not None:
         return _open_memory(world, job, universe)
@@ -174,7 +174,7 @@ def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None
 
 
 def _topology(job: FramesRequest, dataset: OpenDataset) -> Topology:
-    """Return the topology of the Universe that the run was given, or load one."""
+    """Return the topology of the run's Universe, or load one."""
     origin, node_dataset = dataset.origin, own_dataset(dataset.cached)
     if job.universe_input is not None:
         topology = job.universe_input.topology()
@@ -187,7 +187,7 @@ def _topology(job: FramesRequest, dataset: OpenDataset) -> Topology:
 
 
 def _open_memory(world: World, job: FramesRequest, universe: UniverseInput) -> OpenFrames:
-    """Open a job whose frames lie in the memory of a Universe; it has no cache (collective)."""
+    """Open a job whose frames are in the memory of a Universe; it has no cache (collective)."""
     frames = universe.frames
     assert isinstance(frames, MemoryFrames)
     facts = frames.facts()
@@ -244,7 +244,7 @@ def _select_frames(request: DatasetRequest, n_frames: int) -> Selected:
 
 
 def note_elsewhere(request: DatasetRequest, store: Store | ServedStore | None = None, quota: int = 0) -> None:
-    """Note what of the dataset is elsewhere, whether most of it is needed, and the store that keeps it."""
+    """Register the dataset's remote files, whether most frames are needed, and the store that keeps them."""
     keep_in(store.path if store is not None and quota else None, quota)
     n_frames = 1 << 20
     try:
@@ -255,7 +255,7 @@ def note_elsewhere(request: DatasetRequest, store: Store | ServedStore | None = 
 
 
 def find_together(world: World, store: Store | ServedStore | None, names: Sequence[str]) -> list[Candidate] | None:
-    """Return what this rank's store holds under these names; None where it speaks for no store (collective)."""
+    """Return the candidates in this node's store; None without one or if not on its first rank (collective)."""
 
     def find_here() -> tuple[list[Candidate] | None, str]:
         if store is None or world.leaders is None:
@@ -277,7 +277,7 @@ def choose_together(
     paths: Sequence[os.PathLike[str]],
     choose: Choose,
 ) -> tuple[OriginChoice, int, Sequence[NodeBytes]]:
-    """Have the first rank choose the origin, and give it to all (collective)."""
+    """Choose the origin on the first rank and send it to all (collective)."""
 
     @cache
     def stored_indexes() -> Mapping[str, XdrIndex]:
@@ -288,7 +288,7 @@ def choose_together(
 
     def choose_first() -> tuple[OriginChoice, int]:
         choice = choose(by_rank, lambda: {**stored_indexes(), **walked})
-        if choice.origin is not None and len(by_rank) > 1:  # else it goes nowhere
+        if choice.origin is not None and len(by_rank) > 1:  # else it is not sent
             mark_shared(choice.origin)
         holders = (rank for rank, group in enumerate(by_rank) for item in group or () if item is choice.candidate)
         return choice, next(holders, 0)
@@ -306,7 +306,7 @@ def _choose(
     by_rank: Sequence[Sequence[Candidate] | None],
     load_indexes: Callable[[], dict[str, XdrIndex]],
 ) -> OriginChoice:
-    """Open the files, or find what stands in for them; see `Choose`."""
+    """Open the files or find a stand-in; see `Choose`."""
     candidates = [candidate for rank_candidates in by_rank for candidate in rank_candidates or ()]
     choice = choose_origin(
         name,
@@ -321,7 +321,7 @@ def _choose(
 
 
 def watch_origin(world: World, origin: Origin, note: OriginNote) -> OriginWatch:
-    """Compare what each rank sees of the origin with what the first one found (collective)."""
+    """Check that each rank sees the same origin as the first one; return the watch (collective)."""
     reader = f"rank {world.comm.rank} on node {world.name}"
     watch = OriginWatch(note, origin, reader, leads=world.leaders is not None)
     run_collectively(world.comm, watch.check_at_start)
@@ -336,7 +336,7 @@ def _open_cached(
     quota: int,
     topology: os.PathLike[str] | None,
 ) -> CachedFrames | None:
-    """Open the dataset in this node's store; the first rank of a node first, as it attaches the origin."""
+    """Open the dataset in this node's store, first on the node's first rank, which attaches the origin."""
     generation: bytes | None = None
     cached: CachedFrames | None = None
     reason = ""
@@ -346,7 +346,7 @@ def _open_cached(
         node_dataset = own_dataset(cached)
         try:
             if quota > 0 and node_dataset is not None:
-                node_dataset.seal()  # before other ranks open it: they need not have in memory what is in files
+                node_dataset.seal()  # before other ranks open it, so that they need not hold in memory what is in files
                 if choice.origin is not None:
                     attach_origin(node_dataset, choice.stamp, choice.origin, topology)
         except StoreError as error:
@@ -360,11 +360,11 @@ def _open_cached(
     return cached
 
 
-TASK = 512  # frames that are read ahead, at most; the bytes ahead are bounded by the library
+TASK = 512  # maximum frames read ahead; the library bounds the bytes
 
 
 class FramesAhead:
-    """The frames of a dataset by number; the files that are open close with it."""
+    """Frames of a dataset by number; open files are closed with it."""
 
     def __init__(self, dataset: OpenDataset) -> None:
         self._dataset = dataset
@@ -375,12 +375,12 @@ class FramesAhead:
         self.rewind()
 
     def rewind(self) -> None:
-        """Expect the first frame next, and its neighbours after it."""
+        """Expect the first frame next, then its successors."""
         self._planned = range(0)
         self._last, self._step = -1, 1
 
     def frame(self, number: int) -> RawFrame:
-        """Return a frame, whose arrays hold until the next call; raises TrajectoryError."""
+        """Return a frame, whose arrays are valid until the next call; raises TrajectoryError."""
         if not self._planned or self._planned[0] != number:
             self._plan(number)
         try:
@@ -392,7 +392,7 @@ class FramesAhead:
         return raw
 
     def _plan(self, number: int) -> None:
-        """Begin a task at this frame."""
+        """Start reading ahead at this frame."""
         step = number - self._last
         if step and (step in (1, self._step)):
             stop = self._frames.stop if step > 0 else -1
@@ -405,12 +405,12 @@ class FramesAhead:
     def _open(self) -> Source:
         if self._source is None:
             self._source = self._dataset.source()
-            # Also at the end of the process: what was read is kept.
+            # Runs at process exit too, so that frames read are kept.
             self._closing = weakref.finalize(self, self._source.close)
         return self._source
 
     def close(self) -> None:
-        """Close what is open, when frames that were read are kept; a later call opens it again."""
+        """Close the source, which keeps the frames read; a later call reopens it."""
         self._reading = iter(())
         self.rewind()
         if self._closing is not None:

@@ -1,4 +1,4 @@
-"""What a dataset is, in plain values: `describe()`, and `describe_members()` of an ensemble, for ``himach info``."""
+"""Descriptions of datasets for ``himach info``, in plain values: `describe()`; `describe_members()` of an ensemble."""
 
 from __future__ import annotations
 
@@ -36,14 +36,13 @@ def describe(
     keywords: Mapping[str, Any] | None = None,
     cache: str | None = None,
 ) -> dict[str, Any]:
-    """Describe a dataset, or what this node's store knows of one whose origin is away.
+    """Describe a dataset, from this node's store if its origin is away.
 
-    `dict`: ``format`` (one name, or one for each file where they differ), ``files``, ``origin`` (what there is to say
-    of an origin that is away, or None), ``frames``, ``atoms``, ``first_time``, ``last_time`` (ps; None if only frames
-    tell that are not there) and ``dt`` (ps; None where uneven), ``box`` (of the first frame: Å and degrees, or None),
-    ``velocities``, ``forces``, ``topology`` (the file that was given or that the dataset brings, or None),
-    ``fingerprint``, ``warnings`` (what there is to say about the files), ``cached`` (what the store has of it) and
-    ``n_cached`` (frames).
+    `dict`: ``format`` (one name, or a list if files differ), ``files``, ``origin`` (a text if it is away, or None),
+    ``frames``, ``atoms``, ``first_time``, ``last_time`` (ps; None if the frames that give them are missing), ``dt``
+    (ps; None if uneven), ``box`` (of the first frame: Å and degrees, or None), ``velocities``, ``forces``,
+    ``topology`` (the file given or the dataset's own, or None), ``fingerprint``, ``warnings`` (about the files),
+    ``cached`` (a text about the store) and ``n_cached`` (frames).
     """
     return _describe(trajectories, topology, keywords, *_open_store(cache))
 
@@ -53,9 +52,9 @@ def describe_members(
 ) -> dict[str, list[Any]]:
     """Describe the members of an ensemble.
 
-    `dict of list`: Columns with a cell for each: ``member``, ``group`` (where there are groups), ``format``, ``frames``
-    (of the dataset), ``atoms``, ``first_ps``, ``last_ps``, ``dt_ps``, ``cached`` (frames), ``topology``, and ``error``:
-    why it cannot be read.
+    `dict of list`: Columns with a cell per member: ``member``, ``group`` (if any has one), ``format``, ``frames`` (of
+    the dataset), ``atoms``, ``first_ps``, ``last_ps``, ``dt_ps``, ``cached`` (frames), ``topology``, and ``error``: why
+    it cannot be read.
     """
     store_arguments = _open_store(cache)
     facts: list[Mapping[str, Any]] = []
@@ -77,7 +76,7 @@ def describe_members(
 
 
 def _to_cell(value: Any) -> Any:
-    """Return a fact as a cell: a time to a tenth of a femtosecond, several formats as one text."""
+    """Return a value as a cell: a time rounded to 0.1 fs, several formats as one text."""
     if isinstance(value, float):
         return round(value, 4)
     return ", ".join(value) if isinstance(value, list) else value
@@ -91,13 +90,13 @@ def _describe(
     store: Store | ServedStore | None,
     nothing: str,
 ) -> dict[str, Any]:
-    """Describe a dataset of which a store may hold something; `nothing` is what to say where it does not."""
+    """Describe a dataset; `nothing` is the text for a store without its frames."""
     topology_file = None if topology is None else Path(strip_scheme(topology))
     request = FramesRequest(
         [Path(strip_scheme(path)) for path in trajectories], topology_file, keywords or {}, cache="off"
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # they are told in the answer
+        warnings.simplefilter("ignore", UserWarning)  # the result lists them
         opened = open_dataset(alone(), request, store=(store, 0))
         origin, away, topology_path = opened.origin, None, None
         if opened.files is None:
@@ -129,7 +128,7 @@ def _describe(
 
 
 def as_text(facts: Mapping[str, Any]) -> str:
-    """Return what `describe` tells as lines for a terminal, with units."""
+    """Return the result of `describe` as lines for a terminal, with units."""
     box, dt = facts["box"], facts["dt"]
     fields = ["positions", *(name for name in ("velocities", "forces") if facts[name])]
     formats = facts["format"] if isinstance(facts["format"], list) else [facts["format"]]
@@ -153,7 +152,7 @@ def as_text(facts: Mapping[str, Any]) -> str:
 
 
 def _open_store(cache: str | None) -> tuple[Path | str, Store | ServedStore | None, str]:
-    """Open the store to look into it; return also its place, and what to say where it has nothing of the dataset."""
+    """Open the store read-only; return its place, the store, and the text for a dataset that it does not have."""
     served = cache if cache is not None and cache.startswith("tcp://") else None
     place = store_place(cache) if served is None else served.partition("?")[0]
     try:
@@ -170,7 +169,7 @@ def _open_store(cache: str | None) -> tuple[Path | str, Store | ServedStore | No
 
 
 def _cached_frames(cached: CachedFrames | None, n_frames: int, place: Path | str, nothing: str) -> dict[str, Any]:
-    """Say what is cached of the dataset's frames, and where."""
+    """Return a text and the number of the dataset's cached frames."""
     if cached is None:
         return {"cached": nothing, "n_cached": 0}
     try:
@@ -191,7 +190,7 @@ def _cached_frames(cached: CachedFrames | None, n_frames: int, place: Path | str
 
 
 def _times(origin: Origin, frames: Selected) -> dict[str, Any]:
-    """Return times and the first box, as far as frames that can be had tell them."""
+    """Return times and the first box, as far as available frames give them."""
     result: dict[str, Any] = dict.fromkeys(("first_time", "last_time", "dt", "box"))
     try:
         (first,) = origin.read([0])
@@ -206,5 +205,5 @@ def _times(origin: Origin, frames: Selected) -> dict[str, Any]:
 
 
 def _format_time(picoseconds: float | None) -> str:
-    """Return a time to a tenth of a femtosecond, so that what went through float32 reads as it was meant."""
+    """Return a time rounded to 0.1 fs, which hides errors of float32."""
     return "unknown" if picoseconds is None else f"{round(picoseconds, 4):.10g}"

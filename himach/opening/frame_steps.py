@@ -1,4 +1,4 @@
-"""What is done to each frame before map() sees it: `frame_steps()`, the transformations of a request."""
+"""Transformations of a request, applied to each frame before map(): `frame_steps()`."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ Rows = slice | npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class Part(RawFrame):
-    """Some atoms of a frame: what transformations take for a timestep."""
+    """Some atoms of a frame, with the interface of a timestep for transformations."""
 
     @property
     def frame(self) -> int:
-        """Its number."""
+        """Frame number."""
         return self.number
 
     @property
     def dimensions(self) -> Vectors | None:
-        """Its box."""
+        """Box lengths and angles."""
         return self.box
 
     @property
     def triclinic_dimensions(self) -> Vectors | None:
-        """The vectors of its box."""
+        """Box vectors."""
         from MDAnalysis.lib.mdamath import triclinic_vectors
 
         return None if self.box is None else triclinic_vectors(self.box)
 
     def vectors_to_follow(self) -> npt.NDArray[np.float64]:
-        """Return the same, float64 (3, 3), in which atoms are followed; raises UsageError if there is no box."""
+        """Return the box vectors for following atoms, float64 (3, 3); raises UsageError if there is no box."""
         vectors = self.triclinic_dimensions
         if vectors is None:
             raise UsageError(f"frame {self.number} has no box by which its atoms could be followed")
@@ -52,23 +52,23 @@ class Part(RawFrame):
 
     @property
     def has_velocities(self) -> bool:
-        """Whether it has them."""
+        """Whether there are velocities."""
         return self.velocities is not None
 
     @property
     def has_forces(self) -> bool:
-        """Whether it has them."""
+        """Whether there are forces."""
         return self.forces is not None
 
 
 def rows(indices: npt.NDArray[np.int64]) -> Rows:
-    """Return what takes rows: neighbours without a copy."""
+    """Return an index of rows: a slice if they are consecutive, which avoids a copy."""
     start, n = int(indices[0]) if len(indices) else 0, len(indices)
     return slice(start, start + n) if np.array_equal(indices, np.arange(start, start + n)) else indices
 
 
 def frame_steps(steps: Iterable[Transformation | NoJump], universe: Universe) -> Iterator[Transformation]:
-    """Yield what is done to a frame, bound to the first frame as each leaves it, without `NoJump`."""
+    """Yield the transformations, except `NoJump`, each bound to the first frame as the previous ones leave it."""
     from himach.transformations import Transformation
 
     for step in steps:
@@ -77,7 +77,7 @@ def frame_steps(steps: Iterable[Transformation | NoJump], universe: Universe) ->
 
 
 def universe_transform(request: FramesRequest) -> Callable[[Universe], None] | None:
-    """Return what adds the transformations of a given Universe, and the steps, to a Universe of a run."""
+    """Return a function that adds the given Universe's transformations and the steps to a run's Universe."""
     own_transform = None if request.universe_input is None else request.universe_input.transform
     done_before = ("whole", "nojump") if request.transform_options.nojump else ()
     steps = [step for step in request.transform if step.name not in done_before]

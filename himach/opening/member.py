@@ -11,11 +11,11 @@ from typing import Any
 from himach.errors import UsageError
 from himach.io.remote.url import strip_scheme
 
-#: What a table of members says of each that is no metadata.
+#: Columns of a table of members that are not metadata.
 MEMBER_COLUMNS = ("name", "trajectory", "topology", "group", "start", "stop", "step")
-#: Names that columns of joined tables have anyway.
+#: Column names that joined tables use themselves.
 RESERVED = ("member", "group")
-#: Members that a message names.
+#: Members named in a message.
 MOST_NAMED = 5
 
 
@@ -84,13 +84,13 @@ class Member:
 
 
 def truncate(texts: Sequence[str], between: str = ", ") -> str:
-    """Return the first few of what is said of members, and how many more there are."""
+    """Return the first few texts, joined, and the number of others."""
     rest = f" and {len(texts) - MOST_NAMED:,} more" if len(texts) > MOST_NAMED else ""
     return between.join(texts[:MOST_NAMED]) + rest
 
 
 def checked_members(members: Sequence[Member]) -> list[Member]:
-    """Return members, each of a name of its own."""
+    """Return members after checking their types and that names are unique."""
     if isinstance(members, Member) or not isinstance(members, Iterable):
         raise UsageError(
             f"an ensemble is a list of himach.Member, the path of a CSV file or a pattern, not {type(members).__name__}"

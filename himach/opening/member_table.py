@@ -15,7 +15,7 @@ from himach.errors import UsageError, nearest
 from himach.io.remote.url import is_url, strip_scheme
 from himach.opening.member import MEMBER_COLUMNS, Member, checked_members
 
-SEPARATOR = ";"  # of the files of a trajectory, in a cell
+SEPARATOR = ";"  # between files of a trajectory in a cell
 WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?|-?\.[0-9]+")
 WILD = re.compile(r"\[[^\]/]+\]|\*+|\?")
@@ -24,7 +24,7 @@ WILD = re.compile(r"\[[^\]/]+\]|\*+|\?")
 def read_members(
     ensemble: str | os.PathLike[str] | Sequence[Member], topology: str | os.PathLike[str] | None = None
 ) -> list[Member]:
-    """Return the members that are meant, each with a topology if one is given."""
+    """Return the members of an ensemble; the topology given is for those without one."""
     if not isinstance(ensemble, str | os.PathLike):
         members = [_with_topology(member, topology) for member in checked_members(ensemble)]
     elif WILD.search(os.fspath(ensemble)) and not os.path.exists(ensemble):
@@ -92,7 +92,7 @@ def _is_metadata(name: str) -> bool:
 
 
 def _parse_member(path: Path, line: int, row: dict[Any, Any], metadata: dict[str, Any]) -> Member:
-    """Return the member that a row tells of."""
+    """Return the member in a row."""
     if None in row or None in row.values():
         raise UsageError(f"{path}, line {line}: there are more or fewer cells than columns")
     cells = {name: text.strip() for name, text in row.items()}
@@ -111,7 +111,7 @@ def _parse_member(path: Path, line: int, row: dict[Any, Any], metadata: dict[str
 
 
 def _resolve_path(table: Path, file: str) -> str:
-    """Return a file of a table as a path from here, if it lies there as seen from the table; else as it is written."""
+    """Return the path relative to the table's folder if that file exists, else the path as written."""
     if is_url(file):
         return file
     file = os.path.expanduser(strip_scheme(file))
@@ -126,7 +126,7 @@ def _integer(text: str, label: str) -> int | None:
 
 
 def _numbers(texts: Sequence[str]) -> list[Any]:
-    """Return cells as numbers if all are, whole ones if all are whole: 007, 1_1, nan are none. Empty ones are None."""
+    """Return cells as int or float if all are numbers (not 007, 1_1 or nan), else as text; empty ones as None."""
     cells = [text.strip() or None for text in texts]
     for kind, form in ((int, WHOLE), (float, DECIMAL)):
         if all(text is None or form.fullmatch(text) for text in cells):
@@ -135,7 +135,7 @@ def _numbers(texts: Sequence[str]) -> list[Any]:
 
 
 def _match_members(pattern: str, topology: str | os.PathLike[str] | None) -> list[Member]:
-    """Return a member for each file that a pattern matches, in the order in which people count."""
+    """Return a member for each file that a pattern matches, in natural order."""
     paths = sorted(glob.glob(pattern), key=_natural_key)
     if not paths:
         raise UsageError(f"--ensemble {pattern}: no file matches; the pattern is of trajectory files")
@@ -149,12 +149,12 @@ def _match_members(pattern: str, topology: str | os.PathLike[str] | None) -> lis
 
 
 def _natural_key(path: str) -> list[Any]:
-    """Return what sorts r2 before r10."""
+    """Return a key that sorts r2 before r10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]
 
 
 def _expression(pattern: str) -> str:
-    """Return a regular expression for a pattern, with a group for each part that is not said."""
+    """Return a regular expression for a pattern, with a group for each wildcard."""
     expression, position = "", 0
     for wild in WILD.finditer(pattern):
         expression += re.escape(pattern[position : wild.start()]) + _wildcard_group(wild.group())
@@ -169,7 +169,7 @@ def _wildcard_group(text: str) -> str:
 
 
 def _fill_pattern(topology: str | os.PathLike[str] | None, stars: Sequence[str]) -> str | None:
-    """Return the topology of a member: a pattern with what its ``*`` stand for put in."""
+    """Return the topology of a member: fill in the wildcards of a pattern."""
     if topology is None:
         return None
     text = os.path.expanduser(topology)

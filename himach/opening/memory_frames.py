@@ -13,7 +13,7 @@ from himach.io.trajectory.origin import OriginFacts
 from himach.io.trajectory.xdr_file import FrameFile
 from himach.opening.shared_arrays import SharedArrays
 
-#: How a trajectory in memory is called where others have a file's path.
+#: Name of a trajectory in memory in place of a path.
 NAME = "memory"
 FIELDS = ("positions", "velocities", "forces")
 
@@ -37,7 +37,7 @@ class MemoryFrames(FrameFile):
         self.times = EvenTimeline(self.n_frames, float(reader.dt), 0.0, start)
 
     def facts(self) -> OriginFacts:
-        """Return what opening files finds out; the fingerprint is of the shape, and of the first and the last frame."""
+        """Return the facts of the origin; the fingerprint covers the shape and the first and last frames."""
         digest = hashlib.sha256(repr((self.n_frames, self.n_atoms)).encode())
         arrays = self._shared.arrays
         for name in sorted(arrays):
@@ -47,7 +47,7 @@ class MemoryFrames(FrameFile):
         return OriginFacts(digest.hexdigest(), timestep, "velocities" in arrays, "forces" in arrays)
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
-        """Return a copy of one frame, all of it."""
+        """Return a copy of a whole frame."""
         arrays = self._shared.arrays
         vectors = [np.array(arrays[name][index], order="C") if name in arrays else None for name in FIELDS]
         positions, velocities, forces = vectors

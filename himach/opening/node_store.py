@@ -1,4 +1,4 @@
-"""The store of a node as a run opens it: `open_store()`, and in it one generation of a dataset, `open_generation()`."""
+"""A node's store opened for a run: `open_store()`, and one generation of a dataset in it, `open_generation()`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from himach.parallel.communicator import Communicator, node_name
 
 
 def open_store(comm: Communicator, choice: str) -> tuple[Store | ServedStore | None, int]:
-    """Open the chosen store; return also how many bytes it may hold, 0 if it keeps nothing (collective)."""
+    """Open the chosen store; return it and its quota in bytes, 0 if it keeps nothing (collective)."""
     if choice == "off":
         return None, 0
     location = f" (node {node_name()})" if comm.size > 1 else ""
     store, reason = run_collectively(comm, partial(open_cache, choice))
     warn_once(comm, [reason + location] if reason else [])
-    # There may be none, or another user's; and the disk may have no room for a segment.
+    # The store may be absent or another user's, and the disk may have no room for a segment.
     quota, reason = run_collectively(comm, lambda: set_chosen_quota(store) if isinstance(store, Store) else (0, ""))
     warn_once(comm, [reason + location] if reason else [])
     return store, quota
@@ -29,7 +29,7 @@ def open_store(comm: Communicator, choice: str) -> tuple[Store | ServedStore | N
 def open_generation(
     store: Store | ServedStore | None, name: str, generation: bytes, create: bool
 ) -> tuple[CachedFrames | None, str]:
-    """Open a dataset of a store; return also why it cannot be opened, unless there is no room to make it."""
+    """Open a dataset of a store; return it and the reason of a failure, "" if it does not exist."""
     try:
         return None if store is None else store.dataset(name, generation, create=create), ""
     except StoreNotFoundError:
@@ -39,5 +39,5 @@ def open_generation(
 
 
 def own_dataset(cached: CachedFrames | None) -> Dataset | None:
-    """Return what may have parsed topologies attached: this user's own dataset; none is taken from another user."""
+    """Return this user's own dataset, the only kind whose attached parsed topologies are used; else None."""
     return cached if isinstance(cached, Dataset) else None

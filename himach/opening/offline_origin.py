@@ -1,4 +1,4 @@
-"""An origin that is away, as the nodes' stores tell of it: `offline_origin()`."""
+"""Stand-in for an absent origin, from the nodes' stores: `offline_origin()`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def offline_origin(
     holder: int,
     cached: CachedFrames | None,
 ) -> tuple[Origin, Selected, OriginFiles]:
-    """Return what stands in for an origin that is away, the frames of it that are read, and its files (collective)."""
+    """Return a stand-in for an absent origin, the frames to read, and its files (collective)."""
     comm, stamp = world.comm, choice.stamp
     select = request.select if isinstance(request, FramesRequest) else None
     assert stamp is not None
@@ -52,7 +52,7 @@ def offline_origin(
     frames = range(stamp.n_frames) if select is None else run_collectively(comm, lambda: select(stamp.n_frames))
     needed = _needed_frames(files.times, frames)
     times = files.times
-    between = times is None and select is None  # a reader asks for times of any frame
+    between = times is None and select is None  # a reader may request the time of any frame
     if choice.is_pushed:
         located, listed_frames = _find_pushed(world, frames, cached)
         located_frames = [frames[place] for place in located.sample]
@@ -74,15 +74,15 @@ def offline_origin(
 def _files(
     comm: Communicator, store: Store | ServedStore | None, choice: OriginChoice, holder: int
 ) -> OriginFiles | None:
-    """Return what the holder's store has of the origin beside frames."""
+    """Return the origin's files in the holder's store; None on other ranks."""
     if comm.rank != holder or choice.candidate is None or store is None:
         return None
     files = read_origin_files(store, choice.candidate.name, choice.candidate.generation, choice.candidate.stamp)
-    return files if comm.size == 1 else deepcopy(files)  # with the bytes of its indexes
+    return files if comm.size == 1 else deepcopy(files)  # with the bytes of the indexes
 
 
 def _needed_frames(times: Timeline | None, frames: Selected) -> list[int]:
-    """Return the frames that setting up a run needs of the origin."""
+    """Return the frames of the origin that setting up a run needs."""
     needed = {0, frames[0]}
     if times is None:
         middle = max(0, (len(frames) - 1) // 2)
@@ -91,7 +91,7 @@ def _needed_frames(times: Timeline | None, frames: Selected) -> list[int]:
 
 
 def _times_between(n_frames: int, stored: Mapping[int, RawFrame]) -> Timeline:
-    """Return the times of all frames as those of some tell them."""
+    """Return the times of all frames, interpolated from stored ones."""
     numbers = sorted(stored)
     return BetweenTimeline(n_frames, numbers, [stored[number].time for number in numbers])
 
@@ -99,7 +99,7 @@ def _times_between(n_frames: int, stored: Mapping[int, RawFrame]) -> Timeline:
 def _origin(
     request: DatasetRequest, stamp: OriginStamp, times: Timeline | None, stored: Mapping[int, RawFrame]
 ) -> Origin:
-    """Return an origin of no frames but those given; raises UsageError for keywords that its readers do not have."""
+    """Return an origin with only the stored frames; raises UsageError for keywords that its readers lack."""
     topology = request.topology or next(reversed([*stamp.topologies]), None)
     parser = None if topology is None else parser_class(os.fspath(topology), request.keywords.get("topology_format"))
     check(request.keywords, find_readers(stamp.kinds), [] if parser is None else [parser])
@@ -118,7 +118,7 @@ def _origin(
 def _find_pushed(
     world: World, frames: Selected, cached: CachedFrames | None
 ) -> tuple[Anywhere, FrameList | range | None]:
-    """Return what of a selection of pushed frames is on any node; few are a selection of their own."""
+    """Return the pushed frames of a selection on any node; if few, also as a selection."""
     comm, node_cache = world.comm, None if world.leaders is None else cached
     facts = run_collectively(comm, lambda: {} if node_cache is None else node_cache.facts())
     n_there = int(comm.allreduce(facts.get("native", 0) + facts.get("alien", 0)))
@@ -135,7 +135,7 @@ def _find_pushed(
 
 
 def _find_places(node_cache: CachedFrames | None, frames: range) -> npt.NDArray[np.int64] | None:
-    """Return where in a selection the frames are that a store holds."""
+    """Return the positions in a selection of the frames that a store holds."""
     if node_cache is None:
         return None
     numbers = np.asarray(
@@ -147,7 +147,7 @@ def _find_places(node_cache: CachedFrames | None, frames: range) -> npt.NDArray[
 
 
 def _warn_missing(world: World, frames: Selected, located: Anywhere, cached: CachedFrames | None) -> None:
-    """Warn of frames of a selection that are left out; refuse one of which nothing is there."""
+    """Warn of selected frames that are left out; raise UsageError if none is available."""
     if not located.n_cached:
         node_cache = None if world.leaders is None else cached
         bounds = run_collectively(world.comm, lambda: None if node_cache is None else node_cache.bounds())

@@ -1,8 +1,8 @@
-"""What is asked for: `DatasetRequest`, of any command; `RunOptions`, of a run; `LiveOptions`, of one whose frames come.
+"""Options: `DatasetRequest` of any command, `RunOptions` of a run, `LiveOptions` of a run over arriving frames.
 
-`FramesRequest` is what runs and conversions have in common, `Job` a run with its analyses. The command line's options
-are made of the fields that have a help text (`himach.cli.options`), a run's record holds them, and ``--rerun`` reads
-them there. `himach.run` says at length what each means.
+`FramesRequest` has the common options of runs and conversions; `Job` is a run with its analyses. Fields with a help
+text become options of the command line (`himach.cli.options`). A run's record holds them, and ``--rerun`` reads them
+from it. `himach.run` documents each.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 def option(text: str, **settings: Any) -> Any:
-    """Return a field, None by default, that is an option of the command line too, with this help text."""
+    """Return a dataclass field, None by default, that is also a command-line option with this help text."""
     return field(default=settings.pop("default", None), metadata={"help": text, **settings})
 
 
 def check_choices(options: DatasetRequest) -> None:
-    """Raise UsageError where an option is none of its choices."""
+    """Raise UsageError if an option's value is not one of its choices."""
     for item in fields(options):
         value, choices = getattr(options, item.name), item.metadata.get("choices")
         if choices and value not in (*choices, item.default):
@@ -47,7 +47,7 @@ def check_choices(options: DatasetRequest) -> None:
 
 
 def _number(value: Any, word: str, refusal: str, low: float = -math.inf, high: float = math.inf) -> float | str | None:
-    """Return a number between these as one, a word or None as they are; raises UsageError."""
+    """Return a value strictly between `low` and `high` as a float, or `word` or None; raises UsageError."""
     if value is None or value == word:
         return None if value is None else word
     try:
@@ -60,7 +60,7 @@ def _number(value: Any, word: str, refusal: str, low: float = -math.inf, high: f
 
 
 def absolute_cache(cache: str) -> str:
-    """Return the choice of a cache as it is to be understood in any working directory: a server's stays as it is."""
+    """Return the choice of a cache with an absolute path; keep "auto", "off" and a server's address."""
     if cache in ("auto", "off") or cache.startswith("tcp://"):
         return cache
     return os.path.abspath(os.path.expanduser(cache))
@@ -73,8 +73,8 @@ class DatasetRequest:
     trajectories: Sequence[Path]  # files that follow one another, one frame directory, or the name of a dataset
     topology: Path | None = None  # None if the trajectory carries it
     keywords: Mapping[str, Any] = field(default_factory=dict)  # for MDAnalysis (dt, atom_style, ...)
-    # "auto": the node's store at its default place; "off": none; a store's directory, in which {node} stands for the
-    # node's name (made absolute); or a server's tcp://HOST:PORT.
+    # "auto": the node's store at its default place; "off": none; a store's directory (made absolute), in which {node}
+    # stands for the node's name; or a server's tcp://HOST:PORT.
     cache: str = "auto"
     ensemble: str | os.PathLike[str] | Sequence[Member] | None = None  # for `himach.opening.member_table.read_members`
 
@@ -89,21 +89,21 @@ class DatasetRequest:
 
     @property
     def engines(self) -> bool:
-        """Whether frames are those of a running engine, or of some that are members."""
+        """Whether frames come from a running engine, of the dataset or of any member."""
         from himach.opening.member_table import read_members
 
         members = read_members(self.ensemble) if self.ensemble is not None else ()
         return any(is_engine(source.trajectories) for source in (self, *members))
 
     def _set_fields(self, **values: Any) -> None:
-        """Hold these values in place of those that were given."""
+        """Replace the values of fields."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)
 class TransformOptions:
-    """What is done to frames, by the options of commands and the names in records."""
+    """Transformations of frames, by the names of options and records."""
 
     whole: bool = option("Make molecules whole, by their bonds.", default=False, is_flag=True)
     nojump: bool = option(
@@ -118,7 +118,7 @@ class TransformOptions:
 
     @classmethod
     def from_steps(cls, steps: Sequence[Transformation | NoJump]) -> TransformOptions:
-        """Return the options that ask for these steps."""
+        """Return the options that give these steps."""
         if not steps:
             return cls()
         from himach.transformations import Fit, NoJump, Whole, Wrap
@@ -139,7 +139,7 @@ class TransformOptions:
         return cls(**{**values, "reference": None if values["reference"] is None else Path(values["reference"])})
 
     def steps(self) -> tuple[Transformation | NoJump, ...]:
-        """Return the steps that are asked for, in their order; raises UsageError."""
+        """Return the selected steps in their order; raises UsageError."""
         if self.reference is not None and self.fit is None:
             raise UsageError("a reference is what atoms are superposed on; say which with --fit (fit=...)")
         if not any(vars(self).values()):
@@ -157,7 +157,7 @@ class TransformOptions:
 
 
 def check_transform(steps: Any) -> tuple[Transformation | NoJump, ...]:
-    """Return the steps of a transform; raises UsageError for what is none, is of a Universe, or not in order."""
+    """Return the steps of a transform; raises UsageError for other types, atoms of a Universe, or a wrong order."""
     from himach.transformations import Center, Fit, NoJump, Whole, Wrap
 
     kinds = (Whole, NoJump, Center, Wrap, Fit)
@@ -181,7 +181,7 @@ def check_transform(steps: Any) -> tuple[Transformation | NoJump, ...]:
 class FramesRequest(DatasetRequest):
     """Some frames of a dataset."""
 
-    universe_input: UniverseInput | None = None  # the Universe that trajectories, topology and keywords are of
+    universe_input: UniverseInput | None = None  # the Universe that gave trajectories, topology and keywords
     start: int | None = option("First frame; negative counts from the end.", type=int, metavar="N")
     stop: int | None = option("Frame before which to stop.", type=int, metavar="N")
     step: int | None = option("Every Nth frame.", type=int, metavar="N")
@@ -189,7 +189,7 @@ class FramesRequest(DatasetRequest):
         "In place of these, frame numbers such as 0,5,10-20 or 0-1000:10.", metavar="LIST", recorded=""
     )
     transform: Sequence[Transformation | NoJump] = ()
-    quiet: bool = False  # whether to show no progress and no summary
+    quiet: bool = False  # show no progress and no summary
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -200,7 +200,7 @@ class FramesRequest(DatasetRequest):
 
     @property
     def transform_options(self) -> TransformOptions:
-        """What is done to frames, by the names of options."""
+        """Transformations of frames, by the names of options."""
         return TransformOptions.from_steps(self.transform)
 
     def _check_frames(self) -> None:
@@ -224,16 +224,16 @@ class FramesRequest(DatasetRequest):
                 self._set_fields(frames=parse_frames(self.frames))
 
     def steps(self, frames: Selected) -> dict[str, Any]:
-        """Return what is done to each of these frames, by the names of options; of a file what it holds.
+        """Return the transformations of some frames by option name, with a digest in place of a reference file.
 
-        Where atoms are followed, what becomes of a frame depends on those before.
+        With `nojump`, the result for a frame depends on earlier frames, so the value names the selection.
         """
         from himach.selection import frames_text
 
         options = {name: value for name, value in vars(self.transform_options).items() if value}
         result = {name: value for name, value in options.items() if name not in ("nojump", "reference")}
         if "nojump" in options:
-            if isinstance(frames, range):  # that may grow
+            if isinstance(frames, range):  # it may grow
                 result["nojump"] = f"from frame {frames[0]} on by {frames.step}"
             else:
                 result["nojump"] = f"over {frames_text(frames)}"
@@ -242,7 +242,7 @@ class FramesRequest(DatasetRequest):
         return result
 
     def select(self, n_frames: int) -> Selected:
-        """Return the chosen frame numbers of `n_frames`, by Python's rules of slices; raises UsageError for none."""
+        """Return the selected numbers of `n_frames` frames, by the rules of slices; raises UsageError if none."""
         if self.frames is not None:
             from himach.selection import chosen
 
@@ -298,7 +298,7 @@ class Output:
 
 @dataclass(frozen=True)
 class RunOptions(FramesRequest):
-    """What a run is asked, beside its analyses; texts of sizes (``"2GB"``) become bytes, of times seconds."""
+    """Options of a run, without its analyses; sizes as text (``"2GB"``) become bytes, times become seconds."""
 
     memory: int | str | None = option(
         "What pairs may take on a node, for example 2GB; the rest goes to its disk.  [default: a quarter of it]",
@@ -371,7 +371,7 @@ class RunOptions(FramesRequest):
             self._set_fields(max_time=parse_seconds(self.max_time, "max_time"))
 
     def recorded(self) -> dict[str, Any]:
-        """Return what a run's record says of its options."""
+        """Return the options as a run's record stores them."""
         values = {name: getattr(self, attr) for name, attr in _in_records().items()} | vars(self.transform_options)
         texts = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
         return {"cache": self.cache, **texts}
@@ -384,14 +384,14 @@ class RunOptions(FramesRequest):
 
 
 def _in_records() -> dict[str, str]:
-    """Return the names of options by those that they have in a run's record."""
+    """Return the names of options by their names in a run's record."""
     items = [item for item in fields(RunOptions) if item.metadata]
     return {item.metadata.get("recorded", item.name): item.name for item in items if item.metadata.get("recorded", "-")}
 
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """What a run over frames that still come is asked, beside `RunOptions`."""
+    """Options of a run over arriving frames, in addition to `RunOptions`."""
 
     every: int | None = option("Write --out anew every N frames that come.", type=int, metavar="N")
     idle: float | None = option(
@@ -415,19 +415,19 @@ class LiveOptions:
 
 @dataclass(frozen=True)
 class Job(RunOptions):
-    """One run, as its ranks all know it."""
+    """One run, the same on all its ranks."""
 
-    analyses: Sequence[Analysis] = ()  # they share one pass over the frames
-    several: bool = False  # whether the result is a dict of outcomes, even if it is one
-    command: Sequence[str] = ()  # the words by which the user asked for it, for the record
-    earlier: Mapping[str, Any] | None = None  # the record of the run that this one repeats
-    # Where pairs are kept from one run of `himach.follow` to the next, or of an ensemble under `out` while others of
-    # its members are not done; nobody else knows it.
+    analyses: Sequence[Analysis] = ()  # share one pass over the frames
+    several: bool = False  # whether the result is a dict of outcomes, even of a single one
+    command: Sequence[str] = ()  # words of the user's command, for the record
+    earlier: Mapping[str, Any] | None = None  # record of the run that this one repeats
+    # Private directory that keeps pairs from one run of `himach.follow` to the next, or of an ensemble under `out`
+    # until all its members are done.
     between: Path | None = None
-    live: Mapping[str, Any] | None = None  # for the record of runs over frames that come: from where, and how
+    live: Mapping[str, Any] | None = None  # source and options of a run over arriving frames, for the record
     loaded: Mapping[str, str] = field(default_factory=dict)  # digests of files that modules opened when loaded, by path
     member: str | None = None  # name of the member of an ensemble
-    drawer: Drawer | None = None  # a process that draws, if there is one
+    drawer: Drawer | None = None  # process that draws figures
 
     @property
     def labels(self) -> list[str]:
@@ -436,7 +436,7 @@ class Job(RunOptions):
 
     @property
     def keeps(self) -> bool:
-        """Whether there is a place in which pairs may be kept."""
+        """Whether there is a directory in which pairs can be kept."""
         return bool(self.pairs or self.between or (self.out is not None and not self.unkept))
 
     @property
@@ -457,20 +457,20 @@ class Job(RunOptions):
                 raise UsageError(f"{name} cannot be had for this Universe: {self.unkept}")
 
     def check_place(self) -> None:
-        """Refuse a limit of time without a place for what is mapped by then; on the first rank, which knows `out`."""
+        """Raise UsageError for `max_time` without a directory for pairs (on the first rank, which knows `out`)."""
         if self.max_time is not None and not self.keeps:
             raise UsageError("max_time needs a place for what is mapped by then: a directory for pairs, or for out")
 
 
 def this_command() -> tuple[str, ...]:
-    """Return the words by which this process was started; none in a notebook or at a prompt."""
+    """Return the command line of this process; empty in a notebook or at a prompt."""
     if hasattr(sys, "ps1") or "ipykernel" in sys.modules:
         return ()
     return tuple(sys.argv)
 
 
 def parse_keywords(assignments: Sequence[str]) -> dict[str, Any]:
-    """Turn ``NAME=VALUE`` words into keywords for MDAnalysis; Python literals become values; raises UsageError."""
+    """Parse ``NAME=VALUE`` words into keywords for MDAnalysis; evaluate Python literals; raises UsageError."""
     import ast
 
     keywords: dict[str, Any] = {}
@@ -481,5 +481,5 @@ def parse_keywords(assignments: Sequence[str]) -> dict[str, Any]:
         try:
             keywords[name] = ast.literal_eval(text)
         except (ValueError, SyntaxError):
-            keywords[name] = text  # atom_style="id type x y z" is no literal
+            keywords[name] = text  # atom_style="id type x y z" is not a literal
     return keywords

@@ -1,12 +1,12 @@
-"""Paths that do not jump through the periodic boundary: what is to be added to each atom, frame after frame.
+"""Paths that do not jump through the periodic boundary: the shift of each atom, frame by frame.
 
 From one frame to the next each atom takes the shortest step in the box of the later one (von Bülow, Bullerjahn and
-Hummer, J. Chem. Phys. 153, 021101 (2020)). The box vectors by which steps in the file are longer are added up as
-integers of a small unit: so sums are the same wherever the frames are divided among ranks.
+Hummer, J. Chem. Phys. 153, 021101 (2020)). The box vectors by which steps in the file are longer are summed as integers
+of a small unit, so that sums do not depend on how frames are divided among ranks.
 
-For a run, all ranks look at all frames once before the first map(): each at neighbours of its own, and counts the
-periods by which atoms jump between them. Then every rank can tell by how much the atoms of any frame are shifted: the
-counts lie in the memory of each node (`Paths`).
+In a run, the ranks read all frames once before the first map(): each reads consecutive frames and counts the periods by
+which atoms jump between them. The counts are in the memory of each node (`Paths`), so every rank can compute the shifts
+of any frame.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from himach.selection import Selected, find_steps, numbers_at
 Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 Vectors = npt.NDArray[np.float32]
-#: In what shifts are added up, Å: box vectors are float32, and have no finer digits.
+#: Unit in which shifts are summed, Å: box vectors are float32 and have no finer digits.
 UNIT = 2.0**-30
 
-#: Atoms that jumped, int64 (k,), and by how many of each vector of the box, int64 (k, 3).
+#: Atoms that jumped, int64 (k,), and the number of each box vector, int64 (k, 3).
 Counts = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-#: Atoms that are shifted, int64 (k,), and by how much, int64 (k, 3) in units.
+#: Shifted atoms, int64 (k,), and their shifts, int64 (k, 3) in units of `UNIT`.
 Shift = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-#: An atom that jumped, and by how many of each vector of the box.
+#: An atom that jumped, and the number of each box vector.
 JUMP = np.dtype([("atom", np.uint32), ("periods", np.int16, 3)])
 MOST_PERIODS = np.iinfo(np.int16).max
 
 
 def jumps(before: Vectors, after: Vectors, vectors: npt.NDArray[np.float64], frame: int) -> Counts:
-    """Return by how many periods atoms jumped from one frame to the next, beyond the shortest step.
+    """Return the periods by which atoms jumped from one frame to the next, beyond the shortest step.
 
-    `vectors`: float64 (3, 3), Å: of the later frame's box, lower triangular.
+    `vectors`: float64 (3, 3), Å: vectors of the later frame's box, lower triangular.
     """
     if not np.all(np.diagonal(vectors) > 0):
         raise UsageError(f"frame {frame} has no box by which its atoms could be followed; leave nojump out")
-    step = np.empty((3, len(after)))  # by axis, as in all that follows
+    step = np.empty((3, len(after)))  # by axis, as below
     counts = np.empty_like(step)
-    with np.errstate(invalid="ignore"):  # of infinite positions
+    with np.errstate(invalid="ignore"):  # from infinite positions
         np.subtract(after.T, before.T, out=step, dtype=np.float64)
         for axis in (2, 1, 0):
             np.rint(step[axis] / vectors[axis, axis], out=counts[axis])
@@ -68,13 +68,13 @@ def jumps(before: Vectors, after: Vectors, vectors: npt.NDArray[np.float64], fra
             f"place (nan), or jump by {MOST_PERIODS} periods of the box or more; leave this frame out, or nojump"
         )
     periods = counted.astype(np.int64)
-    if np.count_nonzero(vectors) > 3:  # the shortest step may be a neighbour of what is left
+    if np.count_nonzero(vectors) > 3:  # the shortest step may be a neighbouring image
         return _nearest(step, vectors, atoms, periods)
     return atoms, periods
 
 
 def periods_to_shift(counts: Counts, vectors: npt.NDArray[np.float64]) -> Shift:
-    """Return by how much atoms are shifted that jumped in a box of these vectors, float64 (3, 3), Å."""
+    """Return the shift of atoms that jumped in a box with these vectors, float64 (3, 3), Å."""
     atoms, periods = counts
     return atoms, np.rint(periods @ vectors / UNIT).astype(np.int64)
 
@@ -85,7 +85,7 @@ def _nearest(
     atoms: npt.NDArray[np.int64],
     periods: npt.NDArray[np.int64],
 ) -> Counts:
-    """Return the same with images that are nearer than what is left of a step in a box that is not rectangular."""
+    """Return the jumps with nearer images added where a box that is not rectangular has any."""
     x, y, z = step
     far = np.flatnonzero(x * x + y * y + z * z > (np.diagonal(vectors).min() / 2) ** 2)
     if not len(far):
@@ -102,7 +102,7 @@ def _nearest(
 
 
 def add(shift: Shift, shifts: npt.NDArray[np.int64]) -> None:
-    """Add the shift of some atoms to those of all, int64 (n, 3)."""
+    """Add the shift of some atoms to the shifts of all, int64 (n, 3)."""
     atoms, units = shift
     shifts[atoms] += units
 
@@ -119,7 +119,7 @@ def total(shifts: Sequence[Shift], n_atoms: int) -> Shift:
 
 
 class Paths:
-    """Takes the jumps out of frames, from the first selected one on; what is made whole is so before."""
+    """Removes jumps from frames, from the first selected one on; molecules are made whole first, if requested."""
 
     def __init__(self, job: Job, opened: OpenFrames) -> None:
         from himach.io.universe.view import View
@@ -140,7 +140,7 @@ class Paths:
         self._memory: NodeBytes | None = None
         self._ends: Ints = np.zeros(1, np.int64)
         self._vectors: Doubles = np.empty((0, 3, 3))
-        self._at = 0  # the step of which all that follows is
+        self._at = 0  # step that _moved and _shift belong to
         self._moved: Ints = np.empty((0, 3), np.int64)
         self._shift: Doubles = np.empty((0, 3))
 
@@ -157,7 +157,7 @@ class Paths:
         return (before - moved * UNIT).astype(np.float32)
 
     def follow(self, atoms: Ints | None) -> Ints | None:
-        """Follow only what is needed for these atoms, ascending; return which that are, None for all."""
+        """Follow only the atoms needed for some, ascending; return the followed atoms, None for all."""
         if atoms is not None:
             mask = np.zeros(self._n_atoms, bool)
             mask[atoms] = True
@@ -171,7 +171,7 @@ class Paths:
         return atoms
 
     def count(self, world: World, source: Source, n_steps: int) -> None:
-        """Count the jumps up to so many steps of the selection (collective)."""
+        """Count the jumps in the first `n_steps` steps of the selection (collective)."""
         comm = world.comm
         order = [rank for ranks in world.node_ranks for rank in ranks]  # neighbours on one node
         position = order.index(comm.rank)
@@ -191,7 +191,7 @@ class Paths:
         self._memory.exchange([(node, *span) for node, span in zip(nodes, spans, strict=True) if span[0] < span[1]])
 
     def _count_jumps(self, source: Source, part: range) -> tuple[list[npt.NDArray[np.void]], Doubles]:
-        """Return the jumps to each of some steps from the one before, and the vectors of their boxes, (n, 3, 3)."""
+        """Return the jumps to each step of `part` from the one before, and the box vectors, (n, 3, 3)."""
         jump_rows: list[npt.NDArray[np.void]] = []
         vectors = np.empty((len(part), 3, 3))
         steps = np.arange(max(part.start - 1, 0), part.stop) if len(part) else np.empty(0, np.int64)
@@ -201,11 +201,11 @@ class Paths:
             if step >= part.start:
                 box = vectors[step - part.start] = after.vectors_to_follow()
                 jump_rows.append(np.empty(0, JUMP) if before is None else _jumps(before, after, box))
-            before = after.positions.copy()  # it lies in the reader's memory
+            before = after.positions.copy()  # the reader reuses its memory
         return jump_rows, vectors
 
     def _extract(self, raw: RawFrame) -> Part:
-        """Return the atoms that are followed, as whole as is asked: in the frame's own memory where they are."""
+        """Return the followed atoms, made whole in the frame's own memory if requested."""
         part = Part(raw.number, raw.time, raw.positions[self._rows], raw.box)
         if self._whole is not None:
             self._whole(part)
@@ -222,7 +222,7 @@ class Paths:
             yield raw
 
     def _go_to(self, step: int) -> None:
-        """Make the shifts those of a step."""
+        """Update the shifts to a step."""
         assert self._memory is not None
         stored = self._memory.content.view(JUMP)
         forward = step > self._at

@@ -1,6 +1,6 @@
-"""Arrays that ranks of this machine see in the memory of the process that sends them: `SharedArrays`.
+"""Arrays that ranks of this machine read from the memory of the sending process: `SharedArrays`.
 
-To ranks elsewhere they are sent `by_value()`.
+Ranks of other machines get them `by_value()`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _by_value = ContextVar("by_value", default=False)
 
 @contextlib.contextmanager
 def by_value(enabled: bool = True) -> Iterator[None]:
-    """Have arrays pickled themselves while the context lasts, for processes that do not see this one's memory."""
+    """Pickle the arrays themselves within the context, for processes that cannot see this one's memory."""
     token = _by_value.set(enabled)
     try:
         yield
@@ -33,10 +33,10 @@ def by_value(enabled: bool = True) -> Iterator[None]:
 
 
 class SharedArrays:
-    """Arrays by name, which are sent once: pickled, they are a file in the memory of the process that has them.
+    """Arrays by name, written once: pickling puts them into a memory file of this process.
 
-    Other processes of the same user see it through that one's folder in /proc, read-only, and all the same memory; it
-    goes with this object, or with the process, however that ends. What a process has mapped stays until it lets go.
+    Other processes of the same user map the same memory read-only through this process's folder in /proc. The file ends
+    with this object or with the process, however that ends. Existing maps stay valid until they are released.
     """
 
     def __init__(self, arrays: Arrays) -> None:
@@ -45,7 +45,7 @@ class SharedArrays:
 
     @property
     def arrays(self) -> Arrays:
-        """The arrays; in another process, mapped when they are first asked for."""
+        """The arrays; in another process, mapped on first use."""
         if self._arrays is None:
             assert self._place is not None
             path, layout = self._place

@@ -1,8 +1,8 @@
-"""Indexes of long trajectory files: all ranks walk over a file together, and each node has its index once.
+"""Indexes of long trajectory files: all ranks walk over a file together, and each node holds its index once.
 
-What `walk_together()` finds is what one walk over the whole file would have found; where that is not sure (a damaged
-file, coordinates that look like a frame), the first rank walks alone. An opened origin travels from the first rank
-without its long indexes, which `attach_columns()` brings to each node.
+`walk_together()` gives the same index as one walk over the whole file. If that is uncertain (a damaged file,
+coordinates that look like a frame), the first rank walks alone. An opened origin is sent from the first rank without
+its long indexes, which `attach_columns()` brings to each node.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from himach.io.trajectory.xdr_header import sniff
 from himach.parallel.collective import on_first_rank, run_collectively
 from himach.parallel.communicator import SharedWords, World
 
-#: Bytes of a file that are worth a rank's while.
+#: Minimum bytes of a file per rank.
 PART_BYTES = 16 << 20
-#: Sent from node to node at once.
+#: Bytes sent from node to node at a time.
 ROUND_BYTES = 32 << 20
-#: Bytes of an index that every rank may have for itself.
+#: Maximum bytes of an index that every rank holds itself.
 SMALL_INDEX_BYTES = 1 << 20
 
 
 class NodeBytes:
-    """Bytes in a node's memory that all its ranks see, the same on every node."""
+    """Shared memory of a node's ranks, with the same content on every node."""
 
     def __init__(self, world: World, n_bytes: int) -> None:
         self._world = world
@@ -44,9 +44,9 @@ class NodeBytes:
         self.content: npt.NDArray[np.uint8] = self._shared.words.view(np.uint8)[:n_bytes]
 
     def exchange(self, places: Iterable[tuple[int, int, int]]) -> None:
-        """Bring to each node what ranks of others have put there (collective).
+        """Copy bytes written by ranks of one node to all others (collective).
 
-        Places are the node that has some bytes, by its number, the first of them, and the one after the last.
+        `places`: number of the node that has the bytes, their first position, and the one after the last.
         """
         self._world.node.barrier()
         leaders = self._world.leaders
@@ -59,7 +59,7 @@ class NodeBytes:
         self._world.node.barrier()
 
     def close(self) -> None:
-        """Free them (collective over the node)."""
+        """Free the memory (collective over the node)."""
         self.content = np.empty(0, np.uint8)
         if self._shared is not None:
             self._shared.close()
@@ -92,7 +92,7 @@ def walk_together(
 def _long_files(paths: Iterable[str | os.PathLike[str]], indexes: Mapping[str, XdrIndex]) -> Iterator[_File]:
     for name in paths:
         path = absolute(name)
-        with contextlib.suppress(OSError):  # whoever opens the file tells what is wrong with it
+        with contextlib.suppress(OSError):  # opening the file later reports the error
             status = read_status(path)
             new = status.size - (indexes[path].size if path in indexes else 0)
             if os.path.isdir(path) or max(0, new) < 2 * PART_BYTES:
@@ -104,7 +104,7 @@ def _long_files(paths: Iterable[str | os.PathLike[str]], indexes: Mapping[str, X
 
 
 def _walk(world: World, file: _File) -> tuple[XdrIndex, NodeBytes] | None:
-    """Walk over one file together; None where it has to be walked over by one."""
+    """Walk over one file together; return None if the first rank has to walk over it alone."""
     order = [(rank, node) for node, ranks in enumerate(world.node_ranks) for rank in ranks]  # neighbours on one node
     position = [rank for rank, _ in order].index(world.comm.rank)
     n_parts = min(world.comm.size, file.size // PART_BYTES)
@@ -132,7 +132,7 @@ def _walk(world: World, file: _File) -> tuple[XdrIndex, NodeBytes] | None:
 
 def _part(file: _File, position: int, n_parts: int) -> tuple[WalkResult | None, Columns]:
     if position < n_parts:
-        with contextlib.suppress(OSError, ValueError):  # whoever walks over the whole file tells
+        with contextlib.suppress(OSError, ValueError):  # the walk over the whole file reports the error
             return walk_part(file.path, file.kind, file.size, position, n_parts)
     return None, NO_COLUMNS
 
@@ -145,14 +145,14 @@ def _join(file: _File, parts: Sequence[WalkResult], columns: Columns) -> XdrInde
 
 
 def mark_shared(origin: Origin) -> None:
-    """Have an origin travel without its long indexes, and without those that all ranks have."""
+    """Exclude long indexes, and those that all ranks have, when an origin is sent."""
     for file in _files(origin):
         index = file.index
         index.is_shared = index.is_shared or index.columns.nbytes > SMALL_INDEX_BYTES
 
 
 def attach_columns(world: World, origin: Origin, walked: Mapping[str, XdrIndex]) -> list[NodeBytes]:
-    """Give the indexes of an origin that has travelled their columns (collective)."""
+    """Attach the columns to the indexes of an origin received from the first rank (collective)."""
     memory: list[NodeBytes] = []
     for file in _files(origin):
         index = file.index
@@ -166,7 +166,7 @@ def attach_columns(world: World, origin: Origin, walked: Mapping[str, XdrIndex])
 
 
 def free(origin: Origin, memory: Sequence[NodeBytes]) -> None:
-    """Free what indexes lie in; no frame of the origin can be read any more (collective)."""
+    """Free the memory of indexes; frames of the origin cannot be read afterwards (collective)."""
     for file in _files(origin):
         if memory and file.index.is_shared:
             file.index.columns = NO_COLUMNS
@@ -175,7 +175,7 @@ def free(origin: Origin, memory: Sequence[NodeBytes]) -> None:
 
 
 def _broadcast_index(world: World, index: XdrIndex) -> NodeBytes:
-    """Bring an index from the first rank to each node."""
+    """Copy an index from the first rank to each node."""
     memory = NodeBytes(world, (index.n_frames + 1) * COLUMNS.itemsize)
     if world.comm.rank == 0:
         memory.content[:] = np.ascontiguousarray(index.columns[: index.n_frames + 1]).view(np.uint8)

@@ -1,8 +1,8 @@
-"""What of a Universe goes into a run: `UniverseInput`, made by `from_universe()`.
+"""A Universe as the input of a run: `UniverseInput`, made by `from_universe()`.
 
-The run has Universes of its own, with the same frames, of the same files or the same memory; with the topology as it is
-now, with what was added and guessed; and with the same transformations, if these need no other frame. The Universe
-itself stays as it is, at the frame at which it is.
+The run creates its own Universes. They have the same frames, from the same files or memory; the current topology with
+added and guessed attributes; and the same transformations, unless these need other frames. The given Universe is not
+changed and stays at its frame.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
     from MDAnalysis import Universe
     from MDAnalysis.core.topology import Topology
 
-#: Keywords of readers that are no keywords of a dataset: what is read, or what himach finds by itself.
+#: Keywords of readers that are not keywords of a dataset: the input itself, or values that himach determines.
 OWN = frozenset({"filename", "filenames", "n_atoms", "skip", "continuous", "refresh_offsets", "format"})
-#: How the reader of himach's cached frames names them.
+#: Prefix of file names in the reader of himach's cached frames.
 SCHEME = "himach://"
 
 
 @dataclass(frozen=True)
 class UniverseInput:
-    """A Universe that a run was given, as it travels to ranks."""
+    """The Universe given to a run, in a form that can be sent to ranks."""
 
     trajectories: Sequence[Path]
     topology_file: Path | None
     keywords: dict[str, Any]
-    frames: Any  # its frames, if they lie in memory (`himach.opening.memory_frames.MemoryFrames`)
-    n_frames: int  # how many frames it has
-    transformations: bytes  # of its trajectory: pickled, with itself left out. Empty if there are none
+    frames: Any  # `himach.opening.memory_frames.MemoryFrames` if the frames are in memory
+    n_frames: int
+    transformations: bytes  # of its trajectory, pickled without the Universe; empty if there are none
     _topology: SharedArrays
 
     def topology(self) -> Topology:
-        """Return the topology as it was when the run was started."""
+        """Return the topology at the start of the run."""
         from himach.io.universe.parsed_topology import decode
 
         return decode(self._topology.arrays["topology"].tobytes())[0]
 
     def transform(self, universe: Universe) -> None:
-        """Add the transformations to a Universe of the run, for which they then work."""
+        """Add the transformations, bound to a Universe of the run, to its trajectory."""
         if self.transformations:
             universe.trajectory.add_transformations(*_Unpickler(self.transformations, universe).load())
 
@@ -72,14 +72,14 @@ class UniverseInput:
 
 
 def is_universe(value: Any) -> bool:
-    """Tell whether a thing is a Universe of MDAnalysis, without importing that."""
+    """Return whether a value is an MDAnalysis Universe, without importing MDAnalysis."""
     return any(
         cls.__module__ == "MDAnalysis.core.universe" and cls.__name__ == "Universe" for cls in type(value).__mro__
     )
 
 
 def from_universe(universe: Universe) -> UniverseInput:
-    """Return what a run takes of a Universe."""
+    """Return the input that a run takes from a Universe."""
     reader = getattr(universe, "_trajectory", None)
     if reader is None:
         raise UsageError("the Universe has no trajectory to analyse; load one by load_new()")
@@ -96,7 +96,7 @@ def from_universe(universe: Universe) -> UniverseInput:
         keywords={} if frames is not None else _keywords(reader),
         frames=frames,
         n_frames=int(reader.n_frames),
-        # A MemoryReader applied them to all its frames when they were added.
+        # A MemoryReader has applied them to all frames already.
         transformations=b"" if frames is not None else _pickle_transformations(universe, list(reader.transformations)),
         _topology=_encode_topology(universe),
     )
@@ -112,7 +112,7 @@ def _encode_topology(universe: Universe) -> SharedArrays:
 
 
 def _memory_frames(reader: Any) -> Any:
-    """Return the frames of a trajectory that lies in memory; None for one of files."""
+    """Return the frames of a trajectory in memory; None for one in files."""
     from MDAnalysis.coordinates.memory import MemoryReader
 
     from himach.opening.memory_frames import MemoryFrames
@@ -124,7 +124,7 @@ def _files(reader: Any) -> list[Path]:
     names = getattr(reader, "filenames", None)
     names = [reader.filename] if names is None else list(names)
     for name in names:
-        if not isinstance(name, str | Path):  # a stream of MDAnalysis's is path-like, too
+        if not isinstance(name, str | Path):  # an MDAnalysis stream is path-like too
             kind = "an array in memory" if name is None else f"a stream ({type(name).__name__})"
             raise UsageError(
                 f"the Universe's trajectory has {kind} in place of a file; write it to a file, or load all of it into "
@@ -134,7 +134,7 @@ def _files(reader: Any) -> list[Path]:
 
 
 def _keywords(reader: Any) -> dict[str, Any]:
-    """Return the keywords that the reader was opened with, but for those that say nothing."""
+    """Return the keywords that the reader was opened with, except defaults."""
     from himach.io.trajectory.keywords import reader_class
 
     first = getattr(reader, "readers", [reader])[0]
@@ -155,7 +155,7 @@ def _keywords(reader: Any) -> dict[str, Any]:
 
 
 def _default_keywords(reader: type) -> dict[str, Any]:
-    """Return the defaults of a reader's keywords; of the file, whatever it is called there, and the like: none."""
+    """Return the defaults of a reader's parameters; required ones, such as the file, have none."""
     defaults: dict[str, Any] = {"dt": None, "time_offset": None}
     for cls in reversed(reader.__mro__[:-1]):
         for name, parameter in inspect.signature(vars(cls).get("__init__", object.__init__)).parameters.items():
@@ -167,7 +167,7 @@ def _default_keywords(reader: type) -> dict[str, Any]:
 
 
 def _pickle_transformations(universe: Universe, transformations: list[Any]) -> bytes:
-    """Return transformations without the Universe that their groups are of; nothing if there are none."""
+    """Pickle transformations without the Universe of their groups; empty if there are none."""
     from himach.launch.code_pickle import CodePickler, by_value, unknown_elsewhere
 
     class Pickler(CodePickler):
@@ -196,7 +196,7 @@ def _pickle_transformations(universe: Universe, transformations: list[Any]) -> b
 
 
 class _Unpickler(pickle.Unpickler):
-    """Puts a Universe of the run in the place of the one that was given."""
+    """Replaces the given Universe by one of the run."""
 
     def __init__(self, content: bytes, universe: Universe) -> None:
         super().__init__(io.BytesIO(content))
