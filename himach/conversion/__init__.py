@@ -1,1 +1,1 @@
-"""Trajectories written anew by all ranks, whole, centred, fitted: `convert()`, and the formats that are written."""
+"""Conversion of trajectories by all ranks (whole, centred, fitted): `convert()`, and the output formats."""

@@ -1,4 +1,4 @@
-"""What each rank does for ``himach convert``: `ConvertCommand`."""
+"""The work of each rank for ``himach convert``: `ConvertCommand`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConvertCommand:
-    """A conversion of the command line; returns what was written as text, on rank 0 and unless quiet."""
+    """A conversion of the command line; returns the result as text on rank 0, unless quiet."""
 
     options: ConvertOptions
 
     def __call__(self, world: World) -> str | None:
-        """Do it as one of the ranks."""
+        """Convert as one of the ranks."""
         with quiet_ranks(world.comm.rank, command=True):
             preload()
             from himach.conversion.convert import convert_here
@@ -30,7 +30,7 @@ class ConvertCommand:
             return None if self.options.quiet or world.comm.rank else str(result)
 
     def run_on_engine(self, ranks: int) -> str | None:
-        """Do it for a running engine, on so many ranks that are started, or on those of a launcher."""
+        """Convert the frames of a running engine, on `ranks` new ranks or, if 0, on those of a launcher."""
         from himach.conversion.convert import convert_engine
 
         rank = promised_rank()

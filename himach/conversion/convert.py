@@ -1,8 +1,8 @@
-"""`convert()`: a trajectory written anew by all ranks: whole, without jumps, centred, wrapped, fitted.
+"""`convert()`: all ranks rewrite a trajectory: whole, without jumps, centred, wrapped, fitted.
 
-Ranks take turns of neighbouring frames: in each round every rank has some, in their order. It makes them whole and says
-how far atoms jumped in them; what went before is added; they are centred, wrapped and fitted, encoded, and written
-behind those of the ranks before. What is where in the file depends on the frames alone.
+In each round every rank gets consecutive frames, in the order of ranks. It makes them whole and reports how far atoms
+jumped in them. It adds the jumps of earlier frames, then centres, wraps, fits and encodes the frames, and writes them
+after those of the ranks before. The layout of the file depends on the frames only.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from himach.runner.live.updates import Update
 from himach.runner.run import check_ranks, on_ranks
 
 PathLike = str | os.PathLike[str]
-#: Frames that a rank has at once: so many, or as many as fit into so many bytes.
+#: Maximum frames that a rank holds at a time, and maximum bytes of their positions.
 AT_ONCE, BYTES_AT_ONCE = 64, 16 << 20
 
 
@@ -175,9 +175,9 @@ def convert(
 
 
 def convert_engine(options: ConvertOptions, ranks: int | Ranks | None) -> Converted:
-    """Convert the frames that an engine gives until it ends, Ctrl-C comes, or there are as many as were asked for.
+    """Convert the frames of an engine until it ends, the user presses Ctrl-C, or the requested number has arrived.
 
-    They are kept as a dataset, which stays where converting it fails. `ranks` as of `himach.runner.follow.run_live`.
+    The frames are kept as a dataset, also if its conversion fails. For `ranks` see `himach.runner.follow.run_live`.
     """
     options.check_files()  # before the engine begins
 
@@ -203,7 +203,7 @@ def convert_here(world: World, options: ConvertOptions) -> Converted:
     on_first_rank(world.comm, options.check_files)
     opened = open_frames(world, options)
     try:
-        inputs = [Path(path) for path in opened.origin.paths]  # those of a dataset that goes by its name, too
+        inputs = [Path(path) for path in opened.origin.paths]  # also of a dataset given by name
         for path in options.files:
             on_first_rank(world.comm, partial(check_target, path, inputs, True))
         result = _convert(world, options, opened, (out, topology_out))
@@ -215,7 +215,7 @@ def convert_here(world: World, options: ConvertOptions) -> Converted:
 
 
 def _convert(world: World, options: ConvertOptions, opened: OpenFrames, paths: tuple[Path, Path]) -> Converted:
-    """Write the files; return what was written."""
+    """Write the files; return the result."""
     comm, first, start, start_time = world.comm, opened.first, time.perf_counter(), time.time()
     steps = run_collectively(comm, partial(Steps, opened, options))
     dataset = parse_dataset_name(paths[0])
@@ -277,7 +277,7 @@ def _convert(world: World, options: ConvertOptions, opened: OpenFrames, paths: t
 
 
 def _keep(state: Unfinished, target: Target, identity: Callable[[], str], files: list[Path], n_frames: int) -> NoReturn:
-    """Keep a trajectory that is not written to its end, and say so."""
+    """Keep an unfinished trajectory; raise TimeUpError."""
     state.keep(target, identity())
     files.remove(target.temporary)
     raise TimeUpError(
@@ -287,7 +287,7 @@ def _keep(state: Unfinished, target: Target, identity: Callable[[], str], files:
 
 
 def _list_steps(options: ConvertOptions) -> tuple[str, ...]:
-    """Tell what was done to frames."""
+    """Return texts of the transformations applied."""
     transform = options.transform_options
     steps = [
         (transform.whole, "whole"),
@@ -300,7 +300,7 @@ def _list_steps(options: ConvertOptions) -> tuple[str, ...]:
 
 
 def _write_topology(steps: Steps, target: Target) -> None:
-    """Write the atoms as they are in the first frame."""
+    """Write the topology with the positions of the first frame."""
     try:
         steps.write_topology(target.temporary)
     except (ValueError, TypeError, OSError) as error:
@@ -311,7 +311,7 @@ def _write_topology(steps: Steps, target: Target) -> None:
 
 
 def _split_rounds(n_frames: int, n_atoms: int, size: int, first: int = 0) -> Iterator[list[range]]:
-    """Return, round by round, the steps of each rank, from the `first` one on."""
+    """Yield the steps of each rank, round by round, from step `first` on."""
     batch = max(1, min(AT_ONCE, BYTES_AT_ONCE // (12 * max(n_atoms, 1)), -(-n_frames // size)))
     for start in range(first, n_frames, batch * size):
         firsts = [min(n_frames, start + batch * rank) for rank in range(size + 1)]
@@ -322,7 +322,7 @@ def _write_together(
     comm: Communicator, steps: Steps, reader: Reader, target: Target, fmt: Format, display: Progress,
     earlier: Unfinished | None, requests: StopRequests,
 ) -> Unfinished:  # fmt: skip
-    """Write all frames that were not written `earlier`, each rank its parts; return how far it came in time."""
+    """Write the frames not written `earlier`, each rank its parts; return the progress when done or out of time."""
     if earlier is None:
         head = fmt.head(reader.first_time, reader.timestep)
         on_first_rank(comm, partial(target.write, 0, [head]))
@@ -353,7 +353,7 @@ def _write_together(
 def _finish_frames(
     steps: Steps, frames: Iterable[Part], shifts: Sequence[Shift], moved: npt.NDArray[np.int64]
 ) -> Iterator[Part]:
-    """Yield frames as they are written; `moved` becomes by how much atoms jumped up to the last."""
+    """Yield frames ready to be written; add their shifts to `moved`."""
     for place, part in enumerate(frames):
         if len(moved):
             add(shifts[place], moved)
@@ -363,7 +363,7 @@ def _finish_frames(
 
 
 def _dataset_writer(options: ConvertOptions, dataset: str, n_atoms: int, identity: Callable[[], str]) -> Any:
-    """Return a writer of MDAnalysis's kind, which goes on where an equal conversion was killed."""
+    """Return an MDAnalysis writer that resumes an equal conversion that was killed."""
     from himach.mdanalysis.writer import HimachWriter
 
     label = f"himach convert, {identity()[:16]}"
@@ -402,6 +402,6 @@ def _write_alone(
             on_first_rank(comm, partial(attempt, partial(write, span)))
         on_first_rank(comm, partial(attempt, stack.close))
     except BaseException:
-        with suppress(OSError):  # a full disk fails its end, too, and was told already
+        with suppress(OSError):  # on a full disk closing fails too; the error is already reported
             stack.close()
         raise

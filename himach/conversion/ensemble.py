@@ -22,7 +22,7 @@ MemberJobs = Sequence[tuple[Member, ConvertOptions]]
 def convert_members(
     world: World, options: ConvertOptions, convert_one: Callable[[World, ConvertOptions], Converted]
 ) -> Converted:
-    """Convert each member of an ensemble by `convert_one`, a large one on all ranks, others on one (collective)."""
+    """Convert each member of an ensemble by `convert_one`, large ones on all ranks, others on one (collective)."""
     start = time.perf_counter()
     jobs: MemberJobs = on_first_rank(world.comm, partial(_member_options, options), share=True)
 
@@ -36,7 +36,7 @@ def convert_members(
 
 
 def _member_options(options: ConvertOptions) -> MemberJobs:
-    """Return what the conversion of each member is asked; raises UsageError if one writes over what another reads."""
+    """Return the options of each member; raises UsageError if one overwrites the input of another."""
     jobs = list(options.for_members())
     inputs = {
         os.path.realpath(path) for member, request in jobs for path in (*member.trajectories, request.topology) if path
@@ -51,7 +51,7 @@ def _member_options(options: ConvertOptions) -> MemberJobs:
 def _combine(
     options: ConvertOptions, jobs: MemberJobs, by_rank: Sequence[Mapping[int, Converted | HimachError]], start: float
 ) -> Converted:
-    """Return what was written of all; raises HimachError if any failed."""
+    """Return the result of all members; raises HimachError if any failed."""
     results = dict(sorted((index, result) for rank_results in by_rank for index, result in rank_results.items()))
     failed = [result for result in results.values() if isinstance(result, HimachError)]
     members = {jobs[index][0].name: result for index, result in results.items() if isinstance(result, Converted)}

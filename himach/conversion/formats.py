@@ -1,4 +1,4 @@
-"""Formats that ranks write together: a head, and frames as bytes, each rank's at its own place in one file."""
+"""Formats that ranks write together: a head, then frames as bytes, each rank at its own offsets of one file."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ LAYOUTS: dict[str, Callable[[Content], FileLayout]] = {".trr": Trr, ".dcd": Dcd,
 
 
 class Xtc:
-    """GROMACS's compressed positions: the bytes of MDAnalysis's writer, in the precision in which a frame was read."""
+    """GROMACS's compressed positions: the bytes of MDAnalysis's writer, with the precision of the frame read."""
 
-    fields = POSITIONS  # which of `himach.frame.FIELDS` it has, or-ed
-    with_data = True  # whether it has the number of a frame's step
+    fields = POSITIONS  # `himach.frame.FIELDS` that it stores, or-ed
+    with_data = True  # whether it stores the step number of a frame
 
     def head(self, first_time: float, timestep: float) -> bytes:
-        """Return what the file begins with, given the first frame's time and the time between two frames, ps."""
+        """Return the head of the file, given the first frame's time and the time between two frames, ps."""
         return b""
 
     def frame(self, frame: RawFrame) -> Any:
@@ -54,9 +54,9 @@ class Xtc:
 
 
 class Fixed:
-    """A format whose frames are as long as what they hold.
+    """A format in which the content of a frame determines its length.
 
-    TRR frames have velocities and forces each for itself, those of NetCDF alike.
+    Each TRR frame can have velocities and forces or not; all frames of a NetCDF file have the same fields.
     """
 
     def __init__(self, layout: FileLayout) -> None:
@@ -66,11 +66,11 @@ class Fixed:
         self.with_data = isinstance(layout, Trr)
 
     def head(self, first_time: float, timestep: float) -> bytes:
-        """Return what the file begins with."""
+        """Return the head of the file."""
         return self.layout.head(first_time, timestep)
 
     def frame(self, frame: RawFrame) -> Any:
-        """Return a frame as a buffer; raises UsageError if it lacks what the head says of all frames."""
+        """Return a frame as a buffer; raises UsageError if it lacks fields that the head declares for all frames."""
         layout, has = self.layout, (frame.velocities is not None, frame.forces is not None)
         content = layout.content
         if isinstance(layout, Trr):
@@ -86,9 +86,9 @@ Format = Xtc | Fixed
 
 
 def choose_format(path: Path, content: Content, opened: OpenFrames, warnings: list[str]) -> Format | None:
-    """Return the format that ranks write together, by the file's suffix; None: MDAnalysis writes it, on one rank.
+    """Return the format that ranks write together, by the file's suffix; None: MDAnalysis writes it on one rank.
 
-    What it leaves out of frames is added to `warnings`.
+    Fields that it leaves out of frames are added to `warnings`.
     """
     suffix = path.suffix.lower()
     if suffix in (".h5md", ".zarrmd", ".zarr"):
@@ -131,7 +131,7 @@ def _fields(frame: RawFrame) -> int:
 
 
 def serial_writer(path: Path, temporary: Path, n_atoms: int, n_frames: int) -> Any:
-    """Return MDAnalysis's writer to a file that has a temporary name; raises UsageError if there is none."""
+    """Return MDAnalysis's writer for a file with a temporary name; raises UsageError if there is none."""
     try:
         return MDAnalysis.Writer(str(temporary), n_atoms, multiframe=n_frames != 1)
     except (TypeError, ValueError) as error:

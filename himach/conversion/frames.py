@@ -1,6 +1,6 @@
-"""The frames of a conversion: `Reader` reads them, also from other nodes; `Steps` is what is done to them.
+"""The frames of a conversion: `Reader` reads them, also from other nodes; `Steps` transforms them.
 
-Both know the atoms alone that are written, or are needed for those.
+Both handle only the atoms that are written or needed for those.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from himach.transformations import Transformation, find_bonds, topology_bonds
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
 
-TAG = 7040  # of frames on their way
+TAG = 7040  # of messages with frames
 NO_ATOMS = ReadOptions(np.empty(0, np.int64))
-#: PDB files have no numbers of atoms from here on.
+#: First serial number that does not fit into a PDB file.
 PDB_SERIALS = 100_000
 PDB_END = b"END\n"
 
 
 class Steps:
-    """What is done to each frame, in two parts: before atoms are followed through the boundary, and then.
+    """Transformations of each frame, in two parts: before and after atoms are followed through the boundary.
 
-    Frames are read for the atoms `needed`, ascending int64 (n,); `atoms` are written. `warnings` are to be said before.
+    `needed` are the atoms to read, ascending int64 (n,); `atoms` are written. Print `warnings` before converting.
     """
 
     def __init__(self, opened: OpenFrames, options: ConvertOptions) -> None:
@@ -80,16 +80,16 @@ class Steps:
             self.warnings.append(f"the topology has no bonds: {n_bonds} were guessed from distances in the first frame")
 
     def write_topology(self, path: Path) -> None:
-        """Write the atoms as they are in the first frame, before another is shown."""
+        """Write the topology with the positions of the first frame; call before `show`."""
         is_pdb = path.suffix.lower() in (".pdb", ".ent")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what a format has and the topology lacks
+            warnings.simplefilter("ignore")  # about attributes that the topology lacks
             self.atoms.write(str(path), **({"bonds": None} if is_pdb else {}))
         if is_pdb and len(self._bonds) and len(self.atoms) < PDB_SERIALS:
             _add_bonds(path, self.atoms.indices, self._bonds)
 
     def read(self, raw: RawFrame, copy: bool) -> Part:
-        """Return what is needed of a frame, as it is before atoms are followed; in memory of its own, if asked."""
+        """Return the needed atoms of a frame after the first part of the steps; in new memory with `copy`."""
         positions, velocities, forces = (
             None if array is None else np.array(array[self._read], copy=copy or None)
             for array in (raw.positions, raw.velocities, raw.forces)
@@ -102,7 +102,7 @@ class Steps:
         return part
 
     def finish(self, part: Part) -> None:
-        """Do the rest to a frame, and leave of it the atoms that are written."""
+        """Apply the second part of the steps to a frame and keep only the atoms to write."""
         for step in self._after:
             step(part)
         part.positions = part.positions[self._written]
@@ -111,7 +111,7 @@ class Steps:
         )
 
     def show(self, part: Part, step: int) -> AtomGroup:
-        """Show a frame of the atoms that are written; return these."""
+        """Set the Universe to a frame of the written atoms; return these."""
         full: list[Any] = []
         for array in (part.positions, part.velocities, part.forces):
             full.append(None if array is None else np.zeros((len(self._universe.atoms), 3), np.float32))
@@ -122,7 +122,7 @@ class Steps:
 
 
 def _add_bonds(path: Path, indices: npt.NDArray[np.int64], bonds: npt.NDArray[np.int64]) -> None:
-    """Add the bonds between some atoms to a PDB file of these: by the lines of MDAnalysis's writer, in less time."""
+    """Add bonds to a PDB file of some atoms, with the lines of MDAnalysis's writer but faster."""
     serials = np.zeros(max(int(bonds.max()), int(indices.max())) + 1, np.int64)
     serials[indices] = np.arange(1, len(indices) + 1)
     pairs = serials[bonds]
@@ -141,7 +141,7 @@ def _add_bonds(path: Path, indices: npt.NDArray[np.int64], bonds: npt.NDArray[np
 
 
 class Reader:
-    """Reads frames as they are before atoms are followed through the boundary, and by how much these jump."""
+    """Reads frames after the first part of the steps, and the jumps of atoms through the boundary."""
 
     def __init__(
         self, world: World, opened: OpenFrames, steps: Steps, fields: int, nojump: bool, with_data: bool
@@ -161,9 +161,9 @@ class Reader:
         self.followed = self.n_atoms if nojump else 0
 
     def read(self, span: range) -> tuple[Iterable[Part], list[Shift]]:
-        """Return some frames, and by how much atoms jumped to each from the one before.
+        """Return some frames, and the shifts of atoms that jumped to each from the one before.
 
-        Where atoms are not followed, a frame is read when the one before is done with, in whose memory it may lie.
+        If atoms are not followed, frames are read lazily, and each may reuse the memory of the one before.
         """
         if not self.followed or not span:
             return self._read(span, copy=False), []
@@ -177,11 +177,11 @@ class Reader:
         return parts[span.start - steps.start :], shifts
 
     def _steps_for(self, part: range) -> range:
-        """Return the steps that are read for some: where atoms are followed, the one before, too."""
+        """Return the steps to read for `part`: if atoms are followed, the one before too."""
         return range(max(part.start - 1, 0), part.stop) if self.followed and part else part
 
     def bring(self, parts: Sequence[range]) -> None:
-        """Have frames sent here that this rank reads next and other nodes alone hold (collective)."""
+        """Receive the next frames of this rank that only other nodes hold (collective)."""
         self._received = {}
         if not self._apart:
             return
@@ -204,7 +204,7 @@ class Reader:
         def send() -> list[Any]:
             numbers = np.array([number for _, number in outgoing], np.int64)
             frames = [deepcopy(replace(raw, more=None)) for raw in self._source.read(numbers)]
-            # All are read before any is sent: where reading fails, no message is left for what is converted next.
+            # Read all before sending any: if reading fails, no message is left for the next conversion.
             return [comm.isend(raw, dest=rank, tag=TAG) for (rank, _), raw in zip(outgoing, frames, strict=True)]
 
         requests = run_collectively(comm, send)
@@ -226,5 +226,5 @@ class Reader:
             yield self._steps.read(raw, copy)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the source."""
         self._source.close(False)

@@ -1,4 +1,4 @@
-"""What a conversion is asked: `ConvertOptions`."""
+"""Options of a conversion: `ConvertOptions`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from himach.opening.options import FramesRequest, option
 from himach.output.names import lasting_name
 from himach.parallel.duration import parse_seconds
 
-MEMBER = "{member}"  # stands for a member's name in those of files
+MEMBER = "{member}"  # placeholder for a member's name in file names
 
 
 @dataclass(frozen=True)
 class ConvertOptions(FramesRequest):
-    """Which frames and atoms are written where, and what is done to them before, in this order."""
+    """Options of a conversion: input frames and atoms, transformations, and output files."""
 
     out: Path | None = option(
         "The file to write: .xtc, .trr, .dcd, .nc by all ranks, others by one; or a dataset, himach://NAME.",
@@ -67,24 +67,24 @@ class ConvertOptions(FramesRequest):
                 raise UsageError(f"{name} {path} is one file; each member of an ensemble has its own: put {MEMBER} in")
 
     def _paths(self) -> dict[str, Path]:
-        """Return the files that are written, by the names of options."""
+        """Return the output files by option name."""
         paths = {name: getattr(self, name) for name in ("out", "topology_out", "record")}
         return {name: path for name, path in paths.items() if path is not None}
 
     @property
     def files(self) -> list[Path]:
-        """The files that are written, those of all members; raises UsageError if there is no such ensemble."""
+        """Output files, of all members; raises UsageError if there is no such ensemble."""
         all_options = [self] if self.ensemble is None else [options for _, options in self.for_members()]
         return [path for options in all_options for path in options._paths().values()]
 
     def check_files(self) -> None:
-        """Refuse to write over what is read, or, without `force`, over what is there; raises UsageError."""
+        """Raise UsageError if an output file is an input, or exists without `force`."""
         inputs = [*self.trajectories, *filter(None, [self.topology, self.transform_options.reference])]
         for path in self.files:
             check_target(path, inputs, self.force)
 
     def for_members(self) -> Iterator[tuple[Member, ConvertOptions]]:
-        """Yield the members of the ensemble, and what the conversion of each is asked; raises UsageError."""
+        """Yield the members of the ensemble with the options of each; raises UsageError."""
         from himach.opening.member_table import read_members
 
         assert self.ensemble is not None

@@ -1,7 +1,7 @@
-"""What is kept of a conversion: its record, `write_record()`; where its time was over, how far it is, `Unfinished`.
+"""State of a conversion: its record, `write_record()`, and its progress when time was up, `Unfinished`.
 
-An unfinished file has another name, and its state behind its bytes. It is renamed once to be kept and once to be taken
-up, so that one conversion goes on, and what is kept is whole.
+An unfinished file has another name, and its state follows its bytes. It is renamed once to be kept and once to be
+resumed, so that only one conversion resumes it and a kept file is complete.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from himach.opening.dataset import OpenFrames
 from himach.runner.outcome.run_record import dataset_record
 from himach.selection import frames_text
 
-#: Packages that have a say in where atoms go; which others are loaded depends on how ranks are started.
+#: Packages that affect positions; which others are loaded depends on how ranks are started.
 MOVING = ("MDAnalysis", "numpy")
-LENGTH = 8  # bytes at the end of an unfinished file that tell how many the state has
+LENGTH = 8  # bytes at the end of an unfinished file that hold the length of the state
 
 
 def write_record(path: Path, options: ConvertOptions, opened: OpenFrames, result: Converted, ranks: int) -> None:
-    """Write what was read, what was done to it by so many ranks, and what came of that, as JSON."""
+    """Write the input, the transformations, the number of ranks and the result as JSON."""
     trajectory = result.name if parse_dataset_name(result.path) else str(result.path.absolute())
     written = {**asdict(result), "path": trajectory, "topology": str(result.topology.absolute())}
     del written["members"]
@@ -54,14 +54,14 @@ def write_record(path: Path, options: ConvertOptions, opened: OpenFrames, result
 
 
 def conversion_identity(options: ConvertOptions, opened: OpenFrames) -> str:
-    """Return a digest (hex) of all that the bytes of the trajectory depend on."""
+    """Return a digest (hex) of everything that determines the bytes of the trajectory."""
     requested = _requested(options, opened)
     requested["versions"] = {name: requested["versions"].get(name) for name in ("himach", "himach's format", *MOVING)}
     return hashlib.sha256(json.dumps(requested).encode()).hexdigest()
 
 
 def _requested(options: ConvertOptions, opened: OpenFrames) -> dict[str, Any]:
-    """Return what is read, what is done to it, and by which versions."""
+    """Return the input, the transformations, and the versions of packages."""
     frames, transform = opened.frames, options.transform_options
     files = {"topology": options.topology, "reference": transform.reference}
     present = [public_name(file) for file in files.values() if file is not None]
@@ -80,14 +80,14 @@ def _requested(options: ConvertOptions, opened: OpenFrames) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """How far a conversion is: frames that are written, in so many bytes."""
+    """Progress of a conversion: frames written, their bytes, and the shifts of atoms up to there."""
 
     frames: int
     n_bytes: int
     moved: npt.NDArray[np.int64]
 
     def keep(self, target: Target, identity: str) -> None:
-        """Keep a file, of which all ranks have synced what they wrote, for a conversion of the same identity."""
+        """Keep a file, synced by all ranks, for a conversion with the same identity."""
         state = io.BytesIO()
         np.savez(state, identity=identity, frames=self.frames, n_bytes=self.n_bytes, moved=self.moved)
         target.write(self.n_bytes, [state.getvalue(), len(state.getvalue()).to_bytes(LENGTH, "little")])
@@ -100,9 +100,9 @@ def _kept_name(path: Path) -> Path:
 
 
 def take_unfinished(path: Path, temporary: Path, identity: Callable[[], str], stack: ExitStack) -> Unfinished | None:
-    """Return how far an earlier conversion of this identity is, whose file is now `temporary`; None if there is none.
+    """Return the progress of an earlier conversion with this identity, renamed to `temporary`; None if there is none.
 
-    What is kept of another conversion is deleted. Until `stack` ends, others take the file for one that is in use.
+    The kept file of another conversion is deleted. The file is locked as in use until `stack` closes.
     """
     try:
         file = stack.enter_context(open(_kept_name(path), "r+b"))  # noqa: SIM115 - the stack closes it
@@ -113,7 +113,7 @@ def take_unfinished(path: Path, temporary: Path, identity: Callable[[], str], st
         return None
     except OSError as error:
         raise cannot_write(path, error) from error
-    with suppress(OSError, ValueError, KeyError, EOFError, OverflowError, BadZipFile):  # of another version, or damaged
+    with suppress(OSError, ValueError, KeyError, EOFError, OverflowError, BadZipFile):  # another version, or damaged
         end = file.seek(0, os.SEEK_END) - LENGTH
         file.seek(max(0, end))
         file.seek(end - int.from_bytes(file.read(LENGTH), "little"))

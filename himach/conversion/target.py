@@ -1,4 +1,4 @@
-"""The files that a conversion writes: under other names until all is written and on the disk, by any rank anywhere."""
+"""Files that a conversion writes, any rank at any offset; they have temporary names until all is on disk."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 from himach.errors import HimachError, UsageError
 from himach.files import write_through
 
-#: Buffers that the system takes at once.
+#: Maximum buffers per system call.
 AT_ONCE = 512
-#: A path has lost one of the slashes.
+#: `Path` has removed one of the slashes.
 DATASET = re.compile(r"himach:(?:/{1,2}(?P<name>.*))?")
-#: Characters of a file's name that its other name has: a name has 255 at most.
+#: Characters of a file's name kept in its temporary name: names are limited to 255.
 NAME_LENGTH = 200
 
 
@@ -69,7 +69,7 @@ class Converted:
 
 
 def parse_dataset_name(path: Path) -> str:
-    """Return the dataset that a path names by ``himach://NAME``, "" if a file's; raises UsageError if it names none."""
+    """Return the dataset named by ``himach://NAME``, "" for a file; raises UsageError for an invalid name."""
     match = DATASET.fullmatch(os.fspath(path))
     if match is None:
         return ""
@@ -80,15 +80,15 @@ def parse_dataset_name(path: Path) -> str:
 
 
 def display_path(path: Path) -> str:
-    """Return a file's path for people, or ``himach://NAME``."""
+    """Return a path for messages, or ``himach://NAME``."""
     dataset = parse_dataset_name(path)
     return f"himach://{dataset}" if dataset else str(path)
 
 
 def check_target(path: Path, inputs: Sequence[Path], force: bool) -> None:
-    """Refuse to write over what is read, or over a file that is there, without `force`; raises UsageError."""
+    """Raise UsageError if a path is an input, or exists without `force`."""
     if parse_dataset_name(path):
-        return  # which is never written over
+        return  # datasets are never overwritten
     for source in inputs:
         with suppress(OSError):
             if os.path.samefile(source, path) or (source.is_dir() and os.path.samefile(source, path.parent)):
@@ -107,12 +107,12 @@ def cannot_write(path: Path, error: OSError) -> HimachError:
 
 
 def new_name(path: Path) -> Path:
-    """Return a name for a file until it takes that of `path`."""
+    """Return a temporary name for a file that becomes `path`."""
     return path.with_name(f".himach-{os.urandom(4).hex()}.{path.name[-NAME_LENGTH:]}")
 
 
 def make_file(path: Path) -> Path:
-    """Make an empty file beside one that is to be written; return its name, and delete what killed ones have left."""
+    """Create an empty temporary file beside `path`; delete leftovers of killed conversions; return its name."""
     remove_leftovers(path)
     temporary = new_name(path)
     try:
@@ -123,7 +123,7 @@ def make_file(path: Path) -> Path:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Delete what killed conversions to the same file have left."""
+    """Delete leftovers of killed conversions to the same file."""
     name = re.compile(r"\.himach-[0-9a-f]{8}\." + re.escape(path.name[-NAME_LENGTH:]))
     with suppress(OSError):
         for leftover in path.parent.iterdir():
@@ -135,7 +135,7 @@ def remove_leftovers(path: Path) -> None:
 
 @contextmanager
 def removing_leftovers(paths: Iterable[Path | None]) -> Iterator[None]:
-    """Delete what processes that were started and killed meanwhile have left."""
+    """Delete leftovers of killed processes if the body fails."""
     try:
         yield
     except BaseException:
@@ -145,14 +145,14 @@ def removing_leftovers(paths: Iterable[Path | None]) -> Iterator[None]:
 
 
 def remove_files(paths: Iterable[Path]) -> None:
-    """Delete files that are there."""
+    """Delete files, ignoring errors."""
     for path in paths:
         with suppress(OSError):
             path.unlink()
 
 
 class Target:
-    """A file that takes its name `path` when all is written; until then it is `temporary`, in the same folder."""
+    """A file named `temporary` until all is written, then renamed to `path` in the same folder."""
 
     def __init__(self, path: Path, temporary: Path, apart: bool = False) -> None:
         self.path = path
@@ -165,7 +165,7 @@ class Target:
             fcntl.flock(self.file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def write(self, offset: int, buffers: Sequence[Any]) -> None:
-        """Write buffers one behind the other, from this byte on."""
+        """Write buffers consecutively from a byte offset on."""
         pending = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
         try:
             while pending:
@@ -179,14 +179,14 @@ class Target:
             raise cannot_write(self.path, error) from error
 
     def sync(self) -> None:
-        """Have what this rank wrote on the disk."""
+        """Sync this rank's writes to disk."""
         try:
             os.fsync(self.file)
         except OSError as error:
             raise cannot_write(self.path, error) from error
 
     def take_name(self, name: Path | None = None) -> None:
-        """Give the file its name, or another one; on one rank, after all have synced."""
+        """Rename the file to its path or another name; on one rank, after all have synced."""
         try:
             os.replace(self.temporary, name or self.path)
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
