@@ -1,1 +1,1 @@
-"""What a run would take on other nodes, by closed forms that are fitted to records of runs."""
+"""Predicted cost of a run on other nodes, by closed forms fitted to records of runs."""

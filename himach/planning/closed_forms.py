@@ -1,11 +1,11 @@
-"""Closed forms of what a run takes: seconds, bytes and frames of a node, a tree of ranks, the shuffle, the origin.
+"""Closed forms of a run's costs: seconds, bytes and frames of a node, a tree of ranks, the shuffle, the origin.
 
-A node: nothing is shared. Reductions over a tree of ranks are those of Thakur, Rabenseifner and Gropp, Int. J. High
-Perform. Comput. Appl. 19, 49 (2005), table 2: of MPICH, which takes recursive doubling for short messages and for
-operations that are a user's own, else a reduce-scatter and an allgather (Rabenseifner's). The shuffle: a key's shard is
-the high bits of its hash and a rank has neighbouring shards (docs/architecture.md), so the record's bytes by part of
-the key space say what each of few ranks gets; of many it is drawn. Failures: a rank that dies ends the run, which
-begins anew, or goes on from the last commit of kept pairs; nodes fail independently at a constant rate.
+A node: nothing is shared. Reductions over a tree of ranks follow Thakur, Rabenseifner and Gropp, Int. J. High Perform.
+Comput. Appl. 19, 49 (2005), table 2. MPICH uses recursive doubling for short messages and user-defined operations, else
+a reduce-scatter and an allgather (Rabenseifner's). The shuffle: a key's shard is the high bits of its hash, and a rank
+has consecutive shards (docs/architecture.md), so the record's bytes by part of the key space give the load of each of
+few ranks; for many ranks it is a random variable. Failures: a rank that dies ends the run, which starts again or
+resumes from the last commit of kept pairs; nodes fail independently at a constant rate.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from himach.zazen.rounds import CHUNK_WORDS
 
 Floats = npt.NDArray[np.float64]
 
-FRAME_HEAD = 128  # bytes of a frame in a store beside its positions: head, box, checksums (docs/formats.md)
+FRAME_HEAD = 128  # bytes of a stored frame without positions: head, box, checksums (docs/formats.md)
 CHUNK = CHUNK_WORDS * 8  # bytes of a chunk's bitmap
-SHORT = 64  # bytes of messages beside bitmaps: sums, claims
+SHORT = 64  # bytes of messages other than bitmaps: sums, claims
 
 
 def rank_rate(seconds: float, cpu_part: float, ranks: int, cores: float) -> float:
-    """Return the frames a second of a node whose ranks each take `seconds` a frame, of which a part is processor time.
+    """Return the frames a second of a node whose ranks take `seconds` per frame, a part of it processor time.
 
-    Ranks wait for processors once they need more than there are: the utilisation law (Denning and Buzen, ACM Computing
+    Ranks wait for processors if they need more than there are: the utilisation law (Denning and Buzen, ACM Computing
     Surveys 10, 225 (1978)).
     """
     if seconds <= 0:
@@ -40,7 +40,7 @@ def rank_rate(seconds: float, cpu_part: float, ranks: int, cores: float) -> floa
 
 
 def tail_seconds(frames: int, ranks: int, seconds: float) -> float:
-    """Return how much later than the mean the last rank of a node ends, at the median: half the bound.
+    """Return the median delay of a node's last rank after the mean: half the bound.
 
     The bound is (1 - 1/ranks) of the last task (Graham, SIAM J. Appl. Math. 17, 416 (1969)).
     """
@@ -54,46 +54,46 @@ def tail_seconds(frames: int, ranks: int, seconds: float) -> float:
 def most_of_normals(count: int, level: float) -> float:
     """Return the quantile of the largest of `count` standard normal deviates at a level in (0, 1).
 
-    The distribution of the largest is the count-th power of one's (David and Nagaraja, Order Statistics, 2003, 2.1);
-    by the upper tail, no digits are lost where `count` is large.
+    The distribution of the largest is the count-th power of that of one (David and Nagaraja, Order Statistics, 2003,
+    2.1). The upper tail is used, so that no digits are lost if `count` is large.
     """
     return float(-ndtri(max(-math.expm1(math.log(level) / count), 1e-300)))
 
 
 def stored_bytes(atoms: int, origin_bytes: float | None) -> float:
-    """Return the bytes of a frame in a store: as in its origin, whose integers are packed alike, else by its atoms."""
+    """Return the bytes of a stored frame: those in its origin, which is packed alike, else from its atoms."""
     return origin_bytes or 12.0 * atoms + FRAME_HEAD
 
 
 def read_seconds(ranks: int, frames: float, seconds: float, nbytes: float, capacity: float, link: float) -> float:
-    """Return the seconds in which ranks read ahead and map `frames` frames each, of an origin that all share.
+    """Return the seconds in which ranks read ahead and map `frames` frames each from a shared origin.
 
-    The asymptotic bound of a closed network (Denning and Buzen, 1978), which ranks that read ahead reach: computing
-    behind the first read, or the origin or a rank's own `link` before the last frame. A frame has `nbytes` and takes
-    `seconds` of work; `capacity` are bytes a second of the origin for all.
+    Ranks that read ahead reach the asymptotic bound of a closed network (Denning and Buzen, 1978): computing after the
+    first read, or the origin or a rank's own `link` before the last frame. A frame has `nbytes` and takes `seconds` of
+    work; `capacity` is the origin's total bytes a second.
     """
     alone = nbytes / min(link, capacity)
     return max(frames * seconds + alone, frames * alone + seconds, ranks * frames * nbytes / capacity + seconds)
 
 
 def steps(nodes: int) -> int:
-    """Return how many times ranks pair up until all know of all."""
+    """Return the number of pairwise steps until every rank knows of all."""
     return int(nodes - 1).bit_length()
 
 
 def doubling_seconds(nodes: int, nbytes: float, latency: float, network: float, combine: float) -> float:
-    """Return the seconds of an Allreduce by recursive doubling: all bytes go and are combined in every step."""
+    """Return the seconds of an Allreduce by recursive doubling, which sends and combines all bytes in every step."""
     return steps(nodes) * (latency + nbytes / network + nbytes / combine)
 
 
 def scattered_seconds(nodes: int, nbytes: float, latency: float, network: float, combine: float) -> float:
-    """Return the seconds of an Allreduce by Rabenseifner's algorithm: halves, quarters, ... go, and come back."""
+    """Return the seconds of an Allreduce by Rabenseifner's algorithm, which sends halves, quarters, ... and back."""
     part = (nodes - 1) / nodes
     return 2 * steps(nodes) * latency + part * (2 * nbytes / network + nbytes / combine)
 
 
 def zazen_bytes(frames: int) -> tuple[float, float]:
-    """Return the bytes of the bitmaps that the library reduces (natives), and an own operation (aliens, two bits)."""
+    """Return the bytes of bitmaps reduced by MPI (natives) and by a user-defined operation (aliens, two bits)."""
     return frames / 8, frames / 4
 
 
@@ -113,59 +113,59 @@ def zazen_seconds(nodes: int, frames: int, latency: float, network: float, combi
 
 
 def zazen_memory(frames: int, ranks: int) -> float:
-    """Return the most bytes that Zazen takes of a node's first rank, with its part of what the node's `ranks` share.
+    """Return Zazen's peak bytes on a node's first rank, with its part of the memory that the node's `ranks` share.
 
-    A bit a frame for aliens, then for the residue; a bit for the node's share, which stays; a chunk's buffers.
+    One bit per frame for aliens, later the residue; one for the node's share, which stays; a chunk's buffers.
     """
     return frames / 8 * (1 + 1 / ranks) + 7 * min(CHUNK, frames / 8)
 
 
 def exchange_memory(wave: float) -> float:
-    """Return the most bytes of a rank for a wave: as it leaves, in its node's memory, and as it came from others."""
+    """Return a rank's peak bytes for a wave: outgoing, in its node's memory, and received from others."""
     return wave * (1 + 2 * GROWTH)
 
 
 def held_memory(frames: int, ranks: int, pairs: float) -> float:
-    """Return the bytes that a rank of a node of so many takes beside its `pairs`, which are so many bytes."""
+    """Return the bytes of a rank, one of `ranks` on its node, in addition to its `pairs` bytes of pairs."""
     return zazen_memory(frames, ranks) + exchange_memory(min(pairs, WAVE_BYTES))
 
 
 def loads(parts: Floats, ranks: int) -> Floats:
-    """Return the bytes of each rank, float64 (ranks,); a part that is cut in two is taken to be even."""
+    """Return the bytes of each rank, float64 (ranks,); a divided part is assumed to be even."""
     edges = np.concatenate([[0.0], np.cumsum(parts)])
     return np.diff(np.interp(np.linspace(0, len(parts), ranks + 1), np.arange(len(parts) + 1), edges))
 
 
 def most_loaded(parts: Floats, keys: float, ranks: int, level: float) -> float:
-    """Return the bytes of the rank that has most, at a level in (0, 1) of its distribution.
+    """Return the bytes of the most loaded rank, at a level in (0, 1) of its distribution.
 
-    Up to as many ranks as parts this is known. Beyond, a rank's keys are Poisson's (balls in bins, Raab and Steger,
-    1998), and it has of the heaviest part at least what it has where that is even.
+    It is known for at most as many ranks as parts. For more, a rank's number of keys is Poisson distributed (balls in
+    bins, Raab and Steger, 1998), and it has at least an even share of the heaviest part.
     """
     most, total = float(loads(parts, min(ranks, len(parts))).max(initial=0.0)), float(parts.sum())
     if ranks <= len(parts) or not total or keys < 1:
         return most
-    n_ranks = min(ranks, 1 << 16)  # the largest of many Poisson deviates grows by less than one as their number doubles
+    n_ranks = min(ranks, 1 << 16)  # doubling the number of Poisson deviates adds less than one to their maximum
     largest = np.fmax(1.0, np.ceil(pdtrik(level ** (1 / n_ranks), keys / ranks)))
     return max(total / keys * float(largest), float(parts.max()) * len(parts) / ranks)
 
 
 def exchange_seconds(total: float, nodes: int, ranks: int, latency: float, network: float, most: float) -> float:
-    """Return the seconds in which the pairs travel: what a node sends and gets, and a message for each two nodes.
+    """Return the seconds in which pairs travel: the bytes a node sends and receives, and a message per pair of nodes.
 
-    The pairwise exchange of Thakur et al. (2005), 5, of nodes, whose ranks share the others: each receives from few at
-    a time. What stays within a node does not travel. `most` is what the most loaded rank gets.
+    The pairwise exchange of Thakur et al. (2005), 5, between nodes; the ranks of a node share the other nodes, and each
+    receives from few at a time. Pairs that stay on a node do not travel. `most`: bytes of the most loaded rank.
     """
     if nodes <= 1:
         return 0.0
     waves = max(1.0, -(-most // WAVE_BYTES))
     messages = waves * -(-count_messages(nodes, max(1, ranks // nodes)) // MAX_PARTNERS) * latency
-    others = (ranks / nodes - 1) * (total - most) / max(1, ranks - 1)  # what the others of its node get, at the mean
+    others = (ranks / nodes - 1) * (total - most) / max(1, ranks - 1)  # mean bytes of the other ranks of its node
     return float(messages + (most + others) * (1 - 1 / nodes) / network)
 
 
 def without_pairs(seconds: float, rate: float) -> float:
-    """Return the expected time of a run of `seconds` that begins anew after each failure, `rate` of them a second.
+    """Return the expected time of a run of `seconds` that restarts after each failure, at `rate` failures a second.
 
     (exp(rate seconds) - 1) / rate: Daly, Future Gener. Comput. Syst. 22, 303 (2006), equation 13 with one segment.
     """
@@ -175,10 +175,10 @@ def without_pairs(seconds: float, rate: float) -> float:
 
 
 def with_pairs(startup: float, mapping: float, rest: float, interval: float, rate: float) -> float:
-    """Return the expected time of a run that goes on where the last commit was; there is one each `interval` seconds.
+    """Return the expected time of a run that resumes from its last commit, one every `interval` seconds.
 
-    Daly's equation 13: segments of `interval` seconds, after each failure a start; what follows map() is one segment.
-    There is a commit at the end of map(), too.
+    Daly's equation 13: segments of `interval` seconds, and a start after each failure; the time after map() is one
+    segment. There is a commit at the end of map() too.
     """
     if rate <= 0:
         return startup + mapping + rest

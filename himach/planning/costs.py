@@ -1,8 +1,8 @@
-"""`observe()`: what a plan takes from the record of a run; `Costs`: what runs cost, fitted to records of them.
+"""`observe()`: a run's record as input of a plan; `Costs`: costs of runs, fitted to their records.
 
-A phase's time is a sum of few terms, each of which can only add: a constant; a step of the trees by which ranks tell
-each other; a byte of pairs. `fit_terms()` is least squares without negative terms (Lawson and Hanson, Solving Least
-Squares Problems, 1974, chapter 23), over one row for each record.
+A phase's time is a sum of a few nonnegative terms: a constant, a cost per step of the trees by which ranks communicate,
+a cost per byte of pairs. `fit_terms()` is nonnegative least squares (Lawson and Hanson, Solving Least Squares Problems,
+1974, chapter 23), with one row per record.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from himach.planning.closed_forms import exchange_seconds, held_memory, loads, s
 from himach.planning.machine import Machine
 
 PHASES = ("startup", "zazen", "map", "shuffle", "reduce", "finish")
-#: The part of a run's frames that may come from elsewhere than the rest.
+#: Part of a run's frames that may come from another place than the rest.
 MIXED = 0.02
-MEETING = ("one", "steps")  # of a phase in which ranks do little but meet
-#: Terms by phase. Of terms that the records cannot tell apart, the first takes all.
+MEETING = ("one", "steps")  # terms of a phase in which ranks mainly synchronise
+#: Terms by phase. If the records cannot distinguish terms, the first takes all.
 TERMS = {
     "startup": (*MEETING, "first"), "opening": (*MEETING, "first"), "zazen": MEETING, "after_map": MEETING,
     "shuffle": ("travel", "bytes", "one", "ranks", "others"), "reduce": MEETING, "finish": ("keys", "one"),
 }  # fmt: skip
-#: Bytes of pairs below which they cost nothing that could be told from what a shuffle costs without any.
+#: Bytes of pairs below which their cost cannot be distinguished from that of an empty shuffle.
 FREE_PAIR_BYTES = 1e6
 
 
 class ObservedRun:
-    """A run that was made, with the field ``planning`` of its record."""
+    """A past run, from the field ``planning`` of its record."""
 
     def __init__(self, record: Mapping[str, Any], name: str) -> None:
         planning, assignment = record["planning"], record["assignment"]
@@ -45,7 +45,7 @@ class ObservedRun:
         self.atoms, self.frames = int(record["dataset"]["atoms"]), int(totals["frames"]["sum"])
         self.ranks, self.nodes = int(record["ranks"]), int(record["nodes"])
         self.hosts, self.cores = int(planning["hosts"]), int(planning["cores"])
-        #: The part of the frames that came from the cache; whether frames came from both, so that it tells of neither.
+        #: Part of the frames that came from the cache. A mixed run had frames from both and describes neither.
         self.cached = (assignment["native"] + assignment["alien"]) / max(1, sum(assignment.values()))
         self.mixed = MIXED < self.cached < 1 - MIXED
         self.first = self.cached < 0.5
@@ -67,20 +67,20 @@ class ObservedRun:
             raise ValueError("a table of ranks without rows, or of uneven columns")
         if len(self.pair_bytes) != SHARD_GROUPS:
             raise ValueError(f"pair_bytes has {len(self.pair_bytes)} parts, not {SHARD_GROUPS}")
-        # Frames that were timed tell how the ranks' time divides into map() and reading; tasks tell how much there was.
+        # Timed frames give the ratio of map() to reading in the ranks' time; tasks give the whole time.
         read, compute = (float(self.of_ranks[part] @ self.of_ranks["frames"]) for part in ("read", "compute"))
         self.busy, self.cpu = float(totals["busy"]["sum"]), float(totals["cpu"]["sum"])
         self.computing = self.busy * compute / (read + compute) if read + compute else 0.0
         self.reading = self.busy - self.computing
         self.longest = float(self.of_ranks["busy"].max())
-        if self.members:  # all of a member is map(), as ranks run other ones meanwhile
+        if self.members:  # all of a member counts as map(), because ranks run other members meanwhile
             startup = float(totals["startup"]["median"])
             after = max(0.0, self.seconds["total"] - startup - self.longest)
             self.seconds |= dict.fromkeys(PHASES, 0.0) | {"startup": startup, "map": self.longest, "finish": after}
 
 
 def read_record(path: Path) -> ObservedRun:
-    """Read the record of a run: a file run.json or the folder that it is in."""
+    """Read the record of a run from run.json or its folder."""
     file = path / "run.json" if path.is_dir() else path
     try:
         record = json.loads(file.read_text())
@@ -91,7 +91,7 @@ def read_record(path: Path) -> ObservedRun:
 
 
 def observe(record: Any, name: str) -> ObservedRun:
-    """Return what a plan takes from a record, or raise a UsageError that says which run gives one that carries it."""
+    """Return a plan's input from a record; raise a UsageError that names the run to make if the record lacks it."""
     rerun = f"himach run --rerun {name} --out DIR"
     if not isinstance(record, dict) or "analyses" not in record or "seconds" not in record:
         raise UsageError(f"{name}: no record of a run; a run with --out leaves one, run.json")
@@ -119,7 +119,7 @@ Terms = dict[str, float]
 
 
 class Reading(NamedTuple):
-    """A frame's seconds where a rank waits the least for it, its bytes, and the most bytes a second that a run got."""
+    """Seconds per frame in the run with the least waiting, bytes per frame, and the highest bytes a second of a run."""
 
     seconds: float
     nbytes: float
@@ -127,7 +127,7 @@ class Reading(NamedTuple):
 
 
 class Costs:
-    """What runs of one kind cost, made on a machine whose network, if it is known, tells what travelling took."""
+    """Costs of runs of one kind; the machine's network, if known, gives the time of travelling pairs."""
 
     def __init__(self, records: Sequence[ObservedRun], machine: Machine | None = None) -> None:
         _check_kind(records)
@@ -135,10 +135,10 @@ class Costs:
         total, frames = sum(run.pair_bytes.sum() for run in records), sum(run.frames for run in records)
         self.records, self.frames, self.members = records, longest.frames, longest.members
         self.most_ranks = max(run.ranks for run in records)
-        #: A frame's seconds in map(); the part of a rank's time in its tasks in which its processor is busy.
+        #: Seconds of map() per frame; the part of a rank's task time in which its processor is busy.
         self.compute = sum(run.computing for run in records) / frames
         self.cpu_part = sum(run.cpu for run in records) / max(1e-12, sum(run.busy for run in records))
-        #: Reading from the origin and from the cache; where no run has done it for all its frames, as runs read at all.
+        #: Reading from the origin and from the cache; if no run did so for all its frames, reading of any run.
         from_origin, from_cache = ([run for run in records if run.first == first and not run.mixed]
                                    for first in (True, False))  # fmt: skip
         self.from_origin, self.from_cache = bool(from_origin), bool(from_cache)
@@ -146,30 +146,30 @@ class Costs:
         #: Bytes of a frame in a store.
         least = 0.0 if from_origin else stored_bytes(records[0].atoms, None)
         self.stored = max(self.first.nbytes, self.second.nbytes, least)
-        #: Seconds of reduce() a byte of pairs, bytes of pairs a frame, and their parts by part of the key space.
+        #: Seconds of reduce() per byte of pairs, bytes of pairs per frame, and fractions by part of the key space.
         reduced = sum(float(run.of_ranks["reduce"].mean()) * run.ranks for run in records)
         self.reduce_byte = reduced / total if total else 0.0
         self.pair_bytes = float(total) / frames
         self.parts = np.sum([run.pair_bytes for run in records], axis=0) / (total or 1.0)
-        #: Terms by phase, and keys over all ranks, which grow with frames if they do so in the records; of an ensemble
-        #: they are its members.
+        #: Terms by phase, and keys over all ranks, which grow with frames if the records show that; an ensemble's keys
+        #: are its members.
         rows = [_quantities(run, machine or Machine(), float(total)) for run in records]
         self.terms = {phase: fit_terms(rows, [self._remainder(run, phase) for run in records], names)
                       for phase, names in TERMS.items()}  # fmt: skip
         self.keys = fit_terms(rows, [float(run.keys) for run in records], ("one", "frames")[bool(self.members) :])
-        #: What no phase counts: waiting between them; negative where ranks wait within one phase for another's.
+        #: Time in no phase: waiting between phases; negative if ranks wait within one phase for another's.
         self.rest = float(np.median([run.seconds["total"] - sum(run.seconds[name] for name in PHASES)
                                      for run in records]))  # fmt: skip
-        #: Standard deviation of a frame's time in map(); of a rank's mean as a part of it, beyond what frames do.
+        #: Standard deviation of a frame's time in map(); relative deviation of a rank's mean beyond that of frames.
         deviations = [float(np.std(run.frame_quantiles[:-1])) for run in records if len(run.frame_quantiles) > 2]
         self.frame_spread = float(np.median(deviations)) if deviations else 0.0
         spreads = [spread for run in records if (spread := _rank_spread(run)) is not None]
         self.rank_spread = float(np.median(spreads)) if spreads else 0.0
-        #: Bytes of a rank beside what grows with frames and pairs.
+        #: Bytes of a rank that do not grow with frames or pairs.
         self.rank_memory = max(map(_rank_memory, records))
 
     def _remainder(self, run: ObservedRun, phase: str) -> float:
-        """Return what a phase of a run took beside what map() and reduce() take themselves."""
+        """Return the seconds of a phase without map() and reduce() themselves."""
         if phase == "opening":
             return run.opening
         if phase == "after_map":
@@ -179,12 +179,12 @@ class Costs:
 
 
 def evaluate(terms: Terms, quantities: Mapping[str, float]) -> float:
-    """Return the sum of terms where each quantity is so much."""
+    """Return the sum of terms for given quantities."""
     return sum(factor * quantities[name] for name, factor in terms.items())
 
 
 def fit_terms(rows: Sequence[Mapping[str, float]], values: Sequence[float], names: Sequence[str]) -> Terms:
-    """Return what one of each named quantity takes, so that its sums over the rows are close to the values."""
+    """Return the cost per unit of each named quantity, fitted so that sums over rows approximate the values."""
     matrix = np.array([[row[name] for name in names] for row in rows])
     scale = np.where(matrix.max(axis=0) > 0, matrix.max(axis=0), 1.0)
     factors, _ = nnls(matrix / scale, np.asarray(values, float))
@@ -205,7 +205,7 @@ def _check_kind(records: Sequence[ObservedRun]) -> None:
 
 
 def _quantities(run: ObservedRun, machine: Machine, pairs: float) -> dict[str, float]:
-    """Return the row of a run: what its phases are taken to be proportional to."""
+    """Return a run's row: the quantities to which its phases are assumed proportional."""
     handled = float(run.pair_bytes.sum()) / min(run.ranks, run.cores * run.hosts) if pairs > FREE_PAIR_BYTES else 0.0
     travel = 0.0
     if machine.network is not None:
@@ -213,7 +213,7 @@ def _quantities(run: ObservedRun, machine: Machine, pairs: float) -> dict[str, f
         travel = exchange_seconds(run.pair_bytes.sum(), run.nodes, ranks, latency, machine.network, _heaviest(run))
     return {
         "one": 1.0, "first": float(run.first), "steps": float(steps(run.ranks)), "frames": float(run.frames),
-        # Messages of ranks of one host go one after another; to those of others each rank sends on its own.
+        # Messages between ranks of one host are serial; to ranks of other hosts each rank sends independently.
         "ranks": run.ranks / run.hosts, "others": run.ranks - run.ranks / run.hosts,
         "bytes": handled, "keys": float(run.keys), "travel": travel,
     }  # fmt: skip

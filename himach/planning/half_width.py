@@ -1,4 +1,4 @@
-"""How narrow an interval shall be: `HalfWidth`, of ``--until``, and how much longer a simulation must be for it."""
+"""Required width of intervals: `HalfWidth`, of ``--until``, and the length of simulation that it needs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from himach.errors import UsageError
 
 FORM = re.compile(r"\s*(.+)\.([^.<]+?)\s*<\s*([^<]+)")
-#: Fewest independent values or blocks of which an interval is made (`himach.uncertainty.mean`).
+#: Minimum independent values or blocks for an interval (`himach.uncertainty.mean`).
 LEAST_N_EFF = 8
 
 
 @dataclass(frozen=True)
 class HalfWidth:
-    """A column of a table, as a run's record names them, and the half-width that its intervals shall be below."""
+    """A column of a table, as named in a run's record, and the upper bound of its intervals' half-width."""
 
     table: str
     column: str
@@ -25,7 +25,7 @@ class HalfWidth:
 
     @classmethod
     def parse(cls, text: str) -> HalfWidth:
-        """Return what a text such as ``rdf.g<0.02`` says; raises UsageError if it is none."""
+        """Parse a text such as ``rdf.g<0.02``; raises UsageError if it is invalid."""
         parts = FORM.fullmatch(text) if isinstance(text, str) else None
         try:
             most = float(parts[3]) if parts else math.nan
@@ -42,7 +42,7 @@ class HalfWidth:
         return f"{self.table}.{self.column}<{self.most:g}"
 
     def observed(self, uncertainty: Mapping[str, Any]) -> float:
-        """Return the half-width in a record's field ``uncertainty``, nan where there is no interval yet."""
+        """Return the half-width in a record's field ``uncertainty``, nan if there is no interval yet."""
         widths = uncertainty.get(self.table, {}).get("half_widths") or {}
         if self.column not in widths:
             names = [f"{table}.{key}" for table, entry in uncertainty.items() for key in entry.get("half_widths") or {}]
@@ -51,10 +51,9 @@ class HalfWidth:
         return float(math.nan if widths[self.column] is None else widths[self.column])
 
     def times_as_long(self, uncertainty: Mapping[str, Any]) -> tuple[float, str]:
-        """Return how many times as long as that of a run a simulation must be, and why.
+        """Return the required length of simulation relative to a run's, and a text with the reason.
 
-        Intervals shrink with the root of the time, once they are there. Those that become narrower because they are
-        made of more blocks are not counted on.
+        Existing intervals shrink with the square root of the time. Narrowing due to more blocks is ignored.
         """
         width, name = self.observed(uncertainty), f"{self.table}.{self.column}"
         if math.isfinite(width):

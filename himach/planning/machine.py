@@ -1,6 +1,6 @@
-"""`Machine`: what a plan knows of a machine; `read_machine()` and `Machine.write()`, its file.
+"""`Machine`: a machine's properties for a plan; `read_machine()` and `Machine.write()` read and write its file.
 
-The file is TOML: a line ``name = value`` for each attribute that is known. ``himach bench machine`` writes one.
+The file is TOML: a line ``name = value`` for each known attribute. ``himach bench machine`` writes one.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Machine:
 
 
 def read_machine(path: Path) -> Machine:
-    """Read a file of `Machine.write`, or one written by hand."""
+    """Read a machine file, from `Machine.write` or written by hand."""
     try:
         settings = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -1,29 +1,28 @@
-"""Members of an ensemble on ranks: `large_members()`, which all ranks run, and what the `busiest()` rank has to do."""
+"""Members of an ensemble on ranks: `large_members()`, which all ranks run, and the load of the `busiest()` rank."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
 
-#: A member is large from this part of what a rank would have, if all had the same: smaller ones even each other out.
+#: A member is large above 1 / LARGE of a rank's even share; smaller ones even each other out.
 LARGE = 4
-#: Bytes of a trajectory from which it is worth the ranks' meeting.
+#: Bytes of a trajectory above which it is worth synchronising all ranks.
 WORTH = 32 << 20
-#: Members that are counted one by one.
+#: Maximum members that are counted one by one.
 COUNTED = 100_000
 
 
 def large_members(sizes: Sequence[float], ranks: int, worth: float = WORTH) -> list[int]:
-    """Return the positions of the members that all ranks run together, by their bytes."""
+    """Return the positions of the members that all ranks run together, given their bytes."""
     least = max(worth, sum(sizes) / (LARGE * ranks))
     return [index for index, size in enumerate(sizes) if size > least and ranks > 1]
 
 
 def busiest(frames: Sequence[int], frame_bytes: float, ranks: int, total: int) -> float:
-    """Return the frames of the rank that has most, where members of so many `frames` each have so many in `total`.
+    """Return the frames of the busiest rank, for members of `frames` frames each, repeated or cut to `total` frames.
 
-    Ranks take members from a queue, the largest first: the list of Graham, SIAM J. Appl. Math. 17, 416 (1969). Members
-    come again, or the last ones do not, until there are `total` frames.
+    Ranks take members from a queue, the largest first: list scheduling of Graham, SIAM J. Appl. Math. 17, 416 (1969).
     """
     times, remaining = divmod(total, sum(frames))
     if times * len(frames) > COUNTED:

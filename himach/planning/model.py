@@ -1,8 +1,8 @@
-"""`predict()`: what a run would take on so many nodes, phase by phase, and what is not known.
+"""`predict()`: predicted cost of a run on a number of nodes, phase by phase, and the unknowns.
 
-What is random (frames' times, how ranks differ, skew of few keys) is taken at its median for the total, and all at once
-at the 5th and the 95th percentile for ``low`` and ``high``, which are no closer than such predictions were off. What is
-not known lies between two bounds: the total is in their middle.
+Random quantities (times of frames, differences of ranks, skew of few keys) are taken at their median for the total, and
+all together at the 5th and 95th percentile for ``low`` and ``high``, which are at least as far from the total as the
+known error of predictions. An unknown lies between two bounds; the total is in their middle.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from himach.planning.costs import MIXED, PHASES, Costs, Reading, evaluate
 from himach.planning.machine import Machine
 from himach.planning.members import busiest
 
-#: A run whose frames come from the origin, one whose come from caches, and `himach stage` of them.
+#: A run that reads from the origin, a run that reads from caches, and `himach stage`.
 Kind = Literal["first", "second", "stage"]
 KINDS: tuple[Kind, ...] = ("first", "second", "stage")
-#: Seconds of each phase, and what each possible limit takes.
+#: Seconds by phase, and seconds by possible limit.
 Outcome = tuple[dict[str, float], dict[str, float]]
 
 LOW, MIDDLE, HIGH = 0.05, 0.5, 0.95
-#: Bytes that a stretch of a file takes more, on average, where it is read without its neighbours: pages are read whole.
+#: Mean extra bytes of reading part of a file without its neighbours: pages are read whole.
 PAGE = 4096
 #: Seconds between two commits of kept pairs (`himach.checkpoint.checkpoint_writer`).
 COMMIT_SECONDS = 30.0
-#: What is taken for a network where none is known: bytes a second, least and most, seconds, the rate of combining
-#: bitmaps; where pairs travel for more than this part of map().
+#: Assumed values of an unknown network: lowest and highest bytes a second, latency in seconds, rate of combining
+#: bitmaps; and the part of map() from which the travel of pairs counts.
 NETWORK_RATES, NETWORK_SECONDS, COMBINED_BYTES_PER_SECOND = (1e8, 1e10), 5e-5, 4e9
 PAIR_FRACTION = 0.01
-#: The part of a node's memory that pairs take, at most (`himach.launch.memory.default_memory`).
+#: Pairs take at most 1 / MEMORY_PART of a node's memory (`himach.launch.memory.default_memory`).
 MEMORY_PART = 4
-#: How far predictions from one record, of other nodes than its own, were off at most, rounded: 16 to 58 % were seen.
+#: Maximum error of predictions from one record for other numbers of nodes, rounded up: 16 to 58 % were measured.
 LOOSE = 0.6
-#: Numbers of nodes of which records are, at least, for what `ACCURACY` says.
+#: Minimum different numbers of nodes in the records for which `ACCURACY` holds.
 RECORDED_NODES = 3
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How far predictions were from what was measured, as parts of it: `middle` and `worst`, of so many `cases`."""
+    """Relative errors of predictions: median (`middle`) and maximum (`worst`) of `cases` on up to `nodes` nodes."""
 
     middle: float
     worst: float
@@ -56,7 +56,7 @@ class Accuracy:
         )
 
 
-#: Of blind predictions on virtual hosts (docs/plan.md), from benchmarks/results/plan.json.
+#: Errors of blind predictions on virtual hosts (docs/plan.md), from benchmarks/results/plan.json.
 ACCURACY: dict[Kind, Accuracy] = {
     "first": Accuracy(0.0146, 0.0403, 6, 16),
     "second": Accuracy(0.0069, 0.0500, 6, 16),
@@ -66,7 +66,7 @@ ACCURACY: dict[Kind, Accuracy] = {
 
 @dataclass(frozen=True)
 class PredictionInput:
-    """What a prediction is asked of: nodes, ranks of each, frames; nodes whose caches are lost."""
+    """Input of a prediction: nodes, ranks per node, frames, and nodes whose caches are lost."""
 
     nodes: int
     ranks_per_node: int
@@ -75,17 +75,17 @@ class PredictionInput:
 
     @property
     def ranks(self) -> int:
-        """Ranks of all nodes."""
+        """Number of ranks on all nodes."""
         return self.nodes * self.ranks_per_node
 
 
-#: Cells of a plan's tables by column, and ``frames``; ``error``: how far such predictions were off, at most, as a part;
-#: ``unknown``: what is taken for what is not known, and what would tell; ``spills``: whether pairs go by way of disks.
+#: Cells of a plan's tables by column, and ``frames``; ``error``: maximum relative error of such predictions;
+#: ``unknown``: assumptions, and how to measure the unknowns; ``spills``: whether pairs are spilled to disks.
 Prediction = dict[str, Any]
 
 
 def predict(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind) -> Prediction | str:
-    """Return the prediction; or, in words, why there can be no such run."""
+    """Return the prediction, or a text that says why there can be no such run."""
     if kind != "first" and (full := _disk_shortage(costs, machine, request)) is not None:
         return full
     machines, unknown = _bounds(costs, machine, request, kind)
@@ -117,7 +117,7 @@ def _sum(outcome: Outcome) -> float:
 
 
 def _disk_shortage(costs: Costs, machine: Machine, request: PredictionInput) -> str | None:
-    """Tell where the disks of the nodes cannot hold the frames."""
+    """Return a text if the disks of the nodes cannot hold the frames, else None."""
     nbytes = request.frames * costs.stored
     cached = max((run.frames / run.nodes for run in costs.records if run.cached > 1 - MIXED), default=0.0)
     if machine.disk is None or nbytes / request.nodes <= machine.disk or request.frames / request.nodes <= cached:
@@ -129,7 +129,7 @@ def _disk_shortage(costs: Costs, machine: Machine, request: PredictionInput) -> 
 
 
 def _bounds(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind) -> tuple[list[Machine], list[str]]:
-    """Return the machines between which this one may be, the slowest first; and what is taken for what is not known."""
+    """Return the machines that bound this one, the slowest first, and texts about unknown values."""
     name, machines, unknown = costs.records[0].name, [machine], []
     if kind == "second" and not costs.from_cache and machine.disk_read is None:
         unknown.append(
@@ -164,7 +164,7 @@ def _bounds(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind
 
 
 def _error(costs: Costs, machine: Machine, request: PredictionInput, kind: Kind, unknown: list[str]) -> float:
-    """Return how far such predictions were off at most: where the machine is described, and records are of several."""
+    """Return the maximum relative error: `ACCURACY` if machine and records cover the request, else `LOOSE`."""
     measured = None not in (machine.origin, machine.network) and costs.from_origin and costs.from_cache
     several = len({run.nodes for run in costs.records}) >= RECORDED_NODES
     covered = measured and several and request.nodes <= ACCURACY[kind].nodes and not unknown
@@ -182,7 +182,7 @@ class _Model:
     def __init__(self, costs: Costs, machine: Machine, request: PredictionInput) -> None:
         self.costs, self.machine, self.request = costs, machine, request
         ranks, self.per_node, hosts = request.ranks, request.ranks_per_node, 1 if machine.one_host else request.nodes
-        #: Frames of the node that has most, and ranks that have as many as its.
+        #: Frames of the busiest node, and the number of ranks if all had as many as its ranks.
         self.frames, self.ranks = float(-(-request.frames // request.nodes)), ranks
         if costs.members:
             most = busiest(costs.members, costs.stored, ranks, request.frames)
@@ -190,7 +190,7 @@ class _Model:
         self.pairs = request.frames * costs.pair_bytes
         self.network, self.latency = machine.network or NETWORK_RATES[0], machine.latency or NETWORK_SECONDS
         cores = machine.cores or costs.records[0].cores
-        self.cores = cores * hosts / request.nodes  # of a node
+        self.cores = cores * hosts / request.nodes  # per node
         self.quantities = {
             "one": 1.0, "travel": 0.0, "frames": float(request.frames), "steps": float(forms.steps(ranks)),
             "ranks": ranks / hosts, "others": ranks - ranks / hosts, "bytes": self.pairs / min(ranks, cores * hosts),
@@ -198,12 +198,12 @@ class _Model:
         self.quantities["keys"] = evaluate(costs.keys, self.quantities)
 
     def memory(self) -> float:
-        """Return the bytes that a node's ranks take: without pairs, and with what is held of them."""
+        """Return the bytes of a node's ranks: fixed memory, buffers, and pairs."""
         fixed = forms.held_memory(self.request.frames, self.per_node, self.pairs / self.request.ranks)
         return self.per_node * (self.costs.rank_memory + fixed) + self.pairs / self.request.nodes
 
     def outcome(self, kind: Kind, level: float) -> Outcome:
-        """Return what a run or staging takes, where what is random is at so high a level of its distribution."""
+        """Return the times of a run or staging, with random quantities at quantile `level`."""
         costs, request, machine = self.costs, self.request, self.machine
         quantities = self.quantities | {"first": float(kind != "second")}
         extra = {phase: evaluate(terms, quantities) for phase, terms in costs.terms.items()}
@@ -217,7 +217,7 @@ class _Model:
         mapping += extra["after_map"]
         rounds = travel = 0.0
         most = forms.most_loaded(costs.parts * self.pairs, quantities["keys"], request.ranks, level)
-        if not costs.members:  # members' ranks agree with nobody, and their pairs stay
+        if not costs.members:  # members' ranks negotiate with no other, and their pairs do not travel
             combine = machine.combine or COMBINED_BYTES_PER_SECOND
             if not machine.one_host:
                 rounds = forms.zazen_seconds(request.nodes, request.frames, self.latency, self.network, combine)
@@ -244,17 +244,17 @@ class _Model:
             return self._from_origin(costs.first, costs.compute, costs.cpu_part, self.ranks, level)
         mapping, limits = self._from_cache(level)
         if lost_ranks := self.request.lost * self.per_node:
-            # Nobody has what they held, and they have least to read: it is theirs, from the origin, where it lies in
-            # pieces, as staging deals frames out in turns.
+            # No other node has their frames, and their load is lowest, so they read these from the origin. The frames
+            # are scattered there, because staging deals frames out round-robin.
             pieces = costs.first._replace(nbytes=costs.first.nbytes + PAGE)
             read, added = self._from_origin(pieces, costs.compute, costs.cpu_part, lost_ranks, level)
             mapping, limits = max(mapping, read), {**limits, **added}
         return mapping, limits
 
     def _from_cache(self, level: float) -> tuple[float, dict[str, float]]:
-        """Return the map phase of caches, which nodes do not share: that of the slowest node."""
+        """Return the map phase from caches, which nodes do not share: the time of the slowest node."""
         costs, memory, disk = self.costs, self.machine.memory, self.machine.disk_read
-        cached = costs.second  # as it was seen, else as the disk gives it, else as runs read at all
+        cached = costs.second  # measured, else from the disk's rate, else as in any run
         if not costs.from_cache and disk is not None:
             cached = Reading(costs.stored / disk, costs.stored, disk)
         period = max(1e-12, costs.compute + cached.seconds)
@@ -266,7 +266,7 @@ class _Model:
         return max(seconds * self._slowest(level), from_disk), limits
 
     def _slowest(self, level: float) -> float:
-        """Return how much longer than the mean the slowest node takes: frames differ, and so do ranks."""
+        """Return the time of the slowest node relative to the mean, because frames and ranks differ."""
         costs = self.costs
         if costs.compute <= 0:
             return 1.0
@@ -277,12 +277,12 @@ class _Model:
     def _from_origin(
         self, first: Reading, work: float, cpu_part: float, ranks: int, level: float
     ) -> tuple[float, dict[str, float]]:
-        """Return the map phase where so many ranks share the origin."""
+        """Return the map phase of `ranks` that share the origin."""
         period, per_rank = max(1e-12, work + first.seconds), self.frames / self.per_node
         interval = self.per_node / forms.rank_rate(period, cpu_part, self.per_node, self.cores)  # a frame's seconds
         unshared = shared = per_rank * interval
         served = 0.0
-        network = None if self.machine.one_host else self.machine.network  # by which what is read comes to a node
+        network = None if self.machine.one_host else self.machine.network  # carries the frames to a node
         arriving = self.frames * first.nbytes / network if network else 0.0
         if (capacity := self.machine.origin) is not None:
             total = ranks * per_rank * first.nbytes
@@ -292,13 +292,13 @@ class _Model:
         reading = unshared * first.seconds / period
         limits = {
             "map()": unshared - reading, "reading the origin": reading,
-            # Where they take less, reading ahead hides them.
+            # Below that, reading ahead hides them.
             "origin's bandwidth": served if served > unshared else 0.0,
             "network, from the origin": arriving if arriving > unshared else 0.0,
         }  # fmt: skip
-        # A slow node's own time is longer, not that in which it waits for the origin.
+        # A slow node needs longer for its own work, not for waiting on the origin.
         return max(shared, unshared * self._slowest(level), arriving) + self._tail(interval), limits
 
     def _tail(self, seconds: float) -> float:
-        """Return how much later than the mean a node's last rank ends; of members, the busiest is counted anyway."""
+        """Return the delay of a node's last rank after the mean; zero for members, whose busiest rank is counted."""
         return 0.0 if self.costs.members else forms.tail_seconds(int(self.frames), self.per_node, seconds)

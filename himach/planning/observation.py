@@ -1,7 +1,6 @@
-"""What a run tells of its ranks, for plans of other runs: the field ``planning`` of its record.
+"""Measurements of a run's ranks, for plans of other runs: the field ``planning`` of its record.
 
-It is gathered where the record is drawn up; nothing is timed for it but a sample of the frames, and members of an
-ensemble.
+They are gathered when the record is made. Only a sample of the frames and members of an ensemble are timed for it.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from himach.parallel.communicator import World
 if TYPE_CHECKING:
     from himach.zazen.node_frames import Share
 
-#: Ranks that are listed, at most; of more, as many at even distances, the first and the last among them.
+#: Maximum ranks listed; of more, this many at even distances, including the first and the last.
 MAX_RANKS = 256
-#: A name of this start of the machine, the same on all its virtual ones.
+#: Identifier of the machine's boot, the same for all virtual hosts on it.
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass
 class MemberTimes:
-    """What members of an ensemble that this rank ran took."""
+    """Times of the members of an ensemble that this rank ran."""
 
     began: float = 0.0
     busy: float = 0.0
@@ -43,13 +42,13 @@ class MemberTimes:
     passes: list[RankTimes] = field(default_factory=list)
 
     def add(self, times: RankTimes, read: Mapping[str, int], preparing: float) -> None:
-        """Add a member that was taken through its pass."""
+        """Add a member after its pass."""
         self.passes.append(times)
         self.preparing += preparing
         self.read = {place: nbytes + read[place] for place, nbytes in self.read.items()}
 
     def total(self) -> RankTimes:
-        """Return all passes as one, in which a frame's reading is preparing, too, and its map() all else."""
+        """Return all passes as one; preparing counts as reading, all the rest as map()."""
         passes = [times for times in self.passes if times.frames]
         frames, pairs, keys, sent = (sum(getattr(times, name) for times in passes)
                                      for name in ("frames", "pairs", "keys", "sent"))  # fmt: skip
@@ -66,13 +65,13 @@ class MemberTimes:
 def observation(
     world: World, passed: Passed, share: Share, read: Mapping[str, int], before: Mapping[str, float]
 ) -> Record:
-    """Return what a plan needs to know of this run (collective)."""
+    """Return a plan's input from this run (collective)."""
     zazen = {**{part: share.seconds[part] for part in ("sets", "rounds")}, "reductions": sum(share.rounds.values())}
     return _gather(world, passed.own, share.size, read, before, zazen, passed.parts, passed.spilled)
 
 
 def member_observation(world: World, members: MemberTimes) -> Record:
-    """Return the same of a run of an ensemble, in which ranks ran members (collective); it tells of no pairs."""
+    """Return the same for an ensemble whose members were run by single ranks, without pairs (collective)."""
     times, before = members.total(), {"startup": members.began, "zazen": 0.0, "opening": members.began}
     zazen = {"sets": 0.0, "rounds": 0.0, "reductions": 0}
     frames = world.node.allreduce(times.frames)
@@ -83,7 +82,7 @@ def _gather(
     world: World, times: RankTimes, frames: int, read: Mapping[str, int], before: Mapping[str, float],
     zazen: dict[str, float], parts: list[int], spilled: int,
 ) -> Record:  # fmt: skip
-    """Return what all ranks tell; `frames` are those of this node."""
+    """Gather the measurements of all ranks; `frames`: number of this node's frames."""
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     columns = {
         **before,
@@ -125,10 +124,10 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _rounded(value: Any) -> Any:
-    """Return seconds to six digits, which is more than anybody knows of them."""
+    """Round a float to six digits, more than its accuracy."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _distribution(quantiles: Iterable[Sequence[float]]) -> list[float]:
-    """Return the quantiles over all ranks of the times of frames in map(), by those of each."""
+    """Return the quantiles of frame times in map() over all ranks, from those of each rank."""
     return [_rounded(value) for value in time_quantiles([value for row in quantiles for value in row])]

@@ -1,4 +1,4 @@
-"""`plan()`: tables of what runs would take on other nodes, from records of runs; `Plan`, which shows and saves them."""
+"""`plan()`: tables of predicted costs on other nodes, from records of runs; `Plan` shows and saves them."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from himach.planning.model import ACCURACY, KINDS, LOOSE, Kind, Prediction, Pred
 
 NODES = (1, 2, 4, 8, 16, 32, 64)
 KIND_WORDS = {"first": "a first run", "second": "a second run", "stage": "staging"}
-#: Units and columns of tables, beside ``run`` and ``nodes``. Of staging, the filling of stores stands under ``map``.
+#: Units and columns of tables, after ``run`` and ``nodes``. For staging, ``map`` is the filling of stores.
 TABLES: dict[str, tuple[str, Sequence[str]]] = {
     "times": ("s", ("ranks", "total", "low", "high", "efficiency", "limit")),
     "phases": ("s", PHASES),
     "nodes": ("GB", ("origin_gb", "node_memory_gb", "node_disk_gb")),
     "failures": ("s", ("total", "restarted", "kept_pairs")),
 }
-#: Frames, as a multiple of those of the longest record, for which its ranks must have mapped for so many seconds.
+#: For more than MANY times the frames of the longest record, its ranks must have mapped for at least SHORT seconds.
 MANY, SHORT = 10, 0.1
-#: Beyond how many times as long, at the end of a run as at its beginning, frames do not cost the same; below which part
-#: of map() a processor was not its own.
+#: Ratio of frame times at the end and beginning of a run above which costs drift; part of map() below which others
+#: used the processor.
 DRIFT, BUSY = 1.25, 0.8
 
 PathLike = str | os.PathLike[str]
@@ -76,7 +76,7 @@ class Plan(dict[str, Table]):
         return parts_html(list(self.items())) + "".join(f"<p>{note}</p>" for note in self.notes)
 
     def _picture(self) -> bytes:
-        """Draw time over nodes beside ideal scaling, and the phases of the second run (of the first without one)."""
+        """Draw time over nodes with ideal scaling, and the phases of the second run (else of the first)."""
         times, phases = self["times"], self["phases"]
         kinds = np.array(times["run"])
         with style_context():
@@ -180,7 +180,7 @@ def plan(
 
 
 def _length_needed(half_width: HalfWidth, run: ObservedRun) -> tuple[Table, str]:
-    """Return how long a simulation must be, by the record of a run over a part of it, and why."""
+    """Return a table of the required length of simulation, from the record of a run over a part of it, and a note."""
     times, reason = half_width.times_as_long(run.uncertainty)
     finite = math.isfinite(times)
     table = Table({
@@ -195,7 +195,7 @@ def _length_needed(half_width: HalfWidth, run: ObservedRun) -> tuple[Table, str]
 
 
 def _whole_number(label: str, value: Any) -> int:
-    """Return a whole number, which may be written as 2.5e6."""
+    """Return a positive integer, which may be given as 2.5e6."""
     try:
         if value == int(value) >= 1:
             return int(value)
@@ -205,7 +205,7 @@ def _whole_number(label: str, value: Any) -> int:
 
 
 def check_length(costs: Costs, frames: int | None) -> None:
-    """Refuse many frames where the records are so short that what a frame costs cannot be told from what a run does."""
+    """Raise UsageError for many frames if the records are too short to separate costs of frames from those of a run."""
     busy = max(run.busy for run in costs.records)
     if frames is not None and frames > MANY * costs.frames and busy < SHORT:
         longer = round(costs.frames * SHORT / max(busy, 1e-3)) + 1
@@ -216,7 +216,7 @@ def check_length(costs: Costs, frames: int | None) -> None:
 
 
 def project(costs: Costs, machine: Machine, requests: Sequence[PredictionInput], kinds: Sequence[Kind] = KINDS) -> Plan:
-    """Return the tables of what is asked."""
+    """Return the plan for some requests."""
     rows: list[Prediction] = []
     notes: list[str] = []
     for kind in kinds:
@@ -248,7 +248,7 @@ def _short(value: float) -> float:
 
 
 def _on_nodes(kind: Kind, text: str, reasons: Sequence[tuple[int, str]]) -> list[str]:
-    """Say what is so on how many nodes, and why: reasons that differ in their numbers alone are one."""
+    """Return notes with numbers of nodes and reasons; merge reasons that differ only in their numbers."""
     groups: dict[str, list[tuple[int, str]]] = {}
     for nodes, reason in reasons:
         groups.setdefault(re.sub(r"[\d.,]+( [GM]B)?", "", reason), []).append((nodes, reason))
@@ -257,7 +257,7 @@ def _on_nodes(kind: Kind, text: str, reasons: Sequence[tuple[int, str]]) -> list
 
 
 def _coverage_notes(costs: Costs, machine: Machine, rows: Sequence[Prediction]) -> list[str]:
-    """Say how well such predictions have done, what makes them doubtful, and what no measurement covers."""
+    """Return notes on the accuracy of such predictions, on doubts, and on cases that no measurement covers."""
     most, ranks, longest = (max(row[name] for row in rows) for name in ("nodes", "ranks", "frames"))
     measured = max(accuracy.nodes for accuracy in ACCURACY.values())
     recorded = {run.ranks for run in costs.records}
