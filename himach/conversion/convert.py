@@ -251,7 +251,7 @@ def _convert(world: World, options: ConvertOptions, opened: OpenFrames, paths: t
         targets = run_collectively(comm, lambda: [Target(*pair, apart) for pair in zip(files, names, strict=True)])
         for target in targets:
             stack.callback(target.close)
-        if paths[0] != paths[1]:  # else a PDB file is its own topology
+        if paths[0] != paths[1]:  # otherwise the PDB file is its own topology
             on_first_rank(comm, partial(_write_topology, steps, targets[-1]))
         with Progress(comm, n_frames, sys.stderr, quiet=options.quiet) as display:
             if fmt is None:

@@ -1,4 +1,4 @@
-"""A conversion of many simulations, a file for each: `convert_members()`."""
+"""Conversion of many simulations, one file each: `convert_members()`."""
 
 from __future__ import annotations
 

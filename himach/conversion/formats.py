@@ -110,7 +110,7 @@ def choose_format(path: Path, content: Content, opened: OpenFrames, warnings: li
 
 
 def _shared_fields(opened: OpenFrames, warnings: list[str]) -> int:
-    """Return which of `FIELDS` all frames have, or-ed, by the index, else by the first frame of each file."""
+    """Return the `FIELDS` of all frames, or-ed, from the index, else from the first frame of each file."""
     field_sets, start, frames = [_fields(opened.first)], 0, np.asarray(opened.frames)
     for file, n_frames in opened.origin.files() if opened.origin.present else ():
         chosen = frames[(start <= frames) & (frames < start + n_frames)]

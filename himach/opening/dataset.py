@@ -159,7 +159,7 @@ def open_frames(world: World, job: FramesRequest, store: OpenStore | None = None
         topology = _topology(job, dataset)
         first = read_frames(cached, [dataset.frames[0]]) if origin.present else []
         first = first or [next(origin.read([dataset.frames[0]]))]
-        return topology, deepcopy(first[0]), origin.dt(dataset.frames)  # its arrays are the reader's
+        return topology, deepcopy(first[0]), origin.dt(dataset.frames)  # the reader reuses its arrays
 
     topology, first, dt = on_first_rank(world.comm, read_first, share=True)
     if universe is not None and universe.n_frames != origin.n_frames:

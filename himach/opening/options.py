@@ -70,8 +70,8 @@ def absolute_cache(cache: str) -> str:
 class DatasetRequest:
     """The dataset that a command works on."""
 
-    trajectories: Sequence[Path]  # files that follow one another, one frame directory, or the name of a dataset
-    topology: Path | None = None  # None if the trajectory carries it
+    trajectories: Sequence[Path]  # consecutive files, one frame directory, or the name of a dataset
+    topology: Path | None = None  # None if the trajectory contains it
     keywords: Mapping[str, Any] = field(default_factory=dict)  # for MDAnalysis (dt, atom_style, ...)
     # "auto": the node's store at its default place; "off": none; a store's directory (made absolute), in which {node}
     # stands for the node's name; or a server's tcp://HOST:PORT.
@@ -134,7 +134,7 @@ class TransformOptions:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> TransformOptions:
-        """Return the options that a run's record tells of."""
+        """Return the options stored in a run's record."""
         values = {item.name: record.get(item.name, item.default) for item in fields(cls)}
         return cls(**{**values, "reference": None if values["reference"] is None else Path(values["reference"])})
 
@@ -378,7 +378,7 @@ class RunOptions(FramesRequest):
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that a run's record tells of."""
+        """Return the options stored in a run's record."""
         values = {attr: record[name] for name, attr in _in_records().items() if record.get(name) is not None}
         return {"cache": record["cache"], **values}
 
@@ -441,7 +441,7 @@ class Job(RunOptions):
 
     @property
     def unkept(self) -> str:
-        """Why no pairs of this run are kept; "" if they are."""
+        """Reason why pairs of this run are not kept; "" if they are."""
         return "" if self.universe_input is None else self.universe_input.unkept
 
     def __post_init__(self) -> None:

@@ -145,7 +145,7 @@ class Paths:
         self._shift: Doubles = np.empty((0, 3))
 
     def positions_at(self, opened: OpenFrames, number: int) -> Vectors:
-        """Return the positions of any frame, float32 (n, 3), Å, on the path from the first selected frame to it."""
+        """Return the positions of any frame without jumps since the first selected frame, float32 (n, 3), Å."""
         first = opened.first
         direction = 1 if number > first.number else -1
         before, moved = first.positions, np.zeros((self._n_atoms, 3), np.int64)

@@ -56,7 +56,7 @@ class UniverseInput:
 
     @property
     def unkept(self) -> str:
-        """Why no pairs of such a run are kept; "" if they are."""
+        """Reason why pairs of such a run are not kept; "" if they are."""
         if self.frames is not None:
             return "the frames are in the memory of the Universe, and pairs are kept for those of files"
         if self.transformations:
@@ -65,7 +65,7 @@ class UniverseInput:
 
     @property
     def unrepeatable(self) -> str:
-        """Why a record is not enough to repeat such a run; "" if it is."""
+        """Reason why a record does not suffice to repeat such a run; "" if it does."""
         if self.frames is not None:
             return "its frames were in the memory of a Universe"
         return "the Universe that it was given has transformations" if self.transformations else ""

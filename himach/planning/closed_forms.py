@@ -98,7 +98,7 @@ def zazen_bytes(frames: int) -> tuple[float, float]:
 
 
 def zazen_seconds(nodes: int, frames: int, latency: float, network: float, combine: float) -> float:
-    """Return the seconds of all of Zazen's rounds.
+    """Return the seconds of all Zazen rounds.
 
     A chunk costs an Allreduce of natives, one of counts of aliens, and two sums of few bytes.
     """

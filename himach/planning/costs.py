@@ -143,7 +143,7 @@ class Costs:
                                    for first in (True, False))  # fmt: skip
         self.from_origin, self.from_cache = bool(from_origin), bool(from_cache)
         self.first, self.second = _reading(from_origin or records), _reading(from_cache or records)
-        #: Bytes of a frame in a store.
+        #: Bytes of a stored frame.
         least = 0.0 if from_origin else stored_bytes(records[0].atoms, None)
         self.stored = max(self.first.nbytes, self.second.nbytes, least)
         #: Seconds of reduce() per byte of pairs, bytes of pairs per frame, and fractions by part of the key space.

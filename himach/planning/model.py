@@ -177,7 +177,7 @@ def _size(nbytes: float) -> str:
 
 
 class _Model:
-    """One run on a machine."""
+    """Model of one run on a machine."""
 
     def __init__(self, costs: Costs, machine: Machine, request: PredictionInput) -> None:
         self.costs, self.machine, self.request = costs, machine, request
@@ -230,7 +230,7 @@ class _Model:
             "network": travel, "sorting pairs": extra["shuffle"], "reduce()": even,
             "reduce(), skew": reducing - even, "finish()": extra["finish"],
         }  # fmt: skip
-        if costs.members:  # ranks that wait for the busiest one
+        if costs.members:  # other ranks wait for the busiest one
             waiting = 1 - request.frames / (self.frames * request.nodes)
             limits |= {"map()": limits["map()"] * (1 - waiting), "few members": mapping * waiting}
         return {

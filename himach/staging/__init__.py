@@ -1,1 +1,1 @@
-"""Frames brought to nodes before a run: staged, copied, laid out, put together from slices."""
+"""Bringing frames to nodes before a run: staging, copying, placing, assembling from slices."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from himach.staging.options import StageOptions
 
 POLL_SECONDS = 1.0
-POLL_DIVISOR = 10  # polling a growing file takes a tenth of the time at most
+POLL_DIVISOR = 10  # limits polling of a growing file to a tenth of the time
 DAMAGE_SECONDS = 10.0  # seconds without growth after which an unreadable file counts as damaged
 ENDLESS_SECONDS = float("inf")
 BARRIER_POLL_SECONDS = 0.05  # seconds between polls of ranks that wait for a file to grow

@@ -36,7 +36,7 @@ class StageOptions(DatasetRequest):
     idle: float | None = option("End --follow when no frame has come for so long.", type=float, metavar="SECONDS")
     server: str = ""  # from `himach.io.server.survey.format_choice`: stage what this server and its peers hold
     quiet: bool = False  # show no progress
-    segment_size: int = 0  # bytes of a full segment; 0 for what fits the quota
+    segment_size: int = 0  # bytes of a full segment; 0: fit the quota
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -213,7 +213,7 @@ class Tasks:
 
 
 class Share:
-    """The frames that this rank's node reads; its ranks take them in tasks."""
+    """The frames that this node reads; its ranks take them in tasks."""
 
     def __init__(
         self,
@@ -263,6 +263,6 @@ class Share:
     def close(self) -> None:
         """Free the node's shared memory (collective over the node); `take` returns None afterwards."""
         if self._positions is not None:
-            self._positions = None  # its arrays are views of that memory
+            self._positions = None  # release its views of that memory
             self._counter.close()
             self._shared.close()

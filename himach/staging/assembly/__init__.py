@@ -1,1 +1,1 @@
-"""Whole frames out of slices: found, sent to one node each, put together, written."""
+"""Assembling whole frames from slices: find, send to one node each, assemble, write."""

@@ -110,7 +110,7 @@ class Rounds:
         self._written: deque[tuple[Round, Future[bool]]] = deque()
         self._refused: list[Round] = []  # rounds with frames that the store refused
         self._dropped: deque[Future[None]] = deque()
-        self._n_dropped = 0  # frames whose slices were dropped last
+        self._n_dropped = 0  # frames in the last drop
 
     def _new_round(self) -> Round:
         return Round(GatherHandle(self._n_atoms, self._comm.size, self._comm.rank))
