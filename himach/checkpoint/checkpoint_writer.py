@@ -1,7 +1,7 @@
-"""Keeping pairs while a run goes on: `CheckpointWriter`, which the map loop of a rank asks after each frame.
+"""`CheckpointWriter`: stores pairs during a run; the map loop of a rank asks it after each frame.
 
-Every so often, all that was mapped since the last time goes to a thread, which writes it as one part for each analysis.
-So a run that is killed loses what it mapped in less than a minute, or in 2 % of its time.
+At intervals, a thread writes what was mapped since the last commit, as one part per analysis. A killed run thus loses
+what it mapped in less than a minute, or in 2 % of its time.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
     from himach.checkpoint.reuse import CheckpointRun
     from himach.launch.stop_requests import StopRequests
 
-#: Seconds between commits, at least, and the part of the time so far that they may lie apart.
+#: Least seconds between commits, and their least distance as a fraction of the time so far.
 EVERY = 30.0
 PART = 0.02
-#: A commit is worth this many times what it holds up the map loop.
+#: The least time to the next commit, in multiples of the time that this one blocks the map loop.
 WORTH = 50
-#: Bytes of pairs that are kept at once, about, and the part of a rank's memory that they are at most: they wait there,
-#: until they are written and may be left on the disk.
+#: Approximate bytes of pairs per commit, and the inverse of their largest fraction of a rank's memory: pairs stay in
+#: memory until they are written.
 MOST, SHARE = 128 << 20, 16
 LEAST = 4 << 20
-#: The part of a rank's memory that pairs may take which wait for the beginning of keeping.
+#: Inverse fraction of a rank's memory for pairs that were mapped before commits start.
 WAITS = 4
-#: Commits that may wait for the disk; where one more would, the run waits so many seconds, if keeping was asked for.
+#: Most commits queued for the disk; if the queue is full, the run waits this many seconds if the user asked to keep.
 WAITING = 4
 PATIENCE = 60.0
 
 
 class CheckpointWriter:
-    """Keeps what this rank maps (see `himach.engine.mapping.Keeper`)."""
+    """Stores what this rank maps (see `himach.engine.mapping.Keeper`)."""
 
     def __init__(
         self,
@@ -82,17 +82,17 @@ class CheckpointWriter:
         self._most = max(LEAST, memory // WAITS) if after else self._usual
         self._mappers: list[Mapper] = []
         self._writer = _Writer(run.places, run.frames, run.files.digests, 0.0 if after else PATIENCE)
-        # Where values must be plain, that they are is seen at the first frame.
+        # If values must be plain, check that at the first frame.
         self._checks_plain = run.lasting and not all(place.pickles for place in run.places)
 
     @property
     def reason(self) -> str:
-        """Why keeping has ended; "" if it has not."""
+        """Why nothing more is stored; "" if it is."""
         return self._writer.failed
 
     @property
     def going_on(self) -> bool:
-        """Whether the frames that are left are to be mapped."""
+        """Whether to map the remaining frames."""
         return self._requests is None or not self._requests.time_up
 
     @property
@@ -101,7 +101,7 @@ class CheckpointWriter:
         return requests is not None and (requests.commit or requests.ending or requests.time_up)
 
     def restore(self, index: int, mapper: Mapper) -> Collection[int]:
-        """Give a mapper what was kept; return the steps that it has and another has not."""
+        """Pass kept pairs to a mapper; return the steps that it has and another analysis lacks."""
         self._mappers.append(mapper)
         loaded = self._run.plan.loaded[index]
         for part in loaded.parts:
@@ -109,21 +109,21 @@ class CheckpointWriter:
         return loaded.skip
 
     def due(self, nbytes: int) -> bool:
-        """Tell whether what was mapped since the last time is to be kept now."""
+        """Return whether to store now what was mapped since the last commit."""
         if self._requested or self._checks_plain or nbytes > self._most or time.monotonic() >= self._next:
             self._started = True
             return True
         return False
 
     def keep(self, mapped: Sequence[Mapped]) -> None:
-        """Keep what was mapped; in this thread only where the process is about to end."""
+        """Queue what was mapped for the writer thread; wait for it if a stop or commit is requested."""
         start = time.monotonic()
         now, checks_plain, self._checks_plain = self._requested, self._checks_plain, False
         if self._requests is not None:
             self._requests.commit = False
         chunks = [chunk for chunk in mapped if len(chunk)]
         self._mapped += len(chunks[0]) if len(chunks) == 1 else len(_all_steps(chunks))
-        if self._started:  # else the phase was short
+        if self._started:  # else the map phase was short
             self._most = self._usual
             if chunks and not self._writer.failed:
                 self._confirm()
@@ -139,7 +139,7 @@ class CheckpointWriter:
         self._next = time.monotonic() + (pause if self._every else 0.0)
 
     def relieve(self) -> None:
-        """Have mappers refer to what is written, in place of holding it in memory."""
+        """Make mappers refer to written parts instead of holding their pairs in memory."""
         while self._writer.written:
             index, chunk, path = self._writer.written.popleft()
             place = self._run.places[index]
@@ -149,25 +149,25 @@ class CheckpointWriter:
 
     @contextmanager
     def saving_on_stop(self, requests: StopRequests) -> Iterator[None]:
-        """Heed what is asked, from when all ranks do to the end of the map phase (collective)."""
+        """Handle stop requests, once all ranks do, until the end of the map phase (collective)."""
         self._requests = requests
         requests.handled = True
         try:
             with self._run.files.watching():
-                # SIGTERM ends a rank that has not come here at once, and with it all others, whatever they have mapped.
+                # SIGTERM kills a rank that is not here yet, and with it all others, whatever they have mapped.
                 self._comm.barrier()
                 yield
         finally:
             requests.handled = False
 
     def exit_if_requested(self) -> None:
-        """End this process if that is asked, once all that was given to `keep` is written."""
+        """End this process if that is requested, after all that was passed to `keep` is written."""
         if self._requests is not None and self._requests.ending:
             self.hurry()
             self._requests.exit_process()
 
     def hurry(self) -> None:
-        """Have written what was given to `keep`, and all else that is to be written; from any thread."""
+        """Wait until all that was passed to `keep`, and all other output, is written; callable from any thread."""
         self._writer.wait()
         self._hurry()
 
@@ -183,7 +183,7 @@ class CheckpointWriter:
             run_collectively(self._comm, partial(self._raise_time_up, mapped))
 
     def close(self, succeeded: bool) -> None:
-        """Wait until all is written; where the run `succeeded` and its pairs do not stay, write no more."""
+        """Wait until all is written; if the run `succeeded` and its pairs are temporary, write no more."""
         self._writer.close(drop=succeeded and not self._run.lasting)
 
     def _raise_time_up(self, mapped: int) -> NoReturn:
@@ -195,11 +195,11 @@ class CheckpointWriter:
 
 
 class _Writer:
-    """Writes parts in a thread, one after another."""
+    """Writes parts one by one in a thread."""
 
     def __init__(self, places: Sequence[Place], frames: Selected, files: Mapping[str, str], patience: float) -> None:
         self.error: Exception | None = None
-        self.written: deque[tuple[int, Mapped, Path]] = deque()  # what each analysis's mapper made, and its part
+        self.written: deque[tuple[int, Mapped, Path]] = deque()  # analysis, its mapper's output, its part
         self._remembers = True
         self._drops = False
         self._places = places
@@ -212,7 +212,7 @@ class _Writer:
 
     @property
     def failed(self) -> str:
-        """Why nothing more is kept."""
+        """Why nothing more is stored; "" if it is."""
         error = self.error
         if error is None:
             return ""
@@ -229,12 +229,12 @@ class _Writer:
             self.error = HimachError("the disk is slower than the analysis")
 
     def wait(self) -> None:
-        """Wait until what was put is written."""
+        """Wait until the queue is written."""
         if self._thread is not None:
             self._queue.join()
 
     def forget(self) -> None:
-        """Hold nothing any more that is written."""
+        """Drop references to what is written."""
         self._remembers = False
         self.written.clear()
 
@@ -253,7 +253,7 @@ class _Writer:
                     return
                 if self.error is None and not self._drops:
                     self._write(mapped)
-            except Exception as error:  # whatever it is, the run goes on
+            except Exception as error:  # the run goes on after any error
                 self.error = error
             finally:
                 del mapped
@@ -286,5 +286,5 @@ class _Writer:
 
 
 def _all_steps(mapped: Sequence[Mapped]) -> npt.NDArray[np.int64]:
-    """Return the frames of any analysis, each once."""
+    """Return the union of the steps of all analyses."""
     return np.unique(np.concatenate([np.empty(0, np.int64), *(chunk.steps for chunk in mapped)]))

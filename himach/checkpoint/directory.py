@@ -1,7 +1,7 @@
-"""A directory of kept pairs: for each analysis the generations of its map, and in each the parts that runs left.
+"""A directory of kept pairs: for each analysis the generations of its map, each with the parts that runs wrote.
 
-One run at a time works in it (`claim()`). A generation belongs to one map, which its ``map.json`` describes; parts are
-written under names of their own and are never changed.
+One run at a time uses it (`claim()`). A generation belongs to one map, described by its ``map.json``; each part has a
+name of its own and never changes.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from himach.files import content_digest, write_bytes
 from himach.locks import HeldError, Lock
 
 LOCK = ".lock"
-#: What names begin with that NFS gives to files which were removed while they were open.
+#: Prefix of the names that NFS gives to files removed while open.
 NFS_PREFIX = ".nfs"
 MAP = "map.json"
 PART = ".pairs"
 OPENED = ".opened"
 TEMPORARY = ".tmp"
-#: Of map.json.
+#: Format version of map.json.
 VERSION = 1
 OTHERS_WRITE = 0o022
 
 
 @dataclass(frozen=True)
 class FingerprintVersion:
-    """Parts of one map."""
+    """The parts of one map: a generation."""
 
-    path: Path  # its folder, which may not be there yet
-    number: int  # 1, 2,
-    key: str  # what its parts say that they belong to, hex
-    fingerprint: MapFingerprint | None  # what made up the map when it was last used; None if that cannot be read
-    damage: str = ""  # why it cannot be, if there are parts; for people
+    path: Path  # its folder, which may not exist yet
+    number: int  # 1, 2, ...
+    key: str  # identity recorded in its parts, hex
+    fingerprint: MapFingerprint | None  # of the map at its last use; None if unreadable
+    damage: str = ""  # why it is unreadable, if there are parts; for messages
 
     def write(self) -> None:
-        """Make the folder, and describe the map in it."""
+        """Create the folder and write map.json."""
         assert self.fingerprint is not None
         for folder in (self.path.parent.parent, self.path.parent, self.path):
             with contextlib.suppress(FileExistsError):
@@ -55,14 +55,14 @@ class FingerprintVersion:
         write_bytes(self.path / MAP, json.dumps(described, indent=1).encode())
 
     def note(self, files: Mapping[str, str]) -> None:
-        """Write down, beside what other ranks wrote, which files were opened: their digests by path."""
+        """Record the opened files, as digests by path, next to the records of other ranks."""
         text = json.dumps(dict(files), sort_keys=True).encode()
         path = self.path / f"{hashlib.sha256(text).hexdigest()[:16]}{OPENED}"
         if files and not path.exists():
             write_bytes(path, text)
 
     def changed_files(self, files: Mapping[str, str]) -> list[str]:
-        """Return what is different in files that were opened for its parts, and in `files` that are opened now."""
+        """Return the differences between the files opened for its parts and `files`, which are opened now."""
         opened: dict[str, str] = {}
         for path in sorted(self.path.glob(f"*{OPENED}")):
             try:
@@ -78,11 +78,11 @@ class FingerprintVersion:
 
     @property
     def private(self) -> bool:
-        """Whether nobody but this user can have written what is in it."""
+        """Whether only this user can have written its contents."""
         return all(map(is_private, (self.path, *self.path.parents[:2])))
 
     def parts(self) -> list[Path]:
-        """Return the files of its parts, by name."""
+        """Return the files of its parts, sorted by name."""
         return sorted(self.path.glob(f"*{PART}"))
 
 
@@ -94,7 +94,7 @@ class PairsDirectory:
         self._lock: Lock | None = None
 
     def claim(self, members: bool = False) -> None:
-        """Make the directory, hold it against other runs, and sweep what killed ones left."""
+        """Create the directory, lock it against other runs, and delete temporary files of killed runs."""
         try:
             if not self.path.exists():
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ class PairsDirectory:
                 temporary.unlink()
 
     def release(self) -> None:
-        """Let other runs have it."""
+        """Unlock the directory."""
         if self._lock is not None:
             with contextlib.suppress(OSError):
                 self._lock.remove()
@@ -126,7 +126,7 @@ class PairsDirectory:
             self._lock = None
 
     def labels(self) -> list[str]:
-        """Return the names of the analyses whose pairs are here."""
+        """Return the names of the analyses with pairs here."""
         return sorted(path.name for path in self.path.iterdir() if any(map(os.listdir, _numbered(path))))
 
     def generations(self, label: str) -> list[FingerprintVersion]:
@@ -134,16 +134,16 @@ class PairsDirectory:
         return [_read(path) for path in sorted(_numbered(self.path / label), key=lambda path: int(path.name))]
 
     def begin(self, label: str, fingerprint: MapFingerprint) -> FingerprintVersion:
-        """Return a new generation, of which nothing is written yet."""
+        """Return a new generation; write nothing yet."""
         versions = (self.path / label).iterdir() if (self.path / label).is_dir() else ()
         last = max((int(path.name) for path in versions if path.name.isdecimal()), default=0)
         return FingerprintVersion(self.path / label / str(last + 1), last + 1, secrets.token_hex(16), fingerprint)
 
     def evict(self, label: str, number: int) -> None:
-        """Delete a generation, and the analysis's folder with the last."""
+        """Delete a generation, and with the last one the analysis's folder."""
         folder = self.path / label / str(number)
         with contextlib.suppress(FileNotFoundError):
-            (folder / MAP).unlink()  # first, so that what is left of it is nothing to use
+            (folder / MAP).unlink()  # first, so that an interrupted deletion leaves nothing usable
         for path in folder.iterdir():
             if _is_ours(path.name):
                 path.unlink()
@@ -152,7 +152,7 @@ class PairsDirectory:
             folder.parent.rmdir()
 
     def _check(self) -> None:
-        """Raise UsageError if there are other things in the directory."""
+        """Raise UsageError if the directory contains anything else."""
         own = (LOCK, NFS_PREFIX)
         other = [path for path in self.path.iterdir() if not path.name.startswith(own) and not any(_numbered(path))]
         foreign = [path for path in other if not path.is_dir() or any(path.iterdir())]
@@ -164,7 +164,7 @@ class PairsDirectory:
 
 
 def is_private(path: Path) -> bool:
-    """Tell whether a directory, or a file, is this user's and nobody else may write to it, or is not there yet."""
+    """Return whether a file or directory is missing, or is owned and writeable by this user alone."""
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -173,7 +173,7 @@ def is_private(path: Path) -> bool:
 
 
 def _numbered(folder: Path) -> Iterator[Path]:
-    """Give the generations in an analysis's folder; what holds other files is none, whatever its name."""
+    """Yield the generations in an analysis's folder; a folder with foreign files is none, whatever its name."""
     if folder.is_dir():
         for path in folder.iterdir():
             if path.name.isdecimal() and path.is_dir() and all(_is_ours(inside) for inside in os.listdir(path)):
@@ -181,7 +181,7 @@ def _numbered(folder: Path) -> Iterator[Path]:
 
 
 def _is_ours(name: str) -> bool:
-    """Tell whether a file in a generation's folder may be one that a run left; on some disks, what is deleted hides."""
+    """Return whether a file may be of a run; on NFS, deleted files remain under hidden names."""
     return name == MAP or name.endswith((PART, OPENED, TEMPORARY)) or name.startswith(".nfs")
 
 
@@ -210,9 +210,9 @@ def _digest(described: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the pairs of one analysis go."""
+    """Destination of the pairs of one analysis."""
 
-    generation: FingerprintVersion  # made at the first commit
-    combined: bool  # whether they are combine()'s
-    pickles: bool  # whether values may be kept as pickles: only where nobody but this user can write
+    generation: FingerprintVersion  # created at the first commit
+    combined: bool  # whether combine() made the pairs
+    pickles: bool  # whether values may be pickled: only if nobody but this user can write here
     home: str  # the module of the analysis

@@ -1,4 +1,4 @@
-"""What a directory of kept pairs has, for people: `find_kept_frames()`, `entries()`, `evict_chosen()`."""
+"""Listing and deleting kept pairs: `find_kept_frames()`, `entries()`, `evict_chosen()`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from himach.locks import holder
 from himach.output.claim import FOLDER, PAIRS, Claim
 from himach.output.claim import LOCK as CLAIM_LOCK
 
-#: Stretches of frames that a text names, at most.
+#: Most ranges of frames that a text lists.
 MOST = 4
 
 
 @dataclass(frozen=True)
 class KeptFrames:
-    """Where pairs are kept."""
+    """Location of kept pairs."""
 
     path: Path  # the directory of kept pairs
-    out: Path | None  # the output directory that it lies in, if nobody asked for it: then a run there did not end
-    holder: str  # the process that works there, as far as that can be told; "" for none
-    members: Sequence[Path] = ()  # folders of the members of an ensemble there
+    out: Path | None  # the output directory around it, if a run made it unasked: that run did not end
+    holder: str  # the process that uses it, as far as known; "" for none
+    members: Sequence[Path] = ()  # folders of members of an ensemble
 
 
 @dataclass(frozen=True)
@@ -39,30 +39,30 @@ class Entry:
 
     analysis: str
     generation: int
-    last: bool  # whether it is the one of this analysis that was used last
-    covered: BitMap64 = field(repr=False)  # numbers of the frames whose pairs are there
-    of: int | None  # frames that the trajectory had when it was last seen; None if that cannot be read
+    last: bool  # whether it is the last used one of this analysis
+    covered: BitMap64 = field(repr=False)  # frame numbers
+    of: int | None  # number of frames of the trajectory at the last use; None if unreadable
     pairs: int
     parts: int
     nbytes: int
-    used: float  # seconds since 1970 at which a run last used it, or wrote to it
-    parameters: dict[str, str]  # what map() was given, as text
+    used: float  # time of the last use or write, seconds since 1970
+    parameters: dict[str, str]  # of the analysis, as text
     trajectory: Sequence[str]  # its files
-    differs: list[str]  # what is different in the one that was used last, a sentence each
+    differs: list[str]  # differences of the last used generation, a sentence each
     bad: list[str]  # why parts cannot be used, a sentence each
-    member: str = ""  # the folder of the member of an ensemble whose they are; "" where there is none
+    member: str = ""  # folder of the member of an ensemble; "" for none
 
 
 @dataclass
 class Evicted:
-    """What `evict_chosen` deleted."""
+    """Result of `evict_chosen`."""
 
     generations: int = 0
     nbytes: int = 0
 
 
 def find_kept_frames(path: Path) -> KeptFrames | None:
-    """Return where pairs are kept: here, or under the output directory of a run that did not end; None: nowhere."""
+    """Return where pairs are kept, or None: in `path`, or in `path` as the output directory of an unfinished run."""
     for place in (path, path / FOLDER / PAIRS):
         members = _members_in(place)
         if not members and not _labels(place):
@@ -74,7 +74,7 @@ def find_kept_frames(path: Path) -> KeptFrames | None:
 
 
 def _members_in(place: Path) -> list[Path]:
-    """Return the folders of members of an ensemble: directories of kept pairs, beside which there is nothing."""
+    """Return the folders of members of an ensemble: directories of kept pairs with nothing else beside them."""
     own = _labels(place)
     folders = [path for path in sorted(place.iterdir()) if not path.name.startswith(".")] if place.is_dir() else []
     others = [folder for folder in folders if folder.name not in own]
@@ -91,7 +91,7 @@ def _labels(place: Path) -> list[str]:
 
 
 def entries(path: Path, verify: bool = False) -> list[Entry]:
-    """Return what is in a directory of kept pairs: by analysis, the generation used last first; then by member."""
+    """Return the contents of a directory of kept pairs: by analysis, last used generation first; then by member."""
     directory = PairsDirectory(path)
     listed = []
     for label in _labels(path):
@@ -104,7 +104,7 @@ def entries(path: Path, verify: bool = False) -> list[Entry]:
 
 
 def evict_chosen(path: Path, analysis: str | None, number: int | None = None, *, older: bool = False) -> Evicted:
-    """Delete generations, none of which a run is using."""
+    """Delete generations while no run uses the directory."""
     kept_frames = find_kept_frames(path)
     if kept_frames is None:
         return Evicted()
@@ -126,7 +126,7 @@ def evict_chosen(path: Path, analysis: str | None, number: int | None = None, *,
 
 
 def format_frames(entry: Entry) -> str:
-    """Return in words which frames an entry has: ``0-9,999 of 10,000``."""
+    """Return the frames of an entry as text: ``0-9,999 of 10,000``."""
     if not entry.covered:
         return "none"
     step, ranges = stretches(entry.covered)
@@ -188,7 +188,7 @@ def _texts(values: Mapping[str, tuple[str, str]]) -> dict[str, str]:
 
 
 def _last_use(generation: FingerprintVersion) -> tuple[bool, float]:
-    """Return what orders generations by their last use; one that no run can use comes before all others."""
+    """Return the sort key of last use; unusable generations sort before all others."""
     times = []
     for path in (generation.path, *generation.path.glob("*")):
         with suppress(OSError):  # deleted meanwhile
@@ -198,7 +198,7 @@ def _last_use(generation: FingerprintVersion) -> tuple[bool, float]:
 
 @contextmanager
 def _claim_all(kept_frames: KeptFrames) -> Iterator[None]:
-    """Have a directory of kept pairs, and all of its members', while no run has it."""
+    """Lock a directory of kept pairs and those of its members."""
     directory = PairsDirectory(kept_frames.path)
     claim = None
     try:
@@ -228,6 +228,6 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _output_directory(place: Path) -> Path | None:
-    """Return the output directory that a directory of kept pairs belongs to."""
+    """Return the output directory around a directory of kept pairs; None if there is none."""
     whole = place.absolute()
     return place.parent.parent if (whole.name, whole.parent.name) == (PAIRS, FOLDER) else None

@@ -1,8 +1,8 @@
-"""What makes one map: `map_fingerprint()`; pairs that an earlier run kept are used where `differences()` finds none.
+"""The identity of a map: `map_fingerprint()`; pairs of an earlier run are reused if `differences()` finds none.
 
-A fingerprint consists of named digests: of all own modules that the analysis needs, of the globals that their functions
-use, of parameters, of what setup() left, of the topology and the trajectory; and of versions of installed packages.
-What has no digest that a later run could find again is never the same.
+A fingerprint consists of named digests of all user modules that the analysis needs, the globals that their functions
+use, the parameters, the state after setup(), the topology and the trajectory, and of versions of installed packages.
+A value without a reproducible digest always counts as changed.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from himach.state_hash import ANY, StateHasher, topology_digest
 if TYPE_CHECKING:
     from MDAnalysis import Universe
 
-#: Digest, and the text by which a difference is shown; "" for none. Of a module it is its file.
+#: By name: a digest and the text shown for a difference ("" for none); for a module, the text is its file.
 Entries = dict[str, tuple[str, str]]
 
-#: Begins the digest of what is never the same; its text is the reason.
+#: Prefix of digests that never match; their text is the reason.
 UNSTABLE = "unstable "
-#: Longest text by which a value is shown.
+#: Longest text shown for a value.
 LONGEST = 60
 #: Longest text of a parameter that may name a file.
 LONGEST_PATH = 4096
-#: Files in a folder that a parameter names, and their bytes, that are read.
+#: Most files, and bytes, that are read from a folder named by a parameter.
 MOST_FILES, MOST_BYTES = 1000, 1 << 30
-#: Attributes that tell of the selection (or of the length of the trajectory), and what of it.
+#: Attributes that expose the selection or the length of the trajectory.
 _SELECTION = frozenset({"step", "frames", "dt", "n_frames", "totaltime"})
 
 
 @dataclass(frozen=True)
 class MapFingerprint:
-    """What makes one map."""
+    """The identity of a map."""
 
     parts: Mapping[str, Entries]
     dataset: OriginStamp  # stamp of the trajectory
 
     @property
     def unstable(self) -> dict[str, str]:
-        """What no later run will find to be the same, by name, each with the reason."""
+        """Names of what never matches in a later run, each with the reason."""
         return {
             name: text
             for values in self.parts.values()
@@ -61,12 +61,12 @@ class MapFingerprint:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as values that JSON holds."""
+        """Return it as JSON-compatible values."""
         return {"parts": self.parts, "dataset": self.dataset.encode().decode()}
 
     @classmethod
     def from_json(cls, values: Any) -> MapFingerprint:
-        """Return the fingerprint that `to_json` gave; raises ValueError if it is damaged, or of another version."""
+        """Return the fingerprint from `to_json`; raise ValueError if it is damaged or of another version."""
         try:
             dataset = OriginStamp.parse(values["dataset"].encode())
             parts = {
@@ -88,7 +88,7 @@ def map_fingerprint(
     frames: Selected,
     steps: Mapping[str, Any] | None = None,
 ) -> MapFingerprint:
-    """Return what makes the map of an analysis. On the first rank."""
+    """Return the fingerprint of an analysis's map; called on the first rank."""
     values = _Values(analysis, universe)
     parameters = {parameter.attribute for parameter in analysis.parameters().values()}
     parts: dict[str, Entries] = {kind: {} for kind in ("code", "globals", "state")}
@@ -112,17 +112,17 @@ def map_fingerprint(
 
 
 def differences(then: MapFingerprint, now: MapFingerprint) -> list[str]:
-    """Return what is different, a sentence each; nothing if pairs of one map are those of the other."""
+    """Return the differences, a sentence each; none if both maps give the same pairs."""
     sentences = [sentence for kind in _MESSAGES if kind != "state" for sentence in _changes(kind, then, now)]
     sentences += _data_changes(then.dataset, now.dataset)
-    return list(dict.fromkeys(sentences or _changes("state", then, now)))  # which is another because something else is
+    return list(dict.fromkeys(sentences or _changes("state", then, now)))  # state follows from the rest
 
 
-# -- what it is made of -----------------------------------------------------------------------------------------------
+# -- parts of a fingerprint -------------------------------------------------------------------------------------------
 
 
 class _Values:
-    """Digests of what this process found, which a later run can find again."""
+    """Digests that a later run can reproduce."""
 
     def __init__(self, analysis: Analysis, universe: Universe) -> None:
         trajectory = universe.trajectory
@@ -130,17 +130,17 @@ class _Values:
         self.hasher = StateHasher(named, homes=[cls.__module__ for cls in own_classes(analysis)])
 
     def text(self, value: Any) -> tuple[str, str]:
-        """Return hash and text of a value; what no later run can find again gets a hash that is never the same."""
+        """Return digest and text of a value; the digest never matches if a later run cannot reproduce it."""
         try:
             digest, text = self.hasher.digest(value), repr(value) if _is_printable(value) else ""
-        except Exception:  # whatever somebody's class raises
+        except Exception:  # a user's class may raise anything
             kind = type(value)
             return UNSTABLE + secrets.token_hex(8), f"{kind.__module__}.{kind.__qualname__}"
         return digest, text if len(text) <= LONGEST else ""
 
 
 def _is_printable(value: Any) -> bool:
-    """Tell whether a value has a text that is short and the same in every process."""
+    """Return whether a value's text is short and the same in every process."""
     if isinstance(value, dict):
         value = [*value.keys(), *value.values()]
     if type(value) in (list, tuple):
@@ -154,7 +154,7 @@ def _digest_text(value: Any) -> tuple[str, str]:
 
 
 def _keywords(dataset: OriginStamp) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Give the keywords on which frames depend; the format counts as it was found to be."""
+    """Yield the keywords on which frames depend; for the format, what was detected."""
     for name, value in json.loads(dataset.keywords).items():
         if name != "format":
             yield name, _digest_text(value)
@@ -162,7 +162,7 @@ def _keywords(dataset: OriginStamp) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def _files(analysis: Analysis) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Give the content of files that parameters name: also as ``~/f``, by a folder, or by all but the suffix."""
+    """Yield digests of files that parameters name, also as ``~/f``, by a folder, or without the suffix."""
     for name, value in analysis.settings().items():
         for text in value if isinstance(value, list) else [value]:
             if not isinstance(text, str) or not 0 < len(text) < LONGEST_PATH or "\0" in text:
@@ -179,7 +179,7 @@ def _files(analysis: Analysis) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def _files_beneath(path: str) -> list[str]:
-    """Return the files in a folder and in those within, or those whose names go on after a path with a suffix."""
+    """Return all files below a folder, or those named like the path plus a suffix."""
     if os.path.isdir(path):
         paths = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
     else:
@@ -190,7 +190,7 @@ def _files_beneath(path: str) -> list[str]:
 def _selection(
     attributes: set[str], analysis: Analysis, dataset: OriginStamp, frames: Selected
 ) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Give what of the selection map() reads, and of the length of the trajectory."""
+    """Yield digests of what map() reads of the selection and of the trajectory's length."""
     used = _SELECTION if ANY in attributes else _SELECTION & attributes
     used -= getattr(type(analysis), "of_one_frame", frozenset())  # see `himach.adapted.Adapted`
     if {"trajectory", "len"} <= attributes:
@@ -207,10 +207,10 @@ def _selection(
         yield label, _digest_text(value)
 
 
-# -- what is said of it -----------------------------------------------------------------------------------------------
+# -- messages ---------------------------------------------------------------------------------------------------------
 
 
-#: What is said of a thing of each kind that is another, by its name, and its text then and now.
+#: The message for a difference of each kind, by its name, and its text then and now.
 _MESSAGES = {
     "versions": "{name} {before} is now {after}",
     "modules": "",
@@ -224,12 +224,12 @@ _MESSAGES = {
     "selection": "map() uses {name}, and the selection is another",
     "state": "{name} is another after setup()",
 }
-#: Digest and text of what is not there; a keyword that is not given is None.
+#: Digest and text of a missing entry; a keyword that is not given is None.
 _NOTHING = ("", "None")
 
 
 def _changes(kind: str, then: MapFingerprint, now: MapFingerprint) -> Iterator[str]:
-    """Give a sentence for each thing of a kind that is another."""
+    """Yield a sentence for each difference of a kind."""
     old, new = then.parts.get(kind, {}), now.parts.get(kind, {})
     for name in sorted(old.keys() | new.keys()):
         (first, before), (last, after) = old.get(name, _NOTHING), new.get(name, _NOTHING)
@@ -237,7 +237,7 @@ def _changes(kind: str, then: MapFingerprint, now: MapFingerprint) -> Iterator[s
         if reasons:
             yield f"{name} cannot be compared with that of another run ({reasons[0]})"
         elif kind == "modules":
-            # What else a process has loaded says nothing; what was loaded then may be later.
+            # Additional loaded modules do not matter; a module loaded then may be loaded later now.
             if first and first != (last or source_digest(before)):
                 display_name = name if name == "the script" else os.path.basename(before)
                 yield f"{display_name} was changed" if last or os.path.exists(before) else f"{display_name} is gone"
@@ -254,7 +254,7 @@ def _changes(kind: str, then: MapFingerprint, now: MapFingerprint) -> Iterator[s
 def _data_changes(then: OriginStamp, now: OriginStamp) -> list[str]:
     if then.n_atoms != now.n_atoms:
         return [f"the trajectory had {then.n_atoms} atoms, and has {now.n_atoms}"]
-    now = replace(now, keywords=then.keywords)  # which are compared by their names
+    now = replace(now, keywords=then.keywords)  # keywords are compared by name
     if not then.files or not now.files:  # pushed
         same = (then.kinds, then.content, then.first_frame) == (now.kinds, now.content, now.first_frame)
         return [] if same else ["the trajectory is another"]
@@ -266,7 +266,7 @@ def _data_changes(then: OriginStamp, now: OriginStamp) -> list[str]:
 
 
 def _is_continued(then: OriginStamp, now: OriginStamp) -> bool:
-    """Tell whether a trajectory of several files begins with all of the earlier one, frame by frame."""
+    """Return whether a trajectory of several files starts with all frames of the earlier one."""
     n_files, n_parts = len(then.files), len(then.part_frames)
     if n_files >= len(now.files) or n_files != n_parts or then.part_frames != now.part_frames[:n_parts]:
         return False

@@ -1,6 +1,6 @@
-"""Files that an analysis opens: while its modules are loaded, in setup() and in map(); each with a digest.
+"""Digests of files that an analysis opens while its modules are loaded, in setup() and in map().
 
-Python tells an audit hook of every file that is opened. What C code opens by itself, it does not tell.
+A Python audit hook reports every opened file, except those that C code opens by itself.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from himach.analysis import MAPPING
 from himach.files import content_digest
 from himach.user_code import is_installed, is_user_code
 
-#: Events of Python's that tell of a file, which is their first argument.
+#: Audit events whose first argument is a file.
 _EVENTS = frozenset({"open", "sqlite3.connect", "ctypes.dlopen"})
-#: Ends of names of files that MDAnalysis writes beside trajectories.
+#: Suffixes of files that MDAnalysis writes next to trajectories.
 _ASIDE = ("_offsets.npz", ".lock")
 
 _watching: list[OpenedFiles] = []
 
 
 class OpenedFiles:
-    """Files that are opened while this records."""
+    """Records opened files."""
 
     def __init__(self, ignored: Iterable[str] = ()) -> None:
         self.digests: dict[str, str] = {}
-        self.mapping: Sequence[Mapping[str, Any]] = ()  # the analyses' attributes, of which one tells that map() runs
+        self.mapping: Sequence[Mapping[str, Any]] = ()  # attributes of each analysis; MAPPING tells whether map() runs
         self._ignored = frozenset(map(os.path.realpath, ignored))
         self._recording = False
         self._busy = False
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Note what is opened meanwhile."""
+        """Record what is opened inside."""
         self._recording = True
         with self.watching():
             try:
@@ -48,7 +48,7 @@ class OpenedFiles:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Note what is opened while map() runs."""
+        """Record what map() opens inside."""
         if not _hooked:
             _hooked.append(True)
             sys.addaudithook(_hook)
@@ -59,17 +59,17 @@ class OpenedFiles:
             _watching.remove(self)
 
     def note(self, file: Any, mode: Any = "r", flags: Any = 0, *_: Any) -> None:
-        """Note a file if the analysis reads it."""
+        """Record a file if the analysis reads it."""
         if self._busy or not (self._recording or any(state.get(MAPPING) for state in self.mapping)):
             return
         if isinstance(file, int) or (isinstance(flags, int) and flags & os.O_ACCMODE == os.O_WRONLY):
             return
-        self._busy = True  # what it opens itself
+        self._busy = True  # ignores what this method opens
         try:
             path = os.path.realpath(os.fsdecode(file))
             opener = sys._getframe(2)
             importing = opener.f_code.co_filename.startswith("<frozen importlib")
-            if importing and self._recording:  # what is loaded before map() counts already
+            if importing and self._recording:  # modules loaded before map() are in the fingerprint
                 return
             if importing and path.endswith(".pyc"):
                 path = source_from_cache(path)
@@ -85,7 +85,7 @@ class OpenedFiles:
 
 
 def _is_analysis(frame: FrameType | None) -> bool:
-    """Tell whether it is code of an analysis, maybe through libraries, that does something; and not himach."""
+    """Return whether user code opens the file, directly or through libraries, rather than himach."""
     while frame is not None:
         module = frame.f_globals.get("__name__") or ""
         if f"{module}.".startswith("himach.") and not module.startswith("himach.examples"):

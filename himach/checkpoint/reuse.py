@@ -1,6 +1,6 @@
-"""What earlier runs kept, for this one: which parts each rank takes over, and which frames are left to be mapped.
+"""Reuse of pairs of earlier runs: which parts each rank loads, and which frames remain to be mapped.
 
-A run that keeps its pairs: `open_pairs()` finds what is kept already, and where what is mapped now will go.
+`open_pairs()` finds the kept pairs and the destination of new ones.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Chosen:
-    """A part that a rank takes over."""
+    """A part that a rank loads."""
 
     part: Part  # verified
-    requested: BitMap64 | None  # numbers of its frames that the run takes from it; None for all
+    requested: BitMap64 | None  # numbers of the frames to load; None for all
 
     def give(self, mapper: Mapper, frames: Selected) -> None:
-        """Give a mapper the pairs, of a selection of frames."""
+        """Pass the pairs to a mapper; `frames` is the run's selection."""
         row = len(mapper.stamps)
         if self.requested is None and not self.part.in_memory:
             mapper.adopt(_with_steps(self.part.frames, frames), self.part.pairs, [], self.part.on_disk(row))
@@ -51,32 +51,32 @@ class Chosen:
 
 
 def _with_steps(table: FrameTable, frames: Selected) -> FrameTable:
-    """Return a part's table of frames as a run has it that selects them, among others."""
+    """Return a part's table with steps as positions in `frames`."""
     return replace(table, steps=find_steps(frames, table.steps))
 
 
 @dataclass
 class Loaded:
-    """What a rank takes over for one analysis."""
+    """What a rank reuses for one analysis."""
 
-    parts: list[Chosen] = field(default_factory=list)  # what it puts among its own pairs
+    parts: list[Chosen] = field(default_factory=list)
     skip: Collection[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class ReusePlan:
-    """What all ranks found."""
+    """What a run reuses."""
 
-    loaded: list[Loaded]  # for each analysis
+    loaded: list[Loaded]  # per analysis
     remaining: Remaining | None  # frames that at least one analysis has to map; None for all
-    reused: int  # how many frames need not be mapped
+    reused: int  # number of frames that need no mapping
     lost: list[int]
-    bad: list[str]  # why parts cannot be used, a text for each
+    bad: list[str]  # why parts cannot be used, one text each
 
 
 @dataclass(frozen=True)
 class _RankParts:
-    """What a rank tells of a part that it has verified."""
+    """What a rank reports about a verified part."""
 
     rank: int
     name: str
@@ -92,9 +92,9 @@ def find_parts(
     frames: Selected,
     memory: int,
 ) -> ReusePlan:
-    """Verify the parts of generations, and divide them among the ranks (collective).
+    """Verify the parts of generations and divide them among the ranks (collective).
 
-    Those that are damaged are deleted. Where parts take more `memory` (bytes) on this rank, they stay on the disk.
+    Delete damaged ones. If this rank's parts exceed `memory` (bytes), leave them on disk.
     """
     listed = comm.bcast([_by_size(generation) for generation in generations] if comm.rank == 0 else None)
     own_parts: list[dict[str, Part]] = []
@@ -112,7 +112,7 @@ def find_parts(
                 bad.append(str(error))
                 if isinstance(error, DamagedPartError):
                     with suppress(OSError):
-                        path.unlink()  # so that it is said once
+                        path.unlink()  # so that it is reported once
         own_parts.append(opened)
         verified.append([_RankParts(comm.rank, name, part.covered, part.combined) for name, part in opened.items()])
     gathered = comm.gather((verified, bad))
@@ -125,14 +125,14 @@ def find_parts(
     return ReusePlan(loaded, remaining, reused, lost, all_bad)
 
 
-#: For each rank the parts that it takes over, by name, each with the frames that are requested of it; None for all.
+#: For each rank its parts by name, each with the requested frames; None for all.
 _ChosenParts = dict[int, dict[str, BitMap64 | None]]
 
 
 def _choose(
     gathered: Sequence[tuple[list[list[_RankParts]], list[str]]], frames: Selected
 ) -> tuple[list[_ChosenParts], Remaining | None, int, list[int], list[Collection[int]], list[str]]:
-    """Decide which parts are used; on the first rank."""
+    """Decide which parts are used; called on the first rank."""
     selected = BitMap64(frames if isinstance(frames, range) else frames.numbers.astype(np.uint64))
     bad = [text for _, texts in gathered for text in texts]
     chosen_parts: list[_ChosenParts] = []
@@ -154,9 +154,9 @@ def _choose(
 
 
 def choose_parts(verified: Sequence[_RankParts], selected: BitMap64) -> tuple[_ChosenParts, BitMap64]:
-    """Choose parts so that no frame comes twice; return also the frames that they have.
+    """Choose parts so that no frame occurs twice; return them and the frames that they cover.
 
-    What combine() made of many frames can be used only where all of them are selected, and in no other part.
+    A combined part is usable only if all its frames are selected and none is in another chosen part.
     """
     chosen: _ChosenParts = {}
     taken_frames = BitMap64()
@@ -179,13 +179,13 @@ def _steps(numbers: BitMap64, frames: Selected) -> Numbers:
 
 
 def _by_size(generation: FingerprintVersion | None) -> list[tuple[Path, int]]:
-    """Return the parts and their bytes, the largest first, so that each rank gets about as much as any other."""
+    """Return the parts and their bytes, largest first, so that ranks get about equal amounts."""
     parts = [] if generation is None else [(path, _size(path)) for path in generation.parts()]
     return sorted(parts, key=lambda part: (-part[1], part[0]))
 
 
 def _size(path: Path) -> int:
-    """Return the bytes of a file; 0 where there is none, which whoever opens it says."""
+    """Return the size of a file in bytes; 0 if it is missing, which opening it will report."""
     try:
         return path.stat().st_size
     except OSError:
@@ -197,19 +197,19 @@ _WHOLE = "pairs of {:,} frames were combined with those of frames that are not s
 
 @dataclass
 class CheckpointRun:
-    """What a run has from earlier ones, and where it keeps its own."""
+    """What a run reuses from earlier ones, and where it stores its own pairs."""
 
-    directory: PairsDirectory  # held by the first rank until `release`
+    directory: PairsDirectory  # locked by the first rank until `release`
     frames: Selected  # the selected frame numbers
-    places: list[Place]  # for each analysis where its pairs go
-    plan: ReusePlan  # what is there already
-    reason: str  # why pairs that are there are not used, or that they are although something differs; for people
-    lasting: bool  # whether pairs stay when the run has ended well
-    files: OpenedFiles  # what this rank opened
+    places: list[Place]  # per analysis: destination of its pairs
+    plan: ReusePlan
+    reason: str  # why existing pairs are not used, or are used in spite of a difference; for messages
+    lasting: bool  # whether pairs stay after a successful run
+    files: OpenedFiles  # opened by this rank
     unstable: list[dict[str, str]]
 
     def release(self, succeeded: bool) -> None:
-        """Let other runs have the directory; on the first rank, and when all others write no more."""
+        """Unlock the directory; called on the first rank, after all others have stopped writing."""
         self.directory.release()
         if succeeded and not self.lasting:
             shutil.rmtree(self.directory.path, ignore_errors=True)
@@ -228,7 +228,7 @@ def open_pairs(
     memory: int,
     files: OpenedFiles,
 ) -> CheckpointRun:
-    """Find what is kept, and begin to keep (collective)."""
+    """Find kept pairs and prepare to store new ones (collective)."""
     directory = PairsDirectory(path)
 
     def begin() -> tuple[list[FingerprintVersion], list[tuple[str, str]], list[bool]]:
@@ -260,7 +260,7 @@ def open_pairs(
 def _generation(
     directory: PairsDirectory, label: str, now: MapFingerprint, reuse: str, files: Mapping[str, str]
 ) -> tuple[FingerprintVersion, str]:
-    """Return the generation that a run uses, and why it is not the last one as it is."""
+    """Return the generation that a run uses, and the reason if it is not the last one unchanged."""
     versions = directory.generations(label)
     valid = [generation for generation in versions if generation.fingerprint is not None]
     if reuse == "never" or not valid:
@@ -275,5 +275,5 @@ def _generation(
     used = same or valid[-1]
     current = FingerprintVersion(used.path, used.number, used.key, now)
     with contextlib.suppress(OSError, HimachError):
-        current.write()  # as the trajectory is now
+        current.write()  # records the present state of the trajectory
     return current, "" if same else f"used although {'; '.join(diffs[-1])}"

@@ -1,4 +1,4 @@
-"""The code of a map as text: `sources()` of all modules of one's own, and `versions()` of installed packages."""
+"""Digests of a map's code: `sources()` of all user modules, and `versions()` of installed packages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from himach.files import content_digest
 from himach.state_hash import ANY, LATER, REFLECTION, is_importable
 from himach.user_code import is_installed, module_file, own_modules
 
-#: Of what kernels compute, and of what is kept: another one means another map.
+#: Version of the kernels' results and of the file format; a new one invalidates kept pairs.
 FORMAT = "6"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def sources(home: str) -> dict[str, tuple[str, str]]:
-    """Return a digest of each module of the user's that is loaded, and its file, by its name."""
+    """Return the digest and the file of each loaded user module, by name."""
     files = {name: file for name, file in own_modules().items() if is_importable(name)}
     digests = {name: (source_digest(file), file) for name, file in files.items() if name != home}
     if home in files:
@@ -34,7 +34,7 @@ def sources(home: str) -> dict[str, tuple[str, str]]:
 def source_digest(file: str, analyses: frozenset[str] = frozenset(), later: frozenset[str] = LATER) -> str:
     """Return a digest of a file: of its syntax tree without docstrings, or of its content if it is no Python text.
 
-    Of the classes that are named as `analyses`, what the methods `later` do does not count, unless the file names them.
+    The bodies of the methods `later` of the classes `analyses` do not count, unless the file mentions these methods.
     """
     try:
         if not file.endswith(".py"):
@@ -45,7 +45,7 @@ def source_digest(file: str, analyses: frozenset[str] = frozenset(), later: froz
         return content_digest(file)
 
 
-@functools.lru_cache(maxsize=1024)  # analyses of a run, and runs of a notebook, share their modules
+@functools.lru_cache(maxsize=1024)  # analyses of a run, and runs of a notebook, share modules
 def _text_digest(text: bytes, analyses: frozenset[str], later: frozenset[str]) -> str:
     tree = ast.parse(text)
     _strip(tree, analyses, later)
@@ -53,7 +53,7 @@ def _text_digest(text: bytes, analyses: frozenset[str], later: frozenset[str]) -
 
 
 def _mentions(file: str) -> frozenset[str]:
-    """Return which of the methods that run after map() a file of Python text mentions."""
+    """Return the methods that run after map() and that a Python file mentions."""
     try:
         text = Path(file).read_bytes()
         if not file.endswith(".py") or not any(name.encode() in text for name in LATER):
@@ -89,7 +89,7 @@ def _strip(tree: ast.Module, analyses: frozenset[str], later: frozenset[str]) ->
 
 
 def _names(tree: ast.Module) -> Iterator[str]:
-    """Give what code mentions, also in texts; with ANY where it makes names up."""
+    """Yield the names that code mentions, also in strings; ANY if it computes names."""
     libraries = {
         alias.asname or alias.name
         for node in ast.walk(tree)
@@ -111,14 +111,14 @@ def _names(tree: ast.Module) -> Iterator[str]:
 
 
 def _is_plain(call: ast.Call) -> bool:
-    """Tell whether it is ``getattr(x, "name")`` or the like, with names that are written there."""
+    """Return whether a call is ``getattr(x, "name")`` or similar, with constant names."""
     name = getattr(call.func, "attr", getattr(call.func, "id", ""))
     names = call.args[1:2] if name == "getattr" else call.args if name in ("attrgetter", "methodcaller") else []
     return bool(names) and all(isinstance(argument, ast.Constant) for argument in names)
 
 
 def _is_numpys(node: ast.Attribute) -> bool:
-    """Tell whether it is ``functools.reduce``, ``np.add.reduce`` or the like."""
+    """Return whether a node is ``functools.reduce``, ``np.add.reduce`` or similar."""
     root: ast.expr = node
     while isinstance(root, ast.Attribute):
         root = root.value
@@ -126,7 +126,7 @@ def _is_numpys(node: ast.Attribute) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, and of the installed packages that this process has loaded."""
+    """Return the versions of Python and of the installed packages that are loaded."""
     tops = {name for name in sys.modules if "." not in name and not name.startswith("_")} - sys.stdlib_module_names
     packages = {name: _version(name) for name in sorted(tops) if is_installed(module_file(name))}
     python = ".".join(map(str, sys.version_info[:2]))

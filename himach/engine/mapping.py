@@ -1,4 +1,4 @@
-"""The map loop: every frame of this rank's tasks goes through map() of every analysis, then through combine()."""
+"""The map loop: calls map() of every analysis for each frame of this rank's tasks, then combine()."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from himach.selection import Selected, forward, numbers_at
 if TYPE_CHECKING:
     from MDAnalysis import Universe
 
-#: Bytes of pairs that are put into order at a time: what a core's own cache holds.
+#: Bytes of pairs sorted at a time: they fit in a core's private cache.
 CHUNK_BYTES = 1 << 20
-#: Bytes that a frame counts for whoever keeps what was mapped, and has its stamps as columns then.
+#: Bytes counted per frame for a keeper, which holds the stamps of frames as columns.
 FRAME_BYTES = 48
 
 Steps = npt.NDArray[np.int64]
@@ -40,12 +40,12 @@ Bind = Callable[[RawFrame, int], Frame]
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """What a mapper made of some frames, all of it."""
+    """The complete output of a mapper for some frames."""
 
-    blocks: Sequence[Block]  # pairs, whose `at` counts rows from `first` on
+    blocks: Sequence[Block]  # pairs; `at` counts rows from `first`
     first: int
     last: int
-    pairs: int  # how many map() yielded
+    pairs: int  # number of pairs that map() yielded
     _stamps: Stamps
     _steps: array[int]
 
@@ -54,54 +54,54 @@ class Mapped:
 
     @property
     def table(self) -> FrameTable:
-        """The frames that have pairs."""
+        """Frames that have pairs."""
         return self._stamps.table(self.first, self.last)
 
     @property
     def steps(self) -> Steps:
-        """All the frames, int64 (n,): positions in the selection."""
+        """Steps of all frames, int64 (n,): positions in the selection."""
         return np.array(self._steps, dtype=np.int64)
 
 
 class Keeper(Protocol):
-    """Keeps what map() gave, for later runs, and has some of it from earlier ones; there is one for a pass."""
+    """Stores the output of map() for later runs and restores that of earlier runs; one per pass."""
 
     @property
     def going_on(self) -> bool:
-        """Whether the frames that are left are to be mapped."""
+        """Whether to map the remaining frames."""
 
     def restore(self, index: int, mapper: Mapper) -> Collection[int]:
-        """Give the mapper of an analysis what was kept of it; return the steps that it has and another has not."""
+        """Pass kept pairs to the mapper of an analysis; return the steps that it has and another analysis lacks."""
 
     def due(self, nbytes: int) -> bool:
-        """Tell, after each frame, whether what was mapped since the last time, of so many bytes, is to be kept now."""
+        """Return whether to store the `nbytes` mapped since the last call of `keep`; called after each frame."""
 
     def keep(self, mapped: Sequence[Mapped]) -> None:
-        """Keep what the mappers of all analyses made of some frames; called where it is due, and after the last."""
+        """Store the output of all mappers for some frames; called when due, and after the last frame."""
 
     def relieve(self) -> None:
-        """Have mappers refer to what is kept of theirs on a disk, in place of holding it in memory."""
+        """Make mappers refer to their pairs on disk instead of holding them in memory."""
 
     def end(self) -> None:
-        """End the map phase (collective); raises an error where frames are left."""
+        """End the map phase (collective); raise an error if frames remain."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The frames of a rank: which they are, where they come from, and what is done beside mapping them."""
+    """The frames of a rank: their numbers, their source, and what is called besides map()."""
 
     frames: Selected  # the selected frame numbers
-    take: Take  # gives the steps (positions in `frames`) of this rank's next task, int64 and ascending
-    read: Read  # gives the frames of frame numbers, in their order
-    bind: Sequence[Bind]  # for each analysis what turns a raw frame and its step into the frame that its map() gets
-    progress: Callable[[int], object]  # called with the number of frames that this rank has done, after each
+    take: Take  # returns the steps (positions in `frames`) of this rank's next task, int64, ascending
+    read: Read  # yields the frames of given frame numbers, in that order
+    bind: Sequence[Bind]  # per analysis: converts a raw frame and its step into the frame passed to map()
+    progress: Callable[[int], object]  # called after each frame with the number of frames done on this rank
     wait: Callable[[], object] = lambda: None  # called when this rank has done all its frames
-    universes: Sequence[Universe | None] = ()  # for each analysis the Universe that its map() can reach
-    guarded: bool = True  # whether it is looked for what map() changes of what setup() left
+    universes: Sequence[Universe | None] = ()  # per analysis: the Universe that its map() can reach
+    guarded: bool = True  # whether to check that map() leaves the state of setup() unchanged
 
 
 def map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, costs: FrameCosts) -> None:
-    """Map the frames of all tasks; `costs` gets how long they took."""
+    """Map the frames of all tasks; record their times in `costs`."""
     for mapper, universe in zip(mappers, work.universes or [None] * len(mappers), strict=True):
         if work.guarded:
             mapper.begin(universe)
@@ -111,7 +111,7 @@ def map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, cost
     if keeper is not None:
         keep_now(mappers, keeper)
     for mapper in mappers:
-        mapper.flush()  # with combine(), which keeps nothing either
+        mapper.flush()  # calls combine(), which must not change state either
         mapper.check(now=True)
     work.wait()
 
@@ -119,11 +119,11 @@ def map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, cost
 def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, costs: FrameCosts) -> None:
     frames = work.frames
     done, due = 0, 1
-    # The way of most passes, without a call that it can do without.
+    # Most passes have one analysis: avoid function calls per frame for it.
     single, bind = (mappers[0] if len(mappers) == 1 else None), work.bind[0]
     at = frame_cell()
     while (task := work.take()) is not None:
-        # In order of frame number, also where the selection runs backwards: series are in that order.
+        # Series are in order of frame number, also if the selection runs backwards.
         steps = task if forward(frames) else task[::-1]
         numbers = numbers_at(frames, steps)
         for step, raw in costs.watch(zip(steps.tolist(), work.read(numbers), strict=True), len(steps)):
@@ -135,8 +135,8 @@ def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, cos
                     raise single.binding_error(raw, step, error) from error
                 single.map(frame)
             else:
-                # All frames are bound before the first map(), which may write to the positions it gets; the first
-                # one's last, whose positions are the raw frame's own, and whose transformations write to them.
+                # Bind all frames before the first map(), which may write to its positions. Bind the first one last:
+                # it shares the positions of the raw frame, and its transformations write to them.
                 unmapped = [mapper for mapper in mappers if step not in mapper.restored_steps]
                 for mapper, frame in [(mapper, mapper.bind_frame(raw, step)) for mapper in unmapped[::-1]][::-1]:
                     mapper.map(frame)
@@ -156,7 +156,7 @@ def _map_tasks(mappers: Sequence[Mapper], work: Work, keeper: Keeper | None, cos
 
 
 def keep_now(mappers: Sequence[Mapper], keeper: Keeper) -> None:
-    """Have kept what was mapped since the last time, if map() has changed nothing that it must leave as it is."""
+    """Store what was mapped since the last call, after a check that map() changed no state."""
     mapped = [mapper.take_mapped() for mapper in mappers]
     for mapper in mappers:
         mapper.check(now=True)
@@ -164,7 +164,7 @@ def keep_now(mappers: Sequence[Mapper], keeper: Keeper) -> None:
 
 
 class Mapper:
-    """Calls map() of one analysis and puts what it yields into `runs`, in chunks of whole frames."""
+    """Calls map() of one analysis and adds its pairs to `runs`, in chunks of whole frames."""
 
     def __init__(
         self, analysis: Analysis, rank: int, frames: Selected, bind: Bind, runs: Runs, keeps: bool = False
@@ -176,8 +176,8 @@ class Mapper:
         self.fresh_bytes = 0
         self._keeps = keeps
         self._fresh: list[Block] = []
-        self._steps = array("q")  # that were mapped since they were taken
-        self._first = 0  # row of the first frame that was put since then
+        self._steps = array("q")  # mapped since the last `take_mapped`
+        self._first = 0  # row of the first frame since then
         self._pairs_before = 0
         self._analysis = analysis
         self._state = vars(analysis)
@@ -186,10 +186,10 @@ class Mapper:
         self._bind = bind
         self._combines = analysis.defines("combine")
         self._guard: Snapshot | None = None
-        self._change: tuple[AnalysisError, Frame] | None = None  # that map() made, and the frame at which it was seen
-        self._frame: Frame | None = None  # the last one
+        self._change: tuple[AnalysisError, Frame] | None = None  # a change by map(), and the frame of its detection
+        self._frame: Frame | None = None  # the last frame
         self._foreseen = False
-        self._unchanged: int | None = None  # number of the last one after which nothing had changed
+        self._unchanged: int | None = None  # number of the last frame whose check found no change
         self._emission = Emission(Stamps()) if self._combines else self._new_emission(analysis)
 
     def _new_emission(self, analysis: Analysis) -> Emission:
@@ -199,16 +199,16 @@ class Mapper:
         return kind(self.stamps, self.runs.room, self._frames)
 
     def begin(self, universe: Universe | None) -> None:
-        """Remember what setup() left on the analysis, and on its Universe."""
+        """Record the state of the analysis and its Universe after setup()."""
         try:
             self._guard = Snapshot(self._analysis, universe)
         except AnalysisError as error:
             raise failure(self._analysis, "map", error, self._rank) from None
 
     def check(self, now: bool = False, last: bool = True) -> None:
-        """Refuse what map() changed of that; unless it must be `now`, only where the last look is long ago.
+        """Raise an error if map() changed the state; without `now`, check only when a check is due.
 
-        Where it is not the `last` time, an array may be written to once more, so that numpy tells by which line.
+        Unless it is the `last` check, allow one more write to a changed array: numpy then reports the line.
         """
         guard, frame = self._guard, self._frame
         if guard is None or frame is None or not (now or guard.due):
@@ -222,7 +222,7 @@ class Mapper:
             self._refuse()
 
     def _refuse(self, error: BaseException | None = None) -> None:
-        """Raise the error of what map() changed, at the line that `error` tells."""
+        """Raise the error for a change by map(), with the line of `error`."""
         assert self._change is not None and self._guard is not None
         self._guard.release()
         change, frame = self._change
@@ -230,7 +230,7 @@ class Mapper:
         raise failure(self._analysis, "map", change, self._rank, frame, since=self._unchanged, place=place) from None
 
     def foresee(self, done: int) -> None:
-        """Warn, once, of what will not fit, by what `done` frames gave: a table of rows, or the series of a key."""
+        """Warn once if, by the size after `done` frames, a table of rows or the series of a key will not fit."""
         memory, mapped = self.runs.memory, max(done, len(self.stamps))
         if self._foreseen or self._rank:
             return
@@ -265,7 +265,7 @@ class Mapper:
             raise self.binding_error(raw, step, error) from error
 
     def binding_error(self, raw: RawFrame, step: int, error: BaseException) -> HimachError:
-        """Return the error of a frame that could not be bound."""
+        """Return the error for a frame that could not be bound."""
         if isinstance(error, TrajectoryError):
             return TrajectoryError(str(error))
         frame = Frame(raw.number, step, raw.time, raw.positions, raw.box, raw.velocities, raw.forces, None)
@@ -282,7 +282,7 @@ class Mapper:
             items = analysis.map(frame)
             emission.extend(items)
         except RAISED as error:
-            if self._change is not None and isinstance(error, ValueError):  # numpy's, of an array that is read-only
+            if self._change is not None and isinstance(error, ValueError):  # of numpy: the array is read-only
                 self._refuse(error)
             raise failure(analysis, "map", error, self._rank, frame, items=items) from error
         finally:
@@ -296,7 +296,7 @@ class Mapper:
             self.flush(last=False)
 
     def flush(self, last: bool = True) -> None:
-        """Put the pairs of the frames that are done; unless it is the `last` time, bits with room for more wait."""
+        """Add the pairs of finished frames to `runs`; unless `last`, hold back bit fields that have room."""
         self.pairs += self._emission.pairs
         blocks = self._combine() if self._combines else self._emission.close_chunk(self.runs.shards, last)
         stored = self.runs.put(blocks)
@@ -305,7 +305,7 @@ class Mapper:
             self.fresh_bytes += sum(block.nbytes for block in stored)
 
     def adopt(self, table: FrameTable, pairs: int, blocks: Sequence[Block], on_disk: Sequence[OnDisk] = ()) -> None:
-        """Put what was mapped earlier: `pairs` pairs, whose frames are `table`, to come behind `len(self.stamps)`."""
+        """Add `pairs` pairs of an earlier run; the rows of their frames, `table`, start at `len(self.stamps)`."""
         self.stamps.append(table)
         self.runs.put(blocks)
         self.runs.refer(on_disk)
@@ -313,7 +313,7 @@ class Mapper:
         self._first, self._pairs_before = len(self.stamps), self.pairs
 
     def take_mapped(self) -> Mapped:
-        """Return what was mapped since the last time, all that map() yielded for these frames."""
+        """Return all that map() yielded since the last call."""
         self.flush()
         self.stamps.seal()
         pairs = self.pairs - self._pairs_before
@@ -323,7 +323,7 @@ class Mapper:
         return mapped
 
     def _combine(self) -> list[Block]:
-        """Return the chunk with one value per key, in place of all that map() yielded."""
+        """Return the chunk with one combined value per key."""
         blocks, table = self._emission.close_chunk(1), self._emission.stamps.table()
         frames = Frames.joined([table], forward=forward(self._frames))
         self._emission = Emission(Stamps())

@@ -1,10 +1,10 @@
-"""Stamps of frames: step, time and box, stored once on the rank that mapped the frame; pairs name its row.
+"""Stamps of frames: step, time and box, stored once on the rank that mapped the frame; pairs refer to its row.
 
-`Stamps` is the table of a rank, which grows as frames are mapped. `FrameTable` has stamps as plain columns, and
-`Frames` those of several ranks in one order.
+`Stamps` is the growing table of a rank. `FrameTable` holds stamps as plain columns, and `Frames` those of several ranks
+in one order.
 
-Sealed rows of `Stamps` take few bytes, and every bit comes back: steps are runs, times a line over the steps and what
-that lacks in units of the last place, boxes are there once while they stay the same. Any rows can be read alone.
+Sealed rows of `Stamps` are compressed without loss: steps as runs, times as a line over the steps plus residuals in
+units of the last place, equal neighbouring boxes once. Any rows can be read alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Places = npt.NDArray[np.uint32]
 Times = npt.NDArray[np.float64]
 Boxes = npt.NDArray[np.float32] | None
 
-#: Rows that are put into few bytes together, at most.
+#: Most rows compressed together.
 RANGE_ROWS = 1 << 16
 
 
@@ -36,19 +36,19 @@ class FrameTable:
     times: Times  # float64 (n,), ps
     boxes: Boxes = None  # float32 (n, 6), Å and degrees, rows of NaN where a frame has no box; None if no frame has one
     sources: Array | None = None
-    since: int | None = None  # the first step, where steps are known to follow one another; else None
+    since: int | None = None  # the first step if steps are known to be consecutive; else None
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def columns(self) -> dict[str, Any]:
-        """Return the columns that are there, by name."""
+        """Return the columns that are not None, by name."""
         columns = {"steps": self.steps, "times": self.times, "boxes": self.boxes, "sources": self.sources}
         return {name: column for name, column in columns.items() if column is not None}
 
     @classmethod
     def from_columns(cls, columns: dict[str, Any]) -> FrameTable:
-        """Return the table of some `columns()`."""
+        """Return the table of given `columns()`."""
         return cls(**columns)
 
     def chosen(self, rows: Numbers | slice) -> FrameTable:
@@ -57,7 +57,7 @@ class FrameTable:
 
     @classmethod
     def joined(cls, tables: Sequence[FrameTable]) -> FrameTable:
-        """Return the rows of all `tables`, one table behind the other."""
+        """Return the concatenated rows of all `tables`."""
         boxes = [no_boxes(len(table)) if table.boxes is None else table.boxes for table in tables]
         sources = [table.sources for table in tables if table.sources is not None]
         return cls(
@@ -77,13 +77,13 @@ NO_BOX = no_boxes(1).tobytes()
 
 
 def narrow(numbers: Array) -> Array:
-    """Return integers in the smallest type that has them, signed where theirs is."""
+    """Return integers in the smallest type that holds them, signed if theirs is."""
     low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     return numbers.astype(np.min_scalar_type(high if numbers.dtype.kind == "u" else min(low, ~high)))
 
 
 class _Stretch:
-    """The stamps of neighbouring rows, at least one, in few bytes."""
+    """Compressed stamps of one or more neighbouring rows."""
 
     def __init__(self, steps: Numbers, times: Times, since: Array, boxes: Boxes, sources: Array | None) -> None:
         jumps = np.diff(steps)
@@ -102,7 +102,7 @@ class _Stretch:
         self._since, self._boxes, self._sources = narrow(since), boxes, sources
 
     def _times(self, steps: Numbers) -> Array:
-        """Return the times of the line: two operations, each of which IEEE 754 says the bits of."""
+        """Return the times on the line, by two operations whose bits IEEE 754 defines."""
         step, time, slope = self._line
         with np.errstate(all="ignore"):
             times = slope * (steps - step).astype(np.float64) + time
@@ -121,23 +121,23 @@ class _Stretch:
 
 
 def _bits(numbers: Array) -> Array:
-    """Return floats as integers; differences are in units of the last place, and may go round."""
+    """Return floats as integers; their differences are in units of the last place and may wrap around."""
     return np.ascontiguousarray(numbers).view(np.int32 if numbers.dtype == np.float32 else np.int64)
 
 
 class Stamps:
-    """The table of this rank's frames, to which rows are added."""
+    """The growing table of this rank's frames."""
 
     def __init__(self) -> None:
         self.boxed = False
         self._stretches: list[_Stretch] = []
-        self._firsts = [0]  # row of each stretch, and of what follows
+        self._firsts = [0]  # first row of each stretch, and of the next one
         self._begin()
 
     def _begin(self) -> None:
         """Begin a stretch."""
         self._steps, self._times, self._sources = array("q"), array("d"), list[bytes]()
-        self._since, self._boxes, self._box = array("I"), bytearray(), b""  # the last box is kept once
+        self._since, self._boxes, self._box = array("I"), bytearray(), b""  # the last box
 
     def __len__(self) -> int:
         return self._firsts[-1] + len(self._steps)
@@ -172,7 +172,7 @@ class Stamps:
             self._put(some.steps, some.times, since, boxes, some.sources)
 
     def seal(self) -> None:
-        """Put the rows that were added one by one into few bytes."""
+        """Compress the rows that were added one by one."""
         if not self._steps:
             return
         steps, times, since = (np.array(column) for column in (self._steps, self._times, self._since))
@@ -192,7 +192,7 @@ class Stamps:
 
     def chosen(self, rows: Numbers) -> FrameTable:
         """Return some rows, ascending."""
-        if len(rows) and rows[-1] >= self._firsts[-1]:  # else another thread may ask
+        if len(rows) and rows[-1] >= self._firsts[-1]:  # only then: another thread may read sealed rows
             self.seal()
         firsts = self._firsts
         edges = np.searchsorted(rows, firsts).tolist()
@@ -207,9 +207,9 @@ class Stamps:
 
 @dataclass(frozen=True)
 class Frames:
-    """Frames of all ranks: `table`, in order of frame number and then of source.
+    """Frames of all ranks: `table`, sorted by frame number, then by source.
 
-    Row i of the table of rank r is row ``places[r][i]`` of it (uint32).
+    Row i of the table of rank r is row ``places[r][i]`` (uint32) of `table`.
     """
 
     table: FrameTable

@@ -1,8 +1,7 @@
-"""What setup() left must be found unchanged, for map() sees some of the frames on each rank: `Snapshot`.
+"""`Snapshot`: checks that map() leaves the state of setup() unchanged, because each rank maps only some frames.
 
-All that map() can reach has a digest (see `himach.map_state`), which is compared now and then, so that comparing takes
-no time to speak of, and at the end of all frames. Arrays of what has changed are made read-only: numpy then tells the
-line that writes to them next.
+It compares digests of all that map() can reach (see `himach.map_state`), rarely enough to cost little time, and after
+the last frame. It makes changed arrays read-only: numpy then reports the line of the next write.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from himach.state_hash import StateHasher
 if TYPE_CHECKING:
     from MDAnalysis import Universe
 
-#: Comparing takes at most this part of the time.
+#: Upper bound of the fraction of time spent on comparing.
 PART = 1 / 200
-#: What is said to do instead.
+#: Advice in error messages.
 YIELD = "yield the value instead, as in `yield key, value`, and reduce() gets it in time order"
 OF_FRAME = "make what differs from frame to frame of the frame itself"
 RANDOM = f"{OF_FRAME}, as in `np.random.default_rng((seed, frame.number))`"
@@ -34,7 +33,7 @@ _RANDOM = (np.random.Generator, np.random.RandomState, random.Random)
 
 
 class Snapshot:
-    """Digests of all that map() can reach, which must leave it as it is."""
+    """Digests of all state that map() can reach and must not change."""
 
     def __init__(self, analysis: Analysis, universe: Universe | None) -> None:
         self._analysis = analysis
@@ -55,14 +54,11 @@ class Snapshot:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to look again."""
+        """Whether the next check is due."""
         return perf_counter() >= self._next
 
     def change(self) -> StateError | None:
-        """Return what tells the user what has changed, and what to do instead; None if nothing has.
-
-        Arrays of what has changed are read-only from then on.
-        """
+        """Return an error that names the change and its remedy, or None; make the changed arrays read-only."""
         start, hasher, labels = perf_counter(), self._hasher(), set()
         for item in reachable_values(self._analysis, self._universe, hasher):
             labels.add(item.label)
@@ -71,13 +67,13 @@ class Snapshot:
                 if digest != self._digests[item.label]:
                     self._freeze(self._arrays[item.label])
                     return self._error(item) if self._digest(hasher, item) == digest else _incomparable(item)
-            elif item.kind in ("computed", "process"):  # not before it was read
+            elif item.kind in ("computed", "process"):  # exists only once it is read
                 self._digests[item.label], self._arrays[item.label] = digest, hasher.arrays
                 if item.kind == "computed":
                     self._computed.add(item.label)
                     if digest is None:
                         return _incomparable(item)
-                    if not hasher.identities:  # another frame computes it, too, and comes to the same
+                    if not hasher.identities:  # another frame computes the same value again
                         vars(self._analysis).pop(item.name)
             elif not isinstance(item.value, ModuleType):
                 return self._error(item)
@@ -89,11 +85,11 @@ class Snapshot:
 
     @property
     def frozen(self) -> bool:
-        """Whether numpy will tell who writes to an array that has changed."""
+        """Whether changed arrays are read-only, so that numpy reports the next write."""
         return bool(self._frozen)
 
     def release(self) -> None:
-        """Let arrays be written to again: those first of which others are views."""
+        """Make arrays writeable again, bases before their views."""
         for array in sorted(self._frozen, key=_depth):
             array.flags.writeable = True
         self._frozen.clear()
@@ -108,11 +104,11 @@ class Snapshot:
 
     @staticmethod
     def _digest(hasher: StateHasher, item: Reached) -> str | None:
-        """Return the hash of what can be reached; None if it has none."""
+        """Return the digest of a value; None if it has none."""
         hasher.arrays, hasher.identities = [], 0
         try:
             return hasher.digest(item.value)
-        except Exception:  # whatever somebody's class raises
+        except Exception:  # a user's class may raise anything
             return None
 
     def _freeze(self, arrays: Iterable[npt.NDArray[Any]]) -> None:
@@ -125,7 +121,7 @@ class Snapshot:
                 base = base.base
 
     def _schedule_next(self, start: float) -> None:
-        """Wait as long as what began then was worth."""
+        """Schedule the next check so that checks take at most `PART` of the time; `start` is when this one began."""
         now = perf_counter()
         self._next = now + (now - start) / PART
 
@@ -153,7 +149,7 @@ def _incomparable(item: Reached) -> StateError:
 
 
 def _label(item: Reached) -> str:
-    """Return a value's name, and what it is."""
+    """Return a value's name and type."""
     kind = type(item.value)
     if isinstance(item.value, np.ndarray):
         name = "array"
@@ -167,5 +163,5 @@ def _label(item: Reached) -> str:
 
 
 def _depth(array: Any) -> int:
-    """Return how many arrays an array is a view of."""
+    """Return the number of arrays below a view."""
     return 1 + _depth(array.base) if isinstance(array.base, np.ndarray) else 0

@@ -1,9 +1,9 @@
 """Columns in a file, each with a checksum: `ColumnWriter` and `ColumnFile`.
 
-A file is a head of 64 bytes, columns, each at a multiple of 64 bytes, and a description of them in JSON, which may say
-more. Head, description and every column (with the zeros behind it, up to the next one) have their CRC-32C, so that no
-byte is without one. Where a column lies follows from the sizes of those before it: there is nothing that could point
-elsewhere, and nothing is allocated before these sizes have been found to be the file's.
+A file has a head of 64 bytes, columns aligned to 64 bytes, and their description in JSON, with optional extra fields.
+Head, description and every column (with its zero padding) have a CRC-32C, so that every byte is covered. A column's
+offset follows from the sizes of those before it: no offset in the file can be wrong, and nothing is allocated before
+these sizes match the file size.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from himach.files import write_all
 from himach.io.store.bodhi import crc32c
 
 MAGIC = b"himpairs"
-#: What a change of the format increases.
+#: Version of the format.
 VERSION = 1
-#: Columns begin at multiples of this.
+#: Alignment of columns in bytes.
 ALIGN = 64
-# Magic, version, CRC of the description, bytes of the file, where the description begins; its own CRC is at the end.
+# Magic, version, CRC of the description, bytes of the file, offset of the description; the head's own CRC follows.
 HEAD = struct.Struct("<8sIIQQ28x")
 HEAD_BYTES = HEAD.size + 4
-#: Bytes that are written, or read, and checked at a time: what a core's own cache holds.
+#: Bytes written, or read, and checked at a time: they fit in a core's private cache.
 PIECE = 1 << 20
-#: Files that stay open, at most this part of those that a process may have open; others are opened to be read.
+#: Inverse fraction of a process's open-file limit for files that stay open; others are reopened for each read.
 OPEN = 4
-#: Bytes of a description, at most.
+#: Most bytes of a description.
 DESCRIBED = 1 << 24
 
-#: What is before the dtype of records, whose fields are attributes.
+#: Prefix of the dtype of numpy records, whose fields are attributes.
 RECORD = "record"
-#: Dimensions of an array of numpy's, at most.
+#: Most dimensions of a numpy array.
 DIMENSIONS = 64
 
-#: What parsing raises where a description is not what a writer writes.
+#: Errors from parsing a malformed description.
 PARSE_ERRORS = (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError, AttributeError, SyntaxError)
 
 
@@ -58,12 +58,12 @@ class BadPartError(HimachError):
 
 
 class DamagedPartError(BadPartError):
-    """A file of kept pairs that is not what was written, and never will be again."""
+    """A file of kept pairs whose content is lost for good."""
 
 
 @lru_cache(maxsize=256)
 def describe(dtype: np.dtype[Any]) -> str | None:
-    """Return a dtype as the files of numpy.save() have it, or `RECORD` and that; None if this makes another one."""
+    """Return a dtype as in numpy.save() files, after `RECORD` for records; None if that does not restore it."""
     try:
         described: Any = dtype_to_descr(dtype)
         text = described if isinstance(described, str) else repr(described)
@@ -76,11 +76,11 @@ def describe(dtype: np.dtype[Any]) -> str | None:
 
 
 def as_dtype(described: Any) -> np.dtype[Any]:
-    """Return the dtype that `describe()` described; for anything else one of `PARSE_ERRORS`, or another dtype."""
+    """Return the dtype from `describe()`; other input raises one of `PARSE_ERRORS` or gives another dtype."""
     text = described.removeprefix(RECORD)
     try:
         dtype = descr_to_dtype(ast.literal_eval(text) if text.startswith("[") else text)
-    except MemoryError:  # where lists are in too many others
+    except MemoryError:  # from lists nested too deeply
         raise ValueError("a type makes no sense") from None
     if dtype.hasobject or dtype.itemsize > 1 << 31 or dtype.subdtype is not None:
         raise ValueError(f"values of {dtype} are not kept as columns")
@@ -88,20 +88,20 @@ def as_dtype(described: Any) -> np.dtype[Any]:
 
 
 def _types(dtype: np.dtype[Any]) -> list[Any]:
-    """Return of which types the values of a dtype are, and those of its fields: dtypes that are equal may differ."""
+    """Return the value types of a dtype and its fields, in which equal dtypes may differ."""
     fields = [] if dtype.names is None else [dtype[name].base for name in dtype.names]
     return [dtype.type, *map(_types, fields)]
 
 
 def _count(number: Any) -> int:
-    """Return a number of rows, sizes and the like, if it can be one."""
+    """Return a number if it is a valid count of rows or bytes; else raise ValueError."""
     if type(number) is not int or not 0 <= number < 1 << 62:
         raise ValueError(f"{str(number)[:80]} is no count")
     return number
 
 
 def _state(status: os.stat_result) -> tuple[int, ...]:
-    """Return what tells a file, and its content, from others."""
+    """Return what identifies a file and its content."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -110,7 +110,7 @@ def _padded(nbytes: int) -> int:
 
 
 class WrittenColumn:
-    """A column whose rows come piece by piece."""
+    """A column that is written piece by piece."""
 
     def __init__(self, file: int, start: int, nbytes: int) -> None:
         self._file = file
@@ -120,7 +120,7 @@ class WrittenColumn:
         self._crc = 0
 
     def append(self, rows: Array) -> None:
-        """Write rows behind those that are there."""
+        """Append rows."""
         data = raw(rows)
         for start in range(0, len(data), PIECE):
             piece = data[start : start + PIECE]
@@ -130,14 +130,14 @@ class WrittenColumn:
         self._left -= len(data)
 
     def crc(self) -> int:
-        """Return the checksum of all rows and of the zeros behind them, which are a hole in the file."""
+        """Return the checksum of all rows and of the zero padding, which is a hole in the file."""
         if self._left:
             raise ValueError(f"a column of kept pairs lacks {self._left} bytes")
         return crc32c(bytes(self._padding), self._crc)
 
 
 class ColumnWriter:
-    """Writes columns to an empty file, which is open for writing as `file`."""
+    """Writes columns to an empty file with the descriptor `file`."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -145,7 +145,7 @@ class ColumnWriter:
         self._described: list[tuple[Any, list[int], WrittenColumn]] = []
 
     def reserve(self, dtype: Any, shape: Sequence[int]) -> tuple[int, WrittenColumn]:
-        """Return the number of a new column, whose `dtype` is as `describe()` says it, and what takes its rows."""
+        """Return the number of a new column and its writer; `dtype` is as returned by `describe()`."""
         nbytes = as_dtype(dtype).itemsize * math.prod(shape)
         column = WrittenColumn(self._file, self._end, nbytes)
         self._end += _padded(nbytes)
@@ -153,13 +153,13 @@ class ColumnWriter:
         return len(self._described) - 1, column
 
     def add(self, column: Array) -> int:
-        """Write a column of numbers, all of it; return its number."""
+        """Write a whole column of numbers; return its number."""
         number, written = self.reserve(describe(column.dtype), column.shape)
         written.append(column)
         return number
 
     def finish(self, description: dict[str, Any]) -> None:
-        """Write the description, and the head."""
+        """Write the description and the head."""
         columns = [[dtype, shape, column.crc()] for dtype, shape, column in self._described]
         text = json.dumps({**description, "columns": columns}, separators=(",", ":")).encode()
         if len(text) > DESCRIBED:
@@ -179,12 +179,12 @@ class _Column:
 
 
 class ColumnFile:
-    """A file of columns, open for reading; `description` is what was given to `finish()`, `nbytes` the file's size.
+    """A file of columns, open for reading; `description` is that of `finish()`, `nbytes` the file's size.
 
-    Columns are not looked at yet: see `verify()`.
+    Opening does not check the columns: see `verify()`.
     """
 
-    _open = 0  # files, in this process
+    _open = 0  # open files of this process
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -209,16 +209,16 @@ class ColumnFile:
         self.close()
 
     def close(self) -> None:
-        """Close the file; columns in memory stay, others make it open again where they are asked for."""
+        """Close the file; columns in memory stay, reading others reopens it."""
         file, self._file = self._file, -1
         if file >= 0:
             ColumnFile._open -= 1
             os.close(file)
 
     def _reopen(self) -> os.stat_result:
-        """Open the file, which is the one that it was; return its status."""
+        """Open the file and check that it is unchanged; return its status."""
         try:
-            # A pipe of that name would be waited for.
+            # O_NONBLOCK: a pipe of that name would block.
             self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             ColumnFile._open += 1
             status = os.fstat(self._file)
@@ -229,15 +229,15 @@ class ColumnFile:
         return status
 
     def bad(self, reason: str) -> BadPartError:
-        """Return the error that says why this file cannot be used."""
+        """Return the error for an unusable file."""
         return BadPartError(f"{self.path.name}: {reason}")
 
     def damaged(self, reason: str) -> DamagedPartError:
-        """Return the error that says how this file is damaged."""
+        """Return the error for a damaged file."""
         return DamagedPartError(f"{self.path.name}: {reason}")
 
     def _head(self) -> tuple[int, int]:
-        """Return where the description begins, and its checksum."""
+        """Return the offset and the checksum of the description."""
         if self.nbytes < HEAD_BYTES:
             raise self.damaged("it is torn: it ends within its head")
         head = bytes(self._read(0, HEAD_BYTES))
@@ -270,7 +270,7 @@ class ColumnFile:
         return columns
 
     def verify(self, load: bool) -> None:
-        """Read all columns and check them; `load` them into memory, or read them again when they are asked for."""
+        """Read and check all columns; with `load`, keep them in memory, else they are read again on demand."""
         end = self._columns[-1].start + _padded(self._columns[-1].nbytes) if self._columns else HEAD_BYTES
         memory = np.empty(end if load else 0, dtype=np.uint8)
         spare = np.empty(0 if load else PIECE, dtype=np.uint8)
@@ -286,15 +286,12 @@ class ColumnFile:
             self._memory = memory
 
     def rest(self) -> None:
-        """Close the file if its columns are in memory, or too many are open.
-
-        One that stays open can be read even if it is deleted meanwhile.
-        """
+        """Close the file if its columns are in memory or too many are open; an open one outlives its deletion."""
         if self.in_memory or ColumnFile._open * OPEN > resource.getrlimit(resource.RLIMIT_NOFILE)[0]:
             self.close()
 
     def verified(self, number: int) -> Array:
-        """Return a column that is checked by itself."""
+        """Read one column and check it."""
         column = self._columns[number]
         data = self._read(column.start, _padded(column.nbytes))
         self._check(number, crc32c(data.data))
@@ -315,7 +312,7 @@ class ColumnFile:
         return column.dtype, column.shape
 
     def column(self, number: Any, dtype: Any, *shape: int) -> Array:
-        """Return all of a column; ValueError if it is of another dtype or shape (-1: any)."""
+        """Return a whole column; raise ValueError if its dtype or shape (-1: any) differs."""
         column = self._columns[self._checked_number(number)]
         fits = len(shape) == len(column.shape) and all(a in (-1, b) for a, b in zip(shape, column.shape, strict=True))
         if column.dtype != np.dtype(dtype) or not fits:
