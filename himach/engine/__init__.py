@@ -2,8 +2,8 @@
 
 `run_pass()` is the engine. In reading order: `pairs/` (pairs as columns: from what map() yields to blocks), `mapping`
 (the map loop), `shuffle/` (blocks from rank to rank), `merging/` (from blocks to one series per key), `reducing`,
-`results`, `mapreduce`, and `failures` (what is told when a method of an analysis raises). The engine knows frames as
-values, and no molecules.
+`results`, `mapreduce`, and `failures` (errors raised by methods of an analysis). The engine treats frames as values and
+knows no molecules.
 """
 
 from himach.engine.failures import failure

@@ -1,6 +1,6 @@
-"""`Clock`: how long the phases of a pass took on this rank. `FrameCosts`: how long its frames took.
+"""`Clock`: times of the phases of a pass on this rank. `FrameCosts`: times of its frames.
 
-`RankTimes` is what a rank tells the others of both, for the record.
+`RankTimes` has what a rank reports of both to the others, for the record.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import numpy as np
 
 T = TypeVar("T")
 
-#: Of tasks of light frames the first, second, fourth, ... are timed frame by frame, and from here on one in so many; a
-#: frame is light below so many seconds.
+#: Of tasks of light frames, the first, second, fourth, ... are timed frame by frame, up to a distance of this many
+#: tasks, then one in this many. A frame is light below `LIGHT_FRAME_SECONDS`.
 LIGHT_FRAMES_PER_SAMPLE = 64
 LIGHT_FRAME_SECONDS = 1e-4
-#: Frames whose times are kept, at most: where there are more, every second one of them is.
+#: Most frame times kept; beyond it, every second one is dropped.
 MAX_FRAME_TIMES = 4096
-#: Times of a third of the frames that tell nothing of the rest.
+#: Fewest times in a third of the frames for an estimate of drift.
 FEW_FRAME_TIMES = 5
-#: Quantiles by which a distribution is told, from the least to the most.
+#: Number of quantiles that describe a distribution, minimum and maximum included.
 QUANTILES = 33
 
 
@@ -37,7 +37,7 @@ class Clock:
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        """Count what runs inside as `phase`."""
+        """Add the time spent inside to `phase`."""
         start = perf_counter()
         try:
             yield
@@ -47,7 +47,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class RankTimes:
-    """What one rank did in a pass; seconds."""
+    """Counts and times (seconds) of one rank in a pass."""
 
     frames: int
     pairs: int
@@ -56,15 +56,15 @@ class RankTimes:
     cpu: float
     read: float
     compute: float
-    drift: float  # how many times as long as in the first third of these the last third's frames were in map()
-    quantiles: list[float]  # of the times in map(), from the least to the most; empty if no frame was timed
+    drift: float  # ratio of the mean times in map() of the last and the first third of timed frames
+    quantiles: list[float]  # of the times in map(), ascending; empty if no frame was timed
     shuffle: float
     reduce: float
-    sent: int  # bytes that went to other ranks
+    sent: int  # bytes to other ranks
 
 
 class FrameCosts:
-    """Times some frames of this rank: how long they took to be read, and from there until the next was asked for."""
+    """Times some frames of this rank: the read, and the time from there to the request for the next frame."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -77,7 +77,7 @@ class FrameCosts:
 
     @contextmanager
     def all_tasks(self) -> Iterator[None]:
-        """Count what runs inside as all of this rank's tasks."""
+        """Time what runs inside: all tasks of this rank."""
         start, cpu = perf_counter(), time.process_time()
         try:
             yield
@@ -85,7 +85,7 @@ class FrameCosts:
             self.busy, self.cpu = perf_counter() - start, time.process_time() - cpu
 
     def watch(self, frames: Iterator[T], count: int) -> Iterator[T]:
-        """Give the `count` frames of a task; where they are light, those of most tasks are not timed."""
+        """Yield the `count` frames of a task; if frames are light, most tasks are not timed."""
         self.frames += count
         self._task += 1
         if self._task == self._due:
@@ -114,7 +114,7 @@ class FrameCosts:
             self._every *= 2
 
     def of_rank(self, clock: Clock, pairs: int, keys: int, sent: int) -> RankTimes:
-        """Return what this rank tells of itself."""
+        """Return this rank's report."""
         quantiles = time_quantiles(self._times)
         sampled = max(1, self._sampled)
         seconds = clock.seconds
@@ -125,9 +125,9 @@ class FrameCosts:
 
 
 def time_quantiles(times: Sequence[float]) -> list[float]:
-    """Return `QUANTILES` quantiles of times, from the least to the largest; none of no times.
+    """Return `QUANTILES` ascending quantiles of times; an empty list if there are none.
 
-    They are those of numpy.quantile(), which imports numpy.ma: a part of the time that a short run takes.
+    They equal those of numpy.quantile(), whose import of numpy.ma takes noticeable time in a short run.
     """
     if not times:
         return []
@@ -139,6 +139,6 @@ def _drift(times: Sequence[float]) -> float:
     third = len(times) // 3
     if third < FEW_FRAME_TIMES:
         return 1.0
-    # Without the longest tenth: of these each may be as long as all others.
+    # Exclude the longest tenth: each of these times may be as long as all others together.
     first, last = (float(np.sort(part)[: third - third // 10].mean()) for part in (times[:third], times[-third:]))
     return last / max(1e-9, first)

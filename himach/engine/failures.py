@@ -1,4 +1,4 @@
-"""Failures of an analysis's methods, told with the frame or key, the rank and the line of the user's script."""
+"""Failures of an analysis's methods, reported with the frame or key, the rank and the line of the user's script."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from himach.frame import Frame
 from himach.parallel.process_exit import is_interruption
 from himach.user_code import HIMACH
 
-#: What ends a run as a failure of the method that raised it: everything, for what passed would end this rank alone.
+#: Exceptions that end a run as failures of a method: all, because an uncaught one would end this rank alone.
 RAISED = BaseException
 
-#: Longest key that a message shows in full.
+#: Longest text of a key shown in full.
 MAX_KEY_CHARACTERS = 200
 
 Place = tuple[str, int, str]  # file, line, function
@@ -35,9 +35,9 @@ def failure(
     since: int | None = None,
     place: Place | None = None,
 ) -> AnalysisError:
-    """Return the error that tells of an exception in a method of an analysis; raise it ``from error``.
+    """Return the error that reports an exception in a method of an analysis; raise it ``from error``.
 
-    What a signal made of the process's end was not the method's doing: it is raised again as it is.
+    Re-raise an exception that a signal caused: the method is not responsible for it.
     """
     if is_interruption(error):
         raise error
@@ -58,7 +58,7 @@ def failure(
 
 
 def find_place(analysis: Analysis, method: str, error: BaseException, items: Any = None) -> Place | None:
-    """Return the innermost place in the analysis's own file, else the innermost outside of himach."""
+    """Return the innermost place in the analysis's own file, else the innermost outside himach."""
     places = [*_return_places(analysis, method, items), *_suspended_places(items), *_traceback_places(error)]
     own = _source_file(analysis, method)
     for candidates in (
@@ -71,7 +71,7 @@ def find_place(analysis: Analysis, method: str, error: BaseException, items: Any
 
 
 def _traceback_places(error: BaseException) -> Iterator[Place]:
-    """Give the places that an exception came through, the innermost last."""
+    """Yield the places of a traceback, the innermost last."""
     traceback = error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code
@@ -80,14 +80,14 @@ def _traceback_places(error: BaseException) -> Iterator[Place]:
 
 
 def _suspended_places(items: Any) -> Iterator[Place]:
-    """Give the lines at which a generator, and the ones that it delegates to, hang."""
+    """Yield the lines at which a generator, and those that it delegates to, are suspended."""
     while inspect.isgenerator(items) and items.gi_frame is not None:
         yield items.gi_code.co_filename, items.gi_frame.f_lineno, items.gi_code.co_name
         items = items.gi_yieldfrom
 
 
 def _return_places(analysis: Analysis, method: str, items: Any) -> Iterator[Place]:
-    """Give the line at which a method returned what is no generator, or its first line where several return."""
+    """Yield the line of a method's only return, or its first line if there are several; none for a generator."""
     code = getattr(inspect.unwrap(getattr(type(analysis), method)), "__code__", None)
     if not (items is None or code is None or inspect.isgenerator(items)):
         positions = [op.positions for op in dis.get_instructions(code) if op.opname == "RETURN_VALUE"]
@@ -97,7 +97,7 @@ def _return_places(analysis: Analysis, method: str, items: Any) -> Iterator[Plac
 
 
 def _source_file(analysis: Analysis, method: str) -> str | None:
-    """Return the file of the code that a method runs: of an adapted analysis, that of MDAnalysis's or the user's."""
+    """Return the source file of a method; for an adapted analysis, that of the class of MDAnalysis or the user."""
     foreign = getattr(type(analysis), "foreign", None)
     if foreign is not None:
         return getattr(sys.modules.get(foreign.__module__), "__file__", None)

@@ -1,6 +1,6 @@
 """One pass over the frames: `run_pass()` maps this rank's tasks, shuffles, reduces, and gathers the results.
 
-Each rank maps what it is given (`himach.engine.mapping`) and reduces the keys of its shards (`himach.engine.reducing`).
+Each rank maps its tasks (`himach.engine.mapping`) and reduces the keys of its shards (`himach.engine.reducing`).
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from himach.parallel.communicator import World
 
 @dataclass(frozen=True)
 class Passed:
-    """What one pass gave."""
+    """Results and statistics of one pass."""
 
     results: list[Results] | None
     rows: list[RowStore | None]
     pairs: int  # pairs that map() and, in chains, reduce() yielded on all ranks
-    mapped: list[int]  # of these, for each analysis, those that its map() yielded
-    shuffled: int  # bytes that went from rank to rank
-    spilled: int  # bytes that went to the disk for want of memory, on all ranks
-    seconds: dict[str, float]  # "map", "shuffle" and "reduce", each of the rank that took longest
+    mapped: list[int]  # per analysis: pairs that its map() yielded
+    shuffled: int  # bytes sent between ranks
+    spilled: int  # bytes written to disk for lack of memory, on all ranks
+    seconds: dict[str, float]  # "map", "shuffle" and "reduce", each of the slowest rank
     parts: list[int]
-    own: RankTimes  # what this rank did
+    own: RankTimes  # of this rank
 
 
 def run_pass(

@@ -1,4 +1,4 @@
-"""The reduce loop: shuffle, combine() and reduce() of every stage of a chain; the last one's results go to rank 0."""
+"""The reduce loop: shuffle, combine() and reduce() of each stage of a chain; the last results go to rank 0."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from himach.selection import Selected
 
 T = TypeVar("T")
 
-#: Into how many parts the shards are put together for the record; a power of two, as is the number of shards.
+#: Number of groups of shards in the record; a power of two, like the number of shards.
 SHARD_GROUPS = 64
 
 
 class SharedReduce(Protocol):
-    """Runs one rank's part of a phase, and lets all ranks know if another's part failed."""
+    """Runs one rank's part of a phase and reports failures to all ranks."""
 
     def __call__(self, part: Callable[[], T]) -> T:
-        """Run the part and return what it returns."""
+        """Run the part and return its result."""
 
 
 def run_alone(part: Callable[[], T]) -> T:

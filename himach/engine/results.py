@@ -1,4 +1,4 @@
-"""`Results`: key -> result in the order of keys, as finish() gets them."""
+"""`Results`: key -> result in the order of keys, as passed to finish()."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def collect_results(blocks: Sequence[Block]) -> Results:
 
 
 def in_order(keys: Sequence[Any], values: Sequence[Any]) -> Results:
-    """Return results whose keys are in their order."""
+    """Return results from sorted keys."""
     results = Results(zip(keys, values, strict=True))
     return results if len(results) == len(keys) else _Apart(keys, values)
 
 
 class _Apart(Results):
-    """Results of which some keys are equal in Python and still two, such as 1 and 1.0; they cannot be changed."""
+    """Read-only results with distinct keys that are equal in Python, such as 1 and 1.0."""
 
     __slots__ = ("_keys", "_places", "_values")
 
@@ -72,7 +72,7 @@ class _Apart(Results):
     def __getitem__(self, key: Any) -> Any:
         try:
             place = self._places.get(encode(key))
-        except AnalysisError:  # what cannot be a key is not in here
+        except AnalysisError:  # not a valid key, so not present
             place = None
         if place is None:
             raise KeyError(key)
@@ -90,7 +90,7 @@ class _Apart(Results):
     __hash__ = None  # type: ignore[assignment]
 
     def copy(self) -> dict[Any, Any]:
-        """Return these results again."""
+        """Return a copy of these results."""
         return _Apart(self._keys, self._values)
 
     def __reduce__(self) -> Any:
@@ -104,7 +104,7 @@ class _Apart(Results):
 
 
 def _order(blocks: Sequence[Block], keys: Sequence[Any]) -> list[int]:
-    """Return the places of keys in their order."""
+    """Return the indices that sort the keys."""
     widths = {block.width for block in blocks}
     if widths == {0}:
         order: list[int] = np.argsort(np.concatenate([block.keys for block in blocks])).tolist()

@@ -1,6 +1,6 @@
 """Rows of a table by frame on one rank, after the shuffle: `RowChunk`, those of some frames; `RowStore`, all of them.
 
-Rows of neighbouring frames have one key (`RowEmission`), which brings them to one rank: each has a part of a table.
+Rows of neighbouring frames share a key (`RowEmission`) and thus go to one rank: each rank has parts of a table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from himach.engine.pairs.streams import cells_bytes
 from himach.engine.shuffle.runs import Memory
 from himach.engine.shuffle.spill import Scratch
 
-#: Bytes of rows that a rank holds in memory, at most; and the part of what its pairs may take, if that is less.
+#: Most bytes of rows in memory on a rank; or, if less, the memory limit of its pairs divided by `HELD_PART`.
 HELD_BYTES, HELD_PART = 1 << 26, 8
 
 
@@ -35,13 +35,13 @@ class RowChunk:
 
     @classmethod
     def from_values(cls, frames: Array, times: Array, values: Array | list[Any]) -> RowChunk:
-        """Return the rows that a series has (`himach.engine.pairs.emission.RowEmission`)."""
+        """Return the rows of a series (`himach.engine.pairs.emission.RowEmission`)."""
         if isinstance(values, np.ndarray):
             return cls(frames, times, values)
         return cls(frames, times, [_plain(value) for value in values])
 
     def names(self) -> dict[tuple[str, ...], int]:
-        """Return the names of cells that rows have together, and the first frame that has these."""
+        """Return each combination of cell names, with its first frame."""
         if isinstance(self.cells, np.ndarray):
             return {tuple(self.cells.dtype.names or ()): int(self.frames[0])}
         first_frames: dict[tuple[str, ...], int] = {}
@@ -50,7 +50,7 @@ class RowChunk:
         return first_frames
 
     def columns(self, names: Sequence[str]) -> dict[str, Array | list[Any]]:
-        """Return the cells of these names by column, None where a row has none."""
+        """Return the cells of these names by column, None for missing cells."""
         if isinstance(self.cells, np.ndarray):
             own = self.cells.dtype.names or ()
             return {name: self.cells[name] if name in own else [None] * len(self) for name in names}
@@ -59,7 +59,7 @@ class RowChunk:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the rows take, about."""
+        """Approximate bytes of the rows."""
         stamps = self.frames.nbytes + self.times.nbytes
         if isinstance(self.cells, np.ndarray):
             return stamps + self.cells.nbytes
@@ -67,7 +67,7 @@ class RowChunk:
 
 
 def _plain(value: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """Return a row as names and cells; Python's own numbers are these again."""
+    """Return a row as names and cells, with Python numbers restored."""
     if not isinstance(value, np.void):
         names, cells = value
         return names, cells
@@ -77,12 +77,12 @@ def _plain(value: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     return names, tuple(cell.item() if cell.dtype.str[1:] in _PYTHON else cell for cell in cells)
 
 
-#: Types that Python's own numbers become in a structured array.
+#: Types of Python numbers in a structured array.
 _PYTHON = {"f8", "i8", "b1", "c16"}
 
 
 class RowStore:
-    """The rows of one table that a rank has, by chunk; beyond `HELD_BYTES` they are on the node's disk."""
+    """A rank's rows of one table, by chunk; beyond `HELD_BYTES` they are on the node's disk."""
 
     def __init__(self, memory: Memory) -> None:
         self.counts: dict[int, int] = {}
@@ -96,7 +96,7 @@ class RowStore:
         self._places: dict[int, tuple[int, int]] = {}
 
     def put(self, key: int, chunk: RowChunk) -> None:
-        """Put a chunk, once each."""
+        """Add a chunk; call it once per key."""
         self.counts[key] = len(chunk)
         for names, frame in chunk.names().items():
             self.names[names] = min(frame, self.names.get(names, frame))
@@ -139,7 +139,7 @@ class RowStore:
             self.kinds[name] = kinds, max([largest, *map(abs, whole)])
 
     def close(self) -> None:
-        """Forget all rows."""
+        """Drop all rows."""
         self._in_memory.clear()
         if self._scratch is not None:
             self._scratch.close()

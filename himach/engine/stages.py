@@ -1,4 +1,4 @@
-"""A stage of a chain: what reduce() gives, for every key, becomes pairs of the next stage, or results."""
+"""A stage of a chain: turns the output of reduce() into pairs of the next stage, or into results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from himach.errors import AnalysisError
 
 
 class Stage(ABC):
-    """What is done with the series of one stage of a chain; `later` tells that it is not the chain's first."""
+    """Processes the series of one stage of a chain; `later` is False for the chain's first stage."""
 
     def __init__(self, analysis: Analysis, rank: int, later: bool, rows: RowStore | None = None) -> None:
         self._rows = rows
@@ -38,7 +38,7 @@ class Stage(ABC):
         self.keys = 0
 
     def begin(self, width: int) -> None:
-        """Begin some keys, all of one width."""
+        """Begin a group of keys of one width."""
         self._width = width
 
     def reduce(self, merge: Merge) -> None:
@@ -71,9 +71,9 @@ class Stage(ABC):
         """Take what reduce() returned for a key."""
 
     def _combine(self, group: Keyed) -> Iterator[tuple[Any, Series]]:
-        """Give every key with a series of one value."""
+        """Yield every key with a series of one value."""
         for key, series in zip(group.plain, group.series, strict=True):
-            # What map() yielded is combined already, chunk by chunk; what an earlier stage yielded is not.
+            # Pairs of map() are already combined per chunk; those of an earlier stage are not.
             if self._later or len(series) > 1:
                 try:
                     value = self._analysis.combine(key, series)
@@ -84,7 +84,7 @@ class Stage(ABC):
                 yield key, series
 
     def _reduce_many(self, group: Keyed) -> None:
-        """Reduce many keys by one call, which is for each what reduce() would be."""
+        """Reduce many keys by one call, with the same results as reduce()."""
         plain, series = group.plain, group.series
         done, results = 0, None
         try:
@@ -117,7 +117,7 @@ class Chaining(Stage):
         self._close_chunk()
 
     def take(self, key: Any, series: Series, items: Any) -> None:
-        """Take the pairs that reduce() yielded; they carry the key's first frame."""
+        """Take the pairs that reduce() yielded, stamped with the key's first frame."""
         self._emission.begin(*series.first(), source=encode(key))
         self._emission.extend(items)
         if self._emission.nbytes >= CHUNK_BYTES:
@@ -138,7 +138,7 @@ class Concluding(Stage):
         self._blocks: list[Block] = []
 
     def begin(self, width: int) -> None:
-        """Begin some keys; there may be a great many groups of one width."""
+        """Begin a group of keys; many groups of one width share a block."""
         if width != self._width:
             self._close_block()
         super().begin(width)

@@ -1,4 +1,4 @@
-"""Blocks in a file: `write_blocks()`, `read_block()`, and `PartBlock`, which is read some shards at a time."""
+"""Blocks in a file: `write_blocks()`, `read_block()`, and `PartBlock`, read by ranges of shards."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from himach.engine.pairs.block import SHARDS, Array, Block, Bounds, Columns, Col
 from himach.engine.pairs.keys import ENCODED, ROWS
 from himach.engine.shuffle.stack import MergedBlocks
 
-#: Bytes of rows that are put together at a time on their way to the disk, and bytes that a Python object counts.
+#: Bytes of rows joined per write, and bytes counted per Python object.
 TOGETHER, OBJECT = 1 << 22, 64
-#: How many times as many are put together where a shard has them.
+#: Multiple of this size up to which a single shard is still joined.
 SHARD = 4
-#: Rows that are checked at a time.
+#: Rows checked at a time.
 CHECKED = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class PartBlock:
-    """A block in the file of a part: `form`, `width` and `bounds` of the `Block`, and what its columns are."""
+    """A block in the file of a part: `form`, `width` and `bounds` of the `Block`, and its column types."""
 
     form: Form
     width: int
     bounds: Bounds
     specs: dict[str, ColumnSpec]
     _file: ColumnFile = field(repr=False)
-    _columns: dict[str, int]  # numbers of columns, but for those of objects
-    _pieces: dict[str, list[Any]]  # columns of objects, as pieces of some rows each
-    _ends: Bounds  # the last rows of these pieces, no longer in them
+    _columns: dict[str, int]  # column numbers, except those of objects
+    _pieces: dict[str, list[Any]]  # columns of objects, in pieces of several rows
+    _ends: Bounds  # the end row of each piece, exclusive
     _frames: int  # rows of the table of frames
     offset: int = 0
-    _known: dict[tuple[str, int], Array] = field(default_factory=dict, repr=False)  # pieces that have been read
+    _known: dict[tuple[str, int], Array] = field(default_factory=dict, repr=False)  # pieces already read
 
     @property
     def kind(self) -> Kind:
-        """As that of the `Block`."""
+        """Kind of the `Block`."""
         return block_kind(self.form, self.width, self.specs)
 
     def part(self, start: int, stop: int) -> Block:
-        """Return the shards from `start` to `stop`, from memory if the part is there, else from the disk."""
+        """Return the shards from `start` to `stop`, from memory if the part is loaded, else from disk."""
         first, last = self.bounds[[start, stop]].tolist()
         columns = {name: self._file.rows(number, first, last) for name, number in self._columns.items()}
         columns |= {name: self._objects(name, first, last) for name in self._pieces}
@@ -81,13 +81,13 @@ class PartBlock:
             raise self._file.bad(f"its {name} make no sense: {error}") from error
 
     def load_objects(self) -> None:
-        """Read all Python objects, and keep them."""
+        """Read all Python objects and keep them in memory."""
         for name, pieces in self._pieces.items():
             for number, count in enumerate(np.diff(self._ends, prepend=0).tolist()):
                 self._known[name, number] = self._piece(name, pieces[number], count)
 
     def check(self) -> None:
-        """Raise ValueError if a row is of a frame beyond those of the table."""
+        """Raise ValueError if a row refers to a frame beyond the table."""
         names = ["at"] if self.form == Form.PAIR else ["at", "values"]
         for start in range(0, int(self.bounds[-1]), CHECKED):
             stop = min(start + CHECKED, int(self.bounds[-1]))
@@ -101,7 +101,7 @@ class PartBlock:
 
 
 def write_blocks(writer: ColumnWriter, blocks: Sequence[Block], pickles: bool) -> dict[str, Any]:
-    """Write blocks of one kind as one block, some shards at a time."""
+    """Write blocks of one kind as one block, several shards at a time."""
     stack = MergedBlocks(blocks)
     bounds: Bounds = stack.bounds.sum(axis=0)
     rows = int(bounds[-1])
@@ -136,9 +136,9 @@ def write_blocks(writer: ColumnWriter, blocks: Sequence[Block], pickles: bool) -
 
 
 def read_block(file: ColumnFile, described: dict[str, Any], frames: int, pickles: bool, foreign: str) -> PartBlock:
-    """Return a block of a file, of so many frames; one of `PARSE_ERRORS` if it is none.
+    """Return a block of a file, of `frames` frames; raise one of `PARSE_ERRORS` if it is malformed.
 
-    Where values may be `pickles`, they must not be of classes in the module `foreign`, if that is not "".
+    If `pickles` are allowed, their classes must not be of the module `foreign`, unless that is "".
     """
     form, width = Form(described["form"]), described["width"]
     bounds = _read_bounds(file, described["sizes"])
@@ -162,7 +162,7 @@ def read_block(file: ColumnFile, described: dict[str, Any], frames: int, pickles
 
 
 def _pieces(stack: MergedBlocks, bounds: Bounds, most: int) -> Iterator[Columns]:
-    """Give the rows of stacked blocks: so many at a time, or a shard, or of a shard with far more those of a block."""
+    """Yield the rows of stacked blocks: about `most` at a time, or a shard; a far larger shard block by block."""
     start, stop = 0, 0
     while bounds[start] < bounds[-1]:
         stop = max(start + 1, int(np.searchsorted(bounds, bounds[start] + most, side="right")) - 1)
@@ -179,7 +179,7 @@ def _pieces(stack: MergedBlocks, bounds: Bounds, most: int) -> Iterator[Columns]
 
 
 def _write_sizes(writer: ColumnWriter, sizes: Bounds) -> int:
-    """Write how many rows each shard has, in as few bytes as these take."""
+    """Write the number of rows of each shard, in the smallest integer type."""
     return writer.add(sizes.astype(np.min_scalar_type(int(sizes.max()))))
 
 
@@ -211,7 +211,7 @@ def _specs(
 
 
 def _check_specs(form: Form, width: Any, specs: dict[str, ColumnSpec]) -> None:
-    """Raise ValueError unless columns are those of a `Block`."""
+    """Raise ValueError unless the columns fit a `Block`."""
     if type(width) is not int or not {"keys", "at"} <= specs.keys() <= {"keys", "at", "order", "values"}:
         raise ValueError("a block has other columns")
     number, keys = ColumnSpec(np.dtype(np.uint32), ()), (width,) if width > 0 else ()
@@ -229,7 +229,7 @@ def _check_specs(form: Form, width: Any, specs: dict[str, ColumnSpec]) -> None:
 
 
 def _lasts(form: Form, values: Array) -> Bounds:
-    """Return how many frames after its first one the last frame of each row of presence is."""
+    """Return the offset of the last frame of each row of presence from its first one."""
     filled = (values != 0) if form == Form.BITS else (values != 0)[:, np.newaxis]
     if not filled.any(axis=1).all():
         raise ValueError("a key is present at no frame")

@@ -1,4 +1,4 @@
-"""Frames of a part: those that it covers, and of a block the pairs of some of them."""
+"""Frames of a part: those that it covers, and the pairs of chosen ones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from himach.checkpoint.parts.columns import ColumnFile, ColumnWriter
 from himach.engine.merging.grouping import gather, renumber
 from himach.engine.pairs.block import Array, Block, Form, raw, row_bytes
 
-#: Frames that a part covers, at most, and where the last one is, at most.
+#: Most frames that a part covers, and the bound of their numbers.
 COVERED, LAST = 1 << 27, 1 << 48
-#: What is no row of a table, and rows that are looked at at a time.
+#: Marks the absence of a row; rows processed at a time.
 NOWHERE, SPAN = np.uint32(2**32 - 1), 1 << 20
-#: Rows of bits that are spread out at a time, a byte a bit.
+#: Rows of bits unpacked at a time, one byte per bit.
 SPREAD = 1 << 14
 
 Numbers = npt.NDArray[np.int64]
@@ -25,7 +25,7 @@ Numbered = npt.NDArray[np.uint32]
 
 
 def find_requested(numbers: Numbers, requested: BitMap64) -> Rows:
-    """Return which numbers are requested, bool (n,)."""
+    """Return whether each number is requested, bool (n,)."""
     present = np.array((BitMap64(numbers.astype(np.uint64)) & requested).to_array(), dtype=np.int64)
     return np.isin(numbers, present)
 
@@ -34,7 +34,7 @@ def chosen_rows(block: Block, kept: Rows) -> Block:
     """Return the pairs of a block whose frames are `kept`, bool (n,) by row of its table."""
     places = np.zeros(len(kept) + 1, dtype=np.uint32)
     np.cumsum(kept, out=places[1:])
-    # As large as if all were chosen: memory that is not written to is none.
+    # Allocate for all rows: untouched pages take no memory.
     chosen = {name: np.empty(column.shape, dtype=column.dtype) for name, column in block.columns().items()}
     bounds, used, span = np.zeros_like(block.bounds), 0, SPREAD if block.form == Form.BITS else SPAN
     for start in range(0, len(block), span):
@@ -48,9 +48,9 @@ def chosen_rows(block: Block, kept: Rows) -> Block:
 
 
 def stretches(covered: BitMap64) -> tuple[int, Numbers]:
-    """Return frame numbers as runs of numbers that are all one step apart.
+    """Return frame numbers as runs with one common step.
 
-    `ndarray`: int64 (n, 2): where each run begins, and how many numbers it has.
+    `ndarray`: int64 (n, 2): the first number and the length of each run.
     """
     numbers = np.array(covered.to_array(), dtype=np.int64)
     steps, counts = np.unique(np.diff(numbers), return_counts=True)
@@ -60,13 +60,13 @@ def stretches(covered: BitMap64) -> tuple[int, Numbers]:
 
 
 def write_covered(writer: ColumnWriter, covered: BitMap64) -> list[int]:
-    """Write frame numbers as `stretches()`: their step, and the number of the column that has them."""
+    """Write frame numbers as `stretches()`; return their step and the number of their column."""
     step, runs = stretches(covered)
     return [step, writer.add(runs)]
 
 
 def read_covered(file: ColumnFile, described: Any) -> BitMap64:
-    """Return the frame numbers that `write_covered()` wrote; one of `PARSE_ERRORS` if that is not what is there."""
+    """Return the frame numbers from `write_covered()`; raise one of `PARSE_ERRORS` for other content."""
     step, number = described
     shape = file.spec(number)
     runs = file.verified(number)
@@ -75,7 +75,7 @@ def read_covered(file: ColumnFile, described: Any) -> BitMap64:
     listed = runs.tolist()
     if any(not 0 <= start < LAST or not 0 < count <= COVERED for start, count in listed):
         raise ValueError("covered frames are none")
-    # Numbers that are far from one another take memory each.
+    # Sparse numbers take memory each.
     if sum(count for _, count in listed) > COVERED or sum(min(c, c * step >> 16) for _, c in listed) > COVERED >> 7:
         raise ValueError("too many frames are covered")
     covered = BitMap64()
@@ -85,9 +85,9 @@ def read_covered(file: ColumnFile, described: Any) -> BitMap64:
 
 
 def _renumber_rows(form: Form, columns: dict[str, Array], kept: Rows, places: Numbered) -> Numbered:
-    """Put the rows of frames that are kept in place of those of all frames; return which rows of a block have any.
+    """Renumber `at` to the rows of kept frames, in place; return the rows of the block that remain.
 
-    Before row i of the table ``places[i]`` rows are kept.
+    ``places[i]`` is the number of kept rows before row i of the table.
     """
     at = columns["at"]
     if form == Form.PAIR:
@@ -95,7 +95,7 @@ def _renumber_rows(form: Form, columns: dict[str, Array], kept: Rows, places: Nu
         return _rows(columns["at"] != NOWHERE)
     columns["at"] = places[at]
     if form == Form.INTERVAL:
-        # Frames that are kept of an interval are an interval again.
+        # The kept frames of an interval are an interval again.
         columns["values"] = places[at + columns["values"]] - columns["at"]
         return _rows(columns["values"] != 0)
     columns["values"] = _compact_bits(at, columns["values"], kept)
@@ -107,7 +107,7 @@ def _rows(mask: Any) -> Numbered:
 
 
 def _pick(column: Array, rows: Numbered, target: Array) -> None:
-    """Put some rows of a column into another one, byte by byte as they are."""
+    """Copy some rows of a column to another one, byte by byte."""
     if column.dtype.hasobject:
         target[:] = column[rows]
     else:
@@ -115,7 +115,7 @@ def _pick(column: Array, rows: Numbered, target: Array) -> None:
 
 
 def _compact_bits(at: Array, bits: Array, kept: Rows) -> Array:
-    """Return rows of bits (n, w), which begin at frames `at`, with the bits of frames that are kept only, together."""
+    """Return rows of bits (n, w), which begin at frames `at`, reduced to the bits of kept frames."""
     together = np.zeros_like(bits)
     width = 64 * bits.shape[1]
     for first in np.unique(at).tolist():

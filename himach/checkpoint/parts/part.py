@@ -1,8 +1,8 @@
-"""A part: one file of kept pairs. `write_part()`, `open_part()`, `Part`; `read_summary()` for what lists them.
+"""A part: one file of kept pairs. `write_part()`, `open_part()`, `Part`; `read_summary()` for listings.
 
-A part has blocks, one of each kind, the table of the frames that their pairs are of, and the numbers of all frames that
-it covers, with pairs or without. It is written under a name that nobody looks for and then renamed, and never changed.
-A power cut may leave it torn all the same; the checksums tell (`himach.checkpoint.parts.columns`).
+A part has one block of each kind, the table of the frames of their pairs, and the numbers of all frames that it covers,
+with or without pairs. It is written under a temporary name, then renamed, and never changed. A power cut may still tear
+it, which the checksums detect (`himach.checkpoint.parts.columns`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from himach.checkpoint.parts.frames import Numbers, chosen_rows, find_requested,
 from himach.engine.pairs.block import SHARDS, Block, Form, Kind
 from himach.engine.stamps import FrameTable
 
-#: What names of parts end with, and of parts that are being written.
+#: Suffixes of parts, and of unfinished ones.
 SUFFIX, UNFINISHED = ".pairs", ".tmp"
 
 
@@ -40,9 +40,9 @@ def write_part(
     home: str = "",
     pairs: int | None = None,
 ) -> Path:
-    """Write a part, of blocks of any kinds; return its path.
+    """Write blocks of any kinds as a part; return its path.
 
-    `numbers`: int64 (n,): the frame number of each row of `table`, whose steps belong to one selection.
+    `numbers`: int64 (n,): the frame number of each row of `table`, whose steps are valid in one selection only.
     """
     name = secrets.token_hex(8)
     unfinished, path = directory / f".{name}{UNFINISHED}", directory / f"{name}{SUFFIX}"
@@ -68,7 +68,7 @@ def write_part(
                 }
             )
         finally:
-            os.close(file)  # where a network's disk says that it was full
+            os.close(file)  # may raise: a network file system reports here that it is full
         os.replace(unfinished, path)
     except BaseException:
         with suppress(OSError):
@@ -79,7 +79,7 @@ def write_part(
 
 @dataclass(frozen=True)
 class Summary:
-    """What a part says of itself: what it belongs to, the frames that it covers, how many pairs and bytes it has."""
+    """Summary of a part: its map, its frames, and its numbers of pairs and bytes."""
 
     identity: str
     covered: BitMap64 = field(repr=False)
@@ -89,7 +89,7 @@ class Summary:
 
 
 def read_summary(path: Path) -> Summary:
-    """Return what a part says of itself; its pairs are not read."""
+    """Return the summary of a part without reading its pairs."""
     file = ColumnFile(path)
     try:
         return _summary(file)
@@ -100,11 +100,11 @@ def read_summary(path: Path) -> Summary:
 def open_part(
     path: Path, *, pickles: bool, identity: str = "", home: str = "", load: bool = True, check: bool = True
 ) -> Part:
-    """Open a part; raises BadPartError for whatever is wrong with it, also if it is not of the map `identity`.
+    """Open a part; raise BadPartError if it is unusable or not of the map `identity`.
 
-    Where values may be `pickles`, they must be of an analysis of the module `home`, if that is not "". Unless its pairs
-    are to be in memory from now on (`load`), reading them may raise that error later, where its file is changed
-    meanwhile. `check` is False where this process has just written it.
+    If `pickles` are allowed, they must be of an analysis of module `home`, unless that is "". `load` reads the pairs
+    into memory; without it, later reads raise that error if the file has changed. `check` is False if this process has
+    just written the part.
     """
     file = ColumnFile(path)
     try:
@@ -126,7 +126,7 @@ def open_part(
 
 
 class Part:
-    """A part that was checked."""
+    """A checked part."""
 
     def __init__(self, file: ColumnFile, summary: Summary, pickles: bool, home: str) -> None:
         described = file.description
@@ -145,20 +145,20 @@ class Part:
         self._blocks = [read_block(file, block, len(numbers), pickles, foreign) for block in described["blocks"]]
 
     def check(self) -> None:
-        """Raise ValueError if pairs are of frames that are not there."""
+        """Raise ValueError if pairs refer to missing frames."""
         for block in self._blocks:
             block.check()
             if self.in_memory:
                 block.load_objects()
 
     def on_disk(self, offset: int = 0) -> list[PartBlock]:
-        """Return all blocks as they lie in the file, to be read some shards at a time; `offset` is added to `at`."""
+        """Return all blocks for reading by ranges of shards; `offset` is added to `at`."""
         return [replace(block, offset=offset) for block in self._blocks]
 
     def chosen(self, requested: BitMap64 | None = None, offset: int = 0) -> tuple[list[Block], FrameTable]:
-        """Return the pairs of frames that are `requested` (None: all), and the frames of these pairs, by number.
+        """Return the pairs of `requested` frames (None: all) and the table of these frames, with numbers as steps.
 
-        `at` is `offset` more than the row of these frames.
+        `at` is the row in this table plus `offset`.
         """
         frames = self.frames
         blocks = [block.part(0, SHARDS) for block in self._blocks]
@@ -168,18 +168,18 @@ class Part:
             mask = find_requested(frames.steps, requested)
             blocks, frames = [chosen_rows(block, mask) for block in blocks], frames.chosen(np.flatnonzero(mask))
             if frames.boxes is not None and np.isnan(frames.boxes).all():
-                frames = replace(frames, boxes=None)  # as if the other frames had never been read
+                frames = replace(frames, boxes=None)  # as if the other frames were never read
         if offset:
             blocks = [replace(block, at=block.at + np.uint32(offset)) for block in blocks]
         return [block for block in blocks if len(block)], frames
 
     def close(self) -> None:
-        """Close the file; what is in memory stays."""
+        """Close the file; data in memory stay."""
         self._file.close()
 
 
 def count_pairs(block: Block) -> int:
-    """Return how many pairs a block has."""
+    """Return the number of pairs of a block."""
     if block.form == Form.PAIR or block.values is None:
         return len(block)
     counts = block.values if block.form == Form.INTERVAL else np.bitwise_count(block.values)

@@ -1,8 +1,8 @@
 """Python objects as columns: `write_objects()` and `read_objects()`.
 
-Values of one type become typed columns, and come back as exactly that type; of several types, each has its columns and
-one more says which value is of which type. What is not plain is pickled, where that is allowed, and stays pickled when
-it is read (`himach.engine.pairs.values.Pickled`): reading unpickles nothing.
+Values of one type become typed columns and are restored as exactly that type; for several types, each has its columns,
+and one more column gives the type of each value. Other values are pickled, if allowed, and stay pickled when read
+(`himach.engine.pairs.values.Pickled`): reading unpickles nothing.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from himach.engine.pairs.keys import INT64
 from himach.engine.pairs.values import Pickled, dumps, restore
 from himach.errors import HimachError
 
-#: Tuples within tuples that are kept as columns; deeper ones are pickled.
+#: Levels of nested tuples kept as columns; deeper ones are pickled.
 DEPTH = 8
-#: Types of values that one column of objects may have beside pickles; those of more are pickled.
+#: Most types of values in a column of objects besides pickles; values of further types are pickled.
 MOST_KINDS = 200
 
-#: What is in a pickle that brings classes along.
+#: Marks a pickle that contains classes by value.
 BY_VALUE = b"cloudpickle.cloudpickle"
 
 NUMBERS: dict[str, type] = {"int": np.int64, "float": np.float64, "complex": np.complex128, "bool": np.bool_}
-# Text in the encoding that takes any str, bytes, and integers of more than 64 bits.
+# Strings in an encoding that accepts any str, bytes, and integers of more than 64 bits.
 BYTES: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     "str": (lambda text: text.encode("utf-8", "surrogatepass"), lambda data: data.decode("utf-8", "surrogatepass")),
     "np.str": (
-        lambda text: text.encode("utf-8", "surrogatepass"),  # str() of it loses zeros at its end
+        lambda text: text.encode("utf-8", "surrogatepass"),  # its str() loses trailing zeros
         lambda data: np.str_(data.decode("utf-8", "surrogatepass")),
     ),
     "bytes": (lambda data: data, lambda data: data),
@@ -57,28 +57,28 @@ NAMES: dict[type, str] = {
     Pickled: "pickle",
 }
 
-# A kind of value: its name, and for arrays and numbers of numpy's their dtype as JSON, and how many dimensions.
+# A kind of value: its name, and for numpy arrays and scalars their described dtype and number of dimensions.
 Kind = tuple[str, str, int]
 
 
 class NotPlainError(HimachError):
-    """A value could only be kept as a pickle, which is not allowed here."""
+    """A value needs a pickle, which is not allowed here."""
 
 
 def write_objects(writer: ColumnWriter, values: Sequence[Any], pickles: bool) -> Any:
-    """Write values, snapshots of the engine's; return what `read_objects()` needs to know."""
+    """Write values, which are the engine's snapshots; return their description for `read_objects()`."""
     return _write(writer, values, pickles, 0)
 
 
 def write_keys(writer: ColumnWriter, keys: Sequence[bytes]) -> Any:
-    """Write encoded keys, each different one once."""
+    """Write encoded keys, each distinct one once; return their description for `read_keys()`."""
     numbers: dict[bytes, int] = {}
     key_numbers = np.fromiter((numbers.setdefault(key, len(numbers)) for key in keys), dtype=np.uint32, count=len(keys))
     return [*_write_bytes(writer, list(numbers)), writer.add(key_numbers)]
 
 
 def pickles_in(described: Any) -> Iterator[int]:
-    """Give the numbers of the columns that have pickles, of what `write_objects()` returned, or of a list of that."""
+    """Yield the numbers of columns with pickles, from a description by `write_objects()` or a list of these."""
     if isinstance(described, list) and described:
         if described[0] == "pickle":
             yield described[2]
@@ -87,7 +87,7 @@ def pickles_in(described: Any) -> Iterator[int]:
 
 
 def read_keys(file: ColumnFile, described: Any, count: int) -> Array:
-    """Return what `write_keys()` wrote, one object for all rows of a key."""
+    """Return the keys from `write_keys()`, one object for all rows of a key."""
     lengths, data, column = described
     different = objects(_read_bytes(file, [lengths, data]))
     numbers = file.column(column, np.uint32, count)
@@ -98,7 +98,7 @@ def read_keys(file: ColumnFile, described: Any, count: int) -> Array:
 
 
 def read_objects(file: ColumnFile, described: Any, count: int) -> list[Any]:
-    """Return `count` values that `write_objects()` wrote; one of `PARSE_ERRORS` if that is not what is there."""
+    """Return `count` values from `write_objects()`; raise one of `PARSE_ERRORS` for other content."""
     values = _READ[described[0]](file, described[1:], count)
     if len(values) != count:
         raise ValueError(f"there are {len(values)} values of {count}")
@@ -271,7 +271,7 @@ def _read_tuples(file: ColumnFile, described: Any, count: int) -> list[Any]:
 
 
 def _edges(lengths: Array, total: int) -> list[int]:
-    """Return where things of these lengths begin, and end, that lie behind one another in `total`."""
+    """Return the bounds of consecutive items of these lengths, which must fill `total`."""
     if len(lengths) and (int(lengths.min()) < 0 or int(lengths.max()) > total):
         raise ValueError("a length is none")
     edges = [0, *np.cumsum(lengths).tolist()]

@@ -1,11 +1,11 @@
-"""Pairs as columns: `Block`, the plain value that travels, and how rows of it move.
+"""Pairs as columns: `Block`, the plain value that is sent between ranks, and functions that move its rows.
 
-A block holds pairs of one width of key and one layout of values, ordered by shard; the rows of a shard are in the order
-of emission. Blocks are never modified. What `at` says of a row's frame is a row of the table of frames of the rank that
-emitted it (`himach.engine.stamps`).
+A block holds pairs of one key width and one layout of values, sorted by shard; the rows of a shard are in the order of
+emission. Blocks are never modified. `at` refers to a row of the table of frames of the emitting rank
+(`himach.engine.stamps`).
 
-Whoever stores, sends or joins blocks asks for their `columns()`, and makes blocks of such columns again, without a need
-to know what each of them is.
+Code that stores, sends or joins blocks uses their `columns()` and makes blocks of such columns again; it need not know
+the meaning of a column.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from himach.engine.pairs.keys import ENCODED, ROWS, decode
 from himach.engine.pairs.sharding import count_places, scatter, shard_rows
 from himach.engine.pairs.values import restore
 
-#: Into how many shards keys are divided, unless there are many ranks; and the most, which count as uint16.
+#: Number of shards of keys, unless there are many ranks; and its maximum, so that shard numbers are uint16.
 SHARDS, MOST_SHARDS = 512, 1 << 16
-#: Shards for each rank, at least.
+#: Least shards per rank.
 OF_RANK = 4
 
 Array = npt.NDArray[Any]
-#: A column that need not be there.
+#: An optional column.
 Column = Array | None
-#: Columns by name, all of equally many rows, each C-contiguous: numbers, or Python objects that are the engine's own.
+#: Columns by name, of equal length and C-contiguous: numbers, or Python objects of the engine.
 Columns = Mapping[str, Array]
 Bounds = npt.NDArray[np.int64]
 Raw = npt.NDArray[np.uint8]
 
 
 class Form(IntEnum):
-    """What a row of a block stands for."""
+    """Meaning of a row of a block."""
 
     PAIR = 0  #: one pair
-    BITS = 1  #: the presence of a key at frames from `at` on: bit b of word j of `values` is the frame 64 j + b later
-    INTERVAL = 2  #: the presence of a key at as many frames from `at` on as `values` says
+    BITS = 1  #: presence of a key at frames from `at`: bit b of word j of `values` is the frame 64 j + b later
+    INTERVAL = 2  #: presence of a key at `values` consecutive frames from `at`
 
 
 class Kind(NamedTuple):
-    """What blocks have in common that can be put behind one another."""
+    """Common properties of blocks that can be concatenated."""
 
     width: int
     form: Form
@@ -56,7 +56,7 @@ class Kind(NamedTuple):
 
 
 class ColumnSpec(NamedTuple):
-    """What the rows of a column are."""
+    """Type of a column's rows."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -67,20 +67,20 @@ class ColumnSpec(NamedTuple):
         return self.dtype.itemsize * int(np.prod(self.shape))
 
     def empty(self, rows: int) -> Array:
-        """Return a column of so many rows."""
+        """Return an uninitialized column."""
         return np.empty((rows, *self.shape), dtype=self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Pairs as columns, ordered by shard."""
+    """Pairs as columns, sorted by shard."""
 
-    form: Form  # what a row stands for
+    form: Form
     width: int  # 0: keys are ints
     bounds: Bounds  # int64 (shards + 1,): shard s is the rows ``bounds[s]:bounds[s + 1]``
     keys: Array  # int64 (n,) or (n, k); for encoded keys an object array (n,) of bytes
-    at: npt.NDArray[np.uint32]  # uint32 (n,), the frame of each pair: its row in the table of frames
-    order: Column = None  # uint32 (n,), the place in the chunk's emission
+    at: npt.NDArray[np.uint32]  # uint32 (n,), row of each pair's frame in the table of frames
+    order: Column = None  # uint32 (n,), position in the chunk's emission
     values: Column = None  # array (n, ...), object array (n,) of snapshots, or None for presence
 
     def __len__(self) -> int:
@@ -88,34 +88,34 @@ class Block:
 
     @property
     def kind(self) -> Kind:
-        """What blocks have in common that can be put behind one another."""
+        """Properties shared by blocks that can be concatenated with this one."""
         return block_kind(self.form, self.width, self.specs)
 
     @property
     def specs(self) -> dict[str, ColumnSpec]:
-        """What its columns are."""
+        """Types of its columns."""
         return {name: ColumnSpec(column.dtype, column.shape[1:]) for name, column in self.columns().items()}
 
     def columns(self) -> dict[str, Array]:
-        """Return the columns of n rows that are there, by name: what `Block` is called with to make it again."""
+        """Return the columns that are not None, by name: keyword arguments that make the `Block` again."""
         columns = {"keys": self.keys, "at": self.at, "order": self.order, "values": self.values}
         return {name: column for name, column in columns.items() if column is not None}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that the block takes, Python's objects by estimate."""
+        """Bytes of the block in memory; those of Python objects are estimated."""
         size = self.bounds.nbytes + sum(column.nbytes for column in self.columns().values())
         if self.keys.dtype.hasobject:
-            size += sum(map(getsizeof, set(self.keys.tolist())))  # a key is one object for many rows
+            size += sum(map(getsizeof, set(self.keys.tolist())))  # one object for all rows of a key
         if self.values is not None and self.values.dtype.hasobject:
             values = self.values.tolist()
             size += sum(map(getsizeof, values))
-            if self.width == ROWS:  # names, which rows have together, and cells
+            if self.width == ROWS:  # names, which rows share, and cells
                 size += sum(sum(map(getsizeof, cells)) for _, cells in values)
         return size
 
     def part(self, start: int, stop: int) -> Block:
-        """Return the shards from `start` to `stop` as a block of their own, its columns views of this one's."""
+        """Return the shards from `start` to `stop` as a block whose columns are views of this one's."""
         first, last = self.bounds[[start, stop]].tolist()
         columns = {name: column[first:last] for name, column in self.columns().items()}
         return Block(self.form, self.width, self.bounds[start : stop + 1] - first, **columns)
@@ -130,12 +130,12 @@ class Block:
 
 
 def block_kind(form: Form, width: int, specs: Mapping[str, ColumnSpec]) -> Kind:
-    """Return the kind of blocks of such columns."""
+    """Return the kind of blocks with these columns."""
     return Kind(width, form, *specs.get("values", (None, ())))
 
 
 def shards_for(ranks: int) -> int:
-    """Return into how many shards keys are divided."""
+    """Return the number of shards of keys."""
     shards = SHARDS
     while shards < min(OF_RANK * ranks, MOST_SHARDS):
         shards *= 2
@@ -143,7 +143,7 @@ def shards_for(ranks: int) -> int:
 
 
 def reshard(block: Block, shards: int) -> Block:
-    """Return a block in another number of shards, both powers of two: each shard is divided, or some are joined."""
+    """Return a block with another number of shards, by dividing or joining shards; both are powers of two."""
     now = len(block.bounds) - 1
     if now < shards:
         return by_shard(block.form, block.width, block.columns(), shards)
@@ -151,7 +151,7 @@ def reshard(block: Block, shards: int) -> Block:
 
 
 def plain_keys(width: int, keys: Array) -> list[Any]:
-    """Return keys of one width, as they are in a block, as plain Python values."""
+    """Return a block's keys, of one width, as plain Python values."""
     plain: list[Any] = keys.tolist()
     if width == ENCODED:
         return [decode(key) for key in plain]
@@ -159,7 +159,7 @@ def plain_keys(width: int, keys: Array) -> list[Any]:
 
 
 def by_shard(form: Form, width: int, columns: Columns, shards: int) -> Block:
-    """Return rows, which have come in any order of shards, as a block."""
+    """Return unsorted rows as a block."""
     keys = columns["keys"]
     hashed = np.fromiter(map(crc32, keys), dtype=np.int64, count=len(keys)) if width == ENCODED else keys
     places, bounds = count_places(
@@ -174,7 +174,7 @@ def objects(values: Sequence[Any]) -> Array:
 
 
 def row_bytes(column: Array) -> int:
-    """Return how many bytes a row of `column` (n, ...) has."""
+    """Return the bytes of a row of `column` (n, ...)."""
     return column.dtype.itemsize * int(np.prod(column.shape[1:]))
 
 

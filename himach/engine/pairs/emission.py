@@ -1,8 +1,8 @@
-"""What map() yields becomes blocks: `Emission` copies pairs at the yield and orders them by shard.
+"""From what map() yields to blocks: `Emission` copies pairs at the yield and sorts them by shard.
 
-Pairs of one width of key and one layout of values are one stream (`himach.engine.pairs.streams`).
-`Emission.close_chunk()` turns the streams of a chunk into `Block`s. `RowEmission` takes rows of a table, too.
-Their keys are frame numbers, so many of which have one, that rows of one key are a piece of the table.
+Pairs of one key width and one layout of values form a stream (`himach.engine.pairs.streams`).
+`Emission.close_chunk()` turns the streams of a chunk into `Block`s. `RowEmission` also takes table rows; a range of
+frame numbers shares a key, so that the rows of one key are a piece of the table.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from himach.selection import Selected
 
 Box = npt.NDArray[np.float32]
 ALLOWED = "yield pairs (key, value) or himach.Pairs(keys, values)"
-#: Pairs of one chunk, at most: their places are uint32.
+#: Most pairs of one chunk: their positions are uint32.
 MAX_PAIRS = 2**32 - 1
-#: Frame numbers whose rows are one piece of their table, 2 to the power of this: part of what keeps pairs (`FORMAT` of
-#: `himach.checkpoint.sources`), and of what sums over tables are, to the last bit.
+#: log2 of the number of frame numbers per piece of a table. It affects kept pairs (`FORMAT` of
+#: `himach.checkpoint.sources`) and the last bits of sums over tables.
 ROW_BITS = 14
-#: Bytes that presence takes per pair, about, when it is a bit, and per frame, where there are few pairs.
+#: Approximate bytes of presence per pair as a bit, and per frame with few pairs.
 BIT, FEW = 2, 16
 
 
 class Emission:
-    """Pairs of one chunk of frames, copied as they are yielded: `pairs` of them, which take about `nbytes`.
+    """Pairs of one chunk of frames, copied at the yield: `pairs` is their number, `nbytes` their approximate size.
 
-    The frames that have pairs are added to the table `stamps`; `room` gives memory for blocks, by bytes. `tabled` tells
-    whether rows of a table were among them.
+    Frames with pairs are added to the table `stamps`; `room` allocates memory for blocks. `tabled` tells whether there
+    were rows of a table.
     """
 
     def __init__(self, stamps: Stamps, room: Callable[[int], Raw] = fresh) -> None:
@@ -55,22 +55,22 @@ class Emission:
         self._encoded: dict[bytes, bytes] = {}
 
     def begin(self, step: int, time: float, box: Box | None, source: bytes | None = None) -> None:
-        """Begin a frame: what is added from now on carries this stamp (and the key of the series it came from)."""
+        """Begin a frame: pairs added from now on carry this stamp (and the key of their source series)."""
         self._stamp = (step, time, box, source)
         self._row = -1
 
     def resume(self, row: int) -> None:
-        """Go on with a frame that was begun before."""
+        """Continue an earlier frame."""
         self._row = row
 
     def row(self) -> int:
-        """Return the row of the present frame in the table of stamps."""
+        """Return the row of the current frame in the table of stamps."""
         if self._row < 0:
             self._row = self.stamps.add(*self._stamp)
         return self._row
 
     def extend(self, items: Any) -> None:
-        """Add what map() yields, each item copied before the next is asked for."""
+        """Add what map() yields; copy each item before requesting the next."""
         if items is None:
             return
         if isinstance(items, Pairs | Row):
@@ -119,7 +119,7 @@ class Emission:
         if row < 0:
             row = self._row = self.stamps.add(*self._stamp)
         self.pairs += n
-        # The way of most presence, without a call that it can do without.
+        # Fast path for most presence: avoid function calls.
         if values is None and keys.ndim == 1 and not self._streams and self._note(keys, row):
             self.nbytes += n * BIT + FEW
             return
@@ -142,24 +142,24 @@ class Emission:
         )
 
     def add_row(self, key: int | tuple[int, ...], value: npt.NDArray[Any]) -> None:
-        """Add one pair of which the value is a row of a column, as if it had come in `Pairs`."""
+        """Add one pair whose value is a row of a column, as if it came in `Pairs`."""
         values = value[np.newaxis]
         self.add_columns(Pairs(np.array([key], dtype=np.int64), values))
 
     def _takes_bits(self, width: int) -> bool:
-        """Tell whether presence may be bits; it is not if a key is twice in the frame.
+        """Return whether presence of this width may be stored as bits.
 
-        Bits do not tell the order of emission within a frame. So a width that has other streams in this chunk has no
-        bits from then on: bits come before everything else.
+        Bits lose the order of emission within a frame and sort before all else. So a width uses no bits once it has
+        other streams in this chunk.
         """
         return not any(stream.width == width and len(stream) for stream in self._streams.values())
 
     def close_chunk(self, shards: int, last: bool = True) -> list[Block]:
-        """Return the chunk's pairs ordered by shard, and begin a new chunk."""
+        """Return the chunk's pairs sorted by shard, and begin a new chunk."""
         if self.pairs > MAX_PAIRS:
             raise AnalysisError(f"one frame, or one key, yielded {self.pairs} pairs; at most {MAX_PAIRS} are possible")
         blocks = [block for bits in self._bits.values() for block in bits.blocks(shards, last)]
-        # A layout that this chunk did not use may never come again.
+        # A layout not used in this chunk may never occur again.
         self._streams = {layout: stream for layout, stream in self._streams.items() if len(stream)}
         widths = [stream.width for stream in self._streams.values()]
         blocks += [
@@ -171,17 +171,17 @@ class Emission:
 
 
 class RowEmission(Emission):
-    """Pairs, and rows of a table by frame, at most one each; `frames` are the selected frame numbers.
+    """Pairs, and at most one row of a table per frame; `frames` are the selected frame numbers.
 
-    The key of a row is its frame's number without the last `ROW_BITS`. Its value is one of a structured array, if all
-    its cells are numbers; else the names of the cells, and these.
+    The key of a row is its frame number without the last `ROW_BITS` bits. Its value is an element of a structured array
+    if all cells are numbers; else the tuples of names and cells.
     """
 
     def __init__(self, stamps: Stamps, room: Callable[[int], Raw], frames: Selected) -> None:
         super().__init__(stamps, room)
         self._frames = frames
         self._rows: dict[Any, RowStream] = {}  # by names and types of cells
-        self._last = -1  # the row of the last frame that has one
+        self._last = -1  # stamp row of the last frame with a table row
 
     def add_table_row(self, row: Row) -> None:
         """Add a row of a table by frame."""
@@ -202,13 +202,13 @@ class RowEmission(Emission):
         self.nbytes += cells_bytes(cells) if stream.row_bytes is None else stream.row_bytes
 
     def close_chunk(self, shards: int, last: bool = True) -> list[Block]:
-        """Return the chunk's pairs and rows ordered by shard, and begin a new chunk."""
+        """Return the chunk's pairs and rows sorted by shard, and begin a new chunk."""
         blocks = super().close_chunk(shards, last)
         return blocks + [stream.block(shards) for stream in self._rows.values() if len(stream)]
 
 
 class TableEmission(RowEmission):
-    """Rows of a table by frame alone."""
+    """Rows of a table by frame, without pairs."""
 
     def add(self, key: Any, value: Any) -> None:
         """Refuse a pair."""

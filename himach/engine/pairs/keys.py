@@ -1,9 +1,9 @@
-"""Keys: what may be one, and one encoding to bytes whose order is the order of keys.
+"""Keys: the allowed types, and an encoding to bytes that preserves the order of keys.
 
-A key is an int, a float, a str, bytes, None, or a tuple of these. `split()` says in which column a key travels:
-integers of 64 bits and tuples of them as they are, all else encoded. `encode()` and `decode()` are the encoding;
-``encode(a) < encode(b)`` orders by type first (int < float < str < bytes < None < tuple) and then by value, so that
-1 and 1.0 are two keys.
+A key is an int, a float, a str, bytes, None, or a tuple of these. `split()` selects the column of a key: 64-bit
+integers and tuples of them are stored as they are, all else is encoded by `encode()`; `decode()` reverts it.
+``encode(a) < encode(b)`` orders by type first (int < float < str < bytes < None < tuple), then by value, so that 1 and
+1.0 are two keys.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 
 from himach.errors import AnalysisError
 
-#: The width of keys that are encoded; 0 is an int of 64 bits, k > 0 a tuple of k of them.
+#: The width of encoded keys; 0 is a 64-bit int, k > 0 a tuple of k of them.
 ENCODED = -1
-#: That of rows of a table by frame, whose keys are ints: none of these is a key of pairs.
+#: The width of rows of a table by frame: their int keys are separate from those of pairs.
 ROWS = -2
 
 END, INT, FLOAT, STR, BYTES, NONE, TUPLE = 0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60
 INT64 = range(-(2**63), 2**63)
-# An int starts with the number of its bytes around 0x80; beyond 120 bytes the count follows in 8 bytes of its own.
+# An int starts with 0x80 plus or minus its number of bytes; beyond 120, the number follows in 8 separate bytes.
 MIDDLE, LONGEST = 0x80, 120
 SIGN = 1 << 63
 ALLOWED = "keys are int, float, str, bytes, None, or tuples of these"
@@ -31,7 +31,7 @@ NOT_INTEGERS: tuple[type, ...] = (np.timedelta64,)
 
 
 def split(key: Any) -> tuple[int, Any]:
-    """Return (width, what travels) of a key: an int (0), a tuple of k ints (k), or an encoded key (`ENCODED`)."""
+    """Return (width, stored key): an int (0), a tuple of k ints (k), or an encoded key (`ENCODED`)."""
     if type(key) is int:
         if key in INT64:
             return 0, key
@@ -55,18 +55,18 @@ def encode(key: Any) -> bytes:
 
 
 def decode(encoded: bytes) -> Any:
-    """Return the key that `encode()` encoded, in plain Python types."""
+    """Return the key from `encode()`, in plain Python types."""
     key, _ = _decode(encoded, 0)
     return key
 
 
 def _is_int(part: Any) -> bool:
-    # bool is one of Python's integers, and timedelta64 one of numpy's.
+    # bool is a subclass of int, and timedelta64 one of np.integer.
     return type(part) is int or (isinstance(part, np.integer) and not isinstance(part, NOT_INTEGERS))
 
 
 def bad_key_error(part: Any, key: Any) -> AnalysisError:
-    """Return the error for a part of a key that cannot be in one."""
+    """Return the error for an invalid part of a key."""
     kind = type(part)
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
     context = "" if part is key else f" in the key {_short(key)}"

@@ -1,7 +1,7 @@
-"""Streams: pairs of one width of key and one layout of values, as they are collected over the frames of a chunk.
+"""Streams: pairs of one key width and one layout of values, collected over the frames of a chunk.
 
-There are four: `ArrayStream` for `Pairs`, `PresenceStream` for `Pairs` without values, `ItemStream` for pairs that are
-yielded one by one, and `RowStream` for rows of a table.
+There are four: `ArrayStream` for `Pairs`, `PresenceStream` for `Pairs` without values, `ItemStream` for pairs yielded
+one by one, and `RowStream` for rows of a table.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from himach.engine.pairs.keys import ENCODED, ROWS
 from himach.engine.pairs.presence import Presence
 from himach.engine.pairs.sharding import shard_pairs
 
-#: Bytes that are ordered in memory of their own, at most.
+#: Most bytes sorted in a spare buffer.
 SPARE_BYTES = 1 << 21
-#: Rows of presence below which those of several spans of frames become one block.
+#: Most rows of presence in the first of several spans that become one block.
 JOINED_ROWS = 1 << 12
 
 
@@ -45,7 +45,7 @@ class PresenceStream:
         self._full: dict[tuple[Form, int], list[Columns]] = {}
 
     def add(self, keys: npt.NDArray[np.int64], row: int) -> bool:
-        """Add a frame's keys; return False, having added none, if one is there twice."""
+        """Add a frame's keys; return False and add none if a key occurs twice."""
         if self._width > 0:
             keys = np.ascontiguousarray(keys).reshape(-1)
         added = self.note(keys, row)
@@ -55,7 +55,7 @@ class PresenceStream:
         return added is True
 
     def blocks(self, shards: int, last: bool) -> list[Block]:
-        """Return what was added as bits and as intervals; unless it is the `last`, only what fills all bits."""
+        """Return presence as bits and as intervals; unless `last`, only spans whose bits are full."""
         if last and self._presence.pairs:
             self._flush()
         full, self._full = self._full, {}
@@ -79,7 +79,7 @@ class PresenceStream:
 
 
 class ArrayStream:
-    """Growing columns for the pairs of `Pairs` of one layout."""
+    """Growing columns for `Pairs` of one layout."""
 
     def __init__(self, width: int, values: Column) -> None:
         self.width = width
@@ -87,14 +87,14 @@ class ArrayStream:
         self._keys = np.empty((1024, width) if width else 1024, dtype=np.int64)
         self._values = None if values is None else np.empty((1024, *values.shape[1:]), dtype=values.dtype)
         self.row_bytes = 4 + row_bytes(self._keys) + (0 if self._values is None else row_bytes(self._values))
-        self._frames: list[tuple[int, int, int]] = []  # count, at, first place in the emission
+        self._frames: list[tuple[int, int, int]] = []  # count, at, first position in the emission
         self._spare = np.empty(0, dtype=np.uint8)
 
     def __len__(self) -> int:
         return self._size
 
     def add(self, keys: npt.NDArray[np.int64], values: Column, at: int, emitted: int) -> None:
-        """Add pairs of the frame in row `at`, of which the first is `emitted` in the chunk's emission."""
+        """Add pairs of the frame in row `at`; `emitted` is the first one's position in the chunk's emission."""
         start, stop = self._size, self._size + len(keys)
         if stop > len(self._keys):
             self._grow(stop)
@@ -129,7 +129,7 @@ class ArrayStream:
         shards: int,
         room: Callable[[int], Raw],
     ) -> Block:
-        """Return the pairs as `by_shard()` does, in one go, for they are nearly all there are."""
+        """Return the pairs as `by_shard()` does, in one call: most pairs take this path."""
         n = len(keys)
         target = room(n * self.row_bytes)
         if len(self._spare) < len(target) <= SPARE_BYTES:
@@ -155,9 +155,9 @@ class ArrayStream:
 
 
 class ItemStream:
-    """Lists for the pairs that were yielded one by one."""
+    """Lists of pairs yielded one by one."""
 
-    row_bytes = 64  # about what one takes in four lists, beside its value
+    row_bytes = 64  # approximate size of a pair in four lists, without its value
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -170,7 +170,7 @@ class ItemStream:
         return len(self._keys)
 
     def add(self, key: Any, value: Any, at: int, emitted: int) -> None:
-        """Add a pair of the frame in row `at`, the one of number `emitted` in the chunk's emission."""
+        """Add a pair of the frame in row `at`; `emitted` is its position in the chunk's emission."""
         self._keys.append(key)
         self._values.append(value)
         self._at.append(at)
@@ -200,22 +200,22 @@ def _enlarge(column: Array, used: int, rows: int) -> Array:
 
 
 def _view_as(column: Array, data: Raw) -> Array:
-    """Return bytes as a column of the same rows as another."""
+    """Return bytes as a column of the dtype and shape of another."""
     return data.view(column.dtype).reshape(column.shape) if column.nbytes else column
 
 
 class RowStream:
-    """Rows of a table whose cells have the same names, and are numbers of the same types, or anything; by ints."""
+    """Rows of a table with the same cell names; cells are numbers of the same types, or anything; keys are ints."""
 
     def __init__(self, names: tuple[str, ...], cells: Sequence[Any] = ()) -> None:
-        """Take rows such as one of these cells, if all are numbers; else any."""
+        """Accept rows with the types of these cells if all are numbers; else any rows."""
         kinds = [_PLAIN.get(type(cell)) or getattr(cell, "dtype", None) for cell in cells]
         numbers = bool(cells) and all(names) and all(kind is not None and kind.kind in "biufc" for kind in kinds)
         self._names = names
         self._dtype = np.dtype(list(zip(names, kinds, strict=True))) if numbers else None
-        # Places of Python's integers, which may be too large.
+        # Positions of Python integers, which may exceed 64 bits.
         self._whole = [place for place, cell in enumerate(cells) if numbers and type(cell) is int]
-        #: Bytes that a row takes; None: what `cells_bytes` says of its cells.
+        #: Bytes of a row; None if `cells_bytes` estimates them.
         self.row_bytes = None if self._dtype is None else 8 + 4 + self._dtype.itemsize
         self._keys, self._at = array("q"), array("I")
         self._rows: list[tuple[Any, ...]] = []
@@ -224,7 +224,7 @@ class RowStream:
         return len(self._rows)
 
     def add(self, key: int, at: int, cells: tuple[Any, ...]) -> bool:
-        """Add a row of the frame in row `at`; return False, having added none, if it has too large an integer."""
+        """Add a row of the frame in row `at`; return False and add nothing if an integer exceeds 64 bits."""
         for place in self._whole:
             if not -(1 << 63) <= cells[place] < 1 << 63:
                 return False
@@ -246,14 +246,14 @@ class RowStream:
         return by_shard(Form.PAIR, ROWS, columns, shards)
 
 
-#: Bytes that a cell takes that is an object, about; a text takes its characters, too.
+#: Approximate bytes of an object cell; a string adds its characters.
 CELL_BYTES = 64
 
 
 def cells_bytes(cells: Sequence[Any]) -> int:
-    """Return about how many bytes the cells of a row take, as objects."""
+    """Return the approximate bytes of a row's cells as objects."""
     return CELL_BYTES * (1 + len(cells)) + sum(len(cell) for cell in cells if isinstance(cell, str))
 
 
-#: What Python's own numbers become.
+#: dtypes of Python numbers.
 _PLAIN = {float: np.dtype(np.float64), int: np.dtype(np.int64), bool: np.dtype(np.bool_), complex: np.dtype(complex)}

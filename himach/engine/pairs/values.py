@@ -1,9 +1,9 @@
-"""Values: what is yielded is copied at the yield, and what cannot travel is refused there.
+"""Values: copied at the yield; values that cannot be sent are refused there.
 
-`snapshot()` returns of a value what nothing the user does later can change: immutable values as they are, arrays
-copied, all else pickled (`Pickled`); `restore()` gives the value back. `as_row()` makes of a number a row of a column.
-`pack()` and `unpack()` turn a column of Python objects into bytes between ranks, large buffers out of band. Only bytes
-that came from ranks of this run are ever unpickled.
+`snapshot()` protects a value from later changes by the user: immutable values stay as they are, arrays are copied, all
+else is pickled (`Pickled`); `restore()` returns the value. `as_row()` turns a number into a row of a column. `pack()`
+and `unpack()` convert a column of Python objects to bytes between ranks, large buffers out of band. Only bytes from
+ranks of this run are ever unpickled.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from himach.errors import AnalysisError
 
-#: Types whose values need not be copied.
+#: Types whose values need no copy.
 IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None)})
-# Smaller buffers travel inside the pickle: out of band each costs a padded buffer of its own.
+# Smaller buffers stay in the pickle: out of band, each costs a padded buffer of its own.
 OUT_OF_BAND = 1 << 14
 
 
@@ -33,7 +33,7 @@ class Pickled(bytes):
 
 
 def snapshot(value: Any) -> Any:
-    """Return `value` in a form that is the engine's own."""
+    """Return `value` in a form that the user cannot change."""
     if _immutable(value):
         return value
     if type(value) is np.ndarray and not value.dtype.hasobject:
@@ -42,7 +42,7 @@ def snapshot(value: Any) -> Any:
 
 
 def restore(stored: Any) -> Any:
-    """Return the value of which `snapshot()` was taken."""
+    """Return the value of a snapshot."""
     return pickle.loads(stored) if type(stored) is Pickled else stored
 
 
@@ -55,7 +55,7 @@ def as_row(value: Any) -> npt.NDArray[Any] | None:
 
 
 def pack(column: Iterable[Any]) -> list[bytes | memoryview]:
-    """Return Python objects as a pickle, followed by the large buffers that belong to it."""
+    """Return Python objects as a pickle, followed by its large buffers."""
     buffers: list[bytes | memoryview] = []
 
     def set_aside(buffer: pickle.PickleBuffer) -> bool:
@@ -76,7 +76,7 @@ def dumps(value: Any, buffer_callback: Callable[[pickle.PickleBuffer], Any] | No
 
 
 def unpack(data: bytes | memoryview, *buffers: bytes | memoryview) -> list[Any]:
-    """Return the objects that `pack()` packed."""
+    """Return the objects from `pack()`."""
     values: list[Any] = pickle.loads(data, buffers=buffers)
     return values
 
@@ -98,12 +98,12 @@ def _pickle(value: Any) -> bytes:
         return _pickle_by_value(value) if pickler.by_value else stream.getvalue()
     except _RefusedError as error:
         raise AnalysisError(str(error)) from None
-    except Exception as error:  # whatever __reduce__ of the user's classes raises
+    except Exception as error:  # a user's __reduce__ may raise anything
         raise AnalysisError(f"a value of type {_name(type(value))} cannot be pickled: {error}") from error
 
 
 def _pickle_by_value(value: Any) -> bytes:
-    """Pickle with classes of ``__main__`` (a script, a notebook's cells) by value: other ranks have another one."""
+    """Pickle classes of ``__main__`` (a script, a notebook) by value: other ranks have another ``__main__``."""
     import cloudpickle
 
     data: bytes = cloudpickle.dumps(value, protocol=5)
@@ -115,19 +115,19 @@ class _RefusedError(Exception):
 
 
 class _TextPickler(pickle.Pickler):
-    """Keeps zeros at the end of numpy's texts, which numpy's own pickles cut."""
+    """Keeps trailing zeros of numpy strings, which numpy's own pickles drop."""
 
     def __init__(self, stream: io.BytesIO, buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None) -> None:
         super().__init__(stream, protocol=5, buffer_callback=buffer_callback)
         self.dispatch_table: dict[type, Callable[[Any], Any]] = {
             **copyreg.dispatch_table,
-            np.str_: lambda text: (np.str_, (str.__str__(text),)),  # str() of it cuts them, too
+            np.str_: lambda text: (np.str_, (str.__str__(text),)),  # its str() drops them, too
             np.bytes_: lambda data: (np.bytes_, (bytes(data),)),
         }
 
 
 class _Pickler(_TextPickler):
-    """Refuses what must not travel, and notices classes of ``__main__``."""
+    """Refuses values that must not be sent, and detects classes of ``__main__``."""
 
     by_value = False
 
@@ -141,7 +141,7 @@ class _Pickler(_TextPickler):
         if getattr(obj, "__module__", None) == "__main__":
             if isinstance(obj, type):
                 self.by_value = True
-                return str, ()  # this pickle only finds what cannot be pickled; the one by value travels
+                return str, ()  # this pickle only detects errors; the one by value is sent
             if kind is types.FunctionType:
                 raise TypeError(f"cannot pickle the function {obj.__qualname__!r}")
         return NotImplemented
