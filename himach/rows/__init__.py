@@ -1,5 +1,5 @@
-"""Tables of a row a frame, gathered to the first rank, read in pieces, summed up, and written.
+"""Tables with one row per frame: gathered to the first rank, read in pieces, summarized, and written.
 
-In reading order: `layout` (which columns there are), `spread` (rows of all ranks, in chunks), `column` (what finish()
-sees, and how it is written), `stored` (what a result has of one), `tables` (whole tables, or long ones).
+In reading order: `layout` (the columns), `spread` (rows of all ranks, in chunks), `column` (a column in finish(), and
+its output), `stored` (a column after the run), `tables` (whole tables, or long ones).
 """

@@ -1,4 +1,4 @@
-"""Columns of a long table, as finish() sees them: `RowColumn`, and `long_table()` them."""
+"""Columns of a long table, as passed to finish(): `RowColumn`; `long_table()` makes the table."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from himach.output.table_files import csv_pieces, csv_rows, encode_text, rows_te
 from himach.rows.spread import Bins, Counts, Moments, Spread, Summary
 from himach.rows.stored import Stored
 
-#: Bytes of a column that is read as one array, at most.
+#: Most bytes of a column read as one array.
 TOGETHER_BYTES = 1 << 32
 
 
 class RowColumn(LongCells):
     """A column of a table of rows, whose cells are in pieces.
 
-    It reads what it is asked for from them, until `detach` is called: then from where it was written.
+    It reads cells from these pieces until `detach` is called, then from the file to which it was written.
     """
 
     def __init__(self, spread: Spread | None, name: str, rows: int, dtype: np.dtype[Any] | None) -> None:
@@ -54,7 +54,7 @@ class RowColumn(LongCells):
         return self._own().collect([self._name], start, stop)[self._name]
 
     def moments(self) -> Moments:
-        """Return what mean(), std(), min() and max() need."""
+        """Return the moments for mean(), std(), min() and max()."""
         if self.dtype is None or self.dtype.kind not in "biuf":
             raise UsageError(f"column {self._name!r} has no mean: its cells are no real numbers")
         moments = self._summary().moments
@@ -62,7 +62,7 @@ class RowColumn(LongCells):
         return moments
 
     def bins(self, count: int) -> Bins:
-        """Return `firsts`, `least`, `most` and `means` of at most so many bins of as many rows each."""
+        """Return `firsts`, `least`, `most` and `means` of at most `count` bins with equal numbers of rows."""
         if count == BINS:
             return self._summary().bins
         if self._stored is not None:
@@ -73,7 +73,7 @@ class RowColumn(LongCells):
         return self._own().summary[self._name] if self._stored is None else self._stored.summary
 
     def write_table(self, path: Path, header: Sequence[str], columns: Mapping[str, LongCells]) -> None:
-        """Write a table of such columns as CSV, with this header; raises HimachError if it cannot be written."""
+        """Write a table of such columns as CSV, with this header; raise HimachError if that fails."""
         if self._stored is not None:
             _write_anew(path, header, columns)
             return
@@ -91,11 +91,11 @@ class RowColumn(LongCells):
             column._written = path, at, starts
 
     def write_array(self, path: Path) -> None:
-        """Write these numbers as .npy."""
+        """Write the numbers as .npy."""
         _write(path, _array(self._own(), self._name))
 
     def detach(self, staged: Path, out: Path) -> None:
-        """Know the cells when the rows are gone: what was written below `staged` is then in `out`."""
+        """Prepare for reading after the run, when files below `staged` are in `out`."""
         if self._stored is not None:
             return
         written = None
@@ -118,11 +118,11 @@ class RowColumn(LongCells):
 
 
 class _CarriageReturn(Exception):  # noqa: N818 - no error
-    """There is one in a text."""
+    """A text contains a carriage return."""
 
 
 def _texts(spread: Spread, header: Sequence[str], columns: Mapping[str, str], quoted: bool) -> Iterator[bytes]:
-    """Give the header and the rows of each chunk; of each column its name in the table, and that of rows."""
+    """Yield the header and the rows of each chunk; `columns` maps names in the table to names in rows."""
     names = list(dict.fromkeys(columns.values()))
     for place in range(-1, len(spread.keys)):
         rows: Iterable[Sequence[Any]] = [header]
@@ -136,7 +136,7 @@ def _texts(spread: Spread, header: Sequence[str], columns: Mapping[str, str], qu
 
 
 def _array(spread: Spread, name: str) -> Iterator[bytes]:
-    """Give the head of a .npy, and the numbers of each chunk."""
+    """Yield the header of a .npy file, then the numbers of each chunk."""
     kind, head = spread.layout[name], BytesIO()
     assert kind is not None
     described = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": (spread.rows,)}
@@ -147,7 +147,7 @@ def _array(spread: Spread, name: str) -> Iterator[bytes]:
 
 
 def _write(path: Path, pieces: Iterable[bytes]) -> Counts:
-    """Write the head and the chunks of a file; return where each chunk begins, and the end."""
+    """Write the header and the chunks of a file; return the offset of each chunk, and the end."""
     starts = []
     try:
         with open(path, "wb") as file:
@@ -156,13 +156,13 @@ def _write(path: Path, pieces: Iterable[bytes]) -> Counts:
                 starts.append(file.tell())
     except OSError as error:
         with suppress(OSError):
-            os.truncate(path, 0)  # what is written next needs the room
+            os.truncate(path, 0)  # frees space for the next file
         raise HimachError(f"{path} cannot be written ({error.strerror})") from None
     return np.array(starts, np.int64)
 
 
 def _write_anew(path: Path, header: Sequence[str], columns: Mapping[str, LongCells]) -> None:
-    """Write a table again whose columns are in a file."""
+    """Write a table whose columns are stored in a file."""
     try:
         quoted = any(b"\r" in text for text in csv_pieces(columns, header))
         with whole_file(path) as file:
@@ -178,6 +178,6 @@ def _settled(name: str, rows: int, dtype: np.dtype[Any] | None, stored: Stored) 
 
 
 def long_table(spread: Spread) -> Table:
-    """Return the table of rows in pieces."""
+    """Return the table of `spread` with columns in pieces."""
     columns = {name: RowColumn(spread, name, spread.rows, dtype) for name, dtype in spread.layout.items()}
     return Table({**columns, TIME: Column(columns[TIME], "ps")})

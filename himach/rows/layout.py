@@ -1,4 +1,4 @@
-"""Which columns a table of rows has, `table_layout()`; a chunk's cells as they are in these, `chunk_cells()`."""
+"""Columns of a table of rows, `table_layout()`; a chunk's cells in these columns, `chunk_cells()`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from himach.analysis import FRAME, TIME
 from himach.engine.rows import RowChunk, RowStore
 from himach.output.cells import EXACT_INTEGERS, Cells
 
-#: Of each column, in their order, what its cells are; None: objects.
+#: Ordered columns with the dtype of their cells; None for objects.
 Layout = Mapping[str, np.dtype[Any] | None]
-#: What Python's own numbers become.
+#: dtypes of Python numbers.
 _PLAIN = {float: np.dtype(np.float64), int: np.dtype(np.int64), bool: np.dtype(np.bool_), complex: np.dtype(complex)}
 
 
 def table_layout(store: RowStore) -> Layout:
-    """Return the columns of a store: those of a `Table` of its rows."""
+    """Return the columns that a `Table` of a store's rows has."""
     together = sorted(store.names, key=store.names.__getitem__)
     layout: dict[str, np.dtype[Any] | None] = {TIME: np.dtype(np.float64)}
     for name in dict.fromkeys(name for names in together for name in names):
@@ -28,7 +28,7 @@ def table_layout(store: RowStore) -> Layout:
 
 
 def _dtype(kinds: set[Any], largest: int) -> np.dtype[Any] | None:
-    """Return what cells of these types are together, as `himach.output.table.Table` has it."""
+    """Return the common dtype of cells of these types, by the rules of `himach.output.table.Table`."""
     types = {_PLAIN.get(kind, kind) for kind in kinds}
     if not all(isinstance(kind, np.dtype) or issubclass(kind, np.number | np.bool_) for kind in types):
         return None

@@ -1,4 +1,4 @@
-"""Rows of a table on the first rank, chunk by chunk: `Spread`, and `gather()`, which brings them there."""
+"""Rows of a table on the first rank, in chunks: `Spread`, and `gather()`, which moves them there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Moments:
-    """Of a column of numbers: how many, their mean, the mean of squared differences from it, and the limits."""
+    """Count, mean, variance (mean squared deviation), minimum and maximum of a column of numbers."""
 
     count: int
     mean: float
@@ -34,7 +34,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Bins:
-    """Of a column, by bins of as many rows: `firsts`, and of numbers `least`, `most` and `means`, float64."""
+    """A column in bins of equal numbers of rows: `firsts`, and for numbers `least`, `most` and `means`, float64."""
 
     firsts: Cells
     least: Cells
@@ -44,7 +44,7 @@ class Bins:
 
 @dataclass(frozen=True)
 class Summary:
-    """Of a column its first and last few cells, of real numbers the moments, and the bins."""
+    """First and last few cells, moments (for real numbers) and bins of a column."""
 
     ends: tuple[Cells, Cells]
     moments: Moments | None
@@ -53,12 +53,12 @@ class Summary:
 
 @dataclass(frozen=True)
 class Spread:
-    """Rows of a table, all of them, on the first rank."""
+    """All rows of a table, on the first rank."""
 
     store: RowStore
     layout: Layout  # the columns
-    keys: list[int]  # of the chunks, ascending: in the order of their frames
-    starts: Counts  # int64 (chunks + 1,): the first row of each
+    keys: list[int]  # of the chunks, ascending, thus in the order of their frames
+    starts: Counts  # int64 (chunks + 1,): the first row of each chunk
 
     @classmethod
     def from_store(cls, store: RowStore) -> Spread:
@@ -96,7 +96,7 @@ class Spread:
 
     @cached_property
     def summary(self) -> dict[str, Summary]:
-        """What is known of all columns without the table."""
+        """Summary of each column."""
         names = list(self.layout)
         first = self.collect(names, 0, min(EDGE_CELLS, self.rows))
         last = self.collect(names, max(0, self.rows - EDGE_CELLS), self.rows)
@@ -105,7 +105,7 @@ class Spread:
         return {name: Summary((first[name], last[name]), moments.get(name), bins[name]) for name in names}
 
     def moments(self, names: Sequence[str]) -> dict[str, Moments]:
-        """Return moments of columns of numbers: the same for any ranks, to the last bit."""
+        """Return moments of columns of numbers, bitwise equal for any number of ranks."""
         sums = [self._sums(place, names) for place in range(len(self.keys))]
         moments = {}
         for name in names:
@@ -127,7 +127,7 @@ class Spread:
         return sums
 
     def bins(self, names: Sequence[str], count: int) -> dict[str, Bins]:
-        """Return columns by at most so many bins, of as many rows each, but for one more or less."""
+        """Return columns in at most `count` bins, whose numbers of rows differ by at most one."""
         count = min(count, self.rows)
         edges = np.arange(count) * self.rows // max(count, 1)
         parts = self._bin_parts(names, edges)
@@ -178,7 +178,7 @@ def _room(kind: np.dtype[Any] | None, size: int) -> Cells:
 
 
 def _sum(values: Sequence[float]) -> float:
-    """Return a sum, correctly rounded; of infinities what numpy has, also where both signs are there."""
+    """Return a correctly rounded sum; with infinities, of either or both signs, that of numpy."""
     try:
         return math.fsum(values)
     except (ValueError, OverflowError):
@@ -187,7 +187,7 @@ def _sum(values: Sequence[float]) -> float:
 
 
 def gather(comm: Communicator, store: RowStore) -> Exception | None:
-    """Put all ranks' rows into the store of the first one (collective); return there why that failed."""
+    """Move all ranks' rows into the store of the first one (collective); return an error there if that failed."""
     failed: Exception | None = None
     for rank, keys in enumerate(comm.allgather(list(store.counts))):
         for key in keys if rank else ():
@@ -197,15 +197,15 @@ def gather(comm: Communicator, store: RowStore) -> Exception | None:
                     if isinstance(chunks[rank], Exception):
                         raise chunks[rank]
                     store.put(key, chunks[rank])
-            except Exception as error:  # the other ranks give their parts all the same
+            except Exception as error:  # continue: the other ranks still send their chunks
                 failed = error
     if comm.rank:
-        store.close()  # which frees its disk
+        store.close()  # frees its disk space
     return failed
 
 
 def _chunk(store: RowStore, key: int) -> RowChunk | Exception:
     try:
         return store.chunk(key)
-    except Exception as error:  # which the first rank waits for
+    except Exception as error:  # sent to the first rank, which waits for the chunk
         return error

@@ -1,4 +1,4 @@
-"""A column that is too long for one rank, when ranks are gone: `Stored`, its ends, and its file for the rest."""
+"""A long column after the run: `Stored` has its ends, and its file for the rest."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from himach.rows.spread import Counts, Summary
 
 @dataclass(frozen=True)
 class Stored:
-    """A column that was written: its ends, moments and bins, and where the rest is."""
+    """A long column: its summary, and the file that has all its cells."""
 
     name: str
     dtype: np.dtype[Any] | None
     count: int
-    summary: Summary  # what is known of it without the file
-    written: tuple[Path, int, Counts] | None  # a CSV file, which of its columns this is, and where its chunks begin
+    summary: Summary  # available without the file
+    written: tuple[Path, int, Counts] | None  # a CSV file, the number of this column, and the offsets of chunks
     rows: Counts | None  # int64 (chunks + 1,): the first row of each chunk
 
     def read(self, start: int, stop: int) -> Cells:
-        """Return the cells from `start` to `stop`: numbers, or text as the file has it."""
+        """Return the cells from `start` to `stop`: numbers, or text as in the file."""
         first, last = self.summary.ends
         behind = self.count - EDGE_CELLS
         if stop <= len(first):

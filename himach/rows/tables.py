@@ -1,4 +1,4 @@
-"""Tables of rows after a pass: in memory while they are short, else in pieces: `gather_tables()`."""
+"""Tables of rows after a pass, in memory if they are short, else in pieces: `gather_tables()`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from himach.rows.spread import Spread, gather
 
 T = TypeVar("T")
 
-#: Bytes of the cells of a table that is in memory, at most, where there are files for those of others.
+#: Most bytes of the cells of a table in memory, if longer tables can be written to files.
 GATHERED_BYTES = 1 << 26
 
 
 def gather_tables(
     world: World, labels: Sequence[str], rows: Sequence[RowStore | None], files: bool, memory: int
 ) -> list[Table | None]:
-    """Return on the first rank the table of each analysis (collective)."""
+    """Return the table of each analysis, on the first rank (collective)."""
     tables: list[Table | None] = []
     for label, store in zip(labels, rows, strict=True):
         if store is None:
@@ -53,7 +53,7 @@ def _table(store: RowStore, long: bool, failed: Exception | None) -> Table:
 
 
 def lead(comm: Communicator, function: Callable[[], T]) -> T:
-    """Call `function` on the first rank, for which others wait without taking processors (collective)."""
+    """Call `function` on the first rank, while the others wait without using CPU time (collective)."""
 
     def first() -> T:
         try:
@@ -67,7 +67,7 @@ def lead(comm: Communicator, function: Callable[[], T]) -> T:
 
 
 def relocate_columns(outcomes: Sequence[Any], staged: Path, out: Path) -> None:
-    """Let long columns of outcomes, which were written below `staged`, know where they are when they are in `out`."""
+    """Tell long columns of outcomes, written below `staged`, that their files move to `out`."""
     for outcome in outcomes:
         for cells in _long_cells(outcome):
             cells.detach(staged, out)
@@ -78,7 +78,7 @@ def _long_cells(value: Any) -> Iterator[LongCells]:
         yield value
     elif isinstance(value, Column):
         yield from _long_cells(value.values)
-    elif isinstance(value, Table):  # of which all columns are long, or none
+    elif isinstance(value, Table):  # its columns are all long, or none is
         yield from value.values() if value.long is not None else ()
     elif isinstance(value, Mapping | list | tuple):
         for part in value.values() if isinstance(value, Mapping) else value:

@@ -1,7 +1,7 @@
-"""The merge: blocks of any ranks become, some shards at a time, one series per key.
+"""The merge: turns blocks of any ranks into one series per key, several shards at a time.
 
-Rows are grouped by hashing and counting. Each key's rows come as one sorted list a rank, more or less, and are merged
-into the order of frames where ranks overlap in time.
+Rows are grouped by hashing and counting. Each key's rows come as about one sorted list per rank and are merged into the
+order of frames if ranks overlap in time.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from himach.engine.pairs.keys import ENCODED
 from himach.engine.stamps import Frames
 from himach.selection import Selected
 
-#: Pairs that are merged at a time: so many shards as have no more than this, or one.
+#: Most pairs merged at a time, unless a single shard has more.
 MAX_PAIRS_AT_A_TIME = 1 << 16
-#: Bytes of a value that travels with its row while rows are ordered.
+#: Bytes of a value that is moved together with its row number.
 CARRIED_VALUE_BYTES = 4
 
 
@@ -39,7 +39,7 @@ class Keyed:
 
 
 class Merge:
-    """Blocks of the same shards, ready to be read key by key."""
+    """Blocks of the same shards, readable key by key."""
 
     def __init__(self, sources: Sequence[Sequence[Block]], frames: Frames, numbers: Selected) -> None:
         self._numbers = numbers
@@ -61,12 +61,12 @@ class Merge:
         self._names = objects(list(self._encoded))
 
     def groups(self) -> Iterator[tuple[Any, Series]]:
-        """Give every key with its series, once."""
+        """Yield every key once, with its series."""
         for group in self.many():
             yield from zip(group.plain, group.series, strict=True)
 
     def many(self) -> Iterator[Keyed]:
-        """Give every key with its series, once, many at a time."""
+        """Yield every key once, with its series, many at a time."""
         for group in self._groups():
             series = ManySeries(self._table, self._numbers, group.bounds, group.at, group.values)
             encoded = group.width == ENCODED
@@ -90,7 +90,7 @@ class Merge:
 
 
 class _Numbers(dict[bytes, int]):
-    """Numbers keys in the order in which they are asked for."""
+    """Numbers keys in the order of their first lookup."""
 
     def __missing__(self, key: bytes) -> int:
         number = self[key] = len(self)
@@ -98,13 +98,13 @@ class _Numbers(dict[bytes, int]):
 
 
 def _presence_first(item: tuple[Kind, Any]) -> tuple[bool, int]:
-    """Order kinds so that bits and intervals come first: within a frame, they were emitted before all else."""
+    """Return a sort key that puts bits and intervals first: within a frame, they precede all else."""
     form = item[0].form
     return form == Form.PAIR, int(form)
 
 
 def _spans(batches: Sequence[KeyBatch]) -> Iterator[tuple[int, int]]:
-    """Give ranges of shards, each with about `MAX_PAIRS_AT_A_TIME` pairs or of one shard, that have pairs."""
+    """Yield ranges of shards that have pairs: about `MAX_PAIRS_AT_A_TIME` pairs each, or one shard."""
     stops = np.cumsum(sum(batch.weights for batch in batches)).tolist()
     start, done = 0, 0
     for shard, stop in enumerate(stops):
@@ -115,10 +115,10 @@ def _spans(batches: Sequence[KeyBatch]) -> Iterator[tuple[int, int]]:
 
 
 def _merge_uniform(width: int, batch: KeyBatch, start: int, stop: int) -> Group:
-    """Merge rows whose values are all of one layout."""
+    """Merge rows whose values have one layout."""
     parts = list(batch.parts(start, stop))
     columns = [part.values for part in parts]
-    # Values as small as a row's number travel with their rows, others are fetched by it.
+    # Values of the size of a row number are moved instead of it; others are gathered by it.
     small = batch.row_bytes == CARRIED_VALUE_BYTES
     carried = [raw(column).view(np.uint32) for column in columns] if small else _row_numbers(list(map(len, parts)))
     keys, bounds, at, carried_merged = merge_rows(
@@ -132,14 +132,14 @@ def _merge_uniform(width: int, batch: KeyBatch, start: int, stop: int) -> Group:
 
 
 def _row_numbers(counts: Sequence[int]) -> list[Rows]:
-    """Return the numbers of the rows of columns of so many rows, over all of them."""
+    """Return consecutive row numbers for columns of these lengths."""
     stops = np.cumsum(counts).tolist()
     check_rows(stops[-1])
     return [np.arange(stop - count, stop, dtype=np.uint32) for stop, count in zip(stops, counts, strict=True)]
 
 
 def _gather_rows(column: Array, rows: Rows) -> Array:
-    """Return the rows of `column` (n, ...) that `rows` names, in that order."""
+    """Return the given rows of `column` (n, ...), in that order."""
     if column.dtype.hasobject:
         return column[rows]
     out = np.empty((len(rows), *column.shape[1:]), dtype=column.dtype)

@@ -1,4 +1,4 @@
-"""Merges rows whose values are of several layouts: each key's values become an array where they can, else a list."""
+"""Merges rows whose values have several layouts: each key's values become an array if possible, else a list."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from himach.engine.pairs.block import Column
 
 
 def merge_mixed(width: int, batches: Sequence[KeyBatch], start: int, stop: int, frames: int) -> Iterator[Group]:
-    """Give the keys of the shards from `start` to `stop` one by one; there are `frames` frames on all ranks."""
+    """Yield the keys of the shards from `start` to `stop` one by one; `frames` is the number on all ranks."""
     batch_pairs = [batch.pairs(start, stop) for batch in batches]
     keys, at, order = (np.concatenate([pairs[column] for pairs in batch_pairs]) for column in range(3))
     batch_of = np.repeat(np.arange(len(batch_pairs)), [len(pairs[1]) for pairs in batch_pairs])
     row_of = np.concatenate([np.arange(len(pairs[1])) for pairs in batch_pairs])
     check_rows(len(at))
-    emitted = np.lexsort((order, at))  # stable: presence as bits comes before all else in its frame
+    emitted = np.lexsort((order, at))  # stable: bits precede all else in their frame
     keys, at, batch_of, row_of = keys[emitted], at[emitted], batch_of[emitted], row_of[emitted]
     numbers, unmoved = np.arange(len(at), dtype=np.uint32), np.arange(frames, dtype=np.uint32)
     groups, bounds, at, rows = merge_rows([as_rows(keys)], [at], [unmoved], [numbers])
@@ -34,7 +34,7 @@ def merge_mixed(width: int, batches: Sequence[KeyBatch], start: int, stop: int, 
 
 
 def _pick_values(columns: Sequence[Column], batch_of: npt.NDArray[np.int64], row_of: npt.NDArray[np.int64]) -> Column:
-    """Return one key's values; an object array where they are of several layouts."""
+    """Return one key's values; an object array if they have several layouts."""
     used = [columns[batch] for batch in np.unique(batch_of).tolist()]
     if all(column is None for column in used):
         return None

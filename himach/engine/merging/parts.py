@@ -1,4 +1,4 @@
-"""What is merged: `KeyBatch`, blocks of one kind; `MergeInput`, rows of one rank's block. What comes of it: `Group`."""
+"""Input of a merge: `KeyBatch`, blocks of one kind; `MergeInput`, rows of one rank's block. Output: `Group`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from himach.engine.pairs.block import Array, Block, Bounds, Column, Form, Kind, 
 from himach.engine.stamps import Places
 from himach.errors import AnalysisError
 
-#: Pairs that are merged at a time, at most: their rows are numbered by uint32.
+#: Most pairs merged at a time: row numbers are uint32.
 MAX_PAIRS = 2**32 - 1
 
 Keys = npt.NDArray[np.int64]
@@ -26,7 +26,7 @@ Rows = npt.NDArray[np.uint32]
 class Group:
     """Some keys with their rows: those of key i are ``bounds[i]:bounds[i + 1]``, in the order of frames.
 
-    Encoded keys are numbers here, that the merge gave to them.
+    Encoded keys are represented by the numbers that the merge assigned.
     """
 
     width: int
@@ -38,7 +38,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class MergeInput:
-    """Some rows of one rank; ``places[at]`` is where their frames are among those of all ranks."""
+    """Some rows of one rank; ``places[at]`` are the positions of their frames among those of all ranks."""
 
     rank: int
     form: Form
@@ -52,7 +52,7 @@ class MergeInput:
         return len(self.at)
 
     def counts(self) -> npt.NDArray[np.uint32]:
-        """Return how many frames each row stands for."""
+        """Return the number of frames of each row."""
         if self.form == Form.BITS:
             return count_bits(self.values)
         if self.form == Form.INTERVAL:
@@ -66,7 +66,7 @@ class MergeInput:
         return MergeInput(self.rank, self.form, self.keys[rows], self.at[rows], None, values, self.places)
 
     def expand(self, ids: Rows, cursor: npt.NDArray[np.int64], out: Rows) -> None:
-        """Write the frames of row i where ``cursor[ids[i]]`` stands."""
+        """Write the frames of row i to `out` at ``cursor[ids[i]]``."""
         if self.form == Form.BITS:
             expand_bits(ids, self.at, self.values, self.places, cursor, out)
         elif self.form == Form.INTERVAL:
@@ -83,7 +83,7 @@ class MergeInput:
 
 
 class KeyBatch:
-    """Blocks of one kind, one or more a rank, each with its rank and its keys as numbers."""
+    """Blocks of one kind, one or more per rank, each with its rank and with numeric keys."""
 
     def __init__(self, kind: Kind, blocks: Sequence[tuple[int, Block]], places: Sequence[Places]) -> None:
         self._form = kind.form
@@ -95,11 +95,11 @@ class KeyBatch:
         self.row_bytes = 0 if values is None or values.dtype.hasobject else row_bytes(values)
 
     def has(self, start: int, stop: int) -> bool:
-        """Tell whether the shards have rows."""
+        """Return whether the shards have rows."""
         return bool(self.weights[start:stop].any())
 
     def parts(self, start: int, stop: int) -> Iterator[MergeInput]:
-        """Give the shards' rows, by rank."""
+        """Yield the shards' rows, by rank."""
         for rank, block in self._blocks:
             some = block.part(start, stop)
             yield MergeInput(rank, self._form, some.keys, some.at, some.order, some.values, self._places[rank])
@@ -107,7 +107,7 @@ class KeyBatch:
     def pairs(self, start: int, stop: int) -> tuple[Keys, Rows, Rows, Column]:
         """Return the shards' keys, frames, order of emission and values, each as one column of pairs.
 
-        The order is 0 in chunks that had no other layout, where the rows' order tells.
+        The order is 0 for chunks with one layout, whose rows are in order.
         """
         parts = list(self.parts(start, stop))
         keys = joined([part.keys for part in parts])
@@ -122,7 +122,7 @@ class KeyBatch:
 
 
 def _expand_frames(parts: Sequence[MergeInput], counts: npt.NDArray[np.uint32]) -> Rows:
-    """Return the frames of bits or intervals, row after row."""
+    """Return the frames of bits or intervals, row by row."""
     out = np.empty(int(counts.sum()), dtype=np.uint32)
     cursor = np.cumsum(counts, dtype=np.int64) - counts
     ids = np.arange(len(counts), dtype=np.uint32)
@@ -139,17 +139,17 @@ def as_rows(keys: Keys) -> Keys:
 
 
 def as_keys(rows: Keys, width: int) -> Keys:
-    """Return keys (n, k) as they are in a block."""
+    """Return keys (n, k) in the shape of a block."""
     return rows if width > 0 else rows[:, 0]
 
 
 def joined(columns: Sequence[Array]) -> Array:
-    """Return columns behind one another."""
+    """Return the concatenated columns."""
     return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
 
 def check_rows(n: int) -> None:
-    """Raise an error if there are too many rows to be numbered."""
+    """Raise an error if there are too many rows to number."""
     if n > MAX_PAIRS:
         raise AnalysisError(
             f"one key, or few, have {n} pairs, and at most {MAX_PAIRS} can be put into order at a time; yield them "

@@ -1,4 +1,4 @@
-"""Merges presence, whether bits, intervals or rows of their own, into the frames of each key."""
+"""Merges presence, as bits, intervals or single rows, into the frames of each key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from himach.engine.merging.parts import Group, MergeInput, Rows, as_keys, as_row
 from himach.engine.pairs.block import Bounds, Form
 from himach.engine.stamps import Frames
 
-#: Frames of presence that are written out at a time, if there is more than one key.
+#: Most frames of presence expanded at a time, unless a single key has more.
 EXPANDED_FRAMES = 1 << 23
 
 
@@ -24,7 +24,7 @@ class PresenceMerge:
         self._plans: list[Plan] = []
 
     def groups(self, width: int, parts: Sequence[MergeInput]) -> Iterator[Group]:
-        """Give every key with its frames, many keys at a time."""
+        """Yield every key with its frames, many keys at a time."""
         ids, keys = group_rows(as_rows(np.concatenate([part.keys for part in parts])))
         counts = np.concatenate([part.counts() for part in parts])
         frame_stops = np.cumsum(np.bincount(ids, weights=counts, minlength=len(keys)).astype(np.int64))
@@ -32,7 +32,7 @@ class PresenceMerge:
         rows = [(part, ids[end - len(part) : end]) for part, end in zip(parts, row_ends, strict=True)]
         start = 0
         while start < len(keys):
-            # Most often all of them.
+            # Usually all keys fit.
             done = int(frame_stops[start - 1]) if start else 0
             stop = max(start + 1, int(np.searchsorted(frame_stops, done + EXPANDED_FRAMES, side="right")))
             bounds = np.concatenate([[0], frame_stops[start:stop] - done])
@@ -41,9 +41,9 @@ class PresenceMerge:
             start = stop
 
     def _expand_frames(self, rows: Sequence[tuple[MergeInput, Rows]], bounds: Bounds) -> Rows:
-        """Return the frames of some keys, sorted by key and frame, from rows and the number of each one's key."""
+        """Return the frames of some keys, sorted by key and frame, from rows and their key numbers."""
         keys, frames, total = len(bounds) - 1, len(self._frames.table), int(bounds[-1])
-        # Bitmaps take no more memory than twice the frames that they stand for.
+        # Use bitmaps if they take at most twice the memory of the frames.
         if keys * frames <= 64 * total and all(part.form != Form.PAIR for part, _ in rows):
             self._plans = self._plans or [Plan(places) for places in self._frames.places]
             bitmaps = Bitmaps(keys, frames)
@@ -59,6 +59,6 @@ class PresenceMerge:
 
 
 def _select_keys(part: MergeInput, ids: Rows, start: int, stop: int) -> tuple[MergeInput, Rows]:
-    """Return the rows of the keys from `start` to `stop`, which are numbered anew."""
+    """Return the rows of the keys from `start` to `stop`, with key numbers from 0."""
     rows = np.flatnonzero((ids >= start) & (ids < stop))
     return part.chosen(rows), ids[rows] - np.uint32(start)

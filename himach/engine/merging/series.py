@@ -43,7 +43,7 @@ class Series:
 
     __slots__ = ("_arrays", "_at", "_numbers", "_table", "_values")
 
-    _arrays: Any  # set when it is asked for
+    _arrays: Any  # set on first use
 
     def __init__(self, table: FrameTable, numbers: Selected, at: Rows, values: Any) -> None:
         self._table = table
@@ -116,7 +116,7 @@ class Series:
         return mean(self.values, level)
 
     def plain(self) -> Any:
-        """Return the values, those that were yielded one by one as a list, whatever they are."""
+        """Return the values; those yielded one by one as a list, whatever they are."""
         values = self._values
         if isinstance(values, np.ndarray) and values.dtype.hasobject:
             values = self._values = [restore(value) for value in values]
@@ -131,25 +131,25 @@ class Series:
         return int(self._table.steps[row]), float(self._table.times[row]), box
 
     def folded(self, value: Any) -> Series:
-        """Return the series of one value that combine() made of this one; it carries the first frame."""
+        """Return the series of one combined value, stamped with the first frame."""
         row = self.row(value)
         return Series(self._table, self._numbers, self._at[:1], [value] if row is None else row[np.newaxis])
 
     def row(self, value: Any) -> npt.NDArray[Any] | None:
-        """Return what combine() made of this series as a row of a column, if the series' values are a column too.
+        """Return a combined value as a row of a column, if the series' values are a column too; else None.
 
-        So combine() and reduce() get columns of what came in `Pairs`, however often it was combined.
+        So combine() and reduce() get columns for values from `Pairs`, however often they were combined.
         """
         columns = isinstance(self._values, np.ndarray) and not self._values.dtype.hasobject
         return as_row(value) if columns else None
 
     def part(self, start: int, stop: int) -> Series:
-        """Return the rows from `start` to `stop` as a series of their own."""
+        """Return the rows from `start` to `stop` as a series."""
         values = None if self._values is None else self._values[start:stop]
         return Series(self._table, self._numbers, self._at[start:stop], values)
 
     def columns(self) -> tuple[FrameTable, Selected, Rows, Any]:
-        """Return what the series is made of: table of frames, frame numbers, rows of the table, values."""
+        """Return the series' components: table of frames, frame numbers, rows of the table, values."""
         return self._table, self._numbers, self._at, self._values
 
     def __repr__(self) -> str:
@@ -160,7 +160,7 @@ class Series:
 
 
 def _stack_values(values: list[Any]) -> Any:
-    """Return arrays of one dtype and shape as one array, other values as they are."""
+    """Return arrays of one dtype and shape as one array; other values unchanged."""
     first = values[0]
     equal = all(
         isinstance(value, np.ndarray) and value.dtype == first.dtype and value.shape == first.shape for value in values
@@ -204,7 +204,7 @@ class ManySeries:
         return self._all.part(*self.offsets[place : place + 2].tolist())
 
     def __iter__(self) -> Iterator[Series]:
-        # One loop without calls: there may be a great many short series.
+        # One loop without calls: there may be many short series.
         table, numbers, at, values = self._all.columns()
         edges = self.offsets.tolist()
         if values is None:

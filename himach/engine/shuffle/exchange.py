@@ -1,12 +1,12 @@
-"""The exchange: each rank gives every rank what belongs there, blocks of its shards or tables of frames.
+"""The exchange: each rank sends every rank the blocks of its shards, or tables of frames.
 
-Ranks of a node put what they give into the node's memory, beside what its other ranks give to the same node. That is
-one message to each other node; what stays on the node has arrived. So messages are as many as pairs of nodes, however
-many ranks there are, and one node is the case without any.
+Ranks of a node write their data to the node's shared memory, grouped by target node. Each group is one message to
+another node; data for the own node need none. So the number of messages is that of pairs of nodes, however many ranks
+there are, and a single node needs none.
 
-A node's message, `Layout.regions` bytes of it: for each of its ranks, and in it for each of the other node's ranks, the
-bytes of a stream (int64), then these streams. A stream (`_Stream`) is the columns of what one rank gives to another, as
-raw bytes, behind a pickle of what describes them, and of Python values.
+A message to a node (bounds in `Layout.regions`) has the bytes of each stream (int64), for each sending rank those to
+each receiving rank, followed by these streams. A stream (`_Stream`) has the columns that one rank sends to another, as
+raw bytes, after a pickle of their description.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from himach.engine.stamps import FrameTable
 from himach.errors import HimachError
 from himach.parallel.communicator import SharedWords, Words, World
 
-#: Nodes from which a rank receives at a time.
+#: Most nodes from which a rank receives at a time.
 MAX_PARTNERS = 8
-#: How much more than is needed a node's memory is made, so that it need not be made anew for the next wave.
+#: Factor by which a node's memory exceeds the need, so that the next wave can reuse it.
 GROWTH = 1.25
-# Columns start at multiples of this, so that their views are aligned.
+# Alignment of columns, so that their views are aligned.
 ALIGNMENT_BYTES = 16
 _TAG = 7010
 
-# What is said of columns beside their names: plain values.
+# Description of columns besides their names: plain values.
 Head = tuple[Any, ...]
 Sizes = npt.NDArray[np.int64]
 
 
 def shard_range(rank: int, size: int, shards: int) -> tuple[int, int]:
-    """Return the first shard of a rank and the first one that is no longer its own."""
+    """Return the range of a rank's shards: the first one, and the end."""
     return -(-rank * shards // size), -(-(rank + 1) * shards // size)
 
 
 def node_steps(rank: int, ranks: int, nodes: int) -> range:
-    """Return how many nodes on those are to which a rank of a node sends, the rank's number among its `ranks`.
+    """Return the offsets of the nodes to which a rank sends, by its number `rank` among the `ranks` of its node.
 
-    From as many nodes back it receives. A node's ranks share the others in turns.
+    It receives from the nodes at the negative offsets. A node's ranks divide the other nodes in turns.
     """
     return range(rank or ranks, nodes, ranks)
 
 
 def count_messages(nodes: int, ranks: int) -> int:
-    """Return how many messages a rank sends at once, at most, where its node has as many `ranks`."""
+    """Return the most messages that a rank sends at once if its node has `ranks` ranks."""
     return -(-(nodes - 1) // ranks)
 
 
 class Exchange:
-    """Moves blocks and tables between all ranks, by way of the memory of nodes, which is used over and over."""
+    """Moves blocks and tables between all ranks through the nodes' shared memory, which is reused."""
 
     def __init__(self, world: World) -> None:
         self.sent = 0
@@ -69,7 +69,7 @@ class Exchange:
         self._firsts = [0, *accumulate(map(len, world.node_ranks))]
 
     def close(self) -> None:
-        """Free the memory, when all ranks of the node are done with what came (collective over the node)."""
+        """Free the memory, once all ranks of the node are done with the received data (collective over the node)."""
         self._leaving.close()
         self._arriving.close()
         self._sizes.close()
@@ -77,19 +77,19 @@ class Exchange:
     def move(
         self, outgoing: list[list[Block]], tables: Sequence[FrameTable] = ()
     ) -> tuple[list[list[Block]], list[FrameTable]]:
-        """Give ``outgoing[r]``, and ``tables[r]`` if there are any, to rank r, for all ranks at once (collective).
+        """Send ``outgoing[r]``, and ``tables[r]`` if there are any, to rank r, for all ranks at once (collective).
 
         Returns
         -------
         blocks
-            For each rank the blocks that it gave to this one. Their columns hold until the next call.
+            Per rank, the blocks that it sent to this one. Their columns are valid until the next call.
         tables
-            For each rank the table that it gave to this one; no longer than the blocks.
+            Per rank, the table that it sent to this one; valid as long as the blocks.
 
         Raises
         ------
         HimachError
-            On a rank without memory; the others wait for it.
+            On a rank that is out of memory; the others wait for it.
         """
         try:
             return self._exchange(outgoing, tables)
@@ -124,12 +124,12 @@ class Exchange:
         return blocks, frames
 
     def _move(self, streams: list[_Stream]) -> Iterator[tuple[int, Raw]]:
-        """Give ``streams[r]`` to rank r; yield what came, with the rank that gave it."""
+        """Send ``streams[r]`` to rank r; yield received streams with their sending ranks."""
         world, own_node = self._world, self._world.node_index
         sizes = self._sizes.words.view(np.int64).reshape(world.node.size, -1)
         sizes[world.node.rank] = [streams[rank].size for rank in self._seats]
         self.sent += int(sizes[world.node.rank].sum())
-        world.node.barrier()  # whoever is here has read what came before, so that it can be overwritten
+        world.node.barrier()  # all ranks have read the previous data, which can be overwritten
         layout = Layout(sizes, self._firsts)
         leaving = self._leaving.room(layout.regions[-1])
         layout.write(world.node.rank, leaving.view(np.uint8), [streams[rank] for rank in self._seats])
@@ -140,7 +140,7 @@ class Exchange:
             yield from self._read(node, own if node == own_node else region)
 
     def _pass(self, leaving: Words, regions: Sequence[int]) -> list[Words]:
-        """Send each other node its region; return what other nodes sent, by node."""
+        """Send each other node its region; return the regions from other nodes, by node."""
         world, own_node = self._world, self._world.node_index
         nodes = len(world.nodes)
         if nodes == 1:
@@ -156,7 +156,7 @@ class Exchange:
         for step in steps:
             node = (own_node - step) % nodes
             sources[node] = node_ranks[node][step % len(node_ranks[node])]
-        # Who waits for a message learns how long it is: nobody has to be told before.
+        # The length of a message is known when it arrives; it need not be sent before.
         lengths_here = {node: world.await_message(source, _TAG) for node, source in sources.items()}
         words = {node: n for lengths in world.node.allgather(lengths_here) for node, n in lengths.items()}
         stops = list(accumulate(words.get(node, 0) for node in range(nodes)))
@@ -173,7 +173,7 @@ class Exchange:
         return received
 
     def _read(self, node: int, region: Words) -> Iterator[tuple[int, Raw]]:
-        """Yield what ranks of a node gave to this one."""
+        """Yield the streams from ranks of a node to this one."""
         comm = self._world.node
         ranks = self._world.node_ranks[node]
         sizes = region[: len(ranks) * comm.size].view(np.int64)
@@ -187,7 +187,7 @@ class Exchange:
 
 
 class Layout:
-    """Where in a node's memory the streams of its ranks lie."""
+    """Offsets of the streams of a node's ranks in its memory."""
 
     def __init__(self, sizes: Sizes, firsts: Sequence[int]) -> None:
         self._sizes, self._firsts = sizes, firsts
@@ -200,7 +200,7 @@ class Layout:
             self.regions.append(int(stops[-1]))
 
     def write(self, rank: int, memory: Raw, streams: Sequence[_Stream]) -> None:
-        """Write what a rank of the node gives to all ranks."""
+        """Write the streams from a rank of the node to all ranks."""
         for node, (first, stop) in enumerate(pairwise(self._firsts)):
             at = self.regions[node] + 8 * rank * (stop - first)
             memory[at : at + 8 * (stop - first)] = raw(self._sizes[rank, first:stop])
@@ -209,14 +209,14 @@ class Layout:
 
 
 class _Window:
-    """Memory of a node that grows, so that its pages need not be made anew each time."""
+    """Growing memory of a node, reused so that its pages need not be allocated each time."""
 
     def __init__(self, share_words: Callable[[int], SharedWords]) -> None:
         self._share_words = share_words
         self._shared: SharedWords | None = None
 
     def room(self, nbytes: int) -> Words:
-        """Return memory of so many bytes, with any content, the same on all ranks of the node (collective over it)."""
+        """Return uninitialized memory, shared by all ranks of the node (collective over the node)."""
         n = nbytes // 8
         if self._shared is None or len(self._shared.words) < n:
             self.close()
@@ -230,7 +230,7 @@ class _Window:
 
 
 class _Stream:
-    """What goes from a rank to another, of `size` bytes: how many describe it, the description, and the columns."""
+    """Data from one rank to another, of `size` bytes: the description's length, the description, and the columns."""
 
     def __init__(self, pieces: Sequence[tuple[Head, Columns]]) -> None:
         self._pieces: list[Raw] = []
@@ -241,7 +241,7 @@ class _Stream:
         self.size = sum(_aligned(len(piece)) for piece in self._pieces)
 
     def _add(self, column: Array) -> tuple[np.dtype[Any], tuple[int, ...], list[int]]:
-        """Add the bytes of a column; return what a reader needs to know of it."""
+        """Add the bytes of a column; return its description."""
         added = (
             [np.frombuffer(buffer, np.uint8) for buffer in pack(column)] if column.dtype.hasobject else [raw(column)]
         )
@@ -249,7 +249,7 @@ class _Stream:
         return column.dtype, column.shape, [len(piece) for piece in added]
 
     def write(self, memory: Raw) -> None:
-        """Write all of it."""
+        """Write the stream."""
         at = 0
         for piece in self._pieces:
             memory[at : at + len(piece)] = piece
@@ -268,7 +268,7 @@ def _unpacked(received: Raw) -> Iterator[tuple[Head, dict[str, Array]]]:
     def column(dtype: np.dtype[Any], shape: tuple[int, ...], sizes: list[int]) -> Array:
         pieces = [take(size) for size in sizes]
         if dtype.hasobject:
-            # Out of the memory that is overwritten next time: arrays among the objects are views of their buffers.
+            # Copy: arrays among the objects are views of the buffers, which the next exchange overwrites.
             return objects(unpack(*[piece.copy().data for piece in pieces]))
         return pieces[0].view(dtype).reshape(shape) if sizes[0] else np.empty(shape, dtype=dtype)
 

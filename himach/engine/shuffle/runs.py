@@ -1,7 +1,7 @@
-"""`Runs`: where blocks are put until the shuffle, in memory and, beyond `Memory.limit`, on disk.
+"""`Runs`: holds blocks until the shuffle, in memory and, beyond `Memory.limit`, on disk.
 
-Blocks of one kind make a list. `Runs.part()` gives the same shards of all blocks of a list as one block, so that what
-comes later has few blocks to do with, however many chunks there were.
+Blocks of one kind form a list. `Runs.part()` joins the same shards of all blocks of a list into one block, so that
+later steps handle few blocks, however many chunks there were.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from himach.engine.pairs.block import SHARDS, Block, Bounds, ColumnSpec, Kind, R
 from himach.engine.shuffle.spill import Scratch, spill
 from himach.engine.shuffle.stack import MergedBlocks
 
-#: Into how many parts a shard is divided to see whether its bytes are those of one key.
+#: Number of parts of a shard, to detect whether one key has most of its bytes.
 KEY_PARTS = 64
 
 
 class OnDisk(Protocol):
-    """A block on a disk, whose shards are read when they are asked for."""
+    """A block on disk, whose shards are read on demand."""
 
     @property
     def kind(self) -> Kind:
-        """What it has in common with blocks of its list."""
+        """Kind of the blocks of its list."""
 
     @property
     def bounds(self) -> Bounds:
-        """As those of a `Block`."""
+        """Bounds as in a `Block`."""
 
     @property
     def specs(self) -> Mapping[str, ColumnSpec]:
-        """What its columns are."""
+        """Types of its columns."""
 
     def part(self, start: int, stop: int) -> Block:
         """Read the shards from `start` to `stop`."""
@@ -46,7 +46,7 @@ class OnDisk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Divided:
-    """A block on a disk, in more shards than it has there."""
+    """A block on disk, divided into more shards than it has there."""
 
     whole: OnDisk
     shards: int
@@ -61,7 +61,7 @@ class _Divided:
 
     @property
     def bounds(self) -> Bounds:
-        """About: as if a shard were divided into equal parts."""
+        """Approximate bounds, as if each shard were divided into equal parts."""
         parts = self.shards // (len(self.whole.bounds) - 1)
         return np.concatenate([[0], np.cumsum(np.repeat(-(-np.diff(self.whole.bounds) // parts), parts))])
 
@@ -70,11 +70,11 @@ class _Divided:
 
 
 class Memory:
-    """How much memory, in bytes, the pairs of this rank may take, over all its `Runs`.
+    """Memory limit, in bytes, of this rank's pairs over all its `Runs`.
 
-    What does not fit goes to `directory`, on a local disk of this node; `spilled` bytes went there. Before that,
-    `relieve` is called, which may find another place for some (`Runs.exchange`). `warn` is told what will not fit, also
-    of a table of rows that may have so many bytes, `table`.
+    Excess pairs go to `directory`, on a local disk of this node; `spilled` counts their bytes. `relieve` is called
+    first and may free memory (`Runs.exchange`). `warn` is called with a message about what will not fit, including a
+    table of rows, whose limit is `table` bytes.
     """
 
     def __init__(self, limit: int, directory: Path) -> None:
@@ -87,7 +87,7 @@ class Memory:
         self._bytes: dict[Runs, int] = {}
 
     def add(self, runs: Runs, nbytes: int) -> None:
-        """Take note that `runs` holds so many bytes more; if that is too much, the largest goes to the disk."""
+        """Record that `runs` holds `nbytes` more; beyond the limit, spill the largest of all `Runs`."""
         self._bytes[runs] = self._bytes.get(runs, 0) + nbytes
         if self._full:
             self.relieve()
@@ -98,15 +98,15 @@ class Memory:
 
     @property
     def _full(self) -> bool:
-        # The other half is for the shuffle, which has its blocks twice, and for what is merged.
+        # The other half is for the shuffle, which holds its blocks twice, and for the merge.
         return sum(self._bytes.values()) > self.limit // 2
 
     def subtract(self, runs: Runs, nbytes: int) -> None:
-        """Take note that `runs` holds so many bytes less."""
+        """Record that `runs` holds `nbytes` less."""
         self._bytes[runs] -= nbytes
 
     def release(self, runs: Runs) -> None:
-        """Take note that `runs` holds nothing any more."""
+        """Record that `runs` holds nothing."""
         self._bytes.pop(runs, None)
 
 
@@ -122,25 +122,25 @@ class Runs:
         self._refers = False
 
     def room(self, nbytes: int) -> Raw:
-        """Return memory for a block that will be put, uint8 (nbytes,)."""
+        """Return memory for a future block, uint8 (nbytes,)."""
         return self._arena.take(nbytes)
 
     def put(self, blocks: Sequence[Block]) -> list[Block]:
-        """Put the blocks of a chunk, of any number of shards; return what is stored of them."""
+        """Add the blocks of a chunk, with any number of shards; return them as stored."""
         stored = [reshard(block, self.shards) for block in blocks]
         if stored:
             self.memory.add(self, sum(self._lists[piece.kind].put(piece) for piece in stored))
         return stored
 
     def refer(self, parts: Sequence[OnDisk]) -> None:
-        """Put blocks that are on a disk already, and stay there; they come before all that is in memory."""
+        """Add blocks that stay on disk; they precede all blocks in memory."""
         for part in parts:
             same = len(part.bounds) - 1 == self.shards
             self._lists[part.kind].refer(part if same else _Divided(part, self.shards))
             self._refers = True
 
     def exchange(self, blocks: Sequence[Block], parts: Sequence[OnDisk]) -> None:
-        """Refer to `parts`, on a disk, in place of what is held of blocks, if all of these are still in memory."""
+        """Replace blocks by `parts` on disk, if all these blocks are still in memory."""
         places = set(map(id, blocks))
         lists = [self._lists[kind] for kind in {block.kind for block in blocks}]
         if blocks and sum(pool.count(places) for pool in lists) == len(blocks):
@@ -148,28 +148,25 @@ class Runs:
             self.refer(parts)
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Return int64 (shards,): about how many bytes each shard will take in the shuffle."""
+        """Return int64 (shards,): approximate bytes of each shard in the shuffle."""
         return sum((pool.sizes() for pool in self._lists.values()), np.zeros(self.shards, dtype=np.int64))
 
     def sizes_within(self, shard: int, parts: int) -> npt.NDArray[np.int64]:
-        """Return int64 (parts,): about how many bytes each part of a shard will take, where it is divided further."""
+        """Return int64 (parts,): approximate bytes of each part of a shard that is divided further."""
         return sum((pool.sizes_within(shard, parts) for pool in self._lists.values()), np.zeros(parts, dtype=np.int64))
 
     def largest(self) -> int:
-        """Return about how many bytes the key has that has most; of very many keys, some together."""
+        """Return the approximate bytes of the largest key; with very many keys, of several together."""
         sizes = self.sizes()
         return int(self.sizes_within(int(sizes.argmax()), KEY_PARTS).max()) if sizes.any() else 0
 
     def part(self, start: int, stop: int, shards: int | None = None) -> list[Block]:
-        """Return the shards from `start` to `stop`, one block of each kind that has pairs in them.
-
-        They may be of a finer division, into so many `shards`.
-        """
+        """Return the shards from `start` to `stop`, one block per kind with pairs; `shards` sets a finer division."""
         parts = [pool.part(start, stop, (shards or self.shards) // self.shards) for pool in self._lists.values()]
         return [part for part in parts if part is not None]
 
     def spill(self, directory: Path) -> int:
-        """Write to the disk what is in memory; return how many bytes that were."""
+        """Write all blocks in memory to disk; return the number of bytes."""
         if self._scratch is None:
             self._scratch = Scratch(directory)
         before = self._scratch.size
@@ -180,11 +177,11 @@ class Runs:
 
     @property
     def spilled(self) -> bool:
-        """Whether some of the blocks are on the disk."""
+        """Whether some blocks are on disk."""
         return self._scratch is not None or self._refers
 
     def clear(self) -> None:
-        """Forget everything that was put."""
+        """Drop all blocks."""
         self._lists.clear()
         self._arena = Arena()
         self.memory.release(self)
@@ -194,7 +191,7 @@ class Runs:
 
 
 def _finer(whole: OnDisk | MergedBlocks, start: int, stop: int, finer: int) -> Block:
-    """Return some shards of what has them, where each of its shards counts as several that are `finer`."""
+    """Return some shards in the numbering that divides each shard of `whole` into `finer` ones."""
     if finer == 1:
         return whole.part(start, stop)
     shards = finer * (whole.bounds.shape[-1] - 1)
@@ -203,21 +200,21 @@ def _finer(whole: OnDisk | MergedBlocks, start: int, stop: int, finer: int) -> B
 
 
 def _nothing(text: str = "") -> None:
-    """Relieve nothing, and warn nobody."""
+    """Do nothing."""
 
 
 class _BlockList:
-    """Blocks of one kind, in the order in which they were put: those on disk, then those in memory."""
+    """Blocks of one kind in the order of addition: those on disk, then those in memory."""
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
         self._spilled: list[OnDisk] = []
         self._stacked: MergedBlocks | None = None
         self._nbytes = 0  # of the blocks in memory
-        self._put_bytes = self._put_rows = 0  # of all that were put, by which objects on the disk are weighed, too
+        self._put_bytes = self._put_rows = 0  # of all added blocks; also used to estimate objects on disk
 
     def put(self, block: Block) -> int:
-        """Put a block behind all others; return how many bytes it takes."""
+        """Append a block; return its bytes."""
         nbytes = block.nbytes
         self._blocks.append(block)
         self._stacked = None
@@ -227,15 +224,15 @@ class _BlockList:
         return nbytes
 
     def refer(self, part: OnDisk) -> None:
-        """Put a block that is on a disk."""
+        """Add a block on disk."""
         self._spilled.append(part)
 
     def count(self, places: Collection[int]) -> int:
-        """Return how many of the blocks with these ids are in memory."""
+        """Return the number of blocks with these ids in memory."""
         return sum(id(block) in places for block in self._blocks)
 
     def drop(self, places: Collection[int]) -> int:
-        """Forget the blocks with these ids; return how many bytes they took."""
+        """Drop the blocks with these ids; return their bytes."""
         self._blocks = [block for block in self._blocks if id(block) not in places]
         remaining = sum(block.nbytes for block in self._blocks)
         before, self._nbytes, self._stacked = self._nbytes, remaining, None
@@ -248,7 +245,7 @@ class _BlockList:
         return self._stacked
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Return int64 (shards,): about how many bytes each shard takes."""
+        """Return int64 (shards,): approximate bytes of each shard."""
         rows = sum(part.bounds for part in self._spilled)
         if self._blocks:
             rows = rows + self._stack().bounds.sum(axis=0)
@@ -256,7 +253,7 @@ class _BlockList:
         return sizes
 
     def sizes_within(self, shard: int, parts: int) -> npt.NDArray[np.int64]:
-        """Return int64 (parts,): about how many bytes each part of a shard takes."""
+        """Return int64 (parts,): approximate bytes of each part of a shard."""
         span = shard * parts, (shard + 1) * parts
         rows = sum((np.diff(_finer(block, *span, parts).bounds) for block in self._all()), np.zeros(parts, np.int64))
         return rows * self._row()
@@ -265,7 +262,7 @@ class _BlockList:
         return [*self._spilled, *([self._stack()] if self._blocks else [])]
 
     def _row(self) -> int:
-        """Return about how many bytes a row takes."""
+        """Return the approximate bytes of a row."""
         specs = {name: spec for part in self._all() for name, spec in part.specs.items()}
         row = sum(spec.nbytes for spec in specs.values())
         if any(spec.dtype.hasobject for spec in specs.values()):
@@ -273,10 +270,7 @@ class _BlockList:
         return row
 
     def part(self, start: int, stop: int, finer: int = 1) -> Block | None:
-        """Return the shards from `start` to `stop` as one block, None if they are empty.
-
-        Each shard may count as several, that are `finer`.
-        """
+        """Return the shards from `start` to `stop`, in a division `finer` times as fine, as one block, or None."""
         parts = [part for part in (_finer(block, start, stop, finer) for block in self._all()) if len(part)]
         return MergedBlocks(parts).part(0, stop - start) if parts else None
 

@@ -1,8 +1,8 @@
-"""Blocks on disk: `Scratch` is the file to which a rank's pairs go when memory is used up, `Spilled` a block in it.
+"""Blocks on disk: `Scratch` is a rank's file for pairs that exceed its memory, `Spilled` a block in it.
 
-The file has no name: it is unlinked as soon as it is open, in a directory of mode 0700 of its own, so that nobody else
-can read or change it and nothing is left of it however the process ends. What it holds is ordered by shard, column by
-column, so that any range of shards is one read a column.
+The file is unlinked right after it is opened, in a separate directory of mode 0700: nobody else can read or change it,
+and nothing remains however the process ends. Its content is sorted by shard, column by column, so that any range of
+shards is one read per column.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from himach.engine.pairs.values import dumps
 from himach.engine.shuffle.stack import MergedBlocks
 from himach.errors import HimachError
 
-#: Bytes that are ordered at a time on their way to the disk.
+#: Approximate bytes sorted and written at a time.
 PIECE_BYTES = 1 << 22
 
 
 class SpillError(HimachError):
-    """Pairs could not be written to the disk, or not read back."""
+    """Pairs could not be written to disk or read back."""
 
 
 class Scratch:
-    """A file without a name in a directory, on a local disk of this node; it is made if it is not there."""
+    """An unnamed file in a directory on a local disk of this node; the directory is created if it is missing."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -48,13 +48,13 @@ class Scratch:
             self._fail("cannot be written there", error)
 
     def append(self, data: Raw | bytes) -> int:
-        """Write `data` behind all that is there; return where it begins."""
+        """Append `data`; return its offset."""
         start = self.size
         self.write(start, data)
         return start
 
     def write(self, at: int, data: Raw | bytes) -> None:
-        """Write `data` from byte `at` on."""
+        """Write `data` at byte `at`."""
         view = memoryview(data)
         while view:
             try:
@@ -66,13 +66,13 @@ class Scratch:
         self.size = max(self.size, at)
 
     def reserve(self, nbytes: int) -> int:
-        """Set bytes aside behind all that is there; return where they begin."""
+        """Reserve bytes at the end; return their offset."""
         start = self.size
         self.size += nbytes
         return start
 
     def read(self, at: int, target: Raw) -> None:
-        """Fill `target` with what was written from byte `at` on."""
+        """Fill `target` from byte `at`."""
         view = memoryview(target)
         while view:
             try:
@@ -99,19 +99,19 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """A block in a scratch file: `form`, `width` and `bounds` of the `Block`, and what its columns are."""
+    """A block in a scratch file: `form`, `width` and `bounds` of the `Block`, and its column types."""
 
     form: Form
     width: int
     bounds: Bounds
     specs: dict[str, ColumnSpec]
     _scratch: Scratch
-    _starts: dict[str, int]  # where columns begin, but for those of objects
-    _pickles: Bounds  # where the objects of each shard begin
+    _starts: dict[str, int]  # offsets of columns, except those of objects
+    _pickles: Bounds  # offsets of the objects of each shard
 
     @property
     def kind(self) -> Kind:
-        """As that of the `Block`."""
+        """Kind of the `Block`."""
         return block_kind(self.form, self.width, self.specs)
 
     def part(self, start: int, stop: int) -> Block:

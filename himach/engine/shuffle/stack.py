@@ -1,4 +1,4 @@
-"""`MergedBlocks`: blocks of one kind as one: shard by shard, in each the blocks in their order."""
+"""`MergedBlocks`: blocks of one kind as one block, sorted by shard, then by block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from himach.engine.pairs.sharding import join_shards
 
 
 class MergedBlocks:
-    """Blocks of one kind, at least one, and what their columns are; a column that a block lacks is 0 there."""
+    """One or more blocks of one kind, and their column types; a column missing in a block is 0 there."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self.blocks = blocks
@@ -32,7 +32,7 @@ class MergedBlocks:
         first = self.blocks[0]
         if len(self.blocks) == 1:
             return first.part(start, stop)
-        # The way of nearly all pairs: nothing is done block by block.
+        # Fast path for nearly all pairs: no loop over blocks.
         bounds = np.ascontiguousarray(self.bounds[:, start : stop + 1])
         joint = bounds.sum(axis=0)
         joint -= joint[0]
@@ -55,7 +55,7 @@ def _column(columns: dict[str, Array], name: str, spec: ColumnSpec) -> Array:
 
 
 def _join_objects(columns: Sequence[Array], bounds: Bounds) -> Array:
-    """Return some shards of a column of objects, which are put into order by their places, which are no objects."""
+    """Return some shards of a column of objects; sort their indices, as `join_shards` cannot move objects."""
     slices = zip(columns, bounds[:, 0].tolist(), bounds[:, -1].tolist(), strict=True)
     joined = np.concatenate([column[start:stop] for column, start, stop in slices])
     bounds = bounds - bounds[:, :1]

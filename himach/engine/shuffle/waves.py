@@ -1,9 +1,9 @@
-"""The shuffle: `Shuffle` brings each shard to the rank that it belongs to, wave by wave, each small enough for memory.
+"""The shuffle: `Shuffle` moves each shard to its rank, in waves that fit in memory.
 
-All ranks know the size of every shard over all ranks, and so agree without a word how many shards go in each wave. What
-lies on disk is read wave by wave, too, so that a rank never holds more than a wave of what it gets.
+All ranks know the total size of every shard, and thus agree on the shards of each wave without communication. Pairs on
+disk are read wave by wave, too, so that a rank never holds more than one wave of its input.
 
-Where there are many frames, a rank learns the stamps of those only that a wave's pairs are of: they come with them.
+With many frames, a rank gets only the stamps of a wave's frames, together with their pairs.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from himach.engine.stamps import Frames, FrameTable, Stamps, no_boxes
 from himach.parallel.communicator import World
 from himach.selection import Selected, forward
 
-#: Bytes that a rank gets in a wave, at most: with smaller ones, ranks wait for one another more often. What has been on
-#: disk travels in larger ones, for long reads.
+#: Most bytes that a rank gets in a wave: with smaller waves, ranks wait for one another more often. Spilled pairs use
+#: larger waves, for long reads.
 WAVE_BYTES = 1 << 25
-#: The part of a rank's memory that such a large wave may have: it is there twice, as it leaves and as it came.
+#: Inverse fraction of a rank's memory for such a wave, which is held twice: as sent and as received.
 DISK_WAVE_FACTOR = 16
-#: Frames over all ranks whose stamps all ranks get, once; of more, stamps travel with their pairs.
+#: Most frames over all ranks whose stamps all ranks get once; beyond it, stamps are sent with their pairs.
 SHARED_STAMP_FRAMES = 1 << 18
-#: What stamps that travel make of a wave: they may take several times the bytes of their pairs.
+#: Divisor of the wave size if stamps are sent along: they may take several times the bytes of their pairs.
 WITH_STAMPS = 8
 
-#: A shard with more bytes than so many waves travels in parts, as far as its keys are in different ones.
+#: A shard larger than this many waves is sent in parts, as far as its keys can be separated.
 LARGE_SHARD_WAVES = 4
 
 Sizes = npt.NDArray[np.int64]
@@ -43,24 +43,24 @@ Sizes = npt.NDArray[np.int64]
 class Span(NamedTuple):
     """Neighbouring shards that go to one node in one wave.
 
-    Those of rank i of the node are ``cuts[i]`` to ``cuts[i + 1]``, of as many `shards` into which all keys are divided
-    where they are counted so: where a large shard travels in parts, these are shards of a finer division.
+    Those of rank i of the node are ``cuts[i]`` to ``cuts[i + 1]``, in a division of all keys into `shards` shards:
+    parts of a large shard are shards of a finer division.
     """
 
     cuts: list[int]
     shards: int
 
 
-#: Of each node, wave by wave, its spans.
+#: Per node and wave, the spans.
 Waves = list[list[list[Span]]]
-#: Some sizes, the number of the first shard that has one of them, and how many shards there are.
+#: Sizes of some shards, the number of the first of them, and the total number of shards in this division.
 _Piece = tuple[Sizes, int, int]
-#: Shards of a rank in a wave: from the first to the one that is no longer among them, and how many there are.
+#: Shards of a rank in a wave: the first, the end, and the total number of shards in this division.
 _Fill = tuple[int, int, int]
 
 
 def plan_waves(sizes: Sizes, finer: Mapping[int, Sizes], ranks: Sequence[int], limit: int) -> Waves:
-    """Divide every node's shards into waves of at most `limit` bytes for a rank, more only where one key has more.
+    """Divide every node's shards into waves of at most `limit` bytes per rank, exceeded only by single shards or parts.
 
     `sizes`: int64 (shards,): bytes of each shard over all ranks.
     """
@@ -75,7 +75,7 @@ def plan_waves(sizes: Sizes, finer: Mapping[int, Sizes], ranks: Sequence[int], l
 
 
 def large_shards(sizes: Sizes, limit: int) -> dict[int, int]:
-    """Return the shards that travel in parts, and in how many, as far as their keys are in different ones."""
+    """Return the shards that are sent in parts, with the number of parts."""
     shards = len(sizes)
     large = {}
     for shard in np.flatnonzero(sizes > LARGE_SHARD_WAVES * limit).tolist():
@@ -87,7 +87,7 @@ def large_shards(sizes: Sizes, limit: int) -> dict[int, int]:
 
 
 def _pieces(sizes: Sizes, finer: Mapping[int, Sizes], start: int, stop: int) -> list[_Piece]:
-    """Return the shards from `start` to `stop`, or the parts in which they travel."""
+    """Return the shards from `start` to `stop`, large ones as their parts."""
     pieces: list[_Piece] = []
     for large in sorted(shard for shard in finer if start <= shard < stop):
         parts = finer[large]
@@ -97,7 +97,7 @@ def _pieces(sizes: Sizes, finer: Mapping[int, Sizes], start: int, stop: int) -> 
 
 
 def _fills(pieces: Sequence[_Piece], ranks: int, limit: int) -> list[_Fill]:
-    """Divide shards among the ranks of a node, evenly, wave after wave."""
+    """Divide shards evenly among the ranks of a node, wave by wave."""
     total = sum(int(sizes.sum()) for sizes, _, _ in pieces)
     waves = max(1, -(-total // (ranks * limit)))
     even = -(-total // (ranks * waves))
@@ -118,10 +118,10 @@ def _fills(pieces: Sequence[_Piece], ranks: int, limit: int) -> list[_Fill]:
 
 
 def _spans(fills: Sequence[_Fill], ranks: int) -> list[Span]:
-    """Join what neighbours get of a wave."""
+    """Join the shards of neighbouring ranks in a wave."""
     spans: list[Span] = []
     for rank, (start, stop, shards) in enumerate(fills):
-        if not spans or spans[-1].shards != shards:  # nothing is between two that are apart
+        if not spans or spans[-1].shards != shards:  # shards between two fills are empty
             spans.append(Span([start] * (ranks + 1), shards))
         spans[-1].cuts[rank + 1 :] = [stop] * (ranks - rank)
     return spans
@@ -168,7 +168,7 @@ class Shuffle:
         self._tables: list[FrameTable] = []
 
     def prepare(self, wave: int) -> None:
-        """Put together what this rank sends in a wave; after the last one its runs are cleared."""
+        """Collect what this rank sends in a wave; after the last wave, clear its runs."""
         if wave >= self.waves:
             self._runs.clear()
             return
@@ -181,7 +181,7 @@ class Shuffle:
             self._outgoing, self._tables = [blocks for blocks, _ in stamped], [table for _, table in stamped]
 
     def _take(self, span: Span, ranks: Sequence[int]) -> None:
-        """Put together what goes to a node's ranks."""
+        """Collect what this rank sends to a node's ranks."""
         first = span.cuts[0]
         for block in self._runs.part(first, span.cuts[-1], span.shards):
             for rank, (start, stop) in zip(ranks, pairwise(span.cuts), strict=True):
@@ -189,12 +189,12 @@ class Shuffle:
                     self._outgoing[rank].append(block.part(start - first, stop - first))
 
     def move(self) -> tuple[list[list[Block]], Frames]:
-        """Exchange the wave that was prepared (collective).
+        """Exchange the prepared wave (collective).
 
         Returns
         -------
         blocks
-            For each rank the blocks that it sent here. Their columns hold until the next wave is moved.
+            Per rank, the blocks that it sent here. Their columns are valid until the next wave is moved.
         frames
             Their frames, and maybe others.
         """
@@ -204,7 +204,7 @@ class Shuffle:
         return blocks, self._frames or Frames.joined(tables, self._forward)
 
     def _add_stamps(self, blocks: list[Block]) -> tuple[list[Block], FrameTable]:
-        """Return blocks with the table of those frames only that their rows are of."""
+        """Return blocks with the table of only the frames of their rows."""
         if not blocks:
             return [], FrameTable.joined([])
         used = UsedRows(len(self._stamps))
@@ -216,6 +216,6 @@ class Shuffle:
             else:
                 used.mark(block.at, 64 * block.values.shape[1])
         table = self._stamps.chosen(used.close())
-        if self._boxed and table.boxes is None:  # what a series says of boxes does not depend on what came with it
+        if self._boxed and table.boxes is None:  # boxes of a series must not depend on other keys
             table = replace(table, boxes=no_boxes(len(table)))
         return [replace(block, at=used.renumber(block.at)) for block in blocks], table
