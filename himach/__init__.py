@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-# Nothing is imported before it is needed: an interrupt of the command while this is imported shows a traceback.
+# Import lazily: an interrupt of the command during this import shows a traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -111,7 +111,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for, so that ``himach --help`` needs neither numpy nor MDAnalysis."""
+    """Import a public name on first use, so that ``himach --help`` needs neither numpy nor MDAnalysis."""
     from importlib import import_module
 
     if name in _HOME:
@@ -131,9 +131,9 @@ def __dir__() -> list[str]:
 
 
 def _find_compiled() -> None:
-    """Let ``import himach`` work in the folder of a checkout, whose own copy has no compiled modules.
+    """Make ``import himach`` work in a checkout, whose own copy has no compiled modules.
 
-    A checkout that is not installed in editable mode shadows the installed package when Python is started in it.
+    If it is not installed in editable mode, it shadows the installed package for a Python started there.
     """
     import os
 
@@ -159,7 +159,7 @@ class _StyleFinder:
     """Adds the style ``himach`` when Matplotlib's styles are imported."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        """Leave all modules but one to others."""
+        """Find only `matplotlib.style`."""
         if name != "matplotlib.style":
             return None
         import sys

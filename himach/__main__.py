@@ -1,6 +1,6 @@
-"""The command ``himach``, also as ``python -m himach``: what Ctrl-C ends without a word as long as it is imported."""
+"""The command ``himach``, also as ``python -m himach``: Ctrl-C ends it silently while it is being imported."""
 
-import _signal as signal  # type: ignore[import-not-found]  # Python's own imports others before an interrupt is caught
+import _signal as signal  # type: ignore[import-not-found]  # `signal` imports others before an interrupt is caught
 import os
 import sys
 
@@ -8,13 +8,13 @@ import sys
 def main() -> None:
     """Import the command line and run it."""
     interrupt = signal.getsignal(signal.SIGINT)
-    if interrupt is signal.default_int_handler:  # else it is ignored, as of what a shell runs in the background
+    if interrupt is signal.default_int_handler:  # else it is ignored, as for background jobs of a shell
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_closed_streams()
     import resource
 
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
-        sys.dont_write_bytecode = True  # Python 3.11 leaves modules that are cut off behind
+        sys.dont_write_bytecode = True  # Python 3.11 leaves truncated modules behind
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # for ranks
     from himach.cli import main as run
 
@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open the null device for streams that were closed, as by 2>&-: no file takes their descriptors then."""
+    """Open the null device for closed streams, as by 2>&-, so that no file gets their descriptors."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_RDWR)

@@ -1,11 +1,11 @@
-"""An analysis that was written against MDAnalysis as one of himach's: `adapted()`.
+"""Adapts an analysis class of MDAnalysis to himach: `adapted()`.
 
-Its `_single_frame()` is the map(): what it finds in a frame is its value, and MDAnalysis's own aggregator and
-`_conclude()` make the results of all. So its results are those of ``analysis.run(n_parts=...)`` with a part for each
-frame, for any number of ranks; and it can be interrupted, resumed, and run beside others like every analysis.
+Its `_single_frame()` is the map(): the results of a frame are its value; MDAnalysis's own aggregator and `_conclude()`
+compute the final results. So they are those of ``analysis.run(n_parts=...)`` with one part per frame, for any number of
+ranks; and it can be interrupted, resumed, and run together with others like every analysis.
 
-Classes of other packages that were written before MDAnalysis knew parts say nothing of them, and have no aggregator.
-What `_single_frame()` leaves behind is then what it finds, and each rank tries whether frames depend on each other.
+Classes of other packages written before MDAnalysis had parts do not declare support and have no aggregator. Then the
+state that `_single_frame()` leaves is the result of a frame, and each rank tests whether frames depend on each other.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ from himach.state_hash import StateHasher
 BASE = "MDAnalysis.analysis.base"
 #: Arguments that are the Universe itself.
 UNIVERSE = frozenset({"universe", "u"})
-#: Arguments that are groups of atoms by their names, where no docstring says so.
+#: Names of arguments that are groups of atoms, even if no docstring says so.
 GROUPS = frozenset({"ag", "ag1", "ag2", "atomgroup", "atomgroups", "ags", "atoms", "g1", "g2", "group"})
-#: Arguments that a run has another way for.
+#: Arguments that a run sets in another way.
 ASIDE = frozenset({"self", "trajectory", "verbose"})
-#: Attributes by which MDAnalysis itself tells an analysis of its frames.
+#: Attributes that MDAnalysis itself sets to describe the frames.
 OF_BASE = frozenset(
     {"_trajectory", "_sliced_trajectory", "_verbose", "_ts", "_frame_index", "results"}
     | {"frames", "times", "n_frames", "start", "stop", "step"}
 )
-#: By which a class says whether its frames can be taken apart.
+#: Attribute by which a class declares whether its frames are independent.
 SAYS = "_analysis_algorithm_is_parallelizable"
-#: What a value of a parameter looks like that is no text.
+#: Matches the beginning of a parameter's value that is no string.
 LITERAL = re.compile(r"[\[({'\"+\-.\d]|(None|True|False)$")
 
 
 def is_foreign(value: Any) -> bool:
-    """Tell whether `value` is a class that derives from MDAnalysis's AnalysisBase; imports nothing."""
+    """Return whether `value` is a subclass of MDAnalysis's AnalysisBase; import nothing."""
     base = getattr(sys.modules.get(BASE), "AnalysisBase", None)
     return base is not None and isinstance(value, type) and issubclass(value, base) and value is not base
 
 
 def takes_function(foreign: Any) -> bool:
-    """Tell whether a class of MDAnalysis is made with a function, as AnalysisFromFunction is."""
+    """Return whether a class of MDAnalysis requires a function, like AnalysisFromFunction."""
     arguments = inspect.signature(foreign.__init__).parameters
     return "function" in arguments and arguments["function"].default is inspect.Parameter.empty
 
 
 def refusal(foreign: Any) -> str:
-    """Return why a class of MDAnalysis's analyses cannot be taken apart by frames; "" where it can, or can be tried."""
+    """Return why frames of a class of MDAnalysis cannot be analysed separately; "" if they can, or may be tried."""
     base = sys.modules[BASE].AnalysisBase
     if getattr(foreign, SAYS):
         return ""
@@ -70,7 +70,7 @@ def refusal(foreign: Any) -> str:
 
 
 def _is_declared(foreign: Any) -> bool:
-    """Tell whether somebody has said if a class can be taken apart; of its own classes, MDAnalysis has."""
+    """Return whether it is declared if a class's frames are independent; MDAnalysis declares it for its own."""
     return foreign.__module__.startswith("MDAnalysis.") or any(
         SAYS in vars(cls) for cls in foreign.__mro__ if cls.__module__ != BASE
     )
@@ -78,13 +78,13 @@ def _is_declared(foreign: Any) -> bool:
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of an analysis of MDAnalysis, which is a parameter here."""
+    """An argument of an analysis of MDAnalysis, as a parameter of himach."""
 
-    parameter: Parameter  # as which it is set
-    kind: str  # what its text is: "group", a selection
+    parameter: Parameter
+    kind: str  # meaning of its text, such as "group" for a selection
 
     def value(self, setting: Any, universe: Any) -> Any:
-        """Return what the analysis is given for a parameter's value."""
+        """Return the argument for a parameter's value."""
         if not isinstance(setting, str) or self.kind == "plain":
             return setting
         if self.kind == "group":
@@ -102,7 +102,7 @@ class Argument:
         return self._selected(value, universe) if self.kind == "groups" else value
 
     def _selected(self, value: Any, universe: Any) -> Any:
-        """Return groups of atoms in place of selections; raises UsageError where there is none."""
+        """Replace selections by groups of atoms; raise UsageError for anything else."""
         if isinstance(value, list | tuple):
             return [self._selected(item, universe) for item in value]
         if not isinstance(value, str):
@@ -114,7 +114,7 @@ class Adapted(Analysis):
     """An analysis of MDAnalysis; `adapted` makes a subclass for each."""
 
     foreign: ClassVar[Any] = None  # its class
-    arguments: ClassVar[tuple[Argument, ...]] = ()  # what it is made with
+    arguments: ClassVar[tuple[Argument, ...]] = ()  # of its constructor
     of_one_frame: ClassVar[frozenset[str]] = frozenset({"frames", "n_frames", "step"})
     caches = ("_running",)
 
@@ -145,7 +145,7 @@ class Adapted(Analysis):
             return self.foreign(**arguments)
         except Exception as error:
             if not self.foreign.__module__.startswith("MDAnalysis."):
-                raise  # the user's own code, of which the traceback tells the line
+                raise  # user code: the traceback shows the line
             settings = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
             raise UsageError(
                 f"{self.label()} cannot be made with {settings}: {type(error).__name__}: {error} "
@@ -166,7 +166,7 @@ class Adapted(Analysis):
 
 
 class Untold(Adapted):
-    """An analysis of which nobody has said whether its frames depend on each other; `adapted` makes a subclass."""
+    """An analysis that does not declare whether its frames are independent; `adapted` makes a subclass for each."""
 
     of_one_frame: ClassVar[frozenset[str]] = frozenset()
 
@@ -176,7 +176,7 @@ class Untold(Adapted):
 
 
 class _Running:
-    """An analysis of MDAnalysis while frames are taken through it."""
+    """A running analysis of MDAnalysis."""
 
     def __init__(self, analysis: Any) -> None:
         analysis._prepare()
@@ -184,7 +184,7 @@ class _Running:
         self.prepared = analysis.results
 
     def results(self, frame: Any) -> dict[str, Any]:
-        """Return what it finds in a frame."""
+        """Return the results of a frame."""
         analysis, ts = self.analysis, frame.universe.trajectory.ts
         analysis.results = copy.deepcopy(self.prepared)
         analysis._frame_index, analysis._ts = 0, ts
@@ -193,7 +193,7 @@ class _Running:
         return dict(analysis.results)
 
     def merge(self, results: Iterable[Any]) -> None:
-        """Have the analysis as it is when all frames have gone through it."""
+        """Put the analysis into its state after all frames."""
         kind = type(self.prepared)
         self.analysis.results = self.analysis._get_aggregator().merge([kind(result) for result in results])
 
@@ -206,12 +206,12 @@ Place = tuple[str, str]
 
 
 class _Trial(_Running):
-    """The same of one that leaves what it finds wherever it likes, which is told by comparing before and after.
+    """A running analysis that leaves its results in any attribute; they are found by comparing before and after.
 
-    A frame gives entries of the arrays that have an axis of frames (one that is longer where the analysis is prepared
-    for a frame more), items at the end of lists, and attributes that are set. A rank takes its first two frames once
-    more: the first one by the analysis that has just seen it, the second one by an analysis that has seen none. What
-    they give has to be the same, or frames depend on each other.
+    A frame gives entries of arrays with an axis of frames (one that is longer if the analysis is prepared for one more
+    frame), items appended to lists, and attributes that are set. A rank analyses its first two frames twice: the first
+    by the analysis that has just seen it, the second by an analysis that has seen none. If the results differ, frames
+    depend on each other.
     """
 
     def __init__(self, make_analysis: Callable[[], Any], selected: Any) -> None:
@@ -220,7 +220,7 @@ class _Trial(_Running):
         self._always: set[Place] = set()  # what every frame sets
         try:
             longer = _state(self._prepared(make_analysis(), self._n_frames + 1))
-        except Exception:  # it was given something of each frame
+        except Exception:  # its arguments may have one item per frame
             longer = {}
         self.analysis, self._other = (self._prepared(make_analysis(), self._n_frames) for _ in range(2))
         state = _state(self.analysis)
@@ -229,19 +229,19 @@ class _Trial(_Running):
         self._lists = {place: len(value) for place, value in state.items() if type(value) is list}
 
     def results(self, frame: Any) -> dict[str, Any]:
-        """Return what a frame gives; raises AnalysisError if that depends on other frames."""
+        """Return the results of a frame; raise AnalysisError if they depend on other frames."""
         always = set(self._always) if self._tried else None
         result = self._run_frame(self.analysis, frame) if self._tried == 2 else self._compare(frame)
         for place, value in (values := result.pop("values")).items():
             if always is not None and place not in always and isinstance(value, int | float):
                 raise self._refusal(place, f"frame {frame.number} sets it, and others do not")
-        last = frame.step == self._n_frames - 1  # which sets again what every frame sets
+        last = frame.step == self._n_frames - 1  # the last frame determines what every frame sets
         result["last"] = {place: value for place, value in values.items() if last and place in self._always}
         result["values"] = {place: value for place, value in values.items() if place not in self._always}
         return result
 
     def merge(self, results: Iterable[Any]) -> None:
-        """Have the analysis as it is when all frames have gone through it."""
+        """Put the analysis into its state after all frames."""
         state, values = _state(self.analysis), dict[Place, Any]()
         for place, length in self._lists.items():
             del state[place][length:]
@@ -263,7 +263,7 @@ class _Trial(_Running):
         return analysis
 
     def _run_frame(self, analysis: Any, frame: Any) -> dict[str, dict[Place, Any]]:
-        """Take a frame through an analysis; return what it gives."""
+        """Analyse a frame; return its results."""
         before = _state(analysis)
         lengths = {place: len(before[place]) for place in self._lists if type(before.get(place)) is list}
         analysis._frame_index, analysis._ts = frame.step, frame.universe.trajectory.ts
@@ -281,7 +281,7 @@ class _Trial(_Running):
         return result
 
     def _compare(self, frame: Any) -> dict[str, dict[Place, Any]]:
-        """Take a frame twice, by an analysis that has seen others, or this one, and by one that has not."""
+        """Analyse a frame twice, by an analysis that has seen others or this one, and by one that has not."""
         ts = frame.universe.trajectory.ts
         positions, sides = ts.positions.copy(), []
         for analysis in (self._other if self._tried else self.analysis, self.analysis):
@@ -295,7 +295,7 @@ class _Trial(_Running):
             same = after.get(place) == before.get(place) and place in self._axes
             if not (after.get(place) == after_alone.get(place) or once or same) or alone.get(place) != added.get(place):
                 raise self._refusal(place, f"at frame {frame.number} it is another after a frame before")
-        always_before = self._always  # of which this frame leaves some as the one before set it
+        always_before = self._always  # this frame may leave some of these unchanged
         self._always = {place for place in after if after[place] != before.get(place)} | set(result["values"])
         if self._tried:
             del self._other
@@ -308,7 +308,7 @@ class _Trial(_Running):
         return result
 
     def _digest_state(self, analysis: Any, step: int) -> dict[Place, str]:
-        """Return digests of an analysis's state, but for what it may leave there at a step."""
+        """Return digests of an analysis's state, without what a step may add."""
         digests = {}
         for place, value in _state(analysis).items():
             if place in self._axes and isinstance(value, np.ndarray):
@@ -321,7 +321,7 @@ class _Trial(_Running):
     def _digest(self, value: Any) -> str:
         try:
             return self._digests.digest(value)
-        except Exception:  # what cannot be taken apart is what it is
+        except Exception:  # compared by identity
             return f"{type(value)} {id(value)}"
 
     def _refusal(self, place: Place, why: str) -> AnalysisError:
@@ -331,14 +331,14 @@ class _Trial(_Running):
 
 
 def _state(analysis: Any) -> dict[Place, Any]:
-    """Return an analysis's attributes and results, but for what MDAnalysis keeps there, and groups of atoms."""
+    """Return an analysis's attributes and results, without those of MDAnalysis and groups of atoms."""
     places = [("", name, value) for name, value in vars(analysis).items() if name not in OF_BASE]
     places += [("results", name, value) for name, value in analysis.results.items()]
     return {(owner, name): value for owner, name, value in places if not hasattr(value, "universe")}
 
 
 def _axis(value: Any, longer: Any, n_frames: int) -> int | None:
-    """Return the axis of frames of an array, by that of one frame more if there is one; None: it has no such axis."""
+    """Return an array's axis of frames or None; `longer` is the array for one more frame, if there is one."""
     if not isinstance(value, np.ndarray) or not isinstance(longer, np.ndarray | None):
         return None
     axes = [axis for axis, length in enumerate(value.shape) if length == n_frames]
@@ -357,20 +357,20 @@ def _conclude(running: _Running, selected: range, frames: Any, times: Any, resul
 
 
 def _select(analysis: Any, selected: range, frames: Any, times: Any) -> None:
-    """Tell an analysis its frames, as MDAnalysis does."""
+    """Set the frames of an analysis, as MDAnalysis does."""
     analysis.start, analysis.stop, analysis.step = selected.start, selected.stop, selected.step
     analysis.frames, analysis.times, analysis.n_frames = frames, times, len(frames)
 
 
 def adapted(foreign: Any) -> type[Analysis]:
-    """Return a class of analyses of himach that does what a class of MDAnalysis does.
+    """Return a class of himach for an analysis class of MDAnalysis.
 
     Its parameters are the arguments of that class; groups of atoms are selections.
 
     Raises
     ------
     UsageError
-        It cannot be taken apart by frames.
+        If its frames cannot be analysed separately.
     """
     spec = f"{foreign.__module__}:{foreign.__qualname__}"
     if why := refusal(foreign):
@@ -392,7 +392,7 @@ def adapted(foreign: Any) -> type[Analysis]:
 
 
 def _arguments(foreign: Any) -> Iterator[Argument]:
-    """Give the arguments of a class that a command line can set."""
+    """Yield the arguments of a class that a command line can set."""
     documented = inspect.getdoc(foreign) or ""
     texts = f"{documented}\n\n{inspect.getdoc(foreign.__init__) or ''}"
     docs = {**parameter_docs(inspect.getdoc(foreign.__init__) or ""), **parameter_docs(documented)}
@@ -410,7 +410,7 @@ def _arguments(foreign: Any) -> Iterator[Argument]:
 
 
 def _argument_kind(name: str, described: str) -> str:
-    """Tell by an argument's name, annotation and description whether it is a group of atoms, or several."""
+    """Return the kind of an argument, by its name, annotation and description."""
     if "AtomGroup" not in described and name not in GROUPS:
         return "residues" if "ResidueGroup" in described else "plain"
     several = name in ("ags", "atomgroups") or re.search(r"list|tuple|iterable", described, re.IGNORECASE)
@@ -418,13 +418,13 @@ def _argument_kind(name: str, described: str) -> str:
 
 
 def _documented_type(texts: str, name: str) -> str:
-    """Return the type of an argument as docstrings tell it."""
+    """Return the type of an argument from docstrings."""
     match = re.search(rf"^\s*{name}\s*:\s*(.*)$", texts, re.MULTILINE)
     return match.group(1) if match else ""
 
 
 def _argument_type(default: Any, group: bool) -> tuple[Any, Any]:
-    """Return the type of a parameter, and its default, by that of an argument."""
+    """Return the type and the default of a parameter, from the default of an argument."""
     if default is inspect.Parameter.empty:
         return str, default
     if default is None or group:
@@ -436,7 +436,7 @@ def _argument_type(default: Any, group: bool) -> tuple[Any, Any]:
 
 
 def _outcome(results: Mapping[str, Any], label: str) -> dict[str, Any]:
-    """Return results as tables and arrays: columns of one length, which others share, are a table."""
+    """Return results as tables and arrays: columns of equal length form a table."""
     flat = dict(_flat(results))
     lengths = [len(value) for value in flat.values() if isinstance(value, np.ndarray) and value.ndim == 1]
     outcome: dict[str, Any] = {}
@@ -452,9 +452,9 @@ def _outcome(results: Mapping[str, Any], label: str) -> dict[str, Any]:
 
 
 def _flat(results: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Give the results by name; those within results by ``name_of_outer_one``."""
+    """Yield the results by name; nested ones as ``outer_inner``."""
     for name, value in results.items():
-        if name.startswith("_"):  # what the analysis keeps for itself
+        if name.startswith("_"):  # private to the analysis
             continue
         if isinstance(value, Mapping):
             yield from _flat(value, f"{before}{name}_")
@@ -467,7 +467,7 @@ def _flat(results: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, A
 
 
 def _array(value: Any) -> Any:
-    """Return a list of numbers as an array; anything else as it is."""
+    """Return a list of numbers as an array; anything else unchanged."""
     if isinstance(value, list | tuple):
         try:
             array = np.array(value)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
 
 
-#: The entry of an analysis's ``__dict__`` that is true while its map() runs: attributes cannot be assigned to.
+#: Key in an analysis's ``__dict__``; true while its map() runs, when attributes cannot be assigned.
 MAPPING = "_mapping"
-#: That in which parameters that are groups of atoms are as they were given, while attributes are groups of a Universe.
+#: Key of the original values of parameters that are groups of atoms, while attributes are groups of a Universe.
 GIVEN = "_given"
-#: Of classes of analyses, which each member of an ensemble asks for.
+#: Cached type hints of analysis classes, which each member of an ensemble needs.
 _HINTS: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()
 
 
@@ -67,7 +67,7 @@ class Pairs:
     def _checked(column: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Return keys as int64 (n,) or (n, k)."""
         if column.size == 0 and column.dtype.kind == "f":
-            column = column.astype(np.int64)  # an empty list says nothing of its type
+            column = column.astype(np.int64)  # an empty list has no integer dtype
         if column.dtype.kind not in "iu":
             raise UsageError(f"Pairs: keys must be integers, these are {column.dtype}; yield other keys one by one")
         if column.ndim not in (1, 2) or (column.ndim == 2 and column.shape[1] == 0):
@@ -84,7 +84,7 @@ class Pairs:
         return f"Pairs(keys {self.keys.shape}, {values})"
 
 
-#: The columns that every table of rows has: the frame's time at its beginning, its number at its end.
+#: Columns of every table of rows: the frame's time first, its number last.
 TIME, FRAME = "time_ps", "frame"
 
 
@@ -368,13 +368,13 @@ class Analysis:
 
 
 def state_without_universe(analysis: Analysis) -> dict[str, bytes]:
-    """Return what setup() and finish() kept on the analysis, pickled, but for what belongs to its Universe."""
+    """Return the pickled attributes that setup() and finish() set, without those that belong to the Universe."""
     import cloudpickle
 
     state = {}
     for name, value in vars(analysis).items():
         if name in vars(analysis).get(GIVEN, ()) or type(value).__module__.startswith("MDAnalysis"):
-            continue  # an AtomGroup would drag the trajectory along
+            continue  # an AtomGroup would include the trajectory
         try:
             state[name] = cloudpickle.dumps(value)
         except Exception:

@@ -1,7 +1,7 @@
-"""Atoms as a parameter of an analysis: `Atoms`, which says which they are without a Universe; `AtomGroup`, its type.
+"""Atoms as a parameter of an analysis: `Atoms`, a choice of atoms without a Universe; `AtomGroup`, its type.
 
-In Python such a parameter is given as an AtomGroup or as a selection, on the command line as a selection. On every rank
-the same atoms are selected from the Universe of the analysis, before its setup().
+In Python such a parameter is an AtomGroup or a selection, on the command line a selection. Before setup(), every rank
+selects the same atoms from the analysis's Universe.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 
 from himach.errors import UsageError
 
-#: Begins the text of a selection whose atoms are selected anew in every frame.
+#: Prefix of a selection that is evaluated in every frame.
 UPDATING = "updating "
-#: Indices that are shown of a group, at most.
+#: Most indices shown of a group.
 MOST_SHOWN = 10
-#: Ranges of indices that a selection names at most; MDAnalysis looks at all atoms for each.
+#: Most ranges of indices in a selection; MDAnalysis scans all atoms for each.
 MOST_RANGES = 100
 
 
@@ -32,7 +32,7 @@ class AtomGroup:
 
 
 def is_atom_group(hint: Any) -> bool:
-    """Tell whether an annotation is `AtomGroup` or MDAnalysis's, without importing that."""
+    """Return whether an annotation is `AtomGroup` or that of MDAnalysis, without importing MDAnalysis."""
     if hint is AtomGroup:
         return True
     named = getattr(hint, "__module__", ""), getattr(hint, "__qualname__", "")
@@ -41,36 +41,22 @@ def is_atom_group(hint: Any) -> bool:
 
 @dataclass(frozen=True)
 class Atoms:
-    """Which atoms a parameter is.
+    """The atoms of a parameter."""
 
-    Attributes
-    ----------
-    selections
-        As of MDAnalysis's ``select_atoms``; empty where there are indices.
-    indices
-        Of atoms in an order of their own; None where there are selections.
-    updating
-        Whether the selections hold anew for every frame.
-    base
-        The atoms among which is selected; None for all.
-    n_atoms
-        Of the Universe of a group that was given; 0 if none was.
-    """
-
-    selections: tuple[str, ...] = ()  # as of MDAnalysis's ``select_atoms``; empty where there are indices
-    indices: tuple[int, ...] | None = None  # of atoms in an order of their own; None where there are selections
-    updating: bool = False  # whether the selections hold anew for every frame
-    base: Atoms | None = None  # the atoms among which is selected; None for all
-    n_atoms: int = field(default=0, compare=False)  # of the Universe of a group that was given; 0 if none was
+    selections: tuple[str, ...] = ()  # for MDAnalysis's ``select_atoms``; empty if there are indices
+    indices: tuple[int, ...] | None = None  # of atoms in any order; None if there are selections
+    updating: bool = False  # whether the selections are evaluated in every frame
+    base: Atoms | None = None  # the atoms to select from; None for all
+    n_atoms: int = field(default=0, compare=False)  # of the Universe of a given group; 0 if there was none
 
     @classmethod
     def of(cls, value: Any) -> Atoms:
-        """Return what a selection, an AtomGroup, or a `value` of these says; raises TypeError for anything else.
+        """Return the atoms of a selection, an AtomGroup or a `value`; raise TypeError for anything else.
 
         Raises
         ------
         UsageError
-            If it is an updating group whose selection names other groups.
+            If it is an updating group whose selection refers to other groups.
         """
         if isinstance(value, Atoms):
             return value
@@ -90,7 +76,7 @@ class Atoms:
     @classmethod
     def _of_group(cls, group: Any) -> Atoms:
         n_atoms = len(group.universe.atoms)
-        if not hasattr(group, "_selection_strings"):  # atoms, residues or segments, as they are now
+        if not hasattr(group, "_selection_strings"):  # fixed atoms, residues or segments
             return cls._of_indices(group.atoms.ix, n_atoms)
         selections = tuple(group._selection_strings)
         if any(re.search(r"\bgroup\b", selection) for selection in selections):
@@ -104,7 +90,7 @@ class Atoms:
 
     @classmethod
     def _of_indices(cls, ix: Any, n_atoms: int) -> Atoms:
-        """Return atoms by a selection where that gives them in their order and is short, else by their indices."""
+        """Return atoms by a selection if it is short and keeps their order, else by indices."""
         breaks = np.flatnonzero(np.diff(ix) != 1) + 1
         if len(ix) and len(breaks) < MOST_RANGES and np.all(np.diff(ix) > 0):
             bounds = [(piece[0], piece[-1]) for piece in np.split(ix, breaks)]
@@ -114,7 +100,7 @@ class Atoms:
 
     @property
     def value(self) -> Any:
-        """What says the same as JSON, in a record: a selection as text, or else a list of indices, or a dict."""
+        """Value for a JSON record: a selection as text, else a list of indices or a dict."""
         if self.indices is not None:
             return list(self.indices)
         if self.base is None and len(self.selections) == 1:
@@ -129,7 +115,7 @@ class Atoms:
         return repr(self.value) if few else f"<{len(self.indices or ())} atoms>"
 
     def select_fixed(self, universe: Any, parameter: str) -> Any:
-        """Return these atoms as `select` does; raise UsageError if they are others in each frame."""
+        """Return these atoms as `select` does; raise UsageError if they are updating."""
         if self.updating:
             raise UsageError(
                 f"parameter {parameter}: {str(self)[:80]!r} selects other atoms in each frame, and here they must be "
@@ -138,12 +124,12 @@ class Atoms:
         return self.select(universe, parameter)
 
     def select(self, universe: Any, parameter: str) -> Any:
-        """Return these atoms of a Universe, an AtomGroup.
+        """Return these atoms of a Universe as an AtomGroup.
 
         Raises
         ------
         UsageError
-            If they cannot be selected, are none, or are of a Universe with more or fewer atoms; it names the parameter.
+            If the selection is invalid or empty, or the Universe has another number of atoms; it names the parameter.
         """
         from MDAnalysis.exceptions import SelectionError
 

@@ -1,4 +1,4 @@
-"""The errors that himach raises, each with the exit code of a command that ends by it; `HimachError` is the root."""
+"""The errors that himach raises, each with the exit code of the command; `HimachError` is the root."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class HimachError(Exception):
     exit_code = 1
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython and notebooks show of this error: the user's own lines, and the text."""
+        """Return the traceback for IPython and notebooks: the user's own lines, and the text."""
         shell = sys.modules["IPython"].get_ipython()
         show: Callable[..., list[str]] = shell.InteractiveTB.structured_traceback
         if os.environ.get("HIMACH_DEBUG"):
             return show(type(self), self, self.__traceback__, tb_offset=1)
-        bare_error = type(self)(str(self))  # without the causes, which the text tells
+        bare_error = type(self)(str(self))  # without causes, which are in the text
         own: TracebackType | None = None
         for frame, instruction, line in reversed(list(_users_frames(self))):
             own = TracebackType(own, frame, instruction, line)
@@ -35,7 +35,7 @@ class HimachError(Exception):
         return show(type(self), bare_error, own, tb_offset=0)
 
 
-#: Refusals of the system that lie in what the user named, as a rule.
+#: OS errors that usually mean a wrong path by the user.
 MISPLACED = (PermissionError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 
 
@@ -50,7 +50,7 @@ class TrajectoryError(HimachError):
 
 
 class NoFrameError(TrajectoryError):
-    """A trajectory without one whole frame; where it is still being written, one may come."""
+    """A trajectory without a complete frame; one may follow if it is still being written."""
 
 
 class RankError(HimachError):
@@ -60,11 +60,11 @@ class RankError(HimachError):
 class TimeUpError(HimachError):
     """The time that was given is over before all frames are mapped; what is mapped is kept, and a new run goes on."""
 
-    exit_code = 75  # of sysexits.h: try again
+    exit_code = 75  # EX_TEMPFAIL of sysexits.h: try again
 
 
 class StoreError(HimachError):
-    """Root of what the frame store refuses or cannot do; a cached byte is never needed, so a run may go on without."""
+    """Root of the frame store's errors; a run may continue, because it never depends on cached data."""
 
 
 class StoreFullError(StoreError):
@@ -88,19 +88,19 @@ class AnalysisError(HimachError):
 
 
 class StateError(AnalysisError):
-    """A map() keeps something, or nobody could see whether it does: a fault of the analysis, whatever its frames."""
+    """A map() keeps state, or it cannot be checked whether it does: an error of the analysis, for any frames."""
 
 
 class Interruption(BaseException):
-    """A signal asked this process to end: what nobody between the signal's handler and the command's end catches."""
+    """A signal asked this process to end; nothing catches it between the signal handler and the command's end."""
 
 
 def cell_name(filename: str) -> str | None:
-    """Return what a notebook calls the cell that Python knows by this file name; None for any other file."""
+    """Return a notebook's name for the cell with this file name; None for any other file."""
     import linecache
 
     entry = linecache.cache.get(filename, ())
-    if len(entry) == 4 and entry[3].startswith("Cell In["):  # as the process said that started this rank
+    if len(entry) == 4 and entry[3].startswith("Cell In["):  # set by the process that started this rank
         return str(entry[3])
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
@@ -109,7 +109,7 @@ def cell_name(filename: str) -> str | None:
 
 
 def format_place(filename: str, line: int, function: str) -> str:
-    """Return a line of code as errors name it, with its text."""
+    """Return the location of a line of code for messages, with its text."""
     import linecache
 
     text = linecache.getline(filename, line).strip()
@@ -118,7 +118,7 @@ def format_place(filename: str, line: int, function: str) -> str:
 
 
 def _users_frames(error: BaseException | None) -> Iterator[tuple[FrameType, int, int]]:
-    """Give the frames of an error and of its causes that are the user's: none of himach's, Python's, a notebook's."""
+    """Yield the user's frames of an error and its causes, without those of himach, Python and notebooks."""
     while error is not None:
         traceback = error.__traceback__
         while traceback is not None:
@@ -136,13 +136,13 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     names = sorted(candidates)
     close = difflib.get_close_matches(name, names, n=3)
     if close:
-        exchanged = [match for match in close if sorted(match) == sorted(name)]  # swapped letters: rmds is rmsd
+        exchanged = [match for match in close if sorted(match) == sorted(name)]  # same letters: rmds for rmsd
         return f"; did you mean {(exchanged or close)[0]!r}?"
     return f"; there is {', '.join(names)}" if names else ""
 
 
 def checks_arguments(function: Callable[P, R], instead: Mapping[str, str] = MappingProxyType({})) -> Callable[P, R]:
-    """Let a function refuse an argument that it has not by saying what there is instead; its interrupt is a line."""
+    """Make a function reject unknown arguments with a hint at the right one, and show an interrupt as one line."""
     code = function.__code__
     argument_names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     instead = {"n": "did you mean 'ranks'?", **instead}
@@ -165,17 +165,17 @@ def checks_arguments(function: Callable[P, R], instead: Mapping[str, str] = Mapp
 
 
 def printable(text: str) -> str:
-    """Return text that cannot upset a terminal: control characters are spelled out."""
+    """Return text that is safe for a terminal: control characters are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
 def printable_lines(text: str) -> str:
-    """Return the same of text that has lines."""
+    """Return text of several lines as `printable` ones."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def error_text(error: BaseException) -> str:
-    """Return an exception's text, whatever its class makes of that."""
+    """Return an exception's text, even if its __str__() raises."""
     try:
         return str(error)
     except Exception as another:
@@ -183,7 +183,7 @@ def error_text(error: BaseException) -> str:
 
 
 def as_himach(error: BaseException) -> HimachError:
-    """Return `error` if it is himach's own; otherwise a HimachError that says what happened and where."""
+    """Return `error` if it is a HimachError; else a HimachError that says what happened and where."""
     if isinstance(error, HimachError):
         return error
     import errno

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, `whole_file()`, and their digests."""
+"""Files that are written atomically, `whole_file()`, and their digests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def whole_file(
     replace: bool = True,
     prefix: str = ".himach-",
 ) -> Iterator[BinaryIO]:
-    """Open a file that takes its name when all is written; where that fails, nothing is left of it."""
+    """Open a file that gets its name once it is complete; on failure, nothing remains."""
     path = Path(path)
     temporary = path.with_name(f"{prefix}{os.getpid():x}-{secrets.token_hex(4)}.tmp")
     try:
@@ -42,7 +42,7 @@ def whole_file(
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file whole or not at all; raises HimachError if it cannot be written."""
+    """Write a file atomically; raise HimachError if that fails."""
     try:
         with whole_file(path) as file:
             file.write(content)
@@ -51,7 +51,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def write_all(file: int, data: Buffer, at: int) -> None:
-    """Write `data` from byte `at` of a file on, which is open as `file`."""
+    """Write `data` at byte `at` of the open descriptor `file`."""
     view = memoryview(data)
     while view:
         written = os.pwrite(file, view, at)
@@ -60,15 +60,15 @@ def write_all(file: int, data: Buffer, at: int) -> None:
 
 
 def write_through(several_nodes: bool) -> int:
-    """Return flags of open() for a file that ranks write together: with those of several nodes it is written through.
+    """Return open() flags for a file that ranks write together: O_DSYNC if they are on several nodes.
 
-    A client of a network's file system else writes whole pages back, and loses what others wrote to them meanwhile.
+    Otherwise a client of a network file system writes back whole pages and overwrites concurrent changes of others.
     """
     return os.O_DSYNC if several_nodes else 0
 
 
 def content_digest(file: str) -> str:
-    """Return the SHA-256 (hex) of a file, or why it cannot be read."""
+    """Return the SHA-256 (hex) of a file, or the type of the error if it cannot be read."""
     try:
         with open(file, "rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest()

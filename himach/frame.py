@@ -1,4 +1,4 @@
-"""Frames: `RawFrame` as it comes from a source, `Frame` as a map() sees it."""
+"""Frames: `RawFrame` from a source, `Frame` for map()."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
 Vectors = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 
-#: What a frame may hold, or-ed.
+#: Bit flags of the fields of a frame.
 POSITIONS, VELOCITIES, FORCES = 1, 2, 4
 FIELDS = POSITIONS | VELOCITIES | FORCES
-#: Beside these, what no cache keeps: see `RawFrame.data`.
+#: Further field, which no cache keeps: see `RawFrame.data`.
 DATA = 8
-#: Their names in a frame.
+#: Attribute names of the fields.
 NAMES = {POSITIONS: "positions", VELOCITIES: "velocities", FORCES: "forces", DATA: "data"}
 
 
 @dataclass(slots=True)
 class Coded:
-    """All positions of a frame as XTC compresses them."""
+    """All positions of a frame in XTC compression."""
 
-    memory: npt.NDArray[np.uint8]  # the reader's; who keeps it leaves other memory in its place, of any size
-    begin: int = 0  # where the compressed part lies in it; what a decoder may read beyond lies behind it
+    memory: npt.NDArray[np.uint8]  # the reader's; code that keeps it must replace it, by memory of any size
+    begin: int = 0  # offset of the compressed data; padding that a decoder may read follows them
     n_bytes: int = 0
-    ends: tuple[int, ...] = ()  # the least and the greatest coordinate of each axis
+    ends: tuple[int, ...] = ()  # minimum and maximum coordinate of each axis
     index: int = 0  # number of the small sizes at the beginning
     precision: float = 0.0  # steps per nm
-    scale: float = 0.0  # what a position in nm is multiplied by
+    scale: float = 0.0  # factor of positions in nm
     n_atoms: int = 0
-    left: int = 0  # bytes of the frame that were left in the file, as all atoms that were needed lie before them
-    complete: Callable[[], None] | None = None  # reads these; raises OSError and ValueError. None: nothing was left
+    left: int = 0  # bytes of the frame not read from the file, because all needed atoms lie before them
+    complete: Callable[[], None] | None = None  # reads these; raises OSError and ValueError. None if all were read
 
 
 @dataclass(slots=True)
 class RawFrame:
-    """One frame as read: plain values, no molecules. Its arrays are the reader's, until the next frame is read."""
+    """One frame as read: plain values, no molecules. The reader owns its arrays, which the next read overwrites."""
 
     number: int  # in the dataset
     time: float  # ps
@@ -51,21 +51,21 @@ class RawFrame:
     box: Vectors | None = None  # float32 (6,): lengths in Å and angles in degrees; None without a box
     velocities: Vectors | None = None  # as positions, Å/ps
     forces: Vectors | None = None  # kJ/(mol Å)
-    # Which of `FIELDS` and `DATA` were not read and may be there, or-ed.
+    # Bit flags of `FIELDS` and `DATA` that were not read and may exist.
     unread: int = dataclasses.field(default=0, kw_only=True)
-    # Reads the frame of a number with one of these; None: they stay unread.
+    # Reads a frame, by its number, with one of these fields; None if they stay unread.
     more: Callable[[int, int], RawFrame] | None = dataclasses.field(default=None, kw_only=True)
-    # What the file says of the frame beside all this, as MDAnalysis's ``ts.data`` has it; None where it was not read.
+    # Further data of the frame in the file, as in MDAnalysis's ``ts.data``; None if not read.
     data: dict[str, Any] | None = dataclasses.field(default=None, kw_only=True)
-    # Where only some atoms' positions were decoded, all as they were read.
+    # All compressed positions, if only those of some atoms were decoded.
     coded: Coded | None = dataclasses.field(default=None, kw_only=True)
-    # Bytes of the frame that were left where it lies, as nobody needed their atoms; their rows hold anything.
+    # Bytes of the frame not read, because their atoms were not needed; the rows of these atoms are undefined.
     left: int = dataclasses.field(default=0, kw_only=True)
-    # Steps per nm of positions that an XTC file has compressed; else what XTC's writers take.
+    # Steps per nm of positions from an XTC file; else the default of XTC writers.
     precision: float = dataclasses.field(default=1000.0, kw_only=True)
 
     def field(self, which: int) -> Any:
-        """Return one of `FIELDS`, or `DATA`, and read it if it is unread; vectors hold until the next frame is read."""
+        """Return one of `FIELDS` or `DATA`, reading it if needed; vectors are valid until the next frame is read."""
         if self.more is not None and self.unread & which:
             other = self.more(self.number, which)
             for field, name in NAMES.items():

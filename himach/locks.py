@@ -1,4 +1,4 @@
-"""One process at a time in a directory: `locked()` waits for others; `Lock` has a file that tells its `holder()`."""
+"""Exclusive locks on directories: `locked()` waits for others; `Lock` has a file that names its `holder()`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 
 from himach.errors import HimachError
 
-#: What a file system answers that has no locks: then a run on this machine is known by its process.
+#: Errors of file systems without locks: then the process ID tells whether a holder on this machine is alive.
 WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
-#: Seconds that `locked()` waits for others, whose work in a directory takes far less.
+#: Seconds that `locked()` waits for others, who normally take far less.
 PATIENCE = 60
-#: What a disk answers that is full, or a limit of the process (ulimit -f): then a lock does not say who holds it.
+#: Errors of a full disk or a process limit (ulimit -f): then a lock does not name its holder.
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @contextlib.contextmanager
 def locked(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Be the only process of this machine that locks a directory; a stopped process is not waited for."""
+    """Lock a directory against other processes of this machine; raise HimachError after `PATIENCE` seconds."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         deadline = time.monotonic() + PATIENCE
@@ -41,7 +41,7 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _locker(file: int) -> str:
-    """Return which process locks an open file, where the kernel tells; else ""."""
+    """Return which process locks an open file, if the kernel tells; else ""."""
     pids = [line.split()[-4] for line in Path("/proc/locks").read_text().splitlines()
             if "FLOCK" in line and line.split()[-3].endswith(f":{os.fstat(file).st_ino}")]  # fmt: skip
     return f" by process {pids[0]}: let it go on, or end it" if pids else ""
@@ -52,7 +52,7 @@ class HeldError(Exception):
 
 
 class Lock:
-    """The lock on a directory, which the kernel gives up when this process ends in whatever way."""
+    """The lock on a directory, which the kernel releases however this process ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,15 +68,15 @@ class Lock:
 
     @property
     def held(self) -> bool:
-        """Whether it was not released yet."""
+        """Whether it is not yet released."""
         return self._file >= 0
 
     def remove(self) -> None:
-        """Remove its file while it is held: whoever opened that before finds that it has gone."""
+        """Remove its file while it is held; a process that opened the file before detects the removal."""
         self.path.unlink()
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -91,7 +91,7 @@ class Lock:
             except FileNotFoundError:
                 if not self.path.parent.parent.is_dir():
                     raise
-                continue  # the folder went with another's
+                continue  # another process removed the folder
             try:
                 self._by_kernel = _take(lock)
                 if os.path.samestat(os.fstat(lock), os.stat(self.path)):
@@ -105,9 +105,9 @@ class Lock:
 
 
 def holder(path: Path) -> str:
-    """Return which process holds a lock, as its file says; "" if nobody does.
+    """Return the holder of a lock as named in its file; "" if there is none.
 
-    Of a process on another machine it cannot be told whether it lives still.
+    A process on another machine counts as alive, because that cannot be checked.
     """
     try:
         text = path.read_bytes()[:200].decode(errors="replace")
@@ -118,7 +118,7 @@ def holder(path: Path) -> str:
 
 
 def _take(lock: int) -> bool:
-    """Take a lock; return whether the kernel keeps it, or what is written in it has to."""
+    """Take a lock; return whether the kernel keeps it, rather than only the text in its file."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
@@ -133,7 +133,7 @@ def _take(lock: int) -> bool:
 
 
 def _lives(holder: str) -> bool:
-    """Tell whether the process that a lock names is on this machine and alive."""
+    """Return whether the process named in a lock is on this machine and alive."""
     words = holder.replace(",", "").split()
     return len(words) > 3 and words[3] == socket.gethostname() and Path("/proc", words[1]).exists()
 

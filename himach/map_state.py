@@ -1,6 +1,6 @@
-"""What map() can reach beside the frame: `reachable_values()` names it, value by value, as setup() left it.
+"""State that map() can reach besides the frame: `reachable_values()` yields it, value by value, as setup() left it.
 
-It is compared where pairs are kept (is it the map of an earlier run?), and during the map phase (does map() leave it?).
+It is compared for kept pairs (is it the map of an earlier run?) and during the map phase (does map() change it?).
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from himach.state_hash import ANY, BEFORE, HIMACHS, MADE, StateHasher, is_dunder
 if TYPE_CHECKING:
     from MDAnalysis import Universe
 
-#: Attributes that every Universe has, and its trajectory; a topology has a digest of its own.
+#: Attributes of every Universe and trajectory; the topology has a separate digest.
 _OF_UNIVERSE = frozenset(
     {"atoms", "residues", "segments", "filename", "name", "trajectory", "_cache", "_context", "_kwargs", "_topology"}
     | {"_class_bases", "_classes", "_trajectory"}
 )
 _OF_TRAJECTORY = frozenset({"filename", "n_frames", "n_atoms", "kinds", "ts"})
-#: What a notebook's shell has among a user's names.
+#: Names that a notebook's shell adds to those of a user.
 _OF_SHELL = frozenset({"In", "Out", "exit", "quit", "get_ipython"})
-#: What of a process counts where code mentions it alone.
+#: Process state that counts only if code mentions it.
 _BY_NAME = frozenset({"os.environ", "random", "numpy.random"})
 
 
 class Reached(NamedTuple):
     """A value that map() can reach."""
 
-    kind: str  # "state", what setup() left on the analysis and its Universe
-    label: str  # how the user's script names it, such as ``self.seen``
-    name: str  # the last name in that
-    value: Any  # it
+    kind: str  # such as "state": what setup() left on the analysis and its Universe
+    label: str  # its name in the user's script, such as ``self.seen``
+    name: str  # the last name in the label
+    value: Any
 
 
 def reachable_values(analysis: Analysis, universe: Universe | None, hasher: StateHasher) -> Iterator[Reached]:
-    """Give what map() can reach by the names that it mentions, and that what it reaches mentions."""
+    """Yield what map() can reach by names that it, or reached code, mentions."""
     hasher.names |= {"map", "combine"}
     classes = own_classes(analysis)
     home, caches = classes[0].__module__, analysis.cache_names()
@@ -68,7 +68,7 @@ def reachable_values(analysis: Analysis, universe: Universe | None, hasher: Stat
 
 
 def own_classes(analysis: Analysis) -> list[type]:
-    """Return the classes of an analysis, or of one of MDAnalysis that it runs, below those that all have."""
+    """Return the classes of an analysis, or of its analysis of MDAnalysis, without common base classes."""
     cls = getattr(type(analysis), "foreign", None) or type(analysis)
     return [
         base for base in cls.__mro__ if base not in Analysis.__mro__ and base.__module__ != "MDAnalysis.analysis.base"
@@ -76,7 +76,7 @@ def own_classes(analysis: Analysis) -> list[type]:
 
 
 def _mentioned(kind: str, space: Mapping[str, Any], names: set[str]) -> set[str]:
-    """Return the names in a namespace that count where code mentions `names`."""
+    """Return the names in a namespace that count if code mentions `names`."""
     if kind == "process":
         return {name for name in space if name.rpartition(".")[2] in names or name not in _BY_NAME}
     chosen = {*space} if ANY in names else names & space.keys()
@@ -101,7 +101,7 @@ def _kind(kind: str, name: str, value: Any, analysis: Analysis) -> str:
 
 
 def _trajectory_state(trajectory: Any) -> list[Any]:
-    """Return what setup() may have added to a trajectory: transformations, auxiliaries, attributes."""
+    """Return possible additions of setup() to a trajectory: transformations, auxiliaries, attributes."""
     added = [
         {name: value for name, value in vars(owner).items() if name[0] != "_" and name not in own_names}
         for owner, own_names in ((trajectory, _OF_TRAJECTORY), (trajectory.ts, ("aux",)))
@@ -111,7 +111,7 @@ def _trajectory_state(trajectory: Any) -> list[Any]:
 
 
 def _topology_state(topology: Any) -> dict[str, Any]:
-    """Return what a user's code can write into a topology, by the names by which it does."""
+    """Return what user code can change in a topology, by the names that it uses for it."""
     values: dict[str, Any] = {"add_TopologyAttr": [attribute.attrname for attribute in topology.attrs]}
     values |= dict.fromkeys(("residue", "residues", "segment", "segments"), (topology.tt._AR, topology.tt._RS))
     for attribute in topology.attrs:
@@ -126,7 +126,7 @@ def _topology_state(topology: Any) -> dict[str, Any]:
 
 
 def _process_state(here: bool) -> dict[str, Any]:
-    """Return what Python and numpy keep for the whole process; what differs between processes only `here`."""
+    """Return process-wide state of Python and numpy; with `here`, also what differs between processes."""
     values: dict[str, Any] = {"numpy.geterr()": np.geterr()}
     if "decimal" in sys.modules:
         context = sys.modules["decimal"].getcontext()
@@ -134,7 +134,7 @@ def _process_state(here: bool) -> dict[str, Any]:
     if here:
         try:
             values["os.getcwd()"] = os.getcwd()
-        except OSError:  # it is gone
+        except OSError:  # the directory was removed
             values["os.getcwd()"] = ""
         values["os.environ"] = dict(os.environ)
         for label, module, name in (("random", "random", "_inst"), ("numpy.random", "numpy.random.mtrand", "_rand")):

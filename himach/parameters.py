@@ -1,4 +1,4 @@
-"""What an analysis's parameters may be, and how they are read: `Parameter`, an annotated class attribute."""
+"""Types and parsing of an analysis's parameters: `Parameter`, an annotated class attribute."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from himach.errors import UsageError
 class Parameter:
     """One parameter of an analysis: an annotated class attribute."""
 
-    REQUIRED: ClassVar[object] = inspect.Parameter.empty  # a class: the same one after a journey to another process
+    REQUIRED: ClassVar[object] = inspect.Parameter.empty  # a class: stays the same object when pickled
 
-    name: str  # the attribute's name
+    name: str
     type: Any  # its annotation: str, int, float, bool, AtomGroup, a Literal, a list of these, or one of these or None
-    default: Any  # its value in the class; `Parameter.REQUIRED` where there is none
+    default: Any  # its value in the class; `Parameter.REQUIRED` if there is none
     doc: str  # its entry in the Parameters section of the class's docstring, on one line
-    attribute: str  # the attribute of an instance that holds its value
+    attribute: str  # the instance's attribute with its value
 
     @property
     def required(self) -> bool:
@@ -37,16 +37,16 @@ class Parameter:
 
     @property
     def type_name(self) -> str:
-        """The type as a person writes it."""
+        """Readable name of the type."""
         return type_name(self.type)
 
     @property
     def groups(self) -> bool:
-        """Whether it is a group of atoms, or several."""
+        """Whether its type includes groups of atoms."""
         return _has_groups(self.type)
 
     def parse(self, text: str) -> Any:
-        """Turn a command line's text into a value; raises UsageError that names the parameter."""
+        """Convert text of the command line to a value; raise UsageError that names the parameter."""
         try:
             value = _parse(self.type, text)
         except (ValueError, KeyError, TypeError):
@@ -54,7 +54,7 @@ class Parameter:
         return self._numbers(value)
 
     def check(self, value: Any) -> Any:
-        """Return `value` in the parameter's type, or raise UsageError that names the parameter."""
+        """Convert `value` to the parameter's type, or raise UsageError that names the parameter."""
         try:
             value = _convert(self.type, value)
         except (TypeError, ValueError):
@@ -64,7 +64,7 @@ class Parameter:
         return self._numbers(value)
 
     def _numbers(self, value: Any) -> Any:
-        """Return `value`; raises UsageError where it holds a NaN, which compares with nothing; a default may."""
+        """Return `value`; raise UsageError for a NaN, which equals nothing, unless the default has one."""
         if _has_nan(value) and not _has_nan(self.default):
             raise UsageError(f"parameter {self.name}: {value!r} is no number to compute with")
         return value
@@ -78,14 +78,14 @@ _SCALARS = (str, int, float, bool)
 
 
 def _union(hint: Any) -> tuple[Any, ...] | None:
-    """Return the members of a union, None for another type."""
+    """Return the members of a union; None for another type."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return typing.get_args(hint)
     return None
 
 
 def supported(hint: Any) -> bool:
-    """Tell whether the command line can set a parameter of this type."""
+    """Return whether the command line can set a parameter of this type."""
     members = _union(hint)
     if members is not None:
         return all(member is type(None) or supported(member) for member in members)
@@ -103,21 +103,21 @@ def _has_groups(hint: Any) -> bool:
 
 
 def recorded(value: Any) -> Any:
-    """Return a parameter's value as a record has it: atoms as what says which they are."""
+    """Return a parameter's value for a record, with atoms as their selections or indices."""
     if isinstance(value, Atoms):
         return value.value
     return [recorded(item) for item in value] if isinstance(value, list) else value
 
 
 def selected(value: Any, universe: Any, parameter: str) -> Any:
-    """Return a parameter's value with atoms as groups of a Universe; raises UsageError as `Atoms.select` does."""
+    """Return a parameter's value with atoms as groups of a Universe; raise UsageError like `Atoms.select`."""
     if isinstance(value, Atoms):
         return value.select(universe, parameter)
     return [selected(item, universe, parameter) for item in value] if isinstance(value, list) else value
 
 
 def type_name(hint: Any) -> str:
-    """Return a type as a person writes it."""
+    """Return the readable name of a type."""
     members = _union(hint)
     if members is not None:
         return " or ".join("None" if member is type(None) else type_name(member) for member in members)

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
-#: Of an ensemble, the outcomes of each member by its name, and what its record says.
+#: For each member of an ensemble, by name, its outcomes and its record.
 MemberOutcomes = Mapping[str, tuple[Sequence[Any], Mapping[str, Any]]]
-OF_ENSEMBLE = ("planning",)  # fields of a record that are not its members', too
-MOST_SHOWN = 4  # parts that stand on the one line that a result is shown by
+OF_ENSEMBLE = ("planning",)  # fields of a record that do not apply to members
+MOST_SHOWN = 4  # most parts in the one-line representation of a result
 
 
 class Members(Mapping[str, "Result"]):
@@ -304,7 +304,7 @@ class Result:
         """
         if self._outcomes is None:
             return []
-        from himach import write_report  # by its public name: it lies above this file, and is of folders alone
+        from himach import write_report  # by its public name: it is a layer above this file, and reads folders only
 
         name = (Path(path).stem if self.out is None else Path(self.out).resolve().name) or "run"
         with TemporaryDirectory() as directory:
@@ -357,7 +357,7 @@ class Result:
             texts.append(parts_text(named) if named else f"{label}: no outcome")
         for name, certainties in self._uncertain().items():
             texts.append("\n".join(mean_lines(self._every_part()[name], certainties)))
-        return "\n\n".join(filter(None, texts))  # of some tables there is no mean to tell
+        return "\n\n".join(filter(None, texts))  # some tables have no mean
 
     def _uncertain(self) -> dict[str, Record]:
         """Return what the record tells of how sure tables are, by their names in `keys()`."""
@@ -400,7 +400,7 @@ class Result:
 
 
 def print_outcome(result: Result, stream: TextIO) -> None:
-    """Print the outcome for the command line, on rank 0; what the stream's encoding lacks is spelled out."""
+    """Print the outcome for the command line, on rank 0; escape characters that the stream cannot encode."""
     if result.outcome is None:
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
@@ -410,11 +410,11 @@ def print_outcome(result: Result, stream: TextIO) -> None:
 
 
 def _figure_html(label: str, caption: str, analysis: Analysis, outcome: Any) -> str:
-    """Return the plot with its caption, which is what there is of it for who does not see it."""
+    """Return the plot with its caption, which also serves readers who cannot see it."""
     try:
         picture = figure([(label, analysis, outcome)])
         data, width = base64.b64encode(png(picture)).decode(), width_on_screen(picture)
-    except Exception as error:  # the tables are worth showing although the user's plot() failed
+    except Exception as error:  # still show the tables if the user's plot() fails
         return f"<pre>plot() of {html.escape(label)} failed: {html.escape(f'{type(error).__name__}: {error}')}</pre>"
     figcaption = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     attributes = f'alt="Plot of {html.escape(label)}" style="width:{width}px;max-width:100%"'
@@ -423,7 +423,7 @@ def _figure_html(label: str, caption: str, analysis: Analysis, outcome: Any) -> 
 
 
 def _shape(part: Any) -> str:
-    """Return what a part is, in some words: a table's rows and columns, an array's shape."""
+    """Return a short description of a part: a table's rows and columns, an array's shape, or its type."""
     if isinstance(part, Table):
         columns = [*map(printable, list(part)[:MOST_SHOWN]), *["..."] * (len(part) > MOST_SHOWN)]
         return f"({count(part.rows, 'row')} of {', '.join(columns)})"

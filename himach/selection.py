@@ -1,4 +1,4 @@
-"""The selected frame numbers of a run: a range, or `FrameList`, any ascending numbers; `chosen()`, and as text."""
+"""The selected frame numbers of a run: a range, or `FrameList` for other ascending numbers; `chosen()`; as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class FrameList(Sequence[int]):
-    """Ascending frame numbers that no range has."""
+    """Ascending frame numbers that are no range."""
 
     start = stop = step = None
 
@@ -54,7 +54,7 @@ Selected = range | FrameList
 
 
 def chosen(frames: Any, n_frames: int) -> Selected:
-    """Return a choice of frame numbers of a dataset of `n_frames`, as ``universe.trajectory[frames]`` has it."""
+    """Return selected frame numbers of a dataset of `n_frames`, as for ``universe.trajectory[frames]``."""
     numbers = np.asarray(frames if isinstance(frames, np.ndarray | range) else list(frames))
     if numbers.ndim == 1 and numbers.dtype == np.bool_:
         if len(numbers) != n_frames:
@@ -78,7 +78,7 @@ def chosen(frames: Any, n_frames: int) -> Selected:
 
 
 def _as_selected(numbers: Numbers) -> Selected:
-    """Return ascending numbers as a range if they are one: all that is known of ranges holds for them."""
+    """Return ascending numbers as a range if they are one, for which more is known."""
     steps = np.diff(numbers)
     if len(numbers) and (not len(steps) or np.all(steps == steps[0])):
         step = int(steps[0]) if len(steps) else 1
@@ -88,7 +88,7 @@ def _as_selected(numbers: Numbers) -> Selected:
 
 
 def numbers_at(frames: Selected, steps: Any) -> Numbers:
-    """Return the numbers, int64 (n,), of the frames at some positions of a selection."""
+    """Return the frame numbers, int64 (n,), at some positions of a selection."""
     if isinstance(frames, range):
         numbers: Numbers = frames.start + frames.step * steps
         return numbers
@@ -97,29 +97,29 @@ def numbers_at(frames: Selected, steps: Any) -> Numbers:
 
 
 def find_steps(frames: Selected, numbers: Numbers) -> Numbers:
-    """Return the positions, int64 (n,), of numbers that are in the selection."""
+    """Return the positions, int64 (n,), of frame numbers in the selection."""
     if isinstance(frames, range):
         return (numbers - frames.start) // frames.step
     return np.searchsorted(frames.numbers, numbers).astype(np.int64)
 
 
 def forward(frames: Selected) -> bool:
-    """Tell whether frame numbers ascend with steps."""
+    """Return whether frame numbers ascend with steps."""
     return not isinstance(frames, range) or frames.step > 0
 
 
 def is_sparse(n_numbers: int, n_there: int) -> bool:
-    """Tell whether so few of so many numbers matter that a list of them takes less memory than a bit for each."""
+    """Return whether a list of `n_there` numbers takes less memory than one bit for each of `n_numbers`."""
     return n_numbers > max(64 * n_there, 1 << 20)
 
 
 def span(frames: Selected) -> range:
-    """Return a range that has all frames of a selection: itself, or all from the first to the last."""
+    """Return a range that includes a selection: itself, or all frames from the first to the last."""
     return frames if isinstance(frames, range) else range(frames[0], frames[-1] + 1)
 
 
 def frames_text(frames: Selected) -> str:
-    """Return ascending numbers as people write them: ``0,5,10-20`` or ``0-1000:10``, with both ends."""
+    """Return ascending numbers as text: ``0,5,10-20`` or ``0-1000:10``, ends included."""
     if isinstance(frames, range) and frames.step > 1 and len(frames) > 2:
         return f"{frames[0]}-{frames[-1]}:{frames.step}"
     numbers = numbers_at(frames, np.arange(len(frames)))
@@ -129,7 +129,7 @@ def frames_text(frames: Selected) -> str:
 
 
 def parse_frames(text: str) -> Numbers:
-    """Return the numbers that ``0,5,10-20`` or ``0-1000:10`` says; raises UsageError if it is another text."""
+    """Parse numbers such as ``0,5,10-20`` or ``0-1000:10``; raise UsageError for other text."""
     pieces: list[Numbers] = []
     for word in text.split(","):
         bounds, colon, step = word.strip().partition(":")

@@ -1,7 +1,7 @@
 """Hashes of Python values, `StateHasher` and `topology_digest()`: equal for equal values, in every process.
 
-A value counts by the bytes that pickle makes of it. What differs there between processes counts by a text: strings,
-sets, arrays by content, groups of atoms, functions and classes by name, code and what they hold.
+A value is hashed by its pickle. Values whose pickles differ between processes are hashed by a text: strings, sets,
+arrays by content, groups of atoms, functions and classes by name, code and contents.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from himach.analysis import GIVEN, MAPPING, Analysis
 from himach.files import content_digest
 from himach.user_code import SCRIPT_MODULE, is_found, is_installed, is_library, is_own, module_file
 
-#: What runs after map() and combine(): what is written in it does not count. What runs before counts by what it left.
+#: Methods that run after map() and combine(), whose code does not count; those before, which count by their effects.
 LATER = frozenset({"reduce", "reduce_many", "finish", "plot"})
 BEFORE = frozenset({"setup", "atoms", "__init__"})
-#: Attributes of an analysis that himach looks after.
+#: Attributes of an analysis that himach manages.
 HIMACHS = frozenset({MAPPING, GIVEN, "frames", "dt", "caches"})
-#: What a class has beside what is written in it.
+#: Attributes of a class that Python generates.
 MADE = frozenset({"__dict__", "__weakref__", "__annotate__", "__annotate_func__", "_abc_impl"})
-#: Stands for any name; names by which code gets at things under names that it makes up.
+#: Stands for any name; then names that let code access computed names.
 ANY = "*"
 REFLECTION = re.compile(
     r"globals|locals|eval|exec|vars|dir|__globals__|__dict__|[gs]etattr|attrgetter|methodcaller|__getattribute__|modules"
     r"|getmembers|__import__|import_module|spec_from_file_location|run_path|format|format_map"
 )
-#: What every group of atoms has of its own; the classes of MDAnalysis that are groups, or single ones.
+#: Attributes of every group of atoms; the MDAnalysis classes of groups and of their single items.
 _OF_GROUP = frozenset(
     {"_ix", "_u", "_cache", "_selections", "_selection_strings", "_base_group", "_lastupdate", "_derived_class"}
     | {"convert_to"}
 )
 _ATOMS = frozenset({"AtomGroup", "ResidueGroup", "SegmentGroup", "Atom", "Residue", "Segment"})
-#: What wrappers of functions are made of.
+#: Attributes that hold the functions of wrappers.
 _WRAPPED = ("fget", "fset", "fdel", "__func__", "func", "__wrapped__", "py_func")
 _WRAPPERS = (property, staticmethod, classmethod, functools.cached_property, type(functools.cache(len)))
 _REDUCERS = tuple((name, getattr(object, name)) for name in ("__reduce_ex__", "__reduce__", "__getstate__"))
-#: Bytes of a file of which more than its time is read.
+#: Largest file, in bytes, that is hashed by content; others by size and modification time.
 LARGE = 1 << 30
 
 Handler = Callable[[Any], str | None]
@@ -60,14 +60,14 @@ Handler = Callable[[Any], str | None]
 
 @functools.lru_cache(4096)
 def code_names(code: types.CodeType) -> frozenset[str]:
-    """Return the names in code, and in code within it; with ANY, where it makes names up."""
+    """Return the names in code and nested code; with ANY if it may compute names."""
     inner = [code_names(const) for const in code.co_consts if isinstance(const, types.CodeType)]
     names = frozenset(code.co_names).union(*inner)
     return names | {ANY} if any(map(REFLECTION.fullmatch, names)) else names
 
 
 def _code_text(code: types.CodeType) -> str:
-    """Return what code does, without its docstring, file and lines; it holds for one version of Python."""
+    """Return a text of code without its docstring, file and lines; it depends on the version of Python."""
     consts = code.co_consts
     if code.co_flags & 0x2 and consts and isinstance(consts[0], str):  # of a function
         consts = (None, *consts[1:])
@@ -79,7 +79,7 @@ def _code_text(code: types.CodeType) -> str:
 def _constant(value: Any) -> str:
     if isinstance(value, types.CodeType):
         return _code_text(value)
-    if isinstance(value, frozenset):  # in another order in every process
+    if isinstance(value, frozenset):  # its order differs between processes
         return f"frozenset {sorted(map(_constant, value))}"
     if isinstance(value, tuple):
         return f"({', '.join(map(_constant, value))})"
@@ -87,7 +87,7 @@ def _constant(value: Any) -> str:
 
 
 class StateHasher:
-    """Hashes of values."""
+    """Computes hashes of values."""
 
     def __init__(self, known: Iterable[tuple[str, Any]] = (), *, homes: Sequence[str] = (), here: bool = False) -> None:
         self.names: set[str] = set()
@@ -99,12 +99,12 @@ class StateHasher:
         streams = [(f"sys.{name}", getattr(sys, name)) for name in ("stdout", "stderr", "stdin")]
         self._known = {id(value): (f"known {name}", value) for name, value in [*streams, *known] if value is not None}
         self._handlers: dict[type, Handler | None] = dict.fromkeys((int, float, bool, type(None)))
-        self._handlers[str] = lambda text: f"'{text}"  # pickle writes whether two texts are the same object
+        self._handlers[str] = lambda text: f"'{text}"  # pickle records whether two strings are the same object
         self._handlers[bytes] = lambda value: f"bytes {hashlib.sha256(value).hexdigest()}"
         self._open: dict[int, int] = {}
 
     def digest(self, value: Any) -> str:
-        """Return the hash (hex) of a value; raises whatever pickle raises that cannot take it apart."""
+        """Return the hash (hex) of a value; raise any error of pickle for a value that cannot be pickled."""
         buffer = io.BytesIO()
         pickler = _Pickler(buffer, 4)
         pickler.to_text, pickler.reduced = self._to_text, self._reduced
@@ -112,7 +112,7 @@ class StateHasher:
         return hashlib.sha256(buffer.getbuffer()).hexdigest()[:40]
 
     def _to_text(self, value: Any) -> str | None:
-        """Return the text by which a value counts in place of what pickle makes of it; None: it is left to pickle."""
+        """Return the text that replaces a value's pickle; None to use the pickle."""
         if (named := self._known.get(id(value))) is not None:
             return str(named[0])
         kind = type(value)
@@ -122,7 +122,7 @@ class StateHasher:
         return None if handler is None else handler(value)
 
     def _handler(self, kind: type) -> Handler | None:
-        """Return what makes the text of values of a type."""
+        """Return the function that makes texts of values of a type."""
         for types_, handler in (
             (type, self._class),
             (types.FunctionType, self._function),
@@ -141,9 +141,9 @@ class StateHasher:
                 return handler
         if issubclass(kind, (re.Match, ctypes.CDLL, ctypes._CFuncPtr)):  # type: ignore[attr-defined]
             return self._identity if self.here else _refuse
-        if kind.__name__ == "_memoryviewslice":  # of Cython, another class in each module
+        if kind.__name__ == "_memoryviewslice":  # of Cython, a separate class in each module
             return lambda view: self._parts("view", np.asarray(view))
-        if kind.__name__ == "cKDTree" and kind.__module__.startswith("scipy."):  # pickle makes pointers of it
+        if kind.__name__ == "cKDTree" and kind.__module__.startswith("scipy."):  # its pickle contains pointers
             return lambda tree: self._parts("tree", tree.data, tree.indices, tree.leafsize, tree.boxsize)
         names = {cls.__name__ for cls in kind.__mro__ if cls.__module__.partition(".")[0] == "MDAnalysis"}
         if "UpdatingAtomGroup" in names:
@@ -160,19 +160,19 @@ class StateHasher:
         return None
 
     def _special(self, value: Any) -> str:
-        """Return the text of an object that may leave things out where pickle takes it apart."""
-        if hasattr(value, "__qualname__") and (name := self._name(value)):  # a function that Cython made
+        """Return the text of an object whose pickle may be incomplete."""
+        if hasattr(value, "__qualname__") and (name := self._name(value)):  # a Cython function
             return name
         return self._once(value, lambda: self._parts("own", type(value), value.__reduce_ex__(4), own_attributes(value)))
 
     def _reduced(self, value: Any) -> Any:
-        """Return what pickle is to make of an object, without what it computed for later use."""
+        """Return the reduction of an object for pickle, without cached values."""
         kind = type(value)
         library = is_library(_module_name(kind))
         if self.here and library and not hasattr(kind, "__next__"):
             try:
                 value.__reduce_ex__(4)
-            except Exception:  # whatever it raises that cannot be taken apart
+            except Exception:  # not picklable; any error may occur
                 return str, (self._identity(value),)
         attributes = {} if _is_special(kind) else getattr(value, "__dict__", {})
         drop = HIMACHS | value.cache_names() if isinstance(value, Analysis) else frozenset()
@@ -196,7 +196,7 @@ class StateHasher:
         return f"{name} {' '.join(map(self.digest, parts))}"
 
     def _once(self, value: Any, to_text: Callable[[], str]) -> str:
-        """Return a text of what may lie in itself: so many levels up, then."""
+        """Return a text of a value that may contain itself; refer to it by the number of levels above."""
         if id(value) in self._open:
             return f"above {len(self._open) - self._open[id(value)]}"
         self._open[id(value)] = len(self._open)
@@ -211,7 +211,7 @@ class StateHasher:
     def _array(self, array: npt.NDArray[Any]) -> str | None:
         self.arrays.append(array)
         kind = type(array)
-        if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):  # numpy.ma takes a while to import
+        if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):  # importing numpy.ma is slow
             return self._parts("masked", kind, array.data, np.ma.getmaskarray(array), array.fill_value)
         if array.dtype.hasobject:
             return None
@@ -237,14 +237,14 @@ class StateHasher:
             self.spaces[id(vars(module))] = vars(module)
         if sys.modules.get(module.__name__) is module:
             return f"module {module.__name__}"
-        return self._parts("file", module.__name__, _file_text(module.__file__ or ""))  # no import finds it
+        return self._parts("file", module.__name__, _file_text(module.__file__ or ""))  # not importable
 
     def _reads(self, module: str) -> bool:
-        """Tell whether functions and classes of a module count by what they hold, too: the user's do."""
+        """Return whether functions and classes of a module also count by their contents, like the user's."""
         return is_own(module) or module in self._homes or not is_importable(module)
 
     def _name(self, obj: Any) -> str | None:
-        """Return the name by which every process imports a thing; None if it has none."""
+        """Return the name by which every process can import an object; None if there is none."""
         module = _module_name(obj)
         qualname = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
         if not is_importable(module):
@@ -262,7 +262,7 @@ class StateHasher:
         return self._parts(f"wrapped {self._name(wrapper)}", type(wrapper), *parts)
 
     def _method(self, method: types.MethodType) -> str:
-        if type(method.__self__).__module__ == "multiprocessing.context":  # it learns its start method by use
+        if type(method.__self__).__module__ == "multiprocessing.context":  # its start method is set on first use
             return f"method {method.__func__.__qualname__}"
         return self._parts("method", method.__func__, method.__self__)
 
@@ -280,7 +280,7 @@ class StateHasher:
             self.spaces[id(space)] = space
         cells = {}
         for free, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            if free != "dispatch_cache":  # what singledispatch remembers
+            if free != "dispatch_cache":  # cache of singledispatch
                 with contextlib.suppress(ValueError):  # not assigned yet
                     cells[free] = cell.cell_contents
         own = {name: value for name, value in vars(function).items() if name != "_clear_cache"}  # of singledispatch
@@ -315,7 +315,7 @@ class StateHasher:
     def _universe(self, universe: Any) -> str:
         trajectory = universe.trajectory
         ts = trajectory.ts
-        if self.here:  # of several frames one is read again, which one is a matter of the frame at hand
+        if self.here:  # with several frames, positions are read again, and are those of any frame
             alone = len(trajectory) == 1 or type(trajectory).__module__.startswith("himach.")
             state = [np.array(ts.positions), ts.dimensions] if alone and ts.has_positions else []
             return self._parts(self._identity(universe), *state)
@@ -338,7 +338,7 @@ class _Pickler(pickle.Pickler):
 
 
 def own_attributes(value: Any) -> dict[str, Any]:
-    """Return what an object has of its own, in slots too."""
+    """Return an object's own attributes, including slots."""
     slots = {
         name: getattr(value, name)
         for cls in type(value).__mro__
@@ -350,18 +350,18 @@ def own_attributes(value: Any) -> dict[str, Any]:
 
 
 def _module_name(obj: Any) -> str:
-    """Return the module of a thing; classes of Cython's functions have a descriptor for it."""
+    """Return the module name of an object; "builtins" if it is no str, as in classes of Cython functions."""
     module = getattr(obj, "__module__", None)
     return module if isinstance(module, str) else "builtins"
 
 
 def _is_special(kind: type) -> bool:
-    """Tell whether a class says itself how pickle takes its objects apart."""
+    """Return whether a class customizes pickling."""
     return any(getattr(kind, name) is not usual for name, usual in _REDUCERS)
 
 
 def is_importable(module: str) -> bool:
-    """Tell whether other processes find a module by its name: then it counts by its name and its file."""
+    """Return whether other processes find a module by its name: then it counts by its name and its file."""
     if module not in sys.modules or module == "__main__":
         return False
     top = module.partition(".")[0]
@@ -384,20 +384,20 @@ def is_dunder(name: str) -> bool:
 
 
 def _notes(group: Any) -> dict[str, Any]:
-    """Return what somebody put on a group of atoms."""
+    """Return attributes that were added to a group of atoms."""
     return {name: value for name, value in vars(group).items() if name not in _OF_GROUP}
 
 
 def _is_note(name: str, value: Any, here: bool) -> bool:
-    """Tell whether an attribute of a library's object is what that remembers for speed."""
-    # Of one process any private attribute may be one, but for containers, which libraries change in place. Between runs
-    # setup() leaves the same ones, and data may lie in them: splines of SciPy have theirs in tuples.
+    """Return whether an attribute of a library's object is a cache."""
+    # Within a process, any private attribute may be one, except containers, which libraries change in place. Between
+    # runs, setup() leaves the same ones, and they may hold data: SciPy splines keep theirs in tuples.
     containers = (list, dict, set, bytearray, np.ndarray)
     return name.startswith("_") and ("cache" in name or "memo" in name or (here and not isinstance(value, containers)))
 
 
 def _file_text(file: str) -> str:
-    """Return the content of a file; of a large one when it was written last."""
+    """Return the digest of a file; for a large one, its size and modification time."""
     try:
         status = os.stat(file)
     except OSError as error:
@@ -413,7 +413,7 @@ def _content(file: str, size: int, written: int) -> str:
 
 
 def topology_digest(topology: Any) -> str:
-    """Return a digest (hex) of all that a topology of MDAnalysis says, guessed or not."""
+    """Return a digest (hex) of all attributes of an MDAnalysis topology, guessed or not."""
     hasher, table = StateHasher(), topology.tt
     parts = [hasher.digest((table.n_atoms, table.n_residues, table.n_segments, table._AR, table._RS))]
     for attribute in sorted(topology.attrs, key=lambda attribute: type(attribute).__name__):

@@ -1,8 +1,8 @@
-"""What is done to frames, by the kernels: `Whole`, `NoJump`, `Center`, `Wrap` and `Fit`.
+"""Transformations of frames by the kernels: `Whole`, `NoJump`, `Center`, `Wrap` and `Fit`.
 
-Made of a selection they are for `transform` of `himach.run`. Made of a group of atoms they are transformations as
-MDAnalysis has them, for ``universe.trajectory.add_transformations()`` of any Universe, and in setup() of an analysis:
-each but `NoJump` works on the positions of the present frame alone, in place.
+With a selection, they are for `transform` of `himach.run`. With a group of atoms, they are transformations of
+MDAnalysis, for ``universe.trajectory.add_transformations()`` of any Universe, and in setup() of an analysis: each
+except `NoJump` works on the positions of the current frame alone, in place.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Transformation(ABC):
-    """Changes a frame in place; can be made to work on frames of some atoms alone."""
+    """Changes a frame in place; can be restricted to frames of some atoms."""
 
     name: ClassVar[str]
-    turns = False  # whether atoms turn, and the box does not
+    turns = False  # whether atoms are rotated without the box
 
     def __init__(self, atoms: AtomGroup | str = "all") -> None:
         self.selection = atoms if isinstance(atoms, str) else None
@@ -41,7 +41,7 @@ class Transformation(ABC):
             self._bind(atoms)
 
     def bind(self, universe: Universe) -> Transformation:
-        """Return the same for frames of a Universe, which is at one; raises UsageError if it cannot be had."""
+        """Return this transformation for a Universe at its current frame; raise UsageError if that is impossible."""
         bound = copy(self)
         everything = self.selection == "all"
         bound._bind(universe.atoms if everything else Atoms.of(self.selection).select_fixed(universe, self.name))
@@ -56,10 +56,10 @@ class Transformation(ABC):
 
     @abstractmethod
     def needed(self, requested: Flags) -> Flags:
-        """Return which atoms a frame must have for those that are requested to be right, bool (n_atoms,)."""
+        """Return which atoms a frame must have to transform the requested ones, bool (n_atoms,)."""
 
     def restricted_to(self, atoms: Ints) -> Any:
-        """Return the same for frames of these atoms alone, ascending; what is `needed` must be among them."""
+        """Return this transformation for frames of these ascending atoms, which must include all `needed` ones."""
         restricted = copy(self)
         restricted._take(atoms)
         return restricted
@@ -116,7 +116,7 @@ class NoJump:
 
     name = "nojump"
     selection = "all"
-    parallelizable = False  # as MDAnalysis says of those that need other frames
+    parallelizable = False  # as in MDAnalysis for transformations that need other frames
 
 
 class Center(Transformation):
@@ -193,7 +193,7 @@ class Wrap(Transformation):
         if self.groups is not None:
             masses = np.asarray(getattr(atoms, "masses", np.zeros(len(atoms))), np.float64)
             has_mass = np.bincount(self.groups, masses) > 0
-            self.weights = np.where(has_mass[self.groups], masses, 1)  # sites without mass may be on their own
+            self.weights = np.where(has_mass[self.groups], masses, 1)  # massless sites may be alone in a group
 
     def __call__(self, ts: Timestep) -> Timestep:
         """Move atoms into the box; a frame without a box stays as it is."""
@@ -261,7 +261,7 @@ class Fit(Transformation):
         self.reference = np.array(self.reference, np.float32)
 
     def _in_file(self, n_atoms: int) -> npt.NDArray[np.float32]:
-        """Return where the atoms are in the reference file."""
+        """Return the positions of the atoms in the reference file."""
         import MDAnalysis
 
         try:
@@ -295,7 +295,7 @@ class Fit(Transformation):
 
 
 def _place(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | None:
-    """Return vectors as the place of what becomes of them; None: they cannot be."""
+    """Return vectors if results can be written to them; else None."""
     flags = vectors.flags
     return vectors if flags.c_contiguous and flags.writeable and vectors.dtype == np.float32 else None
 
@@ -307,15 +307,15 @@ def _add_flags(requested: Flags, indices: Ints) -> Flags:
 
 
 def _whole_groups(requested: Flags, groups: Ints) -> Flags:
-    """Return which atoms are of a group that has a requested one."""
+    """Return which atoms belong to a group with a requested atom."""
     return (np.bincount(groups, requested) > 0)[groups]
 
 
 def find_bonds(atoms: AtomGroup) -> Ints:
-    """Return what holds molecules together: indices of two atoms each, int64 (m, 2).
+    """Return the bonds that define molecules, as pairs of atom indices, int64 (m, 2).
 
-    The bonds of the topology; those of residues of several atoms that have none are guessed. Atoms without a bond, such
-    as the fourth site of a water, are held by the first atom of their residue that has one.
+    They are the bonds of the topology; for residues of several atoms without any, they are guessed. An atom without a
+    bond, such as the fourth site of a water, is connected to the first bonded atom of its residue.
     """
     from MDAnalysis.guesser import tables
 
@@ -334,7 +334,7 @@ def find_bonds(atoms: AtomGroup) -> Ints:
     if len(residues):
         try:
             unbonded = residues.atoms
-            pointlike = dict.fromkeys(set(unbonded.types) - tables.vdwradii.keys(), 0.0)  # such as sites without mass
+            pointlike = dict.fromkeys(set(unbonded.types) - tables.vdwradii.keys(), 0.0)  # such as massless sites
             unbonded.guess_bonds(vdwradii=pointlike)
         except (ValueError, AttributeError) as error:
             raise UsageError(f"the topology has no bonds, and they cannot be guessed: {error}") from error
@@ -352,13 +352,13 @@ def find_bonds(atoms: AtomGroup) -> Ints:
 
 
 def topology_bonds(universe: Universe) -> Ints:
-    """Return the bonds of a Universe's topology, int64 (m, 2): ``universe.bonds.indices``, without what that sorts."""
+    """Return the bonds of a Universe's topology, int64 (m, 2): ``universe.bonds.indices`` without its sorting."""
     bonds = getattr(universe._topology, "bonds", None)
     return np.array([] if bonds is None else bonds.values, np.int64).reshape(-1, 2)
 
 
 def molecules(bonds: Ints, n_atoms: int) -> Ints:
-    """Return the number of each atom's molecule, int64 (n_atoms,): what bonds hold together."""
+    """Return the number of each atom's molecule, int64 (n_atoms,): atoms connected by bonds."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -367,15 +367,15 @@ def molecules(bonds: Ints, n_atoms: int) -> Ints:
 
 
 def bonds_outwards(bonds: Ints, n_atoms: int) -> Ints:
-    """Return bonds in the order in which they make molecules whole, each from an atom that is in its place, (m, 2).
+    """Return bonds in the order in which they make molecules whole, each from an atom already in place, (m, 2).
 
-    Of each molecule the first atom stays; from there outwards each atom has one bond, those that close rings have none.
+    The first atom of each molecule stays; each other atom has one bond towards it. Bonds that close rings are omitted.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import breadth_first_order
 
     first = np.unique(molecules(bonds, n_atoms), return_index=True)[1]
-    # All first atoms hang on one more, so that one search finds everything.
+    # Connect all first atoms to an extra node, so that one search reaches everything.
     rows, columns = np.concatenate([bonds, np.column_stack([np.full(len(first), n_atoms), first])]).T
     graph = coo_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(n_atoms + 1, n_atoms + 1)).tocsr()
     order, before = breadth_first_order(graph, n_atoms, directed=False)
