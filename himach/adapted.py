@@ -201,7 +201,7 @@ class _Running:
         raise TypeError("an analysis of MDAnalysis stays on the rank that has its Universe")
 
 
-#: An attribute of an analysis, or of its results: whose, and its name.
+#: An attribute of an analysis or of its results: owner and name.
 Place = tuple[str, str]
 
 
@@ -217,7 +217,7 @@ class _Trial(_Running):
     def __init__(self, make_analysis: Callable[[], Any], selected: Any) -> None:
         self._selected, self._n_frames, self._tried = selected, len(selected), 0
         self._digests = StateHasher(here=True)
-        self._always: set[Place] = set()  # what every frame sets
+        self._always: set[Place] = set()  # places that every frame sets
         try:
             longer = _state(self._prepared(make_analysis(), self._n_frames + 1))
         except Exception:  # its arguments may have one item per frame

@@ -195,7 +195,7 @@ class Analysis:
             except UsageError as error:
                 raise UsageError(f"{self.label()}: {error}") from None
 
-    # -- what a subclass writes ---------------------------------------------------------------------------------------
+    # -- methods of a subclass ----------------------------------------------------------------------------------------
 
     def setup(self, universe: Universe) -> None:
         """Prepare: select atoms, keep constants. Called on every rank once, at the first selected frame.
@@ -251,7 +251,7 @@ class Analysis:
         """Draw the outcome on Matplotlib axes. Optional."""
         raise AnalysisError(f"{self.label()} has no plot()")
 
-    # -- what himach asks of it ---------------------------------------------------------------------------------------
+    # -- methods for himach -------------------------------------------------------------------------------------------
 
     @classmethod
     def label(cls) -> str:

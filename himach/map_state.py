@@ -106,7 +106,7 @@ def _trajectory_state(trajectory: Any) -> list[Any]:
         {name: value for name, value in vars(owner).items() if name[0] != "_" and name not in own_names}
         for owner, own_names in ((trajectory, _OF_TRAJECTORY), (trajectory.ts, ("aux",)))
     ]
-    auxiliaries = [auxiliary.get_description() for auxiliary in trajectory._auxs.values()]  # at the present frame
+    auxiliaries = [auxiliary.get_description() for auxiliary in trajectory._auxs.values()]  # at the current frame
     return [*trajectory.transformations, *auxiliaries, *filter(None, added)]
 
 

@@ -39,9 +39,9 @@ MOST_SHOWN = 4  # most parts in the one-line representation of a result
 
 
 class Members(Mapping[str, "Result"]):
-    """Results of members of an ensemble by name; asking for another raises a KeyError that says why there is none.
+    """Results of members of an ensemble by name; for a missing one, raises a KeyError that says why there is none.
 
-    Each is made when it is asked for: of very many they would take more than their outcomes.
+    Each is made on access: very many results would take more memory than their outcomes.
     """
 
     def __init__(self, outcomes: MemberOutcomes, record: Record, several: bool, labels: Sequence[str]) -> None:
@@ -360,7 +360,7 @@ class Result:
         return "\n\n".join(filter(None, texts))  # some tables have no mean
 
     def _uncertain(self) -> dict[str, Record]:
-        """Return what the record tells of how sure tables are, by their names in `keys()`."""
+        """Return the uncertainties of tables in the record, by their names in `keys()`."""
         uncertainty, several = self.record.get("uncertainty", {}), len(self.labels) > 1
         prefix = f"{self.labels[0]}/" if self.several and not several else ""
         return {f"{prefix}{name}": certainty for name, certainty in uncertainty.items()}
@@ -381,7 +381,7 @@ class Result:
         return tables[matches[0]]
 
     def _match_names(self, name: object) -> list[str]:
-        """Return which of `keys()` a name means."""
+        """Return the matches of a name in `keys()`."""
         names = self.keys()
         if name in names or not self.several:
             return [key for key in names if key == name]

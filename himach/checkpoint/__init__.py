@@ -1,1 +1,1 @@
-"""Pairs kept in a directory, from run to run: what map() gave for a frame is a plain value that never changes."""
+"""Pairs kept in a directory between runs: the output of map() for a frame is a plain value that never changes."""

@@ -13,7 +13,7 @@ from himach.errors import AnalysisError
 
 
 class Results(dict[Any, Any]):
-    """A dict key -> result in the order of keys: what takes a dict, such as pandas or json, takes it."""
+    """A dict key -> result in the order of keys; it works wherever a dict does, such as in pandas or json."""
 
     __slots__ = ("_rows",)
 

@@ -143,7 +143,7 @@ class Stamps:
         return self._firsts[-1] + len(self._steps)
 
     def add(self, step: int, time: float, box: Any, source: bytes | None) -> int:
-        """Add a frame (and the encoded key of the series it stands for); return its row."""
+        """Add a frame (and the encoded key of its source series); return its row."""
         steps = self._steps
         row = self._firsts[-1] + len(steps)
         stamped = NO_BOX if box is None else np.asarray(box, dtype=np.float32).tobytes()

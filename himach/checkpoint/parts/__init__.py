@@ -1,1 +1,1 @@
-"""Files of kept pairs: what is in them, byte by byte."""
+"""The file format of kept pairs."""

@@ -105,7 +105,7 @@ class ArrayStream:
         self._size = stop
 
     def block(self, shards: int, ordered: bool, room: Callable[[int], Raw]) -> Block:
-        """Return the pairs, with the order of emission if it is asked for, and begin anew."""
+        """Return the pairs, with their order of emission if `ordered`, and reset the stream."""
         n, self._size = self._size, 0
         keys, values = self._keys[:n], None if self._values is None else self._values[:n]
         counts, rows, emitted = np.array(self._frames, dtype=np.int64).T.copy()
@@ -177,7 +177,7 @@ class ItemStream:
         self._order.append(emitted)
 
     def block(self, shards: int, ordered: bool, room: Callable[[int], Raw]) -> Block:
-        """Return the pairs, with the order of emission if it is asked for, and begin anew."""
+        """Return the pairs, with their order of emission if `ordered`, and reset the stream."""
         columns = {
             "keys": objects(self._keys) if self.width == ENCODED else np.array(self._keys, dtype=np.int64),
             "at": np.array(self._at, dtype=np.uint32),
@@ -234,7 +234,7 @@ class RowStream:
         return True
 
     def block(self, shards: int) -> Block:
-        """Return the rows, and begin anew."""
+        """Return the rows and reset the stream."""
         rows, names = self._rows, self._names
         numbers = self._dtype is not None
         columns: dict[str, Array] = {

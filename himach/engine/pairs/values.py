@@ -111,7 +111,7 @@ def _pickle_by_value(value: Any) -> bytes:
 
 
 class _RefusedError(Exception):
-    """A value holds what himach refuses."""
+    """A value contains an object that himach refuses."""
 
 
 class _TextPickler(pickle.Pickler):

@@ -1,1 +1,1 @@
-"""Blocks on their way: kept until the shuffle, in memory and on disk; then from rank to rank, wave by wave."""
+"""Blocks until and during the shuffle: held in memory and on disk, then moved from rank to rank in waves."""
