@@ -1,4 +1,4 @@
-"""Pickling of code that another process cannot import: `CodePickler`; `by_value` has the code of modules travel."""
+"""Pickling of code that another process cannot import: `CodePickler`; `by_value` pickles the code of modules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from himach.user_code import is_found
 
 
 def dumps(value: Any) -> bytes:
-    """Return anything as bytes for `pickle.loads`, with the code that it needs."""
+    """Return a value as bytes for `pickle.loads`, with the code that it needs."""
     file = io.BytesIO()
     CodePickler(file).dump(value)
     return file.getvalue()
@@ -24,7 +24,7 @@ def dumps(value: Any) -> bytes:
 
 @contextlib.contextmanager
 def by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
-    """Let the code of these modules be pickled, and not their names, while the context lasts."""
+    """Pickle the code of these modules instead of their names, while the context lasts."""
     modules = list(modules)
     try:
         for module in modules:
@@ -36,13 +36,13 @@ def by_value(modules: Iterable[ModuleType]) -> Iterator[None]:
 
 
 def unknown_elsewhere(names: Iterable[str]) -> list[ModuleType]:
-    """Return those of these modules that another process cannot import by name, as a test runner's or a plug-in's."""
+    """Return the modules that another process cannot import by name, such as a test runner's or a plug-in's."""
     modules = sorted({*names} - {"__main__", "builtins"})
     return [sys.modules[name] for name in modules if name in sys.modules and not is_found(name)]
 
 
 def _reduced(code: CodeType) -> tuple[Any, ...]:
-    """Keep the name of the file, for which cloudpickle since 3.1.3 has another word."""
+    """Keep the file name, which cloudpickle since 3.1.3 replaces."""
     build, arguments = cloudpickle.Pickler.dispatch_table[CodeType](code)
     return _rebuilt, (code.co_filename, build, arguments)
 
@@ -52,6 +52,6 @@ def _rebuilt(file: str, build: Callable[..., CodeType], arguments: tuple[Any, ..
 
 
 class CodePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """cloudpickle's, of code that is still named after its file."""
+    """cloudpickle's pickler, except that code keeps its file name."""
 
     dispatch_table: ClassVar = ChainMap({CodeType: _reduced}, cloudpickle.Pickler.dispatch_table)

@@ -1,8 +1,8 @@
-"""One process becomes several ranks: `fork_ranks()`, whose caller has imported what they need, but started no thread.
+"""A launcher that forks itself into ranks: `fork_ranks()`, called after all imports and before any thread starts.
 
-It forks them, answers what MPI asks of a launcher (PMI-1), and when all have done their part it forks others or ends
-with 0. When one fails it kills the others, and ends with the number of the first that failed. It is the parent of its
-ranks, so that the kernel ends them with it.
+It answers MPI's requests to a launcher (PMI-1). When all ranks have done their part it forks others or exits with 0.
+When one fails it kills the others and exits with the status of the first that failed. It is the parent of its ranks,
+so that the kernel ends them with it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from himach.errors import RankError
 from himach.launch.pmi import FINALIZE, KeyValues
 from himach.parallel import process_exit, segments
 
-#: How MPICH begins to tell of itself, and words of its configuration by which it asks another launcher than its own.
+#: Start of MPICH's version text, and words of its configuration that mean another launcher than its own.
 MPICH = "MPICH Version"
 ELSEWHERE = ("--with-pmi", "--with-slurm", "--with-pals", "--with-pm=")
 HYDRA = "--with-pm=hydra"
-LONGEST = 1 << 20  # bytes of a line of a rank; MPICH's are shorter than 2,000
+LONGEST = 1 << 20  # most bytes of a rank's line; MPICH's are shorter than 2,000
 
 
 def has_threads() -> bool:
-    """Tell whether this process has other threads, which a forked one would miss."""
+    """Tell whether this process has other threads, which a forked process would lack."""
     return len(os.listdir("/proc/self/task")) > 1
 
 
 def speaks_pmi(library: str) -> bool:
-    """Tell whether ranks of this MPI library, told by what it says of itself, find each other by `fork_ranks`."""
+    """Tell whether `fork_ranks` can start ranks of the MPI library with this version text."""
     name = library.replace(HYDRA, "")
     return library.startswith(MPICH) and not any(word in name for word in ELSEWHERE)
 
@@ -46,10 +46,10 @@ def fork_ranks(
     again: Callable[[], bool] = lambda: False,
     died: Callable[[int], object] = lambda rank: None,
 ) -> None:
-    """Become `size` ranks: return in each of them, and in this process never."""
+    """Fork `size` ranks: return in each of them, never in this process."""
     while True:
         start_time = time.time()
-        gc.freeze()  # what is there is looked through by no rank, so that its memory stays one for all
+        gc.freeze()  # ranks' collectors skip what exists now, so that its memory stays shared
         ranks = _fork_each(size, starter)
         if ranks is None:
             return
@@ -62,7 +62,7 @@ def fork_ranks(
 
 
 def _fork_each(size: int, starter: int) -> list[_Rank] | None:
-    """Fork ranks; return them, and in each of them None."""
+    """Fork ranks; return them here, and None in each of them."""
     parent = os.getpid()
     ranks: list[_Rank] = []
     for number in range(size):
@@ -85,7 +85,7 @@ def _fork_each(size: int, starter: int) -> list[_Rank] | None:
 
 
 def _become(number: int, size: int, line: int) -> None:
-    """Be this rank: for MPI, for who asks for random numbers, and for the one that waits for its end."""
+    """Set up this rank: its variables for MPI, random numbers, and the message at its end."""
     import numpy as np
 
     np.random.seed()  # noqa: NPY002 - all ranks would draw the same; Python's own is seeded anew by fork()
@@ -93,8 +93,8 @@ def _become(number: int, size: int, line: int) -> None:
     os.environ.update(MPI_LOCALRANKID=str(number), MPI_LOCALNRANKS=str(size))  # as MPICH's own launcher has it
 
     def finalize() -> None:
-        # In place of MPI_Finalize(), which lets all ranks wait for each other again, in turn on few processors. What is
-        # shared has no name any more, and all have come when this is said.
+        # Replaces MPI_Finalize(), in which all ranks wait for each other again, in turn on few processors. By now
+        # shared memory has no name, and all ranks have come.
         with contextlib.suppress(OSError):
             os.write(line, FINALIZE)
 
@@ -103,7 +103,7 @@ def _become(number: int, size: int, line: int) -> None:
 
 @dataclass
 class _Rank:
-    """A rank, as its launcher knows it."""
+    """A rank as its launcher sees it."""
 
     process: int
     line: socket.socket
@@ -119,7 +119,7 @@ class _Launcher:
         self._starter = starter
         self._died = died
         self._values = KeyValues(len(ranks))
-        self._status: int | None = None  # of the first that failed
+        self._status: int | None = None  # of the first rank that failed
 
     def serve(self) -> int | None:
         """Serve until all ranks have ended; return the status of the first that failed, None if none did."""
@@ -130,7 +130,7 @@ class _Launcher:
         signal.signal(signal.SIGTERM, lambda signum, frame: self._fail(128 + signum))
         try:
             self._serve(woken)
-        finally:  # ranks that are forked afterwards have none of this
+        finally:  # ranks forked later must not inherit this
             for signum in (signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(signum, signal.SIG_DFL)
             signal.set_wakeup_fd(-1)
@@ -167,7 +167,7 @@ class _Launcher:
             process, status = os.waitpid(rank.process, os.WNOHANG)
             if process:
                 rank.ended = True
-                while self._hear(rank):  # its last words
+                while self._hear(rank):  # what it sent before its end
                     pass
                 code = os.waitstatus_to_exitcode(status)
                 if code or number not in self._values.finalized:
@@ -177,13 +177,13 @@ class _Launcher:
         return not all(rank.ended for rank in self._ranks)
 
     def _fail(self, status: int) -> None:
-        """End all ranks; the first status counts."""
+        """Kill all ranks; the first status counts."""
         if self._status is None:
             self._status = status
             _kill(self._ranks)
 
     def _hear(self, rank: _Rank) -> bool:
-        """Answer what a rank has asked; return False when it asks no more."""
+        """Answer a rank's requests; return False when no more will come."""
         try:
             received = rank.line.recv(65536, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -201,11 +201,11 @@ class _Launcher:
 
     def _answer(self, number: int, line: str) -> None:
         for to, words in self._values.answer(number, line):
-            with contextlib.suppress(OSError):  # it has ended, which is seen elsewhere
+            with contextlib.suppress(OSError):  # the rank has ended, which _reap() handles
                 self._ranks[to].line.sendall(words)
 
 
 def _kill(ranks: Sequence[_Rank]) -> None:
     for rank in ranks:
-        if not rank.ended:  # nor is its number another's: it has not been waited for
+        if not rank.ended:  # its pid is not another's: it was not waited for
             os.kill(rank.process, signal.SIGKILL)

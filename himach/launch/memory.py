@@ -1,11 +1,11 @@
-"""How much memory ranks and pairs may take: what the node or its control group allows, and where the rest goes."""
+"""Memory limits of ranks and pairs, from the node or its control group, and the directory for the rest."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-#: Bytes below which a limit makes no sense: one rank's buffers take more.
+#: Smallest sensible limit in bytes: one rank's buffers take more.
 MIN_LIMIT_BYTES = 1 << 20
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -16,17 +16,17 @@ def node_memory() -> int:
 
 
 def default_memory() -> int:
-    """Return what pairs may take unless something is said: a quarter of that."""
+    """Return the default memory for pairs in bytes: a quarter of `node_memory()`."""
     return node_memory() // 4
 
 
 def scratch_directory() -> Path:
-    """Return where pairs go that do not fit: ``$TMPDIR``, else ``$SLURM_TMPDIR``, else ``/var/tmp`` (a disk)."""
+    """Return where pairs beyond memory go: ``$TMPDIR``, else ``$SLURM_TMPDIR``, else ``/var/tmp`` (a disk)."""
     return Path(os.environ.get("TMPDIR") or os.environ.get("SLURM_TMPDIR") or "/var/tmp")
 
 
 def _group_limits() -> list[int]:
-    """Return the limits of the control groups that this process is in, of either version; none if none is set."""
+    """Return the limits that are set for the control groups of this process, of either version."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:

@@ -1,8 +1,8 @@
-"""The channel between ranks and the process that starts them: work, its result or an error, and the word that it lives.
+"""Channel between ranks and the process that starts them: work, result or error, signals and liveness.
 
-All of it lies in memory and pipes of the starting process (`RankChannel`), which ranks (`ParentChannel`) reach through
-its folder in /proc: only the same user can, no file has to be removed, and the kernel itself kills the ranks when that
-process ends, whatever they are doing. Ranks may wait for work, in a read of a pipe.
+All data is in memory and pipes of the starting process (`RankChannel`), which ranks (`ParentChannel`) open through its
+folder in /proc. Only the same user can do so, no file has to be removed, and the kernel kills the ranks when that
+process ends, whatever they are doing. Ranks wait for work in a read of a pipe.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import ClassVar, NamedTuple, NoReturn, Self
 from himach.errors import AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError
 from himach.parallel import last_words, process_exit
 
-#: Environment variable: process and descriptors of the one that started this rank, and what tells its pipe.
+#: Environment variable: pid and descriptors of the process that started this rank, and inodes of its pipes.
 STARTED_BY = "HIMACH_STARTED_BY"
 KINDS = {
     kind.__name__: kind for kind in (AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError)
 }
 RESULT, DIED = "result", "died"
 SIGNALS = (signal.SIGKILL, signal.SIGUSR1, signal.SIGTERM)
-#: What comes by the bell: all ranks have come to their work; all of them have ended well, and others can come.
+#: Messages on the bell pipe: all ranks have begun their work; all have ended well, and more can be called.
 BEGUN, DONE = b"b", b"d"
 _open: weakref.WeakSet[RankChannel] = weakref.WeakSet()
 
@@ -42,22 +42,22 @@ class Pipe(NamedTuple):
 
 
 class RankChannel:
-    """The side of the process that starts ranks; to be closed."""
+    """Channel end of the process that starts ranks; to be closed."""
 
     def __init__(self) -> None:
         self._work, self._result, self._words, self.last_words = (
             os.memfd_create(f"himach-{name}") for name in ("work", "result", "words", "last-words")
         )
         self._calls, self._bell = (Pipe(*os.pipe()) for _ in range(2))
-        # Only this process has the writing ends. The kernel sends ranks the signal when something is written, which to
-        # the first one, the word that this process lives, nothing ever is; or when the end is closed.
+        # Only this process has the writing ends. The kernel sends ranks the signal when a line is written to or closed.
+        # Nothing is ever written to the first (SIGKILL), which is closed when this process ends.
         self._lines: dict[int, Pipe] = {signum: Pipe(*os.pipe()) for signum in SIGNALS}
         self._received = b""
         self.process = os.getpid()
         _open.add(self)
 
     def call(self, work: bytes, ranks: int, last: bool = False) -> None:
-        """Have `ranks` ranks do this work; if it is the `last`, no others need to come after them."""
+        """Give this work to `ranks` ranks; after the `last`, no others are needed."""
         for descriptor, content in ((self._result, b""), (self._words, b""), (self._work, work)):
             os.ftruncate(descriptor, 0)
             with open(descriptor, "r+b", closefd=False) as file:
@@ -71,19 +71,19 @@ class RankChannel:
             self.dismiss()
 
     def dismiss(self) -> None:
-        """Let ranks that have no work end by themselves."""
+        """Let ranks without work end by themselves."""
         if self._calls.write >= 0:
             os.close(self._calls.write)
             self._calls = self._calls._replace(write=-1)
 
     def listen(self, seconds: float) -> None:
-        """Wait so long for a word of the ranks, and take it in."""
+        """Wait at most `seconds` for a message of the ranks and read it."""
         if select.select([self._bell.read], [], [], seconds)[0]:
             self._received += os.read(self._bell.read, 65536)
 
     @property
     def has_begun(self) -> bool:
-        """Whether all ranks have come to this work: from then on what happens is the work's doing."""
+        """Whether all ranks have begun this work: later failures are its own."""
         return BEGUN in self._received
 
     @property
@@ -97,7 +97,7 @@ class RankChannel:
         return {STARTED_BY: " ".join(map(str, self._numbers()))}
 
     def _numbers(self) -> tuple[int, ...]:
-        """Return what ranks are told: this process, descriptors of its, and what tells its pipes."""
+        """Return what ranks are told: pid and descriptors of this process, and inodes of its pipes."""
         lines = [number for line in self._lines.values() for number in (line.read, os.fstat(line.read).st_ino)]
         files = (self._work, self._result, self._words, self.last_words)
         return (self.process, *files, self._calls.read, self._bell.write, *lines)
@@ -108,26 +108,26 @@ class RankChannel:
         return None if first is None else KINDS[first["kind"]](first["text"])
 
     def result(self) -> bytes | None:
-        """Return what rank 0 left; None if it ended before."""
+        """Return rank 0's result; None if it left none."""
         return _content(self._result) if any(word["kind"] == RESULT for word in self._messages()) else None
 
     def first_death(self) -> int | None:
-        """Return the rank that died first; None if what forks ranks told none."""
+        """Return the rank that died first; None if the process that forks ranks reported none."""
         return next((int(word["text"]) for word in self._messages() if word["kind"] == DIED), None)
 
     def send(self, signum: int) -> None:
-        """Send SIGUSR1 or SIGTERM to every rank that can `die_with_parent`; who comes later learns of SIGTERM then."""
+        """Send SIGUSR1 or SIGTERM to every rank that can `die_with_parent`; later ranks see SIGTERM then."""
         os.write(self._lines[signum].write, b"\n")
 
     def end_ranks(self) -> None:
-        """Kill the ranks that are left."""
+        """Kill the remaining ranks."""
         for line in self._lines.values():
             os.close(line.write)
             os.close(line.read)
         self._lines = {}
 
     def _messages(self) -> list[dict[str, str]]:
-        lines = _content(self._words).split(b"\n")[:-1]  # a line that a rank was killed in has no end
+        lines = _content(self._words).split(b"\n")[:-1]  # a rank killed while it writes leaves an unfinished line
         return [json.loads(line) for line in lines]
 
     def __enter__(self) -> RankChannel:
@@ -139,13 +139,13 @@ class RankChannel:
         self.close()
 
     def close(self) -> None:
-        """Kill the ranks that are left, and let go of all."""
+        """Kill the remaining ranks and close all descriptors."""
         self.detach()
         for descriptor in (self._work, self._result, self._words, self.last_words, self._calls.read, *self._bell):
             os.close(descriptor)
 
     def detach(self) -> None:
-        """Keep no rank alive, as a child that was forked from the process that started them."""
+        """Stop keeping ranks alive; also in a child forked from the starting process."""
         self.end_ranks()
         self.dismiss()
 
@@ -155,12 +155,12 @@ def _detach_all() -> None:
         channel.detach()
 
 
-# Ranks end with the process that started them, though children that it forked live on.
+# Ranks end with the process that started them, even if children that it forked live on.
 os.register_at_fork(after_in_child=_detach_all)
 
 
 class ParentChannel:
-    """The side of a rank."""
+    """Channel end of a rank."""
 
     NUMBERS: ClassVar = 7 + 2 * len(SIGNALS)
 
@@ -172,22 +172,22 @@ class ParentChannel:
 
     @classmethod
     def from_env(cls) -> Self | None:
-        """Return the channel if this process is a rank that another process of himach started."""
+        """Return the channel if another himach process started this rank."""
         numbers = [int(number) for number in os.environ.get(STARTED_BY, "").split()]
         return cls(*numbers) if len(numbers) == cls.NUMBERS else None
 
     def die_with_parent(self) -> None:
-        """Have the kernel kill this process when the one that started it has gone, whoever stands in between."""
+        """Have the kernel kill this process when the starting process ends, whatever processes are in between."""
         self.receive_signals(SIGNALS)
 
     def receive_signals(self, signals: Sequence[signal.Signals]) -> None:
-        """Have the kernel send this process these signals when the one that started it sends them, or has gone."""
+        """Have the kernel send this process these signals when the starting process sends them or ends."""
         for signum, line, inode in self._lines:
             if signum in signals:
                 self._hold(signum, line, inode)
 
     def watch(self) -> int:
-        """Return a descriptor that is at its end when the process that started this one has gone."""
+        """Return a descriptor that is at its end when the starting process has ended."""
         _, number, inode = self._lines[0]
         line = self._open(number)
         if os.fstat(line).st_ino != inode:
@@ -195,7 +195,7 @@ class ParentChannel:
         return line
 
     def wait(self) -> bool:
-        """Wait to be called to work, and then be where the process that calls is; return False if there is none."""
+        """Wait for work, then take the caller's directory and umask; return False if no work will come."""
         calls = self._open(self._calls)
         os.set_blocking(calls, True)
         called = os.read(calls, 1)
@@ -207,20 +207,20 @@ class ParentChannel:
         return True
 
     def publish_last_words(self, rank: int) -> None:
-        """Have this process, which is `rank`, leave its last words where the starting process finds them."""
+        """Let this process, which is `rank`, leave its last words where the starting process finds them."""
         last_words.write_to(self._path(self._last_words), rank)
 
     def report_begin(self) -> None:
-        """Say that all ranks have come; on rank 0."""
+        """Report that all ranks have begun; on rank 0."""
         self._ring(BEGUN)
 
     def report_death(self, rank: int) -> None:
-        """Say which rank was the first to die; for what forks them."""
-        with contextlib.suppress(OSError):  # nobody is there any more to read it
+        """Report which rank died first; for the process that forks them."""
+        with contextlib.suppress(OSError):  # the starting process has ended
             self._say(DIED, str(rank))
 
     def report_end(self) -> bool:
-        """Say that all ranks have ended well, and return whether others may be called; for what forks them."""
+        """Report that all ranks have ended well; return whether more may be called. For the process that forks."""
         self._ring(DONE)
         calls = self._open(self._calls)
         poll = select.poll()
@@ -230,7 +230,7 @@ class ParentChannel:
         return bool(events & select.POLLIN) or not events
 
     def work(self) -> bytes:
-        """Return the work that this rank has a part in."""
+        """Return the work of which this rank does a part."""
         descriptor = os.open(self._path(self._work), os.O_RDONLY)
         try:
             return _content(descriptor)
@@ -248,7 +248,7 @@ class ParentChannel:
             self._exit_orphaned()
 
     def _exit_orphaned(self) -> NoReturn:
-        """End this process, because the one that started it has gone."""
+        """End this process because the starting process has ended."""
         os._exit(1)
 
     def _hold(self, signum: int, number: int, inode: int) -> None:
@@ -256,7 +256,7 @@ class ParentChannel:
         fcntl.fcntl(line, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(line, fcntl.F_SETSIG, signum)
         fcntl.fcntl(line, fcntl.F_SETFL, fcntl.fcntl(line, fcntl.F_GETFL) | os.O_ASYNC)
-        # It may have gone before the signal was ordered, and its number may be another's by now.
+        # The starting process may have ended before F_SETSIG, and its pid may be another's by now.
         late = signum != signal.SIGUSR1 and select.select([line], [], [], 0)[0]
         if late or os.fstat(line).st_ino != inode:
             os._exit(1)
@@ -276,7 +276,7 @@ class ParentChannel:
 
     def publish_error(self, error: HimachError) -> None:
         """Leave the error for the starting process."""
-        with contextlib.suppress(OSError):  # nobody is there any more to read it
+        with contextlib.suppress(OSError):  # the starting process has ended
             self._say(next(base.__name__ for base in type(error).__mro__ if base.__name__ in KINDS), str(error))
 
     def fail(self, error: HimachError) -> NoReturn:
@@ -297,7 +297,7 @@ class ParentChannel:
 
 
 def read_umask(process: int) -> int:
-    """Return the umask of a process; its own without changing it, unlike `os.umask`."""
+    """Return the umask of a process; unlike `os.umask`, do not change that of this process."""
     lines = Path("/proc", str(process), "status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("Umask:")), 8)
 

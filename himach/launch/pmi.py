@@ -1,7 +1,7 @@
-"""PMI-1, the lines by which MPICH's ranks learn of each other: `KeyValues` answers those of all ranks, without I/O.
+"""PMI-1, the line protocol by which MPICH's ranks find each other: `KeyValues` answers all ranks, without I/O.
 
-A rank finds a socket in ``$PMI_FD``, its number in ``$PMI_RANK`` and how many there are in ``$PMI_SIZE``; each line is
-a command with words ``key=value``, and has one line as its answer (a barrier's when all ranks have come).
+A rank finds a socket in ``$PMI_FD``, its number in ``$PMI_RANK`` and the number of ranks in ``$PMI_SIZE``. Each line is
+a command with words ``key=value`` and gets one line as its answer (a barrier's when all ranks have come).
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ import os
 import secrets
 import socket
 
-#: A rank's word that it needs the others no more.
+#: A rank's message that it no longer needs the others.
 FINALIZE = b"cmd=finalize\n"
-#: As MPICH's own launcher has them: bytes of names, keys and values.
+#: Most bytes of names, keys and values, as in MPICH's own launcher.
 NAME, KEY, VALUE = 256, 64, 1024
 
 
 class KeyValues:
-    """What the ranks of one world tell each other before they can talk."""
+    """Values that the ranks of one world exchange before MPI connects them."""
 
     def __init__(self, size: int) -> None:
         self.finalized: set[int] = set()
         self.aborted: int | None = None
         self._size = size
-        # MPICH names its shared memory by a digest of this name; another world's must be another.
+        # MPICH names its shared memory by a digest of this name, so that each world needs its own.
         self._name = f"kvs_{os.getpid()}_{secrets.token_hex(8)}_{socket.gethostname()}"[: NAME - 1]
         self._values = {"PMI_process_mapping": f"(vector,(0,1,{size}))"}
         self._waiting: set[int] = set()
         self._within: set[int] = set()  # ranks in the middle of a command of several lines
 
     def answer(self, rank: int, line: str) -> list[tuple[int, bytes]]:
-        """Return lines for ranks, each with its rank, that follow from a line of this rank."""
+        """Return the answers to a line of this rank: lines, each with the rank that gets it."""
         if rank in self._within or line.startswith("mcmd="):
             return self._spawning(rank, line)
         words = dict(word.split("=", 1) for word in line.split(" ") if "=" in word)

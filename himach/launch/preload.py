@@ -1,7 +1,7 @@
-"""What every run imports, imported by himach's own processes before they fork ranks or work: `preload()`.
+"""Imports of every run, done by himach's own processes before they fork ranks or work: `preload()`.
 
-More than half of the time of ``import MDAnalysis`` goes to modules that few analyses use, above all SciPy's. While it
-is imported, empty modules stand in for these; who asks one for something gets it from the real one, imported then.
+More than half of the time of ``import MDAnalysis`` goes to modules that few analyses use, above all SciPy's. During the
+import, empty modules stand in for them; the first access to an attribute of one imports the real module.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ AHEAD = (
     "himach.staging.assembly.api",
     "himach.zazen",
 )
-#: Modules that few runs use; of some, names that are needed at once, and the module that has them.
+#: Modules that few runs use, with the names needed at once and the module that defines each.
 UNUSED: dict[str, dict[str, str]] = {
     "MDAnalysis.lib.pkdtree": {},
     "asyncio": {},
@@ -58,7 +58,7 @@ UNUSED: dict[str, dict[str, str]] = {
 
 
 def preload() -> None:
-    """Import it."""
+    """Import the modules of `AHEAD`."""
     with stand_ins():
         for name in AHEAD:
             import_module(name)
@@ -66,7 +66,7 @@ def preload() -> None:
 
 @contextmanager
 def stand_ins() -> Iterator[None]:
-    """Have modules stand in for those that few runs use, while others are imported that import these."""
+    """Replace modules that few runs use by stand-ins while other modules import them."""
     for name, homes in UNUSED.items():
         package, _, rest = name.partition(".")
         spec = PathFinder.find_spec(package)
@@ -97,7 +97,7 @@ class _StandIn(ModuleType):
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Let Ctrl-C wait while modules are imported: what was imported by half cannot be imported again."""
+    """Delay Ctrl-C while modules are imported: a half-imported module cannot be imported again."""
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield

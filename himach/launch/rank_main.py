@@ -1,4 +1,4 @@
-"""``python -m himach.launch.rank_main``: one of the ranks that another process of himach started, or forks them."""
+"""``python -m himach.launch.rank_main``: a rank that another himach process started, or the process that forks them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from himach.parallel.process_exit import promised_rank
 if TYPE_CHECKING:
     from himach.parallel.communicator import World
 
-#: Says that this is one of the tasks of a step of a job, of which the first one alone finds the process that asks.
+#: Argument of the tasks of a job step, of which only the first finds the starting process.
 STEP = "step"
 
 
 def main() -> None:
-    """Wait for work of the process that started this one, do it with the other ranks, and leave it the result."""
+    """Wait for work of the starting process, do it with the other ranks, and leave it the result."""
     parent = ParentChannel.from_env()
     if parent is None:
         raise SystemExit("himach.launch.rank_main is how himach starts its ranks; it is not started by hand")
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # but while a run maps
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a run handles it while it maps
     ranks, step = int(os.environ.pop(FORKS, "0")), STEP in sys.argv
-    if step and promised_rank() != 0:  # another node may be its, which does not see that process
+    if step and promised_rank() != 0:  # it may be on another node, which does not see that process
         parent = None
     try:
         if ranks:
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _fork(parent: ParentChannel, ranks: int) -> None:
-    """Import what every run needs, once for all ranks, and return in each of them."""
+    """Import what every run needs once for all ranks, fork them, and return in each."""
     starter = parent.watch()
     from himach.launch.preload import preload
 
@@ -55,7 +55,7 @@ def _fork(parent: ParentChannel, ranks: int) -> None:
     from himach.parallel.mpi import load
 
     if speaks_pmi(load()) and not has_threads():
-        os.chdir("/")  # a directory of the user's can be unmounted before there is work
+        os.chdir("/")  # do not keep the user's directory mounted while there is no work
         fork_ranks(ranks, starter, parent.report_end, parent.report_death)
         return
     from himach.launch.rank_pool import RANK
@@ -64,7 +64,7 @@ def _fork(parent: ParentChannel, ranks: int) -> None:
 
 
 def _work(parent: ParentChannel | None, step: bool) -> None:
-    """Be there before there is work; do this rank's part of it."""
+    """Initialise MPI, wait for work, and do this rank's part of it."""
     if step:
         from himach.launch.preload import preload
 
@@ -75,10 +75,10 @@ def _work(parent: ParentChannel | None, step: bool) -> None:
     called = parent is not None and parent.wait()
     if not (called or step):
         return
-    world = connect()  # all ranks have come when it returns; those of a step when the first one has been called
+    world = connect()  # returns when all ranks have come; in a step, when the first one was called
     work = parent.work() if called and parent is not None else None
     if step:
-        request = (os.getcwd(), read_umask(os.getpid()), work) if called else None  # another's folder may not be there
+        request = (os.getcwd(), read_umask(os.getpid()), work) if called else None  # an uncalled rank's may not exist
         request = world.comm.bcast(request)
         if request is None:
             return
@@ -90,7 +90,7 @@ def _work(parent: ParentChannel | None, step: bool) -> None:
 
 
 def do_work(world: World, work: bytes, parent: ParentChannel | None) -> None:
-    """Do this rank's part of the work when all ranks are there; the first sends the result to `parent`."""
+    """Do this rank's part of the work when all ranks are there; rank 0 leaves the result to `parent`."""
     from himach.launch.work_pickle import unpack_work
     from himach.parallel.collective import is_everywhere
     from himach.parallel.mpi import end_together

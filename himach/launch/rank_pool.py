@@ -1,4 +1,4 @@
-"""Ranks that do work after work, each new ones: `RankPool` of this machine, `JobPool` in a job; once: `spawn()`."""
+"""Pools of ranks, new ones for each piece of work: `RankPool` on this machine, `JobPool` in a job; once: `spawn()`."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from himach.launch.spawn import (
 from himach.launch.stop_requests import Terminated, relay_signals
 from himach.parallel import segments
 
-LOOK_EVERY = 0.02  # seconds between looks whether mpiexec lives; ranks that were forked say so at once
-#: What every rank is that himach starts.
+LOOK_EVERY = 0.02  # seconds between checks whether mpiexec lives; forked ranks report at once
+#: Command line of every rank that himach starts.
 RANK = (sys.executable, "-P", "-m", "himach.launch.rank_main")
 SUBMITTER = (sys.executable, "-P", "-m", "himach.slurm.submitter")
 
 
 class NotBegunError(RankError):
-    """Ranks died before all of them had come to their work; nothing was done."""
+    """Ranks died before all of them had begun their work; nothing was done."""
 
 
 class RankPool:
-    """Ranks that wait for work; to be ended, which happens by itself when nobody knows them any more."""
+    """Ranks that wait for work until `end()`, which garbage collection calls as well."""
 
     def __init__(
         self, command: Sequence[str], size: int, forks: bool = False, environ: Mapping[str, str] | None = None
@@ -57,16 +57,16 @@ class RankPool:
 
     @property
     def alive(self) -> bool:
-        """Whether they take work."""
+        """Whether the ranks take work."""
         return self._end.alive and self._process.poll() is None
 
     @property
     def current(self) -> bool:
-        """Whether the environment, as it is now, is what ranks have."""
+        """Whether ranks have the present environment."""
         return self.environ == rank_environment()
 
     def do(self, work: bytes, keeps: bool = False, last: bool = False) -> bytes:
-        """Have all ranks do this work; return what rank 0 left."""
+        """Have all ranks do this work; return rank 0's result."""
         channel, process = self._channel, self._process
         try:
             with relay_output(process), relay_signals(self._pass_on):
@@ -96,23 +96,23 @@ class RankPool:
         return result
 
     def end(self) -> None:
-        """End them, if they have not ended; those that have work do not finish it."""
+        """End the ranks, if they have not ended; those with work do not finish it."""
         self._end()
 
     def _death(self, status: int) -> str:
-        """Say how ranks ended."""
+        """Return a message on how ranks ended."""
         return death_message(status, self._size, self._channel.last_words, self._channel.first_death())
 
     def _pass_on(self, signum: int) -> None:
         self._channel.send(signum)
 
     def _stop(self, stopped: BaseException, keeps: bool) -> None:
-        """End what they do because of an error."""
+        """End the ranks' work because of an error."""
         end_orderly(self._process, self._channel, stopped, keeps)
 
 
 class JobPool(RankPool):
-    """Ranks in a job, which a process of `himach.slurm` submits and hands on to, and which stays when interrupted."""
+    """Ranks in a job: a process of `himach.slurm` submits it, forwards work and survives interruptions."""
 
     def __init__(self, options: Sequence[str]) -> None:
         super().__init__([*SUBMITTER, *options], 1, environ=common_environment())
@@ -126,7 +126,7 @@ class JobPool(RankPool):
 
     @property
     def current(self) -> bool:
-        """True: what changes in the environment travels with each piece of work."""
+        """True: each piece of work carries the changes of the environment."""
         return True
 
     def do(self, work: bytes, keeps: bool = False, last: bool = False) -> bytes:
@@ -137,7 +137,7 @@ class JobPool(RankPool):
         return super().do(json.dumps(head).encode() + b"\n" + work, keeps, last)
 
     def _stop(self, stopped: BaseException, keeps: bool) -> None:
-        """End the job because of SIGTERM; of anything else, what the ranks do."""
+        """End the job on SIGTERM; on any other error, only the ranks' work."""
         if isinstance(stopped, Terminated):
             super()._stop(stopped, keeps)
             return
@@ -160,10 +160,10 @@ def _end(process: subprocess.Popen[bytes], channel: RankChannel, start_time: flo
     for stream in (process.stdout, process.stderr):
         assert stream is not None
         stream.close()
-    if process.returncode != 0:  # ranks may have been killed before they took the names of their segments away
+    if process.returncode != 0:  # killed ranks may have left names of segments
         segments.sweep(start_time)
 
 
 def spawn(command: Sequence[str], ranks: int, work: bytes, keeps: bool = False, forks: bool = False) -> bytes:
-    """Have new ranks do a piece of work; return what rank 0 left. For parameters and errors see `RankPool`."""
+    """Have new ranks do one piece of work; return rank 0's result. For parameters and errors see `RankPool`."""
     return RankPool(command, ranks, forks).do(work, keeps, last=True)

@@ -1,4 +1,4 @@
-"""`Ranks`: ranks that are there before a run begins, here or in a job, for `himach.run(..., ranks=ranks)`."""
+"""`Ranks`: ranks started before a run begins, here or in a job, for `himach.run(..., ranks=ranks)`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from himach.launch.memory import node_memory
 from himach.launch.rank_pool import RANK, JobPool, NotBegunError, RankPool
 from himach.parallel.process_exit import promised_ranks, under_launcher
 
-#: Ranks a processor, at most, unless more are asked for by name.
+#: Most ranks a processor, unless the user asks for more.
 OF_PROCESSOR = 4
-#: What a rank takes for itself, before it reads a frame.
+#: Memory of a rank before it reads a frame, in bytes.
 RANK_BYTES = 1 << 25
 
 
 def check_machine(ranks: int) -> None:
-    """Refuse more ranks than this machine can be meant to have: five hundred of them on two processors stop it."""
+    """Refuse more ranks than this machine can take: five hundred on two processors stop it."""
     processors, memory = len(os.sched_getaffinity(0)), node_memory()
     most = max(1, min(OF_PROCESSOR * processors, memory // RANK_BYTES))
     if ranks > most:
@@ -120,7 +120,7 @@ class Ranks:
         """Have all ranks do packed work (`himach.launch.work_pickle`), which may keep pairs; return rank 0's result."""
         self._acquire()
         try:
-            with contextlib.suppress(NotBegunError):  # they were killed while they waited
+            with contextlib.suppress(NotBegunError):  # ranks were killed while they waited
                 return self._start_ranks().do(work, keeps)
             return self._start_ranks().do(work, keeps)
         finally:
@@ -137,7 +137,7 @@ class Ranks:
             raise UsageError(f"these ranks were closed; make new ones: himach.Ranks({again})")
 
     def _start_ranks(self) -> RankPool:
-        """Return ranks that are alive and know the environment as it is."""
+        """Return live ranks with the present environment."""
         ranks = self._ranks
         if ranks is None or not (ranks.alive and ranks.current):
             if ranks is not None:
@@ -147,7 +147,7 @@ class Ranks:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether they may be on other machines, which see nothing of this process's memory."""
+        """Whether ranks may be on other machines, which cannot see this process's memory."""
         return self._options is not None
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Processes that start ranks on this machine: what they run, in which environment, what they print, how they end."""
+"""Processes that start ranks on this machine: command, environment, output and end."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from himach.parallel.last_words import frame_at, lines_at, signal_at
 from himach.parallel.process_exit import FOREIGN
 from himach.user_code import is_user_code
 
-#: Environment variable: how many ranks a command shall fork.
+#: Environment variable: number of ranks that a command forks.
 FORKS = "HIMACH_FORKS"
-#: Environment variable: ``mpiexec`` to have ranks of this machine started by it in any case.
+#: Environment variable: ``mpiexec`` forces ranks of this machine to be started by it.
 LAUNCHER = "HIMACH_LAUNCHER"
 
-#: Says where SLURM is, in or out of a job.
+#: Variables that locate SLURM, in or out of a job.
 SLURM = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS")
 
-#: Runs mpiexec and outlives this process, if need be, to remove what killed ranks leave. It hears SIGTERM and waits on,
-#: for mpiexec, which gets it too; SIGUSR1 it does not hear.
+#: Script that runs mpiexec and removes what killed ranks leave; it may outlive this process. On SIGTERM it waits on for
+#: mpiexec, which gets the signal too; it ignores SIGUSR1.
 KEEPER = (
     "trap '' USR1; trap : TERM; python=$0 sweeper=$1 since=$2; shift 2; "
     '"$@" || exec "$python" -I -S "$sweeper" "$since" $?'
 )
-#: Signals that a rank dies of, as a rule: an mpiexec that ends with one of these numbers means the signal.
+#: Signals that usually kill ranks: an exit code of mpiexec among these numbers means the signal.
 DEADLY = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM}
-SHOWN = 8  # ranks that a message shows, at most
+SHOWN = 8  # most ranks that a message shows
 GRACE = 3.0  # seconds between asking mpiexec to end and killing
 ENDING = LIMIT + 2.0  # seconds that ranks which keep pairs may take to end after SIGTERM
 
@@ -48,12 +48,12 @@ ENDING = LIMIT + 2.0  # seconds that ranks which keep pairs may take to end afte
 def start(
     command: Sequence[str], ranks: int, environ: Mapping[str, str], forks: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start ``command`` as `ranks` MPI ranks of this machine; return the process whose end is theirs."""
+    """Start ``command`` as `ranks` MPI ranks of this machine; return the process that ends with them."""
     if ranks and forks and _beside().exists() and environ.get(LAUNCHER) != "mpiexec":
         environ = {**environ, FORKS: str(ranks)}
     elif ranks:
         command = _mpiexec(command, ranks)
-    # Linux only, as what is handed over is; a session of its own keeps the terminal's Ctrl-C for this process.
+    # A session of its own (Linux only, as the channel is) keeps the terminal's Ctrl-C for this process.
     return subprocess.Popen(
         command,
         env=environ,
@@ -65,7 +65,7 @@ def start(
 
 
 def exec_mpiexec(command: Sequence[str], ranks: int) -> NoReturn:
-    """Become an mpiexec that starts ranks."""
+    """Replace this process by an mpiexec that starts ranks."""
     mpiexec = _mpiexec(command, ranks)
     for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
         signal.signal(signum, signal.SIG_DFL)
@@ -73,12 +73,12 @@ def exec_mpiexec(command: Sequence[str], ranks: int) -> NoReturn:
 
 
 def _beside() -> Path:
-    """Return where the mpiexec is, if there is one, of the MPI that mpi4py finds first: beside this Python."""
+    """Return the path beside this Python, where the mpiexec of the MPI is that mpi4py finds first, if there is one."""
     return Path(sys.executable).with_name("mpiexec")
 
 
 def _mpiexec(command: Sequence[str], ranks: int) -> list[str]:
-    """Return the command line of an mpiexec that runs ranks here, and of its keeper."""
+    """Return the command line of a keeper whose mpiexec runs ranks here."""
     import shutil
 
     beside = _beside()
@@ -96,15 +96,15 @@ def _mpiexec(command: Sequence[str], ranks: int) -> list[str]:
 
 
 def rank_environment() -> dict[str, str]:
-    """Return the environment that ranks of this machine have from this process."""
+    """Return the environment for ranks of this machine."""
     environ = common_environment()
-    # MPICH's collectives in shared memory take turns by the kilobyte; with fewer processors than ranks, each turn waits
-    # until the right one runs: 3 MB to 4 ranks on 2 took 4 s, and take 3 ms without.
+    # MPICH's shared-memory collectives move a kilobyte a turn; with fewer processors than ranks, each turn waits until
+    # the right rank runs: 3 MB to 4 ranks on 2 processors took 4 s with them and 3 ms without.
     environ.setdefault("MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD", "1000000000")
     # All ranks are here: UCX below MPICH need not look for networks and their libraries.
     environ.setdefault("UCX_TLS", "self,sm")
     environ.setdefault("UCX_MODULES", "^ib,rdmacm")
-    # Nor need it see each mmap() of a process, which only what a network has registered is for; it takes 0.04 s.
+    # UCX need not watch mmap() either: only memory registered with a network needs it, and it takes 0.04 s.
     environ.setdefault("UCX_MEM_EVENTS", "no")
     if os.geteuid() == 0:
         for prefix in ("OMPI", "PRTE"):
@@ -113,11 +113,11 @@ def rank_environment() -> dict[str, str]:
 
 
 def common_environment() -> dict[str, str]:
-    """Return the environment that ranks have from this process, wherever they are."""
+    """Return the environment for ranks on any machine."""
     environ = {name: value for name, value in os.environ.items() if name in SLURM or not name.startswith(FOREIGN)}
     environ.setdefault("OMP_NUM_THREADS", "1")
-    environ["PYTHONUNBUFFERED"] = "1"  # what rank 0 prints appears when it is printed, though through a pipe
-    environ["PYTHONIOENCODING"] = "utf-8"  # between ranks and this process; it knows its terminal's own
+    environ["PYTHONUNBUFFERED"] = "1"  # show what rank 0 prints at once, though through a pipe
+    environ["PYTHONIOENCODING"] = "utf-8"  # between ranks and this process, which knows its terminal's
     if sys.stderr.isatty() or "ipykernel" in sys.modules:
         environ.setdefault("HIMACH_PROGRESS", "tty")
         from shutil import get_terminal_size
@@ -128,7 +128,7 @@ def common_environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def relay_output(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Pass on what ranks print while the context lasts, to where this thread's own goes now."""
+    """Pass on what ranks print while the context lasts, to the present sys.stdout and sys.stderr."""
     ended, line = os.pipe()
     failures: list[OSError] = []
     threads = [relay(process.stdout, sys.stdout, ended, failures), relay(process.stderr, sys.stderr, ended, failures)]
@@ -144,7 +144,7 @@ def relay_output(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def relay(source: IO[bytes] | None, sink: IO[str], stop: int, failures: list[OSError]) -> threading.Thread:
-    """Pass bytes on to their end or that of `stop`, as others may have the pipe, too; not MPICH's banner of a death."""
+    """Copy `source` until it or `stop` ends, as others may hold the pipe; leave out MPICH's banner of a death."""
     assert source is not None
     banner = b"=" * 83 + b"\n"
     chunks = _chunks(source.fileno(), stop)
@@ -159,17 +159,17 @@ def relay(source: IO[bytes] | None, sink: IO[str], stop: int, failures: list[OSE
                 if start >= 0:
                     pending = pending[:start]
                     break
-                # Keep back what may be the beginning of a banner.
+                # Hold back what may be the start of a banner.
                 keep = next((n for n in range(len(banner) - 1, 0, -1) if pending.endswith(banner[:n])), 0)
                 ready = pending[: len(pending) - keep]
                 pending = pending[len(pending) - keep :]
                 _pass_on(decoder.decode(ready), sink)
             _pass_on(decoder.decode(pending, final=True), sink)
-        except (BrokenPipeError, ValueError):  # nobody listens any more
+        except (BrokenPipeError, ValueError):  # the reader has gone
             pass
         except OSError as error:
             failures.append(error)
-        # Ranks would wait for a reader.
+        # Drain the pipe: ranks would block when it is full.
         for _ in chunks:
             pass
 
@@ -179,7 +179,7 @@ def relay(source: IO[bytes] | None, sink: IO[str], stop: int, failures: list[OSE
 
 
 def _chunks(pipe: int, stop: int) -> Iterator[bytes]:
-    """Give what comes by a pipe, until it or `stop` is at its end."""
+    """Yield what arrives in a pipe until it or `stop` is at its end."""
     poll = select.poll()
     for descriptor in (pipe, stop):
         poll.register(descriptor, select.POLLIN)
@@ -194,7 +194,7 @@ def _chunks(pipe: int, stop: int) -> Iterator[bytes]:
 
 
 def _pass_on(text: str, sink: IO[str]) -> None:
-    """Write text where this process's own goes."""
+    """Write text; escape what the stream cannot encode."""
     if text:
         encoding = getattr(sink, "encoding", None) or "utf-8"
         sink.write(text.encode(encoding, "backslashreplace").decode(encoding))
@@ -202,7 +202,7 @@ def _pass_on(text: str, sink: IO[str]) -> None:
 
 
 def end_orderly(process: subprocess.Popen[bytes], channel: RankChannel, error: BaseException, keeps: bool) -> None:
-    """End mpiexec because of an error; where it is SIGTERM, and ranks may keep pairs, these have time to do so."""
+    """End mpiexec because of an error; on SIGTERM first give ranks that keep pairs time to do so."""
     if keeps and isinstance(error, Terminated):
         channel.send(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -211,23 +211,23 @@ def end_orderly(process: subprocess.Popen[bytes], channel: RankChannel, error: B
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End mpiexec and its ranks: ask, then kill the whole group."""
+    """End mpiexec and its ranks: send SIGTERM, then kill the whole group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=GRACE)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    if process.returncode is None:  # not by wait(), whose lock Ctrl-C within poll() may have left locked
+    if process.returncode is None:  # not wait(): Ctrl-C within poll() may have left its lock locked
         with contextlib.suppress(ChildProcessError):
             process.returncode = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
 
 
 def death_message(status: int, ranks: int, words: int, rank: int | None = None) -> str:
-    """Say how ranks ended where none left an error, nor a result."""
+    """Return a message on ranks that ended without an error or a result."""
     if rank is None and (signalled := [index for index in range(ranks) if signal_at(words, index)]):
         rank = signalled[0]
-        status = -signal_at(words, rank)  # mpiexec may tell the signal by which it ended the others
+        status = -signal_at(words, rank)  # mpiexec may report the signal with which it ended the others
     who = "a rank" if rank is None else f"rank {rank}"
     frames = {index: frame for index in range(ranks) if (frame := frame_at(words, index)) is not None}
     at = f" at frame {frames[rank]}" if rank in frames else ""
@@ -252,7 +252,7 @@ def death_message(status: int, ranks: int, words: int, rank: int | None = None) 
 
 
 def _last_line(words: int, rank: int) -> str:
-    """Return the user's line where a rank died, the innermost whose text is known, as a line of its own."""
+    """Return the innermost line of user code with known text where a rank died, on a new line."""
     places = [place for place in lines_at(words, rank) if is_user_code(place[0])]
     place = next((place for place in places if linecache.getline(*place[:2])), places[0] if places else None)
     return "" if place is None else f"\n  {format_place(*place)}"

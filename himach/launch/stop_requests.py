@@ -1,8 +1,8 @@
-"""What the world outside asks of a run: SIGUSR1 to keep what is mapped, SIGTERM to end, and a time to be done by.
+"""Requests to a run from outside: SIGUSR1 (keep what is mapped), SIGTERM (end) and a deadline.
 
-`StopRequests` is a rank's side while it maps; `relay_signals()` is the side of a process that started ranks. In an MPI
-call, or a long one of any library, Python's handlers wait for its end. The byte that the interpreter writes into a pipe
-does not: a thread reads it, and sees to the end of the process if the main thread does not come.
+`StopRequests` handles them in a rank while it maps, `relay_signals()` in a process that started ranks. During an MPI or
+other long library call, Python's handlers do not run. The interpreter still writes the signal's number to a pipe: a
+thread reads it and ends the process if the main thread does not.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from himach.parallel.process_exit import promised_ranks
 if TYPE_CHECKING:
     from himach.parallel.communicator import Communicator
 
-LIMIT = 18.0  # seconds from SIGTERM to the end of a rank that keeps pairs
-COMES = 10.0  # seconds of it that its main thread has to come: a frame may take long
-OTHERS_WRITE = 0.5  # seconds that a rank that keeps none leaves to others: a launcher kills them when one has ended
+LIMIT = 18.0  # most seconds from SIGTERM to the end of a rank that keeps pairs
+COMES = 10.0  # seconds of these until the main thread must begin to exit: a frame may take long
+OTHERS_WRITE = 0.5  # seconds that a rank without pairs waits to end: a launcher then kills the others
 TERMINATED = 128 + signal.SIGTERM
-DONE = 7003  # tag of the message by which a rank tells another that it is done
-END = b"\0"  # is the number of no signal
+DONE = 7003  # tag of a rank's message that it is done
+END = b"\0"  # not the number of a signal
 
 Handler = Callable[[int, FrameType | None], Any]
 
@@ -42,13 +42,13 @@ class Terminated(Interruption):
 
 
 def terminate(signum: int, frame: FrameType | None) -> NoReturn:
-    """Raise `Terminated`: how a process alone takes SIGTERM, and lets go of what it has."""
+    """Raise `Terminated`, so that a process without other ranks cleans up on SIGTERM."""
     raise Terminated
 
 
 @contextmanager
 def sigusr1_ignored() -> Iterator[None]:
-    """Keep SIGUSR1, by which runs that map are asked to keep what they have, from ending this process meanwhile."""
+    """Ignore SIGUSR1, which asks runs that map to keep pairs and would end this process, while the context lasts."""
     handlers = _Handlers({signal.SIGUSR1: signal.SIG_IGN})
     try:
         yield
@@ -58,12 +58,12 @@ def sigusr1_ignored() -> Iterator[None]:
 
 @contextmanager
 def relay_signals(order: Callable[[int], object]) -> Iterator[None]:
-    """Pass SIGUSR1 on by `order`, and have SIGTERM raise `Terminated`; if it came, it ends this process afterwards."""
+    """Pass SIGUSR1 to `order` and raise `Terminated` on SIGTERM, which then ends this process after the context."""
     arrived = False
 
     def end(signum: int, frame: FrameType | None) -> None:
         nonlocal arrived
-        if not arrived:  # once is enough to end what is being ended
+        if not arrived:  # a second one must not interrupt the end
             arrived = True
             raise Terminated
 
@@ -78,41 +78,41 @@ def relay_signals(order: Callable[[int], object]) -> Iterator[None]:
 
 
 class StopRequests:
-    """What a rank is asked while it maps; a context manager for its main thread, of signals that nobody has taken."""
+    """Stop requests to a rank while it maps: a context manager for its main thread, for signals without handlers."""
 
     def __init__(self, deadline: float | None, last: Callable[[], object], *, comm: Communicator | None = None) -> None:
         self.handled = self.commit = self.ending = False
-        # By the clock that nobody sets.
+        # Monotonic: the system clock may be set meanwhile.
         self._until = math.inf if deadline is None else monotonic() + deadline - time.time()
         self._last = last
         self._comm = comm if comm is not None and comm.size > 1 else None
         self._process = os.getpid()
         self._term_time = math.inf  # when SIGTERM came
-        self._exiting = threading.Event()  # the main thread is
-        self._noticed = threading.Event()  # by the thread: SIGTERM, or the end of the context
-        self._writing = threading.Lock()  # held while `last` is called, and when the main thread has written
+        self._exiting = threading.Event()  # set when the main thread exits
+        self._noticed = threading.Event()  # set by the thread: SIGTERM or the end of the context
+        self._writing = threading.Lock()  # held while `last` is called, and for good by an exiting main thread
 
     @property
     def time_up(self) -> bool:
-        """Whether the deadline is over."""
+        """Whether the deadline has passed."""
         return monotonic() > self._until
 
     def exit_process(self) -> NoReturn:
-        """End this process with exit code 143 when all ranks have come here, or 18 seconds after SIGTERM."""
+        """End this process with exit code 143 when all ranks are here, or 18 seconds after SIGTERM."""
         self._exiting.set()
         self._writing.acquire()
         process_exit.flush()
         if self._comm is not None:
             if self._meet(self._comm):
                 process_exit.pmi_finalize()
-            process_exit.exit_process(TERMINATED)  # launchers tell the code of a rank, not the signal that it died of
+            process_exit.exit_process(TERMINATED)  # launchers report a rank's exit code, not its signal
         self._own_handlers.give_back()
         if self._own_handlers.before[signal.SIGTERM] is terminate:
             raise Terminated
         _die()
 
     def _meet(self, comm: Communicator) -> bool:
-        """Tell all ranks that this one is done, and wait for a while; return whether all are."""
+        """Tell all ranks that this one is done, wait until `LIMIT`, and return whether all are."""
         deadline = min(self._term_time, monotonic()) + LIMIT
         others = [rank for rank in range(comm.size) if rank != comm.rank]
         requests = [comm.isend(None, dest=rank, tag=DONE) for rank in others]
@@ -138,14 +138,14 @@ class StopRequests:
 
     def __exit__(self, *error: object) -> None:
         global _current
-        if os.getpid() != self._process:  # a child that was forked in map(), and comes back from there
+        if os.getpid() != self._process:  # a child that map() forked and that returned from it
             return
         _current = None
         self._own_handlers.give_back()
-        if self._exiting.is_set():  # by an exception; the thread sees to it that this comes to an end
+        if self._exiting.is_set():  # by an exception; the thread ends the process in time
             return
         if self._thread.ident is not None:
-            os.write(self._writer, END)  # closing it would not do where a child that was forked meanwhile has it too
+            os.write(self._writer, END)  # not close(): a child forked meanwhile may hold the pipe open
             self._noticed.wait()
             if self.ending:
                 self.exit_process()
@@ -157,14 +157,14 @@ class StopRequests:
         self.commit = True
 
     def _on_end(self, signum: int, frame: FrameType | None) -> None:
-        """Leave it to the map loop or to the thread, where this process does not take the signal by an exception."""
+        """Note it for the map loop, or raise `Terminated` if that was the handler before; else the thread acts."""
         if self.handled:
             self.ending = True
         elif self._own_handlers.before[signal.SIGTERM] is terminate:
             raise Terminated
 
     def _watch(self) -> None:
-        """Wait for SIGTERM, in a thread."""
+        """Wait for SIGTERM in a thread."""
         while (number := os.read(self._reader, 1)) != END:
             if number[0] != signal.SIGTERM:
                 continue
@@ -191,7 +191,7 @@ class StopRequests:
         if not self._exiting.wait(COMES):
             threading.Thread(target=self._write, args=(written,), name="himach-last", daemon=True).start()
         rest = self._term_time + LIMIT - monotonic()
-        if promised_ranks() > 1:  # each leaves the others their time
+        if promised_ranks() > 1:  # leave the others their time: a launcher kills them when one ends
             time.sleep(rest)
             process_exit.exit_process(TERMINATED)
         written.wait(rest)
@@ -206,7 +206,7 @@ class StopRequests:
 
 
 class _Handlers:
-    """Signals that are ours for a while: those that nobody had, in the main thread."""
+    """Temporary handlers, in the main thread, of signals that no other code handles."""
 
     def __init__(self, handlers: Mapping[int, Handler | signal.Handlers], writer: int | None = None) -> None:
         self.before: dict[int, Any] = {}
@@ -225,10 +225,10 @@ class _Handlers:
                 self.before[signum] = before
                 signal.signal(signum, handler)
                 if signum == signal.SIGUSR1 and writer is not None:
-                    signal.siginterrupt(signum, False)  # reads go on as if nothing were
+                    signal.siginterrupt(signum, False)  # restart interrupted system calls
 
     def give_back(self) -> None:
-        """Leave them to those who had them, unless somebody else has taken them."""
+        """Restore the previous handlers, except where another was installed meanwhile."""
         for signum, before in self.before.items():
             if signal.getsignal(signum) == self._handlers[signum]:
                 signal.signal(signum, before)
@@ -238,7 +238,7 @@ class _Handlers:
 
 
 def _hold() -> None:
-    """Let SIGTERM wait in a child until it has forgotten what is ours: else it would come to our pipe."""
+    """Block SIGTERM in a child until it has dropped our handlers: else it would enter our pipe."""
     global _mask
     _mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
@@ -248,10 +248,10 @@ def _let_go() -> None:
 
 
 def _forget() -> None:
-    """Give signals back in a child that user's code forked: it has no thread that waits, and other ends."""
+    """Restore signals in a child that user code forked: it has no watching thread, and ends in other ways."""
     if _current is not None:
         _current._own_handlers.give_back()
-    if signal.getsignal(signal.SIGTERM) is terminate:  # a pool ends its workers by it
+    if signal.getsignal(signal.SIGTERM) is terminate:  # a multiprocessing pool ends its workers with it
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _let_go()
 
@@ -261,7 +261,7 @@ os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_forge
 
 
 def _die() -> NoReturn:
-    """End this process by SIGTERM, from any thread: Python's own way is open to the main one alone."""
+    """End this process by SIGTERM from any thread: signal.signal() works in the main thread only."""
     import ctypes
 
     ctypes.CDLL(None).signal(signal.SIGTERM, None)

@@ -1,4 +1,4 @@
-"""What travels between a process and the ranks that it starts, in a private place of the user's: pickled work."""
+"""Work pickled for the ranks that a process starts; it travels through a place private to the user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def pack_work(work: Callable[[World], Any]) -> bytes:
-    """Return work to be done with the world on every rank, and what Python needs in order to find its code."""
+    """Return pickled work for every rank, with what Python needs to find its code."""
     return pickle.dumps({"path": list(sys.path), "sources": _cell_sources(), "work": pickle.dumps(work)})
 
 
@@ -31,8 +31,8 @@ def unpack_work(data: bytes) -> Callable[[World], Any]:
 
 def _cell_sources() -> dict[str, Any]:
     """Return the source lines that exist only in this process (cells, the REPL), for error messages on the ranks."""
-    # Without a time of change, the ranks do not ask the file system whether it still holds. The full name is what they
-    # show: of a cell, its number in the notebook.
+    # Without a modification time, ranks do not check the file system for changes. They show the full name: of a cell,
+    # its number in the notebook.
     return {
         name: (entry[0], None, entry[2], cell_name(name) or entry[3])
         for name, entry in linecache.cache.items()

@@ -1,6 +1,6 @@
-"""Steps that all ranks take together and whose errors they raise together, short ones and phases (`Meeting`).
+"""Collective steps whose errors all ranks raise together: short ones, and phases (`Meeting`).
 
-After an error of which `is_everywhere()` is not true the ranks that it does not concern wait in vain: they are aborted.
+After an error that is not `is_everywhere()`, the other ranks wait in vain and are aborted.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from himach.parallel.communicator import Communicator, node_name
 T = TypeVar("T")
 _Failure = tuple[int, tuple[int, HimachError, str] | None]
 
-STOP_TAG = 7002  # tag of the message by which a rank that failed asks another to stop
-FAILURE_SECONDS = 5.0  # seconds that a rank that failed waits for the others, which may be in a long map()
-LOOK_EVERY = 0.1  # seconds between two looks for that message
-HEARD_SECONDS = 0.001  # between looks whether rank 0 says something, at most: it may say much
+STOP_TAG = 7002  # tag of a failed rank's message that asks another to stop
+FAILURE_SECONDS = 5.0  # seconds that a failed rank waits for the others, which may be in a long map()
+LOOK_EVERY = 0.1  # seconds between checks for a stop message
+HEARD_SECONDS = 0.001  # most seconds between checks for an object of rank 0, which may send many
 
 
 def is_everywhere(error: BaseException) -> bool:
@@ -28,7 +28,7 @@ def is_everywhere(error: BaseException) -> bool:
 
 
 def on_first_rank(comm: Communicator, function: Callable[[], T], share: bool = False) -> T:
-    """Call `function` on rank 0; send what it returns to all others if asked, and its error in any case."""
+    """Call `function` on rank 0; raise its error on all ranks and, with `share`, return its value on all."""
     value, error = _attempt(comm, function) if comm.rank == 0 else (None, None)
     _raise_everywhere(error, comm.bcast(_portable(error)))
     shared = comm.bcast(value) if share else value
@@ -36,14 +36,14 @@ def on_first_rank(comm: Communicator, function: Callable[[], T], share: bool = F
 
 
 def bcast_object(comm: Communicator, value: Any = None) -> Any:
-    """Return the value of rank 0, for which the others wait without taking the processor from it."""
+    """Return the value of rank 0; the others wait without taking the processor from it."""
     if comm.size > 1:
         _await(comm.Ibarrier(), None, longest=HEARD_SECONDS)
     return comm.bcast(value)
 
 
 def run_collectively(comm: Communicator, function: Callable[[], T]) -> T:
-    """Call `function` on every rank; raise the first one's error on all, after `FAILURE_SECONDS` a rank's own alone."""
+    """Call `function` on every rank; raise the first rank's error on all, after `FAILURE_SECONDS` a rank's own."""
     value, error = _attempt(comm, function)
     _meet(comm, error)
     failure = (0, None) if error is None else (1, (comm.rank, _portable(error), node_name()))
@@ -60,7 +60,7 @@ def run_collectively(comm: Communicator, function: Callable[[], T]) -> T:
 
 
 def _join_failures(left: _Failure, right: _Failure) -> _Failure:
-    """Return how many of both failed, and the first of them: what ranks send does not grow with their number."""
+    """Return how many failed, and the first failure: messages do not grow with the number of ranks."""
     return left[0] + right[0], min(filter(None, (left[1], right[1])), key=lambda failed: failed[0], default=None)
 
 
@@ -75,14 +75,14 @@ def _largest(left: Mapping[str, float], right: Mapping[str, float]) -> dict[str,
 
 
 def warn_once(comm: Communicator, reasons: Sequence[str]) -> None:
-    """Warn on the first rank, with the first rank's reason that has one (collective)."""
+    """Warn on rank 0 with the reason of the first rank that has one (collective)."""
     reason = comm.allreduce(next(iter(reasons), None), _first_of)
     if reason is not None and comm.rank == 0:
         warnings.warn(reason, stacklevel=2)
 
 
 class Meeting:
-    """Where ranks meet after each phase, whether it went well or not."""
+    """Meeting of all ranks after each phase, whether it failed or not."""
 
     def __init__(self, comm: Communicator, patience: float | None = None) -> None:
         self._patience = patience
@@ -91,7 +91,7 @@ class Meeting:
         self._next_look = 0.0
 
     def poll(self) -> None:
-        """Leave the phase if another rank failed; called after every frame, costs a look at the clock."""
+        """Leave the phase if another rank failed; call after every frame, costs one clock read."""
         now = time.monotonic()
         if now >= self._next_look and self._comm.size > 1:
             self._next_look = now + LOOK_EVERY
@@ -99,7 +99,7 @@ class Meeting:
                 raise _Stopped
 
     def watched(self, display: Callable[[int], object]) -> Callable[[int], None]:
-        """Return what to call with this rank's count of frames after each: it shows the count, and looks."""
+        """Return a function of this rank's count of frames, to be called after each: it shows the count and polls."""
 
         def done(count: int) -> None:
             display(count)
@@ -144,7 +144,7 @@ def _meet(
     while_waiting: Callable[[], object] = _nothing,
     patience: float | None = None,
 ) -> None:
-    """Wait for all ranks without taking the processor from those that still work; a rank with an error not for long."""
+    """Wait for all ranks without taking processors from those at work; with an error, wait `patience` at most."""
     if comm.size == 1:
         return
     _await(comm.Ibarrier(), error, while_waiting, patience=patience)
@@ -158,18 +158,18 @@ def _await(
     patience: float | None = None,
     longest: float = 0.01,
 ) -> None:
-    """Wait as `_meet` does for what all ranks have begun; `pause` is that between the first two looks, then longer."""
+    """Wait as `_meet` does for a request of all ranks; `pause` is the first interval between checks, which grows."""
     deadline = time.monotonic() + (FAILURE_SECONDS if patience is None else patience)
     while not arrival.Test():
         while_waiting()
         time.sleep(pause)
-        pause = min(1.1 * pause, longest)  # short beside what was waited for so far
+        pause = min(1.1 * pause, longest)  # short compared with the time waited so far
         if error is not None and time.monotonic() > deadline:
             raise error
 
 
 def _attempt(comm: Communicator, function: Callable[[], T]) -> tuple[T | None, BaseException | None]:
-    """Call `function`; return what it returned and what it raised, but for a signal's error in a rank alone."""
+    """Call `function`; return its value and its error, but raise a signal's error if there is one rank."""
     try:
         return function(), None
     except BaseException as error:
@@ -179,12 +179,12 @@ def _attempt(comm: Communicator, function: Callable[[], T]) -> tuple[T | None, B
 
 
 def _first_of(left: T | None, right: T | None) -> T | None:
-    """Return what the first has that has something."""
+    """Return the first of both that is not None."""
     return right if left is None else left
 
 
 def _portable(error: BaseException | None) -> HimachError | None:
-    """Return the error without its cause, which may not travel."""
+    """Return the error without its cause, which may not be picklable."""
     return None if error is None else type(as_himach(error))(str(as_himach(error)))
 
 

@@ -1,4 +1,4 @@
-"""What himach needs of message passing, `Communicator` and `World`, without mpi4py; `alone()`, a world of one rank."""
+"""Message passing without mpi4py: `Communicator` and `World`; `alone()`, a world of one rank."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class OwnWords:
         self.words: Words = np.empty(n, dtype=np.uint64)
 
     def close(self) -> None:
-        """Let go of them."""
+        """Drop the words."""
         self.words = np.empty(0, dtype=np.uint64)
 
 

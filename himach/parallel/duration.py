@@ -1,4 +1,4 @@
-"""Lengths of time as people and SLURM write them: `parse_duration` reads ``55m``, ``1h30m``, ``55:00``, ``1-12``."""
+"""Durations as people and SLURM write them: `parse_duration` reads ``55m``, ``1h30m``, ``55:00``, ``1-12``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+)")
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds that a text means."""
+    """Return a duration in seconds."""
     text = text.strip()
     if _SECONDS.fullmatch(text):
         return float(text)
@@ -31,7 +31,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_seconds(value: float | str, name: str) -> float:
-    """Return the seconds of an argument `name`, a number or a text; raises UsageError unless there are some."""
+    """Return the seconds of an argument `name`, a number or a text; raise UsageError unless positive and finite."""
     try:
         seconds = parse_duration(value) if isinstance(value, str) else float(value)
     except UsageError as error:

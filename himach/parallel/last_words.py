@@ -1,4 +1,4 @@
-"""What a rank leaves in memory that outlives it: the frame that it was at, and faulthandler's lines of its death."""
+"""Last words of a rank, in memory that outlives it: its current frame, and faulthandler's lines on its death."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import re
 import signal
 from collections.abc import Iterator
 
-PLACE = 1 << 17  # bytes of a rank; faulthandler's hundred lines, of 500 characters at most, take less
-PAGE = mmap.ALLOCATIONGRANULARITY  # bytes of them, in which the frame is
+PLACE = 1 << 17  # bytes a rank; faulthandler's hundred lines, of 500 characters at most, take less
+PAGE = mmap.ALLOCATIONGRANULARITY  # bytes of these for the frame
 TITLE = re.compile("^Fatal Python error: (.*)$", re.MULTILINE)
 LINE = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
-ESCAPED = re.compile(r"\\x(..)|\\u(....)|\\U(.{8})")  # what is not ASCII, in faulthandler's words
+ESCAPED = re.compile(r"\\x(..)|\\u(....)|\\U(.{8})")  # how faulthandler writes non-ASCII characters
 
 _page = memoryview(bytearray(PAGE)).cast("q")
 
 
 def frame_cell() -> memoryview[int]:
-    """Return where this process says at which frame it is: the frame's number plus 1, or 0."""
+    """Return the cell for this process's current frame: the frame's number plus 1, or 0."""
     return _page
 
 
 def write_to(path: str, rank: int) -> None:
-    """Have this process, which is `rank`, leave its last words in the file."""
+    """Let this process, which is `rank`, leave its last words in a file."""
     global _page
     file = os.open(path, os.O_RDWR)
     _page = memoryview(mmap.mmap(file, PAGE, offset=rank * PLACE)).cast("q")
@@ -34,14 +34,14 @@ def write_to(path: str, rank: int) -> None:
 
 
 def _be_silent() -> None:
-    """Leave the place to the rank in a child that the user's code forked."""
+    """Write nothing in a child that user code forked: the place is the rank's."""
     global _page
     _page = memoryview(bytearray(PAGE)).cast("q")
     faulthandler.disable()
 
 
 def frame_at(file: int, rank: int) -> int | None:
-    """Return the number of the frame that a rank was at; None: it was at none."""
+    """Return the number of a rank's current frame; None if it was at none."""
     number = int.from_bytes(os.pread(file, 8, rank * PLACE), "little") - 1
     return None if number < 0 else number
 
@@ -54,7 +54,7 @@ def signal_at(file: int, rank: int) -> int:
 
 
 def lines_at(file: int, rank: int) -> Iterator[tuple[str, int, str]]:
-    """Give the lines where a rank died, as file, line and function, the innermost first; nothing if it left none."""
+    """Yield the lines where a rank died, as file, line and function, innermost first; nothing if it left none."""
     for name, line, function in LINE.findall(_text(file, rank)):
         yield _unescaped(name), int(line), _unescaped(function)
 

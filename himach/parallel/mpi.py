@@ -1,4 +1,4 @@
-"""The world of ranks that MPI knows, `connect()`: the one module that imports mpi4py; `load()` for what forks ranks."""
+"""MPI's world of ranks, `connect()`, and `load()` for processes that fork ranks: the only module with mpi4py."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from himach.parallel.communicator import OwnWords, SharedWords, Words, World, no
 from himach.parallel.process_exit import host_identity, promised_ranks, ranks_of_node
 from himach.parallel.segments import SHARED, forget_segments, free_bytes, shared_bytes
 
-#: Bytes of shared memory that MPICH's wheel (5.0.2) takes when it begins, for a node and for each rank: 11.31 MB of 2
-#: ranks, 22.09 of 4, 43.66 of 8, 86.78 of 16, which die by SIGBUS with less.
+#: Bytes of shared memory that MPICH's wheel (5.0.2) takes at start, for a node and for each rank: 11.31 MB for 2
+#: ranks, 22.09 for 4, 43.66 for 8, 86.78 for 16, which die by SIGBUS with less.
 NODE_BYTES, RANK_BYTES = 0.6e6, 5.4e6
-#: The largest of its files: one of each rank's, and one of a node's that has so much for each.
+#: Bytes of its largest files: one of each rank, and one of the node that has `FILE_RANK_BYTES` for each rank.
 FILE_BYTES, FILE_RANK_BYTES = 4.3e6, 1.1e6
-#: What is known already, by the nodes of all ranks, so that all ranks know the same.
+#: Known worlds by the nodes of all ranks, so that all ranks know the same ones.
 _worlds: dict[tuple[str, ...], World] = {}
 
 
@@ -51,7 +51,7 @@ def connect() -> World:
         if not _worlds:
             process_exit.watch_exit(comm, abort)
         process_exit.enter_run(comm)
-    # Kept, because a process may run many analyses, and MPI libraries have some thousand communicators at most.
+    # Keep it: a process may run many analyses, and MPI libraries have some thousand communicators at most.
     names = _names(comm)
     world = _worlds.get(names)
     if world is None:
@@ -61,7 +61,7 @@ def connect() -> World:
 
 
 def refuse_misfit() -> None:
-    """Say why the wheel of MPICH cannot begin here, where it would end by itself without a word that helps."""
+    """Raise RankError where MPICH's wheel cannot start and would exit without a helpful message."""
     text = ""
     if "PMIX_NAMESPACE" in os.environ:
         text = (
@@ -83,7 +83,7 @@ def refuse_misfit() -> None:
 
 
 def _names(comm: Any) -> tuple[str, ...]:
-    """Return the node of each rank; every name travels once, whatever ranks its node has."""
+    """Return the node of each rank; send every name once, however many ranks its node has."""
     own = node_name()
     nodes = sorted(comm.allreduce({own}, op=or_))
     indexes = np.empty(comm.size, np.int32)
@@ -92,7 +92,7 @@ def _names(comm: Any) -> tuple[str, ...]:
 
 
 def load() -> str:
-    """Load MPI, which `connect()` then initialises in forked processes; return what it says of itself."""
+    """Load MPI, which `connect()` then initialises in forked processes; return its version text."""
     with _explain_missing_library():
         import mpi4py
 
@@ -114,7 +114,7 @@ def _explain_missing_library() -> Iterator[None]:
 
 
 def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
-    """Return the world of the ranks of `comm`, which lie on the nodes `names`."""
+    """Return the world of the ranks of `comm`; `names` are their nodes."""
     name = names[comm.rank]
     nodes = tuple(sorted(set(names)))
     node = comm.Split(nodes.index(name), comm.rank)
@@ -144,7 +144,7 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
         bor=mpi.BOR,
         sum=mpi.SUM,
         make_op=lambda function: mpi.Op.Create(function, commute=True),
-        # Pages of shared memory cost several times as much to touch first as a rank's own.
+        # The first touch of a shared page costs several times that of a private one.
         share_words=OwnWords if node.size == 1 else lambda n: _share_words(n, node, mpi),
         make_counter=lambda: _SharedCounter(node, mpi),
         await_message=lambda source, tag: _await_message(comm, mpi, source, tag),
@@ -175,13 +175,10 @@ def _library(mpi: Any) -> str:
 
 
 def _initialise() -> None:
-    """Initialise MPI; with MPICH's wheel under SLURM in a thread of its own.
-
-    There (seen with MPICH 5.0.2), ranks publish addresses padded with whatever the heap holds; after heavy imports
-    that is longer than SLURM's PMI-2 takes, and MPI_Init fails or hangs. A new thread has a heap and a stack of its
-    own, which are still zeros. The way by libfabric pads nothing, but stalls in MPI_Init now and then where ranks
-    share processors.
-    """
+    """Initialise MPI; with MPICH's wheel under SLURM in a thread of its own."""
+    # There (seen with MPICH 5.0.2) ranks publish addresses padded with whatever the heap holds. After heavy imports the
+    # padding exceeds what SLURM's PMI-2 takes, and MPI_Init fails or hangs. A new thread has a heap and a stack of its
+    # own, still zeros. With libfabric nothing is padded, but MPI_Init sometimes stalls where ranks share processors.
     import mpi4py
 
     mpi4py.rc.thread_level = "serialized"
@@ -192,7 +189,7 @@ def _initialise() -> None:
             thread.submit(import_module, "mpi4py.MPI").result()
     else:
         mpi = import_module("mpi4py.MPI")
-        if not mpi.Is_initialized():  # it was loaded before this process was forked
+        if not mpi.Is_initialized():  # loaded before this process was forked
             mpi.Init_thread(mpi.THREAD_SERIALIZED)
 
 
@@ -207,7 +204,7 @@ def _has_wheel(name: str) -> bool:
 
 
 def _share_words(n: int, node: Any, mpi: Any) -> SharedWords:
-    """Return words of the node in a file without a name, or in MPI's memory where a rank does not see that file."""
+    """Return words of the node in an unnamed file, or in MPI's memory if a rank does not see that file."""
     size = max(1, 8 * n)
     file = _share_file(size, node)
     if not node.allreduce(file < 0, op=mpi.LOR):
@@ -224,7 +221,7 @@ def _share_words(n: int, node: Any, mpi: Any) -> SharedWords:
 
 
 def _share_file(size: int, node: Any) -> int:
-    """Make a file in memory on the first rank of the node; return it, -1 where it is not seen in that rank's /proc."""
+    """Make a file in memory on the node's first rank; return it, or -1 if this rank cannot open it in /proc."""
     own, place = -1, ("", (0, 0))
     if node.rank == 0:
         with suppress(OSError):
@@ -235,7 +232,7 @@ def _share_file(size: int, node: Any) -> int:
     if node.rank != 0:
         with suppress(OSError):
             own = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-            if _identity(own) != identity:  # in this container another process has that number
+            if _identity(own) != identity:  # in this container another process has that pid
                 os.close(own)
                 own = -1
     return own
@@ -255,7 +252,7 @@ class _FileWords:
         self.words: Words = np.frombuffer(memory, dtype=np.uint64, count=n)
 
     def close(self) -> None:
-        self.words = np.empty(0, dtype=np.uint64)  # the memory goes with the last view
+        self.words = np.empty(0, dtype=np.uint64)  # the last view frees the memory
 
 
 class _SharedWords:
@@ -296,7 +293,7 @@ class _SharedCounter:
 
 
 def end_together(code: int) -> NoReturn:
-    """End this rank with `code` when all ranks are here: a launcher kills those that are left when one has ended."""
+    """End this rank with `code` when all ranks are here: a launcher kills the rest when one has ended."""
     from mpi4py import MPI
 
     process_exit.flush()
@@ -311,7 +308,7 @@ def abort(code: int) -> NoReturn:
 
     process_exit.say("told")
     process_exit.flush()
-    time.sleep(0.2)  # a launcher passes on what was printed as long as ranks live
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # who aborts has said why; the MPI library would say that it does
+    time.sleep(0.2)  # a launcher passes on output while ranks live
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the reason is printed; silence the MPI library's message
     MPI.COMM_WORLD.Abort(code)
-    process_exit.exit_process(code, "told")  # the launcher was told and is about to end this rank
+    process_exit.exit_process(code, "told")  # the launcher is about to end this rank

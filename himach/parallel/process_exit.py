@@ -1,10 +1,10 @@
-"""How a rank leaves: never so that the others wait for it, nor so that a run that is not done passes for done.
+"""Exit of a rank: the others never wait for it in vain, and an unfinished run never passes for done.
 
-`working()` surrounds a run's work in this process: there `os._exit()` is an exception, as `sys.exit()` is. Ranks of a
-launcher also `enter_run()`, where they learn of one that has left; an exception that nobody caught ends them all; and
-under SLURM, which lets ranks wait for one that died, a `StepGuard` ends the step.
+`working()` surrounds a run's work in this process and makes `os._exit()` an exception, as `sys.exit()` is. Ranks of a
+launcher also `enter_run()`, which raises if a rank has left. An uncaught exception ends all ranks. SLURM lets ranks
+wait for one that died, so that a `StepGuard` ends the step.
 
-What a launcher (srun, mpiexec) told this process of its world, read from the environment without MPI.
+Also what a launcher (srun, mpiexec) told this process of its world, read from the environment without MPI.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # mpiexec starts the ranks.
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "SLURM_STEP_NUM_TASKS")
 NUMBERS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID")
-#: Beginnings of the variables by which ranks of an inner launcher would take themselves for ranks of an outer one.
+#: Prefixes of the variables by which ranks of an inner launcher would take themselves for ranks of an outer one.
 FOREIGN = (
     "PMI_",
     "PMIX_",
@@ -64,7 +64,7 @@ def promised_rank(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def ranks_of_node(environ: Mapping[str, str] = os.environ) -> int:
-    """Return how many ranks the launcher says it started on this node, or on the one that has most."""
+    """Return how many ranks the launcher says it started on this node, or on the node with most."""
     for name in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE"):
         if counts := re.findall(r"\d+(?![\d)]*\))", environ.get(name, "")):  # such as 4(x2),3
             return max(map(int, counts))
@@ -72,7 +72,7 @@ def ranks_of_node(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def host_identity() -> str:
-    """Return what tells this host from others, whatever its node is called."""
+    """Return an identity of this host that does not depend on the node's name."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         return f"{socket.gethostname()} {file.read()}"
 
@@ -83,27 +83,27 @@ def under_launcher(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def is_interruption(error: BaseException) -> bool:
-    """Tell whether a signal raised `error`; a KeyboardInterrupt of one of several ranks is an exception like others."""
+    """Tell whether a signal raised `error`; in one of several ranks, KeyboardInterrupt is an ordinary exception."""
     return isinstance(error, Interruption) or (isinstance(error, KeyboardInterrupt) and not under_launcher())
 
 
-FIRST_SAYS = 1.0  # seconds that other ranks leave to the first one, which as a rule has the same to say
-OTHERS_SAY = 10.0  # seconds that a rank that left leaves to those that run on, to say so and end all
+FIRST_SAYS = 1.0  # seconds that other ranks leave to rank 0, which usually prints the same error
+OTHERS_SAY = 10.0  # seconds that a leaving rank gives running ranks to report it and end all
 LEAVING, RUNNING = 0, 1
 PROXY = "hydra_pmi_proxy"
-PMI_FINALIZE = b"cmd=finalize\n"  # of PMI-1, which MPICH's ranks speak to it
-ANSWERS = 2.0  # seconds that it may take to answer
+PMI_FINALIZE = b"cmd=finalize\n"  # of PMI-1, the protocol between MPICH's ranks and the proxy
+ANSWERS = 2.0  # seconds that the proxy may take to answer
 SET_PARENT_DEATH_SIGNAL = 1  # of prctl()
 _workers: set[int] = set()  # threads that do a run's work
 _exit_now = os._exit
 _guard: StepGuard | None = None
 _last: Callable[[], object] | None = None
-_ends_at_once: int | None = None  # the process that does
+_ends_at_once: int | None = None  # pid of the process that skips teardown
 
 
 @contextlib.contextmanager
 def working() -> Iterator[None]:
-    """Make `os._exit()` an exception for this thread, told like any other of the user's code: its number may be 0."""
+    """Make `os._exit()` an exception in this thread, reported like any other of user code: its status may be 0."""
     thread, process = threading.get_ident(), os.getpid()
 
     def refuse(status: int) -> NoReturn:
@@ -126,7 +126,7 @@ def working() -> Iterator[None]:
 
 def set_parent_death_signal(parent: int) -> None:
     """Have the kernel kill this process when `parent`, or its thread that started this process, ends."""
-    import ctypes  # known already to what forks ranks; commands that start none need not wait for it
+    import ctypes  # imported here: commands that start no ranks need not wait for it
 
     ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
@@ -134,7 +134,7 @@ def set_parent_death_signal(parent: int) -> None:
 
 
 def end_with_launcher() -> None:
-    """End this rank with the process of MPICH's mpiexec that started it; of others the threads are not known."""
+    """End this rank with the process of MPICH's mpiexec that started it; the threads of other launchers are unknown."""
     parent = os.getppid()
     if _is_proxy(parent):
         set_parent_death_signal(parent)
@@ -150,7 +150,7 @@ def pmi_finalize() -> None:
 
 
 def _is_proxy(process: int) -> bool:
-    """Whether that is the process of MPICH's mpiexec that starts ranks on a machine."""
+    """Tell whether a process is the one of MPICH's mpiexec that starts ranks on a machine."""
     try:
         return Path("/proc", str(process), "comm").read_text().strip() == PROXY
     except OSError:
@@ -158,7 +158,7 @@ def _is_proxy(process: int) -> bool:
 
 
 def register_last(last: Callable[[], object]) -> None:
-    """Have this called when this process ends and has done its part, after all that others registered."""
+    """Call `last` when this process ends with its part done, after all functions that others registered."""
     global _last
     process = os.getpid()
 
@@ -171,7 +171,7 @@ def register_last(last: Callable[[], object]) -> None:
 
 
 def skip_teardown() -> None:
-    """End this process without Python taking each object apart first, which takes as long as a short run."""
+    """Skip Python's teardown of each object when this process ends: it takes as long as a short run."""
     global _ends_at_once
     _ends_at_once = os.getpid()
 
@@ -182,11 +182,11 @@ def _end() -> None:
         exit_process(0)
 
 
-atexit.register(_end)  # before what ranks import does so, and called after it
+atexit.register(_end)  # registered before the functions of what ranks import, so called after them
 
 
 def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
-    """From now on let no rank wait for this one in vain, however it leaves; called once, when MPI is initialised."""
+    """From now on let no rank wait for this one in vain, however it leaves; call once, when MPI is initialised."""
     process, thread = os.getpid(), threading.get_ident()
     excepthook, exits = sys.excepthook, os._exit
 
@@ -215,7 +215,7 @@ def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
 
 
 def _end_with_error(comm: Communicator, error: HimachError) -> None:
-    """Say an error once; end this rank if all ranks have it, return if others must be ended."""
+    """Print an error once; end this rank if all ranks have it, return if others must be ended."""
     from himach.parallel.collective import is_everywhere
 
     everywhere = is_everywhere(error)
@@ -256,16 +256,16 @@ def _tell(comm: Communicator, word: int) -> Any:
 
 
 class StepGuard:
-    """A process beside a rank of a SLURM step that ends the step if the rank dies without a word.
+    """A process beside a rank of a SLURM step that ends the step if the rank dies without a message.
 
-    SLURM leaves the other ranks of a step waiting, by default, when one has ended; other launchers end them. The guard
+    By default SLURM leaves the other ranks of a step waiting when one has ended; other launchers end them. The guard
     is a shell that waits for the end of a pipe, whatever the rank is doing or dies of.
     """
 
     SCRIPT = (
         "trap '' INT TERM USR1; last=; while read -r word; do last=$word; done; "
         '[ "$last" = done ] && exit; '
-        "sleep 0.3; "  # a rank that is ended with all others has its guard ended with it
+        "sleep 0.3; "  # when all ranks are ended, this guard is ended too
         '[ "$last" = told ] || echo "himach: error: $1" >&2; '
         'exec scancel --quiet --signal=KILL "$2" 2>/dev/null'
     )
@@ -287,14 +287,14 @@ class StepGuard:
             )
 
     def say(self, word: str) -> None:
-        """Say how this rank ends: "done", or "told" where it printed an error and the others must end."""
+        """Report how this rank ends: "done", or "told" if it printed an error and the others must end."""
         if os.getpid() == self._process:
             with contextlib.suppress(OSError):
                 os.write(self._line, f"{word}\n".encode())
 
 
 def guard_step(environ: Mapping[str, str] = os.environ) -> None:
-    """Start the guard where this process is one of several ranks of a SLURM step; once."""
+    """Start the guard, once, if this process is one of several ranks of a SLURM step."""
     global _guard
     step = (environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID"))
     if _guard is None and None not in step and promised_ranks(environ) > 1:
@@ -305,15 +305,15 @@ def guard_step(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def exit_process(status: int, word: str = "done") -> NoReturn:
-    """End this process at once, with a word to its guard if it has one (see `StepGuard.say`)."""
+    """End this process at once and tell its guard, if it has one (see `StepGuard.say`)."""
     say(word)
     _exit_now(status)
 
 
 def flush() -> None:
-    """Pass on what was printed, before the process ends at once."""
+    """Flush standard output and error, before the process ends at once."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # user's code may have closed it
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # user code may have closed it
             stream.flush()
 
 

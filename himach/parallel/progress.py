@@ -1,4 +1,4 @@
-"""One progress display over all ranks, `Progress`: counts go to rank 0, in messages that nobody waits for."""
+"""`Progress`, one progress display over all ranks: counts go to rank 0 in messages without waiting."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from himach.parallel.communicator import Communicator
 
-COUNT_TAG = 0x4D9  # of the counts' messages
+COUNT_TAG = 0x4D9  # of messages with counts
 SEND_SECONDS = 0.1  # seconds, for up to MAX_PROMPT_SENDERS ranks; more ranks send more rarely, so that rank 0 keeps up
 MAX_PROMPT_SENDERS = 50
-LOOK_EVERY = 0.1  # seconds between looks for messages and refreshed bars
+LOOK_EVERY = 0.1  # seconds between checks for messages and refreshes of a bar
 FIRST_LINE_SECONDS = 5.0  # seconds: a shorter run prints nothing
 LINE_SECONDS = 10.0
 FREQUENT_LINE_SECONDS = 120.0  # seconds, after which a line a minute is enough
 LATER_LINE_EVERY = 60.0
-FINAL_WAIT = 0.02  # seconds between looks while other ranks still work
-SMOOTHING = 0.02  # of a bar's rate: counts of other ranks come in lumps
+FINAL_WAIT = 0.02  # seconds between checks while other ranks still work
+SMOOTHING = 0.02  # of a bar's rate: other ranks' counts arrive in lumps
 
-# Every rank numbers its displays alike, so that messages of one that ended early are not taken for another's.
+# Displays have the same number on every rank, so that messages of one that ended early do not count for another.
 _numbers = itertools.count()
 
 
@@ -47,16 +47,16 @@ class Progress:
     ) -> None:
         self._comm, self._number, self._over, self._done = comm, next(_numbers), quiet, 0
         self._next = float("inf") if quiet else 0.0
-        # Of the first rank: what it shows, the others' counts, and which of them still work.
+        # On rank 0: the display, the others' counts, and which of them still work.
         self._display = _display(total, stream, unit) if comm.rank == 0 and not quiet else None
         self._counts: dict[int, int] = {}
         self._working = set(range(1, comm.size))
-        # Of the others.
+        # On other ranks.
         self._requests: list[Any] = []  # kept until they are complete: MPI reads from their buffers
         self._interval = LOOK_EVERY if comm.rank == 0 else SEND_SECONDS * max(1.0, comm.size / MAX_PROMPT_SENDERS)
 
     def __call__(self, done: int) -> None:
-        """Take this rank's count of frames done so far; costs a look at the clock."""
+        """Take this rank's count of frames done so far; costs one clock read."""
         self._done = done
         now = time.monotonic()
         if now < self._next:
@@ -82,7 +82,7 @@ class Progress:
             self.close()
 
     def close(self) -> None:
-        """End without waiting for anybody: the run failed."""
+        """End without waiting for other ranks: the run failed."""
         if self._over:
             return
         self._over, self._next = True, float("inf")
@@ -103,9 +103,9 @@ class Progress:
             self.close()
 
     def _send(self, last: bool = False) -> None:
-        """Send this rank's count to the first, and wait for nothing."""
+        """Send this rank's count to rank 0 without waiting."""
         self._requests = [request for request in self._requests if not request.test()[0]]
-        # A count that is still under way makes the next one superfluous, unless it is the last.
+        # Skip a count while the one before is in flight, unless it is the last.
         if last or not self._requests:
             message = (self._number, self._comm.rank, self._done, last)
             self._requests.append(self._comm.isend(message, dest=0, tag=COUNT_TAG))
@@ -131,13 +131,13 @@ def _display(total: int, stream: TextIO, unit: str) -> _Bar | _Lines:
 
 
 class _Bar:
-    """A bar of tqdm's."""
+    """A tqdm bar."""
 
     def __init__(self, total: int, stream: TextIO, unit: str, notebook: bool = False) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # without ipywidgets tqdm.auto falls back to text, which is fine
             module = importlib.import_module("tqdm.auto" if notebook else "tqdm")
-        # A bar of ours needs no thread that watches it.
+        # Our bar needs no monitor thread.
         unwatched = type("Bar", (module.tqdm,), {"monitor_interval": 0})
         width = {"dynamic_ncols": True} if notebook or _has_width(stream) else {"ncols": _columns(), "nrows": 2}
         self._bar = unwatched(
@@ -152,7 +152,7 @@ class _Bar:
 
 
 class _Lines:
-    """A line now and then."""
+    """A line of text at intervals."""
 
     def __init__(self, total: int, stream: TextIO, unit: str) -> None:
         self._total, self._stream, self._unit = total, stream, unit
@@ -192,13 +192,13 @@ def clock(seconds: float) -> str:
 
 
 def _unless_closed(write: Any) -> None:
-    """Write to the display; a run does not end because nobody looks at it any more."""
+    """Write to the display; a closed stream must not end the run."""
     with contextlib.suppress(OSError, ValueError):
         write()
 
 
 def _has_width(stream: TextIO) -> bool:
-    """Tell whether the stream is a terminal that knows its width; that of a job or a container often says 0."""
+    """Tell whether the stream is a terminal with a width; in a job or a container it is often 0."""
     try:
         return os.get_terminal_size(stream.fileno()).columns > 0
     except (OSError, ValueError):
@@ -211,7 +211,7 @@ def _columns() -> int:
 
 
 def in_notebook() -> bool:
-    """Tell whether this process is a notebook's."""
+    """Tell whether this process is a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and type(shell).__name__ == "ZMQInteractiveShell"

@@ -1,4 +1,4 @@
-"""One voice for many ranks: `quiet_ranks` silences all but one; `collect_warnings` notes what each warns of; `say`."""
+"""Output of ranks: `quiet_ranks` silences all but rank 0, `collect_warnings` records warnings, `say` prints a line."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, TextIO
 from himach.errors import printable_lines
 from himach.user_code import HIMACH
 
-#: Texts that are noted of the warnings of one line of code.
+#: Most texts that are recorded of the warnings of one line of code.
 MOST_TEXTS = 10
 
 
 @contextmanager
 def quiet_ranks(rank: int, command: bool = False) -> Iterator[None]:
-    """Let rank 0 alone speak, while the context lasts."""
+    """Let only rank 0 print and warn, while the context lasts."""
     if rank != 0:
         with warnings.catch_warnings(), _no_stdout():
             warnings.showwarning = lambda *arguments, **options: None
@@ -34,9 +34,9 @@ def quiet_ranks(rank: int, command: bool = False) -> Iterator[None]:
 
 @contextmanager
 def collect_warnings() -> Iterator[list[str]]:
-    """Give the texts of warnings as they come; of those of one line of somebody's code show the first, and a count."""
+    """Yield a list that gets the texts of warnings; of those of one line of others' code show the first and a count."""
     texts: list[str] = []
-    kinds: dict[tuple[Any, ...], list[Any]] = {}  # the first of each kind, and how many there are
+    kinds: dict[tuple[Any, ...], list[Any]] = {}  # first warning of each kind, and their number
     with warnings.catch_warnings():
         show = warnings.showwarning
 
@@ -62,7 +62,7 @@ def collect_warnings() -> Iterator[list[str]]:
 
 
 class _Once:
-    """Shows each warning's text once, on one line of standard error."""
+    """Warning hook that prints each text once, on one line of standard error."""
 
     def __init__(self) -> None:
         self._printed: set[str] = set()
@@ -91,7 +91,7 @@ def say(text: str, stream: TextIO) -> None:
     if tqdm is None:
         print(text, file=stream, flush=True)
     else:
-        tqdm.tqdm.write(text, file=stream)  # takes a bar away, writes, and draws the bar again
+        tqdm.tqdm.write(text, file=stream)  # clears a bar, writes, and redraws the bar
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def _no_stdout() -> Iterator[None]:
 
 
 def _flush(stream: TextIO) -> None:
-    """Flush Python's and the C library's buffers, so that what was printed goes where it was printed to."""
-    with suppress(OSError, ValueError, AttributeError):  # user's code may have closed it
+    """Flush Python's and the C library's buffers, so that earlier output goes where it was printed to."""
+    with suppress(OSError, ValueError, AttributeError):  # user code may have closed it
         stream.flush()
     ctypes.CDLL(None).fflush(None)

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 SHARED = Path("/dev/shm")
-#: MPICH's, that of UCX below it, Open MPI's; the last are attached late, so that their names must stay in a run.
+#: Names of MPICH, UCX below it and Open MPI; Open MPI attaches segments late, so that their names must stay in a run.
 MPICH = "mpich_shm_*"
 NAMES = (MPICH, "mpich_shar_tmp*", "ucx_shm_posix_*", "sm_segment.*", "vader_segment.*")
-DYING_SECONDS = 2.0  # seconds, at most, that ranks which were killed have segments yet
+DYING_SECONDS = 2.0  # most seconds that killed ranks still have segments
 CLOCK_SECONDS = 1.0  # seconds by which a file may seem older than it is
 
 
 def forget_segments() -> None:
-    """Unlink the MPICH segments that this rank has mapped; all ranks of the node must have them."""
+    """Unlink the MPICH segments that this rank has mapped; all ranks of the node must have mapped them."""
     for path in set(_mapped("self")):
         if Path(path).match(MPICH) and path.startswith(f"{SHARED}/"):
             with contextlib.suppress(OSError):
@@ -32,7 +32,7 @@ def shared_bytes() -> int:
 
 
 def free_bytes() -> int:
-    """Return how many of them are left."""
+    """Return how many bytes of it are free."""
     return _filesystem_bytes("f_bavail")
 
 
@@ -45,7 +45,7 @@ def _filesystem_bytes(blocks: str) -> int:
 
 
 def sweep(since: float, shared: Path = SHARED) -> None:
-    """Unlink this user's segments that came after the time `since` and that no process, such as their maker, has."""
+    """Unlink this user's segments that are newer than `since` and that no process has mapped or open."""
     deadline = time.monotonic() + DYING_SECONDS
     while candidates := {os.fspath(path) for name in NAMES for path in shared.glob(name) if _is_ours(path, since)}:
         in_use = candidates.intersection(_paths_in_use())
@@ -66,7 +66,7 @@ def _is_ours(path: Path, since: float) -> bool:
 
 
 def _paths_in_use() -> Iterator[str]:
-    """Give the files that processes have mapped or open, as far as this user may see them."""
+    """Yield the files that processes have mapped or open, as far as this user may see them."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             yield from _mapped(folder.name)
