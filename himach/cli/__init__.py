@@ -22,7 +22,7 @@ __all__ = ["main"]
 
 
 class Himach(CommandGroup):
-    """The command ``himach``, of which some commands have another name than one would try."""
+    """The command ``himach``, which answers a likely wrong name of a command with the right one."""
 
     sections: ClassVar[Sections] = {
         "Analyse": ("run", "follow", "analyses", "plan", "pairs", "bench"),
@@ -32,7 +32,7 @@ class Himach(CommandGroup):
     }
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
-        """Return the command that the first words name, and the words behind."""
+        """Return the command that the first words name, and the remaining words."""
         if args[0] == "verify":
             raise click.UsageError("'himach verify' is 'himach bundle verify'", ctx)
         return super().resolve_command(ctx, args)
@@ -70,28 +70,28 @@ for name, function in (
 
 
 def main(interrupt: Any = None) -> NoReturn:
-    """Run the command line and exit; `interrupt` handles SIGINT meanwhile, None: what does so already."""
+    """Run the command line and exit; `interrupt` handles SIGINT, None keeps the present handler."""
     if os.environ.get("_HIMACH_COMPLETE"):
         himach.main(prog_name="himach")  # click answers the shell and exits
     if sys.__stderr__ is not None:
-        faulthandler.enable(sys.__stderr__, all_threads=False)  # of ranks of ours, who starts them tells
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # but while a run maps, which it asks to keep what it has
+        faulthandler.enable(sys.__stderr__, all_threads=False)  # the starting process reports those of our ranks
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a run handles it while it maps: it keeps its pairs
     if under_launcher():
-        # Within an MPI call Python's handlers wait for its end, which may never come: let signals end a rank at once.
+        # Python's handlers wait for the end of an MPI call, which may never come: let signals end a rank at once.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     else:
         signal.signal(signal.SIGTERM, terminate)
     try:
         code = _exit_code(interrupt)
         _end_by_signals()
-    except (KeyboardInterrupt, Terminated) as error:  # while another one was told, or behind the last word
+    except (KeyboardInterrupt, Terminated) as error:  # while an error was reported, or after that
         _end_by_signals()
         code = 143 if isinstance(error, Terminated) else 130
     sys.exit(code)
 
 
 def _end_by_signals() -> None:
-    """Have signals that handlers of ours would raise end the process without a word: it ends already."""
+    """Let signals that our handlers would raise end the process without a message: it ends already."""
     for number in (signal.SIGINT, signal.SIGTERM):
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
@@ -102,7 +102,7 @@ def _exit_code(interrupt: Any) -> int:
     try:
         if interrupt is not None and not under_launcher():
             signal.signal(signal.SIGINT, interrupt)
-        # What a command ends with by click's Exit comes back as a number.
+        # click's Exit in a command is returned as its exit code.
         result = himach.main(prog_name="himach", standalone_mode=False, obj=time.time())
         sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
@@ -112,11 +112,11 @@ def _exit_code(interrupt: Any) -> int:
         print("himach: terminated", file=sys.stderr)
         return 143
     except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain once more when it flushes at exit.
+        # The reader of our output has gone; Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except SystemExit as error:
-        # Newer versions of click see to that themselves: they replace the output, and exit.
+        # Newer versions of click handle a broken pipe themselves: they replace the output and exit.
         return 1 if sys.stdout is not output else _fail(error)
     except click.exceptions.NoArgsIsHelpError as error:
         if promised_rank() == 0:
@@ -132,7 +132,7 @@ def _exit_code(interrupt: Any) -> int:
 
 
 def _output_error(error: BaseException) -> BaseException:
-    """Return what to say of an error whose cause is the output, which Python then does not try to write at its end."""
+    """Return the error to report, which may be the output's; then keep Python from writing output at exit."""
     try:
         sys.stdout.flush()
     except OSError as unwritten:
@@ -143,7 +143,7 @@ def _output_error(error: BaseException) -> BaseException:
 
 
 def _fail(error: BaseException) -> int:
-    """Tell of an error once, however many ranks have it, and return the exit code."""
+    """Report an error once, however many ranks have it, and return the exit code."""
     from himach.parallel.collective import is_everywhere
     from himach.runner.run import report
 
@@ -155,7 +155,7 @@ def _fail(error: BaseException) -> int:
 
         end_together(himach_error.exit_code)
     if promised_rank() != 0:
-        time.sleep(1)  # a launcher may end all ranks when this one ends: let the first one have its say
+        time.sleep(1)  # a launcher may end all ranks when this one ends: let rank 0 report first
     return himach_error.exit_code
 
 

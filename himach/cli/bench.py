@@ -9,7 +9,7 @@ import click
 
 from himach.cli.command_group import CommandGroup
 
-#: Module of each benchmark below `himach.benchmarks`, and its function.
+#: Module, below `himach.benchmarks`, and function of each benchmark.
 BENCHMARKS = {
     "peers": "runs.peers:main",
     "scaling": "runs.scaling:main",
@@ -62,5 +62,5 @@ class BenchmarkGroup(CommandGroup):
 @click.group(cls=BenchmarkGroup)
 def bench() -> None:
     """Measure himach on this machine, beside a peer or the machine's own limit."""
-    # What is timed keeps the modules that Python compiles, as where it is installed for use.
+    # Let timed programs keep the modules that Python compiles, as in an installation for use.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

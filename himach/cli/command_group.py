@@ -1,4 +1,4 @@
-"""How commands read their words and are listed: `Command` and `CommandGroup`."""
+"""Parsing and listing of commands: `Command` and `CommandGroup`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Sections = Mapping[str, Sequence[str]]
 
 
 class Command(click.Command):
-    """A command that refuses an option given twice where click would take the last value without a word.
+    """A command that refuses a repeated option where click would silently take the last value.
 
-    `sections` has names of options by the sections of the help in which they stand.
+    `sections` maps sections of the help to names of options.
     """
 
     def __init__(self, *args: Any, sections: Sections = MappingProxyType({}), **attributes: Any) -> None:
@@ -51,16 +51,16 @@ def write_sections(
 
 
 class CommandGroup(click.Group):
-    """A group of such commands, whose list tells the whole first sentence of each, on as many lines as it takes.
+    """A group of such commands whose list shows the whole first sentence of each, on several lines if needed.
 
-    `sections` has their names by the sections of the list.
+    `sections` maps sections of the list to names of commands.
     """
 
     command_class = Command
     sections: ClassVar[Sections] = MappingProxyType({})
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
-        """Return the command that the first words name, and the words behind."""
+        """Return the command that the first words name, and the remaining words."""
         n = 2 if " ".join(args[:2]) in self.commands else 1
         return *super().resolve_command(ctx, [" ".join(args[:n])])[:2], args[n:]
 

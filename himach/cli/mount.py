@@ -31,5 +31,5 @@ def mount(directory: Path, cache: str | None, server: str | None, key: Path | No
     with quiet_ranks(0, command=True):
         datasets = StoreDatasets(chosen_cache(cache, server, key and key.absolute()) or "auto")
         place = directory.absolute()
-        os.chdir("/")  # no file of the present folder is taken for a dataset
+        os.chdir("/")  # so that no file of the present folder is taken for a dataset
         mount_data(datasets, place, lambda: echo(f"{directory} is mounted; Ctrl-C unmounts it", err=True), allow_other)

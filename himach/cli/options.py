@@ -1,4 +1,4 @@
-"""The arguments and options that several commands have, each said once."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ keywords_option = click.option(
 
 
 def dataclass_options(cls: type, without: Collection[str] = ()) -> Callable[[Command], Command]:
-    """Add the options that the fields of a dataclass tell of (see `himach.opening.options.option`)."""
+    """Add the options that the fields of a dataclass describe (see `himach.opening.options.option`)."""
 
     def add(command: Command) -> Command:
         for item in reversed([item for item in fields(cls) if item.metadata and item.name not in without]):
@@ -61,7 +61,7 @@ def dataclass_options(cls: type, without: Collection[str] = ()) -> Callable[[Com
 
 
 def take_transform(options: dict[str, Any]) -> tuple[Any, ...]:
-    """Take the options of `TransformOptions` out of all; return what is done to frames."""
+    """Remove the options of `TransformOptions` from `options`; return the transformations of frames."""
     return TransformOptions(**{item.name: options.pop(item.name) for item in fields(TransformOptions)}).steps()
 
 
@@ -83,7 +83,7 @@ def ranks_option(command: Command) -> Command:
 
 
 def started_ranks(ranks: int | None, oversubscribe: bool) -> int:
-    """Return how many ranks to start for -n: 0 where this process works alone or is one of several; or refuse."""
+    """Return the number of ranks to start for -n; 0 if this process works alone or is one of several."""
     if ranks is not None and under_launcher() and ranks != promised_ranks():
         raise click.UsageError(f"-n {ranks}, but the launcher started {promised_ranks()} ranks; leave -n out")
     if ranks is None or ranks == 1 or under_launcher():
@@ -107,7 +107,7 @@ key_option = click.option("--key", type=PATH, metavar="FILE", help="Key for --se
 
 
 def chosen_cache(cache: str | None, server: str | None, key: Path | None) -> str | None:
-    """Return where frames are looked for: --server in place of --cache; refuse both, and a key without a server."""
+    """Return the place of frames: --server instead of --cache; refuse both, and a key without a server."""
     if server is None:
         if key is not None:
             raise click.UsageError("--key is for --server; give both")

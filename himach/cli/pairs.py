@@ -1,4 +1,4 @@
-"""``himach pairs``: looking after directories of kept pairs; `describe_pairs()`, what ``himach info`` says of one."""
+"""``himach pairs``: directories of kept pairs; `describe_pairs()`, the text of ``himach info`` on one."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def evict(directory: Path, analysis: str | None, generation: int | None, older: 
 
 
 def describe_pairs(place: KeptFrames) -> str:
-    """Return what there is to say of kept pairs, as lines."""
+    """Return a description of kept pairs, as lines."""
     from himach.checkpoint.listing import entries, format_frames
 
     lines = [("pairs", str(place.path if place.out is None else place.out))]
@@ -114,7 +114,7 @@ def describe_pairs(place: KeptFrames) -> str:
 
 
 def _open_existing(directory: Path) -> KeptFrames | None:
-    """Return where pairs are kept in a directory that is there."""
+    """Return where pairs are kept in an existing directory."""
     from himach.checkpoint.listing import find_kept_frames
 
     if not directory.exists():
@@ -125,7 +125,7 @@ def _open_existing(directory: Path) -> KeptFrames | None:
 
 
 def _ensemble_lines(analysis: str, items: Sequence[Entry]) -> list[tuple[str, str]]:
-    """Return what there is to say of an analysis's pairs of all members: of the generations that were used last."""
+    """Return a description of an analysis's pairs of all members, from the generations that were used last."""
     used = [row for row in items if row.analysis == analysis and row.last]
     totals = [len(row.covered) if row.of is None else row.of for row in used]
     bad = [row.member for row in used if row.bad]
@@ -143,7 +143,7 @@ def _ensemble_lines(analysis: str, items: Sequence[Entry]) -> list[tuple[str, st
 
 
 def _common(lists: Sequence[Sequence[str]]) -> list[str]:
-    """Return what all lists have."""
+    """Return the texts that all lists have."""
     return [text for text in lists[0] if all(text in other for other in lists)]
 
 
@@ -170,7 +170,7 @@ def _table(entries: Sequence[Entry], members: bool) -> str:
 
 
 def _to_json(entry: Entry) -> dict[str, Any]:
-    """Return an entry as JSON has it."""
+    """Return an entry as an object for JSON."""
     from himach.checkpoint.parts.frames import stretches
 
     step, runs = stretches(entry.covered)

@@ -1,6 +1,6 @@
 """``himach run`` and ``himach follow``.
 
-Words of ``himach run`` and ``follow``: files behind one -t, and completions, for which no script is run.
+Words of their command lines: several files after one -t, and completions, which run no script.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TRAJECTORY = ("-t", "--trajectory")
 class RunWords(Command):
     """A command in which files of one kind may follow one -t, as a shell's ``*.xtc`` leaves them.
 
-    `elsewhere` says of options that it has not what there is in their place.
+    `elsewhere` maps options that the command lacks to texts on what replaces them.
     """
 
     def __init__(self, *args: Any, elsewhere: Mapping[str, str] = MappingProxyType({}), **attributes: Any) -> None:
@@ -78,8 +78,8 @@ def repeat_option(words: Sequence[str]) -> list[str]:
     ['rmsd', '-t', 'a.xtc', '-t', 'b.xtc', '-s', 'c.gro']
     """
     spread: list[str] = []
-    suffix = ""  # of the trajectory just before
-    behind = False  # whether the word before takes this one as its value
+    suffix = ""  # of the last trajectory
+    behind = False  # whether the last word takes this one as its value
     for word in words:
         option, equals, value = word.partition("=")
         if behind:
@@ -119,7 +119,7 @@ def complete_analyses(ctx: click.Context, param: click.Parameter, incomplete: st
 
 def complete_parameters(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the parameters of the analyses that were named so far, as ``NAME=``; of several, ``ANALYSIS.NAME=``."""
-    analyses: Sequence[str] = ctx.params.get("analyses") or ctx.args  # the latter behind an option without its value
+    analyses: Sequence[str] = ctx.params.get("analyses") or ctx.args  # the latter after an option without its value
     names = []
     for spec in analyses:
         owner = f"{spec.rpartition(':')[2]}." if len(analyses) > 1 and not spec.endswith(".py") else ""
@@ -128,7 +128,7 @@ def complete_parameters(ctx: click.Context, param: click.Parameter, incomplete: 
 
 
 def _parameters(spec: str) -> Iterator[str]:
-    """Give the annotated attributes of an analysis's class, and of all classes where a script is named alone."""
+    """Yield the annotated attributes of an analysis's class, or of all classes of a script named alone."""
     from himach import examples
 
     path, _, chosen = spec.partition(":")
@@ -171,7 +171,7 @@ SECTIONS = {
     "Output": ("out", "force", "table", "units", "figure", "features", "quiet", "dry_run"),
     "Statistics": ("confidence", "equilibration"),
 }
-#: Options of 'himach follow' and older names, by what there is in their place.
+#: Options of 'himach follow' and older names, with texts on what replaces them.
 ELSEWHERE = {
     "--again": "it is called --rerun",
     **dict.fromkeys(
@@ -182,7 +182,7 @@ ELSEWHERE = {
 
 
 def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable[[Any], Any]:
-    """Add what ``himach run`` and ``himach follow`` take, but for some options of runs; `trajectory` is a help text."""
+    """Add the arguments of ``himach run`` and ``follow`` except options `without`; `trajectory` is a help text."""
     options = (
         click.argument("analyses", nargs=-1, metavar="ANALYSIS...", shell_complete=complete_analyses),
         click.option("--trajectory", "-t", "trajectories", multiple=True, type=SOURCE, metavar="PATH", help=trajectory),
@@ -271,7 +271,7 @@ def follow(ctx: click.Context, /, ranks: int | None, oversubscribe: bool, **opti
 
 
 def _command(ctx: click.Context, options: dict[str, Any], rerun: Path | None = None, dry: bool = False) -> RunCommand:
-    """Return what each rank does, after what only a command line can get wrong was refused."""
+    """Return the command of each rank; refuse what only a command line can get wrong."""
     analyses, parameters, keywords = (options.pop(name) for name in ("analyses", "parameters", "keywords"))
     options["transform"] = take_transform(options)
     values = {name: value for name, value in options.items() if value not in (None, ()) and value is not False}
@@ -292,7 +292,7 @@ def _command(ctx: click.Context, options: dict[str, Any], rerun: Path | None = N
 
 
 def _check_files(analyses: tuple[str, ...], ctx: click.Context) -> None:
-    """Refuse files that stand where analyses do, before anything else is missed."""
+    """Refuse files given as analyses, before missing parameters are reported."""
     files = [word for word in analyses if ":" not in word and Path(word).suffix not in ("", ".py")]
     if files:
         raise click.UsageError(
@@ -301,10 +301,10 @@ def _check_files(analyses: tuple[str, ...], ctx: click.Context) -> None:
 
 
 def _check_places(values: Mapping[str, Any], is_rerun: bool, ctx: click.Context) -> None:
-    """Refuse options of files where none are written, which would change nothing."""
+    """Refuse options of output files if none are written: they would change nothing."""
     for place, names in {"out": ("table", "figure", "units", "force"), "pairs": ("reuse",)}.items():
         options = [f"--{name}" for name in names if name in values]
-        recorded = place == "pairs" and is_rerun  # a record may name them
+        recorded = place == "pairs" and is_rerun  # the record may name the place
         if options and not recorded and "out" not in values and place not in values:
             raise click.UsageError(f"{options[0]} goes with --{place}, which says where files are written", ctx)
 

@@ -15,12 +15,12 @@ SIZES = frozenset(["size", "free", "reserve", "quota", "used", "copies"])
 
 
 def echo(text: object = "", err: bool = False, nl: bool = True) -> None:
-    """Print text of himach's own, in which names of files and members may be anything."""
+    """Print himach's own text, in which names of files and members may hold any characters."""
     click.echo(printable_lines(str(text)), err=err, nl=nl)
 
 
 def columns(rows: Sequence[Sequence[str]], left: frozenset[int]) -> str:
-    """Return rows of cells as aligned lines; the columns in `left` begin there, the others end at the right."""
+    """Return rows of cells as aligned lines; columns in `left` are aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(
@@ -33,7 +33,7 @@ def columns(rows: Sequence[Sequence[str]], left: frozenset[int]) -> str:
 
 
 def format_facts(facts: Mapping[str, Any]) -> str:
-    """Return facts of a store, one a line; sizes as people read them, what is None as unknown."""
+    """Return facts of a store, one a line, with readable sizes; None is shown as unknown."""
     sizes = {name: show_size(value) for name, value in facts.items() if name in SIZES and value is not None}
     texts = {name: "unknown" if value is None else value for name, value in {**facts, **sizes}.items()}
     return named_lines([(name.replace("_", " "), value) for name, value in texts.items()])
@@ -45,12 +45,12 @@ def named_lines(facts: Sequence[tuple[str, Any]]) -> str:
 
 
 def format_minute(seconds: float) -> str:
-    """Return a time of the clock, in seconds since 1970, as people read it; 0 is an unknown one."""
+    """Return a time in seconds since 1970 as a readable date and minute; 0 is unknown."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else "unknown"
 
 
 def server_line(facts: Mapping[str, Any]) -> str:
-    """Return what `himach.io.server.control.status` says."""
+    """Return a line on the `facts` of `himach.io.server.control.status`."""
     if not facts["running"]:
         return "none"
     if not facts["answers"]:

@@ -1,4 +1,4 @@
-"""``himach info``, ``split`` and ``convert``: looking at trajectories, and writing them anew."""
+"""``himach info``, ``split`` and ``convert``: show trajectories, and write them anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job of SLURM's, from outside: `Job` submits it, looks how it is, cancels it; `split_options()` by command."""
+"""A SLURM job from outside: `Job` submits, polls and cancels it; `split_options()` separates sbatch's and srun's."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import ClassVar, Self
 
 from himach.errors import HimachError, RankError, TimeUpError, UsageError
 
-#: Environment variable of a job: where the process that submitted it listens, and the key.
+#: Environment variable of a job: address of the process that submitted it, and the key.
 JOINS = "HIMACH_JOINS"
-SECONDS = 60.0  # that a command of SLURM's may take
-#: How a job is submitted unless the options say otherwise. Put into the queue again it would find nobody.
+SECONDS = 60.0  # most time of a SLURM command
+#: Default options of sbatch. A requeued job would find no process that waits for it.
 DEFAULTS = ("--job-name=himach", "--output=/dev/null", "--no-requeue")
-UNREACHABLE = 69  # exit code of a job that did not reach the process that submitted it; of sysexits.h
+UNREACHABLE = 69  # exit code of a job that did not reach its submitter; from sysexits.h
 
 
 def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the options that are sbatch's, and those that srun alone has."""
+    """Return the options of sbatch, and those of srun alone."""
     steps = [word for word in options if word.startswith("--mpi")]
     if "--mpi" in steps:
         raise UsageError("--mpi is written with its value: --mpi=pmi2")
@@ -29,10 +29,10 @@ def split_options(options: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True)
 class JobState:
-    """How a job is."""
+    """State of a job."""
 
-    name: str  # as SLURM calls it: PENDING, RUNNING, TIMEOUT, ...; "" if it knows the job no more
-    reason: str = ""  # why it is not another one; "" if none is told
+    name: str  # SLURM's name: PENDING, RUNNING, TIMEOUT, ...; "" if SLURM no longer knows the job
+    reason: str = ""  # SLURM's reason; "" if it gives none
     exit_code: int = 0  # of its script
 
     WAITING: ClassVar = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED")
@@ -40,17 +40,17 @@ class JobState:
 
     @property
     def waits(self) -> bool:
-        """Whether it is in the queue."""
+        """Whether the job is in the queue."""
         return self.name in self.WAITING
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will come of it any more."""
+        """Whether the job neither waits nor runs."""
         return self.name not in self.GOING_ON
 
 
 class Job:
-    """A job that was submitted."""
+    """A submitted job."""
 
     def __init__(self, number: str) -> None:
         self.number = number
@@ -65,7 +65,7 @@ class Job:
         return cls(done.stdout.strip().partition(";")[0])
 
     def poll(self) -> JobState:
-        """Return how it is; where SLURM does not answer, that it runs."""
+        """Return the job's state; RUNNING if SLURM does not answer."""
         fields = self._query()
         if fields is None:
             return JobState("RUNNING")
@@ -74,18 +74,18 @@ class Job:
         return JobState(name, "" if reason == "None" else reason, int(code) if code.isdigit() else 0)
 
     def tasks(self) -> int:
-        """Return how many tasks it has."""
+        """Return the number of tasks."""
         n_tasks = (self._query() or {}).get("NumTasks", "")
         if not n_tasks.isdigit():
             raise RankError(f"SLURM does not say how many tasks job {self.number} has ('scontrol show job')")
         return int(n_tasks)
 
     def cancel(self) -> None:
-        """Cancel it, in the queue or running."""
+        """Cancel the job, in the queue or running."""
         _slurm(["scancel", "--quiet", self.number])
 
     def end_error(self, state: JobState) -> HimachError:
-        """Return the error that says how it ended."""
+        """Return the error for the job's end."""
         if "TIMEOUT" in state.name or state.reason == "TimeLimit":
             return TimeUpError(
                 f"the time of job {self.number} is up; what was mapped is kept where a run keeps pairs, and the same "

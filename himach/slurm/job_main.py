@@ -1,7 +1,7 @@
-"""``python -m himach.slurm.job_main``: what a job runs; joins the process that submitted it, and has ranks do its work.
+"""``python -m himach.slurm.job_main``: script of a job; joins the submitting process and has ranks do its work.
 
-Ranks of a run are a step of the job (`himach.slurm.steps`). Those of the next one are started when they have ended, and
-wait. All ends when that process has gone: the job's script is over then.
+The ranks of a run are a step of the job (`himach.slurm.steps`). When they have ended, those of the next run start and
+wait. The script, and with it the job, ends when the submitting process has gone.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from himach.slurm.steps import StepPool, fitting_mpi
 
 __all__: list[str] = []
 
-AT_MOST = 1000  # characters of a line of srun's
-ATTEMPTS, SECONDS, PAUSE = 3, 10.0, 2.0  # to reach the process that submitted this job
+AT_MOST = 1000  # most characters kept of a line of srun
+ATTEMPTS, SECONDS, PAUSE = 3, 10.0, 2.0  # for reaching the process that submitted this job
 
 
 class Printed(io.TextIOBase):
-    """A stream whose text is sent."""
+    """Stream that sends its text to the submitter."""
 
     encoding = "utf-8"
     DEATH = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
@@ -42,7 +42,7 @@ class Printed(io.TextIOBase):
         self._line = self._death = ""
 
     def write(self, text: str) -> int:
-        """Send it."""
+        """Send text; note the first death that srun reports in it."""
         self._session.send(self._kind, text.encode())
         lines = self._line + text
         if not self._death and (match := self.DEATH.search(lines)):
@@ -51,13 +51,13 @@ class Printed(io.TextIOBase):
         return len(text)
 
     def take_death(self) -> str:
-        """Return what srun said of the first task that died since this was last asked; "" if nothing."""
+        """Return srun's report of the first task that died since the last call; "" if there is none."""
         death, self._death = self._death, ""
         return death
 
 
 class Work:
-    """Has ranks do one work after another, and says what came of each."""
+    """Has ranks do one piece of work after another and sends the outcome of each."""
 
     def __init__(self, session: Session, options: list[str]) -> None:
         self._session, self._options = session, options or [fitting_mpi()]
@@ -71,7 +71,7 @@ class Work:
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
 
     def do_all(self) -> NoReturn:
-        """Do what is asked, to the end of this process."""
+        """Do requested work until this process ends."""
         threading.Thread(target=self._listen, daemon=True).start()
         ranks = self._ranks()
         while True:
@@ -102,7 +102,7 @@ class Work:
         return StepPool(self._options, self._errors.take_death)
 
     def _follow(self, changes: dict[str, str | None], cwd: str) -> bool:
-        """Have the environment and the directory of the process that asks; return whether ranks must be others."""
+        """Take the requester's environment and directory; return whether ranks must be restarted."""
         requested = {**self._environ, **changes}
         environ = {name: value for name, value in requested.items() if value is not None}
         moved = environ != dict(os.environ)
@@ -128,8 +128,8 @@ class Work:
             raise KeyboardInterrupt
 
     def _listen(self) -> NoReturn:
-        """Take what is asked, in a thread."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the main thread, which sleeps
+        """Receive requests in a thread."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # for the main thread, which sleeps
         signals = {Kind.COMMIT: signal.SIGUSR1, Kind.STOP: signal.SIGINT, Kind.END: signal.SIGTERM}
         while (message := self._session.receive()) is not None:
             kind, body = message
@@ -143,7 +143,7 @@ class Work:
 
 
 def main() -> None:
-    """Join the process that submitted this job, and work for it to the end."""
+    """Join the process that submitted this job and work for it until it ends."""
     host, port, key = os.environ.pop(JOINS).split()
     session = _join(host, int(port), key.encode())
     try:
@@ -151,7 +151,7 @@ def main() -> None:
     except Terminated:
         pass
     except OSError:
-        pass  # it has gone
+        pass  # the submitter has gone
     finally:
         os._exit(0)
 

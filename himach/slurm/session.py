@@ -1,8 +1,8 @@
-"""What a job and the process that submitted it say to each other: `Session`, and `join()`, by which the job begins one.
+"""Messages between a job and the process that submitted it: `Session`, and `join()`, by which the job opens one.
 
 Each side proves that it has the key (`himach.io.server.admission`). Head (kind u8, bytes u64) and body of a message are
-each followed by the HMAC-SHA256, under the session's key, of the sender, their running number and themselves: a length
-is believed, and a body looked at, only if the other side has sent it.
+each followed by the HMAC-SHA256, under the session's key, of the sender, their running number and themselves. A length
+is trusted, and a body read, only if the other side has sent it.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from himach.errors import RankError
 from himach.io.server.admission import ADMITTED, GREETING, NONCE_BYTES, PROOF_BYTES, proof
 
 HEAD = struct.Struct("<BQ")
-AT_ONCE = 1 << 20  # bytes
-#: Seconds of silence after which the other side is asked for a sign of life, between two of these, and how many fail;
-#: milliseconds that what was sent may stay without an answer.
+AT_ONCE = 1 << 20  # most bytes of one recv()
+#: Seconds of silence before a keep-alive probe, seconds between probes, number of probes that may fail, milliseconds
+#: that sent data may stay unacknowledged.
 KEEP_ALIVE = {socket.TCP_KEEPIDLE: 20, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 4, socket.TCP_USER_TIMEOUT: 60_000}
 
 
 class Kind(enum.IntEnum):
-    """What a message is."""
+    """Kind of a message."""
 
-    #: To the job: what is to be done; pairs are to be kept (SIGUSR1); what is done is to end; so is the job.
+    #: To the job: work; keep pairs (SIGUSR1); stop the current work; end the job.
     WORK, COMMIT, STOP, END = range(1, 5)
-    #: From the job: what is printed; what came of the work, an error, or that it was ended.
+    #: From the job: output on stdout and stderr; the work's result, its error, or that it was stopped.
     OUT, ERR, RESULT, ERROR, STOPPED = range(5, 10)
 
 
 class Session:
-    """A connection after both sides have proved who they are. Any thread may send; one receives."""
+    """An authenticated connection. Any thread may send; one receives."""
 
     def __init__(self, connection: socket.socket, key: bytes, joined: bool) -> None:
         self._connection, self._key = connection, key
@@ -57,7 +57,7 @@ class Session:
             self._sent += 2
 
     def receive(self) -> tuple[Kind, bytes] | None:
-        """Return the next message; None if the other side has gone, or somebody has changed what it said."""
+        """Return the next message; None if the other side has gone or a message was altered."""
         head = self._part(HEAD.size)
         if head is None:
             return None
@@ -66,7 +66,7 @@ class Session:
         return None if body is None or kind not in set(Kind) else (Kind(kind), body)
 
     def close(self) -> None:
-        """Let the other side know that this one has gone."""
+        """Close the connection, so that the other side notices."""
         with contextlib.suppress(OSError):  # the other side may have gone before
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
@@ -102,7 +102,7 @@ def join(host: str, port: int, key: bytes, seconds: float) -> Session:
 
 
 def exactly(connection: socket.socket, size: int) -> bytes | None:
-    """Return so many bytes; None if fewer come."""
+    """Return `size` bytes; None if fewer come."""
     data = bytearray()
     while len(data) < size:
         try:

@@ -1,4 +1,4 @@
-"""Steps of a job, each of which is a world of ranks: `StepPool` starts one by srun, from within the job."""
+"""Steps of a job, each a world of ranks: `StepPool` starts one by srun, from within the job."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from himach.launch.stop_requests import Terminated
 from himach.parallel.mpi import load
 
 PMIX = ("Open MPI", "PRRTE")
-#: Steps overlap: that of the next run is there before SLURM has put the one before away.
+#: Options of srun. Steps overlap: the next run's step starts before SLURM has removed the last one.
 STEP = ("--quiet", "--kill-on-bad-exit=1", "--unbuffered", "--export=ALL", "--overlap")
 
 
 def n_tasks() -> int:
-    """Return how many tasks this job has: what was asked for, else one a node."""
+    """Return the number of tasks of this job: the requested number, else one a node."""
     return int(os.environ.get("SLURM_NTASKS") or os.environ["SLURM_JOB_NUM_NODES"])
 
 
 def fitting_mpi() -> str:
-    """Return the option of srun by which ranks of the MPI library that is here find each other."""
+    """Return srun's option with which ranks of the present MPI library find each other."""
     library = load()
     return "--mpi=pmix" if any(name in library for name in PMIX) else "--mpi=pmi2"
 
 
 class StepPool(RankPool):
-    """Ranks that are the tasks of one step; its first one is beside this process."""
+    """Ranks that are the tasks of one step; rank 0 is on this process's node."""
 
     def __init__(self, options: Sequence[str], first_death: Callable[[], str]) -> None:
         self._first_death = first_death
         tasks = n_tasks()
         words = ["srun", *STEP, f"--ntasks={tasks}", *options]
-        if cpus := os.environ.get("SLURM_CPUS_PER_TASK"):  # which srun does not look at since 22.05
+        if cpus := os.environ.get("SLURM_CPUS_PER_TASK"):  # srun ignores it since 22.05
             words.append(f"--cpus-per-task={cpus}")
         super().__init__([*words, *RANK, "step"], tasks, environ=os.environ)
 
@@ -46,11 +46,11 @@ class StepPool(RankPool):
         return f"{subject} ended before the work was done{others}; what it, its MPI library or SLURM printed is above"
 
     def _pass_on(self, signum: int) -> None:
-        self._process.send_signal(signum)  # which srun sends to all
+        self._process.send_signal(signum)  # srun forwards it to all
 
     def _stop(self, stopped: BaseException, keeps: bool) -> None:
         if keeps and isinstance(stopped, Terminated):
             self._process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(ENDING)
-        self._channel.end_ranks()  # the first one, after which srun ends the others
+        self._channel.end_ranks()  # ends rank 0; srun then ends the others

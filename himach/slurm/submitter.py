@@ -1,7 +1,7 @@
-"""``python -m himach.slurm.submitter``: beside the process that asks for a job, submits it and hands on what both say.
+"""``python -m himach.slurm.submitter``: submits a job for the process that started it, and forwards messages of both.
 
 It does for ranks in a job what a launcher does for those of this machine (`himach.launch.rank_pool.JobPool`): the first
-call submits the job, each further one is a run. It is there as long as the process that started it, and so is the job.
+call submits the job, each further call is a run. It and the job live as long as the process that started it.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from himach.slurm.session import Kind, Session
 
 __all__: list[str] = []
 
-#: Environment variable: the address at which the nodes of a job reach this machine; its host name otherwise.
+#: Environment variable: address at which a job's nodes reach this machine; the host name by default.
 HOST = "HIMACH_LOGIN_HOST"
-FIRST_LOOK, LAST_LOOK = 0.5, 10.0  # seconds between looks at a job in the queue
-ENDS = 2.0  # seconds that a job has to end by itself
-COMPLETES = 10.0  # seconds, at most, until it is known how it ended
+FIRST_LOOK, LAST_LOOK = 0.5, 10.0  # seconds between checks of a queued job
+ENDS = 2.0  # seconds for a job to end by itself
+COMPLETES = 10.0  # most seconds until SLURM reports how a job ended
 
 
 class Channel(ParentChannel):
-    """The channel to a process whose end is the end of a job, too."""
+    """Channel to a process whose end also ends the job."""
 
     def _exit_orphaned(self) -> NoReturn:
         raise Terminated
 
 
 class Submitter:
-    """A job, and what is done with it on behalf of the process that started this one."""
+    """A job, run on behalf of the starting process."""
 
     def __init__(self, parent: ParentChannel, options: list[str]) -> None:
         self._parent, self._options = parent, options
-        #: Messages of the job, numbers of signals, "joined" once, and None when the job has gone.
+        #: Messages of the job, signal numbers, "joined" once, and None when the job has gone.
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._job: Job | None = None
         self._session: Session | None = None
@@ -61,12 +61,12 @@ class Submitter:
         parent.receive_signals((signal.SIGUSR1, signal.SIGTERM))
 
     def serve(self) -> None:
-        """Do what is asked, as long as somebody is there and the job is."""
+        """Do requested work while the starting process and the job live."""
         job_runs = True
         while job_runs and self._parent.wait():
-            self._events = queue.SimpleQueue()  # what came before was meant for what is over
+            self._events = queue.SimpleQueue()  # drop events that were meant for earlier work
             self._busy = True
-            if self._job_gone:  # since the last run had its result
+            if self._job_gone:  # after the last run had its result
                 self._events.put(None)
             try:
                 if self._job is None:
@@ -96,26 +96,26 @@ class Submitter:
             self._job.cancel()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._busy:  # between two events: a message goes as a whole
+        if self._busy:  # handled between events, so that messages are sent whole
             self._events.put(number)
         elif number == signal.SIGTERM and not self._ending:
             self._ending = True
             raise Terminated
 
     def _submit(self) -> None:
-        """Submit the job, and say which it is."""
+        """Submit the job; publish its number and size."""
         listening = socket.create_server(("", 0))
         host = os.environ.get(HOST) or socket.gethostname()
         port, key = listening.getsockname()[1], secrets.token_hex(32)
         self._place = f"{host}:{port}"
         self._listener = AdmissionListener(listening, key.encode(), self._admit)
-        # Signals are for the main thread, which sleeps: of two that come at once, the kernel gives another thread one.
+        # Keep signals for the main thread, which sleeps: of two at once, the kernel gives one to another thread.
         signals = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        self._listener.start()  # by which the thread that listens to the job is started, too
+        self._listener.start()  # its thread also starts the one that listens to the job
         signal.pthread_sigmask(signal.SIG_SETMASK, signals)
         options, steps = split_options(self._options)
         python = shlex.join([sys.executable, "-P", "-m", "himach.slurm.job_main", *steps])
-        # The script is this user's alone, on the way to the node and there; a command line or a file might not be.
+        # Only this user can read the script, on the way to the node and there; a command line or a file may be public.
         joins = shlex.quote(f"{host} {port} {key}")
         self._job = Job.submit(options, f"#!/bin/sh\nexport {JOINS}={joins}\nexec {python}\n")
         submitted = {"job": self._job.number, "size": self._job.tasks()}
@@ -123,7 +123,7 @@ class Submitter:
         self._parent.publish_result(json.dumps(submitted).encode())
 
     def _admit(self, descriptor: int, key: bytes) -> None:
-        """Take the job in, in the listener's thread; nobody else has the key."""
+        """Accept the job's connection, in the listener's thread; only the job has the key."""
         connection = socket.socket(fileno=descriptor)
         if self._session is not None:
             connection.close()
@@ -133,7 +133,7 @@ class Submitter:
         self._events.put("joined")
 
     def _listen(self, session: Session) -> None:
-        """Take what the job says, in a thread."""
+        """Receive the job's messages in a thread."""
         assert self._listener is not None
         self._listener.close()
         streams = {Kind.OUT: sys.stdout, Kind.ERR: sys.stderr}
@@ -152,7 +152,7 @@ class Submitter:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _run(self, job: Job, work: bytes) -> bool:
-        """Have the job's ranks do this work, once they are there; return whether the job is, afterwards."""
+        """Have the job's ranks do this work when the job has joined; return whether it goes on afterwards."""
         keeps = json.loads(work.partition(b"\n")[0])["keeps"]
         session = self._await_session(job)
         if session is None:
@@ -160,7 +160,7 @@ class Submitter:
         self._parent.report_begin()
 
         def send(kind: Kind, body: bytes = b"") -> None:
-            with contextlib.suppress(OSError):  # it has gone, which the listener says
+            with contextlib.suppress(OSError):  # the job has gone, which the listener reports
                 session.send(kind, body)
 
         send(Kind.WORK, work)
@@ -172,7 +172,7 @@ class Submitter:
                 case signal.SIGINT:
                     send(Kind.STOP)
                 case signal.SIGTERM if keeps:
-                    keeps = False  # nobody waits any more when it comes again
+                    keeps = False  # a second SIGTERM does not wait
                     send(Kind.END)
                 case signal.SIGTERM:
                     return False
@@ -192,7 +192,7 @@ class Submitter:
                     raise self._lost_error(job)
 
     def _await_session(self, job: Job) -> Session | None:
-        """Wait until the job has begun and is there; None if it was cancelled meanwhile."""
+        """Wait until the job has begun and joined; return None if it was cancelled meanwhile."""
         pause, reason = FIRST_LOOK, ""
         while self._session is None:
             try:
@@ -215,14 +215,14 @@ class Submitter:
         return self._session
 
     def _lost_error(self, job: Job) -> HimachError:
-        """Return the error that says how a job ended that was there."""
+        """Return the error for the end of a job that had joined."""
         deadline = time.monotonic() + COMPLETES
         while (state := job.poll()).name == "COMPLETING" and time.monotonic() < deadline:
             time.sleep(0.2)
         return job.end_error(state)
 
     def _missed_error(self, job: Job, state: JobState) -> HimachError:
-        """Return the error that says why a job ended before it was there."""
+        """Return the error for a job that ended before it joined."""
         error = job.end_error(state)
         if state.exit_code == UNREACHABLE:
             return RankError(
@@ -233,7 +233,7 @@ class Submitter:
 
 
 def main() -> None:
-    """Submit a job and hand on what both say, as long as the process that started this one is there."""
+    """Submit a job and forward messages while the starting process lives."""
     parent = Channel.from_env()
     if parent is None:
         raise SystemExit("himach.slurm.submitter is how himach submits a job; it is not started by hand")
