@@ -1,4 +1,4 @@
-"""``himach bench``: figures beside a peer or the machine's limit; each benchmark brings its options."""
+"""``himach bench``: measurements beside a peer or the machine's limit; each benchmark has its own options."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ BENCHMARKS = {
 
 
 class BenchmarkGroup(CommandGroup):
-    """The benchmarks, each imported when it is asked for."""
+    """The benchmarks, each imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return their names."""
+        """Return the names of the benchmarks."""
         return list(BENCHMARKS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return one."""
+        """Return the command of a benchmark."""
         if cmd_name in BENCHMARKS and cmd_name not in self.commands:
             module, _, function = BENCHMARKS[cmd_name].partition(":")
             self.command(cmd_name)(getattr(import_module(f"himach.benchmarks.{module}"), function))

@@ -1,4 +1,4 @@
-"""``himach cache``: looking after the frame store of this node.
+"""``himach cache``: the frame store of this node.
 
 ``himach cache start``, ``stop`` and ``config``: this node's server, and what is needed to push frames to it.
 """

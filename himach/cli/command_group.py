@@ -22,7 +22,7 @@ class Command(click.Command):
         self._sections = sections
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options by sections, those of no section last."""
+        """Write the options by sections, those without a section last."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         rows = {option.name: row for option in options if (row := option.get_help_record(ctx)) is not None}
         write_sections(formatter, self._sections, rows, "Options")
@@ -42,7 +42,7 @@ class Command(click.Command):
 def write_sections(
     formatter: click.HelpFormatter, sections: Sections, rows: dict[Any, tuple[str, str]], rest_title: str = ""
 ) -> None:
-    """Write rows of names and texts, by sections; those of no section under the title `rest_title`."""
+    """Write rows of names and texts by sections; those without a section under the title `rest_title`."""
     for title, names in [*sections.items(), (rest_title, [*rows])]:
         present = [rows.pop(name) for name in names if name in rows]
         if present:
@@ -65,7 +65,7 @@ class CommandGroup(click.Group):
         return *super().resolve_command(ctx, [" ".join(args[:n])])[:2], args[n:]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands and what they do, by sections."""
+        """Write the commands and their first sentences by sections."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         rows = {
             name: (name, command.get_short_help_str(limit=1000))

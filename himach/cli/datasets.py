@@ -1,4 +1,4 @@
-"""``himach datasets``: what all nodes hold, as one name space."""
+"""``himach datasets``: the datasets of all nodes, as one name space."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def datasets(server: str | None, key: Path | None, wait: float, as_json: bool, c
 
 
 def _format_table(listing: NameSpace) -> str:
-    """Return the list as text; the slices of all ranks of a simulation are one line, while there are some."""
+    """Return the list as text; show the slices of all ranks of a simulation, if any, on one line."""
     from himach.io.push.held_slices import SUFFIX
 
     slices: dict[str, list[ListedDataset]] = {}

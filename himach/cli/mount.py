@@ -1,4 +1,4 @@
-"""``himach mount``: datasets as files for programs that know nothing of himach."""
+"""``himach mount``: datasets as files for programs without support for himach."""
 
 from __future__ import annotations
 

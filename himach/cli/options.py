@@ -73,7 +73,7 @@ def check_required(ctx: click.Context, **values: object) -> None:
 
 
 def ranks_option(command: Command) -> Command:
-    """Add the options of ranks that the command starts."""
+    """Add the options for ranks that the command starts."""
     command = click.option(
         "--oversubscribe", is_flag=True, help="Allow -n more than four ranks a processor, or than memory holds."
     )(command)

@@ -48,7 +48,7 @@ TRAJECTORY = ("-t", "--trajectory")
 
 
 class RunWords(Command):
-    """A command in which files of one kind may follow one -t, as a shell's ``*.xtc`` leaves them.
+    """A command in which several files of one kind may follow one -t, as from a shell's ``*.xtc``.
 
     `elsewhere` maps options that the command lacks to texts on what replaces them.
     """
@@ -104,7 +104,7 @@ def _suffix(word: str) -> str:
 
 
 def complete_analyses(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return built-ins, scripts, the classes of a script, and folders on the way to one."""
+    """Return built-ins, scripts, the classes of a script, and folders that may hold one."""
     script, colon, prefix = incomplete.partition(".py:")
     if colon:
         classes = _classes(Path(f"{script}.py"))
@@ -118,7 +118,7 @@ def complete_analyses(ctx: click.Context, param: click.Parameter, incomplete: st
 
 
 def complete_parameters(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the parameters of the analyses that were named so far, as ``NAME=``; of several, ``ANALYSIS.NAME=``."""
+    """Return the parameters of the analyses named so far, as ``NAME=``; for several, ``ANALYSIS.NAME=``."""
     analyses: Sequence[str] = ctx.params.get("analyses") or ctx.args  # the latter after an option without its value
     names = []
     for spec in analyses:
@@ -141,7 +141,7 @@ def _parameters(spec: str) -> Iterator[str]:
 
 
 def _classes(script: Path) -> dict[str, list[str]]:
-    """Return the classes of a script, with their annotated attributes that are public and not ClassVars."""
+    """Return the classes of a script with their public annotated attributes, except ClassVars."""
     try:
         tree = ast.parse(script.read_bytes())
     except (OSError, SyntaxError, ValueError):

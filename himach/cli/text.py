@@ -40,7 +40,7 @@ def format_facts(facts: Mapping[str, Any]) -> str:
 
 
 def named_lines(facts: Sequence[tuple[str, Any]]) -> str:
-    """Return facts with their names before them, one a line."""
+    """Return facts, each after its name, one a line."""
     return columns([(name, str(value)) for name, value in facts], left=frozenset([0, 1]))
 
 

@@ -82,7 +82,7 @@ def info(
 
 
 def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...], cache: str | None) -> None:
-    """Print what each member of an ensemble is; raises click.ClickException if one cannot be read."""
+    """Print a description of each member of an ensemble; raise click.ClickException if one cannot be read."""
     from himach.opening.description import describe_members
     from himach.opening.member import truncate
     from himach.opening.member_table import read_members

@@ -1,1 +1,1 @@
-"""How ranks begin: started or forked, ready ahead of a run, and asked to end by the world outside."""
+"""Start of ranks, by a launcher or by fork, also ahead of a run, and requests from outside to stop."""

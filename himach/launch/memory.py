@@ -48,6 +48,6 @@ def _group_limits() -> list[int]:
 def _limit(file: Path) -> int | None:
     try:
         text = file.read_text().strip()
-    except OSError:  # the group is another mount's, or has no limit of its own
+    except OSError:  # the group is of another mount, or has no limit
         return None
     return int(text) if text.isdigit() else None

@@ -93,7 +93,7 @@ class RankChannel:
 
     @property
     def variable(self) -> dict[str, str]:
-        """The environment variable by which ranks find this process."""
+        """Environment variable by which ranks find this process."""
         return {STARTED_BY: " ".join(map(str, self._numbers()))}
 
     def _numbers(self) -> tuple[int, ...]:

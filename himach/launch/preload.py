@@ -51,7 +51,7 @@ UNUSED: dict[str, dict[str, str]] = {
     "asyncio": {},
     "filelock": {},
     "mmtf": {},
-    "scipy.io": {"netcdf_file": "scipy.io._netcdf"},  # a base class
+    "scipy.io": {"netcdf_file": "scipy.io._netcdf"},  # needed at once as a base class
     "scipy.io.netcdf": {},
     "scipy.special": dict.fromkeys(("gammaincinv", "ndtri", "stdtr", "stdtrit"), "scipy.special._ufuncs"),
 }

@@ -130,7 +130,7 @@ class JobPool(RankPool):
         return True
 
     def do(self, work: bytes, keeps: bool = False, last: bool = False) -> bytes:
-        """Have all ranks do this work, once the job has begun: see `RankPool.do`."""
+        """Have all ranks do this work when the job has begun: see `RankPool.do`."""
         before, now = self.environ, common_environment()
         changes = {name: now.get(name) for name in sorted({*before, *now}) if before.get(name) != now.get(name)}
         head = {"environ": changes, "cwd": os.getcwd(), "umask": read_umask(os.getpid()), "keeps": keeps}

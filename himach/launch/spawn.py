@@ -41,7 +41,7 @@ KEEPER = (
 #: Signals that usually kill ranks: an exit code of mpiexec among these numbers means the signal.
 DEADLY = {signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM}
 SHOWN = 8  # most ranks that a message shows
-GRACE = 3.0  # seconds between asking mpiexec to end and killing
+GRACE = 3.0  # seconds between SIGTERM to mpiexec and SIGKILL
 ENDING = LIMIT + 2.0  # seconds that ranks which keep pairs may take to end after SIGTERM
 
 
@@ -190,7 +190,7 @@ def _chunks(pipe: int, stop: int) -> Iterator[bytes]:
         yield chunk
     os.set_blocking(pipe, False)
     with contextlib.suppress(BlockingIOError):
-        yield os.read(pipe, 1 << 20)  # as much as a pipe holds
+        yield os.read(pipe, 1 << 20)  # the most that a pipe holds
 
 
 def _pass_on(text: str, sink: IO[str]) -> None:
@@ -237,7 +237,7 @@ def death_message(status: int, ranks: int, words: int, rank: int | None = None) 
             f"{who} ended by itself{at} with exit code 0 before the work of the {ranks} ranks was done; code that it "
             "called must have ended it"
         )
-    # mpiexec gives a rank's signal as 128 + number or as the number itself, which may be an exit code as well.
+    # mpiexec reports a rank's signal as 128 + number or as the number itself, which may also be an exit code.
     number = -status if status < 0 else status - 128 if status > 128 else status if status in DEADLY else 0
     try:
         name = signal.Signals(number).name

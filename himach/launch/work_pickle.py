@@ -21,7 +21,7 @@ def pack_work(work: Callable[[World], Any]) -> bytes:
 
 
 def unpack_work(data: bytes) -> Callable[[World], Any]:
-    """Return the work; the import path becomes that of the process that packed it."""
+    """Return the work; set the import path of the process that packed it."""
     packed = pickle.loads(data)
     sys.path[:] = packed["path"]
     linecache.cache.update(packed["sources"])

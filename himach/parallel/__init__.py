@@ -1,1 +1,1 @@
-"""Ranks: how they are started, how they talk, meet, fail and show their progress together."""
+"""Ranks: their communication, collective steps, failures and common progress display."""

@@ -62,7 +62,7 @@ class Alone:
         return sendobj
 
     def iprobe(self, *, tag: int) -> bool:
-        """Return False: nobody sends."""
+        """Return False: there is no sender."""
         return False
 
     def _refuse(self, *args: Any, **keywords: Any) -> Any:
@@ -75,7 +75,7 @@ class Counter(Protocol):
     """A counter that the ranks of a node share."""
 
     def next(self) -> int:
-        """Return 0, 1, 2, ...: each number to one rank of the node only."""
+        """Return 0, 1, 2, ...: each number to only one rank of the node."""
 
     def close(self) -> None:
         """Free the counter (collective over the node)."""
@@ -94,14 +94,14 @@ class SharedWords(Protocol):
 
 @dataclass(frozen=True)
 class World:
-    """All ranks of a run, as one rank sees them."""
+    """All ranks of a run as seen by one rank."""
 
     comm: Communicator  # all ranks
     node: Communicator  # the ranks of this rank's node
     leaders: Communicator | None  # the first rank of every node, in the order of `nodes`; None on the other ranks
     nodes: tuple[str, ...]  # names of the nodes, sorted
     name: str  # name of this rank's node
-    node_ranks: tuple[tuple[int, ...], ...]  # ranks of each of the `nodes`, ascending: those of `node` in their order
+    node_ranks: tuple[tuple[int, ...], ...]  # ranks of each of the `nodes`, ascending, in the order of `node`
     bor: Any
     sum: Any
     make_op: Callable[[Callable[[Any, Any, Any], None]], Any]

@@ -55,7 +55,7 @@ def connect() -> World:
     names = _names(comm)
     world = _worlds.get(names)
     if world is None:
-        forget_segments()  # all ranks have answered, so that all are initialised
+        forget_segments()  # all ranks have answered, so all are initialised
         world = _worlds[names] = _world(MPI, comm, names)
     return world
 
@@ -132,7 +132,7 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
             "ranks on different hosts carry one node name; set HIMACH_NODE to a name of its own on every host, "
             "or unset it"
         )
-    # Ranks of a node sort leaders by node index, so that leader i speaks for nodes[i].
+    # Order leaders by node index, so that leader i is that of nodes[i].
     leaders = comm.Split(0 if node.rank == 0 else mpi.UNDEFINED, nodes.index(name))
     return World(
         comm=comm,
@@ -182,7 +182,7 @@ def _initialise() -> None:
     import mpi4py
 
     mpi4py.rc.thread_level = "serialized"
-    if "SLURM_STEP_ID" in os.environ and _has_wheel("mpich"):  # a site's own MPICH knows its network best
+    if "SLURM_STEP_ID" in os.environ and _has_wheel("mpich"):  # not a site's own MPICH, which knows its network best
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(1) as thread:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from himach.parallel.communicator import Communicator
 
 
-# The first variable that is set counts. A batch script is no step: its SLURM_NTASKS promises nothing until srun or
-# mpiexec starts the ranks.
+# The first variable that is set counts. SLURM_NTASKS does not: a batch script has it before srun or mpiexec starts
+# ranks.
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "SLURM_STEP_NUM_TASKS")
 NUMBERS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID")
 #: Prefixes of the variables by which ranks of an inner launcher would take themselves for ranks of an outer one.
@@ -224,7 +224,7 @@ def _end_with_error(comm: Communicator, error: HimachError) -> None:
     if everywhere:
         barrier = comm.Ibarrier()
         deadline = time.monotonic() + FIRST_SAYS
-        while time.monotonic() < deadline:  # a rank may have caught it and gone on
+        while time.monotonic() < deadline:  # a rank may have caught the error and gone on
             if barrier.Test():
                 pmi_finalize()
                 exit_process(error.exit_code)
@@ -232,7 +232,7 @@ def _end_with_error(comm: Communicator, error: HimachError) -> None:
 
 
 def enter_run(comm: Communicator) -> None:
-    """Begin a run together with all ranks."""
+    """Begin a run together with all ranks; raise RankError if one has left."""
     words = _tell(comm, RUNNING)
     if LEAVING in words:
         ended = words.tolist().index(LEAVING)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from himach.parallel.communicator import Communicator
 
 COUNT_TAG = 0x4D9  # of messages with counts
-SEND_SECONDS = 0.1  # seconds, for up to MAX_PROMPT_SENDERS ranks; more ranks send more rarely, so that rank 0 keeps up
+SEND_SECONDS = 0.1  # seconds, up to MAX_PROMPT_SENDERS ranks; more ranks send less often, so that rank 0 keeps up
 MAX_PROMPT_SENDERS = 50
 LOOK_EVERY = 0.1  # seconds between checks for messages and refreshes of a bar
 FIRST_LINE_SECONDS = 5.0  # seconds: a shorter run prints nothing
@@ -68,7 +68,7 @@ class Progress:
             self._poll()
 
     def finish(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Send the last count, or show the others' until all have sent theirs and call `meanwhile`, which may raise."""
+        """Send the last count; on rank 0 show the others' until all are in and call `meanwhile`, which may raise."""
         if self._over:
             return
         try:
@@ -87,7 +87,7 @@ class Progress:
             return
         self._over, self._next = True, float("inf")
         if self._display is None:
-            self._send(last=True)  # rank 0 may be waiting, where a failure does not abort the run
+            self._send(last=True)  # rank 0 may wait for it, if a failure does not abort the run
         else:
             self._display.close()
 
@@ -135,7 +135,7 @@ class _Bar:
 
     def __init__(self, total: int, stream: TextIO, unit: str, notebook: bool = False) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # without ipywidgets tqdm.auto falls back to text, which is fine
+            warnings.simplefilter("ignore")  # without ipywidgets tqdm.auto warns and shows text
             module = importlib.import_module("tqdm.auto" if notebook else "tqdm")
         # Our bar needs no monitor thread.
         unwatched = type("Bar", (module.tqdm,), {"monitor_interval": 0})

@@ -86,7 +86,7 @@ class _Once:
 
 
 def say(text: str, stream: TextIO) -> None:
-    """Write a line to a stream on which a bar may be shown."""
+    """Write a line to a stream that may show a bar."""
     tqdm = sys.modules.get("tqdm")
     if tqdm is None:
         print(text, file=stream, flush=True)

@@ -1,4 +1,4 @@
-"""MPI's shared memory, whose names in /dev/shm stay when ranks are killed: `forget_segments()`, `sweep()`.
+"""MPI's shared memory, whose names stay in /dev/shm when ranks are killed: `forget_segments()`, `sweep()`.
 
 ``python -I -S segments.py SINCE STATUS`` sweeps and exits with STATUS: this file imports no other of himach.
 """
@@ -27,12 +27,12 @@ def forget_segments() -> None:
 
 
 def shared_bytes() -> int:
-    """Return how many bytes of shared memory this node has, as far as its file system says."""
+    """Return the size of this node's shared memory in bytes, according to its file system."""
     return _filesystem_bytes("f_blocks")
 
 
 def free_bytes() -> int:
-    """Return how many bytes of it are free."""
+    """Return the free shared memory of this node in bytes."""
     return _filesystem_bytes("f_bavail")
 
 

@@ -1,1 +1,1 @@
-"""Ranks in a job of SLURM's, for a process that is not in it: the job, what both say to each other, the ranks."""
+"""Ranks in a SLURM job, for a process outside it: the job, messages between both, the ranks."""

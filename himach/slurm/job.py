@@ -33,7 +33,7 @@ class JobState:
 
     name: str  # SLURM's name: PENDING, RUNNING, TIMEOUT, ...; "" if SLURM no longer knows the job
     reason: str = ""  # SLURM's reason; "" if it gives none
-    exit_code: int = 0  # of its script
+    exit_code: int = 0  # of the job's script
 
     WAITING: ClassVar = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED")
     GOING_ON: ClassVar = (*WAITING, "RUNNING")

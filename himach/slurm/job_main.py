@@ -84,7 +84,7 @@ class Work:
                     ranks.end()
                     ranks = self._ranks()
                 self._busy = True
-                if self._stopped:  # while ranks were started
+                if self._stopped:  # stopped while ranks were started
                     raise KeyboardInterrupt
                 result = ranks.do(work, request["keeps"], last=True)
             except KeyboardInterrupt:
