@@ -1,7 +1,7 @@
 """What a run shows and leaves behind: tables, plots, files and the record.
 
-From below: `cells` has values and columns, `text` draws them side by side, `table` has `Table` and what counts as one,
-`parts` takes outcomes apart and shows them; `summary` sums up a run and tells how sure a table is. `names` has those of
-files, formats, `csv_text`, `table_files` and `formats` give the bytes of files, the `bridge` goes to pandas and xarray;
-`figures` are pictures, `record` the shape of run.json; `claim` has ``--out`` during a run, `directory` writes it.
+`cells` has values and columns, `text` formats them, `table` has `Table` and converts to it, `parts` splits and shows
+outcomes. `summary` describes a run and the uncertainty of its tables. `names` has names of files and formats,
+`table_files` and `formats` encode files, `bridge` converts to pandas and xarray, `figures` draws. `record` has the
+shape of run.json; `claim` has ``--out`` during a run, `directory` writes it.
 """

@@ -1,6 +1,6 @@
-"""Columns as other programs take them: of one type, `unify_types()`; as datasets of xarray, `to_xarray()`.
+"""Columns for other programs: `unify_types()` gives them one type, `to_xarray()` makes a dataset of them.
 
-`find_grid()` tells where the rows of a table lie: along an axis, and of an ensemble by members.
+`find_grid()` finds the grid of a table's rows: their axis, and the members of an ensemble.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 Columns: TypeAlias = Mapping[str, Any]
 
-#: The column of an ensemble's tables that says whose a row is; the dimension of rows that have no axis.
+#: The column that names the member of an ensemble, and the dimension of rows without an axis.
 MEMBER, ROW = "member", "row"
-#: Columns that say where a row is from, wherever they stand.
+#: Columns that locate a row, at any position in the table.
 WHERE = (MEMBER, "group", TIME, FRAME)
-#: By how much of the least distance of a member's places those of others differ that are meant to be one.
+#: Places of members are one if they differ by less than this part of the least spacing within a member.
 ROUNDING = 0.01
-#: Types of cells that a column may have beside None, and the type that each column of them then has.
+#: Types of a column's cells, None aside -> type of the converted column.
 KINDS: dict[frozenset[type], type] = {
     frozenset({bool}): bool,
     frozenset({int}): int,
@@ -40,7 +40,7 @@ TIME_UNITS = ("s", "ms", "us", "ns")
 
 
 def to_xarray(columns: Columns, units: Mapping[str, str], level: float | None) -> xarray.Dataset:
-    """Return columns as a dataset: a variable for each, as `Result.to_xarray` tells."""
+    """Return columns as a dataset with a variable for each, as `Result.to_xarray` describes."""
     try:
         import xarray
     except ImportError:
@@ -55,7 +55,7 @@ def to_xarray(columns: Columns, units: Mapping[str, str], level: float | None) -
             variables[name] = (axis_dims, grid.places, attributes)
         elif grid.members is not None and (name == MEMBER or name in grid.own):
             variables[name] = ([MEMBER], grid.member_values(cells), attributes)
-        else:  # a variable that has a dimension's name is its coordinate
+        else:  # a variable named as a dimension is its coordinate
             variables[f"{name}_" if name == ROW and ROW in dims else name] = (dims, grid.lay_out(cells), attributes)
     places = {name for name in variables if name in (*WHERE, *dims, *grid.own)}
     return xarray.Dataset(
@@ -66,9 +66,9 @@ def to_xarray(columns: Columns, units: Mapping[str, str], level: float | None) -
 
 
 def unify_types(cells: Cells) -> Cells:
-    """Return a column as an array (n,) of a type of numpy, or as a list of cells of one type and None.
+    """Return a column as a numpy array (n,), or as a list of cells of one type and None.
 
-    Floats larger than float64 become float64. What has no common type, and complex numbers, become texts, as in a CSV.
+    Larger floats become float64. Cells without a common type, and complex numbers, become text, as in a CSV.
     """
     if isinstance(cells, np.ndarray) and cells.dtype.kind in "mM":
         unit = np.datetime_data(cells.dtype)[0]
@@ -85,12 +85,12 @@ def unify_types(cells: Cells) -> Cells:
 
 
 def clean(text: str) -> str:
-    """Return a text that has a form in UTF-8: what has none is spelled out."""
+    """Escape characters that UTF-8 cannot encode."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def to_array(cells: Cells) -> Any:
-    """Return a typed column as an array of numbers with nan for None where that loses nothing, else as objects."""
+    """Return a typed column as an array of numbers, nan for None, if that is lossless; else as objects."""
     if isinstance(cells, np.ndarray):
         return cells
     kinds = {type(cell) for cell in cells if cell is not None}
@@ -102,22 +102,22 @@ def to_array(cells: Cells) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Where the rows of a table lie."""
+    """The grid of a table's rows."""
 
-    axis: str | None  # column of the places along the axis; None: rows are counted only, and have no axis
-    places: npt.NDArray[Any]  # places along it, in order
-    members: list[str] | None  # names of the members that are a dimension; None: they are none
-    own: Sequence[str]  # columns that say something of a member as a whole, where members are a dimension
+    axis: str | None  # column of the axis; None: rows are only counted
+    places: npt.NDArray[Any]  # coordinates along the axis, in order
+    members: list[str] | None  # members as a dimension; None: they are none
+    own: Sequence[str]  # columns constant within each member, if members are a dimension
     rows: npt.NDArray[np.int64]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of a column that is laid out: members, then places."""
+        """Shape of a laid-out column: members, then places."""
         inner = () if self.members is not None and self.axis is None else (len(self.places),)
         return inner if self.members is None else (len(self.members), *inner)
 
     def lay_out(self, cells: Cells) -> npt.NDArray[Any]:
-        """Return a column as an array of `shape`; nan, or None of what are no numbers, where there is no row."""
+        """Return a column as an array of `shape`; missing rows are nan, NaT or None."""
         column = to_array(cells if isinstance(cells, np.ndarray) and cells.dtype.kind == "c" else unify_types(cells))
         size = int(np.prod(self.shape))
         if len(self.rows) < size:
@@ -130,7 +130,7 @@ class Grid:
         return array.reshape(self.shape)
 
     def member_values(self, cells: Cells) -> npt.NDArray[Any]:
-        """Return what a column says of each member, (members,)."""
+        """Return the value of each member, (members,)."""
         assert self.members is not None
         inner = max(1, len(self.places))
         first_rows = [int(np.argmax(self.rows // inner == i)) for i in range(len(self.members))]
@@ -139,11 +139,11 @@ class Grid:
 
 
 def find_grid(columns: Columns) -> Grid:
-    """Return where the rows of a table lie.
+    """Find the grid of a table's rows.
 
-    The axis is the first column if that is of floats that ascend, or descend; times (``time_ps``) are one even where
-    there is but one row. Of an ensemble the columns of the members go before it. Their axis are the places of all of
-    them, and members are a dimension unless most places would be empty; where each has one row, they are the only one.
+    The axis is the first column if its floats ascend or descend; a single time (``time_ps``) is an axis, too. In an
+    ensemble, the columns of members precede it, and it has the places of all members. Members are a dimension unless
+    most places would be empty; with one row per member they are the only one.
     """
     first = next(iter(columns), None)
     rows = 0 if first is None else len(columns[first])
@@ -157,7 +157,7 @@ def find_grid(columns: Columns) -> Grid:
 
 
 def _find_member_grid(columns: Columns, column: list[str]) -> Grid | None:
-    """Return the grid of an ensemble's table; None where rows are only counted."""
+    """Return the grid of an ensemble's table; None if rows are only counted."""
     names = list(dict.fromkeys(column))
     number = {name: i for i, name in enumerate(names)}
     member = np.array([number[name] for name in column], np.int64)
@@ -183,7 +183,7 @@ def _find_member_grid(columns: Columns, column: list[str]) -> Grid | None:
 
 
 def _is_axis(name: str, members: Sequence[Cells]) -> bool:
-    """Tell whether a column is an axis: of floats that ascend, or descend, in all members."""
+    """Tell whether a column is an axis: finite floats that ascend, or descend, in all members."""
     arrays = [cells for cells in members if isinstance(cells, np.ndarray) and cells.dtype.kind == "f"]
     if not arrays or len(arrays) < len(members) or not all(np.isfinite(array).all() for array in arrays):
         return False
@@ -192,7 +192,7 @@ def _is_axis(name: str, members: Sequence[Cells]) -> bool:
 
 
 def _merge_places(members: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return the places of all members, in the order in which they have them; such as differ by rounding are one."""
+    """Return the places of all members in their order; places that differ by rounding are merged."""
     all_places = np.unique(np.concatenate(members))
     gaps = [np.abs(np.diff(places)).min() for places in members if len(places) > 1]
     is_new = np.diff(all_places, prepend=-np.inf) > (ROUNDING * min(gaps) if gaps else 0)
@@ -201,7 +201,7 @@ def _merge_places(members: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 
 def _with_gaps(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a column in a type that has a value for what is not there."""
+    """Convert a column to a type that can represent missing values."""
     if column.dtype.kind in "fcmMO":
         return column
     exact = column.dtype.kind in "iu" and (

@@ -1,4 +1,4 @@
-"""Cells of columns: those in memory, `LongCells`, too many for one rank, and `plain()`, Python's own values."""
+"""Cells of columns: in memory, or `LongCells`, too many for one rank; `plain()` converts to Python's own values."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-#: A column of a table: an array (n,) where the cells are numbers, a list where they are objects.
+#: A column of a table: an array (n,) of numbers, or a list of objects.
 Cells: TypeAlias = npt.NDArray[Any] | list[Any]
 
-#: Cells that are read at a time, where one goes over all of a long column.
+#: Cells read at a time when all of a long column are read.
 PIECE_CELLS = 1 << 16
 
-BINS = 2000  # of the rows of a long table that is drawn: more than a picture has columns
+BINS = 2000  # of the rows of a long table in a plot: more than a picture has columns
 EXACT_INTEGERS = 2**53  # a float64 holds every integer up to it
-EDGE_CELLS = 6  # cells at either end of a long column that stand for it
+EDGE_CELLS = 6  # cells shown at either end of a long column
 
 
 class LongCells(ABC, Sequence[Any]):
-    """Cells of a column that are not in memory: they are read in pieces.
+    """Cells of a column that are read in pieces, not held in memory.
 
-    A slice is an array (or a list, of objects) of these cells. `numpy.asarray` and what needs it reads all of them, if
-    they fit; ``mean()``, ``std()``, ``min()``, ``max()`` and ``bins()`` do without. Other arithmetic is by pieces.
+    A slice is an array (or a list, of objects). `numpy.asarray` reads all cells, if they fit; ``mean()``, ``std()``,
+    ``min()``, ``max()`` and ``bins()`` need not. Other arithmetic needs `pieces()`.
     """
 
-    dtype: np.dtype[Any] | None  # of numbers; None: cells are objects
+    dtype: np.dtype[Any] | None  # None: cells are objects
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Cells:
@@ -41,19 +41,19 @@ class LongCells(ABC, Sequence[Any]):
 
     @abstractmethod
     def bins(self, count: int) -> Any:
-        """Return `firsts`, `least`, `most` and `means` of at most so many bins of as many rows each."""
+        """Return `firsts`, `least`, `most` and `means` of at most `count` bins with equally many rows."""
 
     @abstractmethod
     def write_table(self, path: Path, header: Sequence[str], columns: Mapping[str, LongCells]) -> None:
-        """Write a table of such columns as CSV, with this header; raises HimachError if it cannot be written."""
+        """Write columns as CSV with this header; raises HimachError if it cannot be written."""
 
     @abstractmethod
     def write_array(self, path: Path) -> None:
-        """Write these numbers as .npy; raises HimachError if it cannot be written."""
+        """Write numbers as .npy; raises HimachError if it cannot be written."""
 
     @abstractmethod
     def detach(self, staged: Path, out: Path) -> None:
-        """Know the cells when ranks are gone: what was written below `staged` is then in `out`."""
+        """Keep cells readable after the ranks have ended; files written below `staged` are then in `out`."""
 
     def mean(self) -> float:
         """Return the mean of numbers."""
@@ -72,11 +72,11 @@ class LongCells(ABC, Sequence[Any]):
         return self.moments().most
 
     def pieces(self, cells: int = PIECE_CELLS) -> Iterator[Cells]:
-        """Give all cells, so many at a time."""
+        """Yield all cells, `cells` at a time."""
         return (self.read(start, min(start + cells, len(self))) for start in range(0, len(self), cells))
 
     def edges(self) -> Cells:
-        """Return the first and last few cells, of a column that has more."""
+        """Return the first and last few cells of a longer column."""
         return _concatenate(self.read(0, EDGE_CELLS), self.read(len(self) - EDGE_CELLS, len(self)))
 
     def __getitem__(self, rows: Any) -> Any:
@@ -130,13 +130,13 @@ def plain(value: Any) -> Any:
 
 
 def shortest(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return floats of another size as float64 with the same shortest digits: 0.1 in 32 bits stays 0.1."""
+    """Convert floats to float64 with the same shortest digits: 0.1 in 32 bits stays 0.1."""
     is_other_float = array.dtype.kind == "f" and array.dtype != np.float64
     return array.astype(str).astype(np.float64) if is_other_float else array
 
 
 def in_order(items: Iterable[Any]) -> list[Any]:
-    """Return the plain items of a set in an order that is always the same."""
+    """Sort the plain items of a set in a reproducible order."""
     return sorted(
         items, key=lambda item: (type(item).__name__, item if isinstance(item, int | float | str) else repr(item))
     )

@@ -1,7 +1,7 @@
-"""The directory of a run before its outcome is there: `prepare_out()` makes it, `Claim` is the right to write to it.
+"""The output directory during a run: `prepare_out()` makes it, `Claim` is the right to write to it.
 
-In the directory lies a folder ``.himach`` as long as a run is under way: its lock, the files that it is about to leave,
-and which files of the directory are himach's to remove. A killed run leaves that folder, and no lock.
+During a run the directory has a folder ``.himach``: its lock, files not yet published, and a list of the files that
+himach may remove. A killed run leaves that folder without a lock.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from himach.output.names import unique_labels, unique_names
 FOLDER = ".himach"
 LOCK = "lock"
 RECORD = "run.json"
-#: Folder for what is to appear in the directory.
+#: Folder of files that are not yet in the directory.
 STAGED = "new"
-#: Folder for what this run keeps for the next, if it does not end well.
+#: Folder of pairs kept for the next run if this one fails.
 PAIRS = "pairs"
 
 
 class Claim:
-    """The right to write to a directory, held by a lock; to be released."""
+    """The right to write to a directory, held by a lock until released."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -47,26 +47,26 @@ class Claim:
                 "directory"
             ) from None
         try:
-            shutil.rmtree(self.staged, ignore_errors=True)  # a killed run's
+            shutil.rmtree(self.staged, ignore_errors=True)  # left by a killed run
             self.staged.mkdir()
         except OSError:
             self.release()
             raise
 
     def release(self) -> None:
-        """Let others have it; what is staged goes, and the folder where the directory is known as a run's without."""
+        """Release the lock; remove staged files, and the folder if the directory is known as a run's without it."""
         if not self._lock.held:
             return
         shutil.rmtree(self.staged, ignore_errors=True)
         with contextlib.suppress(OSError):
             for path in {*self.folder.iterdir()} - {self.folder / LOCK, self.note, self.pairs}:
-                path.unlink()  # what a killed run was writing
+                path.unlink()  # partial files of a killed run
             is_run = (self.out / RECORD).exists() or os.listdir(self.out) == [FOLDER]
             if is_run and not self.note.exists():
                 self._lock.remove()
         self._lock.release()
         with contextlib.suppress(OSError):
-            self.pairs.rmdir()  # if there are none
+            self.pairs.rmdir()  # if empty
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
@@ -80,7 +80,7 @@ class Claim:
 
 
 def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = (), force: bool = False) -> Claim:
-    """Make and claim the directory of a run, before the run, so that no run ends without a place for its outcome."""
+    """Make and claim the output directory before the run, so that no run ends without a place for its outcome."""
     out = Path(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = (), force: 
             f"output directory {out} cannot be written ({error.strerror}); name another directory"
         ) from None
     try:
-        _check(out, labels)  # as it is now that nobody else changes it
+        _check(out, labels)  # again, as no other run can change it now
         _check_earlier(out, labels, force)
     except BaseException:
         claim.release()
@@ -102,8 +102,8 @@ def prepare_out(out: str | os.PathLike[str], labels: Sequence[str] = (), force: 
 
 
 def _check(out: Path, labels: Sequence[str]) -> None:
-    """Raise UsageError if `out` holds what is not an earlier run's."""
-    entries = os.listdir(out)  # at one moment: a run has its folder there as long as its record is not
+    """Raise UsageError if `out` holds files that are not an earlier run's."""
+    entries = os.listdir(out)  # one snapshot: a run has its folder there until its record is
     if entries and FOLDER not in entries and (RECORD not in entries or _is_foreign(out / RECORD)):
         raise UsageError(
             f"output directory {out} is neither empty nor an earlier run's (no {RECORD} of himach in it); "
@@ -115,11 +115,11 @@ def _check(out: Path, labels: Sequence[str]) -> None:
 
 
 def _check_earlier(out: Path, labels: Sequence[str], force: bool) -> None:
-    """Refuse to replace what an earlier run of other analyses left, or warn of it."""
+    """Raise UsageError, or warn if `force`, if the outcome of other analyses would be replaced."""
     record = find_record(out) or {}
     try:
         earlier = unique_labels([entry["name"] for entry in record["analyses"]])
-    except (KeyError, TypeError):  # a record that says nothing of it
+    except (KeyError, TypeError):  # a record without analyses
         return
     files = record.get("files")
     if not labels or earlier == list(labels) or not files or not isinstance(files, list):
@@ -134,7 +134,7 @@ def _check_earlier(out: Path, labels: Sequence[str], force: bool) -> None:
 
 
 def _may_be_folder(path: Path) -> bool:
-    """Whether a folder is there, and no link to one, or nothing is; by one look, as another run's comes and goes."""
+    """Tell whether `path` is a directory and no link, or missing; in one call, as other runs make and remove it."""
     try:
         return stat.S_ISDIR(path.lstat().st_mode)
     except FileNotFoundError:
@@ -142,7 +142,7 @@ def _may_be_folder(path: Path) -> bool:
 
 
 def unique_folders(labels: Sequence[str]) -> list[str]:
-    """Return the folder of each analysis below a run's directory: "" of one alone."""
+    """Return the folder of each analysis below a run's directory; "" for a single one."""
     return [""] * len(labels) if len(labels) < 2 else unique_names(labels, taken=[RECORD, FOLDER])
 
 
@@ -155,7 +155,7 @@ def find_record(out: Path) -> dict[str, Any] | None:
 
 
 def _is_foreign(record: Path) -> bool:
-    """Whether that run.json is not himach's; one that has gone is: another run has begun to replace it."""
+    """Tell whether run.json is not himach's; a missing one is himach's: another run has begun to replace it."""
     try:
         return _parse_record(record.read_bytes()) is None
     except FileNotFoundError:

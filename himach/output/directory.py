@@ -1,7 +1,7 @@
-"""What a run leaves in its directory, ``--out``: a file per part of an outcome, plots, and run.json, by `write_run()`.
+"""The output directory (``--out``): a file per part of an outcome, plots, and run.json, by `write_run()`.
 
-Equal outcomes leave equal bytes. Whenever a run is killed, the directory holds all files of an earlier run, or all of
-this one, or no run.json; and it may be used again.
+Equal outcomes give equal bytes. After a kill at any time the directory holds all files of an earlier run, or all of
+this one, or no run.json; it can be used again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from himach.output.record import Record
 from himach.output.table import Table
 from himach.output.table_files import header, table_content
 
-#: Bytes that are kept free for the record and the names of files, beside what the record takes twice.
+#: Bytes kept free for the record and the list of files, beside twice the size of the record.
 ROOM_BYTES = 1 << 13
 
 
@@ -50,11 +50,11 @@ def write_run(
     tables: Sequence[str] = ("csv",),
     figures: Sequence[str] = ("png",),
 ) -> list[str]:
-    """Write outcomes, plots and the record beside the files of an earlier run, and then put them in their place."""
+    """Write outcomes, plots and the record to the staging folder, then move them into place."""
     files: list[str] = list(staged)
     unwritten: list[str] = []
     clock = _Clock(record["seconds"])
-    room = claim.staged / "room"  # on a full disk, for the record and for names that are noted
+    room = claim.staged / "room"  # keeps disk space for the record and the list of files
     room_bytes = bytes(2 * len(to_json(record)) + ROOM_BYTES)
     if not _try_write(partial(write_bytes, room, room_bytes), room.name, unwritten):
         reason = unwritten[0].partition(" ")[2]
@@ -90,7 +90,7 @@ def write_run(
                 if _try_write(partial(write_bytes, claim.staged / name, picture), PurePosixPath(name).name, unwritten)
             ]
         clock.lap("draw")
-    except BaseException as error:  # Ctrl-C, by which the outcome is not lost
+    except BaseException as error:  # Ctrl-C must not lose the outcome
         room.unlink()
         _put_in_place(claim, files, record, [*record["errors"], _error_text(error)])
         raise
@@ -106,7 +106,7 @@ def _add_error(record: Record, text: str) -> None:
 
 
 class _Clock:
-    """Notes what writing and drawing take in the seconds of a record."""
+    """Records the seconds of writing and drawing."""
 
     def __init__(self, seconds: Record) -> None:
         self._seconds = seconds
@@ -120,9 +120,9 @@ class _Clock:
 
 
 def _put_in_place(claim: Claim, files: Sequence[str], record: Record, errors: Sequence[str]) -> None:
-    """Let the staged files, and last the record, take the place of an earlier run's.
+    """Replace an earlier run's files by the staged ones, the record last.
 
-    The earlier record goes first and tells no more; which files are himach's is noted before.
+    The earlier record is removed first, after the names of himach's files are noted.
     """
     out = claim.out
     write_bytes(claim.staged / RECORD, to_json({**record, "errors": errors, "files": files}))
@@ -150,7 +150,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def _try_write(write: Callable[[], None], name: str, unwritten: list[str]) -> bool:
-    """Write a file of that name, or add to `unwritten` that, and why, it cannot be."""
+    """Write a file, or add its name and the reason to `unwritten`."""
     try:
         write()
     except HimachError as error:
@@ -167,10 +167,10 @@ def write_outcome(
     units: bool = False,
     tables: Sequence[str] = ("csv",),
 ) -> list[str]:
-    """Write an outcome into a directory that is there; return the names of the files.
+    """Write an outcome into an existing directory; return the names of the files.
 
-    What cannot be written is added to `unwritten`; without it, it is an error. The analysis's label is the name of an
-    outcome that is one thing. What has no form in a file is named in a warning.
+    Files that cannot be written are added to `unwritten`; without it they are an error. An outcome of one part is named
+    by the analysis's label. Parts without a file format cause a warning.
     """
     named_parts = parts(outcome, label)
     extra_formats = [kind for kind in tables if kind != "csv"]
@@ -196,7 +196,7 @@ def write_outcome(
 
 
 def _write(thing: Any, name: str, kind: str, path: Path, units: bool) -> None:
-    """Write a file of a part of an outcome, a table's of that `kind`, if it is not "", for one beside its CSV."""
+    """Write a part of an outcome; `kind` is the format of a table's file beside its CSV, "" for any other file."""
     if kind:
         write_bytes(path, table_content(thing, name, kind))
     elif isinstance(thing, Table) and thing.long is not None:
@@ -208,7 +208,7 @@ def _write(thing: Any, name: str, kind: str, path: Path, units: bool) -> None:
 
 
 def remove_listed(out: str | os.PathLike[str], names: Iterable[Any]) -> None:
-    """Remove those of the files that lie in `out`, and the subdirectories that become empty by it.
+    """Remove those of the files that are in `out`, and subdirectories that become empty.
 
     Only regular files below `out` are removed, never through a symbolic link, and never run.json.
     """
@@ -227,7 +227,7 @@ def remove_listed(out: str | os.PathLike[str], names: Iterable[Any]) -> None:
 
 
 def listed_files(out: str | os.PathLike[str], names: Iterable[Any]) -> dict[str, Path]:
-    """Return those of the files that lie in `out`, by name: regular files below it, through no symbolic link."""
+    """Return those of the files that are in `out`, by name: regular files, reached through no symbolic link."""
     out = Path(out)
     paths = {name: path for name in names if (path := _relative_path(name)) is not None}
     return {name: out / path for name, path in paths.items() if _exists_below(out, path, stat.S_ISREG)}
@@ -250,7 +250,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _relative_path(name: Any) -> PurePosixPath | None:
-    """Return `name` as the path of a file below a run's directory if it can be one."""
+    """Return `name` as the path of a file below a run's directory; None if it is not valid."""
     if not isinstance(name, str) or not name or "\0" in name:
         return None
     path = PurePosixPath(name)
@@ -258,7 +258,7 @@ def _relative_path(name: Any) -> PurePosixPath | None:
 
 
 def _exists_below(out: Path, path: PurePosixPath, kind: Callable[[int], bool]) -> bool:
-    """Tell whether that kind of thing lies at `path` below `out` and no symbolic link leads to it."""
+    """Tell whether `path` below `out` is of that kind, and no symbolic link leads to it."""
     try:
         if any(stat.S_ISLNK((out / parent).lstat().st_mode) for parent in path.parents if parent.parts):
             return False

@@ -1,4 +1,4 @@
-"""Files of an outcome: a CSV per table, a .npy per array, a `TextFile` as it is, JSON for the rest; and `save()`."""
+"""Files of an outcome: CSV for tables, .npy for arrays, a `TextFile` as it is, JSON for the rest; and `save()`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from himach.output.table import Column, Table, as_table
 from himach.output.table_files import csv_text, table_content
 from himach.output.text import count
 
-#: What a file's name may end in: ``.pdb``, ``.tar.gz``.
+#: Valid suffixes of file names: ``.pdb``, ``.tar.gz``.
 SUFFIX = re.compile(r"(\.[A-Za-z0-9_-]+)+")
-#: What an outcome is saved as; a file of a format of tables holds one table.
+#: Formats of `save()`; a file in a table format holds one table.
 SAVED = (".npz", ".json", *(f".{kind}" for kind in TABLES))
-#: Name of the units within an .npz, a JSON text: unit by name of the array.
+#: Name of the units in an .npz: JSON text, unit by name of the array.
 UNITS = "units"
-#: Numbers that JSON has not.
+#: JSON forms of numbers that JSON lacks.
 NOT_FINITE = {"nan": None, "inf": "Infinity", "-inf": "-Infinity"}
 
 
@@ -73,7 +73,7 @@ class TextFile:
 
 
 def suffix(thing: Any) -> str:
-    """Return the suffix of the file for a part of an outcome: its format."""
+    """Return the suffix of the file of a part of an outcome."""
     if isinstance(thing, Table):
         return ".csv"
     if isinstance(thing, TextFile):
@@ -85,7 +85,7 @@ def suffix(thing: Any) -> str:
 
 
 def content(thing: Any, units: bool = False) -> bytes:
-    """Return the bytes of the file for a part of an outcome; raises TypeError if it has no form in JSON."""
+    """Return the bytes of the file of a part of an outcome; raises TypeError if JSON cannot represent it."""
     if isinstance(thing, TextFile):
         return thing.text.encode(errors="backslashreplace")
     if isinstance(thing, Table):
@@ -98,7 +98,7 @@ def content(thing: Any, units: bool = False) -> bytes:
 
 
 def to_json(value: Any) -> bytes:
-    """Return `value` as JSON in UTF-8 that ends with a line feed, the same for equal values.
+    """Encode `value` as UTF-8 JSON with a final line feed, the same for equal values.
 
     Besides JSON's own types: numpy scalars and arrays, tables, tuples, sets (sorted), paths, dates, enumerations and
     dataclasses.
@@ -107,7 +107,7 @@ def to_json(value: Any) -> bytes:
         text = json.dumps(_jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
     except RecursionError:
         raise TypeError("it contains itself, or is nested too deeply") from None
-    return f"{text}\n".encode(errors="backslashreplace")  # half a surrogate pair has no UTF-8, but an escape in JSON
+    return f"{text}\n".encode(errors="backslashreplace")  # JSON escapes lone surrogates, which UTF-8 lacks
 
 
 def _jsonable(value: Any) -> Any:
@@ -215,7 +215,7 @@ def _save_table(parts: Mapping[str, Any], path: Path, kind: str) -> list[Path]:
     companion = path.with_name(f"{path.stem}.units.json")
     if table.units:
         write_bytes(companion, to_json(table.units))
-    elif companion.exists():  # of another table, which lay there before
+    elif companion.exists():  # of an earlier table
         companion.unlink()
     write_bytes(path, content(table))
     return [path, companion] if table.units else [path]
@@ -243,7 +243,7 @@ def _npz(parts: Mapping[str, Any]) -> bytes:
 
 
 def _as_array(value: Cells | Any, name: str) -> npt.NDArray[Any]:
-    """Return a value as an array that is the same when it is read back; raises TypeError by name for objects."""
+    """Convert a value to an array that reads back unchanged; raises TypeError with its name for objects."""
     if isinstance(value, TextFile):
         value = value.text
     if isinstance(value, np.ma.MaskedArray):

@@ -1,4 +1,4 @@
-"""Names: of files and directories, safe on every file system and each once; of the formats of tables and figures."""
+"""Names: of files and directories, unique and safe on every file system; of formats of tables and figures."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from himach.errors import UsageError
 
 LONGEST_NAME = 180  # bytes; file systems allow 255 with the suffix
 TABLES, FIGURES = ("csv", "parquet", "nc", "xvg"), ("svg", "pdf", "png")
-#: Modules that formats need, and the extras that bring them.
+#: Modules that formats need, and the extras that install them.
 NEEDED = {"parquet": ("pyarrow", "himach[parquet]"), "nc": ("xarray", "himach[xarray]")}
 
 
 def unique_labels(labels: Iterable[str]) -> list[str]:
-    """Return labels as names of their own for directories and outcomes: those that come again get -2, -3."""
+    """Make labels unique as names of directories and outcomes: repeated ones get -2, -3."""
     return unique_names([str(label) for label in labels])
 
 
 def unique_names(names: Sequence[str], suffixes: Sequence[str] = (), taken: Iterable[str] = ()) -> list[str]:
-    """Return safe file names, each once; a name that is safe as it is keeps it, others make way by -2, -3."""
+    """Return unique safe file names; safe names are kept where possible, others get -2, -3."""
     suffixes = suffixes or [""] * len(names)
     safe = [_safe(name) for name in names]
     used = set(taken)
@@ -35,7 +35,7 @@ def unique_names(names: Sequence[str], suffixes: Sequence[str] = (), taken: Iter
 
 
 def lasting_name(name: str) -> str:
-    """Return a safe file name that is a matter of the name alone; one that is safe as it is keeps it."""
+    """Return a safe file name that depends on the name alone; a safe name is kept."""
     safe = _safe(name)
     return name if safe == name else f"{safe}-{hashlib.sha256(name.encode(errors='replace')).hexdigest()[:8]}"
 
@@ -48,9 +48,9 @@ def _safe(name: str) -> str:
 
 
 def table_formats(requested: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the formats of tables, each once, of a list of them or of a text such as ``"parquet,nc"``.
+    """Return the formats of tables without duplicates, from a list or a text such as ``"parquet,nc"``.
 
-    CSV is always among them, and the first: it is what himach itself reads.
+    CSV is always the first, because himach itself reads it.
     """
     formats = tuple(dict.fromkeys(["csv", *_words(requested)]))
     unknown = [repr(word) for word in formats if word not in TABLES]
@@ -64,7 +64,7 @@ def table_formats(requested: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def figure_formats(requested: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the formats of plots, each once, of a list of them or of a text such as ``"svg,pdf"``."""
+    """Return the formats of plots without duplicates, from a list or a text such as ``"svg,pdf"``."""
     formats = tuple(dict.fromkeys(_words(requested)))
     unknown = [word for word in formats if word not in FIGURES]
     if unknown or not formats:

@@ -1,4 +1,4 @@
-"""Outcomes as named parts, `parts()`: shown by `parts_text()` and `parts_html()`, written a file each."""
+"""Named parts of outcomes, `parts()`: shown by `parts_text()` and `parts_html()`, written to a file each."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MOST_PARTS = 40  # of an outcome
 def parts(outcome: Any, label: str) -> list[tuple[str, Any]]:
     """Return the named parts of an outcome: tables, arrays and other things.
 
-    A table, an array or any other object is one part, named by the analysis's `label`; None is no part. A column alone
-    is a table of that one. A dict is name -> thing, never a table of its own. A mapping of keys that are no names to
-    things that are neither tables nor arrays is key -> result, as finish() got it, and thereby one table.
+    A table, an array or any other single object is named by the analysis's `label`; None has no parts. A single column
+    becomes a table. A dict is name -> thing, and never a table itself. A mapping without names, tables and arrays is
+    key -> result, as finish() got it, and becomes one table.
     """
     if outcome is None:
         return []
@@ -36,7 +36,7 @@ def parts(outcome: Any, label: str) -> list[tuple[str, Any]]:
 
 
 def uneven_parts(outcome: Any, label: str) -> list[str]:
-    """Say of each part of an outcome that would be a table if its columns were equally long how long they are."""
+    """Describe the parts that are no tables only because their columns differ in length."""
     return [
         f"{label}: {name!r} of the outcome is no table, as its columns are not equally long "
         f"({', '.join(f'{column}: {rows}' for column, rows in lengths.items())}): it is kept as it is"
@@ -46,7 +46,7 @@ def uneven_parts(outcome: Any, label: str) -> list[str]:
 
 
 def collect_tables(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, Table]:
-    """Return the tables of outcomes by name; where there are several outcomes, by label and name."""
+    """Return the tables of outcomes by name; with several outcomes, by label and name."""
     several = len(labels) > 1
     return {
         f"{label}/{name}" if several else name: thing
@@ -57,12 +57,12 @@ def collect_tables(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, 
 
 
 def collect_units(labels: Sequence[str], outcomes: Sequence[Any]) -> dict[str, dict[str, str]]:
-    """Return the units of columns by the name of their table, as `collect_tables` has it."""
+    """Return the units of columns by the name of their table, as in `collect_tables`."""
     return {name: dict(table.units) for name, table in collect_tables(labels, outcomes).items() if table.units}
 
 
 def tabulate(name: str, thing: Any) -> Any:
-    """Return a part of an outcome as a table, if it is one; a column alone is one of that name."""
+    """Convert a part of an outcome to a table if it is one; a single column becomes a table of that name."""
     if isinstance(thing, Column):
         return Table({name: thing})
     table = as_table(thing)
@@ -70,7 +70,7 @@ def tabulate(name: str, thing: Any) -> Any:
 
 
 def parts_text(parts: list[tuple[str, Any]]) -> str:
-    """Return named parts of an outcome as text, each under its name."""
+    """Format named parts of an outcome as text, each under its name."""
     text = previous = ""
     pieces = [_part_text(name, value) for name, value in parts[:MOST_PARTS]]
     if len(parts) > MOST_PARTS:
@@ -83,7 +83,7 @@ def parts_text(parts: list[tuple[str, Any]]) -> str:
 
 
 def parts_html(parts: list[tuple[str, Any]]) -> str:
-    """Return named parts of an outcome as HTML, each under its name."""
+    """Format named parts of an outcome as HTML, each under its name."""
     remainder = f"<div>... and {len(parts) - MOST_PARTS} more</div>" if len(parts) > MOST_PARTS else ""
     return "".join(_part_html(name, value) for name, value in parts[:MOST_PARTS]) + remainder
 

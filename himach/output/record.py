@@ -1,4 +1,4 @@
-"""The record of a run, run.json: `Record`, the type of it and of its parts; docs/run-json.md has their fields."""
+"""The record of a run, run.json: `Record`, the type of it and of its parts; docs/run-json.md describes the fields."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 from himach.analysis import Analysis
 from himach.parameters import recorded
 
-#: The shape is that of ``himach/report/data/run-schema.json``.
+#: The schema is ``himach/report/data/run-schema.json``.
 Record: TypeAlias = dict[str, Any]
 
 
 def analysis_record(analysis: Analysis) -> Record:
-    """Return the entry of an analysis, with its later stages."""
+    """Return the record of an analysis and its later stages."""
     settings = {name: recorded(value) for name, value in analysis.settings().items()}
     entry = Record(name=analysis.label(), parameters=settings)
     following = analysis.next_stage()

@@ -1,4 +1,4 @@
-"""Lines that sum up a run, `summary()`, and that tell how sure its tables are, `certainty()`."""
+"""Summary of a run, `summary()`, and lines on the uncertainty of its tables, `certainty()`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from himach.output.table import Table
 from himach.output.text import count
 from himach.uncertainty.estimate import Estimate, in_figures, n_eff_text
 
-MOST_FILES = 8  # that a summary names
+MOST_FILES = 8  # named in a summary
 
 
 def summary(record: Record, out: str | os.PathLike[str] | None = None) -> str:
-    """Return what sums up a run: frames, ranks, seconds, frames a second, where frames came from and files went."""
+    """Summarise a run: frames, ranks, seconds, frames per second, sources of frames, and files."""
     frames, ranks, nodes, seconds = record["frames"], record["ranks"], record["nodes"], record["seconds"]
     where = count(ranks, "rank") + (f" of {nodes} nodes" if nodes > 1 else "")
     line = f"{count(frames, 'frame')} on {where} in {_duration(seconds['whole'])}"
@@ -31,7 +31,7 @@ def summary(record: Record, out: str | os.PathLike[str] | None = None) -> str:
 
 
 def _reused(record: Record) -> list[str]:
-    """Say how many frames earlier runs had mapped, or why all were mapped again; nothing if there were none."""
+    """Return how many frames were mapped before, or why all were mapped again; nothing without earlier runs."""
     total, reused, reason = record["frames"], record["reused"]["frames"], record["reused"]["reason"]
     subject = f"all {total:,} frames were" if total > 1 else "the frame was"
     if not reused:
@@ -45,7 +45,7 @@ def _reused(record: Record) -> list[str]:
 
 
 def _files_text(out: str, files: Sequence[str]) -> str:
-    """Say where a run left its files, and which; in a folder of many, how many."""
+    """Return where a run left its files, and their names or, if many, their number."""
     return f"written to {out}: {', '.join(files) if len(files) <= MOST_FILES else count(len(files), 'file')}"
 
 
@@ -62,7 +62,7 @@ def _duration(seconds: float) -> str:
 
 
 def certainty(name: str, table: Table, record: Record) -> list[str]:
-    """Return what a record tells of how sure a table is, in lines: of each mean, and of the intervals in it."""
+    """Return lines on the uncertainty of a table from a record: each mean, and the intervals."""
     limits = [column for column in table if f"{column}_low" in table]
     if not limits:
         return mean_lines(table, record)
@@ -76,7 +76,7 @@ def certainty(name: str, table: Table, record: Record) -> list[str]:
 def mean_lines(table: Table, record: Record) -> list[str]:
     """Return a line for each mean of a table.
 
-    It has the interval, what that is made of, from when the column is equilibrated, and whether its halves agree.
+    It has the interval, its basis, the start of equilibration, and whether the halves agree.
     """
     return [mean_line(table.label(column), mean, record["level"]) for column, mean in record["means"].items()]
 

@@ -1,7 +1,7 @@
-"""Tables: `Table`, `Column` with its unit, what counts as a table (`as_table`), and what is an outcome by default.
+"""Tables: `Table`, `Column` with its unit, conversion to tables (`as_table`), and the default outcome.
 
-A table is a dict of equally long columns: arrays (n,) where the cells are numbers, lists where they are objects. By
-default an outcome is a table of keys and results (`default_outcome`).
+A table is a dict of equally long columns: arrays (n,) of numbers, or lists of objects. The default outcome is a table
+of keys and results (`default_outcome`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from himach.uncertainty import Estimate
 
 
-#: What may be told of how sure a column is: nothing, a mean, limits of counts, a band by blocks of frames, or what a
-#: function of the level of confidence says.
+#: Requests for the uncertainty of a column: none, a mean, limits of counts, a band by blocks of frames, or a
+#: function of the confidence level.
 Estimated = (
     bool
     | Literal["count"]
@@ -40,7 +40,7 @@ Role = Literal["x", "value", "label"]
 
 
 class Note(NamedTuple):
-    """What a table keeps of a `Column` beside its cells and its unit."""
+    """Metadata of a `Column` beside its cells and its unit."""
 
     role: Role | None = None
     absent: float | None = None
@@ -225,13 +225,13 @@ class Table(dict[str, Any]):
         return Table({name: cells[:] for name, cells in self.items()}).take_notes(self)
 
     def take_notes(self, other: Table) -> Table:
-        """Take what another table has beside cells; return this one."""
+        """Copy another table's metadata; return this table."""
         self.units, self.estimates, self.notes = dict(other.units), dict(other.estimates), dict(other.notes)
         self.means, self.level = dict(other.means), other.level
         return self
 
     def note(self, name: str) -> Note:
-        """Return what is noted of a column, with its role."""
+        """Return the note of a column, with its usual role if it has none."""
         note = self.notes.get(name, Note())
         return note if note.role else note._replace(role=_usual_role(name, self.get(name, ())))
 
@@ -267,7 +267,7 @@ class Table(dict[str, Any]):
 
 
 def _usual_role(name: str, cells: Any) -> Role:
-    """Return the role of a column that has none of its own."""
+    """Return the default role of a column."""
     if name in (TIME, FRAME):
         return "x" if name == TIME else "label"
     if isinstance(cells, np.ndarray | LongCells):
@@ -328,7 +328,7 @@ def _result_columns(results: list[Any]) -> list[tuple[str, list[Any]]]:
 
 
 def result_fields(result: Any) -> dict[str, Any] | None:
-    """Return the fields of a result by name: of a dict whose keys are all text, of a named tuple; None for others.
+    """Return the fields of a result by name: of a dict with text keys or a named tuple; None for others.
 
     An estimate has mean, low, high and n_eff.
     """
@@ -343,7 +343,7 @@ def result_fields(result: Any) -> dict[str, Any] | None:
 
 
 def _estimates() -> tuple[Any, ...]:
-    """Return the class of estimates, if it is imported: without it, nothing can be one."""
+    """Return the class of estimates if it is imported: otherwise nothing can be one."""
     module = sys.modules.get("himach.uncertainty")
     return () if module is None else (module.Estimate,)
 
@@ -360,7 +360,7 @@ def _are_columns(value: Mapping[Any, Any]) -> bool:
 
 
 def uneven_lengths(value: Any) -> dict[str, int]:
-    """Return the lengths of columns that differ, by name, where they keep a dict of columns from being a table."""
+    """Return the lengths of columns by name if only these keep a dict of columns from being a table."""
     if isinstance(value, Table) or not isinstance(value, Mapping) or not _are_columns(value):
         return {}
     lengths = {str(name): len(cells) for name, cells in value.items()}
@@ -378,7 +378,7 @@ def _from_structured(value: npt.NDArray[Any]) -> Table | None:
 
 
 def _from_pandas(value: Any) -> Table | None:
-    pandas = sys.modules.get("pandas")  # without it, nothing can be a DataFrame
+    pandas = sys.modules.get("pandas")  # if it is not imported, nothing can be a DataFrame
     if pandas is None:
         return None
     if isinstance(value, pandas.Series):
@@ -396,14 +396,14 @@ def _from_pandas(value: Any) -> Table | None:
 
 
 def _row_numbers(index: Any) -> bool:
-    """Tell whether a pandas index is 0, 1, 2, ... without a name: it says nothing."""
+    """Tell whether a pandas index only counts rows: 0, 1, 2, ... without a name."""
     if index.nlevels > 1 or index.name is not None:
         return False
     return index.dtype.kind in "iu" and np.array_equal(index.to_numpy(), np.arange(len(index)))
 
 
 def _with_index(columns: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Return columns with the index of those that are pandas Series, if it is more than row numbers."""
+    """Add the index of columns that are pandas Series, unless it only counts rows."""
     pandas = sys.modules.get("pandas")
     if pandas is None:
         return columns
@@ -418,12 +418,12 @@ def _with_index(columns: Mapping[Any, Any]) -> Mapping[Any, Any]:
 
 
 def _flat(name: Any) -> str:
-    """Return a column's name, that of several levels on one line."""
+    """Return a column's name; the levels of a multi-level one are joined by spaces."""
     return " ".join(str(level) for level in name if level != "") if isinstance(name, tuple) else str(name)
 
 
 def _unique_names(columns: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
-    """Return columns by name; names that came twice are numbered, so that no column is lost."""
+    """Return columns by name; repeated names are numbered, so that no column is lost."""
     by_name: dict[str, Any] = {}
     for name, cells in columns:
         unique = str(name)
@@ -447,7 +447,7 @@ def _is_column(cells: Any) -> bool:
 
 
 def _is_nested(cells: Any) -> bool:
-    """Tell whether cells are themselves lists, arrays or dicts: data with more than one dimension, no column."""
+    """Tell whether cells are lists, arrays or dicts: data of more than one dimension, no column."""
     if isinstance(cells, Column | LongCells):
         return False
     if isinstance(cells, np.ndarray) and cells.dtype != object:
@@ -456,10 +456,10 @@ def _is_nested(cells: Any) -> bool:
 
 
 def _column(cells: Any) -> Cells | LongCells:
-    """Return cells as an array where all are numbers of one sort, else as a list; long ones as they are."""
+    """Return cells as an array if all are numbers of one kind, else as a list; `LongCells` stay."""
     if isinstance(cells, LongCells):
         return cells
-    if "numpy.ma" in sys.modules and isinstance(cells, np.ma.MaskedArray):  # which takes a while to import
+    if "numpy.ma" in sys.modules and isinstance(cells, np.ma.MaskedArray):  # numpy.ma takes a while to import
         cells = cells.filled(np.nan) if cells.dtype.kind == "f" else cells.tolist()
     elif not isinstance(cells, np.ndarray | list | tuple | range):
         cells = np.asarray(cells)
@@ -485,7 +485,7 @@ def _as_numbers(cells: list[Any]) -> Cells:
         largest = max(abs(int(cell)) for cell in cells if type(cell) in integers)
         return np.array(cells) if largest <= EXACT_INTEGERS else cells
     array = np.array(cells)
-    # Integers that fit no integer type would turn into floats or objects: they stay what they are.
+    # Integers that fit no integer type are kept: numpy would turn them into floats or objects.
     return array if array.dtype.kind in ("iu" if integers else "fc") else cells
 
 

@@ -1,9 +1,9 @@
 r"""Tables for other programs, `table_content()`: Parquet by pyarrow, NetCDF by xarray, ``.xvg`` of GROMACS.
 
-Equal tables are equal bytes (of Parquet, by one version of pyarrow). NetCDF is of version 3, which every reader has.
-In ``.xvg`` units are in ASCII, as Grace and the tools expect, exponents as these write them: ``Angstrom\S2\N``.
+Equal tables give equal bytes (Parquet: with one version of pyarrow). NetCDF is version 3, which every reader supports.
+In ``.xvg`` units are ASCII, as Grace and the tools expect, with their notation of exponents: ``Angstrom\S2\N``.
 
-CSV of a table: `csv_text()`.
+`csv_text()` gives a table as CSV.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from himach.output.bridge import clean, find_grid, to_array, unify_types
 from himach.output.cells import EXACT_INTEGERS, PIECE_CELLS, Cells, LongCells, plain
 from himach.output.table import Table
 
-#: Names of columns that hold times: with a unit of time at their end, or as a word of theirs.
+#: Names of columns of times: they end in a unit of time, or contain the word.
 TIME = re.compile(r"_(fs|ps|ns|us)$|(^|_)(time|times)(_|$)")
 SHORT_DIGITS = 12  # significant digits that people may have written
 
 
 def csv_text(table: Table, units: bool = False) -> bytes:
-    """Return a table as CSV, in UTF-8; with `units` its header says those that columns have and their names do not."""
+    """Return a table as CSV, in UTF-8; `units` adds units to the column names that lack them."""
     text = _join(csv_pieces(table, header(table, units)))
     return _join(csv_pieces(table, header(table, units), quoted=True)) if b"\r" in text else text
 
 
 def csv_pieces(columns: Mapping[str, Cells | LongCells], head: Sequence[str], quoted: bool = False) -> Iterator[bytes]:
-    """Give columns as CSV with this header, some rows at a time: a row takes many times its bytes while it is made."""
+    """Yield columns as CSV with this header, in groups of rows: a row takes many times its bytes while it is made."""
     yield encode_text(rows_text([head], quoted))
     rows = max(map(len, columns.values()), default=0)
     for start in range(0, rows, PIECE_CELLS):
@@ -44,26 +44,26 @@ def csv_pieces(columns: Mapping[str, Cells | LongCells], head: Sequence[str], qu
 
 
 def _join(pieces: Iterable[bytes]) -> bytes:
-    buffer = io.BytesIO()  # it does not hold all pieces beside the whole
+    buffer = io.BytesIO()  # holds no copy of the pieces
     buffer.writelines(pieces)
     return buffer.getvalue()
 
 
 def header(table: Table, units: bool) -> list[str]:
-    """Return the names of a table's columns as a CSV has them."""
+    """Return the column names for the header of a CSV."""
     return [_with_unit(name, table.units.get(name)) if units else name for name in table]
 
 
 def csv_rows(columns: Mapping[str, Cells | LongCells]) -> Iterable[tuple[Any, ...]]:
-    """Return the rows of columns as the csv module is to write them."""
+    """Return the rows of columns as the csv module takes them."""
     return zip(*(cell_texts(name, column[:]) for name, column in columns.items()), strict=True)
 
 
 def rows_text(rows: Iterable[Sequence[Any]], quoted: bool = False) -> str:
-    """Return rows of cells as text.
+    """Format rows of cells as CSV.
 
-    Of a CSV that has a carriage return anywhere all texts are `quoted`: the csv module of Python 3.11 does not do so by
-    itself, and reads it as the end of a row.
+    If a CSV has a carriage return anywhere, all texts are `quoted`: the csv module of Python 3.11 does not quote it,
+    and reads it as the end of a row.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC if quoted else csv.QUOTE_MINIMAL)
@@ -72,12 +72,12 @@ def rows_text(rows: Iterable[Sequence[Any]], quoted: bool = False) -> str:
 
 
 def encode_text(text: str) -> bytes:
-    """Return the text of a file as its bytes."""
+    """Encode the text of a file."""
     return text.encode(errors="backslashreplace")
 
 
 def cell_texts(name: str, column: Cells) -> Iterable[Any]:
-    """Return the cells of a column as the csv module is to write them; it writes Python's floats by repr()."""
+    """Return the cells of a column as the csv module takes them; it writes Python's floats by repr()."""
     if isinstance(column, np.ndarray) and column.dtype == np.float64 and TIME.search(str(name)):
         return [_time_text(time) for time in column.tolist()]
     if not isinstance(column, np.ndarray):
@@ -92,12 +92,12 @@ def _with_unit(name: str, unit: str | None) -> str:
 
 
 def _time_text(time: float) -> str:
-    """Return a time as people write it: in the digits that it had before it went through float32 or a multiplication.
+    """Format a time with the digits that it had before conversion to float32 or a multiplication.
 
-    Trajectories hold times in float32, 0.1 as 0.10000000149011612; others are products of a number and a step, 3 and
-    0.1 as 0.30000000000000004. A time that takes many digits to be told from the next float64 is written with those
-    that tell it from the next float32, if it is one, else with few digits where these differ from it by less than the
-    rounding of a product. So the text holds all that the trajectory said: `float32()` of it is the same.
+    Trajectories hold times in float32: 0.1 becomes 0.10000000149011612. Others are products of a number and a step:
+    3 * 0.1 is 0.30000000000000004. A time of many digits is written with the shortest digits of float32 if it is one,
+    else rounded to `SHORT_DIGITS` if that is within the rounding error of a product. Nothing that the trajectory
+    said is lost: `float32()` of the text is the same.
     """
     exact = repr(time)
     if len(exact) <= SHORT_DIGITS or not np.isfinite(time):
@@ -111,7 +111,7 @@ def _time_text(time: float) -> str:
 
 
 INT32 = np.iinfo(np.int32)
-#: Words that are types in NetCDF's language, and what its names have not.
+#: Types of NetCDF, which cannot be names, and characters that names cannot contain.
 TYPES = {"byte", "char", "short", "ushort", "int", "uint", "int64", "uint64", "float", "real", "double", "bool"}
 
 
@@ -133,7 +133,7 @@ VIEW = """\
 
 
 def table_content(table: Table, name: str, kind: str) -> bytes:
-    """Return the bytes of a table's file in another format than CSV; raises TypeError if it has no form in that."""
+    """Return the bytes of a table in a format other than CSV; raises TypeError if the format cannot hold it."""
     if table.long is not None:
         try:
             table = table.whole()
@@ -143,7 +143,7 @@ def table_content(table: Table, name: str, kind: str) -> bytes:
 
 
 def _parquet(table: Table) -> bytes:
-    """Return a table as Parquet: None is null; units are metadata of the fields, and where pandas keeps ``attrs``."""
+    """Return a table as Parquet: None is null; units are metadata of fields, and in the ``attrs`` of pandas."""
     import pyarrow
     import pyarrow.parquet
 
@@ -167,10 +167,10 @@ def _arrow(pyarrow: Any, cells: Cells) -> Any:
 
 
 def _netcdf(table: Table) -> bytes:
-    """Return a table as NetCDF, laid out as `to_xarray` does.
+    """Return a table as NetCDF, laid out as by `to_xarray`.
 
-    The format has integers of 32 bits: larger ones are floats where these hold them, else texts. None is an empty text.
-    A name that NetCDF has not is changed, and stands whole in ``long_name``.
+    Integers have 32 bits: larger ones become floats if these are exact, else text. None becomes empty text. Names that
+    NetCDF does not allow are changed; ``long_name`` has the original.
     """
     dataset = table.to_xarray()
     names = _netcdf_names(list(dataset.variables))
@@ -180,12 +180,12 @@ def _netcdf(table: Table) -> bytes:
         stored[name] = type(variable)(variable.dims, _netcdf_values(variable.values), attributes)
     dataset = dataset.assign({name: stored[name] for name in dataset.data_vars})
     dataset = dataset.assign_coords({name: stored[name] for name in dataset.coords}).rename(names)
-    encoding = {name: {"_FillValue": None} for name in dataset.variables}  # nan is nan without a value for it
+    encoding = {name: {"_FillValue": None} for name in dataset.variables}  # nan needs no fill value
     return bytes(dataset.to_netcdf(engine="scipy", format="NETCDF3_64BIT", encoding=encoding))
 
 
 def _netcdf_values(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the values of a variable in a type that the format has."""
+    """Convert the values of a variable to a type of the format."""
     if values.dtype.kind in "iu" and values.size:
         least, largest = int(values.min()), int(values.max())
         if INT32.min <= least and largest <= INT32.max:
@@ -194,7 +194,7 @@ def _netcdf_values(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return values.astype(np.float64) if exact else values.astype(str).astype(object)
     if values.dtype == np.float16:
         return values.astype(np.float32)
-    if values.dtype.kind in "cO":  # xarray makes nan of the None in texts, in which there are no other floats
+    if values.dtype.kind in "cO":  # xarray turns None among texts into nan; there are no other floats
         texts = [
             "" if value is None or isinstance(value, float) else clean(str(plain(value))) for value in values.ravel()
         ]
@@ -203,7 +203,7 @@ def _netcdf_values(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _netcdf_names(names: Sequence[Any]) -> dict[Any, str]:
-    """Return a name that the format has for each; those that it has stay."""
+    """Return a valid name for each; valid names are kept."""
     stored = {name: name for name in names if _netcdf_name(name) == name}
     for name in names:
         candidate = _netcdf_name(name)
@@ -220,10 +220,10 @@ def _netcdf_name(name: str) -> str:
 
 
 def _xvg(table: Table, title: str) -> bytes:
-    """Return a table as ``.xvg``: the numbers of its columns over those of the first, with lines for Grace.
+    """Return a table as ``.xvg``: its numeric columns over the first one, with lines for Grace.
 
-    Columns that are no numbers are left out; None is nan. Of an ensemble there is a column for each member and column,
-    with the member's name before the column's, over the places of all; what a member lacks there is nan.
+    Other columns are omitted; None is nan. An ensemble has a column for each member and column, named by both, over the
+    places of all members; missing values are nan.
     """
     x, *others = _xvg_columns(table)
     labels = [(label, table.units.get(name, "")) for label, name, _ in (x, *others)]
@@ -241,7 +241,7 @@ def _xvg(table: Table, title: str) -> bytes:
 
 
 def _xvg_columns(table: Table) -> list[tuple[str, str, Cells]]:
-    """Return columns of numbers, each as its label, its name and its cells; the axis first."""
+    """Return numeric columns as label, name and cells; the axis first."""
     grid = find_grid(table)
     if grid.members is None:
         numbers = {name: cells for name, column in table.items() if (cells := _real(column)) is not None}
@@ -262,7 +262,7 @@ def _xvg_columns(table: Table) -> list[tuple[str, str, Cells]]:
 
 
 def _real(cells: Cells) -> Cells | None:
-    """Return cells as an array of real numbers, nan for None; None if they are none."""
+    """Convert cells to an array of real numbers, nan for None; return None for other cells."""
     column = to_array(unify_types(cells)) if not isinstance(cells, np.ndarray) or cells.ndim == 1 else cells
     return column if column.dtype.kind in "biuf" else None
 
@@ -273,7 +273,7 @@ def _xvg_cells(name: str, cells: Cells) -> Iterable[Any]:
 
 
 def _axis_label(name: str, unit: str) -> str:
-    """Return what an axis or a legend shows: the name without a unit at its end, and the unit."""
+    """Return the label of an axis or a legend: the name without a unit at its end, and the unit."""
     label = name.removesuffix(f"_{unit}") if unit else name
     unit = EXPONENT.sub(lambda match: rf"\S{match[0].translate(RAISED)}\N", unit.translate(ASCII))
     return _quoted(f"{label} ({unit})".strip() if unit else label)

@@ -1,7 +1,6 @@
 """Values and tables as text for terminals, `table_text()`, and as HTML for notebooks, `table_html()`.
 
-All text is ASCII but for what the values contain. Long tables are shortened to head and tail, wide ones to the columns
-that fit.
+Text is ASCII except for values. Long tables are shortened to head and tail, wide ones to the columns that fit.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from himach.output.cells import EDGE_CELLS, Cells, LongCells, edge_cells, plain
 Columns: TypeAlias = Mapping[str, Cells | LongCells]
 
 WIDEST_CELL = 40
-LARGE, SMALL = 1e7, 1e-4  # floats of a column are written out between these
+LARGE, SMALL = 1e7, 1e-4  # range in which a column of floats needs no exponents
 MOST_LINES = 20  # of a value
 MOST_ROWS = 20  # a longer table shows its first and last EDGE_CELLS rows
 MOST_COLUMNS = 20  # in HTML; text shows what fits into the terminal
@@ -30,7 +29,7 @@ GAP = "  "
 
 
 def cells_text(cells: Cells) -> list[str]:
-    """Return the cells of a column as text: floats of a column in one readable precision, anything else as it reads."""
+    """Format the cells of a column: floats in one readable precision, others as they read."""
     if isinstance(cells, np.ndarray):
         if cells.dtype.kind == "f":
             return _floats(cells)
@@ -39,7 +38,7 @@ def cells_text(cells: Cells) -> list[str]:
 
 
 def alignment(cells: Cells | LongCells) -> str:
-    """Return the side to which the cells of a column are aligned: numbers to the right."""
+    """Return the alignment of a column: numbers to the right."""
     if isinstance(cells, np.ndarray):
         return "right" if cells.dtype.kind in "iufcm" else "left"
     if isinstance(cells, LongCells):
@@ -49,7 +48,7 @@ def alignment(cells: Cells | LongCells) -> str:
 
 
 def array_text(array: npt.NDArray[Any]) -> str:
-    """Return what an array is: shape, type and range, or its elements where they are few."""
+    """Describe an array by shape, type and range; format a scalar as a value."""
     if array.ndim == 0:
         return value_text(array[()])
     description = f"array {array.shape} {array.dtype}"
@@ -64,7 +63,7 @@ def array_text(array: npt.NDArray[Any]) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Return any other value as text of some lines."""
+    """Format any other value, cut to `MOST_LINES` lines."""
     if isinstance(value, str):
         lines = [printable(line) for line in value.splitlines()] or [""]
     elif isinstance(value, float | np.floating):
@@ -77,14 +76,14 @@ def value_text(value: Any) -> str:
 
 
 def count(n: int, noun: str) -> str:
-    """Return a number of things in words: 1 row, 2 rows."""
+    """Return a number with its noun: 1 row, 2 rows."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _floats(cells: npt.NDArray[np.floating[Any]]) -> list[str]:
-    """Return floats in one precision: six significant digits at most, trailing zeros that all share cut.
+    """Format floats in one precision: at most six significant digits, without trailing zeros that all share.
 
-    A column of very large or very small numbers gets exponents; single small ones beside usual numbers have their own.
+    Columns of very large or very small numbers have exponents; single small numbers among others have their own.
     """
     values = [float(cell) for cell in cells]
     finite = [value for value in values if math.isfinite(value)]
@@ -110,7 +109,7 @@ def _short(cell: Any) -> str:
 
 
 def table_text(columns: Columns, indent: str = "", width: int | None = None) -> str:
-    """Return a table as aligned text: names, rows (head and tail of a long table), number of rows."""
+    """Format a table as aligned text: names, rows (head and tail of a long table), number of rows."""
     width = (width or max(shutil.get_terminal_size().columns, 40)) - len(indent)
     text_columns, hidden = _fit_columns(columns, width)
     lines = [GAP.join(cells).rstrip() for cells in zip(*text_columns, strict=True)]
@@ -121,7 +120,7 @@ def table_text(columns: Columns, indent: str = "", width: int | None = None) -> 
 
 
 def table_html(columns: Columns, caption: str = "") -> str:
-    """Return a table as HTML, shortened like the text."""
+    """Format a table as HTML, shortened like the text."""
     hidden = [html.escape(name) for name in list(columns)[MOST_COLUMNS:]]
     more = f" and {count(len(hidden), 'column')}: {', '.join(hidden)}" if hidden else ""
     title = f"<b>{html.escape(caption)}</b>: " if caption else ""
@@ -132,7 +131,7 @@ def table_html(columns: Columns, caption: str = "") -> str:
 
 
 def _html_cells(name: str, cells: Cells | LongCells) -> list[str]:
-    """Return a column's name and its cells to show as HTML."""
+    """Return a column's name and its displayed cells as HTML."""
     texts, gap = _display_texts(cells)
     style = f'style="text-align:{alignment(cells)}"'
     html_cells = [f"<td {style}>{html.escape(text)}</td>" for text in texts]
@@ -142,7 +141,7 @@ def _html_cells(name: str, cells: Cells | LongCells) -> list[str]:
 
 
 def _fit_columns(columns: Columns, width: int) -> tuple[list[list[str]], list[str]]:
-    """Return the columns that fit into `width`, as aligned lines, and the names of the others."""
+    """Return the columns that fit into `width` as aligned lines, and the names of the others."""
     text_columns: list[list[str]] = []
     names = list(columns)
     for i, name in enumerate(names):
@@ -167,7 +166,7 @@ def _align(name: str, cells: Cells | LongCells) -> list[str]:
 
 
 def _display_texts(cells: Cells | LongCells) -> tuple[list[str], int]:
-    """Return the texts of the cells to show and how many of them stand before the gap (0 without one)."""
+    """Return the texts of displayed cells, and how many of them precede the gap (0 without one)."""
     if len(cells) <= MOST_ROWS:
         return cells_text(cells[:]), 0
     return cells_text(edge_cells(cells)), EDGE_CELLS

@@ -1,6 +1,6 @@
-"""Text that cites: `parse_pieces()` finds code and citations in it, `number_citations()` numbers references.
+"""Citations in text: `parse_pieces()` finds code and citations, `number_citations()` numbers references.
 
-What himach knows of papers lies in ``data/references.toml``, so that nothing is asked of a network.
+The papers that himach knows are in ``data/references.toml``; no network is used.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ LIBRARY = Path(__file__).parent / "data" / "references.toml"
 #: Code between backticks, or a citation.
 PIECES = re.compile(r"(?P<fence>`+)(?P<code>.+?)(?P=fence)(?!`)|\[(?P<cited>[^\[\]]*)\]")
 DOI = re.compile(r"10\.\d{4,9}/\S+\Z")
-#: Fields in the order in which BibTeX gets them.
+#: Fields of BibTeX in the order of output.
 FIELDS = ("author", "title", "journal", "booktitle", "year", "volume", "pages", "note", "doi", "url", "howpublished")
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A paper, a program, or whatever else is cited; `number` is that in its bibliography, from 1 on."""
+    """A cited paper, program or other source; `number` is its place in the bibliography, from 1 on."""
 
     key: str
     kind: str
@@ -36,7 +36,7 @@ class Reference:
 
     @property
     def url(self) -> str:
-        """Its address; "" if it has none."""
+        """Its address; "" if there is none."""
         doi = self.fields.get("doi")
         return f"https://doi.org/{quote(doi, safe='/:;.,()<>-_~')}" if doi else self.fields.get("url", "")
 
@@ -48,7 +48,7 @@ class Reference:
 
     @property
     def words(self) -> str:
-        """A line of plain text, without its address."""
+        """Plain text in one line, without the address."""
         fields = self.fields
         authors = (" ".join(reversed(name.strip("{}").split(", ", 1))) for name in fields.get("author", ()))
         venue = fields.get("journal") or fields.get("booktitle") or ""
@@ -62,7 +62,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a paragraph: words, or code, or what is cited there, by `names` and, once numbered, `references`."""
+    """A part of a paragraph: text, code, or citations by `names` and, once numbered, `references`."""
 
     text: str = ""
     is_code: bool = False
@@ -71,7 +71,7 @@ class Piece:
 
 
 def parse_pieces(text: str) -> list[Piece]:
-    """Return the pieces of a text: code is between backticks, DOIs and ``@keys`` in square brackets are citations."""
+    """Split a text: code is between backticks, citations are DOIs and ``@keys`` in square brackets."""
     pieces, start = [], 0
     for match in PIECES.finditer(text):
         names = re.split(r"[,;]\s+", (match["cited"] or "").strip())
@@ -85,13 +85,13 @@ def parse_pieces(text: str) -> list[Piece]:
 
 
 def code(text: object) -> str:
-    """Return a text between backticks, more of them than it has on end."""
+    """Quote a text with one more backtick than its longest run of them."""
     fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", str(text))), default=0))
     return f"{fence} {text} {fence}" if len(fence) > 1 else f"`{text}`"
 
 
 def number_citations(paragraphs: Sequence[Sequence[Piece]], version: str) -> tuple[list[list[Piece]], list[Reference]]:
-    """Return paragraphs whose citations have their references, and all of these, numbered in the order of citation."""
+    """Add references to the citations of paragraphs; return both, numbered in the order of citation."""
     by_key: dict[str, Reference] = {}
     by_name: dict[str, Reference] = {}
     for name in (name for paragraph in paragraphs for piece in paragraph for name in piece.names):
@@ -102,7 +102,7 @@ def number_citations(paragraphs: Sequence[Sequence[Piece]], version: str) -> tup
         while name.lower() not in by_name and by_key.get(key, reference).fields != reference.fields:
             copies += 1
             key = f"{reference.key}{chr(96 + copies) if copies < 27 else copies}"
-        if name.lower() not in by_name:  # capitals of a DOI mean nothing
+        if name.lower() not in by_name:  # DOIs are case-insensitive
             by_name[name.lower()] = by_key.setdefault(key, replace(reference, key=key, number=len(by_key) + 1))
 
     def numbered(piece: Piece) -> Piece:
@@ -113,7 +113,7 @@ def number_citations(paragraphs: Sequence[Sequence[Piece]], version: str) -> tup
 
 
 def find_reference(name: str) -> Reference:
-    """Return what a DOI, a key of the library or a text stands for; of what is not known, the name is all it has."""
+    """Return the reference of a DOI, a key of the library or a text; an unknown one contains only the name."""
     text = " ".join(str(name).split())
     if (reference := _library().get(text.lower())) is not None:
         return reference
@@ -126,14 +126,14 @@ def find_reference(name: str) -> Reference:
 
 @functools.cache
 def _library() -> dict[str, Reference]:
-    """Return all references of the library, by key and by DOI in small letters."""
+    """Return the references of the library, by key and by DOI in lower case."""
     entries = tomllib.loads(LIBRARY.read_text(encoding="utf-8"))
     library = {key: Reference(key, fields.pop("type"), fields) for key, fields in entries.items()}
     return library | {entry.fields["doi"].lower(): entry for entry in library.values() if "doi" in entry.fields}
 
 
 def _letters(text: str) -> str:
-    """Return the plain letters and digits of a text, for a key."""
+    """Return the ASCII letters and digits of a text, for a key."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     return re.sub(r"[^A-Za-z0-9]", "", plain).lower() or "x"
 
@@ -144,7 +144,7 @@ def _bibtex(name: str, value: Any) -> str:
         case "author":
             return " and ".join(f"{{{latex(item[1:-1])}}}" if item.startswith("{") else latex(item) for item in value)
         case "title":
-            return f"{{{latex(value)}}}"  # as it is written, whatever a style does to capitals
+            return f"{{{latex(value)}}}"  # keeps capitals in any style
         case "pages":
             return latex(value).replace("-", "--")
         case "doi" | "url":

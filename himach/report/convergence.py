@@ -1,4 +1,4 @@
-"""Whether the mean of a column in time can be trusted: `assess_convergence()`, from several sides; `small_plot()`."""
+"""Checks of the mean of a time series: `assess_convergence()` applies several; `small_plot()` draws curves."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from himach.uncertainty import Estimate, equilibration, halves, mean
 from himach.uncertainty.block_mean import FEWEST, block_error
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-#: What speaks against a result: the name of a phrase of ``prose.j2``, or words; and values in that phrase.
+#: An objection to a result: the name of a phrase of ``prose.j2``, or text; and values in that phrase.
 Doubt: TypeAlias = tuple[str, Mapping[str, Any]]
 
-#: Points of a running mean, which begins with one part in so many: fewer values would hide the others.
+#: Points of a running mean, and the part of values in its first: means of fewer values would hide the others.
 POINTS, BEGINNING = 60, 30
-#: From so many independent values on, each block of the fewest holds as many as it should.
+#: Independent values needed for each of the fewest blocks to hold enough.
 ENOUGH = 32
-#: Size of a small plot and the room around its curves, in pixels.
+#: Size of a small plot and the margin around its curves, in pixels.
 WIDTH, HEIGHT, MARGIN = 150, 44, 3
 
 
 @dataclass(frozen=True, eq=False)
 class Convergence:
-    """A mean, and what tells whether it holds."""
+    """A mean and checks of its convergence."""
 
     estimate: Estimate[float]
     start: int
@@ -88,7 +88,7 @@ def _running_mean(values: Floats) -> Floats:
 def small_plot(
     label: str, x: npt.ArrayLike, *curves: npt.ArrayLike, band: tuple[float, float] | None = None, zero: bool = False
 ) -> dict[str, Any]:
-    """Return curves over the same places for the template to draw; what is not finite is left out."""
+    """Return curves over common places for the template to draw; points that are not finite are omitted."""
     points = np.array([[x, y] for y in curves], np.float64)  # (curve, axis, n)
     finite = [curve[:, np.isfinite(curve).all(axis=0)] for curve in points]
     xs, ys = np.concatenate(finite, axis=1)
@@ -103,7 +103,7 @@ def small_plot(
 
 
 def _scale(values: Floats, size: int) -> Callable[[float], float]:
-    """Return what turns a value into a place along an axis of so many units."""
+    """Return a function from values to positions along an axis of `size` pixels."""
     low, high = float(values.min()), float(values.max())
-    span = high / 2 - low / 2  # by halves, as the range of two floats may be none
+    span = high / 2 - low / 2  # halves, as the range of two floats may overflow
     return lambda value: MARGIN + ((float(value) / 2 - low / 2) / span if span > 0 else 0.5) * (size - 2 * MARGIN)

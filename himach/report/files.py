@@ -80,14 +80,14 @@ def write_report(
 
 
 def methods_files(folders: Sequence[RunFolder], templates: Path | None = None) -> dict[str, str]:
-    """Return the files of the methods of runs, text by name."""
+    """Return the texts of the methods files of runs, by name."""
     methods, references = compose_methods(folders, templates)
     values = {"runs": folders, "methods": methods, "references": references}
     return {name: render(name, templates, **values) for name in METHODS}
 
 
 def write_methods(folder: Path, files: Mapping[str, str]) -> list[Path]:
-    """Write texts into a folder, which is made; return the paths."""
+    """Write texts into a folder, which is made if missing; return the paths."""
     for path in (folder / name for name in files):
         if not _is_as_written(path):
             raise UsageError(
@@ -104,21 +104,21 @@ def write_methods(folder: Path, files: Mapping[str, str]) -> list[Path]:
 
 
 def check_out(out: str | os.PathLike[str], sources: Iterable[Path]) -> None:
-    """Raise UsageError if what is to be written would take the place of one of these files."""
+    """Raise UsageError if `out` would replace one of these files."""
     target = os.path.realpath(out)
     if any(target == os.path.realpath(path) for path in sources):
         raise UsageError(f"{out} is a file that this is made of, or that lies beside it; name another one by --out")
 
 
 def _signed(text: str) -> bytes:
-    """Return a text that tells in its first line, where its mark is, what the other lines were when it was written."""
+    """Add a digest of the other lines to the mark in the first line of a text."""
     first, _, rest = text.partition("\n")
     digest = hashlib.sha256(rest.encode()).hexdigest()[:16]
     return f"{first.replace(MARK, f'{MARK}, {digest}')}\n{rest}".encode()
 
 
 def _is_as_written(path: Path) -> bool:
-    """Tell whether a file may be written: there is none, or himach wrote it as it is."""
+    """Tell whether a file may be written: it is missing, or unchanged since himach wrote it."""
     try:
         content = path.read_bytes()
         marked = re.sub(f"{MARK}, [0-9a-f]+", MARK, content.decode(), count=1)

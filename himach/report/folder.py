@@ -1,6 +1,6 @@
-"""The folder that a run left, as it is read again: `read_folder()`, `RunFolder`, and its tables, `read_table()`.
+"""The folder that a run left: `read_folder()` reads it as a `RunFolder`, `read_table()` reads a table.
 
-``run.json`` has the shape of ``data/run-schema.json`` (docs/run-json.md); a record of another shape is refused.
+``run.json`` must match ``data/run-schema.json`` (docs/run-json.md); other records are refused.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from himach.output.table import Table
 SCHEMA = Path(__file__).parent / "data" / "run-schema.json"
 #: Suffixes of figures.
 FIGURES = (".svg", ".png", ".pdf")
-#: Bytes of a table that is read, at most: it takes some twenty times as many in memory.
+#: Largest table that is read, in bytes: it takes some twenty times as much memory.
 LARGEST = 1 << 27
-#: What is known of a table that the record does not name under `uncertainty`.
+#: Uncertainty of a table that the record does not name under `uncertainty`.
 UNKNOWN: Mapping[str, Any] = {
     "method": "", "level": math.nan, "blocks": 0, "n_eff": math.nan, "means": {}, "half_widths": {}
 }  # fmt: skip
@@ -41,7 +41,7 @@ UNKNOWN: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class AnalysisFiles:
-    """An analysis of a run: its label, its record, names of its tables, and files of its figures by suffix.
+    """An analysis of a run: its label, its record, names of tables, and files of figures by suffix.
 
     A figure is ``{".svg": "rdf/rdf.svg", ".png": "rdf/rdf.png"}``; `others` are arrays, JSON, structures, other forms
     of the tables.
@@ -56,7 +56,7 @@ class AnalysisFiles:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder that a run left: its record, and the files that this names."""
+    """A folder that a run left: its record, and the files that the record names."""
 
     path: Path
     record: Mapping[str, Any]
@@ -70,17 +70,17 @@ class RunFolder:
 
     @property
     def all_files(self) -> dict[str, Path]:
-        """The record, and the files that it names and that are there."""
+        """The record and the existing files that it names."""
         return {RECORD: self.path / RECORD, **self.files}
 
     @property
     def members(self) -> list[dict[str, Any]]:
-        """The members of an ensemble; none of another run."""
+        """The members of an ensemble; empty for other runs."""
         return list(self.record.get("ensemble", ()))
 
     @property
     def groups(self) -> Counter[str]:
-        """How many members there are in each group, of those that did not fail; "" is that of those in none."""
+        """Number of members in each group, without failed ones; "" stands for members without a group."""
         return Counter(member["group"] or "" for member in self.members if not member["error"])
 
     @property
@@ -99,21 +99,21 @@ class RunFolder:
 
     @cached_property
     def tables(self) -> Mapping[str, str]:
-        """Files of the tables by the names in `units` and `uncertainty` (of several analyses ``LABEL/TABLE``)."""
+        """Files of tables by the names in `units` and `uncertainty` (with several analyses ``LABEL/TABLE``)."""
         names = [name for key in ("units", "uncertainty") for name in self.record.get(key, {})]
         by_file = {_table_stem(name, len(self.record["analyses"]) > 1): name for name in names}
         stems = {name.removesuffix(".csv"): name for name in self.files if name.endswith(".csv")}
         return {by_file.get(name, name): file for name, file in stems.items()}
 
     def table(self, name: str) -> Table:
-        """Return one of the tables; raises UsageError if its file is no table."""
+        """Read a table; raises UsageError if its file is no table."""
         table = read_table(self.files[self.tables[name]], self.record.get("units", {}).get(name, {}))
         if any(f"{column}_low" in table for column in table):
             table.level = self.uncertainty(name)["level"]
         return table
 
     def uncertainty(self, name: str) -> Mapping[str, Any]:
-        """Return how sure a table is; `UNKNOWN` where the record does not say."""
+        """Return the uncertainty of a table; `UNKNOWN` if the record has none."""
         entry: Mapping[str, Any] = self.record.get("uncertainty", {}).get(name, UNKNOWN)
         return entry
 
@@ -136,11 +136,11 @@ def stages(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def read_folder(path: str | os.PathLike[str]) -> RunFolder:
-    """Read the folder that a run left; raises UsageError if there is no record, or one of another shape (`SCHEMA`)."""
+    """Read the folder that a run left; raises UsageError if the record is missing or does not match `SCHEMA`."""
     folder = Path(os.path.abspath(path))
     file = folder / RECORD
     try:
-        record = json.loads(file.read_bytes(), parse_constant=int)  # NaN, which is no JSON, is a ValueError
+        record = json.loads(file.read_bytes(), parse_constant=int)  # NaN, which is no JSON, raises ValueError
         _record_validator()(record)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
@@ -160,13 +160,13 @@ def read_folder(path: str | os.PathLike[str]) -> RunFolder:
 
 @functools.cache
 def _record_validator() -> Callable[[Any], Any]:
-    """Return what raises JsonSchemaValueException for a record of another shape."""
+    """Return a function that raises JsonSchemaValueException for a record that does not match the schema."""
     validate: Callable[[Any], Any] = fastjsonschema.compile(json.loads(SCHEMA.read_bytes()), use_default=False)
     return validate
 
 
 def _with_floats(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record whose floats are numbers: null was a nan, and texts infinities."""
+    """Convert the null of nan and the text of infinities in a record to floats."""
     for table in record.get("uncertainty", {}).values():
         means = table["means"].values()
         for estimate in (table, *means):
@@ -186,19 +186,19 @@ def _float(value: Any) -> float:
 
 
 def _table_stem(table: str, several: bool) -> str:
-    """Return the file of a table, without suffix, by the name that the record gives it."""
+    """Return the file of a table, without suffix, from the table's name in the record."""
     label, _, part = table.partition("/") if several else ("", "", table)
     return "/".join([*filter(None, [label]), *unique_names([part])])
 
 
 def read_table(path: Path, units: Mapping[str, str]) -> Table:
-    """Return the table of a CSV file of himach's; a header that names the unit of its column loses it.
+    """Read a table from a CSV of himach's; units are removed from the header.
 
-    Columns of numbers are int64 or float64 arrays (n,), in which an empty cell is nan; others are lists of text with
-    None for empty cells. Raises UsageError if the file cannot be read, is larger than `LARGEST`, or is no table.
+    Numeric columns are int64 or float64 arrays (n,), nan for empty cells; others are lists of text, None for empty
+    cells. Raises UsageError if the file cannot be read, is larger than `LARGEST`, or is no table.
     """
     try:
-        csv.field_size_limit(1 << 30)  # the module's limit is for files whose quotes do not match
+        csv.field_size_limit(1 << 30)  # the default guards against unmatched quotes
         if (size := path.stat().st_size) > LARGEST:
             raise UsageError(
                 f"{path} is not looked at: it has {size:,} bytes, and a page is made of {LARGEST:,} at most"
@@ -209,7 +209,7 @@ def read_table(path: Path, units: Mapping[str, str]) -> Table:
         raise UsageError(f"the table {path} cannot be read ({error.strerror})") from None
     except csv.Error as error:
         raise UsageError(f"{path} is no table: {error}") from None
-    rows = [row or [""] for row in rows]  # the one cell of a row may be empty
+    rows = [row or [""] for row in rows]  # csv gives [] for a row of one empty cell
     uneven = next((i for i, row in enumerate(rows, 2) if len(row) != len(header)), None)
     if uneven is not None:
         raise UsageError(f"{path} is no table: row {uneven} has not as many cells as the header")
@@ -222,7 +222,7 @@ def read_table(path: Path, units: Mapping[str, str]) -> Table:
 
 
 def _cells(texts: list[str]) -> Cells:
-    """Return cells as numbers if all are some, or empty; else as text."""
+    """Convert cells to numbers if all are numbers or empty; else keep text."""
     for kind in (np.int64, np.float64):
         try:
             return np.array([kind(text) if text or kind is np.int64 else math.nan for text in texts], kind)

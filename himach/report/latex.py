@@ -10,39 +10,39 @@ from pathlib import Path
 from urllib.parse import quote
 
 TABLE = Path(__file__).parent / "data" / "latex.toml"
-#: Accents, as marks that follow their letter.
+#: Accents by combining character.
 ACCENTS = {
     "\u0300": r"\`", "\u0301": r"\'", "\u0302": r"\^", "\u0303": r"\~", "\u0304": r"\=", "\u0306": r"\u",
     "\u0307": r"\.", "\u0308": r"\"", "\u030a": r"\r", "\u030b": r"\H", "\u030c": r"\v", "\u0327": r"\c",
     "\u0328": r"\k",
 }  # fmt: skip
 BELOW = ("\u0327", "\u0328")  # with these a letter keeps its dot
-#: Letters of a word that has no place to be broken at, before it is and after it.
+#: Letters on either side of a break within a long word.
 WORD = 20
 #: What of an address LaTeX's ``\url`` takes as it is; BibTeX breaks lines at spaces, and counts braces.
 PLAIN = "/:;.,()<>?&=+-_~!*'@$"
 
 
 def latex(text: str) -> str:
-    r"""Return text as LaTeX, in plain ASCII; a character that it has no word for is its number."""
+    r"""Return text as LaTeX in plain ASCII; characters without LaTeX form become their numbers."""
     return "".join(map(_character, unicodedata.normalize("NFC", re.sub(r"\s+", " ", text))))
 
 
 def typewriter(text: str) -> str:
-    r"""Return text as LaTeX in the font of programs, where it may be broken behind signs, and within long words."""
+    r"""Return text as LaTeX in typewriter font, breakable after punctuation and within long words."""
     parts = re.split(rf"(?<=[/._:;,()\-])(?=\S)|(?<=\S{{{WORD}}})(?=\S{{{WORD}}})", text)
     breaks = r"\allowbreak{}"
     return rf"\texttt{{{breaks.join(map(latex, parts))}}}"
 
 
 def address(url: str) -> str:
-    """Return an address for LaTeX's ``url``, with what it or BibTeX would trip over in percent signs' way."""
+    """Escape with percent signs what LaTeX's ``url`` or BibTeX cannot take."""
     return quote(url, safe=PLAIN + "%#")
 
 
 @functools.cache
 def _signs() -> dict[str, str]:
-    """Return what stands for characters."""
+    """Return the LaTeX forms of characters."""
     words = tomllib.loads(TABLE.read_text(encoding="utf-8"))["pairs"].split()
     return dict(zip(words[::2], words[1::2], strict=True))
 
@@ -53,7 +53,7 @@ def _character(character: str) -> str:
     if character.isascii():
         return character if character.isprintable() else " "
     kind, _, parts = unicodedata.decomposition(character).rpartition("> ")
-    if kind in ("<super", "<sub") and " " not in parts:  # a digit that is high or low
+    if kind in ("<super", "<sub") and " " not in parts:  # superscript or subscript digit
         return rf"\text{'superscript' if kind == '<super' else 'subscript'}{{{_character(chr(int(parts, 16)))}}}"
     base, *marks = list(unicodedata.normalize("NFD", character))
     if not marks or not base.isascii() or not ACCENTS.keys() >= set(marks):

@@ -1,4 +1,4 @@
-"""What a paper says of its methods: `compose_methods()` draws it up from what runs recorded."""
+"""Text on the methods of runs for a paper: `compose_methods()` makes it from their records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from himach.report.template import render_sentences
 def compose_methods(
     folders: Sequence[RunFolder], templates: Path | None = None
 ) -> tuple[list[list[Piece]], list[Reference]]:
-    """Return the methods of runs, the pieces of each paragraph, each thing said once; and the references."""
+    """Return the methods of runs as paragraphs of pieces, without repetition, and the references."""
     records = [folder.record for folder in folders]
     data = " ".join(render_sentences("data", templates, folders))
     certainty = " ".join(render_sentences("certainty", templates, *_certainty(records)))
@@ -23,7 +23,7 @@ def compose_methods(
 
 
 def _analyses(folders: Sequence[RunFolder]) -> Iterator[list[Piece]]:
-    """Give the methods of the analyses, with what they cite at the end where they do not say where."""
+    """Yield the methods of the analyses; references without a place in the text are cited at its end."""
     entries = [analysis.entry for folder in folders for analysis in folder.analyses]
     texts = {entry.get("methods") or f"{code(entry['name'])} was computed.": entry for entry in entries}
     for text, entry in texts.items():
@@ -37,7 +37,7 @@ def _analyses(folders: Sequence[RunFolder]) -> Iterator[list[Piece]]:
 
 
 def _certainty(records: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[str], list[str], list[set[str | None]]]:
-    """Return the levels and methods of intervals, what was cut off means, and the groups of each ensemble."""
+    """Return levels and methods of intervals, the cuts of means, and the groups of each ensemble."""
     levels, methods, cut, ensembles = [], [], [], []
     for record in records:
         tables = record.get("uncertainty", {}).values()

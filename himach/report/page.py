@@ -1,4 +1,4 @@
-"""The page of a report: `report_page()` gives runs to the template ``report.html.j2``, and sees that all fits."""
+"""The page of a report: `report_page()` renders the template ``report.html.j2`` within a limit of bytes."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from himach.report.methods import compose_methods
 from himach.report.results import result_lines, trust
 from himach.report.template import render
 
-#: A page is smaller, so that it can be sent by mail.
+#: A page is smaller than this, so that it can be sent by mail.
 MOST_BYTES = 2_000_000
-#: A longer table shows its first and last rows, a wider one its first columns.
+#: Longer tables show their first and last rows, wider ones their first columns.
 MOST_ROWS, MOST_COLUMNS = 16, 12
 KINDS = {".svg": "image/svg+xml", ".png": "image/png"}
-#: Colours of a figure that is made smaller; it has lines, bands and text of few.
+#: Colours of a reduced figure, whose lines, bands and text need few.
 COLOURS = 64
-#: Options of a run that are listed, where they are not as usual.
+#: Options of a run that are listed if they are not defaults.
 OPTIONS = (
     "start", "stop", "step", "selected", "whole", "nojump", "center", "wrap", "fit", "reference", "confidence",
     "equilibration",
 )  # fmt: skip
-MARK = "\x00"  # stands before and behind the number of a piece: no text of a page has it
+MARK = "\x00"  # before and after the number of a piece: no text of a page has it
 
 
 def report_page(folders: Sequence[RunFolder], directory: Path | None = None) -> str:
-    """Return the report of runs as HTML, by the user's templates of a directory, if there is one.
+    """Return the report of runs as HTML, by the user's templates of `directory`, if given.
 
-    It is the same text for the same folders. Raises UsageError if a folder is given twice, or a template is wrong.
+    Equal folders give equal text. Raises UsageError if a folder is given twice, or a template is wrong.
     """
     runs = [_run(name, i, folder) for i, (name, folder) in enumerate(zip(_names(folders), folders, strict=True))]
     methods, references = compose_methods(folders, directory)
     values = {"runs": runs, "methods": methods, "references": references}
-    for reduced in (False, True):  # figures have fewer colours where not all fits as it is
+    for reduced in (False, True):  # reduce the colours of figures if the page is too large
         pieces = Pieces(MOST_BYTES - 1)
         page = render("report.html", directory, piece=pieces.add, image=partial(_image, reduced=reduced), **values)
         if pieces.all_fit(page):
@@ -56,7 +56,7 @@ def report_page(folders: Sequence[RunFolder], directory: Path | None = None) -> 
 
 
 def _names(folders: Sequence[RunFolder]) -> list[str]:
-    """Return names of runs, each once: those of the folders, with as many of the folders above as tell them apart."""
+    """Return unique names of runs: those of the folders, with as many parent folders as needed."""
     paths = [folder.path for folder in folders]
     duplicate = next((path for path in paths if paths.count(path) > 1), None)
     if duplicate is not None:
@@ -68,7 +68,7 @@ def _names(folders: Sequence[RunFolder]) -> list[str]:
 
 
 def _run(name: str, index: int, folder: RunFolder) -> dict[str, Any]:
-    """Return what the template shows of a run."""
+    """Return the data of a run for the template."""
     record = folder.record
     analyses = [
         {
@@ -101,12 +101,12 @@ def _run(name: str, index: int, folder: RunFolder) -> dict[str, Any]:
 
 
 def _anchor(*words: object) -> str:
-    """Return an id for a part of a page, of plain characters."""
+    """Return an id for a part of a page, of ASCII letters, digits and hyphens."""
     return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(map(str, words))).strip("-").lower()
 
 
 def _table(folder: RunFolder, name: str) -> dict[str, Any]:
-    """Return a table; of a long one the first and last rows, and the range of each column."""
+    """Return a table for the template; of a long one the first and last rows, and the range of each column."""
     try:
         table = folder.table(name)
     except UsageError as error:
@@ -127,7 +127,7 @@ def _table(folder: RunFolder, name: str) -> dict[str, Any]:
 
 
 def _range(cells: Any) -> str:
-    """Return from where to where the numbers of a column go, or how many texts differ."""
+    """Return the range of a numeric column, or the number of different texts."""
     if not isinstance(cells, np.ndarray):
         return f"{len(set(map(str, cells)))} different"
     finite = cells[np.isfinite(cells)]
@@ -138,7 +138,7 @@ def _range(cells: Any) -> str:
 
 
 def _figure(folder: RunFolder, analysis: AnalysisFiles, kinds: Any) -> dict[str, Any]:
-    """Return a figure: its smallest file that a page can show."""
+    """Return a figure for the template, with its smallest file that a page can show."""
     contents = {suffix: folder.files[file].read_bytes() for suffix, file in kinds.items() if suffix in KINDS}
     suffix = min(contents, key=lambda suffix: (len(contents[suffix]), suffix), default="")
     caption = analysis.entry.get("caption")
@@ -152,7 +152,7 @@ def _figure(folder: RunFolder, analysis: AnalysisFiles, kinds: Any) -> dict[str,
 
 
 def _image(figure: dict[str, Any], reduced: bool) -> Markup:
-    """Return the address of a figure whose content is in it; of few colours, where that is smaller."""
+    """Return a figure as a data URL; with fewer colours if `reduced` and that is smaller."""
     content = figure["content"]
     if reduced and figure["kind"] == KINDS[".png"]:
         content = min(_fewer_colours(content), content, key=len)
@@ -160,8 +160,8 @@ def _image(figure: dict[str, Any], reduced: bool) -> Markup:
 
 
 def _fewer_colours(content: bytes) -> bytes:
-    """Return a PNG in few colours; as it is if it cannot be read."""
-    from PIL import Image  # which Matplotlib brings
+    """Reduce the colours of a PNG; return it unchanged if it cannot be read."""
+    from PIL import Image  # installed with Matplotlib
 
     buffer = io.BytesIO()
     try:
@@ -175,21 +175,21 @@ def _fewer_colours(content: bytes) -> bytes:
 
 @dataclass
 class Pieces:
-    """Pieces of a page that are there if all fits into so many bytes, the more important ones first."""
+    """Optional pieces of a page, included by importance within a limit of bytes."""
 
     limit: int
     _pieces: list[tuple[int, str, str]] = field(default_factory=list)
 
     def add(self, rank: int, instead: str, caller: Callable[[], str]) -> Markup:
-        """Return what stands for the piece that `caller` gives until `fit` puts that there, or `instead`.
+        """Add the piece that `caller` gives; return a placeholder that `fit` replaces by it, or by `instead`.
 
-        Pieces of a lower rank go first.
+        Pieces of a lower rank are placed first.
         """
         self._pieces.append((rank, caller(), escape(instead)))
         return Markup(f"{MARK}{len(self._pieces) - 1}{MARK}")
 
     def all_fit(self, page: str) -> bool:
-        """Tell whether the page has room for all."""
+        """Tell whether all pieces fit."""
         parts = page.split(MARK)
         return sum(map(_bytes, parts[::2])) + sum(_bytes(self._pieces[int(n)][1]) for n in parts[1::2]) <= self.limit
 

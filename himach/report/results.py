@@ -1,6 +1,6 @@
-"""Results in a line each: `result_lines()` of an analysis, by its tables and the record.
+"""Results in a line each: `result_lines()` of an analysis, from its tables and the record.
 
-Whether the results of a run can be trusted: `trust()`, rows for each mean, curve and group of the run.
+`trust()` judges the results of a run, in rows for each mean, curve and group.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from himach.report.convergence import ENOUGH, Doubt, assess_convergence, small_p
 from himach.report.folder import AnalysisFiles, RunFolder
 from himach.uncertainty.estimate import in_figures
 
-#: A table of at most so many rows has a line for each.
+#: Tables of at most this many rows have a line for each.
 FEW_ROWS = 6
-#: Lines of a table, at most; names of columns in one; columns of a long table of named rows that have a line.
+#: Limits: lines of a table; names of columns in one; columns with a line in a long table of named rows.
 MOST_LINES, MOST_NAMES, MOST_NAMED = 6, 6, 2
-#: Names of the built-ins' columns in a sentence, by built-in.
+#: Names of columns in sentences, by built-in analysis.
 NAMES: dict[str, dict[str, str]] = {
     "rdf": {"g": "g(r)", "n": "coordination number n(r)"},
     "rmsd": {"rmsd": "RMSD"},
@@ -44,23 +44,23 @@ NAMES: dict[str, dict[str, str]] = {
     "ion-permeation": {"events": "passages", "rate_per_ns": "rate of passages"},
     "lipid-order": {"s_ch": "order S_CH"},
 }
-#: Curves of built-ins of which the first peak is told.
+#: Curves of built-ins whose first peak is reported.
 PEAKS = {("rdf", "g")}
-#: Units in the ends of names of columns, and how they are written.
+#: Units at the ends of column names, and how they are written.
 SUFFIXES = {"_ps": "ps", "_per_ns": "1/ns", "_cm2_s": "cm²/s", "_ns": "ns"}
-#: Columns of every table of groups of an ensemble, and those that some have; others are places of a curve.
+#: Columns of all group tables of ensembles, and of some; other columns are places of a curve.
 OF_GROUPS = {"group", "column", "mean", "low", "high"}
 OF_SOME_GROUPS = {"n", "p", "p_exact"}
 
 
 def result_lines(folder: RunFolder, analysis: AnalysisFiles) -> list[str]:
-    """Return what came of an analysis, in a line for each result that has an interval; of others what there is."""
+    """Return a line for each result that has an interval; without any, a line for each table."""
     lines: list[str] = []
     summaries: list[str] = []
     for name in analysis.tables:
         try:
             table_lines = _TableLines(folder.table(name), folder.uncertainty(name), str(analysis.entry.get("source")))
-        except UsageError:  # the page says so where the table would be
+        except UsageError:  # the page shows the error in place of the table
             continue
         title = name.partition("/")[2] or name
         table_results = list(table_lines.lines())
@@ -74,13 +74,13 @@ def result_lines(folder: RunFolder, analysis: AnalysisFiles) -> list[str]:
 
 
 def column_unit(column: str, table: Table) -> str:
-    """Return the unit of a column, by the record or by the end of its name; "" for none."""
+    """Return the unit of a column from the record or the end of its name; "" for none."""
     return table.units.get(column) or next((unit for end, unit in SUFFIXES.items() if column.endswith(end)), "")
 
 
 @dataclass(frozen=True)
 class _TableLines:
-    """The lines of a table: its cells, its uncertainty in the record, and the source of its analysis."""
+    """Lines of a table from its cells, its recorded uncertainty, and the source of its analysis."""
 
     table: Table
     uncertainty: Mapping[str, Any]
@@ -100,7 +100,7 @@ class _TableLines:
                     yield from self._values(column, keys)
 
     def _title(self, column: str, short: bool = False) -> str:
-        """Return a column's name in a sentence."""
+        """Return a column's name for a sentence."""
         stem = next((column.removesuffix(end) for end in SUFFIXES if column.endswith(end)), column)
         return stem if short else NAMES.get(self.source, {}).get(column, stem.replace("_", " "))
 
@@ -108,7 +108,7 @@ class _TableLines:
         return float(self.table[column][row]) if isinstance(self.table.get(column), np.ndarray) else math.nan
 
     def _groups(self) -> Iterator[str]:
-        """Give a line for each group of an ensemble, and of values for each difference of two."""
+        """Yield a line for each group of an ensemble, and for each difference of two, except of curves."""
         places = [name for name in self.table if name not in OF_GROUPS | OF_SOME_GROUPS]
         if places:  # each place of a curve has a row
             yield from self._group_curves(places)
@@ -122,7 +122,7 @@ class _TableLines:
             yield f"{column}, {self.table['group'][row]}: mean {value}{more}"
 
     def _group_curves(self, places: list[str]) -> Iterator[str]:
-        """Give a line for the curve of each group of an ensemble, none for differences of two."""
+        """Yield a line for the curve of each group of an ensemble, none for differences of two."""
         groups, columns = (np.asarray([str(cell) for cell in self.table[name]]) for name in ("group", "column"))
         for column, group in dict.fromkeys(zip(columns.tolist(), groups.tolist(), strict=True)):
             rows = np.flatnonzero((groups == group) & (columns == column)).tolist()
@@ -148,7 +148,7 @@ class _TableLines:
         return isinstance(places, np.ndarray) and places.dtype.kind == "f" and bool((np.diff(places) > 0).all())
 
     def _values(self, column: str, keys: list[str]) -> Iterator[str]:
-        """Give a line for each value that has an interval in a small table, and one for a curve in a large one."""
+        """Yield a line for each value that has an interval in a small table, and for each curve in a large one."""
         if not isinstance(self.table[column], np.ndarray):
             return
         if self.table.rows <= FEW_ROWS:
@@ -179,21 +179,21 @@ class _TableLines:
         return _with_unit(in_figures(value, low, high, interval=True), column_unit(column, self.table))
 
     def _place(self, column: str, row: int) -> str:
-        """Return a cell of a column that says where a value is."""
+        """Return the cell that locates a value, as text."""
         cell = self.table[column][row]
         if not isinstance(self.table[column], np.ndarray):
             return str(cell)
         return f"{self._title(column, True)} {float(cell):.6g} {column_unit(column, self.table)}".rstrip()
 
     def _basis(self, column: str, row: int) -> str:
-        """Return what the interval of a value is made of, or why it has none."""
+        """Return the basis of the interval of a value, or why there is none."""
         level, blocks, method = self.uncertainty["level"], self.uncertainty["blocks"], self.uncertainty["method"]
         why = method.removeprefix("none: ")
         if math.isnan(self._number(f"{column}_low", row)):
             return f" (no interval{f': {why}' if why != method else ''})"
         if math.isnan(level):
             return ""
-        # A method of none is that of the least sure value, which this is not.
+        # A method of none is that of the least certain value, not of this one.
         return f" ({100 * level:g} %" + (f", {f'{blocks} blocks' if blocks else method}" if why == method else "") + ")"
 
 
@@ -204,9 +204,9 @@ def _with_unit(value: str, unit: str) -> str:
 
 
 def _first_peak(values: npt.NDArray[np.float64]) -> int:
-    """Return the place of the first peak of g(r): the largest value of the first stretch above 1 that is no noise.
+    """Return the index of the first peak of g(r): the largest value of the first stretch above 1 that is no noise.
 
-    Noise is what rises less than half as far above 1 as the highest value.
+    Noise rises less than half as far above 1 as the highest value.
     """
     above = np.concatenate([[False], values > 1, [False]])
     starts, stops = np.flatnonzero(above[1:] & ~above[:-1]), np.flatnonzero(~above[1:] & above[:-1])
@@ -215,13 +215,13 @@ def _first_peak(values: npt.NDArray[np.float64]) -> int:
     return next((peak for peak in peaks if values[peak] - 1 >= (highest - 1) / 2), int(np.nanargmax(values)))
 
 
-#: Most columns of a table that are judged, means of members on the page, and columns whose widths are on it.
+#: Limits: judged columns of a table, means of members on the page, columns with widths on it.
 MOST_COLUMNS, MOST_MEANS, MOST_WIDTHS = 12, 48, 6
 #: Columns that are no results.
 NO_RESULTS = {TIME, "frame", "member", "group"}
 LEVEL = 0.95
 NONE = "\N{EN DASH}"
-#: Independent simulations of a condition that Communications Biology 6, 268 asks for.
+#: Independent simulations per condition that Communications Biology 6, 268 requires.
 ENOUGH_MEMBERS = 3
 #: Verdicts, the best first.
 SOUND, DOUBTFUL, BAD = VERDICTS = ("sound", "doubtful", "without interval")
@@ -229,7 +229,7 @@ SOUND, DOUBTFUL, BAD = VERDICTS = ("sound", "doubtful", "without interval")
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table of verdicts: the cells of a curve, or by name those of a mean."""
+    """A row of verdicts: the cells of a curve, or the cells of a mean by name."""
 
     title: str
     verdict: str
@@ -239,7 +239,7 @@ class Row:
 
 
 def trust(folder: RunFolder) -> dict[str, Any]:
-    """Return the verdicts on a run: ``counts`` in words, ``means``, ``others``, and ``hidden``: means left out."""
+    """Return the verdicts on a run: ``counts`` as text, ``means``, ``others``; ``hidden`` counts means left out."""
     means = [
         row
         for analysis in folder.analyses
@@ -260,7 +260,7 @@ def _counts(rows: Sequence[Row]) -> str:
 
 
 def _mean_rows(folder: RunFolder, name: str, by_user: bool) -> Iterator[Row]:
-    """Give a row for each column in time of a table; of an ensemble, for each of its members."""
+    """Yield a row for each column in time of a table; in an ensemble, for each member."""
     try:
         table, uncertainty = folder.table(name), folder.uncertainty(name)
     except UsageError:
@@ -284,13 +284,13 @@ def _mean_rows(folder: RunFolder, name: str, by_user: bool) -> Iterator[Row]:
 
 
 def _numbers(table: Table) -> list[str]:
-    """Return the columns of numbers, of a table of which the record says nothing."""
+    """Return the columns of floats of a table without recorded uncertainty."""
     floats = [name for name, cells in table.items() if isinstance(cells, np.ndarray) and cells.dtype.kind == "f"]
     return [name for name in floats if name not in NO_RESULTS and not name.endswith(("_low", "_high"))]
 
 
 def _series(table: Table, column: str) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Give the values of a column in time order with their times; of an ensemble, those of each member."""
+    """Yield the values of a column in time order with their times; in an ensemble, for each member."""
     values, times = np.asarray(table[column]), np.asarray(table[TIME])
     if "member" not in table:
         order = slice(None, None, -1 if times[0] > times[-1] else 1)
@@ -302,7 +302,7 @@ def _series(table: Table, column: str) -> Iterator[tuple[str, np.ndarray, np.nda
 
 
 def _mean_row(title: str, values: np.ndarray, times: np.ndarray, level: float, first: int, unit: str) -> Row:
-    """Return the row of a mean: its value, and what speaks for and against it."""
+    """Return the row of a mean: its value and its checks."""
     checks = assess_convergence(values, level, first)
     mean, difference, (forward, backward) = checks.estimate, checks.halves, checks.running
     running = (
@@ -326,7 +326,7 @@ def _mean_row(title: str, values: np.ndarray, times: np.ndarray, level: float, f
 
 
 def _curve_rows(folder: RunFolder, name: str) -> Iterator[Row]:
-    """Give a row for a table with limits beside its values."""
+    """Yield a row for a table with limits beside its values."""
     record = folder.uncertainty(name)
     widths = {column: width for column, width in record["half_widths"].items() if column not in record["means"]}
     if not widths:
@@ -348,7 +348,7 @@ def _curve_rows(folder: RunFolder, name: str) -> Iterator[Row]:
 
 
 def _group_rows(folder: RunFolder, name: str) -> Iterator[Row]:
-    """Give a row for the groups of an ensemble: of how many independent simulations their means are."""
+    """Yield a row for the groups of an ensemble, with the number of independent simulations in each."""
     try:
         table = folder.table(name) if folder.members and name.endswith("_groups") else Table({})
     except UsageError:

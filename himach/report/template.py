@@ -1,4 +1,4 @@
-"""What reports are written by: `render()` a Jinja2 template, himach's or the user's; `render_sentences()` a macro."""
+"""Templates of reports: `render()` renders one of Jinja2, himach's or the user's; `render_sentences()` a macro."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from himach.report.citations import code, parse_pieces
 from himach.report.latex import latex, typewriter
 
 OWN = Path(__file__).parent / "data" / "templates"
-#: What files begin with that may be written anew; in each in a comment of its own.
+#: Mark of files that himach may write anew, in a comment of each.
 MARK = "written by himach"
-#: What has no place in a document: control characters, and halves of characters.
+#: Characters not allowed in a document: control characters, lone surrogates, direction marks.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]")
 
 
 def render(name: str, directory: Path | None = None, **values: Any) -> str:
-    """Return a document by its template, ``name.j2``, in a directory of the user's or in himach's own.
+    """Render the template ``name.j2`` of the user's directory or himach's own.
 
-    Values are escaped in HTML; elsewhere filters do so: ``markdown`` and ``code``, ``latex`` and ``typewriter``. Raises
-    UsageError if there is no such directory, or a template of the user's is wrong.
+    Values are escaped in HTML; elsewhere by filters: ``markdown`` and ``code``, ``latex`` and ``typewriter``. Raises
+    UsageError if the directory is missing, or a template of the user's is wrong.
     """
     with _templates(directory) as templates:
         return templates.get_template(f"{name}.j2").render(mark=MARK, **values)
 
 
 def render_sentences(macro: str, directory: Path | None, *values: Any) -> list[str]:
-    """Return the sentences that a macro of ``prose.j2`` gives, a line each, every one once; raises as `render`."""
+    """Return the lines of a macro of ``prose.j2`` without duplicates; raises as `render`."""
     with _templates(directory) as templates:
         return _sentences(getattr(templates.get_template("prose.j2").module, macro)(*values))
 
 
 @contextlib.contextmanager
 def _templates(directory: Path | None) -> Iterator[SandboxedEnvironment]:
-    """Give the templates; raise UsageError of those of the user's that are wrong."""
+    """Provide the templates; raise UsageError for errors in the user's."""
     if directory is not None and not directory.is_dir():
         raise UsageError(f"there is no folder {directory} of templates; himach's own are in {OWN}")
     try:
@@ -73,15 +73,15 @@ def _environment(directory: Path | None) -> SandboxedEnvironment:
 
 
 def _printable(text: str) -> str:
-    """Return text as a document can hold it: what has no UTF-8, or no place there, is a replacement character."""
+    """Replace characters that a document cannot hold."""
     return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _sentences(text: str) -> list[str]:
-    """Return the lines of a text, each once, as plain text: what a macro gives to HTML is not escaped yet."""
+    """Return the unique lines of a text as plain text: what a macro gives to HTML is not escaped yet."""
     return list(dict.fromkeys(filter(None, map(str.strip, str.__str__(text).splitlines()))))
 
 
 def _markdown(text: object) -> str:
-    """Return words as Markdown that shows them as they are."""
+    """Escape text for Markdown."""
     return re.sub(r"([\\`*_{}\[\]<>#|~$])", r"\\\1", str(text))

@@ -1,4 +1,4 @@
-"""`drawing()`: a process beside a command that imports Matplotlib while ranks read, and draws what rank 0 sends it."""
+"""`drawing()`: a helper process that imports Matplotlib while ranks read, and draws what rank 0 sends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Drawer(NamedTuple):
-    """Paths of the pipes of the process, for others of this user and machine; each carries one pickle."""
+    """Paths of the process's pipes, for other processes of this user and machine; each carries one pickle."""
 
     requests: str
     answers: str
@@ -19,7 +19,7 @@ class Drawer(NamedTuple):
 
 @contextmanager
 def drawing() -> Iterator[Drawer]:
-    """Have such a process for as long as the context lasts."""
+    """Run the drawing process during the context."""
     command = [sys.executable, "-P", "-m", "himach.output.figures.drawing_process"]
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, start_new_session=True) as process:

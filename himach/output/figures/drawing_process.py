@@ -19,17 +19,17 @@ from himach.output.figures.picture import canvas
 from himach.output.figures.plots import render_plot
 from himach.parallel.process_exit import set_parent_death_signal
 
-#: What plot() does not call, whose modules (MDAnalysis, SciPy) need not be imported where it is called.
+#: Members that plot() does not call: without them their modules (MDAnalysis, SciPy) need not be imported.
 LEFT_OUT = {"setup", "atoms", "map", "combine", "reduce", "reduce_many", "finish", "then", "methods"}
 LEFT_OUT |= {"__dict__", "__weakref__"}
-#: Bytes of what is drawn elsewhere, at most: a copy of it is made.
+#: Largest plot sent to the process, in bytes, because it is copied.
 MOST_SENT = 1 << 26
 
 
 def start_drawing(
     drawer: Drawer | None, plots: Sequence[tuple[str, Analysis, Any]], formats: Sequence[str] = ("png",)
 ) -> Callable[[], list[list[bytes] | None]]:
-    """Have the process draw each plot alone; return what waits for it and gives their files."""
+    """Send plots to the drawing process; return a function that waits for the files of each."""
     no_files: list[list[bytes] | None] = [None] * len(plots)
     if drawer is None or not plots or "matplotlib" in sys.modules:
         return lambda: no_files
@@ -56,7 +56,7 @@ def _open(path: str, flags: int) -> IO[bytes]:
 
 
 def _pack(label: str, analysis: Analysis, outcome: Any) -> bytes | None:
-    """Return a plot as bytes, with the code of the analysis that it may call; None if it cannot travel."""
+    """Pickle a plot with the code that plot() may call; None if it cannot be pickled."""
     classes = [cls for cls in type(analysis).__mro__ if cls not in Analysis.__mro__]
     body = {name: value for cls in reversed(classes) for name, value in vars(cls).items() if name not in LEFT_OUT}
     body |= {"__module__": "__main__", "__getattribute__": _attribute}
@@ -74,7 +74,7 @@ def _pack(label: str, analysis: Analysis, outcome: Any) -> bytes | None:
 
 
 class _LazyAttribute(bytes):
-    """An attribute of an analysis that is unpickled when plot() asks for it: some import much."""
+    """A pickled attribute of an analysis; it is unpickled when plot() reads it, as some import much."""
 
 
 def _attribute(analysis: Analysis, name: str) -> Any:
@@ -86,7 +86,7 @@ def _attribute(analysis: Analysis, name: str) -> Any:
 
 
 class _LimitedBuffer(io.BytesIO):
-    """A file that takes `MOST_SENT` bytes."""
+    """A buffer of at most `MOST_SENT` bytes."""
 
     def write(self, data: Any) -> int:
         if self.tell() + memoryview(data).nbytes > MOST_SENT:
@@ -95,10 +95,10 @@ class _LimitedBuffer(io.BytesIO):
 
 
 def main() -> None:
-    """Import what plots call, wait for them, and draw them."""
+    """Import what plots need, wait for plots, and draw them."""
     set_parent_death_signal(os.getppid())
     answers, sys.stdout = sys.stdout.buffer, io.StringIO()
-    sys.stdout.close()  # who prints gets an error
+    sys.stdout.close()  # printing raises an error
     canvas().subplots()
     with stand_ins():
         import_module("himach.examples.drawing")

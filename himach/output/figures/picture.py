@@ -1,4 +1,4 @@
-"""A figure as files: `canvas()`, an empty one, and `encode_figure()`, its bytes as PNG, SVG or PDF.
+"""A figure as files: `canvas()` makes an empty one, `encode_figure()` encodes it as PNG, SVG or PDF.
 
 Figures are made without pyplot: no global state, no display. Equal figures are equal bytes, alone or with others.
 
@@ -23,7 +23,7 @@ FILE = Path(__file__).with_name(f"{NAME}.mplstyle")
 
 @contextmanager
 def style_context() -> Iterator[None]:
-    """Have Matplotlib's parameters as the style has them, but for those that the user has set to other values."""
+    """Set Matplotlib's parameters to the style, except those that the user has changed."""
     import matplotlib
 
     current, defaults = matplotlib.rcParams, matplotlib.rcParamsDefault
@@ -32,27 +32,27 @@ def style_context() -> Iterator[None]:
 
 
 def add_style(library: Any) -> None:
-    """Add the style to those that Matplotlib knows by name, `matplotlib.style`."""
+    """Register the style in `matplotlib.style`."""
     library.library[NAME] = _style()
     library.available[:] = sorted({*library.available, NAME})
 
 
 class StyleLoader:
-    """Loads `matplotlib.style`, and adds the style to it."""
+    """Loader of `matplotlib.style` that adds the style."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-        """Return how `matplotlib.style` is to be loaded."""
+        """Return a spec of `matplotlib.style` with this loader."""
         spec = PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
             spec.loader = StyleLoader(spec.loader)  # type: ignore[assignment]
         return spec
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Leave it to Python."""
+        """Use Python's default."""
         return None
 
     def exec_module(self, module: ModuleType) -> None:
@@ -70,9 +70,9 @@ def _style() -> Any:
     return matplotlib.rc_params_from_file(FILE, use_default_template=False)
 
 
-ON_SCREEN = 150  # pixels an inch
-PNG_LEVEL = 3  # of zlib: files are a twelfth larger than by its usual 6, and written in half the time
-#: What Matplotlib would write of itself and of the time.
+ON_SCREEN = 150  # pixels per inch
+PNG_LEVEL = 3  # of zlib: files are a twelfth larger than with the default 6, and take half the time
+#: Matplotlib's metadata on itself and the time, left out of files.
 OMITTED: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
@@ -81,7 +81,7 @@ OMITTED: dict[str, dict[str, None]] = {
 
 
 def canvas(size: tuple[float, float] | None = None) -> Any:
-    """Return an empty figure of so many inches, by default of the style, which a notebook shows without pyplot."""
+    """Return an empty figure of a size in inches (default: the style's), which notebooks show without pyplot."""
     from matplotlib import rcParams
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -108,7 +108,7 @@ def canvas(size: tuple[float, float] | None = None) -> Any:
 
 
 def encode_figure(picture: Any, formats: Iterable[str]) -> list[bytes]:
-    """Return a figure in each of the formats, laid out once, so that all are alike."""
+    """Encode a figure in each format, with one layout so that all look alike."""
     engine = picture.get_layout_engine()
     with style_context():
         if engine is not None:
@@ -127,14 +127,14 @@ def png(picture: Any) -> bytes:
 
 
 def width_on_screen(picture: Any) -> int:
-    """Return how many pixels wide a page shows a figure, in which letters are as large as those of its text."""
+    """Return the width in pixels at which a figure's letters are as large as those of a page."""
     return round(ON_SCREEN * float(picture.get_size_inches()[0]))
 
 
 def _encode(picture: Any, kind: str) -> bytes:
     buffer = io.BytesIO()
     if kind == "png" and hasattr(picture.canvas, "print_png"):
-        # savefig() draws twice, to lay out again.
+        # savefig() draws twice, to repeat the layout.
         picture.canvas.print_png(buffer, metadata=OMITTED[kind], pil_kwargs={"compress_level": PNG_LEVEL})
     else:
         picture.savefig(buffer, format=kind)

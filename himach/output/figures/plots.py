@@ -1,4 +1,4 @@
-"""An analysis's plot() on a figure of its own: `figure()`; on axes of somebody else's: `draw()`."""
+"""Drawing of an analysis's plot(): on its own figure, `figure()`, or on given axes, `draw()`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from himach.output.figures.series import POINTS_PER_INCH, draw_legend, draw_seri
 from himach.output.parts import parts
 from himach.output.table import Table
 
-LINE = 10  # points, of a line of a legend
-PANEL = 0.72  # of a plot's height, for each of the panels that stand in its place
+LINE = 10  # points, height of a legend's line
+PANEL = 0.72  # height of each inner panel, relative to a plot
 
 
 def figure(plots: Sequence[tuple[str, Analysis, Any]]) -> Any:
-    """Draw plots below one another on a figure that shows itself in a notebook."""
+    """Draw plots below one another on a figure that notebooks display."""
     with style_context():
         picture = canvas()
         rows = picture.subplots(len(plots), squeeze=False)[:, 0]
@@ -33,12 +33,12 @@ def figure(plots: Sequence[tuple[str, Analysis, Any]]) -> Any:
 
 
 def render_plot(plot: tuple[str, Analysis, Any], formats: Sequence[str]) -> list[bytes]:
-    """Return a plot as a file of each of the formats."""
+    """Draw a plot, and encode it in each format."""
     return encode_figure(figure([plot]), formats)
 
 
 def _height(axes: Any) -> float:
-    """Return the height of a plot, of which one without panels has 1."""
+    """Return the height of a plot, relative to one without panels."""
     inner = _panels(axes)
     grids = [panel.get_subplotspec().get_gridspec() for panel in inner]
     panels = max((PANEL * sum(grid.get_height_ratios() or [1] * grid.nrows) for grid in grids), default=1)
@@ -47,14 +47,14 @@ def _height(axes: Any) -> float:
 
 
 def _panels(axes: Any) -> list[Any]:
-    """Return the axes that stand in a part of the place of others."""
+    """Return the axes nested in the subplot of these axes."""
     outer, others = axes.get_subplotspec(), [(panel, panel.get_subplotspec()) for panel in axes.figure.axes]
     inner = [(panel, spec) for panel, spec in others if outer is not None and spec is not None and spec != outer]
     return [panel for panel, spec in inner if spec.get_topmost_subplotspec() == outer]
 
 
 def _lines_below(axes: Any) -> int:
-    """Return how many lines a legend has that stands below its axes."""
+    """Return the number of lines of a legend below its axes."""
     legend = axes.get_legend()
     if legend is None or legend.get_bbox_to_anchor().y0 >= axes.bbox.y0:
         return 0
@@ -62,7 +62,7 @@ def _lines_below(axes: Any) -> int:
 
 
 def draw(analysis: Analysis, outcome: Any, axes: Any, title: str) -> None:
-    """Draw an outcome on axes; what plot() leaves open (title) is filled in. Without plot(): its first table."""
+    """Draw an outcome on axes: by plot(), else its first table; set a title if there is none."""
     if analysis.defines("plot"):
         analysis.plot(thin_tables(outcome), axes)
     elif (table := drawable(thin_tables(outcome))) is not None:
@@ -79,7 +79,7 @@ def drawable(outcome: Any) -> Table | None:
 
 
 def plot_table(table: Table, axes: Any) -> None:
-    """Draw the columns of numbers of a table over the first of them, with their units at the axes."""
+    """Draw the numeric columns of a table over the first of them, with units on the axes."""
     columns = numeric(table)
     x, *ys = columns
     for y in ys:
@@ -92,7 +92,7 @@ def plot_table(table: Table, axes: Any) -> None:
 
 
 def numeric(table: Table) -> list[str]:
-    """Return the names of the columns that can be drawn: real numbers."""
+    """Return the names of the columns of real numbers."""
     return [
         name
         for name, cells in table.items()
@@ -101,10 +101,10 @@ def numeric(table: Table) -> list[str]:
 
 
 def thin_tables(outcome: Any) -> Any:
-    """Return an outcome in which tables that are too long for one rank are envelopes.
+    """Return an outcome with tables too long for one rank replaced by envelopes.
 
-    Of each of many bins of rows there are two: the first has the least of each column of numbers, the second the most;
-    both have the first cell of times and of what are no numbers.
+    Each bin of rows gives two: the least and the most of numeric columns. Times and other columns have the bin's first
+    cell in both.
     """
     if isinstance(outcome, Table):
         return _envelope(outcome) if outcome.long is not None else outcome

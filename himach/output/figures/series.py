@@ -1,4 +1,4 @@
-"""Lines of values in order that stay lines, `draw_series()`, axes of times, and legends, `draw_legend()`."""
+"""Drawing of time series, `draw_series()`, axes of times, `time_axis()`, and legends, `draw_legend()`."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import numpy as np
 import numpy.typing as npt
 
 POINTS_PER_INCH = 72
-#: Of that many values in a column one over the other, lines from one to the next become a blot.
+#: With more values than these per column as wide as the line, lines become a blot.
 MOST_IN_COLUMN = 2
-#: Where a legend below axes begins, in points from the axes' lower left corner: under the labels of both axes.
+#: Origin of a legend below axes, in points from their lower left corner: under the labels of both axes.
 BELOW = -34, -26
 
 
 def time_axis(times: npt.ArrayLike, name: str) -> tuple[float, str]:
-    """Return by what times in ps are multiplied for an axis, and its label: in ns where they reach 10,000 ps."""
+    """Return the factor of times in ps on an axis, and its label; the unit is ns from 10,000 ps on."""
     return (1e-3, f"{name} / ns") if np.max(np.abs(times), initial=0) >= 10_000 else (1.0, f"{name} / ps")
 
 
 def draw_series(axes: Any, x: npt.ArrayLike, y: npt.ArrayLike, label: str = "", **style: Any) -> Any:
-    """Draw values over ascending places; where there are more than a line can show, their mean, from least to most.
+    """Draw values over ascending places; where there are more than a line can show, their mean and range.
 
-    A line is as broad as many places: of more than two values in its breadth the mean is drawn, and a band from the
-    least of them to the most, which the legend (`draw_legend`) names.
+    If more than two values fall within a line's width, their mean is drawn, and a band from least to most, which the
+    legend (`draw_legend`) names.
 
     Parameters
     ----------
     axes
         Matplotlib axes.
     x, y
-        Places and values, real (n,); values that are no numbers leave gaps.
+        Places and values, real (n,); values that are not finite leave gaps.
     label
-        For the legend.
+        Text in the legend.
     **style
         As `matplotlib.axes.Axes.plot` takes it.
 
@@ -57,7 +57,7 @@ def draw_series(axes: Any, x: npt.ArrayLike, y: npt.ArrayLike, label: str = "", 
 
 
 def column_means(axes: Any, x: npt.ArrayLike, *ys: npt.ArrayLike, width: float | None = None) -> tuple[Any, ...]:
-    """Return places and values as lines of that width show them: as they are, or of more than that their means."""
+    """Return places and values as lines of that width show them: unchanged, or as means per column."""
     x, *series = (np.asarray(values, np.float64) for values in (x, *ys))
     count = _columns(axes, x, width)
     if count is None:
@@ -67,9 +67,9 @@ def column_means(axes: Any, x: npt.ArrayLike, *ys: npt.ArrayLike, width: float |
 
 
 def bin_columns(x: Any, y: Any, count: int) -> tuple[Any, Any, Any, Any]:
-    """Return the middle of each of so many equally broad columns, and the mean, least and most of the values in it.
+    """Return the middle of each of `count` equally wide columns, and the mean, least and most of its values.
 
-    Columns without values are left out; what is no number counts for nothing, and of nothing else all three are nan.
+    Empty columns are omitted. Values that are not finite are ignored; columns of only these have nan for all three.
     """
     column = np.minimum(((x - x[0]) * (count / (x[-1] - x[0]))).astype(np.int64), count - 1)
     first = np.flatnonzero(np.diff(column, prepend=-1))
@@ -85,7 +85,7 @@ def bin_columns(x: Any, y: Any, count: int) -> tuple[Any, Any, Any, Any]:
 
 
 def _columns(axes: Any, x: Any, width: float | None) -> int | None:
-    """Return in how many columns ascending places are to be seen by a line of that width; None where all can be."""
+    """Return the number of columns for a line of that width; None if it can show all values."""
     from matplotlib import rcParams
 
     count = int(axes.figure.get_size_inches()[0] * POINTS_PER_INCH / (width or rcParams["lines.linewidth"]))
@@ -93,15 +93,15 @@ def _columns(axes: Any, x: Any, width: float | None) -> int | None:
 
 
 def draw_legend(axes: Any, below: bool = False, **style: Any) -> None:
-    """Draw the legend of axes, an entry for each text: what has the same text shares it, as a line and its band do.
+    """Draw the legend of axes with one entry for each text: a line and its band share one.
 
     Parameters
     ----------
     axes
-        Matplotlib axes; without a text to show they get no legend.
+        Matplotlib axes; without labels they get no legend.
     below
-        Whether it stands below the label of the x axis, for texts that would cover what is drawn; in a figure without a
-        layout, which makes no room for it, it does not.
+        Whether it is below the label of the x axis, for texts that would cover the plot; ignored in a figure without
+        a layout, which makes room for it.
     **style
         As `matplotlib.axes.Axes.legend` takes it.
     """
@@ -117,7 +117,7 @@ def draw_legend(axes: Any, below: bool = False, **style: Any) -> None:
     beside = [handle for handle in handles if isinstance(handle, tuple) and len(set(map(type, handle))) == 1]
     handlers = {
         handle: HandlerTuple(ndivide=None, pad=0.2) for handle in beside
-    }  # of one kind: beside, not over each other
+    }  # of one kind: side by side, not overlaid
     if below and axes.figure.get_layout_engine() is not None:
         x, y = (points / POINTS_PER_INCH for points in BELOW)
         corner = axes.transAxes + ScaledTranslation(x, y, axes.figure.dpi_scale_trans)

@@ -1,7 +1,7 @@
-"""The file of a bundle: a zip of the same bytes for the same content, `write_archive()`; and its way back, `extract()`.
+"""The file of a bundle: `write_archive()` makes a zip, equal bytes for equal content; `extract()` reads it.
 
-A bundle is of unknown origin. What is extracted lies below a new folder, whatever names it has; then each file must be
-one that the metadata name, with its checksum.
+A bundle is untrusted. Files are extracted below a new folder, whatever their names; each must then be one that the
+metadata name, with its checksum.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from himach.errors import HimachError, UsageError
 from himach.files import content_digest, whole_file
 
 METADATA = "ro-crate-metadata.json"
-#: What a zip says of the time of its members: there is no earlier one.
+#: Time of the members of a zip: the earliest possible.
 TIME = (1980, 1, 1, 0, 0, 0)
 PERMISSIONS = 0o644
-#: Members of a bundle and bytes of its metadata, at most.
+#: Limits: members of a bundle, bytes of its metadata.
 MOST_MEMBERS, MOST_METADATA = 100_000, 1 << 26
-#: What zipfile raises for an archive that it cannot read.
+#: Errors of zipfile for an archive that it cannot read.
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
 
@@ -37,7 +37,7 @@ class DamagedError(HimachError):
 
 @dataclass(frozen=True)
 class Member:
-    """A file in a bundle: its content, or the file that has it; its SHA-256 (hex), and bytes."""
+    """A file in a bundle: content or source file, SHA-256 (hex), and size in bytes."""
 
     source: bytes | Path
     digest: str
@@ -45,7 +45,7 @@ class Member:
 
     @classmethod
     def from_source(cls, source: bytes | Path) -> Member:
-        """Return a member with this content, or with that of a file; raises UsageError if it cannot be read."""
+        """Make a member of content or a file; raises UsageError if the file cannot be read."""
         if isinstance(source, bytes):
             return cls(source, hashlib.sha256(source).hexdigest(), len(source))
         try:
@@ -56,13 +56,13 @@ class Member:
 
 
 def write_archive(path: str | os.PathLike[str], members: Mapping[str, Member]) -> None:
-    """Write members into a zip, by name, whole or not at all; raises HimachError if it cannot, or one has changed."""
+    """Write members by name into a zip, whole or not at all; raises HimachError if it fails or a file has changed."""
     try:
         with whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
             for name, member in sorted(members.items()):
                 info = zipfile.ZipInfo(name, TIME)
                 info.compress_type = zipfile.ZIP_DEFLATED
-                info.create_system = 3  # the permissions are those of Unix
+                info.create_system = 3  # Unix permissions
                 info.external_attr = (stat.S_IFREG | PERMISSIONS) << 16
                 info.file_size = member.size
                 if isinstance(member.source, bytes):
@@ -77,7 +77,7 @@ def write_archive(path: str | os.PathLike[str], members: Mapping[str, Member]) -
 
 
 def extract(bundle: Path, folder: Path) -> dict[str, int]:
-    """Extract a bundle into an empty folder; return the sizes of its files, but for the metadata, by name."""
+    """Extract a bundle into an empty folder; return the sizes of its files by name, without the metadata."""
     with _open_archive(bundle) as archive:
         sizes = {info.filename: info.file_size for info in archive.infolist()}
         needed, free = sum(sizes.values()), shutil.disk_usage(folder).free

@@ -1,4 +1,4 @@
-"""Where two files that should be equal differ first: `difference()`, in words of what the files hold."""
+"""The first difference of two files that should be equal: `difference()` describes it by their content."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 import numpy as np
 
 PIECE = 1 << 20
-#: Suffixes of files that are text, lines of it.
+#: Suffixes of text files, which are compared by lines.
 TEXT = frozenset({".json", ".txt", ".pdb", ".dx", ".md", ".tex", ".bib", ".svg", ".xvg", ".html"})
-LONGEST = 60  # characters of a cell or a line that are shown
+LONGEST = 60  # characters shown of a cell or a line
 
 
 def difference(old: Path, new: Path) -> str:
-    """Return where a file differs first from what it was; "" if all bytes are equal.
+    """Describe the first difference of two files; "" if all bytes are equal.
 
-    Of a table by line and column, with how many cells differ, and by how much at most; of an array by index, of text by
-    line, and of anything else by byte.
+    A table differs by line and column, with the number of cells and the largest difference; an array by index, text by
+    line, anything else by byte.
     """
     offset = _first_byte(old, new)
     if offset < 0:
         return ""
     description = ""
-    with suppress(ValueError, csv.Error, OSError, EOFError, MemoryError):  # no table, array or text: bytes
+    with suppress(ValueError, csv.Error, OSError, EOFError, MemoryError):  # no table, array or text: compare bytes
         if old.suffix == ".csv":
             description = _compare_tables(old, new)
         elif old.suffix == ".npy":
@@ -39,7 +39,7 @@ def difference(old: Path, new: Path) -> str:
 
 
 def _first_byte(old: Path, new: Path) -> int:
-    """Return the place of the first byte that differs, -1 if there is none."""
+    """Return the offset of the first byte that differs; -1 if there is none."""
     with old.open("rb") as before, new.open("rb") as after:
         for offset in itertools.count(0, PIECE):
             a, b = before.read(PIECE), after.read(PIECE)
@@ -70,11 +70,11 @@ def _compare_tables(old: Path, new: Path) -> str:
         lengths_text = f"it had {lengths[0]:,} lines, and has {lengths[1]:,}"
         return f"{first}; {lengths_text}" if first else lengths_text
     size = "" if math.isinf(most) else f", by a part of {most:.1g} at most"
-    return f"{first}; {cells:,} cells differ{size}" if cells > 1 else first  # none: quotes or ends of lines differ
+    return f"{first}; {cells:,} cells differ{size}" if cells > 1 else first  # no cell: quotes or line ends differ
 
 
 def _relative_difference(x: str, y: str) -> float:
-    """Return by which part of the larger one two numbers differ; infinity for what are none."""
+    """Return the difference of two numbers relative to the larger one; infinity if one is no number."""
     try:
         a, b = float(x), float(y)
     except ValueError:

@@ -1,8 +1,8 @@
-"""What a bundle says of itself: `metadata()`, a Process Run Crate in JSON-LD.
+"""Metadata of a bundle: `metadata()`, a Process Run Crate in JSON-LD.
 
-That is RO-Crate 1.1 with an action for each run: by which software, from what, with which parameters, and what it gave.
+It is RO-Crate 1.1 with an action for each run: its software, inputs, parameters and results.
 
-What goes into a bundle: `collect_contents()`, runs, their files and the code that made them, each as the run had it.
+`collect_contents()` collects runs, their files and their code, each as the run had it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from himach.report.files import methods_files
 from himach.report.folder import RunFolder, stages
 from himach.user_code import is_installed
 
-#: Folders of a bundle: what runs left, a folder each; what they depend on; what a paper says of them.
+#: Folders of a bundle: outputs of runs, files that runs depend on, methods for a paper.
 RUNS, FILES, METHODS = "runs", "files", "methods"
 Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class BundledRun:
-    """A run in a bundle: its folder there, its record, and the members that it left and those that it needs."""
+    """A run in a bundle: its folder, its record, members that it left, and members that it needs."""
 
     name: str
     record: Record
@@ -43,7 +43,7 @@ class BundledRun:
 
 @dataclass(frozen=True)
 class Contents:
-    """What goes into a bundle, but for its metadata; `unrecorded` are files of which no record has a digest."""
+    """Contents of a bundle without its metadata; `unrecorded` are files without a recorded digest."""
 
     runs: tuple[BundledRun, ...]
     members: Mapping[str, Member]
@@ -51,7 +51,7 @@ class Contents:
 
 
 def collect_contents(folders: Sequence[RunFolder]) -> Contents:
-    """Return what a bundle of runs has in it."""
+    """Collect the contents of a bundle of runs."""
     for folder in folders:
         _check(folder)
     members = {f"{METHODS}/{name}": Member.from_source(text.encode()) for name, text in methods_files(folders).items()}
@@ -70,7 +70,7 @@ def collect_contents(folders: Sequence[RunFolder]) -> Contents:
 
 
 def bundle_path(path: str) -> str:
-    """Return the name of a file or folder in a bundle by its absolute path; raises UsageError if that is no text."""
+    """Return the name in a bundle of an absolute path; raises UsageError if the path is no text."""
     member = FILES + os.path.normpath(f"/{path.lstrip('/')}")
     if member != member.encode(errors="replace").decode():
         raise UsageError(f"{path!r} has a name that is no text, which a bundle cannot hold; rename it")
@@ -78,15 +78,15 @@ def bundle_path(path: str) -> str:
 
 
 def topologies(record: Record) -> set[str]:
-    """Return the paths of the topologies of a run, of an ensemble those of its members."""
+    """Return the paths of the topologies of a run, or of an ensemble's members."""
     paths = [simulation["topology"] for simulation in (record, *record.get("ensemble", ()))]
     return {os.path.normpath(os.path.join(record["directory"], path)) for path in paths if path is not None}
 
 
 def _needed_files(record: Record) -> dict[str, str]:
-    """Return the files that a run depended on and that a bundle has: digests by path.
+    """Return digests by path of the files that a run depended on and that a bundle includes.
 
-    Not the topology, nor what belongs to an installed package, unless a parameter or an option names it.
+    Topologies and files of installed packages are excluded, unless a parameter or an option names them.
     """
     parameters = [stage["parameters"] for entry in record["analyses"] for stage in stages(entry)]
     values = [record.get("reference"), *(value for group in parameters for value in group.values())]
@@ -96,7 +96,7 @@ def _needed_files(record: Record) -> dict[str, str]:
 
 
 def _check(folder: RunFolder) -> None:
-    """Refuse a run that cannot be bundled."""
+    """Raise UsageError for a run that cannot be bundled."""
     where, record = os.fspath(folder.path), folder.record
     for entry in record["analyses"]:
         if not entry.get("source"):
@@ -115,7 +115,7 @@ def _check(folder: RunFolder) -> None:
 
 
 def _unchanged_member(path: str, digest: str, folder: RunFolder) -> Member:
-    """Return a file that a run depended on; raises UsageError if it has changed since."""
+    """Return a member for a file that a run depended on; raises UsageError if it has changed since."""
     advice = f"put it back as it was, or run again (himach run --rerun {folder.path} --out {folder.path})"
     if not os.path.isfile(path):
         raise UsageError(f"{folder.path}: the run read {path}, which is not there any more; {advice}")
@@ -126,7 +126,7 @@ def _unchanged_member(path: str, digest: str, folder: RunFolder) -> Member:
 
 
 def _imported_files(files: Mapping[str, str], folders: Sequence[str]) -> Iterator[str]:
-    """Give the files of the user's own modules that code imports anywhere, within functions too, without running it."""
+    """Yield the files of the user's modules that code imports, within functions too, without running it."""
     own_folders = [os.path.normpath(folder) for folder in folders if not is_installed(os.path.join(folder, ""))]
     finder = modulefinder.ModuleFinder(path=own_folders)
     for path in (PurePosixPath(path) for path in files if path.endswith(".py")):
@@ -145,9 +145,9 @@ def _imported_files(files: Mapping[str, str], folders: Sequence[str]) -> Iterato
 
 CRATE = "https://w3id.org/ro/crate/1.1"
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
-#: The digest of a file is a word of the profile's, not of RO-Crate 1.1.
+#: ``sha256`` is defined by the profile, not by RO-Crate 1.1.
 CONTEXT = [f"{CRATE}/context", {"sha256": "https://w3id.org/ro/terms/workflow-run#sha256"}]
-#: Pages of what runs stand on, by the names that records have for it; other packages are named by a package URL (purl).
+#: Web pages of software, by its name in records; other packages have a package URL (purl).
 SOFTWARE = {
     "himach": "https://himach.example/himach",
     "python": "https://www.python.org/",
@@ -157,7 +157,7 @@ SOFTWARE = {
     "matplotlib": "https://matplotlib.org/",
     "pyarrow": "https://arrow.apache.org/",
 }
-#: Kinds of files, whatever the machine knows of them.
+#: Media types of files, independent of the machine.
 KINDS = {
     ".bib": "application/x-bibtex", ".csv": "text/csv", ".html": "text/html", ".json": "application/json",
     ".md": "text/markdown", ".nc": "application/x-netcdf", ".npy": "application/x-npy", ".npz": "application/x-npz",
@@ -205,7 +205,7 @@ def _link(entity: Entity) -> Entity:
 
 
 def _run(run: BundledRun, author: str) -> list[Entity]:
-    """Return what tells of a run: the action, its software, data and parameters."""
+    """Return the entities of a run: action, software, data and parameters."""
     record = run.record
     software, data, parameters = list(_software(record)), list(_data(run)), list(_parameters(run))
     analyses = ", ".join(entry["name"] for entry in record["analyses"])
@@ -226,7 +226,7 @@ def _run(run: BundledRun, author: str) -> list[Entity]:
 
 
 def _software(record: Record) -> Iterator[Entity]:
-    """Give himach, and what it stood on."""
+    """Yield himach and the software that it used."""
     versions = {name: version for name, version in record["versions"].items() if version}
     pages = {name: SOFTWARE.get(name, f"pkg:pypi/{quote(name.lower())}") for name in versions}
     others = [
@@ -240,7 +240,7 @@ def _software(record: Record) -> Iterator[Entity]:
         for name, version in versions.items()
     ]
     page, version = SOFTWARE["himach"], record["himach"]
-    # Runs of one himach may have had others of what it needs.
+    # Runs with the same himach may have had other versions of its dependencies.
     identifier = f"{page}#{'+'.join(quote(version) for version in (version, *versions.values()))}"
     needs = [*map(_link, others)]
     yield _entity(
@@ -250,7 +250,7 @@ def _software(record: Record) -> Iterator[Entity]:
 
 
 def _data(run: BundledRun) -> Iterator[Entity]:
-    """Give the trajectories and topologies, which are not in the bundle, by what tells them from others."""
+    """Yield trajectories and topologies, which are not in the bundle, with identifiers of their content."""
     record, dataset = run.record, run.record["dataset"]
     members = record.get("ensemble", [{"name": "", **record, "fingerprint": dataset["fingerprint"]}])
     for number, member in enumerate(members, 1):
@@ -269,7 +269,7 @@ def _data(run: BundledRun) -> Iterator[Entity]:
 
 
 def _parameters(run: BundledRun) -> Iterator[Entity]:
-    """Give the parameters of the analyses and of their later stages."""
+    """Yield the parameters of the analyses and of their later stages."""
     for number, entry in enumerate(run.record["analyses"], 1):
         for depth, stage in enumerate(stages(entry)):
             for name, value in stage["parameters"].items():

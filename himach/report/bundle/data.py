@@ -1,4 +1,4 @@
-"""The simulations that runs of a bundle read, as they are on this machine: `find_data()` matches them by content."""
+"""Local files of the simulations that runs of a bundle read: `find_data()` matches them by content."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Record = Mapping[str, Any]
 
 
 class OtherDataError(HimachError):
-    """What is given is not what the run read."""
+    """The given data are not what the run read."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Where simulations are on this machine: trajectories and topologies, or an ensemble."""
+    """Local files of simulations: trajectories and topologies, or an ensemble."""
 
     trajectories: Sequence[Path] = ()
     topologies: Sequence[Path] = ()
@@ -32,7 +32,7 @@ class Inputs:
 
 
 def find_data(record: Record, data: Inputs) -> dict[str, Any]:
-    """Return where the simulations of a run are here: the fields trajectory, topology and ensemble of its record."""
+    """Return the local simulations of a run: the fields trajectory, topology and ensemble of its record."""
     if "ensemble" in record:
         members = _members(record, data)
         return {"trajectory": [path for member in members for path in member["trajectory"]], "ensemble": members}
@@ -53,7 +53,7 @@ def _trajectory(record: Record, candidates: Sequence[Path]) -> list[str]:
         if all(map(os.path.exists, paths)) and read_fingerprint(paths) == dataset["fingerprint"]:
             return [os.path.abspath(path) for path in paths]
     missing = [os.fspath(path) for path in candidates if not path.exists()]
-    if count == 1 and missing:  # datasets, whose content is told when they are opened
+    if count == 1 and missing:  # datasets, whose content is checked when they are opened
         return missing[:1]
     raise _mismatch("trajectory", candidates, text)
 
@@ -70,7 +70,7 @@ def _topology(record: Record, candidates: Sequence[Path]) -> str:
 def _match_topology(
     record: Record, topology: str | None, candidates: Sequence[Path], get_digest: Callable[[str], str] = content_digest
 ) -> str | None:
-    """Return the topology whose content is that of the run, any if nobody knows that; None if none is."""
+    """Return the topology with the recorded digest, any topology if none is recorded; None if none matches."""
     if topology is None:
         return None
     digest = record["digests"].get(os.path.normpath(os.path.join(record["directory"], topology)))
@@ -86,7 +86,7 @@ def _mismatch(kind: str, candidates: Sequence[Path], text: str) -> OtherDataErro
 
 
 def _members(record: Record, data: Inputs) -> list[dict[str, Any]]:
-    """Return the members of the record's ensemble with the files that they have here."""
+    """Return the members of the record's ensemble with their local files."""
     names = [member["name"] for member in record["ensemble"]]
     if data.ensemble is None:
         raise OtherDataError(f"it read {len(names)} simulations: name them by --ensemble, as {truncate(names)}")

@@ -1,6 +1,6 @@
-"""Verifying a bundle: `verify()` runs what is in it again and says of each file whether it is the same.
+"""Verification of a bundle: `verify()` runs its runs again, and compares each file.
 
-A run of a bundle is run again as by ``himach run --rerun``, of a record that was written for it: `localize_record()`.
+Runs are repeated as by ``himach run --rerun``, with a record that `localize_record()` adapts.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from himach.report.folder import read_folder
 from himach.runner.commands import RunCommand
 from himach.runner.run import check_ranks, on_ranks
 
-#: Ends of the names of files that hold code.
+#: Suffixes of files with code.
 CODE = (".py", ".so", ".pyc")
-#: What may be behind files that differ.
+#: Possible reasons for different files.
 OTHER_VERSIONS = "What is of another version may be why: verify with the versions of the run to know."
 SAME_VERSIONS = (
     "Versions are those of the run, and trajectories have its sizes and ends (64 KiB): left are their middle, "
@@ -40,7 +40,7 @@ SAME_VERSIONS = (
 )
 
 Log = Callable[[str], object]
-#: Does work on as many ranks as run a run again.
+#: Does work on the ranks of a repeated run.
 Ranks = Callable[[Callable[[World], Any]], Any]
 
 
@@ -52,7 +52,7 @@ def verify(
     cache: str = "auto",
     log: Log = print,
 ) -> bool:
-    """Run the runs of a bundle again, and compare what they leave with what is in it; return whether all is equal."""
+    """Run the runs of a bundle again, and compare their files with those in it; return whether all are equal."""
     check_ranks(ranks)
     run_verification = partial(_verify, bundle=bundle, data=data, names=names, cache=cache, log=log)
     if under_launcher():
@@ -74,7 +74,7 @@ def _verify(world: World, do: Ranks, *, bundle: Path, data: Inputs, names: Seque
 
 
 def _open(bundle: Path, folder: Path, names: Sequence[str], log: Log) -> tuple[Path, dict[str, Record]]:
-    """Extract a bundle and say what is in it; return the folder, and the records of its runs."""
+    """Extract a bundle and log its content; return the folder, and the records of its runs."""
     sizes = extract(bundle, folder)
     runs = [name.split("/")[1] for name in sizes if name.count("/") == 2 and name.endswith(f"/{RECORD}")]
     unknown = [name for name in names if name not in runs]
@@ -95,7 +95,7 @@ def _open(bundle: Path, folder: Path, names: Sequence[str], log: Log) -> tuple[P
 def _rerun(
     world: World, do: Ranks, folder: Path, name: str, record: Record, data: Inputs, cache: str, log: Log
 ) -> bool:
-    """Run one of the runs again and compare; return whether all is equal (collective)."""
+    """Repeat a run and compare its files; return whether all are equal (collective)."""
     log(f"\n{RUNS}/{name} ({', '.join(entry['name'] for entry in record['analyses'])})")
     versions = [f"  version  {line}" for line in _changed_versions(record)]
     for line in versions:
@@ -115,7 +115,7 @@ def _rerun(
 
 
 def _changed_versions(record: Record) -> Iterator[str]:
-    """Give what is of another version than it was."""
+    """Yield the software whose version has changed."""
     for name, recorded in {"himach": record["himach"], **record["versions"]}.items():
         try:
             installed = platform.python_version() if name == "python" else version(name)
@@ -126,7 +126,7 @@ def _changed_versions(record: Record) -> Iterator[str]:
 
 
 def _prepare_rerun(folder: Path, record: Record, out: Path, data: Inputs, cache: str) -> Callable[[World], Any]:
-    """Write the record by which a run is run again; return what does so, as one of the ranks."""
+    """Write the record of a repeated run; return a function that runs it on a rank."""
     local_record = {**localize_record(record, folder), **find_data(record, data), "cache": cache}
     out.parent.mkdir(parents=True)
     path = out.parent / RECORD
@@ -135,7 +135,7 @@ def _prepare_rerun(folder: Path, record: Record, out: Path, data: Inputs, cache:
 
 
 def _repeat(record: Path, out: Path, folders: Sequence[str], world: World) -> None:
-    """Run a record again, with code in these folders before any other; forget that code for the next run."""
+    """Run a record again with these folders first in sys.path; then unload their modules."""
     directory, path, modules = os.getcwd(), list(sys.path), set(sys.modules)
     sys.path[:0] = folders
     try:
@@ -150,7 +150,7 @@ def _repeat(record: Path, out: Path, folders: Sequence[str], world: World) -> No
 
 
 def _compare_runs(old: Path, new: Path, log: Log) -> bool:
-    """Say of each file of a run whether it came out equal; return whether all did."""
+    """Log for each file of a run whether it is equal; return whether all are."""
     old_files, new_files = (
         {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {RECORD}
         for folder in (old, new)
@@ -167,12 +167,12 @@ def _compare_runs(old: Path, new: Path, log: Log) -> bool:
 
 
 def localize_record(record: Record, folder: Path) -> dict[str, Any]:
-    """Return the record of a bundled run as it is to be run again, with the paths of files in an extracted bundle."""
+    """Adapt the record of a bundled run to be repeated, with the paths of files in an extracted bundle."""
     work_folder = folder / bundle_path(record["directory"])
     work_folder.mkdir(parents=True, exist_ok=True)
 
     def localize_value(value: Any) -> Any:
-        """Return a value; the path of a file in the bundle as it is here, if that is another one."""
+        """Replace the path of a file in the bundle by its path here if that differs; keep other values."""
         path = folder / bundle_path(os.path.join(record["directory"], value)) if isinstance(value, str) else folder
         return str(path) if os.path.isfile(path) and os.path.normpath(work_folder / value) != str(path) else value
 
