@@ -1,7 +1,7 @@
-"""Positions and centers of MDAnalysis's groups of atoms, sooner: `cached_groups()`, for parts that himach computes.
+"""Faster positions and centers of MDAnalysis's groups of atoms: `cached_groups()`, for parts that himach computes.
 
-MDAnalysis gathers the rows of a group by numpy's indexing, and adds them up by numpy's mean over three columns; both
-take ten times as long as reading the frame. The loops here do the same, to the last bit.
+MDAnalysis gathers the rows of a group by numpy's indexing, and sums them by numpy's mean over three columns; both take
+ten times as long as reading the frame. The loops here give the same, to the last bit.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def _quick_center(
 
 @contextmanager
 def cached_groups() -> Iterator[None]:
-    """Let groups of atoms use himach's loops in this process while the context lasts."""
-    if AtomGroup.positions is not _positions or GroupBase.center is not _center:  # somebody else's, or ours already
+    """Use himach's loops for groups of atoms in this process during the context."""
+    if AtomGroup.positions is not _positions or GroupBase.center is not _center:  # replaced by others, or already by us
         yield
         return
     AtomGroup.positions = property(_quick_positions, _positions.fset, doc=_positions.__doc__)

@@ -1,7 +1,7 @@
-"""Names of datasets as MDAnalysis gets them: `is_url()`, `parse_dataset()`, `normalize_url()`; `open_url()` opens one.
+"""Names of datasets in MDAnalysis: `is_url()`, `parse_dataset()`, `normalize_url()`; `open_url()` opens one.
 
-``himach://NAME`` is a dataset that this node can reach; ``himach://NAME?server=HOST:PORT`` one that a server and its
-peers have.
+``himach://NAME`` is a dataset that this node can reach; ``himach://NAME?server=HOST:PORT`` is one of a server and its
+peers.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SERVER = "?server="
 
 
 def is_url(thing: Any) -> bool:
-    """Tell whether `thing` is the name of a dataset, as MDAnalysis gets it."""
+    """Tell whether `thing` is a name of a dataset for MDAnalysis."""
     return isinstance(thing, str) and thing.startswith(SCHEME)
 
 
 def parse_dataset(filename: str | os.PathLike[str]) -> str:
-    """Return the dataset that ``himach://NAME`` names, as ``--trajectory NAME`` does; raises UsageError if none."""
+    """Return the dataset in ``himach://NAME``, as for ``--trajectory NAME``; raises UsageError if there is none."""
     name = os.fspath(filename).removeprefix(SCHEME).partition(SERVER)[0]
     if not name or "\0" in name:
         raise UsageError(f"{filename} names no dataset: it is {SCHEME}NAME, as in {SCHEME}run7 or {SCHEME}/data/md.xtc")
@@ -35,7 +35,7 @@ def parse_dataset(filename: str | os.PathLike[str]) -> str:
 
 
 def normalize_url(filename: str | os.PathLike[str]) -> str:
-    """Return the same as ``himach://NAME``."""
+    """Return a name as ``himach://NAME``, with its server."""
     return SCHEME + parse_dataset(filename) + "".join(os.fspath(filename).partition(SERVER)[1:])
 
 

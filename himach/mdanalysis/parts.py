@@ -1,9 +1,9 @@
 """Parts of an analysis of MDAnalysis, computed by ranks: `compute()`.
 
-MDAnalysis splits the frames of an analysis into parts (``np.array_split``), of which each has its results, and joins
-these. Which part a rank has makes no difference, so results are those of MDAnalysis's own backends with as many parts.
+MDAnalysis splits the frames of an analysis into parts (``np.array_split``) and joins their results. Which rank computes
+a part makes no difference, so results are those of MDAnalysis's own backends with as many parts.
 
-MDAnalysis's analyses on ranks, over cached frames: `run()`, several in one pass; `Backend` of their own run().
+`run()` runs several analyses in one pass over cached frames; `Backend` is for their own run().
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from himach.parallel.progress import Progress, is_watched
 from himach.parallel.quiet import quiet_ranks
 from himach.runner.run import check_ranks, on_ranks
 
-#: Vectors of a time step of MDAnalysis.
+#: Vectors of a Timestep of MDAnalysis.
 VECTORS = ("positions", "velocities", "forces")
-#: Of a rank: the exception that its analysis raised, pickled, and its traceback; results by task and part.
+#: Outcome of a rank: the pickled exception of its analysis, and its traceback; results by task and part.
 RankParts = tuple[tuple[bytes | None, str] | None, list[tuple[tuple[int, int], bytes]]]
 
 
 @dataclass
 class AnalysisPart:
-    """What an analysis found in some frames, as MDAnalysis asks for it of a backend."""
+    """Results of an analysis in some frames, as MDAnalysis expects them from a backend."""
 
     frames: npt.NDArray[np.int64]
     times: npt.NDArray[np.float64]
@@ -52,7 +52,7 @@ class AnalysisPart:
 
 
 def parts_by_default(ranks: int | Ranks | None) -> int:
-    """Return how many parts there are unless somebody says so: one for each rank."""
+    """Return the default number of parts: one for each rank."""
     check_ranks(ranks)
     if under_launcher():
         return promised_ranks()
@@ -64,8 +64,8 @@ def compute(
 ) -> list[list[Any]]:
     """Compute parts of analyses on ranks (collective where a launcher started several).
 
-    `tasks`: Each an analysis, or any function, and its parts: of an analysis (index, frame) as rows of an array; of a
-    function its arguments. Analyses of one Universe with equal parts are taken over the frames together.
+    `tasks`: each an analysis or any function, and its parts: of an analysis rows of (index, frame), of a function its
+    arguments. Analyses of one Universe with equal parts share the pass over frames.
     """
     quiet = not (is_watched() if progress is None else progress)
     work = _Work(pack([task for task, _ in tasks], cache), [parts for _, parts in tasks], quiet)
@@ -83,7 +83,7 @@ def compute(
 
 @dataclass(frozen=True)
 class _Work:
-    """Parts as work for ranks; every rank returns what all found."""
+    """Parts as work for ranks; every rank returns the results of all."""
 
     tasks: bytes
     parts: Sequence[Sequence[Any]]
@@ -94,7 +94,7 @@ class _Work:
         results: list[tuple[tuple[int, int], bytes]] = []
         failure: tuple[bytes | None, str] | None = None
         calls = sum(len(part) if isinstance(part, np.ndarray) else 1 for parts in self.parts for part in parts)
-        # Under mpiexec they are quiet already.
+        # Under mpiexec ranks are quiet already.
         with quiet_ranks(comm.rank), Progress(comm, calls, sys.stderr, comm.bcast(self.quiet)) as display:
             show, count = meeting.watched(display), itertools.count(1)
 
@@ -124,10 +124,10 @@ class _Work:
         return all_parts_results
 
     def _part(self, number: int, done: Callable[[], None]) -> Iterator[tuple[tuple[int, int], bytes]]:
-        """Compute one part of each task, unpacked anew: what was computed of others before has left nothing."""
+        """Compute one part of each task; tasks are unpacked anew, so that earlier parts leave no trace."""
         tasks = unpack(self.tasks)
         analyses = [_find_analysis(task) for task in tasks]
-        groups: dict[Any, list[int]] = {}  # of analyses that are taken over the frames together
+        groups: dict[Any, list[int]] = {}  # analyses that share the pass over frames
         for index, analysis in enumerate(analyses):
             if number < len(self.parts[index]):
                 is_standard = type(analysis)._compute is AnalysisBase._compute if analysis is not None else False
@@ -150,17 +150,17 @@ class _Work:
                 yield (index, number), cloudpickle.dumps(result)
         for analysis in analyses:
             if analysis is not None:
-                analysis._trajectory.close()  # now, and not when memory is collected, frames that were read are kept
+                analysis._trajectory.close()  # now, not at garbage collection: keeps frames that were read
 
 
 def _find_analysis(task: Any) -> Any:
-    """Return a task that is an analysis, or the analysis whose method it is, as MDAnalysis gives it to backends."""
+    """Return the analysis that a task is, or whose method it is, as MDAnalysis passes it to backends; else None."""
     analysis = task if isinstance(task, AnalysisBase) else getattr(getattr(task, "func", None), "__self__", None)
     return analysis if isinstance(analysis, AnalysisBase) else None
 
 
 class _SavedTimestep:
-    """A time step of MDAnalysis as it was read, for the next analysis."""
+    """A copy of a Timestep as it was read, for the next analysis."""
 
     def __init__(self, ts: Timestep) -> None:
         self._ts = ts
@@ -169,7 +169,7 @@ class _SavedTimestep:
         self._frame, self._time, self._data = ts.frame, ts.time, dict(ts.data)
 
     def restore(self) -> None:
-        """Undo what an analysis has changed."""
+        """Undo the changes of an analysis."""
         ts = self._ts
         for name in VECTORS:
             if name in self._fields:
@@ -183,7 +183,7 @@ class _SavedTimestep:
 
 
 def _run_together(analyses: Sequence[Any], frames: npt.NDArray[np.int64], done: Callable[[], None]) -> None:
-    """Take analyses over each frame, as AnalysisBase._compute takes one; each finds it as it was read."""
+    """Run analyses over each frame, as AnalysisBase._compute runs one; each gets the frame as it was read."""
     for analysis in analyses:
         analysis._prepare_sliced_trajectory(slicer=frames[:, 1])
         analysis._prepare()
@@ -200,7 +200,7 @@ def _run_together(analyses: Sequence[Any], frames: npt.NDArray[np.int64], done: 
 
 
 def _portable(error: Exception, where: str) -> tuple[bytes | None, str]:
-    """Return an exception as it travels, and what it says where it cannot."""
+    """Return an exception pickled, None if that fails, and its text."""
     text = f"{where}:\n{''.join(traceback.format_exception(error))}"
     try:
         content = cloudpickle.dumps(error)
@@ -211,7 +211,7 @@ def _portable(error: Exception, where: str) -> tuple[bytes | None, str]:
 
 
 def _raise(content: bytes | None, text: str) -> None:
-    """Raise what an analysis raised on a rank."""
+    """Raise the exception of an analysis on a rank."""
     if content is None:
         raise HimachError(f"an analysis failed {text}")
     error = unpack(content)
@@ -284,18 +284,18 @@ def run(
     slicing: dict[str, Any] = {"start": start, "stop": stop, "step": step, "frames": numbers}
     backend = Backend(ranks)
     for member in analyses:
-        member._configure_backend(backend, None, unsupported_backend=True)  # what MDAnalysis refuses
+        member._configure_backend(backend, None, unsupported_backend=True)  # raises if MDAnalysis refuses
     tasks = [(member, member._setup_computation_groups(n_parts, **slicing)) for member in analyses]
     parts_of_tasks = compute(tasks, ranks, os.fspath(cache), progress)
     for (member, groups), parts in zip(tasks, parts_of_tasks, strict=True):
-        if step is not None and step < 0:  # MDAnalysis counts no frames where their slice ends before the first
+        if step is not None and step < 0:  # MDAnalysis counts no frames if the slice ends before the first
             slicing = {"frames": np.concatenate(groups)[:, 1]}
         member.run(**slicing, n_parts=len(parts), backend=_Computed(parts), unsupported_backend=True)
     return analysis
 
 
 class _Computed(BackendBase):  # type: ignore[misc]
-    """Gives parts that were computed before."""
+    """Returns parts that were computed before."""
 
     def __init__(self, parts: list[AnalysisPart]) -> None:
         self._parts = parts

@@ -1,4 +1,4 @@
-"""`HimachReader`: the frames of a dataset as a trajectory of MDAnalysis; `HimachParser`: its topology."""
+"""`HimachReader` reads the frames of a dataset as a trajectory of MDAnalysis; `HimachParser` its topology."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from himach.mdanalysis.names import is_url, normalize_url, open_url
 from himach.mdanalysis.writer import HimachWriter
 from himach.opening.dataset import FramesAhead, OpenDataset
 
-#: Keywords of MDAnalysis.Universe on which frames depend.
+#: Keywords of MDAnalysis.Universe that affect frames.
 FRAME_KEYWORDS = ("dt", "time_offset")
 
 
@@ -90,7 +90,7 @@ class HimachReader(ReaderBase):  # type: ignore[misc]
         return self.ts
 
     def _show(self, raw: RawFrame) -> None:
-        """Let the timestep show a copy of a frame: who keeps its arrays finds the last frame in them, as ever."""
+        """Copy a frame to the timestep: arrays that others keep show the last frame read, as in MDAnalysis."""
         ts = self.ts
         ts.frame = raw.number
         ts.data = {"time": raw.time, "dt": self._dt}
@@ -109,7 +109,7 @@ class HimachReader(ReaderBase):  # type: ignore[misc]
 
     def close(self) -> None:
         """Close what is open; reading goes on to work."""
-        if hasattr(self, "_ahead"):  # it is not where opening failed
+        if hasattr(self, "_ahead"):  # missing if opening failed
             self._ahead.close()
 
 

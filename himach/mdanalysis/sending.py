@@ -1,9 +1,9 @@
-"""Send analyses of MDAnalysis to ranks, `pack()` and `unpack()`, and their results back, `strip_results()`.
+"""Transfer of MDAnalysis's analyses to ranks, `pack()` and `unpack()`, and of results back, `strip_results()`.
 
-They travel as they are, but for readers of trajectories: in their place ranks find readers of the same frames that take
-them from the node's store. Some collect numpy's numbers one by one in lists of lists: pickled, each is an object of its
-own, which takes longer than reading the frame, so that they travel as an array, and arrive as the lists that they were.
-The bytes go to ranks that this process starts, and back; none come from anywhere else.
+Analyses are sent unchanged, except that readers of trajectories are replaced by readers of the same frames from the
+node's store. Some analyses collect numpy's numbers one by one in nested lists. Pickling each takes longer than reading
+the frame, so they travel as an array and arrive as the same lists. The bytes go to ranks that this process starts, and
+back; none come from anywhere else.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from himach.mdanalysis.reader import HimachReader
 from himach.opening.dataset import OpenDataset
 from himach.runner.perform import sent_by_value
 
-#: Formats of MDAnalysis of whose frames a store keeps all that analyses use.
+#: Formats of MDAnalysis whose frames a store keeps with all that analyses use.
 FORMATS = frozenset({"XTC", "TRR", "DCD", "NCDF", "HIMACH"})
-#: Arguments of readers that do not tell which frames they read.
+#: Arguments of readers that do not affect which frames they read.
 ASIDE = frozenset({"filename", "n_atoms", "refresh_offsets", "cache", "dataset"})
-#: Numbers whose bits an array keeps, and gives out as the same type.
+#: Types of numbers whose bits an array keeps, and returns as the same type.
 NUMBERS = (np.float64, np.float32, np.int64, np.int32, np.bool_)
-FEW_NUMBERS = 64  # numbers, or lists, that may well travel by themselves
+FEW_NUMBERS = 64  # numbers, or lists, that may be pickled one by one
 
 
 def pack(things: Any, cache: str) -> bytes:
-    """Return what ranks are to have, with readers of the store for trajectories; raises AnalysisError if it cannot."""
+    """Pickle things for ranks, with readers of the store for trajectories; raises AnalysisError if that fails."""
     file = io.BytesIO()
     try:
         with sent_by_value(_find_code(things)):
@@ -56,7 +56,7 @@ def pack(things: Any, cache: str) -> bytes:
 
 
 def unpack(content: bytes) -> Any:
-    """Return what was packed, anew at each call; raises AnalysisError if it cannot be rebuilt here."""
+    """Unpickle content, a new copy at each call; raises AnalysisError if it cannot be rebuilt here."""
     try:
         return pickle.loads(content)
     except HimachError:
@@ -72,12 +72,12 @@ class _Pickler(CodePickler):
         self._opened: dict[tuple[Any, ...], OpenDataset] = {}
 
     def reducer_override(self, obj: Any) -> Any:
-        """Return how to rebuild a reader from the store; everything else is cloudpickle's."""
+        """Rebuild readers from the store; leave everything else to cloudpickle."""
         if isinstance(obj, ReaderBase):
             dataset = self._open_dataset(obj)
             if dataset is not None:
                 state = {
-                    "ts": obj.ts,  # itself: what analyses hold of its box is to stay the box of the present frame
+                    "ts": obj.ts,  # itself: the box that analyses hold must stay that of the present frame
                     "_frame": int(getattr(obj, "_frame", obj.ts.frame)),
                     "_dt": obj.ts.dt,
                     "_auxs": obj._auxs,
@@ -90,7 +90,7 @@ class _Pickler(CodePickler):
         return super().reducer_override(obj)
 
     def _open_dataset(self, reader: ReaderBase) -> OpenDataset | None:
-        """Open the dataset that a reader reads; None where ranks are to read as it does."""
+        """Open the dataset of a reader; None if ranks are to read as it does."""
         if isinstance(reader, HimachReader):
             opened: OpenDataset = copy(reader.dataset)
             return opened
@@ -115,12 +115,12 @@ class _Pickler(CodePickler):
 
 
 def _restore_state(reader: HimachReader, state: Mapping[str, Any]) -> None:
-    """Let a reader stand where the one stood that it stands for."""
+    """Set a reader to the state of the one that it replaces."""
     reader.__dict__.update(state)
 
 
 def _keywords(reader: ReaderBase) -> dict[str, Any] | None:
-    """Return the keywords by which himach reads the same frames; None where there are none."""
+    """Return the keywords with which himach reads the same frames; None if there are none."""
     arguments = dict(getattr(reader, "_kwargs", {}))
     defaults = {name: arg.default for name, arg in inspect.signature(type(reader).__init__).parameters.items()}
     if not arguments.get("convert_units", True):
@@ -140,7 +140,7 @@ def _keywords(reader: ReaderBase) -> dict[str, Any] | None:
 
 
 def _find_code(things: Any) -> Iterable[object]:
-    """Return the objects whose code has to travel: analyses, and functions that they have."""
+    """Yield the objects whose code must be sent: analyses, and functions in them."""
     for task in things if isinstance(things, list) else [things]:
         thing = getattr(task.func, "__self__", task.func) if isinstance(task, partial) else task
         yield thing
@@ -151,12 +151,12 @@ def _find_code(things: Any) -> Iterable[object]:
 
 
 def _Code(function: Any) -> object:  # noqa: N802
-    """Return an object whose class has the module of a function."""
+    """Return an object whose class has the function's module."""
     return type("Code", (), {"__module__": function.__module__})()
 
 
 def strip_results(results: Results) -> Results:
-    """Return results that unpickle as these would, in fewer pieces."""
+    """Return results that unpickle to the same, in fewer pieces."""
     if type(results) is not Results:
         return results
     packed = copy(results)
@@ -165,7 +165,7 @@ def strip_results(results: Results) -> Results:
 
 
 def _compact(value: Any) -> Any:
-    """Return what unpickles as `value`: itself, or numbers of one type, in lists of one length at each depth."""
+    """Compact numbers of one type in lists of one length at each depth; the result unpickles as `value`."""
     if type(value) is not list:
         return value
     kinds: list[tuple[type, int]] = []
@@ -185,7 +185,7 @@ def _compact(value: Any) -> Any:
 
 
 class _Numbers:
-    """In place of a list of numbers, or of lists or tuples of these; `kinds` has type and length of each inner one."""
+    """Replaces a list of numbers, or of lists or tuples of these; `kinds` has type and length of each inner one."""
 
     def __init__(self, numbers: npt.NDArray[Any], kinds: list[tuple[type, int]]) -> None:
         self._numbers, self._kinds = numbers, kinds
@@ -195,7 +195,7 @@ class _Numbers:
 
 
 def _unpack_numbers(numbers: npt.NDArray[Any], kinds: list[tuple[type, int]]) -> list[Any]:
-    """Return the list."""
+    """Rebuild the list."""
     items = list(numbers)
     for kind, length in reversed(kinds):
         rows = zip(*[iter(items)] * length, strict=True)

@@ -1,4 +1,4 @@
-"""`HimachWriter`: frames that MDAnalysis writes become a dataset of this node's store; `name_writers()`."""
+"""`HimachWriter` writes frames of MDAnalysis to a dataset of this node's store; `name_writers()` registers it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from himach.io.store.quota import check_quota, chosen_quota, open_chosen
 from himach.io.store.store import Dataset, Store
 from himach.mdanalysis.names import is_url, parse_dataset
 
-WRITING = "x-writing"  # beside a dataset's frames: locked by who writes them
+WRITING = "x-writing"  # beside a dataset's frames: locked by their writer
 FLUSH_BYTES = 64 << 20  # after which frames become visible to others
 
 
@@ -42,7 +42,7 @@ class HimachWriter(WriterBase):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         self._dataset: Dataset | None = None
-        self._lock_descriptor = -1  # descriptor of what is locked while frames are written
+        self._lock_descriptor = -1  # of the lock that is held while frames are written
         self.filename = os.fspath(filename)
         name = parse_dataset(filename)
         if n_atoms is None or n_atoms < 1:
@@ -82,7 +82,7 @@ class HimachWriter(WriterBase):  # type: ignore[misc]
         self._write(frame)
 
     def _begin(self, frame: tuple[Any, ...]) -> None:
-        """Write the first frame while nobody else can give the dataset its name."""
+        """Write the first frame while no other process can give the dataset its name."""
         with self._store.locked():
             for generation in self._store.generations(self._name):
                 if has_stamp(self._store.dataset(self._name, generation, create=False)):
@@ -114,7 +114,7 @@ class HimachWriter(WriterBase):  # type: ignore[misc]
             self._unflushed = 0
 
     def close(self) -> None:
-        """Let others see what was written; a second time it does nothing."""
+        """Make written frames visible to others; a second call does nothing."""
         dataset, self._dataset = self._dataset, None
         descriptor, self._lock_descriptor = self._lock_descriptor, -1
         try:
@@ -131,9 +131,9 @@ class HimachWriter(WriterBase):  # type: ignore[misc]
 
 
 def _lock_dataset(dataset: Dataset) -> int:
-    """Be the only one who writes a dataset, until the descriptor that this returns is closed.
+    """Lock a dataset for one writer until the returned descriptor is closed.
 
-    Two at once would number their frames alike, and each would not see what the other has not flushed.
+    Two writers would use the same frame numbers, and not see each other's unflushed frames.
     """
     descriptor = os.open(dataset.path / WRITING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -158,9 +158,9 @@ def _store(cache: str, filename: str) -> Store:
 
 
 def name_writers() -> None:
-    """Let MDAnalysis find this writer by ``himach://``: it looks for writers by suffixes alone, and has no hints.
+    """Let MDAnalysis find this writer by ``himach://``: it has no hints for writers, and looks for suffixes alone.
 
-    Nor does a name get a suffix, as it does in ``AtomGroup.write()``.
+    Also keep ``AtomGroup.write()`` from adding a suffix to the name.
     """
     from MDAnalysis.coordinates import core
     from MDAnalysis.core import _get_readers, groups

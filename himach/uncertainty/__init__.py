@@ -1,10 +1,10 @@
 """How sure a figure is: estimates with intervals, from correlated values, blocks of frames, runs, counts and stays.
 
-From below: `estimate` has `Estimate`, a value with its interval, and what all share; `block_mean` is about a series in
-time order, `blocks` about curves by blocks of frames, `runs` about independent runs, and `events` about counts,
-proportions and stays that the end of a run cuts off.
+`estimate` has `Estimate`, a value with its interval, and shared helpers. `block_mean` is for series in time order,
+`blocks` for curves by blocks of frames, `runs` for independent runs, and `events` for counts, proportions and stays
+that the end of a run may cut off.
 
-The functions know numbers alone: no frames, no files, no ranks. They give the same bits for the same values.
+The functions take numbers alone: no frames, no files, no ranks. Equal values give equal bits.
 """
 
 from __future__ import annotations

@@ -9,13 +9,13 @@ import numpy.typing as npt
 
 from himach.uncertainty.estimate import Estimate, FloatArray, as_level, as_series, as_start, student, welch_degrees
 
-#: Below so many independent values there is no interval: their number itself is then not known.
+#: With fewer independent values there is no interval: their number itself is then uncertain.
 LEAST_N_EFF = 8
-#: Independent values in a block, and the fewest and the most blocks.
+#: Independent values in a block; the fewest and the most blocks.
 IN_BLOCK, FEWEST, MOST = 8, 4, 20
-#: Starts of `equilibration` lie in this part of the values, at so many places; of more values means are taken first.
+#: Starts of `equilibration`: their part of the values, and their number; longer series are averaged in bins first.
 PART, PLACES, LARGEST = 0.9, 180, 8192
-AT_ONCE = 1 << 14  # numbers that are looked at together
+AT_ONCE = 1 << 14  # numbers processed together
 
 
 def inefficiency(values: npt.ArrayLike) -> float:
@@ -49,10 +49,10 @@ def inefficiency(values: npt.ArrayLike) -> float:
 def autocovariance(values: FloatArray) -> FloatArray:
     """Return the autocovariance of a series (n,) about its mean at each of n lags, divided by n, in units of its own.
 
-    Only ratios mean something: the series is scaled, so that squares neither overflow nor vanish.
+    The series is scaled so that squares neither overflow nor vanish: only ratios mean something.
     """
     n = len(values)
-    if np.ptp(values / 2) == 0:  # whose mean may differ from it by rounding; half, as the range may overflow
+    if np.ptp(values / 2) == 0:  # the mean may differ by rounding; half, as the range may overflow
         return np.zeros(n)
     scaled = values / np.abs(values).max()
     deviations = scaled - scaled.mean()
@@ -69,10 +69,10 @@ def products(deviations: FloatArray) -> FloatArray:
 
 
 def geyer(covariance: FloatArray) -> FloatArray:
-    """Return the inefficiencies (...) of series by their autocovariances (..., n) at lags 0, 1, 2, ...
+    """Return the inefficiencies (...) of series from their autocovariances (..., n) at lags 0, 1, 2, ...
 
-    Sums of lags 2m and 2m + 1 are positive and fall in a reversible chain. They are added up to the first that is not
-    positive, none of them as more than the one before.
+    In a reversible chain sums of lags 2m and 2m + 1 are positive and decrease. They are added up to the first that is
+    not positive, each limited to the one before.
     """
     m = covariance.shape[-1] // 2
     pairs = covariance[..., 0 : 2 * m : 2] + covariance[..., 1 : 2 * m : 2]
@@ -83,9 +83,9 @@ def geyer(covariance: FloatArray) -> FloatArray:
 
 
 def n_blocks(n_eff: float) -> int:
-    """Return of how many blocks an interval is made; 0 where there is too little for one.
+    """Return the number of blocks of an interval; 0 if there are too few values.
 
-    Few long blocks: short ones are correlated, which makes intervals too narrow; fewer make them wide.
+    Blocks are few and long: short ones are correlated, which makes intervals too narrow; fewer make them wide.
     """
     return 0 if n_eff < LEAST_N_EFF else min(MOST, max(FEWEST, math.floor(n_eff / IN_BLOCK)))
 
@@ -140,7 +140,7 @@ def mean(values: npt.ArrayLike, level: float = 0.95, *, start: int = 0) -> Estim
 
 
 def block_error(used: npt.NDArray[np.float64], blocks: int) -> float:
-    """Return the standard error of the mean of values (n,), by the spread of the means of so many blocks."""
+    """Return the standard error of the mean of values (n,), from the spread of the means of blocks."""
     if (used == used[0]).all():
         return 0.0
     length = len(used) // blocks
@@ -238,13 +238,13 @@ def equilibration(values: npt.ArrayLike) -> int:
 
 
 def _squared_errors(series: FloatArray, places: npt.NDArray[np.int64]) -> FloatArray:
-    """Return the squared standard errors of the means of a series from each place on; infinite where too few count."""
+    """Return the squared standard errors of the means of a series from each place on; infinite if too few count."""
     is_kept = np.arange(len(series)) >= places[:, None]
     n = len(series) - places
     means = np.where(is_kept, series, 0.0).sum(axis=1) / n
     deviations = np.where(is_kept, series - means[:, None], 0.0)
     most, least = (np.flip(function.accumulate(series[::-1]))[places] for function in (np.maximum, np.minimum))
-    constant = most == least  # whose mean may differ from it by rounding
+    constant = most == least  # the mean may differ by rounding
     largest = np.where(constant, np.inf, np.abs(deviations).max(axis=1))
     covariance = products(deviations / largest[:, None])
     covariance[np.arange(len(series)) >= n[:, None]] = 0.0  # but for rounding

@@ -1,4 +1,4 @@
-"""Sums over frames by blocks of them, `add_blocks()` and its like, and curves with bands from those: `of_blocks()`."""
+"""Sums over blocks of frames, `add_blocks()` and others, and curves with bands from them, `of_blocks()`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from himach.uncertainty.block_mean import geyer, n_blocks
 from himach.uncertainty.estimate import Estimate, FloatArray, as_level, as_numbers, not_negative, student, unconverged
 
 Ints = npt.NDArray[np.int64]
-#: Blocks in which frames are added up before it is known how many of them are correlated.
+#: Blocks in which frames are summed before their correlation is known.
 FINE_BLOCKS = 64
-#: Columns of a block: its frames are those whose number, without so many of its last bits, is this; how many there are.
+#: Columns of a block: its frames have this `NUMBER` without the last `LEVEL` bits; `FRAMES` is how many there are.
 LEVEL, NUMBER, FRAMES = 0, 1, 2
 HEAD = 3
 
@@ -134,7 +134,7 @@ def _range(array: npt.NDArray[Any]) -> str:
 
 
 def _weights(weights: npt.ArrayLike | None, sums: FloatArray) -> FloatArray:
-    """Return weights in the shape of the sums, or in one that broadcasts to it."""
+    """Check weights; return them in a shape that broadcasts to that of the sums."""
     if sums.ndim == 0 or len(sums) > FINE_BLOCKS:
         raise UsageError(f"sums must have the shape (n, ...), with at most {FINE_BLOCKS} fine blocks, not {sums.shape}")
     n_fine = len(sums)
@@ -151,7 +151,7 @@ def _weights(weights: npt.ArrayLike | None, sums: FloatArray) -> FloatArray:
 def _curve_function(
     of: Callable[[FloatArray], npt.ArrayLike] | None, shape: tuple[int, ...]
 ) -> Callable[[FloatArray], FloatArray]:
-    """Return what turns flat bins into what is wanted of the curve."""
+    """Return a function from flat bins to the requested values of the curve."""
 
     def evaluate(flat: FloatArray) -> FloatArray:
         curve = flat.reshape(shape)
@@ -168,7 +168,7 @@ def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
 
 
 def _pooled_inefficiency(sums: FloatArray, weights: FloatArray) -> float:
-    """Return the inefficiency of fine blocks by the autocovariance of all bins, each in units of its variance."""
+    """Return the inefficiency of fine blocks from the autocovariance of all bins, each in units of its variance."""
     curve = np.nan_to_num(_ratio(sums.sum(axis=0), weights.sum(axis=0)))
     deviations = sums - curve * weights
     largest = np.abs(deviations).max(axis=0)
@@ -296,7 +296,7 @@ def split_blocks(blocks: Ints) -> tuple[Ints, Ints]:
 
 
 def _rows(values: Sequence[Any] | npt.NDArray[Any]) -> Ints:
-    """Return blocks (m, n + 3), one to a row."""
+    """Return values as blocks (m, n + 3), one per row."""
     if not len(values):
         raise UsageError("there are no blocks to add up")
     arrays = [np.asarray(array) for array in ([values] if isinstance(values, np.ndarray) else values)]
@@ -309,5 +309,5 @@ def _rows(values: Sequence[Any] | npt.NDArray[Any]) -> Ints:
 
 
 def _firsts(numbers: Ints) -> npt.NDArray[np.intp]:
-    """Return where each of the numbers, which rise, comes first."""
+    """Return the index at which each of the ascending numbers comes first."""
     return np.flatnonzero(np.diff(numbers, prepend=-1))

@@ -1,4 +1,4 @@
-"""`Estimate`: a value with the interval that it lies in; what all estimators share: checks, distributions, figures."""
+"""`Estimate`, a value with its interval; shared checks, distributions and number formats of all estimators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy.special import gammaincinv, ndtri, stdtr, stdtrit
 from himach.errors import UsageError
 
 FloatArray = npt.NDArray[np.float64]
-#: What is estimated: a number, or the numbers of a curve.
+#: Type of an estimate: a number, or the numbers of a curve.
 V = TypeVar("V", float, FloatArray)
 
 
@@ -78,12 +78,12 @@ class Estimate(Generic[V]):
         return f"{text} ({100 * self.level:g} %, {self._basis()})"
 
     def _basis(self) -> str:
-        """Return what the interval is made of."""
+        """Return the basis of the interval."""
         return f"{self.blocks} blocks, {n_eff_text(self.n_eff)}" if self.blocks else self.method
 
 
 def plain(value: Any) -> Any:
-    """Return an array of no dimension as a float."""
+    """Convert an array of no dimension to a float."""
     return value if np.ndim(value) else float(value)
 
 
@@ -93,12 +93,12 @@ def unconverged(value: Any) -> Any:
 
 
 def n_eff_text(n_eff: float) -> str:
-    """Return a number of independent values, in figures that it can be known to."""
+    """Format a number of independent values with the digits that can be known."""
     return f"N_eff {n_eff:.0f}" if n_eff >= 10 else f"N_eff {n_eff:.1f}"
 
 
 def in_figures(value: float, low: float, high: float, interval: bool) -> str:
-    """Return value and limits in as many decimals as the interval's width leaves sense in."""
+    """Format value and limits with the decimals that the interval's width justifies."""
     if not interval or math.isnan(low):
         return f"{value:.6g}"
     widest = max((abs(x) for x in (value, low, high) if math.isfinite(x)), default=0.0)
@@ -115,14 +115,14 @@ def in_figures(value: float, low: float, high: float, interval: bool) -> str:
 
 
 def as_level(level: float) -> float:
-    """Return a level of confidence, which lies between 0 and 1."""
+    """Check a level of confidence, which lies between 0 and 1."""
     if isinstance(level, bool) or not isinstance(level, int | float | np.floating) or not 0 < level < 1:
         raise UsageError(f"level must be a number between 0 and 1, such as 0.95, not {level!r}")
     return float(level)
 
 
 def as_numbers(name: str, values: npt.ArrayLike) -> FloatArray:
-    """Return finite real numbers as float64, of any shape but empty."""
+    """Convert finite real numbers to float64, of any shape but empty."""
     try:
         array = np.asarray(values)
     except ValueError:  # rows of unequal length
@@ -143,7 +143,7 @@ def as_numbers(name: str, values: npt.ArrayLike) -> FloatArray:
 
 
 def as_series(name: str, values: npt.ArrayLike) -> FloatArray:
-    """Return values in time order as float64 (n,)."""
+    """Convert values in time order to float64 (n,)."""
     array = as_numbers(name, values)
     if array.ndim != 1:
         raise UsageError(f"{name} must be an array of shape (n,), in time order, not {array.shape}")
@@ -151,7 +151,7 @@ def as_series(name: str, values: npt.ArrayLike) -> FloatArray:
 
 
 def as_runs(name: str, values: npt.ArrayLike) -> FloatArray:
-    """Return the values of independent runs as float64, (n,) or (n, ...)."""
+    """Convert the values of independent runs to float64, (n,) or (n, ...)."""
     array = as_numbers(name, values)
     if array.ndim == 0:
         raise UsageError(f"{name} must have the shape (n,) or (n, ...), a value for each run, not a single number")
@@ -159,7 +159,7 @@ def as_runs(name: str, values: npt.ArrayLike) -> FloatArray:
 
 
 def as_counts(name: str, values: npt.ArrayLike, things: str = "events") -> FloatArray:
-    """Return whole numbers from 0 as float64."""
+    """Convert whole numbers from 0 to float64."""
     array = as_numbers(name, values)
     not_negative(name, array)
     if (array != np.floor(array)).any():
@@ -168,14 +168,14 @@ def as_counts(name: str, values: npt.ArrayLike, things: str = "events") -> Float
 
 
 def as_start(start: int, n: int) -> int:
-    """Return the index of the first of n values to use."""
+    """Check the index of the first of n values to use."""
     if isinstance(start, bool) or not isinstance(start, int | np.integer) or not 0 <= start < n:
         raise UsageError(f"start must be an index from 0 to {n - 1}, not {start!r}")
     return int(start)
 
 
 def not_negative(name: str, array: npt.NDArray[Any]) -> None:
-    """Refuse negative numbers."""
+    """Raise UsageError for negative numbers."""
     if array.min() < 0:
         raise UsageError(f"{name} cannot be negative, as {array.min():g} is")
 
@@ -191,10 +191,10 @@ def student_beyond(t: FloatArray, degrees: FloatArray) -> FloatArray:
 
 
 def welch_degrees(first: npt.ArrayLike, n_first: int, second: npt.ArrayLike, n_second: int) -> Any:
-    """Return the degrees of freedom of a difference of means of squared standard errors, by Welch and Satterthwaite."""
+    """Return the degrees of freedom of a difference of means from squared standard errors (Welch, Satterthwaite)."""
     first, second = np.asarray(first), np.asarray(second)
     both = first + second
-    # In shares of the whole, for the fourth power of a small error may be too small for a float.
+    # Shares of the whole, as the fourth power of a small error may be too small for a float.
     return 1 / ((first / both) ** 2 / (n_first - 1) + (second / both) ** 2 / (n_second - 1))
 
 

@@ -25,7 +25,7 @@ from himach.uncertainty.estimate import (
     student,
 )
 
-#: Fewest blocks that tell of bursts, and how improbable they must be among events that know nothing of each other.
+#: Fewest blocks that show bursts, and how improbable these must be among independent events.
 LEAST_BLOCKS, BURSTS = 4, 0.01
 
 
@@ -140,7 +140,7 @@ def proportion(k: npt.ArrayLike, n_eff: float, level: float = 0.95) -> Estimate[
 
 
 def _check_block_counts(blocks: npt.ArrayLike, number: FloatArray) -> FloatArray:
-    """Return the events of each block, if they are those of the whole."""
+    """Check that the events of blocks add up to the whole; return them."""
     counts = as_counts("blocks", blocks)
     if counts.ndim != 1 or number.ndim != 0:
         raise UsageError(f"blocks are of shape (n,), for a single k; they are of shape {counts.shape}")
@@ -150,7 +150,7 @@ def _check_block_counts(blocks: npt.ArrayLike, number: FloatArray) -> FloatArray
 
 
 def _fano(counts: FloatArray) -> tuple[float, bool]:
-    """Return the Fano factor of counts of blocks, and whether it is clearly above that of events without memory."""
+    """Return the Fano factor of counts of blocks, and whether it is clearly above that of independent events."""
     n, mean = len(counts), counts.mean()
     if n < LEAST_BLOCKS or mean == 0:
         return math.nan, False
@@ -304,7 +304,7 @@ def mean_stay(total: npt.ArrayLike, ended: npt.ArrayLike, level: float = 0.95) -
 def _band(
     survival: FloatArray, n_ended: npt.NDArray[np.int64], at_risk: npt.NDArray[np.int64], level: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return log-log limits of a survival curve, and the terms of Greenwood's sum; nan where none is left."""
+    """Return log-log limits of a survival curve, and the terms of Greenwood's sum; nan where no stay is left."""
     remaining = at_risk - n_ended
     terms = np.divide(n_ended, at_risk * remaining, out=np.full(len(n_ended), np.nan), where=remaining > 0)
     inside = (survival > 0) & (remaining > 0)

@@ -28,13 +28,13 @@ from himach.uncertainty.estimate import (
 
 V = TypeVar("V", float, FloatArray)
 
-#: Most ways to divide all runs into two groups that are gone through one by one.
+#: Most divisions of all runs into two groups that are enumerated.
 MOST_DIVISIONS = 20_000
-#: Values of a curve for which the sums of all divisions are held in memory at the same time, 10 MB.
+#: Values of a curve whose sums over all divisions are in memory at the same time, 10 MB.
 BINS_AT_ONCE = 64
-#: Differences of sums, by the largest that these can be, that may be due to rounding.
+#: Differences of sums that may be due to rounding, relative to the largest possible sum.
 TIE = 100 * float(np.finfo(np.float64).eps)
-#: Why there is no interval.
+#: Reason for a missing interval.
 SINGLE = "none: a single run does not tell how runs differ"
 
 
@@ -176,7 +176,7 @@ def difference(first: npt.ArrayLike, second: npt.ArrayLike, level: float = 0.95)
         raise UsageError(f"first and second may differ in the number of runs alone, not in that of values: {shapes}")
     n_first, n_second = map(len, groups)
     converged = min(n_first, n_second) > 1
-    with np.errstate(all="ignore"):  # values too large to be squared have no limits: nan says so
+    with np.errstate(all="ignore"):  # values too large to be squared have nan as limits
         (first_mean, first_error), (second_mean, second_error) = map(_moments, groups)
         value, error = second_mean - first_mean, np.sqrt(first_error + second_error)
         df = welch_degrees(first_error, n_first, second_error, n_second)
@@ -232,9 +232,9 @@ def holm(p: npt.ArrayLike) -> FloatArray:
 
 
 def _moments(group: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the mean over runs and its squared standard error, nan of a single run.
+    """Return the mean over runs and its squared standard error, nan for a single run.
 
-    Equal values have their own value and 0, which numpy may miss by rounding.
+    For equal values these are exactly the value and 0, which numpy may miss by rounding.
     """
     equal = (group == group[0]).all(axis=0)
     mean = np.asarray(np.where(equal, group[0], group.mean(axis=0)))
@@ -244,20 +244,20 @@ def _moments(group: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _permutation_p(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Return the two-sided p of the difference of means among those of all ways to divide the runs.
+    """Return the two-sided p of the difference of means among all divisions of the runs.
 
-    The mean of one group grows with its sum, and the other's falls. The sums of the smaller group thus tell all. Ties
-    are taken by the size of the values: by that of the difference, as SciPy takes them, some are missed near 0.
+    The mean of one group grows with its sum, and the other's falls: sums of the smaller group suffice. Ties are judged
+    relative to the values; relative to the difference, as in SciPy, some are missed near 0.
     """
     smaller, larger = sorted((first, second), key=len)
     n, shape = len(smaller) + len(larger), first.shape[1:]
-    # There are n divisions at least: the number of those of very many runs, of very many digits, need not be known.
+    # There are at least n divisions: for very many runs their number, of very many digits, is not computed.
     if n < 3 or n > MOST_DIVISIONS or math.comb(n, len(smaller)) > MOST_DIVISIONS:
         return np.full(shape, np.nan)
     runs = np.concatenate([smaller, larger]).reshape(n, -1)
     largest = np.abs(runs).max(axis=0)
     runs = runs / np.where(largest > 0, largest, 1)
-    divisions = np.array(list(combinations(range(n), len(smaller))))  # the first is that of the groups
+    divisions = np.array(list(combinations(range(n), len(smaller))))  # the first is the given one
     p = np.empty(runs.shape[1])
     for start in range(0, len(p), BINS_AT_ONCE):
         bins = slice(start, start + BINS_AT_ONCE)

@@ -85,7 +85,7 @@ def bin_columns(x: Any, y: Any, count: int) -> tuple[Any, Any, Any, Any]:
 
 
 def _columns(axes: Any, x: Any, width: float | None) -> int | None:
-    """Return the number of columns for a line of that width; None if it can show all values."""
+    """Return the number of columns for ascending places and a line of that width; None if it can show all places."""
     from matplotlib import rcParams
 
     count = int(axes.figure.get_size_inches()[0] * POINTS_PER_INCH / (width or rcParams["lines.linewidth"]))
@@ -101,7 +101,7 @@ def draw_legend(axes: Any, below: bool = False, **style: Any) -> None:
         Matplotlib axes; without labels they get no legend.
     below
         Whether it is below the label of the x axis, for texts that would cover the plot; ignored in a figure without
-        a layout, which makes room for it.
+        a layout, which would make room for it.
     **style
         As `matplotlib.axes.Axes.legend` takes it.
     """
