@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUILTINS", "SAMPLES", "Sample", "load", "sample"]
 
-#: Name of each built-in, and the module and class that it stands for.
+#: Module and class of each built-in, by name.
 BUILTINS: dict[str, str] = {
     "water-residence": "himach.examples.interactions.water_residence:WaterResidence",
     "ion-permeation": "himach.examples.interactions.ion_permeation:IonPermeation",
@@ -41,7 +41,7 @@ BUILTINS: dict[str, str] = {
     "membrane": "himach.examples.membranes.membrane:Membrane",
 }
 
-#: Name of each sample, and the names of its trajectory and topology in ``data/``.
+#: Trajectory and topology of each sample in ``data/``, by name.
 SAMPLES: dict[str, tuple[str, str]] = {
     "nanopore": ("nanopore.xtc", "nanopore.pdb"),
     "kcsa": ("kcsa.xtc", "kcsa.pdb"),

@@ -1,4 +1,4 @@
-"""Charges and atomic numbers of atoms, and what these count for in sums that are exact."""
+"""Charges and atomic numbers of atoms, and integer weights of atoms for exact sums."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["get_atomic_numbers", "get_charges", "whole_weights"]
 Floats = npt.NDArray[np.float64]
 #: What masses are counted in, u; charges and electrons, e.
 SMALL_MASS, SMALL_CHARGE = 1e-5, 1e-6
-#: An atom is of an element if its mass differs by less, u.
+#: An atom is of an element if its mass differs by less than this, u.
 SAME_MASS = 0.05
 
 
@@ -32,8 +32,8 @@ def get_charges(atoms: AtomGroup, analysis: Any) -> Floats:
     atoms
         The atoms.
     analysis
-        Its parameter `charges` is a list of entries ``SELECTION = CHARGE``, each for the atoms that it selects, the
-        last one for those that several select; where there are none, the topology's charges count.
+        Its parameter `charges` is a list of entries ``SELECTION = CHARGE``, of which later ones override earlier ones;
+        without entries the topology's charges count.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def get_charges(atoms: AtomGroup, analysis: Any) -> Floats:
 def get_atomic_numbers(atoms: AtomGroup, analysis: Any) -> npt.NDArray[np.int64]:
     """Return the atomic numbers of atoms, int64 (n,).
 
-    They are those of elements. An atom without one is known by its mass; sites without mass, such as those of water
+    They are those of elements, or of masses for atoms without an element; sites without mass, such as those of water
     models, have 0.
 
     Raises
@@ -101,7 +101,7 @@ def get_atomic_numbers(atoms: AtomGroup, analysis: Any) -> npt.NDArray[np.int64]
 
 
 def _atomic_number(symbol: str, mass: float) -> int:
-    """Return the atomic number by a symbol, or without one by a mass in u; -1 where that is of no element."""
+    """Return the atomic number of a symbol, or without one of a mass in u; -1 if it is of no element."""
     if symbol:
         return int(SYMB2Z.get(symbol, -1))
     if mass == 0:
@@ -111,20 +111,20 @@ def _atomic_number(symbol: str, mass: float) -> int:
 
 
 def whole_weights(atoms: AtomGroup, analysis: Any) -> tuple[float, Floats | None]:
-    """Return a small unit, and how many of it each atom counts for, integers as float64 (n,).
+    """Return a small unit, and the weight of each atom in it, integers as float64 (n,).
 
     Parameters
     ----------
     atoms
         The atoms.
     analysis
-        Its parameter `weights` is ``number``, for which each atom counts once (None); ``mass``, ``charge``, or
-        ``electron``: the atomic number, less the charge where that is known. It has a parameter `charges`, too.
+        Its parameter `weights` is ``number`` (None: each atom counts once), ``mass``, ``charge``, or ``electron``: the
+        atomic number, less the charge if known. It has a parameter `charges`, too.
 
     Raises
     ------
     himach.UsageError
-        If the topology does not tell them, or sums over all frames would not fit into 64 bits.
+        If the topology lacks these data, or sums over all frames would not fit into 64 bits.
     """
     if analysis.weights == "number":
         return 1.0, None

@@ -1,4 +1,4 @@
-"""What the built-in analyses share: parameters that are checked and named in errors, times, box vectors."""
+"""Shared by the built-in analyses: parameters that are checked and named in errors, times, box vectors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from himach.atoms import Atoms
 if TYPE_CHECKING:
     from MDAnalysis import AtomGroup, Universe
 
-#: The oxygens of water, by the names that common force fields and programs give them.
+#: Oxygens of water, by the names of common force fields and programs.
 WATER = "resname HOH SOL WAT H2O TIP3 TIP3P TIP4 TIP4P SPC SPCE and name O OW OH2"
 
 
@@ -42,7 +42,7 @@ def check_positive(analysis: himach.Analysis, *parameters: str) -> None:
 
 
 def warn_of_nm(analysis: himach.Analysis, parameter: str, matched: bool) -> None:
-    """Warn where nothing `matched` within a length so small that nm may be meant."""
+    """Warn if nothing `matched` within a length so small that nm may be meant."""
     value = getattr(analysis, parameter)
     if not matched and value <= 1.5:
         text = f"nothing is within {parameter} {value:g} Å: lengths are in Å, and {value:g} nm are {10 * value:g}"
@@ -81,7 +81,7 @@ def lag_times(analysis: himach.Analysis, tau_max: int) -> npt.NDArray[np.float64
             f"{analysis.label()} needs frames that are evenly spaced in time, and dt of the selected frames is uneven; "
             "select frames with start, stop and step that are"
         )
-    return taus * abs(analysis.dt)  # time runs backwards where the selection does, a lag never
+    return taus * abs(analysis.dt)  # of a backward selection dt is negative, lags are not
 
 
 def box_vectors(boxes: npt.ArrayLike) -> npt.NDArray[np.float64]:

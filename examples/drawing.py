@@ -1,4 +1,4 @@
-"""What plots of the built-in analyses share: panels, axes of times, bands of intervals, means, figures in words."""
+"""Shared by plots of the built-in analyses: panels, axes of times, bands of intervals, means, values in words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def panels(axes: Any, heights: Sequence[float]) -> list[Any]:
-    """Put axes below one another into the place of others, with their title; a figure of himach's gets higher.
+    """Replace axes by axes below one another, with their title; a figure of himach's gets higher.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def panels(axes: Any, heights: Sequence[float]) -> list[Any]:
 
 
 def draw_band(axes: Any, x: npt.ArrayLike, table: Any, column: str, color: Any) -> None:
-    """Draw the limits of a column, if the table has them, and say for the legend what they are."""
+    """Draw the limits of a column, if the table has them, and describe them for the legend."""
     if f"{column}_low" not in table:
         return
     is_nonzero = np.asarray(table[column]) != 0  # limits of what was never seen are far off, or are 0 and 0
@@ -55,7 +55,7 @@ def draw_band(axes: Any, x: npt.ArrayLike, table: Any, column: str, color: Any) 
 
 
 def draw_mean(axes: Any, table: Any, column: str) -> None:
-    """Draw the mean of a column in time and its interval, if the run made one, and name both for the legend."""
+    """Draw the mean of a column in time and its interval, if the run computed one, with labels for the legend."""
     mean = table.means.get(column) if isinstance(table, himach.Table) else None
     if mean is None:
         return
@@ -70,7 +70,7 @@ def draw_mean(axes: Any, table: Any, column: str) -> None:
 
 
 def in_words(table: Any, column: str, name: str, row: int = 0) -> str:
-    """Return a cell with its unit and limits, if the table has them, as a legend shows it."""
+    """Format a cell with its unit and limits, if the table has them, for a legend."""
     unit = f" {table.units[column]}" if column in table.units else ""
     cells = [float(table[key][row]) for key in (column, f"{column}_low", f"{column}_high") if key in table]
     exponent = math.floor(math.log10(abs(cells[0]))) if cells[0] and math.isfinite(cells[0]) else 0

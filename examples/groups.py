@@ -34,7 +34,7 @@ def split_name(text: str) -> tuple[str, str]:
 
 
 def named_selections(universe: Universe, analysis: Any, parameter: str) -> dict[str, AtomGroup]:
-    """Return the groups of a parameter that is a list of selections, by their names, in the order given.
+    """Return the groups of a parameter with a list of selections, by name, in the given order.
 
     Raises
     ------
@@ -54,9 +54,9 @@ def named_selections(universe: Universe, analysis: Any, parameter: str) -> dict[
 
 
 def heavy_atoms(atoms: AtomGroup) -> AtomGroup:
-    """Return the atoms that are no hydrogens: by their elements, by their names where the topology has none.
+    """Return the atoms that are no hydrogens: by elements, or by names if the topology has none.
 
-    Names of hydrogens begin with H, or with digits and H. Masses say nothing: some simulations make hydrogens heavier.
+    Names of hydrogens begin with H, or with digits and H. Masses do not tell: some simulations make hydrogens heavier.
     """
     elements = atoms.elements if hasattr(atoms, "elements") else [""] * len(atoms)
     kinds = [element or name.lstrip("0123456789")[:1] for element, name in zip(elements, atoms.names, strict=True)]
@@ -64,9 +64,9 @@ def heavy_atoms(atoms: AtomGroup) -> AtomGroup:
 
 
 def residue_labels(residues: ResidueGroup) -> list[str]:
-    """Return what residues are called: ``ALA12``, with the segment where there are several, ``A:ALA12``.
+    """Return labels of residues: ``ALA12``, or ``A:ALA12`` if there are several segments.
 
-    Residues of one label in the topology have their index in it, ``ALA12 (resindex 11)``.
+    Labels that several residues have include the index, ``ALA12 (resindex 11)``.
     """
     several = len(set(residues.segids)) > 1 if hasattr(residues, "segids") else False
     all_residues = residues.universe.residues
@@ -88,6 +88,6 @@ def _labels(residues: ResidueGroup, by_segment: bool) -> list[str]:
 
 
 def residue_numbers(atoms: AtomGroup) -> tuple[npt.NDArray[np.int64], ResidueGroup]:
-    """Return the number of each atom's residue among those of the atoms, int64 (n,) from 0, and these residues."""
+    """Return the residue number of each atom, int64 (n,) from 0, and these residues."""
     _, numbers = np.unique(atoms.resindices, return_inverse=True)
     return numbers.astype(np.int64), atoms.residues

@@ -27,7 +27,7 @@ fix move all nve
 write_data argon.data
 """
 
-ranks = MPI.COMM_WORLD  # imported before LAMMPS is loaded, which takes the MPI library that is there
+ranks = MPI.COMM_WORLD  # imported before LAMMPS, which uses the MPI library that is loaded
 lmp = lammps(comm=ranks, cmdargs=["-log", "none", "-screen", "none"])
 lmp.commands_string(ARGON)
 

@@ -1,4 +1,4 @@
-"""Molecules and residues as wholes: which atoms they have, and where their centres of mass are in a frame."""
+"""Molecules and residues: their atoms, and their centres of mass in a frame."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ Ints = npt.NDArray[np.int64]
 
 
 class Singles:
-    """Atoms, each by itself, with what `Centers` have."""
+    """Single atoms, with the interface of `Centers`."""
 
     def __init__(self, atoms: AtomGroup) -> None:
         self.indices = self.numbers = np.asarray(atoms.indices, np.int64)
 
     def locate(self, frame: Frame) -> npt.NDArray[np.float32]:
-        """Return where they are in a frame, float32 (n, 3), Å."""
+        """Return their positions in a frame, float32 (n, 3), Å."""
         return frame.positions[self.indices]
 
 
 class Centers:
-    """Centres of mass of the residues or molecules that atoms belong to, in frames where the boundary may cut them.
+    """Centres of mass of the residues or molecules of atoms, in frames where the boundary may cut them.
 
     Parameters
     ----------
     atoms
-        The atoms of which the centres are. Others of their residues or molecules do not count.
+        Atoms that count; others of their residues or molecules do not.
     analysis
-        That which is named in errors.
+        The analysis that errors name.
     by
-        Whether to make one centre a residue or a molecule, as `numbers_by` has them.
+        Whether each centre is of a residue or of a molecule, as in `numbers_by`.
     whole
-        Whether the boundary may cut them; else atoms are taken where they are.
+        Whether the boundary may cut them; else positions of atoms are used unchanged.
 
     Attributes
     ----------
     indices
-        Indices of the atoms that are read, int64 (n,): those above, and where no bonds join these to one another, the
-        rest of their residue or molecule.
+        Indices of the atoms that are read, int64 (n,): those above, and the rest of their residue or molecule if no
+        bonds join those to one another.
     numbers
         Numbers of the residues or molecules, int64 (k,), ascending: the order of the centres.
 
@@ -65,9 +65,9 @@ class Centers:
 
     Notes
     -----
-    An atom is put next to the one that it is bonded to, and parts that no bonds join, such as all atoms where the
-    topology has none, as near as can be to the first atom. That needs bonds, or else residues, shorter than half the
-    box. Without a box, atoms are taken where they are.
+    An atom is put next to the one that it is bonded to. Parts that no bonds join, such as all atoms of a topology
+    without bonds, are put as near as possible to the first atom. That needs bonds, or else residues, shorter than half
+    the box. Without a box, positions are used unchanged.
     """
 
     def __init__(self, atoms: AtomGroup, analysis: Any, by: Literal["residue", "molecule"], whole: bool = True) -> None:
@@ -82,7 +82,7 @@ class Centers:
             self.indices = np.union1d(selected, np.flatnonzero(broken[numbers]))
         self.numbers, first, self.groups = np.unique(numbers[self.indices], return_index=True, return_inverse=True)
         self.tree = np.empty((0, 2), np.int64)
-        if whole:  # parts that no bonds join are held by the first atom
+        if whole:  # the first atom holds parts that no bonds join
             bonds, n = index_bonds(bonds, self.indices), len(self.indices)
             pieces = np.unique(molecules(bonds, n), return_index=True)[1]
             joined = np.column_stack([first[self.groups[pieces]], pieces])
@@ -106,7 +106,7 @@ class Centers:
 def make_points(
     atoms: AtomGroup, analysis: Any, by: Literal["atom", "residue", "molecule"], whole: bool = True
 ) -> Singles | Centers:
-    """Return atoms as points: each by itself, or the `Centers` of their residues or molecules."""
+    """Return atoms as points: single ones, or the `Centers` of their residues or molecules."""
     return Singles(atoms) if by == "atom" else Centers(atoms, analysis, by, whole)
 
 
@@ -115,13 +115,13 @@ def numbers_by(
 ) -> Ints:
     """Return the number of each atom's residue or molecule, int64 (n_atoms,) from 0.
 
-    A molecule is what bonds join. Atoms without bonds belong to what else there is of their residue, as the massless
-    sites of water models do, unless that is several molecules. So residues are molecules where there are no bonds.
+    A molecule is what bonds join. Atoms without bonds, such as massless sites of water models, belong to the rest of
+    their residue, unless that is several molecules. Without bonds, residues are molecules.
 
     Warns
     -----
     UserWarning
-        If there are no bonds, and molecules were asked for.
+        If molecules are requested, and there are no bonds.
     """
     residues = universe.atoms.resindices.astype(np.int64)
     if by == "residue":
@@ -133,7 +133,7 @@ def numbers_by(
     bonded[bonds] = True
     pairs = np.unique(np.stack([residues, molecules(bonds, len(residues))])[:, bonded], axis=1)
     several = np.bincount(pairs[0], minlength=residues.max() + 1) > 1
-    residue_atoms = np.zeros(residues.max() + 1, np.int64)  # one of its atoms that is bonded, if there is any
+    residue_atoms = np.zeros(residues.max() + 1, np.int64)  # one of its bonded atoms, if there is any
     for mask in (~bonded, bonded):
         residue_atoms[residues[mask]] = np.flatnonzero(mask)
     loose = np.flatnonzero(~bonded & ~several[residues])

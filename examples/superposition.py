@@ -1,4 +1,4 @@
-"""How frames are laid over a reference: `Superposition`, `Reference`, by fit, reference and weights of an analysis."""
+"""Superposition of frames on a reference: `Superposition`, `Reference`, by parameters of an analysis."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ Floats = npt.NDArray[np.float64]
 
 
 class Superposition:
-    """Lays the atoms of a frame over a reference, by some of them.
+    """Superposes the atoms of a frame on a reference, by some of them.
 
     Parameters
     ----------
     fit
-        The atoms that are laid over the reference as well as they can; None: nothing is moved.
+        The atoms that are fitted to the reference; None: nothing is moved.
     reference
-        float32 (n, 3), Å: where these atoms are in the reference.
+        float32 (n, 3), Å: positions of these atoms in the reference.
     weights
         float64 (n,) of these atoms; None for equal ones.
 
     Attributes
     ----------
     indices
-        Indices of the atoms that are fitted, int64 (n,); none where nothing is moved.
+        Indices of the fitted atoms, int64 (n,); empty if nothing is moved.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Superposition:
 
     @classmethod
     def make(cls, universe: Universe, analysis: Any, reference: Reference | None = None) -> Superposition:
-        """Return what the parameters of an analysis ask for: `selection`, `fit`, `reference` and `weights`.
+        """Make the superposition of an analysis from its parameters `selection`, `fit`, `reference` and `weights`.
 
         `fit` is a selection, ``none``, or for `selection` the word ``selection`` or None; `reference` is as in
         `Reference`, unless one is given; `weights` is ``none`` or ``mass``, and may be left out.
@@ -67,13 +67,13 @@ class Superposition:
         return cls(fit, reference.positions(fit, parameter), get_weights(fit, analysis))
 
     def onto(self, reference: npt.ArrayLike) -> Superposition:
-        """Return one that lays the same atoms, by the same weights, over another reference, (n, 3), Å."""
+        """Return a superposition of the same atoms, with the same weights, on another reference, (n, 3), Å."""
         other = Superposition(None, reference, self.weights)
         other.indices = self.indices
         return other
 
     def move(self, fitted: npt.NDArray[np.float32], positions: npt.NDArray[np.float32]) -> Floats:
-        """Return positions as they are where the atoms that are fitted lie over the reference.
+        """Return positions moved so that the fitted atoms are superposed on the reference.
 
         Parameters
         ----------
@@ -98,9 +98,9 @@ class Reference:
     Parameters
     ----------
     universe
-        That of setup().
+        Universe of setup().
     analysis
-        Whose it is; errors name it.
+        The analysis that errors name.
     reference
         A file that MDAnalysis reads, a frame number, or None for the first selected frame.
 
@@ -126,21 +126,21 @@ class Reference:
                 raise himach.UsageError(f"{self._prefix}: {error}") from error
 
     def positions(self, atoms: AtomGroup, parameter: str, selection: str | None = None) -> npt.NDArray[np.float32]:
-        """Return where atoms are in the reference, float32 (n, 3), Å.
+        """Return the positions of atoms in the reference, float32 (n, 3), Å.
 
         Parameters
         ----------
         atoms
-            Of the Universe of setup().
+            Atoms of the Universe of setup().
         parameter
             Name of the parameter that selects them.
         selection
-            By which they are selected in a file, too; None: the parameter's value.
+            Selection of the atoms in a file; None: the parameter's value.
 
         Raises
         ------
         himach.UsageError
-            If the file has another number of such atoms, or other ones.
+            If the file has another number of such atoms, or different ones.
         """
         if self._frame_positions is not None:
             return np.asarray(self._frame_positions[atoms.indices])
@@ -168,12 +168,12 @@ class Reference:
 
 
 def reference_positions(universe: Universe, analysis: Any, parameter: str) -> npt.NDArray[np.float32]:
-    """Return where the atoms of a selection are in the reference of an analysis, float32 (n, 3), Å.
+    """Return the positions of a selection in the reference of an analysis, float32 (n, 3), Å.
 
     Parameters
     ----------
     universe
-        That of setup().
+        Universe of setup().
     analysis
         Its attribute `reference` is as in `Reference`.
     parameter
@@ -193,7 +193,7 @@ def get_weights(atoms: AtomGroup, analysis: Any) -> Floats | None:
 
 
 def get_masses(atoms: AtomGroup, analysis: Any) -> Floats:
-    """Return the masses of atoms, float64 (n,), as the topology has them or MDAnalysis guesses them from elements.
+    """Return the masses of atoms, float64 (n,), from the topology, or guessed by MDAnalysis from elements.
 
     Raises
     ------
@@ -207,7 +207,7 @@ def get_masses(atoms: AtomGroup, analysis: Any) -> Floats:
 
 
 def describe_fit(fit: str | None, onto: str = "") -> str:
-    """Return in words for `Analysis.methods` what is superposed, by the parameter `fit`; `onto` says on what."""
+    """Describe for `Analysis.methods` what is superposed by the parameter `fit`; `onto` says on what."""
     if fit == "none":
         return "without superposition"
     atoms = "the same atoms" if fit in (None, "selection") else "{fit}"

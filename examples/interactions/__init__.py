@@ -1,1 +1,1 @@
-"""Who is with whom, and for how long: water, ions, hydrogen bonds, contacts."""
+"""Interactions and their lifetimes: water, ions, hydrogen bonds, contacts."""

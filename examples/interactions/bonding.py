@@ -1,4 +1,4 @@
-"""Hydrogen bonds of one frame: whose a hydrogen is, which bonds there are, which sites a water joins."""
+"""Hydrogen bonds of one frame: hydrogens of donors, bonds, and sites that a water joins."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Ints = npt.NDArray[np.int64]
 
 
 def pair_hydrogens(donors: Any, hydrogens: Any) -> tuple[Ints, Ints]:
-    """Return the indices of donors and their hydrogens, those within 1.2 Å, one row a pair, as they are now."""
+    """Return the indices of donors and hydrogens within 1.2 Å in the present frame, one row per pair."""
     near = capped_distance(
         donors.positions, hydrogens.positions, 1.2, box=donors.universe.dimensions, return_distances=False
     )
-    donor, hydrogen = near[np.lexsort(near.T[::-1])].T  # the same at whichever frame
+    donor, hydrogen = near[np.lexsort(near.T[::-1])].T  # the same order in every frame
     return donors.indices[donor], hydrogens.indices[hydrogen]
 
 
@@ -38,9 +38,9 @@ def find_bonds(
     acceptors
         Indices of acceptors, int64 (m,).
     distance
-        Largest distance in Å of donor and acceptor.
+        Largest distance in Å between donor and acceptor.
     angle
-        A bond is where the angle at the hydrogen is larger, degrees.
+        The angle at the hydrogen is larger than this, degrees.
 
     Returns
     -------

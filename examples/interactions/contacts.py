@@ -16,11 +16,11 @@ from himach.examples.drawing import draw_legend, draw_mean, draw_series, panels,
 from himach.examples.groups import heavy_atoms, residue_labels
 from himach.examples.interactions.survival import find_runs, find_runs_of_many, mean_stays, occupancy
 
-#: Places of residues in different chains are further apart than any two of one chain.
+#: Offset of places in different chains: larger than any distance within a chain.
 CHAIN = 1 << 32
-#: Residues that are named along an axis, at most.
+#: Residues named along an axis, at most.
 MOST_LABELS = 8
-#: Cells of the map along an axis, at most; where there are more residues, a cell shows the greatest frequency of some.
+#: Cells of the map along an axis, at most; with more residues a cell shows the greatest frequency of several.
 MOST_CELLS = 600
 
 
@@ -66,7 +66,7 @@ class Contacts(himach.Analysis):
 
     @property
     def methods(self):
-        """What a paper says of it, as the parameters are."""
+        """Text on the method for a paper, with these parameters."""
         kinds = {
             "closest-heavy": "the least of any two of their atoms but hydrogens",
             "ca": "that of their alpha carbons",
@@ -97,17 +97,17 @@ class Contacts(himach.Analysis):
         self.a_atoms, self.b_atoms = a.indices, b.indices
         self.a_residues, self.b_residues = (np.searchsorted(residues.ix, group.resindices) for group in (a, b))
         self.labels, self.place = residue_labels(residues), self.sequence_positions(universe, residues)
-        # Of two residues whose atoms are all in both selections, contact is one and the same in both directions.
+        # For residues whose atoms are all in both selections, contact is symmetric.
         self.in_both = np.full(len(residues), True)
         self.in_both[np.isin(residues.ix, (a ^ b).resindices)] = False
 
     def select_by_scheme(self, universe, parameter):
-        """Return the atoms of a selection that the scheme looks at."""
+        """Return the atoms of a selection that the scheme uses."""
         atoms = select(universe, self, parameter)
         if self.scheme == "closest":
             return atoms
         selected = heavy_atoms(atoms)
-        if self.scheme == "ca":  # but no calcium
+        if self.scheme == "ca":  # excludes calcium
             selected = selected.select_atoms("name CA and not resname CA CAL")
         if not selected:
             kind = "alpha carbon" if self.scheme == "ca" else "atom but hydrogens"
@@ -118,7 +118,7 @@ class Contacts(himach.Analysis):
         return selected
 
     def sequence_positions(self, universe, residues):
-        """Return where residues are in sequence, int64 (n,): those of one chain as they follow one another."""
+        """Return the places of residues in sequence, int64 (n,); those of one chain are consecutive."""
         all_residues = universe.residues
         in_chain = np.full(len(all_residues), True)
         if hasattr(all_residues, "resnames"):
@@ -179,12 +179,12 @@ class Contacts(himach.Analysis):
         self.draw_map(outcome["frequency"], in_map)
 
     def draw_map(self, table, axes):
-        """Draw how often pairs of residues are in contact, residues in order along both axes."""
+        """Draw a map of contact frequencies, residues in order along both axes."""
         a, b = set(table["a"]), set(table["b"])
         a, b = (a | b, a | b) if self.b is None else (a, b)
         a, b = sorted(a, key=sequence_key), sorted(b, key=sequence_key)
         places = [{label: i for i, label in enumerate(labels)} for labels in (a, b)]
-        coarse = [-(-len(labels) // MOST_CELLS) for labels in (a, b)]  # residues in a cell
+        coarse = [-(-len(labels) // MOST_CELLS) for labels in (a, b)]  # residues per cell
         frequency = np.zeros([-(-len(labels) // n) for labels, n in zip((a, b), coarse, strict=True)])
         cells = [
             np.array([place[label] for label in table[side]], np.int64) // n
@@ -204,7 +204,7 @@ class Contacts(himach.Analysis):
 
 
 def sequence_key(label):
-    """Return what puts labels such as ``A:ALA12`` in order: segment, number, and the whole."""
+    """Return the sort key of labels such as ``A:ALA12``: segment, number, and the whole."""
     segment, _, residue = label.rpartition(":")
     number = re.search(r"-?\d+(?=\D*$)", residue)
     return segment, int(number[0]) if number else 0, label

@@ -84,7 +84,7 @@ class HydrogenBonds(himach.Analysis):
 
     @property
     def methods(self):
-        """What a paper says of it, as the parameters are."""
+        """Text on the method for a paper, with these parameters."""
         donors = "atoms bonded to {hydrogens}," if self.donors is None else "{donors} with hydrogens {hydrogens},"
         gaps = (
             " Bonds that were broken for up to {intermittency} selected frames survived." if self.intermittency else ""
@@ -114,11 +114,11 @@ class HydrogenBonds(himach.Analysis):
             self.set_up_bridges(universe)
 
     def sites(self, universe, atoms):
-        """Return what bonds of atoms are told of: the atoms, or their residues."""
+        """Return the sites of atoms: the atoms, or their residues."""
         return universe.atoms[atoms].resindices if self.by == "residue" else atoms
 
     def set_up_bridges(self, universe):
-        """Pair the hydrogens of water, and tell which donors and acceptors are no water."""
+        """Pair the hydrogens of water, and find donors and acceptors that are no water."""
         water = select(universe, self, "water")
         hydrogens = water.residues.atoms.select_atoms("name H* 1H* 2H* 3H*")
         self.water_atoms = water.indices
@@ -134,14 +134,14 @@ class HydrogenBonds(himach.Analysis):
         self.outer_donors, self.outer_acceptors = np.flatnonzero(donors), np.flatnonzero(acceptors)
 
     def pair_donors(self, universe):
-        """Return the indices of donors and their hydrogens, one row a pair."""
+        """Return the indices of donors and their hydrogens, one row per pair."""
         hydrogens = select(universe, self, "hydrogens")
         if self.donors is None:
             if not hasattr(universe, "bonds"):
                 raise himach.UsageError(f"{self.label()}: the topology has no bonds; name the donors with donors=...")
             bonds = universe.bonds.indices.reshape(-1, 2).astype(np.int64)
             bonds = np.unique(np.concatenate([bonds, bonds[:, ::-1]]), axis=0)
-            bonds = bonds[~np.isin(bonds[:, 0], hydrogens.indices)]  # rigid water has bonds of hydrogens alone
+            bonds = bonds[~np.isin(bonds[:, 0], hydrogens.indices)]  # rigid water has bonds between hydrogens
             paired, first = np.unique(bonds[:, 1], return_index=True)
             donors, paired = (indices[np.isin(paired, hydrogens.indices)] for indices in (bonds[first, 0], paired))
             if not len(paired):
@@ -173,7 +173,7 @@ class HydrogenBonds(himach.Analysis):
             yield himach.Pairs(np.column_stack([np.full(len(pairs), BRIDGE), pairs]))
 
     def find_bridges(self, frame):
-        """Return the pairs of sites that a water joins, (n, 2)."""
+        """Return the pairs of sites that are joined by a water, (n, 2)."""
         limits, outer = (self.distance, self.angle), self.outer_donors
         donor, water = find_bonds(frame, self.donor_atoms[outer], self.hydrogen_atoms[outer], self.water_atoms, *limits)
         acceptors = self.acceptor_atoms[self.outer_acceptors]
@@ -209,7 +209,7 @@ class HydrogenBonds(himach.Analysis):
         return outcome
 
     def occupancy(self, bonds):
-        """Return the table of the pairs of donor and acceptor that are ever bonded, by any of their bonds."""
+        """Return the table of donor-acceptor pairs that are ever bonded, by any of their bonds."""
         donor_sites = dict(zip(self.hydrogen_atoms.tolist(), self.donor_sites.tolist(), strict=True))
         acceptor_sites = dict(zip(self.acceptor_atoms.tolist(), self.acceptor_sites.tolist(), strict=True))
         runs = {}
@@ -218,7 +218,7 @@ class HydrogenBonds(himach.Analysis):
         return self.table(runs, "donor", "acceptor")
 
     def table(self, runs, *columns):
-        """Return the table of pairs of sites and the part of the frames in which they are together."""
+        """Return the table of pairs of sites and the fraction of frames in which they are together."""
         pairs = sorted(runs)
         part = occupancy([runs[pair] for pair in pairs], len(self.frames))
         labels = np.array(pairs, dtype=np.int64).reshape(-1, 2).T

@@ -13,17 +13,17 @@ from himach import kernels, uncertainty
 from himach.examples.common import box_vectors, check_positive, select
 from himach.examples.drawing import draw_legend, time_axis
 
-#: Where an ion is. Opposite bulks have opposite signs.
+#: Regions of ions; opposite bulks have opposite signs.
 BELOW, FILTER, ABOVE, ELSEWHERE = -1, 0, 1, 2
-#: Key of half the length of the filter; ions go by their index, which is never negative.
+#: Key of half the length of the filter; keys of ions are indices, which are never negative.
 HALF_LENGTH = -1
-#: An ion's path in the outcome has no more points than this.
+#: Points of an ion's path in the outcome, at most.
 POINTS = 2000
-#: Parts of the time in which events are counted, which tells whether they come in bursts.
+#: Blocks of time in which events are counted, to detect bursts.
 BLOCKS = 10
-#: Ions that pass and have a colour of their own in the plot, at most.
+#: Passing ions with a colour of their own in the plot, at most.
 MOST_NAMED = 7
-#: How much of the bulks the plot shows, in lengths of the filter.
+#: Extent of the bulks in the plot, in lengths of the filter.
 AROUND = 1.3
 
 
@@ -69,7 +69,7 @@ class IonPermeation(himach.Analysis):
 
     @property
     def methods(self):
-        """What a paper says of it, as the parameters are."""
+        """Text on the method for a paper, with these parameters."""
         radius = "" if self.radius is None else ", within {radius} Å of the axis through both"
         jumps = (
             ""
@@ -210,14 +210,14 @@ class IonPermeation(himach.Analysis):
 
 
 def tabulate(times, watched):
-    """Return columns of how many events there were and how many in a ns, each with limits.
+    """Return columns of the numbers of events and of their rates per ns, each with limits.
 
     Parameters
     ----------
     times
-        Of each row the times of its events in ps.
+        Times of the events of each row, ps.
     watched
-        Times in ps between which they were looked for.
+        Times in ps between which events were observed.
     """
     time = abs(watched[1] - watched[0])
     k = np.array([len(row) for row in times])
@@ -236,13 +236,13 @@ def tabulate(times, watched):
 
 
 def draw_path(axes, time, z, **style):
-    """Draw the path of one ion, not joined where it goes through the periodic boundary."""
+    """Draw the path of one ion, interrupted where it goes through the periodic boundary."""
     jumps = np.flatnonzero(np.abs(np.diff(z)) > np.ptp(z) / 2) + 1
     axes.plot(np.insert(time, jumps, np.nan), np.insert(z, jumps, np.nan), **style)
 
 
 def find_passages(region):
-    """Return when an ion enters and leaves the filter where it passes through it.
+    """Return when an ion enters and leaves the filter in each passage.
 
     Parameters
     ----------

@@ -3,13 +3,13 @@
 With N(t) the number that is present at frame t, and N(t, tau) the number of these present at every frame of
 [t, t + tau], the survival probability at tau is the mean of N(t, tau) / N(t) over the frames t with N(t) > 0: the
 definition of ``waterdynamics.SurvivalProbability`` (after Liu, Harder and Berne, J. Phys. Chem. B 108, 6595 (2004)).
-It counts each frame of a stay, so that long stays count often. How long stays last is told by those that begin while
-they are watched (`stay_tables`).
+Each frame of a stay counts, so that long stays weigh more. Durations are estimated from stays that begin during the
+run (`stay_tables`).
 
-What is present is described by its runs, first frame and length, so that memory grows with comings and goings and not
-with frames. `find_runs` makes them (`find_runs_of_many` those of many), `survival` and `stay_tables` count over them,
-`plot_survival` draws. Runs are the bytes of int64 pairs: of thousands of small results, bytes travel and are joined in
-a tenth of the time that arrays take.
+Presence is described by its runs, first frame and length, so that memory grows with comings and goings and not with
+frames. `find_runs` makes them (`find_runs_of_many` those of many), `survival` and `stay_tables` evaluate them,
+`plot_survival` draws. Runs are the bytes of int64 pairs: for thousands of small results, sending and joining bytes
+takes a tenth of the time of arrays.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-#: Parts of the time by which it is told how correlated presence is, at most.
+#: Blocks of time for the correlation of presence, at most.
 MOST_PARTS = 4096
 
 
@@ -231,9 +231,9 @@ def mean_stays(
 def _collect_stays(
     runs: Sequence[Iterable[bytes]], n_frames: int, dt: float, intermittency: int
 ) -> tuple[Floats, npt.NDArray[np.bool_], Ints]:
-    """Return of the stays that began after the first frame how long they lasted, whether they ended, and whose each is.
+    """Return the durations of stays that began after the first frame, whether they ended, and the owner of each.
 
-    Of a stay that has not ended, what came after the last frame at which its end could have been seen tells nothing.
+    If a stay has not ended, frames after the last one at which its end could have been seen do not count.
     """
     joined = [b"".join(item) for item in runs]
     first, length = np.ascontiguousarray(np.frombuffer(b"".join(joined), dtype=np.int64).reshape(-1, 2).T)
@@ -270,7 +270,7 @@ def occupancy(runs: Sequence[Iterable[bytes]], n_frames: int) -> himach.Column:
 
 
 def _frames_before(edges: Ints, runs: Iterable[bytes]) -> Ints:
-    """Return in how many frames before each of the edges something is present, int64."""
+    """Return the number of frames with presence before each of the edges, int64."""
     first, length = np.frombuffer(b"".join(runs), dtype=np.int64).reshape(-1, 2).T
     order = np.argsort(first, kind="stable")
     starts, stops = first[order], np.maximum.accumulate((first + length)[order])
@@ -300,7 +300,7 @@ def _occupancy_limits(
 
 
 class _Stays:
-    """How long stays last, with limits of a level: found once for each, whoever asks."""
+    """Durations of stays with limits at a level, computed once for each level."""
 
     def __init__(self, lasted: Floats, ended: npt.NDArray[np.bool_]) -> None:
         self._stays = lasted, ended
@@ -330,7 +330,7 @@ def _empty_limits(empty: Floats, level: float) -> uncertainty.Estimate[Any]:
 
 
 def _unknown(value: float, level: float) -> uncertainty.Estimate[Any]:
-    """Return the estimate where no stay began and was seen twice."""
+    """Return the estimate if no stay began and was seen twice."""
     nan = math.nan
     return uncertainty.Estimate(
         value=value, low=nan, high=nan, level=level, error=nan, n_eff=0, method="none: no stays", converged=False
@@ -338,14 +338,14 @@ def _unknown(value: float, level: float) -> uncertainty.Estimate[Any]:
 
 
 def _count(first: Ints, length: Ints, n_frames: int) -> Ints:
-    """Return how many runs each frame lies in, int64 (n_frames,)."""
+    """Return the number of runs that contain each frame, int64 (n_frames,)."""
     starts = np.bincount(first, minlength=n_frames + 1)
     stops = np.bincount(first + length, minlength=n_frames + 1)
     return np.cumsum(starts - stops)[:n_frames]
 
 
 def plot_survival(table: Any, axes: Any, title: str) -> float:
-    """Draw a table of tau_ps and survival; return by what times in ps are multiplied for the axis."""
+    """Draw a table of tau_ps and survival; return the factor of times in ps for the axis."""
     scale, label = time_axis(table["tau_ps"], "lag time τ")
     tau = scale * table["tau_ps"]
     axes.plot(tau, table["survival"], "o-", color="C0", markersize=2, label="survival of all, from any frame on")
@@ -357,7 +357,7 @@ def plot_survival(table: Any, axes: Any, title: str) -> float:
 
 
 def plot_stays(stays: Any, mean: Any, axes: Any, scale: float) -> None:
-    """Draw what `stay_tables` returns beside what `plot_survival` draws, by the scale that this returns."""
+    """Draw the result of `stay_tables` beside that of `plot_survival`, with the scale that the latter returns."""
     text = f", {in_words(mean, 'mean_ps', 'mean')}" if mean["ended"][0] else ""
     time = scale * stays["time_ps"]
     axes.step(time, stays["lasting"], where="post", color="C1", lw=1, label=f"stays that began{text}")

@@ -1,4 +1,4 @@
-"""How vectors such as velocities are correlated with themselves after some time, and the spectrum of that."""
+"""Autocorrelations of vectors such as velocities, and their spectra."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def windowed_products(vectors: Floats) -> Floats:
 
 
 def block_products(vectors: Floats, weights: Floats, n_blocks: int, n_lags: int) -> npt.NDArray[np.int64]:
-    """Return what vectors (n, m, 3) of atoms, of some weights (n,), add to the mean product of each block of origins.
+    """Return what vectors (n, m, 3) of atoms with weights (n,) add to the mean product of each block of origins.
 
-    Blocks are equally long, and each has all windows of its origins, as of
+    Blocks are equally long, and contain all windows of their origins, as in
     `himach.examples.liquids.displacements.block_msd`.
 
     Returns
     -------
-    int64 (n_blocks, n_lags), in units of `UNIT`, so that sums do not depend on which atoms are added up first.
+    int64 (n_blocks, n_lags), in units of `UNIT`, so that sums do not depend on the order of atoms.
     """
     m = vectors.shape[1]
     length = (m - n_lags + 1) // n_blocks

@@ -15,17 +15,17 @@ from himach.examples.common import WATER, box_vectors, check_positive, select
 from himach.examples.drawing import draw_band, draw_legend
 from himach.examples.liquids.grids import Grid, draw_mean_along, find_center, fractional, open_dx
 
-#: Keys of what is counted: in layers, in voxels, and outside of the grid.
+#: Keys of counts: in layers, in voxels, and outside of the grid.
 LAYERS, VOXELS, OUTSIDE = 0, 1, 2
-#: What fractions of volumes and lengths are counted in.
+#: Unit of counted fractions of volumes and lengths.
 FINE = 2**32
 #: g/cm³ in u/Å³.
 G_CM3 = 1 / 0.602214076
-#: How far a grid reaches beyond the atoms of the first frame, Å.
+#: Margin of a grid around the atoms of the first frame, Å.
 PADDING = 2.0
 #: Voxels of a grid, at most: 128 MB.
 MOST_VOXELS = 2**24
-#: Layers of fewer atoms have at least the limits of events that know nothing of each other.
+#: Layers of fewer atoms have at least the limits of independent events.
 FEW = 20
 UNITS = {"number": "Å⁻³", "mass": "g/cm³", "charge": "e/Å³", "electron": "e/Å³"}
 
@@ -72,7 +72,7 @@ class Density(himach.Analysis):
 
     @property
     def methods(self):
-        """What a paper says of it, as the parameters are."""
+        """Text on the method for a paper, with these parameters."""
         where = "in {bins} layers across the {axis} axis of the box" if self.grid is None else "in voxels of {grid} Å"
         center = "" if self.center is None else ", from the centre of {center}"
         return f"The {{weights}} density of {{selection}} was averaged over frames {where}{center}."
@@ -122,7 +122,7 @@ class Density(himach.Analysis):
         return np.bincount(places, self.integer_weights, n).astype(np.int64)
 
     def fractions(self, positions, vectors, along):
-        """Return how far the selected atoms lie along a box vector, from the centre if there is one."""
+        """Return the places of the selected atoms along a box vector, relative to the centre if there is one."""
         fractions = fractional(positions[self.indices], vectors, along)
         if self.middle is None:
             return fractions
@@ -134,7 +134,7 @@ class Density(himach.Analysis):
         return fractions - middle
 
     def grid_positions(self, positions, box):
-        """Return where the selected atoms are on a grid, (n, 3) in Å."""
+        """Return the positions of the selected atoms on a grid, (n, 3) in Å."""
         if self.middle is None:
             return positions[self.indices]
         vectors = box_vectors(np.asarray(box)[np.newaxis])[0]
@@ -164,7 +164,7 @@ class Density(himach.Analysis):
             band = uncertainty.of_blocks(factor * counts, volumes, level)
             if self.weights != "number":
                 return replace(band, value=density)
-            count_limits, rare = uncertainty.count(total, level), total < FEW  # of few atoms the blocks know too little
+            count_limits, rare = uncertainty.count(total, level), total < FEW  # blocks are unreliable for few atoms
             low = np.where(rare, np.minimum(band.low, count_limits.low / volumes.sum()), band.low)
             high = np.where(rare, np.maximum(band.high, count_limits.high / volumes.sum()), band.high)
             return replace(band, value=density, low=low, high=high)

@@ -16,7 +16,7 @@ from himach.examples.drawing import draw_legend, draw_series, in_words, time_axi
 from himach.examples.groups import residue_labels
 from himach.examples.molecules import Centers
 
-#: Charge of a molecule, e, above which it is no neutral one.
+#: Charge, e, above which a molecule is not neutral.
 NEUTRAL = 1e-4
 #: e² / ε0 k in Å K.
 E2_EPS0_K = constants.e**2 / (constants.epsilon_0 * constants.k * constants.angstrom)
@@ -104,7 +104,7 @@ class Dielectric(himach.Analysis):
         }
 
     def epsilon(self, means):
-        """Return the dielectric constant (n,) by means (n, 5) of the dipole moment, the volume, and its square."""
+        """Return the dielectric constant (n,) from means (n, 5) of the dipole moment, the volume, and its square."""
         x, y, z, volume, square = means.T
         return 1 + E2_EPS0_K * (square - x**2 - y**2 - z**2) / (3 * self.temperature * volume)
 

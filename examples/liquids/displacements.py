@@ -1,4 +1,4 @@
-"""Paths of atoms without periodic boundary, how far these have gone after some time, and how sure that is."""
+"""Paths of atoms without periodic boundary, their displacements in time, and the uncertainty of these."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ CM2_S = 1e-4
 NEIGHBORS = np.array(sorted(itertools.product((-1.0, 0.0, 1.0), repeat=3), key=np.count_nonzero))
 #: Of so many frames there is a lag in a block, at most: windows of longer ones are hardly ever independent.
 FRAMES_PER_LAG = 8
-#: In what squared displacements, divided by the number of paths, are added up, Å²: their mean may reach 8,000,000.
+#: Unit of sums of squared displacements divided by the number of paths, Å²: their mean may reach 8,000,000.
 UNIT = 2.0**-40
 
 
 def unwrap(positions: Floats, boxes: npt.ArrayLike) -> Floats:
-    """Return paths of atoms as if there were no periodic boundary.
+    """Return paths of atoms without jumps through the periodic boundary.
 
     Parameters
     ----------
@@ -49,9 +49,9 @@ def unwrap(positions: Floats, boxes: npt.ArrayLike) -> Floats:
 
     Notes
     -----
-    Each step is the shortest in the box of its end: box vectors by which it is longer are taken off there. Their number
-    times the present box, as in most tools, would add what the box has changed since, and diffusion at constant
-    pressure comes out too fast (von Bülow, Bullerjahn and Hummer, J. Chem. Phys. 153, 021101 (2020)).
+    Whole box vectors are removed from each step, so that it is the shortest in the box of its end. Their number times
+    the present box, as in most tools, would add later changes of the box, and diffusion at constant pressure comes out
+    too fast (von Bülow, Bullerjahn and Hummer, J. Chem. Phys. 153, 021101 (2020)).
     """
     vectors = box_vectors(boxes)
     a, b, c = np.moveaxis(vectors, 0, -1)  # of lower triangular matrices: a has x alone, b has x and y
@@ -98,7 +98,7 @@ def windowed_msd(positions: Floats) -> Floats:
 
 
 def block_lags(m: int, n_lags: int) -> tuple[int, int]:
-    """Return how many blocks of windows paths of m frames have, 0 for none, and how many lags, from 0, of `n_lags`."""
+    """Return the number of blocks of windows for paths of m frames (0: none), and of their lags from 0, of `n_lags`."""
     most = uncertainty.FINE_BLOCKS
     if m < most:
         return 0, 1
@@ -110,15 +110,15 @@ def block_lags(m: int, n_lags: int) -> tuple[int, int]:
 def block_msd(positions: Floats, n_blocks: int, n_lags: int, n_paths: int) -> npt.NDArray[np.int64]:
     """Return what paths (n, m, 3), of `n_paths` in all, add to the mean squared displacement of each block of origins.
 
-    Blocks are equally long, and each has all windows of its origins: the last frames are no origins.
+    Blocks are equally long, and contain all windows of their origins: the last frames are no origins.
 
     Returns
     -------
-    int64 (n_blocks, n_lags), in units of `UNIT`, so that sums do not depend on which paths are added up first.
+    int64 (n_blocks, n_lags), in units of `UNIT`, so that sums do not depend on the order of paths.
 
     Notes
     -----
-    As in `windowed_msd`, by the Fourier transform of a block's origins and of these and the frames that follow.
+    Computed as in `windowed_msd`, by Fourier transforms of a block's origins, and of these and the frames that follow.
     """
     m = positions.shape[1]
     length = (m - n_lags + 1) // n_blocks
@@ -140,9 +140,9 @@ def block_msd(positions: Floats, n_blocks: int, n_lags: int, n_paths: int) -> np
 
 
 def msd_limits(msd: Floats, block_values: Floats, level: float) -> uncertainty.Estimate[Floats]:
-    """Return the band of a mean squared displacement by those of blocks of windows, which may have fewer lags.
+    """Return the band of a mean squared displacement from those of blocks of windows, which may have fewer lags.
 
-    How correlated windows are depends on their length: so lags from a power of two to the next make a curve each.
+    The correlation of windows depends on their length: lags from a power of two to the next make a curve each.
     """
     low, high = np.full((2, len(msd)), np.nan)
     low[0] = high[0] = 0
@@ -153,18 +153,18 @@ def msd_limits(msd: Floats, block_values: Floats, level: float) -> uncertainty.E
         band = uncertainty.of_blocks(block_values[:, lags], None, level)
         low[lags], high[lags] = msd[lags] - (band.value - band.low), msd[lags] + (band.high - band.value)
         first *= 2
-    return replace(band, value=msd, low=low, high=high)  # the last is the least sure
+    return replace(band, value=msd, low=low, high=high)  # the last is the least certain
 
 
 def diffusion_limits(
     d: float, tau: Floats, block_values: Floats, level: float, n_axes: int = 3
 ) -> uncertainty.Estimate[Any]:
-    """Return the interval of a diffusion coefficient, by what blocks have at the lags that are fitted."""
+    """Return the interval of a diffusion coefficient from blocks at the lags that are fitted."""
     band = uncertainty.of_blocks(block_values, None, level, of=partial(diffusion, tau, n_axes=n_axes))
     return replace(band, value=d, low=d - (band.value - band.low), high=d + (band.high - band.value))
 
 
 def diffusion(tau: Floats, msd: Floats, n_axes: int = 3) -> float:
-    """Return a diffusion coefficient in cm²/s, by the slope of the displacement along some axes, Å², over lags, ps."""
+    """Return a diffusion coefficient in cm²/s from the slope of the displacement along some axes, Å², over lags, ps."""
     deviations = tau - tau.mean()
     return float(CM2_S / (2 * n_axes) * (deviations @ msd) / (deviations @ deviations))

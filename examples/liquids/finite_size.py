@@ -1,4 +1,4 @@
-"""How much a periodic box slows diffusion, by hydrodynamics: the correction of Yeh and Hummer, for any box."""
+"""Correction of diffusion for the size of a periodic box, by hydrodynamics (Yeh and Hummer), for any box."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Floats = npt.NDArray[np.float64]
 BOLTZMANN = 1.380649e-23
 #: m²/s in cm²/s, mPa s in Pa s, Å in m.
 CM2_S, PA_S, M = 1e4, 1e-3, 1e-10
-#: Both sums of Ewald end where their terms have fallen by exp(-36).
+#: Both Ewald sums end where their terms have fallen by exp(-36).
 LAST = 6.0
 
 
 def yeh_hummer(
     vectors: npt.ArrayLike, viscosity: float, temperature: float, axes: list[int] | slice = slice(None)
 ) -> float:
-    """Return what a diffusion coefficient in a periodic box lacks, in cm²/s; in a cube 2.837297 kT / (6 π η L).
+    """Return the correction of a diffusion coefficient in a periodic box, in cm²/s; in a cube 2.837297 kT / (6 π η L).
 
     Parameters
     ----------
     vectors
-        float64 (3, 3), Å: the box, a vector a row.
+        float64 (3, 3), Å: the box, one vector per row.
     viscosity
         Shear viscosity η of the liquid, mPa s.
     temperature
@@ -45,7 +45,7 @@ def yeh_hummer(
 
 
 def mobility_lost(vectors: npt.ArrayLike) -> Floats:
-    """Return the mobility that images of a particle take from it, times 6 π η, float64 (3, 3) in 1/Å.
+    """Return the mobility that a particle loses to its images, times 6 π η, float64 (3, 3) in 1/Å.
 
     It is Oseen's tensor less that of a periodic lattice of forces, at the place of the force. The lattice is summed up
     as Hasimoto does (J. Fluid Mech. 5, 317 (1959)), one half in real space, the other in Fourier space.
@@ -53,7 +53,7 @@ def mobility_lost(vectors: npt.ArrayLike) -> Floats:
     Parameters
     ----------
     vectors
-        float64 (3, 3), Å: the box, a vector a row.
+        float64 (3, 3), Å: the box, one vector per row.
     """
     box = np.asarray(vectors, dtype=np.float64)
     volume = abs(float(np.linalg.det(box)))
@@ -76,8 +76,8 @@ def mobility_lost(vectors: npt.ArrayLike) -> Floats:
 
 
 def lattice(vectors: Floats, most: float) -> Floats:
-    """Return the points of a lattice that are no further than `most` from that at the origin, without it, (n, 3)."""
-    across = 1 / np.linalg.norm(np.linalg.inv(vectors), axis=0)  # from a plane of points to the next
+    """Return the points of a lattice within `most` of the origin, without the origin, (n, 3)."""
+    across = 1 / np.linalg.norm(np.linalg.inv(vectors), axis=0)  # distances of lattice planes
     reach = [range(-n, n + 1) for n in np.ceil(most / across).astype(int)]
     points = np.array(list(itertools.product(*reach)), dtype=np.float64) @ vectors
     squares = (points**2).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Grids in space and layers of a box: which of them atoms are in; grids as OpenDX, and drawn."""
+"""Grids in space and layers of a box: their atoms, grids as OpenDX, and plots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Grid", "draw_mean_along", "find_center", "fractional", "open_dx"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-#: A group whose atoms are spread so evenly around the box has no centre: the length of their mean unit vector.
+#: A group spread too evenly around the box has no centre: least length of the mean unit vector of one that has.
 EVEN = 0.05
 
 
@@ -28,7 +28,7 @@ class Grid:
     spacing
         Side of a voxel in Å.
     padding
-        How far the grid reaches beyond the positions, at least, Å.
+        Least extent of the grid beyond the positions, Å.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class Grid:
 
 
 def fractional(positions: npt.NDArray[np.float32], vectors: Floats, axis: int) -> Floats:
-    """Return how far positions (n, 3) lie along a box vector, in its lengths: float64 (n,), not wrapped.
+    """Return the places of positions (n, 3) along a box vector, in its lengths: float64 (n,), not wrapped.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def fractional(positions: npt.NDArray[np.float32], vectors: Floats, axis: int) -
     vectors
         float64 (3, 3), Å: rows are box vectors, as of `himach.examples.common.box_vectors`.
     axis
-        Which of them.
+        Index of the box vector.
     """
     fractions = np.zeros(len(positions))
     for i, factor in enumerate(np.linalg.inv(vectors)[:, axis]):
@@ -95,12 +95,12 @@ def fractional(positions: npt.NDArray[np.float32], vectors: Floats, axis: int) -
 
 
 def find_center(fractions: Floats) -> float:
-    """Return the centre of positions on a circle of circumference 1, wherever they are cut; nan where they have none.
+    """Return the centre of positions on a circle of circumference 1, independent of its origin; nan if there is none.
 
     Notes
     -----
-    The direction of the mean unit vector says about where they are (Bai and Breen, J. Graphics Tools 13, 53 (2008));
-    their centre is the mean of the images that are nearest to it.
+    The direction of the mean unit vector gives it approximately (Bai and Breen, J. Graphics Tools 13, 53 (2008)); it
+    is the mean of the images that are nearest to that.
     """
     angles = 2 * np.pi * fractions
     x, y = np.cos(angles).mean(), np.sin(angles).mean()
@@ -112,7 +112,7 @@ def find_center(fractions: Floats) -> float:
 
 
 def open_dx(values: npt.NDArray[np.floating], edges: list[Floats], spacing: float) -> himach.TextFile:
-    """Return values (nx, ny, nz) of a grid of cubic voxels in OpenDX, with the middles of voxels as points."""
+    """Return values (nx, ny, nz) of a grid of cubic voxels in OpenDX, with the centres of voxels as points."""
     counts = " ".join(map(str, values.shape))
     origin = " ".join(f"{edge[0] + spacing / 2:.6f}" for edge in edges)
     flat = [f"{value:.7g}" for value in values.ravel().tolist()]

@@ -25,9 +25,9 @@ from himach.examples.liquids.displacements import (
 from himach.examples.liquids.finite_size import yeh_hummer
 from himach.examples.molecules import make_points
 
-#: Positions that are worked on at a time: as many as stay in a core's own cache.
+#: Positions processed at a time: as many as stay in a core's own cache.
 AT_ONCE = 1 << 15
-#: What is fitted by default, as `gmx msd` does: of the longest lag.
+#: Default fit, as in `gmx msd`, in parts of the longest lag.
 FIT = 0.1, 0.9
 CHANGING_BOX = (
     "msd: the box changes, and most tools unwrap such trajectories so that diffusion is too fast; leave unwrap=True "
@@ -36,7 +36,7 @@ CHANGING_BOX = (
 
 
 class Path(NamedTuple):
-    """What reduce() finds of a path; the first of many that are reduced at once has what all of these add to blocks."""
+    """Result of reduce() for a path; the first of many that are reduced at once has the sums of all for blocks."""
 
     msd: np.ndarray
     box: np.ndarray | None = None
@@ -97,7 +97,7 @@ class Msd(himach.Analysis):
 
     @property
     def methods(self):
-        """What a paper says of it, as the parameters are."""
+        """Text on the method for a paper, with these parameters."""
         subject = "{selection} (centres of mass of molecules)" if self.molecules else "{selection}"
         paths = (
             ", from paths in which each step is the shortest in the periodic box of its end [10.1063/5.0008316]"
@@ -136,11 +136,11 @@ class Msd(himach.Analysis):
         return ["xyz".index(direction) for direction in self.directions]
 
     def needs_box(self):
-        """Return what there must be a box for, and the way out."""
+        """Return the reason for a box, and the way out."""
         return "to unwrap by; set unwrap=False" if self.unwrap else "that viscosity is for; leave viscosity out"
 
     def lags_to_fit(self):
-        """Return the lags that a line is fitted to, a slice."""
+        """Return the slice of the lags that a line is fitted to."""
         tau = self.tau_ps
         if self.fit is None:
             first, last = FIT[0] * tau[-1], FIT[1] * tau[-1]
@@ -151,7 +151,7 @@ class Msd(himach.Analysis):
                 raise himach.UsageError(f"msd: fit {self.fit!r}: give two lags in ps, such as 10-50") from None
         fitted = slice(
             *np.searchsorted(tau, [first * (1 - 1e-6), last * (1 + 1e-6)])
-        )  # 50 ps are 49.99999 in many a file
+        )  # 50 ps are 49.99999 in many files
         if self.fit is not None and len(tau[fitted]) < 2:
             raise himach.UsageError(
                 f"msd: fit {self.fit!r}: there are not two lags; they reach from 0 to {tau[-1]:g} ps, by tau_max"
@@ -172,7 +172,7 @@ class Msd(himach.Analysis):
 
     def reduce_many(self, keys, series):
         m = len(self.frames)
-        if np.any(np.diff(series.offsets) != m):  # an analysis derived from this one may leave frames out
+        if np.any(np.diff(series.offsets) != m):  # a derived analysis may leave frames out
             return [self.reduce(key, member) for key, member in zip(keys, series, strict=True)]
         positions, boxes = series.values.reshape(-1, m, 3), series[0].boxes
         batch, results, blocks = max(1, AT_ONCE // m), [], 0
@@ -185,7 +185,7 @@ class Msd(himach.Analysis):
         return results
 
     def paths(self, positions, boxes):
-        """Return paths (..., m, k) along the directions that are not broken by the periodic boundary."""
+        """Return paths (..., m, k) along the directions, without jumps through the periodic boundary."""
         if not self.unwrap and boxes is not None and np.ptp(boxes[:, :3], axis=0).any():
             warnings.warn(CHANGING_BOX, stacklevel=2)
         positions = positions.astype(np.float64)
@@ -194,7 +194,7 @@ class Msd(himach.Analysis):
         return positions if len(self.axes) == 3 else positions[..., self.axes]
 
     def mean_box(self, boxes):
-        """Return the mean of the box's vectors over all frames, (3, 3) in Å; None where it serves nothing."""
+        """Return the mean box vectors over all frames, (3, 3) in Å; None if they are not needed."""
         return box_vectors(boxes).mean(axis=0) if self.corrects else None
 
     def finish(self, results):

@@ -16,13 +16,13 @@ from himach.examples.common import WATER, check_positive, select, warn_of_nm, wi
 from himach.examples.drawing import draw_band, draw_legend, in_words
 from himach.examples.molecules import make_points, numbers_by
 
-#: Keys of what is counted, and of the least width of the box.
+#: Keys of counts, and of the least width of the box.
 COUNTS, WIDTH = 0, 1
-#: What fractions of volumes are counted in.
+#: Unit of counted fractions of volumes.
 FINE = 2**32
-#: Bins of fewer pairs have at least the limits of events that know nothing of each other.
+#: Bins of fewer pairs have at least the limits of independent events.
 FEW = 20
-#: Coordination numbers that the plot shows, in those of the first shell.
+#: Largest coordination number in the plot, relative to that of the first shell.
 SHELLS = 4
 
 
@@ -68,7 +68,7 @@ class Rdf(himach.Analysis):
 
     @property
     def methods(self):
-        """What a paper says of it, as the parameters are."""
+        """Text on the method for a paper, with these parameters."""
         pair = "{b} around {a}" if self.a != self.b else "{a} around each other"
         centres = "" if self.by == "atom" else f" (centres of mass, by {self.by})"
         excluded = "" if self.exclude == "none" else f" Pairs of the {self.exclude.replace('-', ' ')} were left out."
@@ -96,7 +96,7 @@ class Rdf(himach.Analysis):
             )
 
     def number_groups(self, universe, points):
-        """Return a number for each point, of which two with one number are no pair; None: only a point with itself."""
+        """Return a number for each point: points with one number are no pair; None: only a point with itself."""
         exclude = self.exclude.removeprefix("same-")
         if self.by == "atom":
             return None if exclude == "none" else numbers_by(universe, self, exclude)[points.numbers]
@@ -107,7 +107,7 @@ class Rdf(himach.Analysis):
         return points.numbers
 
     def count_excluded(self):
-        """Return how many pairs of a and b are not counted at any distance."""
+        """Return the number of pairs of a and b that are not counted at any distance."""
         a, b = self.groups
         if a is None:
             return len(np.intersect1d(self.a_points.numbers, self.b_points.numbers))
@@ -126,7 +126,7 @@ class Rdf(himach.Analysis):
         yield himach.Pairs([COUNTS], uncertainty.block_row(frame.number, sums)[np.newaxis])
 
     def count(self, frame):
-        """Return how many pairs there are in each bin, int64 (bins,)."""
+        """Return the number of pairs in each bin, int64 (bins,)."""
         (a_groups, b_groups), a = self.groups, self.a_points.locate(frame)
         if self.equal:
             return 2 * kernels.histogram(a, None, self.r_max, self.bins, frame.box, a_groups)
@@ -159,7 +159,7 @@ class Rdf(himach.Analysis):
         middles = [float((2 * i + 1) * half) for i in range(self.bins)]
         outer_edges = [float(2 * (i + 1) * half) for i in range(self.bins)]
         multiplicity = 1 + self.equal  # with equal selections each pair is counted twice
-        # Each block by its own volume.
+        # Each block has its own volume.
         volume = (sums[:, -2] + sums[:, -1] / FINE) / in_block
         block_values = sums[:, :-2] * volume[:, np.newaxis] / (n_pairs * shells)
         pairs = np.array(pairs)
@@ -200,7 +200,7 @@ class Rdf(himach.Analysis):
 
 
 def first_minimum(g):
-    """Return the row of the least g(r) between the highest peak and where it is above 1 again; None if it is not."""
+    """Return the row of the least g(r) between the highest peak and the next rise above 1; None if there is none."""
     peak = int(np.argmax(g))
     below = np.flatnonzero(g[peak:] < 1)
     above = np.flatnonzero(g[peak + below[0] :] > 1) if len(below) else []
@@ -211,13 +211,13 @@ def first_minimum(g):
 
 
 def pair_column(pairs, expected, block_values, in_block, multiplicity):
-    """Return a column of numbers of pairs over those expected, with limits by blocks; each pair is counted so often."""
+    """Return a column of pair counts over those expected, with limits by blocks; pairs count `multiplicity` times."""
     value = pairs / expected
 
     def limits(level):
         band = uncertainty.of_blocks(block_values, in_block, level)
         low, high = value - (band.value - band.low), value + (band.high - band.value)
-        # Of few pairs the blocks know too little.
+        # Blocks are unreliable for few pairs.
         count_limits = uncertainty.count(pairs // multiplicity, level)
         rare = pairs < FEW * multiplicity
         low = np.where(rare, np.minimum(low, count_limits.low * multiplicity / expected), low)

@@ -15,7 +15,7 @@ from himach.examples.liquids.autocorrelations import block_products, integral, s
 from himach.examples.liquids.displacements import CM2_S, UNIT, block_lags
 from himach.examples.superposition import get_weights
 
-#: Velocities that are worked on at a time: as many as stay in a core's own cache.
+#: Velocities processed at a time: as many as stay in a core's own cache.
 AT_ONCE = 1 << 15
 
 
@@ -47,7 +47,7 @@ class VelocityAutocorrelation(himach.Analysis):
 
     @property
     def methods(self):
-        """What a paper says of it, as the parameters are."""
+        """Text on the method for a paper, with these parameters."""
         weights = ", weighted by mass," if self.weights == "mass" else ""
         return (
             f"The velocity autocorrelation function of {{selection}}{weights} was averaged over all time origins by "
@@ -85,7 +85,7 @@ class VelocityAutocorrelation(himach.Analysis):
 
     def reduce_many(self, keys, series):
         m = len(self.frames)
-        if np.any(np.diff(series.offsets) != m):  # an analysis derived from this one may leave frames out
+        if np.any(np.diff(series.offsets) != m):  # a derived analysis may leave frames out
             return [self.reduce(key, member) for key, member in zip(keys, series, strict=True)]
         velocities, batch = series.values.reshape(-1, m, 3), max(1, AT_ONCE // m)
         shares, curves, blocks = np.array([self.shares[key] for key in keys.tolist()]), [], 0
@@ -95,7 +95,7 @@ class VelocityAutocorrelation(himach.Analysis):
             if self.n_blocks:
                 blocks = blocks + block_products(part, shares[first : first + batch], self.n_blocks, self.n_lags)
         if self.n_blocks:
-            curves[0] = curves[0], blocks, len(velocities)  # what all these atoms add to the blocks goes with the first
+            curves[0] = curves[0], blocks, len(velocities)  # the first has what all these atoms add to the blocks
         return curves
 
     def finish(self, results):

@@ -1,4 +1,4 @@
-"""Lipids that change sides: events in the sequence of leaflets that a lipid is in."""
+"""Flip-flops of lipids: events in the sequence of a lipid's leaflets."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Ints = npt.NDArray[np.int64]
 
 
 class FlipFlop(NamedTuple):
-    """One lipid leaves its leaflet.
+    """A lipid leaves its leaflet.
 
     Attributes
     ----------
     left
-        The last frame in the leaflet that it leaves.
+        Last frame in the leaflet that it leaves.
     arrived
-        The first frame of its next stay in a leaflet; the last frame of all where it has none.
+        First frame of its next stay in a leaflet; the last frame of all if there is none.
     origin, target
-        These leaflets; the target of one that has not arrived is where it is in the last frame.
+        Leaflets before and after; the target of a lipid that has not arrived is its place in the last frame.
     outcome
-        ``success`` where the leaflet is the other one, ``fail`` where it is the same, ``ongoing`` where there is none.
+        ``success`` if the target is the other leaflet, ``fail`` if it is the same, ``ongoing`` if there is none.
     """
 
     left: int
@@ -58,7 +58,7 @@ def find_flip_flops(states: npt.ArrayLike, stay: int = 1) -> list[FlipFlop]:
     stops = np.append(starts[1:], len(sequence))
     state = sequence[starts]
     inside = np.flatnonzero(state != BETWEEN)
-    long = inside[(stops - starts)[inside] >= stay]  # stays by which a lipid arrives
+    long = inside[(stops - starts)[inside] >= stay]  # stays in which a lipid arrives
     events: list[FlipFlop] = []
     at = 0 if not len(inside) else int(inside[0])
     while len(inside):
@@ -81,7 +81,7 @@ def find_flip_flops(states: npt.ArrayLike, stay: int = 1) -> list[FlipFlop]:
 
 
 def build_states(runs: Sequence[tuple[int, bytes]], n_frames: int, otherwise: int) -> npt.NDArray[np.int8]:
-    """Return the sequence of states, int8 (n_frames,), from the runs in each of them and what it is otherwise.
+    """Return the sequence of states, int8 (n_frames,), from the runs of each state.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def build_states(runs: Sequence[tuple[int, bytes]], n_frames: int, otherwise: in
     n_frames
         Number of frames.
     otherwise
-        The state in frames in which there is no run.
+        State of frames without a run.
     """
     states = np.full(n_frames, otherwise, dtype=np.int8)
     for state, state_runs in runs:

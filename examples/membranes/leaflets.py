@@ -1,4 +1,4 @@
-"""Membranes across z: which atoms are lipids, where their middle is, and in which leaflet each lipid is."""
+"""Membranes across z: which atoms are lipids, the midplane, and the leaflet of each lipid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["BETWEEN", "HEADGROUPS", "LIPIDS", "LOWER", "UPPER", "Leaflets", "Pla
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-#: Sterols, by the names that common force fields give them.
+#: Sterols, by the names of common force fields.
 STEROLS = "resname CHL1 CHOL CLR CHL ERG SITO"
 #: Lipids, likewise: phosphatidylcholines (DLPC, POPC, ...) and so on, sphingomyelins, cardiolipins, sterols.
 LIPIDS = f"resname ??PC ??PE ??PG ??PS ??PA ??PI* ?SM ??SM CDL* TOCL* or {STEROLS}"
@@ -30,7 +30,7 @@ LIPIDS = f"resname ??PC ??PE ??PG ??PS ??PA ??PI* ?SM ??SM CDL* TOCL* or {STEROL
 HEADGROUPS = f"({LIPIDS}) and (name P P8 P31 PO4 or ({STEROLS} and name O1 O3 ROH))"
 
 LOWER, BETWEEN, UPPER = -1, 0, 1
-#: The smaller leaflet has at least this part of the lipids, or the graph has not found the leaflets.
+#: Least part of the lipids in the smaller leaflet; with less, the graph has not found the leaflets.
 LEAST_PART = 0.1
 
 
@@ -44,7 +44,7 @@ class Placement(NamedTuple):
     vectors
         float64 (3, 3), Å: the vectors of the box.
     heights
-        float64 (n_lipids,), Å: how far above the midplane the lipids' headgroups are.
+        float64 (n_lipids,), Å: heights of the lipids' headgroups above the midplane.
     leaflets
         int8 (n_lipids,): LOWER, UPPER, or BETWEEN.
     """
@@ -64,11 +64,11 @@ class Leaflets:
     Attributes
     ----------
     indices
-        Indices of the atoms whose positions `place` takes, int64 (n,), ascending.
+        Indices of the atoms that `place` takes, int64 (n,), ascending.
     resindices, kinds
-        Of each lipid the index and the name of its residue.
+        Index and name of the residue of each lipid.
     numbers
-        int64 (n_heads,): which lipid each atom of a headgroup belongs to.
+        int64 (n_heads,): the lipid of each headgroup atom.
     """
 
     def __init__(self, universe: Universe, analysis: Any) -> None:
@@ -96,7 +96,7 @@ class Leaflets:
             )
 
     def place(self, positions: npt.NDArray[np.float32], box: npt.ArrayLike | None) -> Placement:
-        """Return where headgroups are, by the positions of the atoms `indices`.
+        """Return the placement of headgroups from the positions of the atoms `indices`.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class Leaflets:
         return Placement(heads, vectors, heights, leaflets)
 
     def find_lipids(self, atoms: AtomGroup) -> Ints:
-        """Return the number of each atom's lipid, int64 (n,), by its residue or else by its molecule; -1 for none."""
+        """Return the lipid number of each atom, int64 (n,), by its residue or else by its molecule; -1 for none."""
         numbers = _look_up(self.resindices, np.arange(len(self.resindices)), atoms.resindices)
         if (numbers < 0).any() and len(self.molecules):
             numbers = np.where(numbers < 0, _look_up(self.molecules, self.numbers, atoms.fragindices), numbers)
@@ -134,7 +134,7 @@ class Leaflets:
         return np.asarray((np.bincount(patch, atoms[:, 2]) / np.maximum(counts, 1))[patch[self.heads]])
 
     def thickness(self, placement: Placement) -> float:
-        """Return how far the headgroups of the leaflets are apart in z, over the patches in which there are both."""
+        """Return the distance in z between the headgroups of both leaflets, over the patches that contain both."""
         patch = assign_patches(placement.positions, placement.vectors, self.bins)
         leaflet = placement.leaflets[self.numbers]
         sides = []
@@ -149,17 +149,17 @@ class Leaflets:
 
 
 def _look_up(keys: Ints, numbers: Ints, requested: npt.NDArray[Any]) -> Ints:
-    """Return the numbers of keys as they are wanted, -1 where there is none."""
+    """Return the numbers of the requested keys, -1 where there is none."""
     table = np.full(max(keys.max(), requested.max()) + 1, -1, np.int64)
     table[keys] = numbers
     return np.asarray(table[requested])
 
 
 def center_positions(positions: npt.NDArray[np.float32], vectors: Floats) -> Floats:
-    """Return positions moved by whole periods to about their middle along z, which may be at the boundary of the box.
+    """Return positions moved by whole periods to about their middle along z, which may be at the box boundary.
 
-    The middle is a mean on a circle. Of headgroups alone there is none where membrane and water are equally thick: it
-    takes the atoms of tails.
+    The middle is a mean on a circle. Headgroups alone have none if membrane and water are equally thick: atoms of tails
+    are needed.
     """
     height = vectors[2, 2]
     angles = positions[:, 2] * np.float32(2 * np.pi / height)
@@ -169,7 +169,7 @@ def center_positions(positions: npt.NDArray[np.float32], vectors: Floats) -> Flo
 
 
 def assign_patches(positions: Floats, vectors: Floats, bins: int) -> Ints:
-    """Return which patch of a membrane each position is in, int64 (n,), of `bins` along each vector of the box."""
+    """Return the patch of each position, int64 (n,), of `bins` along each vector of the box."""
     along_b = positions[:, 1] / vectors[1, 1]
     along_a = (positions[:, 0] - along_b * vectors[1, 0]) / vectors[0, 0]
     a, b = (np.minimum((part % 1 * bins).astype(np.int64), bins - 1) for part in (along_a, along_b))
@@ -190,7 +190,7 @@ def find_connected_parts(
     n_lipids
         Number of lipids.
     cutoff
-        Lipids with atoms within so many Å of each other are connected.
+        Lipids with atoms within this distance in Å are connected.
     box
         float32 (6,): lengths in Å and angles in degrees.
 

@@ -12,10 +12,10 @@ from himach.examples.drawing import draw_legend
 from himach.examples.membranes.leaflets import HEADGROUPS, LIPIDS, UPPER, Leaflets
 from himach.examples.membranes.tails import carbons_and_hydrogens, number_carbons
 
-#: What kernels.order_parameters() counts in.
+#: Unit of kernels.order_parameters().
 ONE = 2**30
 SIDES = ("lower", "upper")
-#: How far beside each other the bars of one carbon are drawn.
+#: Offset of the bars of one carbon from each other.
 ASIDE = 0.12
 
 
@@ -50,7 +50,7 @@ class LipidOrder(himach.Analysis):
 
     @property
     def methods(self):
-        """What a paper says of it, as the parameters are."""
+        """Text on the method for a paper, with these parameters."""
         by_leaflet = "" if self.leaflets == "none" else ", in each leaflet"
         return (
             "Order parameters S_CH = <3 cos² θ - 1>/2 of the bonds between carbons and hydrogens of {lipids} were "
@@ -84,7 +84,7 @@ class LipidOrder(himach.Analysis):
                 )
 
     def find_chains(self, universe, bonds, residue):
-        """Return of each lipid's name, and of each of its carbons' names, the chain that it is in and its place."""
+        """Return the chain and place of each carbon, by names of lipids and of carbons."""
         chains = {}
         names, first = np.unique(universe.atoms.resnames[bonds[:, 0]].astype(str), return_index=True)
         for name, row in zip(names.tolist(), first.tolist(), strict=True):
@@ -96,7 +96,7 @@ class LipidOrder(himach.Analysis):
         return chains
 
     def place(self, lipid, carbon, hydrogen):
-        """Return chain and place of a row's carbon; those that the first lipid of this name lacks come first."""
+        """Return chain and place of a row's carbon; carbons that the first lipid of this name lacks come first."""
         return self.chains.get((lipid, carbon), (0, 0))
 
     def atoms(self, universe):
@@ -137,7 +137,7 @@ class LipidOrder(himach.Analysis):
         return outcome | {"carbons": self.carbon_table(*total)}
 
     def carbon_table(self, sums, weights):
-        """Return the table of carbons: their chains, their places in them, and the mean over their hydrogens."""
+        """Return the table of carbons: chains, places, and means over their hydrogens."""
         names = list(dict.fromkeys((lipid, carbon) for lipid, carbon, _ in self.rows))
         number = {name: row for row, name in enumerate(names)}
         carbon_rows = np.array([number[lipid, carbon] for lipid, carbon, _ in self.rows])
@@ -174,7 +174,7 @@ class LipidOrder(himach.Analysis):
 
 
 def mean_order(sums, weights):
-    """Return the column of means: of sums by blocks and what they are sums over, (n_blocks, n) each."""
+    """Return the column of means from sums and weights by blocks, (n_blocks, n) each."""
     total = weights.sum(axis=0)
     mean = np.where(total > 0, sums.sum(axis=0) / (ONE * np.maximum(total, 1)), np.nan)
     return himach.Column(mean, estimate=(sums / ONE, weights))

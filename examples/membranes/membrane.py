@@ -14,7 +14,7 @@ from himach.examples.membranes.flip_flops import build_states, find_flip_flops
 from himach.examples.membranes.leaflets import BETWEEN, HEADGROUPS, LOWER, UPPER, Leaflets
 from himach.examples.membranes.voronoi import voronoi_areas
 
-#: Key of what is told of each frame; lipids and the leaflet that they are in have pairs of numbers.
+#: Key of results of each frame; lipids and their leaflets have pairs of numbers.
 FRAME = -1
 NAMES = {LOWER: "lower", BETWEEN: "between", UPPER: "upper"}
 
@@ -57,7 +57,7 @@ class Membrane(himach.Analysis):
 
     @property
     def methods(self):
-        """What a paper says of it, as the parameters are."""
+        """Text on the method for a paper, with these parameters."""
         criteria = {
             "z": "by whether headgroups are above or below the midplane",
             "graph": "by which headgroups are within {cutoff} Å of each other",
@@ -107,7 +107,7 @@ class Membrane(himach.Analysis):
     def reduce(self, key, series):
         if key == FRAME:
             return series.times, series.values
-        backwards = self.frames[0] > self.frames[-1]  # time goes on, whichever way frames are selected
+        backwards = self.frames[0] > self.frames[-1]  # times ascend in any order of frames
         return find_runs(len(self.frames) - 1 - series.steps if backwards else series.steps)
 
     def finish(self, results):

@@ -1,4 +1,4 @@
-"""Tails of lipids: which carbons have which hydrogens, by the bonds of the topology, and how carbons make chains."""
+"""Tails of lipids: hydrogens of carbons by the bonds of the topology, and chains of carbons."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def letters(atoms: AtomGroup) -> npt.NDArray[np.str_]:
-    """Return the element of each atom as far as lipids need it, such as ``C``: by the name where none is given."""
+    """Return the element of each atom as far as lipids need it, such as ``C``: by name if none is given."""
     elements = atoms.elements if hasattr(atoms, "elements") else np.full(len(atoms), "")
     symbols = [
         element.upper() or name.lstrip("0123456789'\"*")[:1].upper()
@@ -29,10 +29,10 @@ def letters(atoms: AtomGroup) -> npt.NDArray[np.str_]:
 
 
 def carbons_and_hydrogens(universe: Universe, analysis: Any) -> Ints:
-    """Return the indices of carbons and hydrogens that are bonded, (n, 2), ascending.
+    """Return the indices of bonded carbons and hydrogens, (n, 2), ascending.
 
-    The carbons are those of the parameter `lipids` of the analysis that `carbons` selects; of None, those that are
-    bonded to carbons and hydrogens only, as those of tails are.
+    The parameters `lipids` and `carbons` of the analysis select the carbons; if `carbons` is None, they are those
+    bonded to carbons and hydrogens only, as in tails.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def carbons_and_hydrogens(universe: Universe, analysis: Any) -> Ints:
 def number_carbons(universe: Universe, carbons: Ints) -> tuple[Ints, Ints]:
     """Return the chain of each carbon, from 1, and its place in it, as int64 (n,) each.
 
-    Places are counted along bonds from where the chain hangs on the rest of the lipid, or from its first carbon in the
+    Places are counted along bonds from the attachment of the chain to the lipid, or from its first carbon in the
     topology. That carbon is 2: number 1 of a fatty acid has no hydrogens.
 
     Parameters

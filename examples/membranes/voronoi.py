@@ -39,13 +39,13 @@ def voronoi_areas(points: npt.ArrayLike, vectors: npt.ArrayLike) -> Floats:
     margin = MARGIN * np.sqrt(area / len(places))
     while True:
         cells, reach = cells_with_margin(places, periods, margin)
-        if 2 * reach <= margin:  # the circles about the corners of cells have no images that are missing
+        if 2 * reach <= margin:  # the circles about corners of cells contain no missing images
             return np.asarray((cells / counts)[numbers])
         margin = min(2 * reach, 2 * margin)
 
 
 def fold(points: Floats, periods: Floats) -> Floats:
-    """Return points moved into the parallelogram of the periods by whole ones."""
+    """Move points into the parallelogram of the periods by whole periods."""
     along = points @ np.linalg.inv(periods)
     return np.asarray(points - np.floor(along) @ periods)
 

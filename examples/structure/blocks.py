@@ -1,8 +1,8 @@
-"""Frames in blocks that a later stage compares or adds up: as many frames in each as are needed of what is selected.
+"""Frames in blocks that a later stage compares or sums; their length depends on the selected frames.
 
-map() does not know what else is selected, so that its pairs serve other selections, too. It yields the frame under
-`part_number`. reduce() of the first stage yields `split`, and the next stage has each block by `join_block`. Blocks do
-not depend on ranks.
+map() does not know the other selected frames, so that its pairs serve other selections, too. It yields the frame under
+`part_number`. reduce() of the first stage yields `split`, and the next stage joins each block by `join_block`. Blocks
+do not depend on ranks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 __all__ = ["block_length", "join_block", "part_number", "split"]
 
-#: Frames that travel together at first.
+#: Frames that are sent together at first.
 PART = 64
 
 
@@ -36,14 +36,14 @@ def part_number(frame: Any) -> int:
 
 
 def split(series: Any, frames: Sequence[int], length: int) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
-    """Give for each block what frames of a part it has: their ``frames``, ``times`` and ``values``.
+    """Yield for each block the frames of a part that it contains: their ``frames``, ``times`` and ``values``.
 
     The key is the number of the block, and how many blocks there are.
 
     Parameters
     ----------
     series
-        Of a part, whose values are an array.
+        Series of a part, whose values are an array.
     frames
         The selected frames, `Analysis.frames`.
     length
@@ -60,5 +60,5 @@ def split(series: Any, frames: Sequence[int], length: int) -> Iterator[tuple[tup
 
 
 def join_block(series: Any) -> dict[str, Any]:
-    """Return a block, in the order of frames, of what `split` gave."""
+    """Join what `split` gave for a block, in the order of frames."""
     return {name: np.concatenate([part[name] for part in series.values]) for name in ("frames", "times", "values")}

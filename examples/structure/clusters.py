@@ -50,7 +50,7 @@ class Neighbours(himach.Analysis):
         tiles = {key: tile for key, tile in results.items() if isinstance(key, tuple)}
         cluster, centers = gromos(assemble_bits(tiles, starts))
         size = np.bincount(cluster)[1:]
-        # Wilson's limits of the part of the time that is spent in a cluster.
+        # Wilson's limits of the fraction of time in a cluster.
         part = occupancy([[find_runs(np.flatnonzero(cluster == n))] for n in range(1, len(size) + 1)], len(frames))
 
         def limits(level):
@@ -155,7 +155,7 @@ class Clusters(himach.Analysis):
 
     @property
     def methods(self):
-        """What a paper says of it, as the parameters are."""
+        """Text on the method for a paper, with these parameters."""
         return (
             "Frames were clustered by the algorithm of Daura et al. "
             "[10.1002/(SICI)1521-3773(19990115)38:1/2<236::AID-ANIE236>3.0.CO;2-M], with a cutoff of {cutoff} Å in the "
@@ -187,7 +187,7 @@ class Clusters(himach.Analysis):
 
 
 def find_positions(blocks, starts, frame):
-    """Return the positions of a frame by its place among all."""
+    """Return the positions of a frame, by its place among all."""
     block = int(np.searchsorted(starts, frame, side="right")) - 1
     return blocks[block]["values"][frame - starts[block]]
 
@@ -197,7 +197,7 @@ def structure(universe: MDAnalysis.Universe, title: str) -> himach.TextFile:
     text, limits, positions = StringIO(), PDBWriter.pdb_coor_limits, universe.atoms.positions
     suffix = ".pdb" if limits["min"] < positions.min() and positions.max() < limits["max"] else ".gro"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what a topology has no names for, the file has by default
+        warnings.simplefilter("ignore")  # names that a topology lacks have defaults in the file
         stream = NamedStream(text, f"center{suffix}")
         with MDAnalysis.Writer(stream, multiframe=False, bonds=None, remarks=title) as writer:
             writer.write(universe.atoms)

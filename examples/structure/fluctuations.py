@@ -1,9 +1,8 @@
-"""How far atoms move about their mean positions, by sums over frames that are exact.
+"""Fluctuations of atoms about their mean positions, by exact sums over frames.
 
-Deviations from a fixed structure are rounded to multiples of 2^-20 Å, and these integers and their squares are added
-up: the sums are the same in any order, whoever adds up what. Along an axis an atom may deviate by less than 1,024 Å, so
-that its square has less than 62 bits. Squares are added up in two parts, their upper 30 and their lower 32 bits, which
-makes room for 2^31 frames.
+Deviations from a fixed structure are rounded to multiples of 2^-20 Å. Sums of these integers and of their squares do
+not depend on order or ranks. Deviations along an axis are less than 1,024 Å, so that squares have less than 62 bits.
+Their upper 30 and lower 32 bits are summed separately, which makes room for 2^31 frames.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ __all__ = ["Mobile", "block_sums", "fluctuation", "mean_deviation", "mean_square
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-#: Deviations are counted in this, Å.
+#: Unit of deviations, Å.
 UNIT = 2.0**-20
 #: Bits of the lower part of squares.
 LOW = 32
-#: Sums of an atom: of its deviation along three axes, of the upper and of the lower part of its square.
+#: Sums of an atom: deviations along three axes, upper and lower parts of squares.
 AXES, SUMS = 3, 5
 #: B-factor in Å² of a mean square of 1 Å².
 B_FACTOR = 8 / 3 * np.pi**2
@@ -39,15 +38,15 @@ class Mobile:
     Parameters
     ----------
     column
-        What they are: ``atom`` or ``residue``.
+        Name of their column: ``atom`` or ``residue``.
     labels
-        What each is called: indices of atoms, or names of residues.
+        Label of each: indices of atoms, or names of residues.
     atoms
-        int64 (n_atoms,): places of their atoms among those that are added up.
+        int64 (n_atoms,): places of their atoms among those that are summed.
     numbers
-        int64 (n_atoms,): of which of them each atom is a part.
+        int64 (n_atoms,): the number of the atom or residue that each atom belongs to.
     shares
-        float64 (n_atoms,): the weight of each atom in it; those of one have a sum of 1.
+        float64 (n_atoms,): weight of each atom in it; weights in one add up to 1.
     """
 
     column: str
@@ -57,7 +56,7 @@ class Mobile:
     shares: Floats
 
     def mean(self, values: Floats) -> Floats:
-        """Return weighted means over the atoms of each: (..., n) of what is (..., n_added) for all atoms added up."""
+        """Return weighted means over the atoms of each: (..., n), of values (..., n_added) of all summed atoms."""
         atom_values = values[..., self.atoms]
         means = np.zeros((len(self.labels), *atom_values.shape[:-1]))
         np.add.at(means, self.numbers, (atom_values * self.shares).T)
@@ -65,7 +64,7 @@ class Mobile:
 
 
 def block_sums(positions: npt.NDArray[np.float32], frames: Ints, level: int, *moved: Any) -> Ints:
-    """Return sums over frames by blocks, as of `himach.uncertainty.add_blocks`: int64 (n_blocks, 5 n + 3).
+    """Return sums over frames by blocks, as `himach.uncertainty.add_blocks` does: int64 (n_blocks, 5 n + 3).
 
     Parameters
     ----------
@@ -81,7 +80,7 @@ def block_sums(positions: npt.NDArray[np.float32], frames: Ints, level: int, *mo
     Raises
     ------
     himach.UsageError
-        If an atom is 1,024 Å or more from where it is in the first frame, the fixed structure, along an axis.
+        If an atom is 1,024 Å or more along an axis from its place in the first frame, the fixed structure.
     """
     rows = []
     for part in np.split(np.arange(len(frames)), np.flatnonzero(np.diff(frames >> level)) + 1):
@@ -99,14 +98,14 @@ def block_sums(positions: npt.NDArray[np.float32], frames: Ints, level: int, *mo
 
 
 def mean_deviation(frames: Ints, sums: Ints) -> Floats:
-    """Return the mean deviation of atoms, float64 (n, 3), Å, of blocks of so many frames and their sums."""
+    """Return the mean deviation of atoms, float64 (n, 3), Å, from the frames and sums of blocks."""
     n = sums.shape[1] // SUMS
     total = sums[:, : AXES * n].sum(axis=0) * UNIT
     return np.asarray((total / frames.sum()).reshape(AXES, n).T)
 
 
 def mean_squares(frames: Ints, sums: Ints) -> tuple[Floats, Floats]:
-    """Return how far atoms are from their mean positions, mean squares, Å²: (n,), and of each block (n_blocks, n).
+    """Return mean squared distances of atoms from their mean positions, Å²: (n,), and of each block (n_blocks, n).
 
     Parameters
     ----------
@@ -127,7 +126,7 @@ def mean_squares(frames: Ints, sums: Ints) -> tuple[Floats, Floats]:
 
 
 def fluctuation(mobile: Mobile, frames: Ints, sums: Ints) -> himach.Table:
-    """Return the table of fluctuations and B-factors, whose bands are by blocks of frames."""
+    """Return the table of fluctuations and B-factors, with bands by blocks of frames."""
     squares, block_squares = map(mobile.mean, mean_squares(frames, sums))
 
     def limits(value: Floats, function: Callable[[Floats], Floats], level: float) -> uncertainty.Estimate[Any]:

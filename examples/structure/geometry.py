@@ -14,11 +14,11 @@ from himach.examples.drawing import draw_legend, draw_series, panels, time_axis
 from himach.examples.groups import residue_labels, split_name
 from himach.examples.structure.torsions import TORSIONS, torsion_atoms
 
-#: Of each parameter, how many points make one of its columns, and the unit.
+#: Number of points of a column, and its unit, by parameter.
 POINTS = {"distances": (2, "Å"), "angles": (3, "°"), "dihedrals": (4, "°"), "minimum": (2, "Å")}
-#: Where the search for the least distance of two groups begins, in Å.
+#: First cutoff in the search for the least distance of two groups, Å.
 NEAR = 4.0
-#: Columns that are drawn as lines, at most; more are a picture.
+#: Columns drawn as lines, at most; more are a picture.
 MOST_LINES = 6
 #: Times in a picture, at most.
 MOST_TIMES = 1000
@@ -56,7 +56,7 @@ class Geometry(himach.Analysis):
 
     @property
     def methods(self):
-        """What a paper says of it, as the parameters are."""
+        """Text on the method for a paper, with these parameters."""
         kinds = {
             "distances": "distances",
             "angles": "angles",
@@ -174,7 +174,7 @@ class Geometry(himach.Analysis):
 
 
 def draw_lines(axes, table, names, quantity):
-    """Draw columns against time, and their means where the run made some; lines do not cross from 180 to -180°."""
+    """Draw columns against time, with means if the run computed some; lines are interrupted between 180 and -180°."""
     scale, label = time_axis(table["time_ps"], "time")
     for name in names:
         times, cells = scale * table["time_ps"], np.array(table[name], dtype=np.float64)
@@ -189,7 +189,7 @@ def draw_lines(axes, table, names, quantity):
 
 
 def draw_turns(axes, times, angles, label):
-    """Draw angles that go through 180°: as a line that is broken there, or, of very many, some of them as points."""
+    """Draw angles that cross 180° as an interrupted line or, if there are very many, some of them as points."""
     if len(angles) <= MOST_TIMES:
         angles[1:][np.abs(np.diff(angles)) > 180] = np.nan
         axes.plot(times, angles, linewidth=0.8, label=label)
@@ -199,7 +199,7 @@ def draw_turns(axes, times, angles, label):
 
 
 def draw_picture(axes, table, names, quantity):
-    """Draw many columns as rows of colours against time; those of angles meet at 180 and -180°."""
+    """Draw many columns as rows of colours against time; colours of 180 and -180° are the same."""
     scale, label = time_axis(table["time_ps"], "time")
     step = -(-len(table["time_ps"]) // MOST_TIMES)
     cells, angles = np.array([table[name][::step] for name in names]), table.units[names[0]] == "°"
@@ -214,7 +214,7 @@ def draw_picture(axes, table, names, quantity):
 
 
 def shorten(name, most):
-    """Return a name, or the beginning of one that is longer."""
+    """Return a name, cut if it is longer than `most`."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 

@@ -1,4 +1,4 @@
-"""Clusters by the bits of all pairs: `gromos()`, and `assemble_bits()` that puts tiles of such bits together."""
+"""Clusters from the bits of all pairs: `gromos()`; `assemble_bits()` joins tiles of such bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def check_memory(n: int) -> None:
-    """Raise UsageError if a bit for each two of n frames is more than the memory of this machine holds."""
+    """Raise UsageError if the bits of all pairs of n frames exceed the memory of this machine."""
     needed, memory = 3 * n * n // 16, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > memory:
         raise himach.UsageError(
@@ -26,7 +26,7 @@ def check_memory(n: int) -> None:
 
 
 def assemble_bits(tiles: dict[tuple[int, int], Bits], starts: Ints) -> Bits:
-    """Return the bits of all pairs of frames, uint8 (n, (n + 7) // 8), of the tiles on and above the diagonal.
+    """Return the bits of all pairs of frames, uint8 (n, (n + 7) // 8), from the tiles on and above the diagonal.
 
     Each frame is its own neighbour. All blocks but the last have a multiple of eight frames.
     """
@@ -58,7 +58,7 @@ def gromos(bits: Bits) -> tuple[Ints, Ints]:
     (array([1, 1, 1, 2]), array([1, 3]))
     """
     n = len(bits)
-    # How many neighbours each frame has among those that are in no cluster yet; 0 of others.
+    # Number of neighbours of each frame among those in no cluster yet; 0 for other frames.
     counts = np.bitwise_count(bits).sum(axis=1, dtype=np.int64)
     cluster, centers = np.zeros(n, np.int64), []
     while counts.any():

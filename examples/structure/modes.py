@@ -1,4 +1,4 @@
-"""Principal components of displacements: sums over blocks of frames, what they tell of all, free energies."""
+"""Principal components of displacements: sums over blocks of frames, their evaluation, free energies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from himach import uncertainty
 __all__ = ["Components", "check_memory", "compute_components", "free_energy", "moments"]
 
 Floats = npt.NDArray[np.float64]
-#: Cells that were visited less often have at least the limits of events that know nothing of each other.
+#: Cells visited less often have at least the limits of independent events.
 FEW = 20
 
 
@@ -30,12 +30,12 @@ class Components:
     mean
         float64 (3 n,), Å: the mean displacement.
     components
-        float64 (k, 3 n): the components, of unit length, the largest variance first. The number in a component that is
+        float64 (k, 3 n): the components, of unit length, by descending variance. The number in a component that is
         farthest from zero is positive.
     variances
         float64 (k,), Å²: the variance along each.
     total
-        Å²: the variance along all there are.
+        Å²: the total variance.
     correlation
         float64 (n, n): of the displacements of each two atoms from their means, between -1 and 1; 0 of an atom that
         does not move.
@@ -49,7 +49,7 @@ class Components:
 
 
 def moments(displacements: npt.ArrayLike) -> Floats:
-    """Return sums over frames, which may be added up.
+    """Return sums over frames, which can be added up.
 
     Parameters
     ----------
@@ -67,9 +67,9 @@ def moments(displacements: npt.ArrayLike) -> Floats:
 
 
 def compute_components(sums: Floats, components: int) -> Components:
-    """Return the modes by what `moments` gives of all frames, divided by one less than their number.
+    """Return the components from the `moments` of all frames, divided by one less than their number.
 
-    There are no more components than coordinates, nor than frames but one.
+    There are at most as many components as coordinates, and fewer than frames.
     """
     n = (math.isqrt(8 * len(sums) + 1) - 3) // 2
     n_frames = int(sums[0])
@@ -97,7 +97,7 @@ def compute_components(sums: Floats, components: int) -> Components:
 
 
 def free_energy(x: Floats, y: Floats, bins: int) -> himach.Table:
-    """Return the free energy of the cells of a grid that were visited, relative to the one that was visited most.
+    """Return the free energy of the visited cells of a grid, relative to the one visited most.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def free_energy(x: Floats, y: Floats, bins: int) -> himach.Table:
 
 
 def check_memory(analysis: himach.Analysis, n_atoms: int, blocks: int) -> None:
-    """Raise UsageError if this machine has no memory for the products of all coordinates."""
+    """Raise UsageError if the products of all coordinates exceed the memory of this machine."""
     needed, memory = 4 * (3 * n_atoms) ** 2 * (2 * blocks + 6), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > memory:
         raise himach.UsageError(

@@ -19,7 +19,7 @@ from himach.examples.structure.blocks import block_length, join_block, part_numb
 from himach.examples.structure.modes import check_memory, compute_components, free_energy, moments
 from himach.examples.superposition import Reference, Superposition, describe_fit
 
-#: Key of what is known of all frames. Integers are the keys of blocks.
+#: Key of results of all frames; integers are the keys of blocks.
 ALL = "all"
 
 
@@ -104,7 +104,7 @@ class Projections(himach.Analysis):
 
 
 def logarithm(variances):
-    """Return logarithms; of zero, that of the least number there is."""
+    """Return logarithms; for zero, that of the least number there is."""
     return np.log(np.maximum(variances, np.finfo(np.float64).tiny))
 
 
@@ -121,7 +121,7 @@ class Modes(himach.Analysis):
         if key != ALL:
             yield key, series.values[0]
             return
-        # In the order of frames, whichever rank has which.
+        # In the order of frames, independent of ranks.
         modes = compute_components(functools.reduce(np.add, series.values), self.components)
         yield ALL, modes
         for block in range(len(series)):
@@ -183,7 +183,7 @@ class Pca(himach.Analysis):
 
     @property
     def methods(self):
-        """What a paper says of it, as the parameters are."""
+        """Text on the method for a paper, with these parameters."""
         how = describe_fit(self.fit, " on the first selected frame")
         return (
             f"Principal components of the positions of {{selection}}, {how}, are the eigenvectors of their "
@@ -213,7 +213,7 @@ class Pca(himach.Analysis):
     def map(self, frame):
         fitted = frame.positions[self.superposition.indices]
         moved = self.superposition.move(fitted, frame.positions[self.selected])
-        # From the first frame, so that single precision is precise.
+        # Relative to the first frame, so that single precision suffices.
         yield himach.Pairs([part_number(frame)], (moved - self.first).astype(np.float32).reshape(1, -1))
 
     def reduce(self, part, series):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BONDI", "PROTOR", "get_elements", "get_radii"]
 
-#: What a set of radii says of an atom, by its element, residue and name: by what it is known, and its radius in Å.
+#: Match of an atom by its element, residue and name: what it was identified by, and its radius in Å.
 Match = tuple[str, float | None]
 
 #: Van der Waals radii in Å by element: Bondi, J. Phys. Chem. 68, 441 (1964); the second part, of elements that he does
@@ -38,7 +38,7 @@ BONDI: dict[str, float] = {
 PROTOR: dict[str, float] = {
     **{"C3H0": 1.61, "C3H1": 1.76, "C4": 1.88, "N": 1.64, "O1H0": 1.42, "O2H1": 1.46, "S": 1.77}
 }
-#: Residues that ProtOr knows, each with the names that it has in other topologies.
+#: Residues that ProtOr knows, with their names in other topologies.
 RESIDUES = """
 ALA / ARG ARGN / ASN / ASP ASPH ASH ASPP / CYS CYX CYM CYSH CYS1 CYS2 CYH / GLN / GLU GLUH GLH GLUP / GLY
 HIS HSD HSE HSP HID HIE HIP HISA HISB HISD HISE HISH HIS1 HIS2 / ILE / LEU / LYS LYN LSN LYSH / MET / PHE / PRO / SER
@@ -57,7 +57,7 @@ LIKE_O = ("O", "O1", "OT1", "OC1")
 
 
 def get_radii(atoms: AtomGroup, analysis: Any) -> tuple[npt.NDArray[np.float64], list[str]]:
-    """Return the van der Waals radii of atoms in Å, float64 (n,), and by what each is known; radius 0 is no sphere.
+    """Return the van der Waals radii of atoms in Å, float64 (n,), and what identifies each; radius 0 is no sphere.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def get_radii(atoms: AtomGroup, analysis: Any) -> tuple[npt.NDArray[np.float64],
 
 
 def get_elements(atoms: AtomGroup) -> list[str]:
-    """Return the elements of atoms, as in ``Cl``: those of the topology, else guessed by MDAnalysis from names."""
+    """Return the elements of atoms, such as ``Cl``, from the topology, else guessed by MDAnalysis from names."""
     guesser = DefaultGuesser(None)
     elements, names = _texts(atoms, "elements"), _texts(atoms, "names")
     guessed = {name: str(guesser.guess_atom_element(name)) for name in set(names)}
@@ -98,7 +98,7 @@ def get_elements(atoms: AtomGroup) -> list[str]:
 
 
 def _texts(atoms: AtomGroup, attribute: str) -> list[str]:
-    """Return what the topology says of each atom, empty texts where it says nothing."""
+    """Return an attribute of each atom as text, empty if the topology lacks it."""
     return [str(text).strip() for text in getattr(atoms, attribute, [""] * len(atoms))]
 
 
@@ -107,10 +107,10 @@ def _bondi(element: str, _residue: str, _name: str) -> Match:
 
 
 def _protor(element: str, residue: str, name: str) -> Match:
-    """Find an atom of a protein; hydrogens are in the radii of what they are bound to."""
+    """Match an atom of a protein; radii include bound hydrogens."""
     if element == "H":
         return "H", 0.0
-    # AMBER's names at the ends of chains have a letter before them, as in NALA.
+    # AMBER puts a letter before names at the ends of chains, as in NALA.
     standard = NAMES.get(residue) or NAMES.get(residue[1:] if residue[:1] in ("N", "C") and len(residue) == 4 else "")
     if standard is None:
         return element, None
@@ -124,7 +124,7 @@ def _protor(element: str, residue: str, name: str) -> Match:
 
 
 def _file_finder(analysis: Any) -> Callable[[str, str, str], Match]:
-    """Return what finds an atom in a file of radii: by the last line that fits."""
+    """Return a function that matches an atom by the last fitting line of a file of radii."""
     rules: list[tuple[list[str], float]] = []
     try:
         lines = Path(analysis.radii).read_text(encoding="utf-8").splitlines()

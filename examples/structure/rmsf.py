@@ -15,14 +15,14 @@ from himach.examples.molecules import warn_of_cut_molecules
 from himach.examples.structure.fluctuations import Mobile, block_sums, fluctuation, mean_deviation
 from himach.examples.superposition import Reference, Superposition, describe_fit, get_masses
 
-#: Keys of sums over frames and of what fluctuates; others are numbers of blocks of frames.
+#: Keys of sums over frames and of what fluctuates; others are numbers of blocks.
 SUMS, MOBILE = -1, -2
-#: Frames that one rank fits to the mean structure.
+#: Frames fitted to the mean structure by one rank.
 IN_BLOCK = 256
 
 
 class Mean(NamedTuple):
-    """The mean structure, as `himach.kernels.deviation_sums` takes what is fixed, and what frames are fitted to."""
+    """The mean structure: fixed input of `himach.kernels.deviation_sums`, and what frames are fitted to."""
 
     moved: tuple[Any, ...]
 
@@ -61,12 +61,12 @@ class AroundMean(himach.Analysis):
 
 
 def pack_frames(frames, positions):
-    """Return one array of numbers of frames, int64 (m,), and their positions, float32 (m, n, 3): int32 (m, 3 n + 2)."""
+    """Pack frame numbers, int64 (m,), and their positions, float32 (m, n, 3), into one array, int32 (m, 3 n + 2)."""
     return np.hstack([frames[:, np.newaxis].view(np.int32), positions.reshape(len(frames), -1).view(np.int32)])
 
 
 def unpack_frames(rows):
-    """Return what `pack_frames` was given, in the order of frames."""
+    """Return the arguments of `pack_frames`, in the order of frames."""
     frames = np.ascontiguousarray(rows[:, :2]).view(np.int64)[:, 0]
     order = np.argsort(frames)
     return frames[order], np.ascontiguousarray(rows[order, 2:]).view(np.float32).reshape(len(rows), -1, 3)
@@ -109,7 +109,7 @@ class Rmsf(himach.Analysis):
 
     @property
     def methods(self):
-        """What a paper says of it, as the parameters are."""
+        """Text on the method for a paper, with these parameters."""
         onto = {"mean": " on the mean structure", "first": " on the first selected frame"}
         onto = "" if self.fit == "none" else onto.get(self.reference, " on the structure {reference}")
         weights = ", with weights by mass" if self.weights == "mass" else ""
@@ -137,7 +137,7 @@ class Rmsf(himach.Analysis):
         self.moved = superposition.move(fit.positions, moving.positions), *onto
 
     def make_mobile(self, atoms):
-        """Return what the rows of the table are."""
+        """Return the rows of the table."""
         places = np.searchsorted(self.indices, atoms.indices)
         if self.by == "atom":
             return Mobile("atom", atoms.indices.tolist(), places, np.arange(len(atoms)), np.ones(len(atoms)))

@@ -17,9 +17,9 @@ from himach.examples.structure.radii import get_radii
 
 #: Key of sums over frames by residue or atom.
 SUMS = 1
-#: Areas are added up in this fraction of an Å², as integers, so that the order of frames does not show.
+#: Areas are summed as integers in this fraction of an Å², so that the order of frames has no effect.
 FINE = 2**20
-#: Residues or atoms that are named along an axis, at most.
+#: Residues or atoms named along an axis, at most.
 MOST_LABELS = 8
 
 
@@ -67,7 +67,7 @@ class Sasa(himach.Analysis):
 
     @property
     def methods(self):
-        """What a paper says of it, as the parameters are."""
+        """Text on the method for a paper, with these parameters."""
         radii = {
             "bondi": "of Bondi [10.1021/j100785a001] and, for elements that he does not have, of Mantina et al. "
             "[10.1021/jp8111556]",

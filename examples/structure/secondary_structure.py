@@ -15,15 +15,15 @@ from himach.examples.common import select
 from himach.examples.drawing import draw_legend, panels, time_axis
 from himach.examples.groups import residue_labels
 
-#: Columns of the tables, the letters of DSSP that they stand for, and colours that the colour-blind tell apart.
+#: Columns of the tables, their letters in DSSP, and colours that the colour-blind tell apart.
 COLUMNS = ["H", "B", "E", "G", "I", "T", "S", "P", "coil"]
 LETTERS = b"HBEGITSP-"
 COLORS = ["#D55E00", "#56B4E9", "#0072B2", "#E69F00", "#F0E442", "#009E73", "#CC79A7", "#444444", "#EEEEEE"]
-#: What the atoms of the backbone are called; of several names, the first that a residue has.
+#: Names of the atoms of the backbone; of several, the first that a residue has.
 BACKBONE = [["N"], ["CA"], ["C"], ["O", "OT1", "O1", "OC1"]]
-#: Longest distance in Å of C and N of residues that follow each other in a chain.
+#: Longest distance in Å between C and N of successive residues of a chain.
 LONGEST_BOND = 2.5
-#: Frames that a plot shows at most.
+#: Frames in a plot, at most.
 MOST_DRAWN = 2000
 
 
@@ -67,7 +67,7 @@ class SecondaryStructure(himach.Analysis):
         self.chains = self.number_chains(universe, residues, indices)
 
     def number_chains(self, universe, residues, indices):
-        """Return the number of each residue's chain; a chain ends where the next nitrogen is too far to be bonded."""
+        """Return the chain number of each residue; a chain ends where the next nitrogen is too far to be bonded."""
         bond_atoms = [universe.atoms[indices[:-1, 2]].positions, universe.atoms[indices[1:, 0]].positions]
         is_far = calc_bonds(*bond_atoms, box=universe.dimensions) > LONGEST_BOND
         breaks = is_far | (np.diff(residues.segindices) != 0)
@@ -124,19 +124,19 @@ class SecondaryStructure(himach.Analysis):
 
 
 def backbone_indices(residues):
-    """Return the indices of N, CA, C and O of residues, int64 (n, 4), -1 where there is none of these names."""
+    """Return the indices of N, CA, C and O of residues, int64 (n, 4), -1 for missing names."""
     atoms = residues.atoms
     row = np.searchsorted(residues.resindices, atoms.resindices)
     indices = np.full((len(residues), len(BACKBONE)), -1, dtype=np.int64)
     for column, names in enumerate(BACKBONE):
         for name in reversed(names):
-            matches = np.flatnonzero(atoms.names == name)[::-1]  # the first of alternative places is written last
+            matches = np.flatnonzero(atoms.names == name)[::-1]  # of alternative places, the first is written last
             indices[row[matches], column] = atoms.indices[matches]
     return indices
 
 
 def share_column(is_state):
-    """Return the column of the share of frames, bool (n_frames, n), in which something is so, with bands by blocks."""
+    """Return the column of the fraction of frames, bool (n_frames, n), in a state, with bands by blocks."""
     block = uncertainty.fine_block(np.arange(len(is_state)), len(is_state))
     sums = np.add.reduceat(is_state, np.flatnonzero(np.diff(block, prepend=-1)), axis=0, dtype=np.int64)
     part = is_state.mean(axis=0)

@@ -1,4 +1,4 @@
-"""Torsions of proteins by their names: the four atoms of phi, psi, omega and chi1 to chi5 of residues."""
+"""Torsions of proteins by name: the four atoms of phi, psi, omega and chi1 to chi5 of residues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TORSIONS", "torsion_atoms"]
 
-#: Of each torsion its four atoms: of which residue (0: itself, 1: the next), and what names they may have there.
+#: Four atoms of each torsion: their residue (0: itself, 1: the next), and their possible names there.
 TORSIONS: dict[str, tuple[tuple[int, str], ...]] = {
     "phi": ((-1, "C"), (0, "N"), (0, "CA"), (0, "C")),
     "psi": ((0, "N"), (0, "CA"), (0, "C"), (1, "N")),
@@ -26,9 +26,9 @@ TORSIONS: dict[str, tuple[tuple[int, str], ...]] = {
 
 
 def torsion_atoms(residues: ResidueGroup, torsion: str) -> tuple[npt.NDArray[np.int64], ResidueGroup]:
-    """Return the atoms of a torsion of those residues that have it, int64 (n, 4), and these residues.
+    """Return the atoms of a torsion, int64 (n, 4), and the residues that have it.
 
-    Residues that follow one another are neighbours in the topology, of one segment, with numbers that do.
+    Successive residues are neighbours in the topology, of one segment, with successive numbers.
 
     Parameters
     ----------
@@ -56,6 +56,6 @@ def _neighbour(residue: Residue, shift: int) -> Residue | None:
 
 
 def _atom(residue: Residue | None, names: list[str]) -> int | None:
-    """Return the index of the one atom of a residue that has one of these names; None where there is not one."""
+    """Return the index of the only atom of a residue with one of these names; None if there is not exactly one."""
     indices = () if residue is None else residue.atoms.indices[np.isin(residue.atoms.names.astype(str), names)]
     return int(indices[0]) if len(indices) == 1 else None
