@@ -1,4 +1,4 @@
-"""Charges and atomic numbers of atoms, and integer weights of atoms for exact sums."""
+"""Charges and atomic numbers of atoms, and what these count for in sums that are exact."""
 
 from __future__ import annotations
 

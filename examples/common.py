@@ -1,4 +1,4 @@
-"""Shared by the built-in analyses: parameters that are checked and named in errors, times, box vectors."""
+"""What the built-in analyses share: parameters that are checked and named in errors, times, box vectors."""
 
 from __future__ import annotations
 

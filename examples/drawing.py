@@ -1,4 +1,4 @@
-"""Shared by plots of the built-in analyses: panels, axes of times, bands of intervals, means, values in words."""
+"""What plots of the built-in analyses share: panels, axes of times, bands of intervals, means, figures in words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def panels(axes: Any, heights: Sequence[float]) -> list[Any]:
     axes
         Matplotlib axes.
     heights
-        Of the panels; of 1 is one that is not high.
+        Heights of the panels; 1 is that of a low one.
     """
     spec = axes.get_subplotspec()
     if spec is None:
@@ -46,7 +46,7 @@ def draw_band(axes: Any, x: npt.ArrayLike, table: Any, column: str, color: Any) 
     """Draw the limits of a column, if the table has them, and describe them for the legend."""
     if f"{column}_low" not in table:
         return
-    is_nonzero = np.asarray(table[column]) != 0  # limits of what was never seen are far off, or are 0 and 0
+    is_nonzero = np.asarray(table[column]) != 0  # without events limits are far off, or both 0
     low, high = np.where(is_nonzero, [table[f"{column}_low"], table[f"{column}_high"]], np.nan)
     if not np.isfinite(low).any():
         axes.plot([], [], " ", label="no interval: too few independent frames")

@@ -1,4 +1,4 @@
-"""Molecules and residues: their atoms, and their centres of mass in a frame."""
+"""Molecules and residues as wholes: which atoms they have, and where their centres of mass are in a frame."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Singles:
-    """Single atoms, with the interface of `Centers`."""
+    """Atoms, each by itself, with what `Centers` have."""
 
     def __init__(self, atoms: AtomGroup) -> None:
         self.indices = self.numbers = np.asarray(atoms.indices, np.int64)
@@ -37,24 +37,24 @@ class Singles:
 
 
 class Centers:
-    """Centres of mass of the residues or molecules of atoms, in frames where the boundary may cut them.
+    """Centres of mass of the residues or molecules that atoms belong to, in frames where the boundary may cut them.
 
     Parameters
     ----------
     atoms
-        Atoms that count; others of their residues or molecules do not.
+        The atoms of which the centres are. Others of their residues or molecules do not count.
     analysis
-        The analysis that errors name.
+        That which is named in errors.
     by
-        Whether each centre is of a residue or of a molecule, as in `numbers_by`.
+        Whether to make one centre a residue or a molecule, as `numbers_by` has them.
     whole
-        Whether the boundary may cut them; else positions of atoms are used unchanged.
+        Whether the boundary may cut them; else atoms are taken where they are.
 
     Attributes
     ----------
     indices
-        Indices of the atoms that are read, int64 (n,): those above, and the rest of their residue or molecule if no
-        bonds join those to one another.
+        Indices of the atoms that are read, int64 (n,): those above, and where no bonds join these to one another, the
+        rest of their residue or molecule.
     numbers
         Numbers of the residues or molecules, int64 (k,), ascending: the order of the centres.
 
@@ -65,9 +65,9 @@ class Centers:
 
     Notes
     -----
-    An atom is put next to the one that it is bonded to. Parts that no bonds join, such as all atoms of a topology
-    without bonds, are put as near as possible to the first atom. That needs bonds, or else residues, shorter than half
-    the box. Without a box, positions are used unchanged.
+    An atom is put next to the one that it is bonded to, and parts that no bonds join, such as all atoms where the
+    topology has none, as near as can be to the first atom. That needs bonds, or else residues, shorter than half the
+    box. Without a box, atoms are taken where they are.
     """
 
     def __init__(self, atoms: AtomGroup, analysis: Any, by: Literal["residue", "molecule"], whole: bool = True) -> None:

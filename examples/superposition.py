@@ -1,4 +1,4 @@
-"""Superposition of frames on a reference: `Superposition`, `Reference`, by parameters of an analysis."""
+"""How frames are laid over a reference: `Superposition`, `Reference`, by fit, reference and weights of an analysis."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ Floats = npt.NDArray[np.float64]
 
 
 class Superposition:
-    """Superposes the atoms of a frame on a reference, by some of them.
+    """Lays the atoms of a frame over a reference, by some of them.
 
     Parameters
     ----------
     fit
-        The atoms that are fitted to the reference; None: nothing is moved.
+        The atoms that are laid over the reference as well as they can; None: nothing is moved.
     reference
-        float32 (n, 3), Å: positions of these atoms in the reference.
+        float32 (n, 3), Å: where these atoms are in the reference.
     weights
         float64 (n,) of these atoms; None for equal ones.
 
     Attributes
     ----------
     indices
-        Indices of the fitted atoms, int64 (n,); empty if nothing is moved.
+        Indices of the atoms that are fitted, int64 (n,); none where nothing is moved.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class Reference:
     Parameters
     ----------
     universe
-        Universe of setup().
+        That of setup().
     analysis
-        The analysis that errors name.
+        Whose it is; errors name it.
     reference
         A file that MDAnalysis reads, a frame number, or None for the first selected frame.
 

@@ -1,4 +1,4 @@
-"""Make the sample trajectories of this folder from their source runs.
+"""Make the sample trajectories of this folder from the runs that they were taken from.
 
 Usage: python make_data.py SOURCE, a folder with `nanopore/`, `kcsa2pot/`, `villin/`, `water/`,
 `argon/` and `membrane/`.

@@ -1,1 +1,1 @@
-"""Interactions and their lifetimes: water, ions, hydrogen bonds, contacts."""
+"""Who is with whom, and for how long: water, ions, hydrogen bonds, contacts."""

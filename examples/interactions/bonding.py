@@ -1,4 +1,4 @@
-"""Hydrogen bonds of one frame: hydrogens of donors, bonds, and sites that a water joins."""
+"""Hydrogen bonds of one frame: whose a hydrogen is, which bonds there are, which sites a water joins."""
 
 from __future__ import annotations
 

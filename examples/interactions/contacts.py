@@ -66,7 +66,7 @@ class Contacts(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         kinds = {
             "closest-heavy": "the least of any two of their atoms but hydrogens",
             "ca": "that of their alpha carbons",

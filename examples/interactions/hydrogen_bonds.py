@@ -21,7 +21,7 @@ from himach.examples.interactions.survival import (
     survival,
 )
 
-#: Bonds are pairs of atoms, bridges pairs behind this number, which no atom is.
+#: Keys of bonds are pairs of atoms; keys of bridges are pairs after this number, which is no index.
 BRIDGE = -2
 
 
@@ -84,7 +84,7 @@ class HydrogenBonds(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         donors = "atoms bonded to {hydrogens}," if self.donors is None else "{donors} with hydrogens {hydrogens},"
         gaps = (
             " Bonds that were broken for up to {intermittency} selected frames survived." if self.intermittency else ""

@@ -69,7 +69,7 @@ class IonPermeation(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         radius = "" if self.radius is None else ", within {radius} Å of the axis through both"
         jumps = (
             ""

@@ -3,13 +3,13 @@
 With N(t) the number that is present at frame t, and N(t, tau) the number of these present at every frame of
 [t, t + tau], the survival probability at tau is the mean of N(t, tau) / N(t) over the frames t with N(t) > 0: the
 definition of ``waterdynamics.SurvivalProbability`` (after Liu, Harder and Berne, J. Phys. Chem. B 108, 6595 (2004)).
-Each frame of a stay counts, so that long stays weigh more. Durations are estimated from stays that begin during the
-run (`stay_tables`).
+It counts each frame of a stay, so that long stays count often. How long stays last is told by those that begin while
+they are watched (`stay_tables`).
 
-Presence is described by its runs, first frame and length, so that memory grows with comings and goings and not with
-frames. `find_runs` makes them (`find_runs_of_many` those of many), `survival` and `stay_tables` evaluate them,
-`plot_survival` draws. Runs are the bytes of int64 pairs: for thousands of small results, sending and joining bytes
-takes a tenth of the time of arrays.
+What is present is described by its runs, first frame and length, so that memory grows with comings and goings and not
+with frames. `find_runs` makes them (`find_runs_of_many` those of many), `survival` and `stay_tables` count over them,
+`plot_survival` draws. Runs are the bytes of int64 pairs: of thousands of small results, bytes travel and are joined in
+a tenth of the time that arrays take.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ def _frames_before(edges: Ints, runs: Iterable[bytes]) -> Ints:
     first, length = np.frombuffer(b"".join(runs), dtype=np.int64).reshape(-1, 2).T
     order = np.argsort(first, kind="stable")
     starts, stops = first[order], np.maximum.accumulate((first + length)[order])
-    starts = np.maximum(starts, np.append(0, stops[:-1]))  # of runs that overlap, what is not in those before
+    starts = np.maximum(starts, np.append(0, stops[:-1]))  # of overlapping runs, what earlier ones lack
     before = np.append(0, np.cumsum(stops - starts))
     index = np.searchsorted(starts, edges, side="right")
     beyond = np.where(index > 0, np.maximum(stops[index - 1] - edges, 0), 0)
@@ -288,7 +288,7 @@ def _occupancy_limits(
     estimates = []
     for p, item in zip(part, runs, strict=True):
         in_part = np.diff(_frames_before(edges, item)) / np.diff(edges)
-        # As many independent frames have the variance that parts of the time have; what never changes tells of none.
+        # `n_eff` independent frames would have the variance of the blocks of time; without variance it is 1.
         variance = in_part.var() * uncertainty.inefficiency(in_part) / len(in_part)
         n_eff = min(p * (1 - p) / variance, float(n_frames)) if variance > 0 else 1.0
         estimates.append(uncertainty.proportion(p * n_eff, n_eff, level))
@@ -300,7 +300,7 @@ def _occupancy_limits(
 
 
 class _Stays:
-    """Durations of stays with limits at a level, computed once for each level."""
+    """How long stays last, with limits of a level: found once for each, whoever asks."""
 
     def __init__(self, lasted: Floats, ended: npt.NDArray[np.bool_]) -> None:
         self._stays = lasted, ended

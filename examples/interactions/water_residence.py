@@ -60,7 +60,7 @@ class WaterResidence(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         gaps = (
             " Absences of up to {intermittency} selected frames did not count as leaving." if self.intermittency else ""
         )

@@ -1,4 +1,4 @@
-"""Autocorrelations of vectors such as velocities, and their spectra."""
+"""How vectors such as velocities are correlated with themselves after some time, and the spectrum of that."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Density(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         where = "in {bins} layers across the {axis} axis of the box" if self.grid is None else "in voxels of {grid} Å"
         center = "" if self.center is None else ", from the centre of {center}"
         return f"The {{weights}} density of {{selection}} was averaged over frames {where}{center}."
@@ -118,7 +118,7 @@ class Density(himach.Analysis):
         yield himach.Pairs([LAYERS], uncertainty.block_row(frame.number, sums)[np.newaxis])
 
     def count(self, places, n):
-        """Return what is in each of n places, int64 (n,)."""
+        """Return the sum of weights in each of n places, int64 (n,)."""
         return np.bincount(places, self.integer_weights, n).astype(np.int64)
 
     def fractions(self, positions, vectors, along):

@@ -1,4 +1,4 @@
-"""Paths of atoms without periodic boundary, their displacements in time, and the uncertainty of these."""
+"""Paths of atoms without periodic boundary, how far these have gone after some time, and how sure that is."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CM2_S = 1e-4
 
 #: Images of a box that touch it, in box vectors; itself first.
 NEIGHBORS = np.array(sorted(itertools.product((-1.0, 0.0, 1.0), repeat=3), key=np.count_nonzero))
-#: Of so many frames there is a lag in a block, at most: windows of longer ones are hardly ever independent.
+#: Frames of a path for each of its lags in blocks, at least: windows of longer ones are hardly ever independent.
 FRAMES_PER_LAG = 8
 #: Unit of sums of squared displacements divided by the number of paths, Å²: their mean may reach 8,000,000.
 UNIT = 2.0**-40
@@ -63,7 +63,7 @@ def unwrap(positions: Floats, boxes: npt.ArrayLike) -> Floats:
     jumps = np.stack([n_a * a[0] + n_b * b[0] + n_c * c[0], n_b * b[1] + n_c * c[1], n_c * c[2]], axis=-1)
     if np.any(boxes[:, 3:] != 90):
         steps -= jumps
-        # The shortest may be a neighbour of what is left, if that is longer than half the way from a box to the next.
+        # A step longer than half the way from a box to the next may have a shorter image.
         far = np.nonzero((steps**2).sum(axis=-1) > (np.diagonal(vectors, axis1=1, axis2=2).min(axis=1) / 2) ** 2)
         images = NEIGHBORS @ vectors[far[-1]]
         nearest = ((steps[far][:, np.newaxis] - images) ** 2).sum(axis=-1).argmin(axis=-1)
@@ -83,7 +83,7 @@ def windowed_msd(positions: Floats) -> Floats:
     n = next_fast_len(2 * m, real=True)
     squares, powers = 0.0, 0.0
     for along in np.moveaxis(positions, -1, 0):
-        # Near its middle, so that few digits are lost; a mean's last bit would depend on how many paths there are.
+        # Relative to its middle, to lose few digits; a mean's last bit would depend on the number of paths.
         path = along - along[..., m // 2, np.newaxis]
         waves = rfft(path, n)
         squares = squares + path**2

@@ -1,4 +1,4 @@
-"""Correction of diffusion for the size of a periodic box, by hydrodynamics (Yeh and Hummer), for any box."""
+"""How much a periodic box slows diffusion, by hydrodynamics: the correction of Yeh and Hummer, for any box."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grids in space and layers of a box: their atoms, grids as OpenDX, and plots."""
+"""Grids in space and layers of a box: which of them atoms are in; grids as OpenDX, and drawn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Grid:
     spacing
         Side of a voxel in Å.
     padding
-        Least extent of the grid beyond the positions, Å.
+        How far the grid reaches beyond the positions, at least, Å.
 
     Attributes
     ----------

@@ -36,7 +36,7 @@ CHANGING_BOX = (
 
 
 class Path(NamedTuple):
-    """Result of reduce() for a path; the first of many that are reduced at once has the sums of all for blocks."""
+    """What reduce() finds of a path; the first of many that are reduced at once has what all of these add to blocks."""
 
     msd: np.ndarray
     box: np.ndarray | None = None
@@ -97,7 +97,7 @@ class Msd(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         subject = "{selection} (centres of mass of molecules)" if self.molecules else "{selection}"
         paths = (
             ", from paths in which each step is the shortest in the periodic box of its end [10.1063/5.0008316]"
@@ -249,6 +249,6 @@ class Msd(himach.Analysis):
 
 
 def shift_limits(limits, shift, level):
-    """Return an estimate, that limits() gives, with all added that its value lacks."""
+    """Return the estimate of limits(), with `shift` added to its value and its limits."""
     estimate = limits(level)
     return replace(estimate, value=estimate.value + shift, low=estimate.low + shift, high=estimate.high + shift)

@@ -68,7 +68,7 @@ class Rdf(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         pair = "{b} around {a}" if self.a != self.b else "{a} around each other"
         centres = "" if self.by == "atom" else f" (centres of mass, by {self.by})"
         excluded = "" if self.exclude == "none" else f" Pairs of the {self.exclude.replace('-', ' ')} were left out."

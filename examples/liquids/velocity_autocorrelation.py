@@ -47,7 +47,7 @@ class VelocityAutocorrelation(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         weights = ", weighted by mass," if self.weights == "mass" else ""
         return (
             f"The velocity autocorrelation function of {{selection}}{weights} was averaged over all time origins by "

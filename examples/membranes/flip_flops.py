@@ -1,4 +1,4 @@
-"""Flip-flops of lipids: events in the sequence of a lipid's leaflets."""
+"""Lipids that change sides: events in the sequence of leaflets that a lipid is in."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Ints = npt.NDArray[np.int64]
 
 
 class FlipFlop(NamedTuple):
-    """A lipid leaves its leaflet.
+    """One lipid leaves its leaflet.
 
     Attributes
     ----------
     left
-        Last frame in the leaflet that it leaves.
+        The last frame in the leaflet that it leaves.
     arrived
-        First frame of its next stay in a leaflet; the last frame of all if there is none.
+        The first frame of its next stay in a leaflet; the last frame of all where it has none.
     origin, target
-        Leaflets before and after; the target of a lipid that has not arrived is its place in the last frame.
+        These leaflets; the target of one that has not arrived is where it is in the last frame.
     outcome
-        ``success`` if the target is the other leaflet, ``fail`` if it is the same, ``ongoing`` if there is none.
+        ``success`` where the leaflet is the other one, ``fail`` where it is the same, ``ongoing`` where there is none.
     """
 
     left: int

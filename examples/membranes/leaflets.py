@@ -1,4 +1,4 @@
-"""Membranes across z: which atoms are lipids, the midplane, and the leaflet of each lipid."""
+"""Membranes across z: which atoms are lipids, where their middle is, and in which leaflet each lipid is."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Placement(NamedTuple):
     vectors
         float64 (3, 3), Å: the vectors of the box.
     heights
-        float64 (n_lipids,), Å: heights of the lipids' headgroups above the midplane.
+        float64 (n_lipids,), Å: how far above the midplane the lipids' headgroups are.
     leaflets
         int8 (n_lipids,): LOWER, UPPER, or BETWEEN.
     """
@@ -64,11 +64,11 @@ class Leaflets:
     Attributes
     ----------
     indices
-        Indices of the atoms that `place` takes, int64 (n,), ascending.
+        Indices of the atoms whose positions `place` takes, int64 (n,), ascending.
     resindices, kinds
-        Index and name of the residue of each lipid.
+        Of each lipid the index and the name of its residue.
     numbers
-        int64 (n_heads,): the lipid of each headgroup atom.
+        int64 (n_heads,): which lipid each atom of a headgroup belongs to.
     """
 
     def __init__(self, universe: Universe, analysis: Any) -> None:

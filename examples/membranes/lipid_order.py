@@ -50,7 +50,7 @@ class LipidOrder(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         by_leaflet = "" if self.leaflets == "none" else ", in each leaflet"
         return (
             "Order parameters S_CH = <3 cos² θ - 1>/2 of the bonds between carbons and hydrogens of {lipids} were "

@@ -57,7 +57,7 @@ class Membrane(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         criteria = {
             "z": "by whether headgroups are above or below the midplane",
             "graph": "by which headgroups are within {cutoff} Å of each other",

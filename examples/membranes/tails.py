@@ -1,4 +1,4 @@
-"""Tails of lipids: hydrogens of carbons by the bonds of the topology, and chains of carbons."""
+"""Tails of lipids: which carbons have which hydrogens, by the bonds of the topology, and how carbons make chains."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def cells_with_margin(places: Floats, periods: Floats, margin: float) -> tuple[F
     ridges, vertices = ridges[is_inner], vertices[is_inner]
     if (vertices < 0).any():
         return np.zeros(len(places)), np.inf
-    # A cell is made of triangles: a ridge, and a point at half the distance of the two that it lies between.
+    # A cell consists of triangles on its ridges, whose height is half the distance of the two points.
     corners = diagram.vertices[vertices]
     lengths = np.linalg.norm(corners[:, 1] - corners[:, 0], axis=1)
     distances = np.linalg.norm(images[ridges[:, 1]] - images[ridges[:, 0]], axis=1)

@@ -1,8 +1,8 @@
-"""Frames in blocks that a later stage compares or sums; their length depends on the selected frames.
+"""Frames in blocks that a later stage compares or adds up: as many frames in each as are needed of what is selected.
 
-map() does not know the other selected frames, so that its pairs serve other selections, too. It yields the frame under
-`part_number`. reduce() of the first stage yields `split`, and the next stage joins each block by `join_block`. Blocks
-do not depend on ranks.
+map() does not know what else is selected, so that its pairs serve other selections, too. It yields the frame under
+`part_number`. reduce() of the first stage yields `split`, and the next stage has each block by `join_block`. Blocks do
+not depend on ranks.
 """
 
 from __future__ import annotations

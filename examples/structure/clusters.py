@@ -155,7 +155,7 @@ class Clusters(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         return (
             "Frames were clustered by the algorithm of Daura et al. "
             "[10.1002/(SICI)1521-3773(19990115)38:1/2<236::AID-ANIE236>3.0.CO;2-M], with a cutoff of {cutoff} Å in the "

@@ -1,8 +1,9 @@
-"""Fluctuations of atoms about their mean positions, by exact sums over frames.
+"""How far atoms move about their mean positions, by sums over frames that are exact.
 
-Deviations from a fixed structure are rounded to multiples of 2^-20 Å. Sums of these integers and of their squares do
-not depend on order or ranks. Deviations along an axis are less than 1,024 Å, so that squares have less than 62 bits.
-Their upper 30 and lower 32 bits are summed separately, which makes room for 2^31 frames.
+Deviations from a fixed structure are rounded to multiples of 2^-20 Å, and these integers and their squares are added
+up: the sums are the same in any order, whoever adds up what. Along an axis an atom may deviate by less than 1,024 Å, so
+that its square has less than 62 bits. Squares are added up in two parts, their upper 30 and their lower 32 bits, which
+makes room for 2^31 frames.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ class Mobile:
     Parameters
     ----------
     column
-        Name of their column: ``atom`` or ``residue``.
+        What they are: ``atom`` or ``residue``.
     labels
-        Label of each: indices of atoms, or names of residues.
+        What each is called: indices of atoms, or names of residues.
     atoms
-        int64 (n_atoms,): places of their atoms among those that are summed.
+        int64 (n_atoms,): places of their atoms among those that are added up.
     numbers
-        int64 (n_atoms,): the number of the atom or residue that each atom belongs to.
+        int64 (n_atoms,): of which of them each atom is a part.
     shares
-        float64 (n_atoms,): weight of each atom in it; weights in one add up to 1.
+        float64 (n_atoms,): the weight of each atom in it; those of one have a sum of 1.
     """
 
     column: str

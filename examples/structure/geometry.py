@@ -56,7 +56,7 @@ class Geometry(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         kinds = {
             "distances": "distances",
             "angles": "angles",

@@ -1,4 +1,4 @@
-"""Clusters from the bits of all pairs: `gromos()`; `assemble_bits()` joins tiles of such bits."""
+"""Clusters by the bits of all pairs: `gromos()`, and `assemble_bits()` that puts tiles of such bits together."""
 
 from __future__ import annotations
 

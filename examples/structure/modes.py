@@ -1,4 +1,4 @@
-"""Principal components of displacements: sums over blocks of frames, their evaluation, free energies."""
+"""Principal components of displacements: sums over blocks of frames, what they tell of all, free energies."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Components:
     mean
         float64 (3 n,), Å: the mean displacement.
     components
-        float64 (k, 3 n): the components, of unit length, by descending variance. The number in a component that is
+        float64 (k, 3 n): the components, of unit length, the largest variance first. The number in a component that is
         farthest from zero is positive.
     variances
         float64 (k,), Å²: the variance along each.
     total
-        Å²: the total variance.
+        Å²: the variance along all there are.
     correlation
         float64 (n, n): of the displacements of each two atoms from their means, between -1 and 1; 0 of an atom that
         does not move.

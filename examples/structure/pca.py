@@ -183,7 +183,7 @@ class Pca(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         how = describe_fit(self.fit, " on the first selected frame")
         return (
             f"Principal components of the positions of {{selection}}, {how}, are the eigenvectors of their "

@@ -36,7 +36,7 @@ class RadiusOfGyration(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         weights = "weighted by mass" if self.weights == "mass" else "of equal weights"
         return (
             "The radius of gyration, asphericity, acylindricity and relative shape anisotropy of {selection}, with "

@@ -51,7 +51,7 @@ class Rmsd(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         target = "the first selected frame" if self.reference is None else "the structure {reference}"
         target = "frame {reference} of the trajectory" if isinstance(self.reference, int) else target
         weights = " Atoms were weighted by mass." if self.weights == "mass" else ""

@@ -22,7 +22,7 @@ IN_BLOCK = 256
 
 
 class Mean(NamedTuple):
-    """The mean structure: fixed input of `himach.kernels.deviation_sums`, and what frames are fitted to."""
+    """The mean structure, as `himach.kernels.deviation_sums` takes what is fixed, and what frames are fitted to."""
 
     moved: tuple[Any, ...]
 
@@ -109,7 +109,7 @@ class Rmsf(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         onto = {"mean": " on the mean structure", "first": " on the first selected frame"}
         onto = "" if self.fit == "none" else onto.get(self.reference, " on the structure {reference}")
         weights = ", with weights by mass" if self.weights == "mass" else ""

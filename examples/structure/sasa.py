@@ -67,7 +67,7 @@ class Sasa(himach.Analysis):
 
     @property
     def methods(self):
-        """Text on the method for a paper, with these parameters."""
+        """What a paper says of it, as the parameters are."""
         radii = {
             "bondi": "of Bondi [10.1021/j100785a001] and, for elements that he does not have, of Mantina et al. "
             "[10.1021/jp8111556]",

@@ -143,7 +143,7 @@ def share_column(is_state):
 
     def limits(level):
         band = uncertainty.of_blocks(sums, np.bincount(block), level)
-        varies = (part > 0) & (part < 1)  # nobody saw how rare the other is
+        varies = (part > 0) & (part < 1)  # the rarity of a state never seen is unknown
         low, high = np.where(varies, [np.maximum(band.low, 0), np.minimum(band.high, 1)], np.nan)
         return replace(band, value=part, low=low, high=high)
 

@@ -1,4 +1,4 @@
-"""Torsions of proteins by name: the four atoms of phi, psi, omega and chi1 to chi5 of residues."""
+"""Torsions of proteins by their names: the four atoms of phi, psi, omega and chi1 to chi5 of residues."""
 
 from __future__ import annotations
 

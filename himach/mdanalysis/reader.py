@@ -108,7 +108,7 @@ class HimachReader(ReaderBase):  # type: ignore[misc]
         return HimachWriter(filename, n_atoms=self.n_atoms if n_atoms is None else n_atoms, **kwargs)
 
     def close(self) -> None:
-        """Close what is open; reading goes on to work."""
+        """Close what is open; reading still works."""
         if hasattr(self, "_ahead"):  # missing if opening failed
             self._ahead.close()
 

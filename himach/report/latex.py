@@ -19,7 +19,7 @@ ACCENTS = {
 BELOW = ("\u0327", "\u0328")  # with these a letter keeps its dot
 #: Letters on either side of a break within a long word.
 WORD = 20
-#: What of an address LaTeX's ``\url`` takes as it is; BibTeX breaks lines at spaces, and counts braces.
+#: Signs of a URL that LaTeX's ``\url`` takes unchanged; BibTeX breaks lines at spaces, and counts braces.
 PLAIN = "/:;.,()<>?&=+-_~!*'@$"
 
 

@@ -161,7 +161,7 @@ def _curve_function(
 
 
 def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
-    """Return the ratio, nan where there is no weight."""
+    """Return the ratio; nan without weight."""
     out = np.full(above.shape, math.nan)
     np.divide(above, below, out=out, where=np.broadcast_to(below, above.shape) > 0)
     return out
