@@ -40,6 +40,7 @@ from himach.errors import TimeUpError, UsageError, checks_arguments
 from himach.formats.layout import Content
 from himach.frame import FIELDS
 from himach.io.remote.url import strip_scheme
+from himach.launch.preload import interrupts_wait
 from himach.launch.ranks import Ranks
 from himach.launch.stop_requests import StopRequests
 from himach.opening.dataset import OpenFrames, open_frames
@@ -302,7 +303,8 @@ def _list_steps(options: ConvertOptions) -> tuple[str, ...]:
 def _write_topology(steps: Steps, target: Target) -> None:
     """Write the topology with the positions of the first frame."""
     try:
-        steps.write_topology(target.temporary)
+        with interrupts_wait():
+            steps.write_topology(target.temporary)
     except (ValueError, TypeError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise cannot_write(target.path, error) from error

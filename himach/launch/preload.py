@@ -97,16 +97,19 @@ class _StandIn(ModuleType):
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Delay Ctrl-C while modules are imported: a half-imported module cannot be imported again."""
-    in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    """Delay Ctrl-C and SIGTERM: a module imported by half cannot be imported again; numpy may lose the exception."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    interrupts: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, place: interrupts.append(number))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    arrived: list[int] = []
+    for number in handlers:
+        signal.signal(number, lambda number, place: arrived.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if interrupts:
-        raise KeyboardInterrupt
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if arrived:
+        signal.raise_signal(arrived[0])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 
 import pytest
 from MDAnalysisTests.datafiles import GRO, PRM_NCBOX, TRJ_NCBOX
 from support.ranks import clean_environment
+
+from himach.launch.preload import interrupts_wait
 
 LAZY = "from himach.launch.preload import preload\npreload()\n"
 PLAIN = "import MDAnalysis\n"
@@ -122,3 +125,18 @@ def test_what_is_there_stays_and_a_failure_is_the_usual_one():
     code = "import sys\nsys.modules['MDAnalysis.version'] = None\nfrom himach.launch import preload as p\n"
     code += "try: p.preload()\nexcept ImportError: print(*[name for name in p.UNUSED if name in sys.modules])"
     assert python(code).stdout == "\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_wait_until_the_block_ends(number):
+    def handle(number, place):
+        raise KeyboardInterrupt(number)
+
+    before, steps = signal.signal(number, handle), []
+    try:
+        with pytest.raises(KeyboardInterrupt, match=str(int(number))), interrupts_wait():
+            signal.raise_signal(number)
+            steps.append("went on")
+        assert steps and signal.getsignal(number) is handle
+    finally:
+        signal.signal(number, before)
