@@ -420,5 +420,16 @@ def topology_digest(topology: Any) -> str:
         fields = vars(attribute)
         derived = {"top", "_cache"} | ({"values"} if fields.keys() >= {"nmidx", "name_lookup"} else set())
         names = sorted(fields.keys() - derived)
-        parts += [f"{type(attribute).__name__}.{name} {hasher.digest(fields[name])}" for name in names]
+        parts += [f"{type(attribute).__name__}.{name} {hasher.digest(_as_array(fields[name]))}" for name in names]
     return hasher.digest(parts)
+
+
+def _as_array(value: Any) -> Any:
+    """Return a long list of integers or of equal tuples of them as an array, which is hashed at once."""
+    if not isinstance(value, list | tuple) or len(value) < 100:
+        return value
+    try:
+        array = np.array(value)
+    except ValueError:  # tuples of several lengths
+        return value
+    return array if array.dtype.kind in "iub" else value

@@ -7,12 +7,13 @@ import random
 from collections import OrderedDict, defaultdict, deque
 from pathlib import Path
 
+import MDAnalysis as mda
 import numpy as np
 import pytest
 from scipy.interpolate import UnivariateSpline, interp1d
 from scipy.spatial import cKDTree
 
-from himach.state_hash import StateHasher
+from himach.state_hash import StateHasher, topology_digest
 
 
 class Plain:
@@ -109,3 +110,12 @@ def test_things_that_lie_in_themselves_end():
         deep = [deep]
     with pytest.raises(RecursionError):
         digest(deep)
+
+
+def test_one_of_many_bonds_counts():
+    def digest_with(last):
+        universe = mda.Universe.empty(300, trajectory=True)
+        universe.add_TopologyAttr("bonds", [*((i, i + 1) for i in range(298)), (0, last)])
+        return topology_digest(universe._topology)
+
+    assert digest_with(298) == digest_with(298) != digest_with(299)
