@@ -1,7 +1,5 @@
 """Analyses and checks that the tests at one and at many ranks share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Every rank runs this file and draws the same examples; rank 0 compares. In each 
 plain, many keys at a time, combined, and in two stages. ``HIMACH_TEST_EXAMPLES`` asks for more than the quick few.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Scripts that keep state in map(), run by one rank and by three."""
 
-from __future__ import annotations
-
 import copy
 import decimal
 import sys
@@ -9,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoint.fingerprint.ways import text_of
+from checkpoint.fingerprint.script_cases import text_of
 
 from himach.engine import Work, run_pass
 from himach.examples import sample

@@ -1,182 +1,116 @@
 """Ways to keep state in map() that are not refused: what comes to the same on three ranks, and what nobody sees."""
 
-from __future__ import annotations
-
 import pytest
-from checkpoint.fingerprint.ways import cases
+from checkpoint.fingerprint.script_cases import cases
 from engine.state_ways import FRAMES, run
 
 #: What looks like state and comes to the same.
 HARMLESS = cases(r"""
-an auxiliary
-  before: from MDAnalysisTests.datafiles import AUX_XVG
-  setup:  u.trajectory.add_auxiliary("force", AUX_XVG)
-  map:    n = len(frame.universe.trajectory.ts.aux.force)
-a cache of a function
+an auxiliary | before: from MDAnalysisTests.datafiles import AUX_XVG
+  setup:  u.trajectory.add_auxiliary("force", AUX_XVG) | map: n = len(frame.universe.trajectory.ts.aux.force)
+a cache of a function | map: n = f(frame.number % 3)
   before: @functools.lru_cache
           def f(x): return 2 * x
-  map:    n = f(frame.number % 3)
-a cached property
+a cached property | map: n = self.lazy[0]
   class:  @functools.cached_property
           def lazy(self): return [1]
-  map:    n = self.lazy[0]
-single dispatch
+single dispatch | map: n = f(1) + f('')
   before: @functools.singledispatch
           def f(x): return 1
           @f.register
           def _(x: int): return 2
-  map:    n = f(1) + f('')
-a lock
-  before: LOCK = threading.Lock()
-  map:    with LOCK: n = 1
-a logger
-  before: LOG = logging.getLogger('z')
-  map:    LOG.debug('x'); n = 1
-a pattern
+a lock | before: LOCK = threading.Lock() | map: with LOCK: n = 1
+a logger | before: LOG = logging.getLogger('z') | map: LOG.debug('x'); n = 1
+a pattern | map: n = len(P.findall('xx'))
   before: import re
           P = re.compile('x')
-  map:    n = len(P.findall('xx'))
-a match
+a match | map: n = M.end()
   before: import re
           M = re.match('x', 'x')
-  map:    n = M.end()
-sys.stderr
-  before: OUT = sys.stderr
-  map:    print('', end='', file=OUT); n = 1
-a pool of threads
+sys.stderr | before: OUT = sys.stderr | map: print('', end='', file=OUT); n = 1
+a pool of threads | map: n = POOL.submit(int).result()
   before: from concurrent.futures import ThreadPoolExecutor
           POOL = ThreadPoolExecutor(1)
-  map:    n = POOL.submit(int).result()
-a library in C
+a library in C | map: n = abs_(-1) + LIB.labs(-2)
   before: LIB = ctypes.CDLL(None)
           abs_ = LIB.abs
-  map:    n = abs_(-1) + LIB.labs(-2)
-a generator of the frame
-  map:    n = np.random.default_rng((1, frame.number)).random()
-random of the frame
-  map:    n = random.Random(frame.number).random()
-another Universe, frame by frame
-  setup:  self.other = MDAnalysis.Universe({topology!r}, {trajectory!r})
+a generator of the frame | map: n = np.random.default_rng((1, frame.number)).random()
+random of the frame | map: n = random.Random(frame.number).random()
+another Universe, frame by frame | setup: self.other = MDAnalysis.Universe({topology!r}, {trajectory!r})
   map:    self.other.trajectory[frame.number]; n = self.other.atoms.positions[0, 0]
-a reference
-  before: from MDAnalysis.analysis import align, rms
-  setup:  self.ref = u.copy().select_atoms('name CA')
+a reference | before: from MDAnalysis.analysis import align, rms | setup: self.ref = u.copy().select_atoms('name CA')
   map:    align.alignto(frame.universe, self.ref, select='name CA')
           n = rms.rmsd(self.ca.positions, self.ref.positions)
-positions that are written
-  map:    self.ca.positions += 1; n = self.ca.positions[0, 0]
-a box that is set
-  map:    frame.universe.dimensions = [9 + frame.number] * 3 + [90] * 3; n = frame.universe.dimensions[0]
-an updating group
-  setup:  self.near = u.select_atoms('around 5 index 10', updating=True)
-  map:    n = len(self.near)
-a library imported late
-  map:    import fractions; n = float(fractions.Fraction(1, 3))
-an own module imported late
-  map:    import beside; n = beside.N
-errors of numpy for a while
-  map:    with np.errstate(all='ignore'): n = float(np.float64(1) / 3)
+positions that are written | map: self.ca.positions += 1; n = self.ca.positions[0, 0]
+a box that is set | map: frame.universe.dimensions = [9 + frame.number] * 3 + [90] * 3; n = frame.universe.dimensions[0]
+an updating group | setup: self.near = u.select_atoms('around 5 index 10', updating=True) | map: n = len(self.near)
+a library imported late | map: import fractions; n = float(fractions.Fraction(1, 3))
+an own module imported late | map: import beside; n = beside.N
+errors of numpy for a while | map: with np.errstate(all='ignore'): n = float(np.float64(1) / 3)
 a local context
   map:    with decimal.localcontext() as c: c.prec = 5
           n = float(decimal.Decimal(1) / 3)
-a list of its own
-  map:    seen = []; n = count(seen)
-caches that are named
+a list of its own | map: seen = []; n = count(seen)
+caches that are named | setup: self.memo, self.tree, self.buffer = {}, None, np.zeros(3)
   class:  caches = ('memo', 'tree', 'buffer', 'known')
           known = {}
-  setup:  self.memo, self.tree, self.buffer = {}, None, np.zeros(3)
   map:    n = self.memo[frame.number % 3] = self.known[frame.number] = 1
           self.tree = self.tree or [1]; self.buffer[:] = frame.number
-a universal function
+a universal function | map: n = erf(1.0) + f(1)
   before: from scipy.special import erf
           f = np.frompyfunc(lambda x: 2 * x, 1, 1)
-  map:    n = erf(1.0) + f(1)
-a search tree
-  before: from scipy.spatial import cKDTree
-  setup:  self.tree = cKDTree(np.eye(3))
+a search tree | before: from scipy.spatial import cKDTree | setup: self.tree = cKDTree(np.eye(3))
   map:    n = self.tree.query([1, 0, 0])[1]
-a search by FastNS
-  before: from MDAnalysis.lib.nsgrid import FastNS
-  setup:  self.ns = FastNS(5, self.ca.positions, u.dimensions)
-  map:    n = len(self.ns.self_search().get_pairs())
-a table that is read
-  before: import pandas
-  setup:  self.t = pandas.DataFrame({'x': [1, 2]})
+a search by FastNS | before: from MDAnalysis.lib.nsgrid import FastNS
+  setup:  self.ns = FastNS(5, self.ca.positions, u.dimensions) | map: n = len(self.ns.self_search().get_pairs())
+a table that is read | before: import pandas | setup: self.t = pandas.DataFrame({'x': [1, 2]})
   map:    n = self.t.groupby('x').size().iloc[0]
-what cannot be compared, where map() does not read it
+what cannot be compared, where map() does not read it | map: n = 1
   setup:  self.a, self.b, self.c = itertools.count(), itertools.cycle('abc'), (i for i in range(99))
           self.d, self.e, self.f = open(__file__), csv.writer(io.StringIO()), queue.SimpleQueue()
-  map:    n = 1
-a generator, where map() does not draw
-  setup:  self.r = np.random.default_rng(1)
-  map:    n = 1
+a generator, where map() does not draw | setup: self.r = np.random.default_rng(1) | map: n = 1
 the Universe, and what is of its frame
   setup:  self.u, self.ts, self.box, self.first = u, u.trajectory.ts, u.dimensions, u.trajectory.ts.positions
   map:    n = self.ts.frame + self.u.atoms.positions[0, 0] + self.box[0] + self.first[0, 0]
-groups of residues
-  setup:  self.residues = {residue.resid: [residue.atoms] for residue in u.residues[:20]}
+groups of residues | setup: self.residues = {residue.resid: [residue.atoms] for residue in u.residues[:20]}
   map:    n = len(self.residues[3]) + frame.universe.residues[0].atoms.positions[0, 0]
-an inner analysis
-  before: from himach.examples import load
-  setup:  self.inner = load('rmsd')(selection='name CA'); self.inner.setup(u)
-  map:    n = len([*self.inner.map(frame)])
-a sparse matrix that is multiplied
-  before: import scipy.sparse
+an inner analysis | before: from himach.examples import load
+  setup:  self.inner = load('rmsd')(selection='name CA'); self.inner.setup(u) | map: n = len([*self.inner.map(frame)])
+a sparse matrix that is multiplied | before: import scipy.sparse
   setup:  self.m = scipy.sparse.random(20, 20, 0.2, format='csr', rng=1)
   map:    n = float((self.m @ np.ones(20)).sum()) + self.m.has_canonical_format
-what is not equal to itself
-  setup:  self.nothing = [float('nan'), np.array([np.nan]), None]
+what is not equal to itself | setup: self.nothing = [float('nan'), np.array([np.nan]), None]
   map:    n = len(self.nothing)
-itself, and a list in itself
-  class:  def helper(self): return 1
+itself, and a list in itself | class: def helper(self): return 1 | map: n = self.me.bound() + len(self.round)
   setup:  self.me, self.bound, self.round = self, self.helper, []
           self.round.append(self.round)
-  map:    n = self.me.bound() + len(self.round)
-a cache of a function of setup
-  setup:  self.double = functools.lru_cache(lambda n: 2 * n)
+a cache of a function of setup | setup: self.double = functools.lru_cache(lambda n: 2 * n)
   map:    n = self.double(frame.number % 3)
 """)
 #: What docs/tutorial.md says that nobody sees.
 UNSEEN = cases(r"""
-what a cached function returned
+what a cached function returned | map: n = count(store())
   before: @functools.lru_cache
           def store(): return []
-  map:    n = count(store())
-where another Universe stands
-  setup:  self.other = MDAnalysis.Universe({topology!r}, {trajectory!r})
+where another Universe stands | setup: self.other = MDAnalysis.Universe({topology!r}, {trajectory!r})
   map:    n = self.other.trajectory.next().frame
-a note of a library's object
-  before: from MDAnalysis.analysis.rms import RMSD
-  setup:  self.r = RMSD(u)
+a note of a library's object | before: from MDAnalysis.analysis.rms import RMSD | setup: self.r = RMSD(u)
   map:    self.r._n = getattr(self.r, "_n", 0) + 1; n = self.r._n
-a file
-  setup:  open('note', 'w').close()
-  map:    open('note', 'a').write('x'); n = os.path.getsize('note')
-a helper's cached property that map changes
+a file | setup: open('note', 'w').close() | map: open('note', 'a').write('x'); n = os.path.getsize('note')
+a helper's cached property that map changes | setup: self.h = H() | map: n = count(self.h.lazy)
   before: class H:
               @functools.cached_property
               def lazy(self): return []
-  setup:  self.h = H()
-  map:    n = count(self.h.lazy)
-on a library
-  before: np.mine3 = []
-  map:    n = count(np.mine3)
-new on a library
-  map:    n = np.mine4 = getattr(np, 'mine4', 0) + 1
-on sys
-  before: sys.mine = 0
-  map:    sys.mine += 1; n = sys.mine
-on builtins
+on a library | before: np.mine3 = [] | map: n = count(np.mine3)
+new on a library | map: n = np.mine4 = getattr(np, 'mine4', 0) + 1
+on sys | before: sys.mine = 0 | map: sys.mine += 1; n = sys.mine
+on builtins | map: n = count(mine2)
   before: import builtins
           builtins.mine2 = []
-  map:    n = count(mine2)
-on a class of a library
-  before: MDAnalysis.AtomGroup.mine = []
-  map:    n = count(MDAnalysis.AtomGroup.mine)
-a logger's attribute
+on a class of a library | before: MDAnalysis.AtomGroup.mine = [] | map: n = count(MDAnalysis.AtomGroup.mine)
+a logger's attribute | map: LOG.n += 1; n = LOG.n
   before: LOG = logging.getLogger('x')
           LOG.n = 0
-  map:    LOG.n += 1; n = LOG.n
 """)
 
 

@@ -1,7 +1,5 @@
 """When what setup() left is compared, what is said of the frames, and what libraries and later stages may do."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import re

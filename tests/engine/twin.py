@@ -1,7 +1,5 @@
 """The slow, obvious twin of the engine: one process, plain dicts; and the made-up frames that both run on."""
 
-from __future__ import annotations
-
 import copy
 import tempfile
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """A folder for each test, in which it works; libraries are left as they were, and the tests' modules do not count."""
 
-from __future__ import annotations
-
 import builtins
 import decimal
 

@@ -1,7 +1,5 @@
 """Identities of maps of scripts that are written, loaded and set up as a run does it."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json

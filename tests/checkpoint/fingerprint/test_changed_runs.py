@@ -1,7 +1,5 @@
 """A run that died is not gone on with under another map, of which the files that an analysis opens are part."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

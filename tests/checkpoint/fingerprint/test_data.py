@@ -1,7 +1,5 @@
 """What makes one map beside its code: the trajectory, the selection, the topology, parameters."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -10,7 +8,7 @@ import shutil
 import MDAnalysis
 import pytest
 from checkpoint.fingerprint.fingerprints import TOPOLOGY, TRAJECTORY, fingerprint_of, fingerprint_of_script
-from checkpoint.fingerprint.ways import cases, text_of
+from checkpoint.fingerprint.script_cases import cases, text_of
 
 from himach import Analysis, examples
 from himach.checkpoint import map_fingerprint
@@ -66,62 +64,42 @@ class Steps(Analysis):
 
 #: What is said where the trajectory is longer, the first frame is another, or every other frame is left out.
 SELECTION = cases(r"""
-the step: | frame.step | frame.step
-  map:    yield 1, frame.step
-the number of frames: self.frames | self.frames | self.frames
-  map:    yield 1, frame.number / len(self.frames)
-the time between frames: | | dt
-  map:    yield 1, frame.number * self.dt
-the length of the trajectory: n_frames | |
-  map:    yield 1, len(frame.universe.trajectory)
-the step, by a function: | frame.step | frame.step
-  before: def helper(frame): return frame.step
+the step: | frame.step | frame.step | map: yield 1, frame.step
+the number of frames: self.frames | self.frames | self.frames | map: yield 1, frame.number / len(self.frames)
+the time between frames: | | dt | map: yield 1, frame.number * self.dt
+the length of the trajectory: n_frames | | | map: yield 1, len(frame.universe.trajectory)
+the step, by a function: | frame.step | frame.step | before: def helper(frame): return frame.step
   map:    yield 1, helper(frame)
-the step, by a list of functions: | frame.step | frame.step
+the step, by a list of functions: | frame.step | frame.step | map: yield 1, WAYS[0](frame)
   before: def more(frame): return frame.step
           WAYS = [more]
-  map:    yield 1, WAYS[0](frame)
-the step, by what setup() chose: | frame.step | frame.step
-  before: def chosen(frame): return frame.step
-  setup:  self.way = chosen
-  map:    yield 1, self.way(frame)
+the step, by what setup() chose: | frame.step | frame.step | before: def chosen(frame): return frame.step
+  setup:  self.way = chosen | map: yield 1, self.way(frame)
 any, by a made-up name: n_frames self.frames totaltime | frame.step self.frames | dt frame.step self.frames
   map:    yield 1, getattr(frame, "".join(["st", "ep"]))
 the frame's number, and in reduce() all: | |
+  class:  def reduce(self, key, series): return unused(self), self.dt, self.last
+  setup:  self.last, first = self.frames[-1], self.frames[:0] | map: yield 1, frame.number
   before: def unused(analysis): return analysis.frames
           def helper(frame): return frame.step
-  setup:  self.last, first = self.frames[-1], self.frames[:0]
-  map:    yield 1, frame.number
-  class:  def reduce(self, key, series): return unused(self), self.dt, self.last
-a text: | |
-  map:    yield 1, "the step of frames"
+a text: | | | map: yield 1, "the step of frames"
 what setup() took from it: self.many after setup() | self.many after setup() | self.many after setup()
-  setup:  self.many = len(self.frames)
-  map:    yield 1, self.many
-a reference structure: | self.thing after setup() |
-  setup:  self.thing = self.ca.positions
+  setup:  self.many = len(self.frames) | map: yield 1, self.many
+a reference structure: | self.thing after setup() | | setup: self.thing = self.ca.positions | map: yield 1, self.thing
+groups: | | | setup: self.thing = [self.ca, u.atoms[3], u.residues, u.segments[0], {"a": u.atoms}]
   map:    yield 1, self.thing
-groups: | |
-  setup:  self.thing = [self.ca, u.atoms[3], u.residues, u.segments[0], {"a": u.atoms}]
+an updating group: | | | setup: self.thing = u.select_atoms("around 4 name CA", updating=True)
   map:    yield 1, self.thing
-an updating group: | |
-  setup:  self.thing = u.select_atoms("around 4 name CA", updating=True)
+the Universe, its trajectory and its frame: | | | setup: self.thing = [u, u.trajectory, u.trajectory.ts]
   map:    yield 1, self.thing
-the Universe, its trajectory and its frame: | |
-  setup:  self.thing = [u, u.trajectory, u.trajectory.ts]
+a copy of the Universe: self.thing after setup() | self.thing after setup() | | setup: self.thing = u.copy().atoms
   map:    yield 1, self.thing
-a copy of the Universe: self.thing after setup() | self.thing after setup() |
-  setup:  self.thing = u.copy().atoms
+another Universe: | | | setup: self.thing = MDAnalysis.Universe({topology!r}, {trajectory!r}).atoms
   map:    yield 1, self.thing
-another Universe: | |
-  setup:  self.thing = MDAnalysis.Universe({topology!r}, {trajectory!r}).atoms
-  map:    yield 1, self.thing
-what is attached to the Universe: | universe.reference after setup() |
-  setup:  u.reference = u.atoms.positions
+what is attached to the Universe: | universe.reference after setup() | | setup: u.reference = u.atoms.positions
   map:    yield 1, frame.universe.reference
 an attribute of the topology, from the frame: | the topology |
-  setup:  u.add_TopologyAttr("tempfactors", u.atoms.positions[:, 0])
-  map:    yield 1, 1
+  setup:  u.add_TopologyAttr("tempfactors", u.atoms.positions[:, 0]) | map: yield 1, 1
 """)
 
 
@@ -133,7 +111,7 @@ def test_the_selection_counts_where_map_reads_it_and_what_setup_took_of_it(name,
 
     before = fingerprint()
     others = (fingerprint("long"), fingerprint(start=2), fingerprint(step=2))
-    for other, named in zip(others, SELECTION[name]["named"].split("|"), strict=True):
+    for other, named in zip(others, SELECTION[name]["expected"].split("|"), strict=True):
         sentences = " ".join(differences(before, other))
         short = re.sub(r"map\(\) uses (\S+), and the selection is another|is another ?", r"\1", sentences)
         assert short.split() == named.split()

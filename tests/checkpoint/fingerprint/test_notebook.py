@@ -1,7 +1,5 @@
 """Another process finds the same map: in a script, and in a notebook's cells that it gets by their code."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """A run knows the stamp of its trajectory wherever the frames come from: others are others."""
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

@@ -3,265 +3,169 @@
 Where a way says V, there is 1 in the first run and 2 in the second, taken from outside.
 """
 
-from __future__ import annotations
-
 import re
 
 import MDAnalysis
 import pytest
 from checkpoint.fingerprint.fingerprints import TOPOLOGY, TRAJECTORY, fingerprint_of_script
-from checkpoint.fingerprint.ways import cases, text_of
+from checkpoint.fingerprint.script_cases import cases, text_of
 
 from himach.checkpoint.map_fingerprint import differences
 
 #: What setup() or a module's own code comes to: another value, by the same text; and what is said of some.
 VALUES = cases(r"""
-a global: ^N is now 2$
-  before: N = V
-  map:    yield 0, N
-a class's attribute: ^Mine\.N is now 2$
-  class:  N = V
-  map:    yield 0, self.N
-an instance
+a global: ^N is now 2$ | before: N = V | map: yield 0, N
+a class's attribute: ^Mine\.N is now 2$ | class: N = V | map: yield 0, self.N
+an instance | map: yield 0, h.n
   before: class H:
               def __init__(self): self.n = V
           h = H()
-  map:    yield 0, h.n
-an instance that hides it from pickle
+an instance that hides it from pickle | map: yield 0, h.n
   before: class H:
               def __init__(self): self.n = V
               def __reduce__(self): return H, ()
           h = H()
-  map:    yield 0, h.n
-an instance whose state for pickle is empty
+an instance whose state for pickle is empty | map: yield 0, h.n
   before: class H:
               def __init__(self): self.n = V
               def __getstate__(self): return {}
           h = H()
-  map:    yield 0, h.n
-an array's subclass
+an array's subclass | map: yield 0, a.n
   before: class A(np.ndarray): pass
           a = np.zeros(2).view(A)
           a.n = V
-  map:    yield 0, a.n
-a closure
+a closure | map: yield 0, f()
   before: def make(n): return lambda: n
           f = make(V)
-  map:    yield 0, f()
-a function's attribute
+a function's attribute | map: yield 0, f.n
   before: def f(): pass
           f.n = V
-  map:    yield 0, f.n
-a partial
-  before: f = functools.partial(max, V)
-  map:    yield 0, f(0)
-a function of exec's globals' function
+a partial | before: f = functools.partial(max, V) | map: yield 0, f(0)
+a function of exec's globals' function | map: yield 0, f()
   before: space = {"n": V}
           exec("def g(): return n\ndef f(): return g()", space)
           f = space["f"]
-  map:    yield 0, f()
-an array of ctypes
-  before: C = (ctypes.c_int * 2)(V)
-  map:    yield 0, C[0]
-on self: ^self\.n is another after setup\(\)$
-  setup:  self.n = V
-  map:    yield 0, self.n
-on self, by a made-up name: ^self\.n is another after setup\(\)$
-  setup:  self.n = V
+an array of ctypes | before: C = (ctypes.c_int * 2)(V) | map: yield 0, C[0]
+on self: ^self\.n is another after setup\(\)$ | setup: self.n = V | map: yield 0, self.n
+on self, by a made-up name: ^self\.n is another after setup\(\)$ | setup: self.n = V
   map:    yield 0, getattr(self, "".join(["n"]))
-a slot
-  class:  __slots__ = ("mine",)
-  setup:  self.mine = V
-  map:    yield 0, self.mine
-a cached property of setup
+a slot | class: __slots__ = ("mine",) | setup: self.mine = V | map: yield 0, self.mine
+a cached property of setup | setup: self.n = V; self.lazy; del self.n | map: yield 0, self.lazy
   class:  @functools.cached_property
           def lazy(self): return self.n
-  setup:  self.n = V; self.lazy; del self.n
-  map:    yield 0, self.lazy
-a table
-  before: import pandas
-  setup:  self.t = pandas.DataFrame({"x": [1.0, V], "y": ["a", None]})
+a table | before: import pandas | setup: self.t = pandas.DataFrame({"x": [1.0, V], "y": ["a", None]})
   map:    yield 0, self.t.x[1]
-a search by FastNS, of other points
-  before: from MDAnalysis.lib.nsgrid import FastNS
+a search by FastNS, of other points | before: from MDAnalysis.lib.nsgrid import FastNS
   setup:  self.ns = FastNS(5, self.ca.positions + np.float32(V), u.dimensions)
   map:    yield 0, self.ns.search(self.ca.positions).get_pairs()
-a search tree
-  before: from scipy.spatial import cKDTree
-  setup:  self.tree = cKDTree(np.eye(3) * V)
+a search tree | before: from scipy.spatial import cKDTree | setup: self.tree = cKDTree(np.eye(3) * V)
   map:    yield 0, self.tree.query([1, 0, 0])[0]
-an interpolation
-  before: from scipy.interpolate import interp1d, CubicSpline
+an interpolation | before: from scipy.interpolate import interp1d, CubicSpline
   setup:  self.f, self.g = CubicSpline([0, 1, 2], [0, V, 0]), interp1d([0, 1], [0, 1])
   map:    yield 0, float(self.f(0.5) + self.g(0.5))
-a universal function
+a universal function | map: yield 0, erf(N)
   before: from scipy.special import erf
           N = erf(V)
-  map:    yield 0, erf(N)
-a pattern
-  setup:  self.p = re.compile("[a-V]".replace("V", "mn"[V - 1]))
-  map:    yield 0, len(self.p.findall("man"))
-a set's order aside
-  setup:  self.s = {"a", "b", str(V)}
-  map:    yield 0, len(self.s & {"1"})
-a group
-  setup:  self.g = u.atoms[V:]
-  map:    yield 0, len(self.g)
-an updating group's radius
-  setup:  self.g = u.select_atoms(f"around {2 + V} index 10", updating=True)
+a pattern | setup: self.p = re.compile("[a-V]".replace("V", "mn"[V - 1])) | map: yield 0, len(self.p.findall("man"))
+a set's order aside | setup: self.s = {"a", "b", str(V)} | map: yield 0, len(self.s & {"1"})
+a group | setup: self.g = u.atoms[V:] | map: yield 0, len(self.g)
+an updating group's radius | setup: self.g = u.select_atoms(f"around {2 + V} index 10", updating=True)
   map:    yield 0, len(self.g)
 an updating group's reference
-  setup:  self.g = u.select_atoms("around 3 group one", one=u.atoms[V:V + 1], updating=True)
-  map:    yield 0, len(self.g)
-a copied Universe
-  setup:  self.o = u.copy(); self.o.atoms.positions += V
-  map:    yield 0, self.o.atoms.positions[0, 0]
+  setup:  self.g = u.select_atoms("around 3 group one", one=u.atoms[V:V + 1], updating=True) | map: yield 0, len(self.g)
+a copied Universe | setup: self.o = u.copy(); self.o.atoms.positions += V | map: yield 0, self.o.atoms.positions[0, 0]
 another Universe's present frame
   setup:  self.o = MDAnalysis.Universe({topology!r}, {trajectory!r}); self.o.trajectory[V]
   map:    yield 0, self.o.atoms.positions[0, 0]
-another Universe's other frames
-  setup:  self.o = MDAnalysis.Universe({topology!r}, "other-V.xtc".replace("V", str(V)))
+another Universe's other frames | setup: self.o = MDAnalysis.Universe({topology!r}, "other-V.xtc".replace("V", str(V)))
   map:    self.o.trajectory[3]; yield 0, self.o.atoms.positions[0, 0]
-another Universe's transformation
-  before: from MDAnalysis.transformations import translate
+another Universe's transformation | before: from MDAnalysis.transformations import translate
   setup:  self.o = MDAnalysis.Universe({topology!r}, {trajectory!r}, transformations=[translate([0, 0, V])])
   map:    self.o.trajectory[3]; yield 0, self.o.atoms.positions[0, 2]
-a transformation's vector
-  before: from MDAnalysis.transformations import translate
-  setup:  u.trajectory.add_transformations(translate([0, 0, V]))
+a transformation's vector | before: from MDAnalysis.transformations import translate
+  setup:  u.trajectory.add_transformations(translate([0, 0, V])) | map: yield 0, frame.positions[0, 2]
+a transformation's reference | before: from MDAnalysis.transformations import fit_rot_trans
   map:    yield 0, frame.positions[0, 2]
-a transformation's reference
-  before: from MDAnalysis.transformations import fit_rot_trans
   setup:  r = u.copy(); r.atoms.positions *= V
           u.trajectory.add_transformations(fit_rot_trans(self.ca, r.select_atoms("name CA")))
-  map:    yield 0, frame.positions[0, 2]
-the second of two transformations
-  before: from MDAnalysis.transformations import translate, center_in_box
+the second of two transformations | before: from MDAnalysis.transformations import translate, center_in_box
   setup:  u.trajectory.add_transformations(center_in_box(u.atoms), translate([0, 0, V]))
   map:    yield 0, frame.positions[0, 2]
-a transformation that is a closure
+a transformation that is a closure | setup: u.trajectory.add_transformations(move(V))
+  map:    yield 0, frame.positions[0, 2]
   before: def move(n):
               def shift(ts):
                   ts.positions += n
                   return ts
               return shift
-  setup:  u.trajectory.add_transformations(move(V))
+a transformation that is a method | setup: self.hidden = V; u.trajectory.add_transformations(self.shift)
   map:    yield 0, frame.positions[0, 2]
-a transformation that is a method
   class:  def shift(self, ts):
               ts.positions += self.hidden
               return ts
-  setup:  self.hidden = V; u.trajectory.add_transformations(self.shift)
-  map:    yield 0, frame.positions[0, 2]
-on the Universe
-  setup:  u.mine = [V]
-  map:    yield 0, frame.universe.mine
-on the trajectory
-  setup:  u.trajectory.mine = V
-  map:    yield 0, frame.universe.trajectory.mine
-on a group, hidden
-  setup:  self.ca._mine = V
-  map:    yield 0, self.ca._mine
-masses
-  setup:  u.atoms.masses = np.full(len(u.atoms), float(V))
-  map:    yield 0, self.ca.total_mass()
-bonds
-  setup:  u.add_bonds([(0, V)])
-  map:    yield 0, len(frame.universe.bonds)
-a residue's name
-  setup:  u.residues[0].resname = f"X{V}"
-  map:    yield 0, len(frame.universe.select_atoms("resname X1"))
-an inner analysis
+on the Universe | setup: u.mine = [V] | map: yield 0, frame.universe.mine
+on the trajectory | setup: u.trajectory.mine = V | map: yield 0, frame.universe.trajectory.mine
+on a group, hidden | setup: self.ca._mine = V | map: yield 0, self.ca._mine
+masses | setup: u.atoms.masses = np.full(len(u.atoms), float(V)) | map: yield 0, self.ca.total_mass()
+bonds | setup: u.add_bonds([(0, V)]) | map: yield 0, len(frame.universe.bonds)
+a residue's name | setup: u.residues[0].resname = f"X{V}" | map: yield 0, len(frame.universe.select_atoms("resname X1"))
+an inner analysis | setup: self.inner = Inner(n=V) | map: yield from self.inner.map(frame)
   before: class Inner(himach.Analysis):
               n: int = 0
               def map(self, frame): yield 0, self.n
-  setup:  self.inner = Inner(n=V)
-  map:    yield from self.inner.map(frame)
-an analysis of MDAnalysis
-  before: from MDAnalysis.analysis.rms import RMSD
+an analysis of MDAnalysis | before: from MDAnalysis.analysis.rms import RMSD
   setup:  self.r = RMSD(u, select="name CA", ref_frame=0, weights=np.full(len(self.ca), float(V)))
   map:    yield 0, self.r.weights[0]
-a decimal context
-  setup:  decimal.getcontext().prec = 3 + V
-  map:    yield 0, float(decimal.Decimal(1) / 3)
-numpy's errors
-  setup:  np.seterr(over=["", "ignore", "warn"][V])
-  map:    yield 0, np.geterr()["over"]
-globals of which one is not used: ^Mine\.LEAST is now 2; N is now 2$
+a decimal context | setup: decimal.getcontext().prec = 3 + V | map: yield 0, float(decimal.Decimal(1) / 3)
+numpy's errors | setup: np.seterr(over=["", "ignore", "warn"][V]) | map: yield 0, np.geterr()["over"]
+globals of which one is not used: ^Mine\.LEAST is now 2; N is now 2$ | class: LEAST = N | map: yield 0, N + self.LEAST
   before: N = V
           UNUSED = N
-  class:  LEAST = N
-  map:    yield 0, N + self.LEAST
-an atom, or its residue
-  setup:  self.g = [u.atoms[[3]], u.atoms[3].residue][V - 1]
-  map:    yield 0, self.g
+an atom, or its residue | setup: self.g = [u.atoms[[3]], u.atoms[3].residue][V - 1] | map: yield 0, self.g
 what an updating group is chosen from
   setup:  self.g = [u.atoms, u.select_atoms("resid 1:9")][V - 1].select_atoms("around 4 name CA", updating=True)
   map:    yield 0, len(self.g)
-whether there is a transformation: universe.trajectory
-  before: from MDAnalysis.transformations import translate
-  setup:  u.trajectory.add_transformations(*[translate([1, 2, 3])][:V - 1])
-  map:    yield 0, frame.positions[0, 0]
+whether there is a transformation: universe.trajectory | before: from MDAnalysis.transformations import translate
+  setup:  u.trajectory.add_transformations(*[translate([1, 2, 3])][:V - 1]) | map: yield 0, frame.positions[0, 0]
 """)
 #: What another value does not matter of; and, last, what docs/tutorial.md says is not seen.
 UNSEEN = cases(r"""
-on self, where map() does not read it
-  setup:  self.n = V
-  map:    yield 0, 1
-a global that nothing uses
-  before: N = V
-  map:    yield 0, 1
-a file that nothing uses
-  before: F, N = open(__file__), V
-  map:    yield 0, 1
-a cache that is named
-  class:  caches = ("n",)
-  setup:  self.n = V
-  map:    yield 0, len(self.n)
-a logger's attribute
+on self, where map() does not read it | setup: self.n = V | map: yield 0, 1
+a global that nothing uses | before: N = V | map: yield 0, 1
+a file that nothing uses | before: F, N = open(__file__), V | map: yield 0, 1
+a cache that is named | class: caches = ("n",) | setup: self.n = V | map: yield 0, len(self.n)
+a logger's attribute | map: yield 0, LOG.n
   before: LOG = logging.getLogger("changes")
           LOG.n = V
-  map:    yield 0, LOG.n
-on a library
-  before: np.n1 = V
-  map:    yield 0, np.n1
-a registered selection's
+on a library | before: np.n1 = V | map: yield 0, np.n1
+a registered selection's | map: yield 0, len(frame.universe.select_atoms("own2"))
   before: from MDAnalysis.core.selection import Selection
           class Own(Selection):
               token = "own2"
               n = V
               def __init__(self, parser, tokens): pass
               def apply(self, group): return group[:self.n]
-  map:    yield 0, len(frame.universe.select_atoms("own2"))
 """)
 #: What is never the same, and what is said of it.
 UNSTABLE = cases(r"""
-a context variable: C cannot .* \(.*ContextVar\)
+a context variable: C cannot .* \(.*ContextVar\) | map: yield 0, C.get()
   before: C = contextvars.ContextVar("C")
           C.set(V)
-  map:    yield 0, C.get()
-a thread's own: T cannot .* \(_thread\._local\)
+a thread's own: T cannot .* \(_thread\._local\) | map: yield 0, T.n
   before: T = threading.local()
           T.n = V
-  map:    yield 0, T.n
-a memory view: M cannot .* \(builtins\.memoryview\)
-  before: M = memoryview(bytes([V]))
-  map:    yield 0, M[0]
-a database: DB cannot .* \(sqlite3\.Connection\)
+a memory view: M cannot .* \(builtins\.memoryview\) | before: M = memoryview(bytes([V])) | map: yield 0, M[0]
+a database: DB cannot .* \(sqlite3\.Connection\) | map: yield 0, DB.execute("select x from t").fetchone()[0]
   before: DB = sqlite3.connect(":memory:", check_same_thread=False)
           DB.execute("create table t (x)")
           DB.execute("insert into t values (?)", [V])
-  map:    yield 0, DB.execute("select x from t").fetchone()[0]
-frompyfunc: f cannot .* \(numpy\.ufunc\)
+frompyfunc: f cannot .* \(numpy\.ufunc\) | map: yield 0, f(1)
   before: def make(n): return np.frompyfunc(lambda x: n, 1, 1)
           f = make(V)
-  map:    yield 0, f(1)
-a file: F cannot be compared with that of another run \(_io\.TextIOWrapper\)
-  before: F = open(__file__)
+a file: F cannot be compared with that of another run \(_io\.TextIOWrapper\) | before: F = open(__file__)
   map:    yield 0, F.name
 deep in a dict: self\.d cannot .* \(builtins\.dict\)
-  setup:  self.d = {"deep": [io.StringIO("x"), (i for i in range(3))]}
-  map:    yield 0, self.d
+  setup:  self.d = {"deep": [io.StringIO("x"), (i for i in range(3))]} | map: yield 0, self.d
 """)
 OUTSIDE = "int(os.environ['V'])"
 
@@ -283,7 +187,7 @@ def sentences(place, monkeypatch, way):
 def test_another_value_is_another_map(place, monkeypatch, name):
     same, other = sentences(place, monkeypatch, VALUES[name])
     assert same == [] and other
-    assert re.search(VALUES[name]["named"], "; ".join(other))
+    assert re.search(VALUES[name]["expected"], "; ".join(other))
 
 
 @pytest.mark.parametrize("name", UNSEEN)
@@ -294,7 +198,7 @@ def test_a_value_that_map_does_not_read_is_not_seen(place, monkeypatch, name):
 @pytest.mark.parametrize("name", UNSTABLE)
 def test_what_cannot_be_compared_is_never_the_same_and_named(place, monkeypatch, name):
     for (sentence,) in sentences(place, monkeypatch, UNSTABLE[name]):
-        assert re.fullmatch(UNSTABLE[name]["named"], sentence)
+        assert re.fullmatch(UNSTABLE[name]["expected"], sentence)
 
 
 def write_trajectories(place):

@@ -1,7 +1,5 @@
 """Digests of values: they differ where values do, and are the same for what is the same."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from collections import OrderedDict, defaultdict, deque

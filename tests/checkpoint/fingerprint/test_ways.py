@@ -1,7 +1,5 @@
 """What of a script's text must not matter; and the modules beside it, which do, with versions of packages."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import sysconfig

@@ -1,7 +1,5 @@
 """Which keys are at which frames, as bits and intervals, beside a set of both."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
