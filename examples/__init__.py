@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from himach.errors import UsageError, nearest
-from himach.launch.preload import interrupts_wait
+from himach.ranks.launch.preload import interrupts_wait
 
 if TYPE_CHECKING:
     from himach.analysis import Analysis

@@ -35,7 +35,7 @@ TOGETHER = {
         "tests/runner/live/test_live_slurm.py",
         "tests/runner/test_ends.py::test_random_faults",
         "tests/runner/test_slurm.py",
-        "tests/slurm/test_job_ranks.py",
+        "tests/ranks/slurm/test_job_ranks.py",
     ),
     "built": ("tests/test_package.py",),
     "foreign": ("tests/io/trajectory/test_foreign.py",),

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import himach
-from himach.parallel.process_exit import promised_rank
+from himach.ranks.process_exit import promised_rank
 
 #: Seconds that a rank waits for the others: each shall have frames.
 PATIENCE = 60

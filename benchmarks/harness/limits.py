@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from himach.errors import HimachError
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 
 from .disk import forget, read_direct, read_shared
 from .interleave import seconds

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from himach.launch.parent_channel import ParentChannel
-from himach.launch.rank_pool import spawn
-from himach.parallel.process_exit import promised_rank
+from himach.ranks.launch.parent_channel import ParentChannel
+from himach.ranks.launch.rank_pool import spawn
+from himach.ranks.process_exit import promised_rank
 
 __all__ = ["on_ranks"]
 
@@ -37,7 +37,7 @@ def on_ranks(ranks: int, function: Callable[..., Any], *arguments: object, apart
 
 def _called(work: str) -> str | None:
     """Call the function with the world; return what it did on rank 0."""
-    from himach.parallel.mpi import connect
+    from himach.ranks.mpi import connect
 
     module, function, arguments, apart = json.loads(work)
     if apart:

@@ -15,7 +15,7 @@ import numpy as np
 
 from himach.analysis import Analysis
 from himach.frame import Frame
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 from himach.zazen import assign
 
 from ..harness.options import repeats

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from himach.analysis import Analysis
 from himach.engine import Memory, Passed, Work, run_pass
 from himach.frame import Frame, RawFrame
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 
 __all__ = ["timed_pass"]
 

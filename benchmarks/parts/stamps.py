@@ -18,8 +18,8 @@ from himach.analysis import Analysis, Pairs
 from himach.engine import Memory
 from himach.frame import Frame
 from himach.io.store.sizes import parse_size, show_size
-from himach.launch.memory import scratch_directory
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
+from himach.ranks.launch.memory import scratch_directory
 
 from ..harness.options import RANKS, count
 from ..harness.ranks import on_ranks

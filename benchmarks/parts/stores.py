@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from himach.io.store.bodhi import crc32c
 from himach.io.store.store import Store
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 from himach.zazen import assign
 
 from ..harness.options import RANKS, beside, count, repeats

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.io.store.store import Dataset, Store
-from himach.parallel.communicator import Words, World
+from himach.ranks.communicator import Words, World
 from himach.zazen import Cached, assign
 from himach.zazen.rounds import Leaders
 

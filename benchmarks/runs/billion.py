@@ -24,7 +24,7 @@ import numpy as np
 
 import himach
 from himach.files import content_digest
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 
 from ..harness.figures import report
 from ..harness.interleave import scratch

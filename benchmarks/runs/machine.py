@@ -19,8 +19,8 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from himach.parallel.communicator import Communicator, World
 from himach.planning.machine import Machine
+from himach.ranks.communicator import Communicator, World
 from himach.runner.run import on_ranks
 
 from ..harness.disk import forget

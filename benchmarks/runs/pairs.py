@@ -18,7 +18,7 @@ import click
 
 from himach.io.store.sizes import show_size
 from himach.io.trajectory.index.walk import read_index
-from himach.launch.memory import default_memory
+from himach.ranks.launch.memory import default_memory
 
 from .. import FOLDER
 from ..harness.contest import Contest, Data, Question

@@ -23,7 +23,7 @@ import numpy as np
 
 import himach
 from himach.errors import HimachError
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 from himach.zazen import InMemory, assign
 
 from ..harness.disk import forget

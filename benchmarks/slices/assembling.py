@@ -13,7 +13,7 @@ import numpy as np
 
 from himach.io.push.writer import Writer
 from himach.io.store.store import Store
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 from himach.staging.assembly.assemble import assemble
 from himach.staging.assembly.rounds import Inbox, send_all
 

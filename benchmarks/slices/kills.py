@@ -178,11 +178,11 @@ def _write(place: Path, rank: int) -> None:
 
 
 def _assemble(place: Path, once: bool) -> None:
-    from himach.parallel.process_exit import promised_rank
+    from himach.ranks.process_exit import promised_rank
 
     os.environ["HIMACH_NODE"] = f"n{promised_rank() // 2}"
     from himach.io.store.store import Store
-    from himach.parallel.mpi import connect, end_together
+    from himach.ranks.mpi import connect, end_together
     from himach.staging.assembly.assemble import assemble
 
     world = connect()

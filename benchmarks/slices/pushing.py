@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from himach.io.push.writer import Writer
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 
 from ..harness.figures import report
 from ..harness.ranks import on_ranks

@@ -27,14 +27,14 @@ from himach.checkpoint.parts.plain import NotPlainError
 from himach.engine.mapping import Mapped, Mapper
 from himach.engine.pairs.block import SHARDS, reshard
 from himach.errors import HimachError, TimeUpError, UsageError
-from himach.parallel.collective import run_collectively
-from himach.parallel.communicator import Communicator
+from himach.ranks.collective import run_collectively
+from himach.ranks.communicator import Communicator
 from himach.selection import Selected, numbers_at
 
 if TYPE_CHECKING:
     from himach.checkpoint.directory import Place
     from himach.checkpoint.reuse import CheckpointRun
-    from himach.launch.stop_requests import StopRequests
+    from himach.ranks.launch.stop_requests import StopRequests
 
 #: Least seconds between commits, and their least distance as a fraction of the time so far.
 EVERY = 30.0

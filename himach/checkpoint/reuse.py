@@ -24,8 +24,8 @@ from himach.checkpoint.parts.part import Part, count_pairs, open_part
 from himach.engine.mapping import Mapper
 from himach.engine.stamps import FrameTable
 from himach.errors import HimachError
-from himach.parallel.collective import on_first_rank
-from himach.parallel.communicator import Communicator
+from himach.ranks.collective import on_first_rank
+from himach.ranks.communicator import Communicator
 from himach.selection import Selected, find_steps
 from himach.zazen.node_frames import Remaining
 

@@ -14,8 +14,8 @@ import click
 from himach.cli import analyses, bench, cache, datasets, mount, pairs, plan, run, stage, trajectory
 from himach.cli.command_group import CommandGroup, Sections
 from himach.errors import HimachError, UsageError, as_himach
-from himach.launch.stop_requests import Terminated, terminate
-from himach.parallel.process_exit import promised_rank, under_launcher
+from himach.ranks.launch.stop_requests import Terminated, terminate
+from himach.ranks.process_exit import promised_rank, under_launcher
 from himach.report import commands
 
 __all__ = ["main"]
@@ -144,14 +144,14 @@ def _output_error(error: BaseException) -> BaseException:
 
 def _fail(error: BaseException) -> int:
     """Report an error once, however many ranks have it, and return the exit code."""
-    from himach.parallel.collective import is_everywhere
+    from himach.ranks.collective import is_everywhere
     from himach.runner.run import report
 
     himach_error = as_himach(error)
     if promised_rank() == 0:
         report(error)
     if under_launcher() and is_everywhere(error):
-        from himach.parallel.mpi import end_together
+        from himach.ranks.mpi import end_together
 
         end_together(himach_error.exit_code)
     if promised_rank() != 0:

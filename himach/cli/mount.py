@@ -26,7 +26,7 @@ def mount(directory: Path, cache: str | None, server: str | None, key: Path | No
     """
     from himach.mount.mounting import mount as mount_data
     from himach.mount.stores import StoreDatasets
-    from himach.parallel.quiet import quiet_ranks
+    from himach.ranks.quiet import quiet_ranks
 
     with quiet_ranks(0, command=True):
         datasets = StoreDatasets(chosen_cache(cache, server, key and key.absolute()) or "auto")

@@ -11,7 +11,7 @@ import click
 
 from himach.io.remote.url import strip_scheme
 from himach.opening.options import TransformOptions
-from himach.parallel.process_exit import promised_ranks, under_launcher
+from himach.ranks.process_exit import promised_ranks, under_launcher
 
 PATH = click.Path(path_type=Path)
 
@@ -89,7 +89,7 @@ def started_ranks(ranks: int | None, oversubscribe: bool) -> int:
     if ranks is None or ranks == 1 or under_launcher():
         return 0
     if not oversubscribe:
-        from himach.launch.ranks import check_machine
+        from himach.ranks.launch.ranks import check_machine
 
         check_machine(ranks)
     return ranks

@@ -38,7 +38,7 @@ from himach.errors import printable_lines
 from himach.examples import BUILTINS
 from himach.opening.options import LiveOptions, RunOptions, TransformOptions
 from himach.output.figures.drawer import drawing
-from himach.parallel.process_exit import promised_rank, under_launcher
+from himach.ranks.process_exit import promised_rank, under_launcher
 
 if TYPE_CHECKING:
     from himach.runner.commands import RunCommand

@@ -32,7 +32,7 @@ from himach.conversion.options import ConvertOptions
 from himach.conversion.target import removing_leftovers
 from himach.errors import HimachError
 from himach.opening.options import TransformOptions, parse_keywords
-from himach.parallel.quiet import quiet_ranks
+from himach.ranks.quiet import quiet_ranks
 
 
 @click.command(cls=Command)

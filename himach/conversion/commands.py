@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from himach.conversion.options import ConvertOptions
-from himach.launch.preload import preload
-from himach.parallel.process_exit import promised_rank
-from himach.parallel.quiet import quiet_ranks
+from himach.ranks.launch.preload import preload
+from himach.ranks.process_exit import promised_rank
+from himach.ranks.quiet import quiet_ranks
 
 if TYPE_CHECKING:
-    from himach.parallel.communicator import World
+    from himach.ranks.communicator import World
 
 
 @dataclass(frozen=True)

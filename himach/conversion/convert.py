@@ -40,19 +40,19 @@ from himach.errors import TimeUpError, UsageError, checks_arguments
 from himach.formats.layout import Content
 from himach.frame import FIELDS
 from himach.io.remote.url import strip_scheme
-from himach.launch.preload import interrupts_wait
-from himach.launch.ranks import Ranks
-from himach.launch.stop_requests import StopRequests
 from himach.opening.dataset import OpenFrames, open_frames
 from himach.opening.frame_steps import Part
 from himach.opening.member import Member
 from himach.opening.options import LiveOptions, TransformOptions
 from himach.opening.paths import UNIT, Shift, add, total
-from himach.parallel.collective import on_first_rank, run_collectively, warn_once
-from himach.parallel.communicator import Communicator, World
-from himach.parallel.process_exit import promised_rank, under_launcher
-from himach.parallel.progress import Progress, is_watched
-from himach.parallel.quiet import quiet_ranks
+from himach.ranks.collective import on_first_rank, run_collectively, warn_once
+from himach.ranks.communicator import Communicator, World
+from himach.ranks.launch.preload import interrupts_wait
+from himach.ranks.launch.ranks import Ranks
+from himach.ranks.launch.stop_requests import StopRequests
+from himach.ranks.process_exit import promised_rank, under_launcher
+from himach.ranks.progress import Progress, is_watched
+from himach.ranks.quiet import quiet_ranks
 from himach.runner.follow import run_live
 from himach.runner.kept_pairs import mapping_deadline
 from himach.runner.live.updates import Update

@@ -27,8 +27,8 @@ from himach.io.trajectory.origin import PUSHED
 from himach.opening.dataset import OpenFrames
 from himach.opening.frame_steps import Part, frame_steps, rows
 from himach.opening.paths import Shift, jumps, periods_to_shift
-from himach.parallel.collective import run_collectively
-from himach.parallel.communicator import World
+from himach.ranks.collective import run_collectively
+from himach.ranks.communicator import World
 from himach.transformations import Transformation, find_bonds, topology_bonds
 
 if TYPE_CHECKING:

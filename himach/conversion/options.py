@@ -13,7 +13,7 @@ from himach.io.remote.url import refuse_urls
 from himach.opening.member import Member
 from himach.opening.options import FramesRequest, option
 from himach.output.names import lasting_name
-from himach.parallel.duration import parse_seconds
+from himach.ranks.duration import parse_seconds
 
 MEMBER = "{member}"  # placeholder for a member's name in file names
 

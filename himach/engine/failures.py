@@ -11,7 +11,7 @@ from typing import Any
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, HimachError, StateError, error_text, format_place
 from himach.frame import Frame
-from himach.parallel.process_exit import is_interruption
+from himach.ranks.process_exit import is_interruption
 from himach.user_code import HIMACH
 
 #: Exceptions that end a run as failures of a method: all, because an uncaught one would end this rank alone.

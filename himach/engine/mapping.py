@@ -21,7 +21,7 @@ from himach.engine.stamps import Frames, FrameTable, Stamps
 from himach.engine.state_guard import Snapshot
 from himach.errors import AnalysisError, HimachError, TrajectoryError
 from himach.frame import Frame, RawFrame
-from himach.parallel.last_words import frame_cell
+from himach.ranks.last_words import frame_cell
 from himach.selection import Selected, forward, numbers_at
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from himach.engine.results import Results
 from himach.engine.rows import RowStore
 from himach.engine.shuffle.exchange import Exchange
 from himach.engine.shuffle.runs import Memory, Runs
-from himach.parallel.collective import largest
-from himach.parallel.communicator import World
+from himach.ranks.collective import largest
+from himach.ranks.communicator import World
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from himach.engine.shuffle.runs import Memory, Runs
 from himach.engine.shuffle.waves import Shuffle
 from himach.engine.stages import Chaining, Concluding, Stage
 from himach.engine.stamps import Stamps
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 from himach.selection import Selected
 
 T = TypeVar("T")

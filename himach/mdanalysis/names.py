@@ -15,7 +15,7 @@ from himach.errors import UsageError
 from himach.io.server.survey import format_choice
 from himach.opening.dataset import OpenDataset, open_dataset
 from himach.opening.options import DatasetRequest
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 
 SCHEME = "himach://"
 SERVER = "?server="

@@ -25,15 +25,15 @@ from MDAnalysis.analysis.results import Results
 from MDAnalysis.coordinates.timestep import Timestep
 
 from himach.errors import HimachError, UsageError, checks_arguments
-from himach.launch.ranks import Ranks
 from himach.mdanalysis.groups import cached_groups
 from himach.mdanalysis.sending import pack, strip_results, unpack
-from himach.parallel.collective import Meeting, is_everywhere
-from himach.parallel.communicator import World
-from himach.parallel.last_words import frame_cell
-from himach.parallel.process_exit import promised_rank, promised_ranks, under_launcher
-from himach.parallel.progress import Progress, is_watched
-from himach.parallel.quiet import quiet_ranks
+from himach.ranks.collective import Meeting, is_everywhere
+from himach.ranks.communicator import World
+from himach.ranks.last_words import frame_cell
+from himach.ranks.launch.ranks import Ranks
+from himach.ranks.process_exit import promised_rank, promised_ranks, under_launcher
+from himach.ranks.progress import Progress, is_watched
+from himach.ranks.quiet import quiet_ranks
 from himach.runner.run import check_ranks, on_ranks
 
 #: Vectors of a Timestep of MDAnalysis.

@@ -27,10 +27,10 @@ from MDAnalysis.coordinates.base import ReaderBase
 from MDAnalysis.core._get_readers import get_reader_for
 
 from himach.errors import AnalysisError, HimachError
-from himach.launch.code_pickle import CodePickler
 from himach.mdanalysis.names import SCHEME, open_url
 from himach.mdanalysis.reader import HimachReader
 from himach.opening.dataset import OpenDataset
+from himach.ranks.launch.code_pickle import CodePickler
 from himach.runner.perform import sent_by_value
 
 #: Formats of MDAnalysis whose frames a store keeps with all that analyses use.

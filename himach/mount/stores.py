@@ -24,7 +24,7 @@ from himach.io.store.quota import find_other_owner, store_place
 from himach.io.store.store import Dataset, Store, StoreNotFoundError
 from himach.opening.dataset import FramesAhead, open_dataset
 from himach.opening.options import DatasetRequest
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 
 log = logging.getLogger("himach.mount")
 

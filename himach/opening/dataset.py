@@ -51,8 +51,8 @@ from himach.opening.offline_origin import offline_origin
 from himach.opening.options import DatasetRequest, FramesRequest
 from himach.opening.shared_index import NodeBytes, attach_columns, free, mark_shared, walk_together
 from himach.opening.universe_input import UniverseInput
-from himach.parallel.collective import on_first_rank, run_collectively, warn_once
-from himach.parallel.communicator import World, alone
+from himach.ranks.collective import on_first_rank, run_collectively, warn_once
+from himach.ranks.communicator import World, alone
 from himach.selection import Selected
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from himach.io.universe.topology import bundled_topology, load_topology
 from himach.opening.dataset import open_dataset
 from himach.opening.member import Member
 from himach.opening.options import FramesRequest
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 from himach.selection import Selected
 
 NO_ORIGIN = "away; this is what was noted when it was last seen, "

@@ -9,8 +9,8 @@ from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.quota import set_chosen_quota
 from himach.io.store.store import Dataset, Store, StoreError, StoreNotFoundError
-from himach.parallel.collective import run_collectively, warn_once
-from himach.parallel.communicator import Communicator, node_name
+from himach.ranks.collective import run_collectively, warn_once
+from himach.ranks.communicator import Communicator, node_name
 
 
 def open_store(comm: Communicator, choice: str) -> tuple[Store | ServedStore | None, int]:

@@ -26,8 +26,8 @@ from himach.io.trajectory.keywords import check, find_readers, parser_class
 from himach.io.trajectory.origin import Origin, OriginFacts
 from himach.io.trajectory.xdr_file import AbsentFile
 from himach.opening.options import DatasetRequest, FramesRequest
-from himach.parallel.collective import on_first_rank, run_collectively, warn_once
-from himach.parallel.communicator import Communicator, World
+from himach.ranks.collective import on_first_rank, run_collectively, warn_once
+from himach.ranks.communicator import Communicator, World
 from himach.selection import FrameList, Selected, chosen, is_sparse, numbers_at
 from himach.zazen.anywhere import Anywhere, find_anywhere, find_listed, mark_all
 

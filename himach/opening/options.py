@@ -20,10 +20,10 @@ from himach.errors import UsageError
 from himach.files import content_digest
 from himach.io.push.address import is_engine
 from himach.io.store.sizes import parse_size
-from himach.launch.memory import MIN_LIMIT_BYTES
 from himach.opening.member import Member
 from himach.output.names import figure_formats, table_formats
-from himach.parallel.duration import parse_seconds
+from himach.ranks.duration import parse_seconds
+from himach.ranks.launch.memory import MIN_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from himach.analysis import Analysis

@@ -25,8 +25,8 @@ from himach.opening.dataset import OpenFrames
 from himach.opening.frame_steps import Part, rows
 from himach.opening.options import Job
 from himach.opening.shared_index import NodeBytes
-from himach.parallel.collective import run_collectively
-from himach.parallel.communicator import World
+from himach.ranks.collective import run_collectively
+from himach.ranks.communicator import World
 from himach.selection import Selected, find_steps, numbers_at
 
 Ints = npt.NDArray[np.int64]

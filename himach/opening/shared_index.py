@@ -24,8 +24,8 @@ from himach.io.trajectory.index.xdr_index import COLUMNS, NO_COLUMNS, Columns, X
 from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.trajectory.xdr_header import sniff
-from himach.parallel.collective import on_first_rank, run_collectively
-from himach.parallel.communicator import SharedWords, World
+from himach.ranks.collective import on_first_rank, run_collectively
+from himach.ranks.communicator import SharedWords, World
 
 #: Minimum bytes of a file per rank.
 PART_BYTES = 16 << 20

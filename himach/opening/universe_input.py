@@ -168,7 +168,7 @@ def _default_keywords(reader: type) -> dict[str, Any]:
 
 def _pickle_transformations(universe: Universe, transformations: list[Any]) -> bytes:
     """Pickle transformations without the Universe of their groups; empty if there are none."""
-    from himach.launch.code_pickle import CodePickler, by_value, unknown_elsewhere
+    from himach.ranks.launch.code_pickle import CodePickler, by_value, unknown_elsewhere
 
     class Pickler(CodePickler):
         def persistent_id(self, value: Any) -> str | None:

@@ -33,7 +33,7 @@ COMMIT_SECONDS = 30.0
 #: bitmaps; and the part of map() from which the travel of pairs counts.
 NETWORK_RATES, NETWORK_SECONDS, COMBINED_BYTES_PER_SECOND = (1e8, 1e10), 5e-5, 4e9
 PAIR_FRACTION = 0.01
-#: Pairs take at most 1 / MEMORY_PART of a node's memory (`himach.launch.memory.default_memory`).
+#: Pairs take at most 1 / MEMORY_PART of a node's memory (`himach.ranks.launch.memory.default_memory`).
 MEMORY_PART = 4
 #: Maximum error of predictions from one record for other numbers of nodes, rounded up: 16 to 58 % were measured.
 LOOSE = 0.6

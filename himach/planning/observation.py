@@ -18,8 +18,8 @@ from himach.engine import Passed
 from himach.engine.clock import QUANTILES, RankTimes, time_quantiles
 from himach.engine.reducing import SHARD_GROUPS
 from himach.output.record import Record
-from himach.parallel.collective import on_first_rank
-from himach.parallel.communicator import World
+from himach.ranks.collective import on_first_rank
+from himach.ranks.communicator import World
 
 if TYPE_CHECKING:
     from himach.zazen.node_frames import Share

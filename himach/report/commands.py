@@ -23,7 +23,7 @@ def report(folders: tuple[Path, ...], out: Path, methods: Path | None, template:
     It needs no network and no other file, and stays below 2 MB. The same folders give the same bytes.
     Beside it methods, references and a checklist are written, as himach cite does.
     """
-    from himach.parallel.quiet import quiet_ranks
+    from himach.ranks.quiet import quiet_ranks
     from himach.report.files import write_report
 
     with quiet_ranks(0, command=True):

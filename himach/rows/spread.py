@@ -15,7 +15,7 @@ from himach.analysis import TIME
 from himach.engine.rows import RowChunk, RowStore
 from himach.output.cells import BINS, EDGE_CELLS, Cells
 from himach.output.table import Column, Table
-from himach.parallel.communicator import Communicator
+from himach.ranks.communicator import Communicator
 from himach.rows.layout import Layout, chunk_cells, table_layout
 
 Counts = npt.NDArray[np.int64]

@@ -13,8 +13,8 @@ from himach.engine.rows import RowStore
 from himach.errors import UsageError
 from himach.output.cells import LongCells
 from himach.output.table import Column, Table
-from himach.parallel.collective import bcast_object, on_first_rank
-from himach.parallel.communicator import Communicator, World
+from himach.ranks.collective import bcast_object, on_first_rank
+from himach.ranks.communicator import Communicator, World
 from himach.rows.column import long_table
 from himach.rows.spread import Spread, gather
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from himach.errors import HimachError, UsageError
-from himach.launch.preload import preload
-from himach.launch.ranks import Ranks
 from himach.opening.options import Job, LiveOptions, RunOptions, parse_keywords
 from himach.output.figures.drawer import Drawer
 from himach.output.record import Record
-from himach.parallel.collective import on_first_rank, run_collectively
-from himach.parallel.communicator import World
-from himach.parallel.quiet import quiet_ranks
+from himach.ranks.collective import on_first_rank, run_collectively
+from himach.ranks.communicator import World
+from himach.ranks.launch.preload import preload
+from himach.ranks.launch.ranks import Ranks
+from himach.ranks.quiet import quiet_ranks
 from himach.staging.options import StageOptions
 
 if TYPE_CHECKING:

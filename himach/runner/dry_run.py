@@ -19,13 +19,13 @@ from himach.opening.options import Job
 from himach.output.parts import parts_text
 from himach.output.record import analysis_record
 from himach.output.table import Table
-from himach.parallel.collective import on_first_rank
-from himach.parallel.communicator import World
 from himach.planning.closed_forms import stored_bytes
 from himach.planning.costs import Costs, observe
 from himach.planning.machine import Machine
 from himach.planning.model import Kind, PredictionInput
 from himach.planning.plan import check_length, project
+from himach.ranks.collective import on_first_rank
+from himach.ranks.communicator import World
 from himach.runner.ensemble.member_run import attempt, each_member, member_job
 from himach.runner.rank_run import RankRun, stages
 

@@ -12,14 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from himach.errors import UsageError, checks_arguments
-from himach.launch.ranks import Ranks
 from himach.opening.member import Member
 from himach.opening.options import FramesRequest, LiveOptions, Output
 from himach.output.record import Record
-from himach.parallel.collective import on_first_rank
-from himach.parallel.communicator import World, alone
-from himach.parallel.process_exit import promised_rank, under_launcher
-from himach.parallel.quiet import quiet_ranks
+from himach.ranks.collective import on_first_rank
+from himach.ranks.communicator import World, alone
+from himach.ranks.launch.ranks import Ranks
+from himach.ranks.process_exit import promised_rank, under_launcher
+from himach.ranks.quiet import quiet_ranks
 from himach.runner.live.updates import Update, check_live, give_way, go_live, start_ranks
 from himach.runner.run import Analyses, PathLike, on_ranks, requested_job, run_here, run_on_spawned_ranks
 from himach.transformations import NoJump, Transformation

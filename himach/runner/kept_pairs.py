@@ -14,8 +14,8 @@ from himach.errors import UsageError
 from himach.io.dataset.source import Source
 from himach.opening.options import Job
 from himach.output.claim import FOLDER, PAIRS
-from himach.parallel.collective import warn_once
-from himach.parallel.quiet import say
+from himach.ranks.collective import warn_once
+from himach.ranks.quiet import say
 from himach.runner.rank_run import RankRun
 
 if TYPE_CHECKING:

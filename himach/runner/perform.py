@@ -12,8 +12,8 @@ from himach.analysis import state_without_universe
 from himach.errors import AnalysisError
 from himach.opening.options import Job
 from himach.output.record import Record
-from himach.parallel.communicator import World
-from himach.parallel.quiet import quiet_ranks
+from himach.ranks.communicator import World
+from himach.ranks.quiet import quiet_ranks
 
 if TYPE_CHECKING:
     from himach.result import Result
@@ -40,7 +40,7 @@ class PickledJob:
     @classmethod
     def from_job(cls, job: Job, started: float) -> PickledJob:
         """Pickle `job` with the code that its analyses need in another process."""
-        from himach.launch.code_pickle import dumps
+        from himach.ranks.launch.code_pickle import dumps
 
         try:
             with sent_by_value(job.analyses):
@@ -88,7 +88,7 @@ def unpack_result(packed: tuple[bytes, Record, list[dict[str, bytes]]], job: Job
 
 def sent_by_value(analyses: Iterable[object]) -> AbstractContextManager[None]:
     """Pickle the code of these objects by value where another process could not import it by name."""
-    from himach.launch.code_pickle import by_value, unknown_elsewhere
+    from himach.ranks.launch.code_pickle import by_value, unknown_elsewhere
 
     return by_value(unknown_elsewhere(cls.__module__ for analysis in analyses for cls in type(analysis).__mro__))
 

@@ -20,13 +20,13 @@ from himach.io.dataset.origin_watch import OriginChangedError
 from himach.io.dataset.source import Source
 from himach.io.dataset.writeback import WriteResult
 from himach.io.store.store import Dataset, StoreError
-from himach.launch.stop_requests import StopRequests
 from himach.opening.options import Job
 from himach.output.record import Record
-from himach.parallel.collective import Meeting, largest, on_first_rank, warn_once
-from himach.parallel.communicator import World
-from himach.parallel.progress import Progress
 from himach.planning.observation import observation
+from himach.ranks.collective import Meeting, largest, on_first_rank, warn_once
+from himach.ranks.communicator import World
+from himach.ranks.launch.stop_requests import StopRequests
+from himach.ranks.progress import Progress
 from himach.rows.tables import gather_tables, lead
 from himach.runner.kept_pairs import keeping_warnings, kept_pairs, make_writer, mapping_deadline
 from himach.runner.outcome.methods_text import with_intervals

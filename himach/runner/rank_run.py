@@ -24,16 +24,16 @@ from himach.io.remote.url import public_name
 from himach.io.server.survey import ServedStore
 from himach.io.store.store import Store
 from himach.io.universe.view import View
-from himach.launch.memory import default_memory, scratch_directory
 from himach.opening.dataset import OpenFrames, open_frames
 from himach.opening.frame_steps import universe_transform
 from himach.opening.node_store import open_store
 from himach.opening.options import Job
 from himach.opening.paths import Paths
 from himach.output.record import Record
-from himach.parallel.collective import is_everywhere, run_collectively, warn_once
-from himach.parallel.communicator import Communicator, World
 from himach.planning.observation import MemberTimes
+from himach.ranks.collective import is_everywhere, run_collectively, warn_once
+from himach.ranks.communicator import Communicator, World
+from himach.ranks.launch.memory import default_memory, scratch_directory
 from himach.runner.outcome.place import OutcomePlace, located
 from himach.staging.assembly.api import assemble_for_run
 from himach.zazen import assign

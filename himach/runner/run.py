@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from himach.analysis import Analysis
 from himach.errors import HimachError, UsageError, as_himach, checks_arguments, printable_lines
 from himach.io.remote.url import strip_scheme
-from himach.launch.preload import interrupts_wait
-from himach.launch.rank_pool import RANK, spawn
-from himach.launch.ranks import Ranks, check_machine
-from himach.launch.stop_requests import sigusr1_ignored
-from himach.launch.work_pickle import pack_work
 from himach.opening.member import Member
 from himach.opening.options import Job, LiveOptions, Output, RunOptions, TransformOptions, this_command
 from himach.opening.shared_arrays import by_value
 from himach.opening.universe_input import from_universe, is_universe
-from himach.parallel.collective import is_everywhere, run_collectively
-from himach.parallel.communicator import World, alone
-from himach.parallel.process_exit import is_interruption, promised_rank, promised_ranks, under_launcher, working
-from himach.parallel.progress import is_watched
-from himach.parallel.quiet import quiet_ranks
+from himach.ranks.collective import is_everywhere, run_collectively
+from himach.ranks.communicator import World, alone
+from himach.ranks.launch.preload import interrupts_wait
+from himach.ranks.launch.rank_pool import RANK, spawn
+from himach.ranks.launch.ranks import Ranks, check_machine
+from himach.ranks.launch.stop_requests import sigusr1_ignored
+from himach.ranks.launch.work_pickle import pack_work
+from himach.ranks.process_exit import is_interruption, promised_rank, promised_ranks, under_launcher, working
+from himach.ranks.progress import is_watched
+from himach.ranks.quiet import quiet_ranks
 from himach.runner.perform import PickledJob, perform, unpack_result
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = F
         value: T = pickle.loads(reply)
         return value
     if under_launcher():
-        from himach.parallel.mpi import abort, connect
+        from himach.ranks.mpi import abort, connect
 
         world = connect()
     else:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from himach.adapted import adapted, is_foreign, refusal, takes_function
 from himach.analysis import Analysis
 from himach.errors import AnalysisError, UsageError, nearest
-from himach.parallel.process_exit import is_interruption
+from himach.ranks.process_exit import is_interruption
 from himach.runner.assignments import declared_stages, set_parameters
 from himach.runner.outcome.methods_text import due_references, named_references
 from himach.user_code import SCRIPT_MODULE

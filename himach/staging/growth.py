@@ -13,8 +13,8 @@ from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.opening.shared_index import NodeBytes, attach_columns, mark_shared
-from himach.parallel.collective import on_first_rank
-from himach.parallel.communicator import World
+from himach.ranks.collective import on_first_rank
+from himach.ranks.communicator import World
 
 if TYPE_CHECKING:
     from himach.staging.options import StageOptions

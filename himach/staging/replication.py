@@ -20,8 +20,8 @@ from himach.frame import RawFrame
 from himach.io.dataset.attachment import COPIES
 from himach.io.frame_source import ReadOptions
 from himach.io.store.store import Dataset
-from himach.parallel.collective import run_collectively
-from himach.parallel.communicator import Communicator, World
+from himach.ranks.collective import run_collectively
+from himach.ranks.communicator import Communicator, World
 from himach.staging.shares import Numbers
 
 Flags = npt.NDArray[np.bool_]

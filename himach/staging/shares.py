@@ -9,8 +9,8 @@ from himach.errors import UsageError
 from himach.io.dataset.subsets import Readable
 from himach.io.store.quota import check_quota, chosen_quota, open_chosen
 from himach.io.store.store import Store
-from himach.parallel.collective import run_collectively
-from himach.parallel.communicator import Communicator, World
+from himach.ranks.collective import run_collectively
+from himach.ranks.communicator import Communicator, World
 from himach.staging.options import StageOptions
 
 Numbers = npt.NDArray[np.int64]

@@ -32,9 +32,9 @@ from himach.io.universe.topology import load_topology
 from himach.io.universe.view import View
 from himach.opening.dataset import choose_together, find_together, note_elsewhere, watch_origin
 from himach.opening.shared_index import free
-from himach.parallel.collective import Meeting, on_first_rank, run_collectively
-from himach.parallel.communicator import World
-from himach.parallel.progress import Progress
+from himach.ranks.collective import Meeting, on_first_rank, run_collectively
+from himach.ranks.communicator import World
+from himach.ranks.progress import Progress
 from himach.staging.growth import open_growing, wait_for_growth
 from himach.staging.options import StageOptions
 from himach.staging.replication import attach_copies, check_copies, replicate, requested_copies

@@ -23,9 +23,9 @@ from himach.io.dataset.origin_watch import open_unchanged
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
 from himach.io.trajectory.origin import Origin, open_origin
-from himach.parallel.collective import Meeting, on_first_rank, run_collectively
-from himach.parallel.communicator import Communicator, World
-from himach.parallel.progress import Progress
+from himach.ranks.collective import Meeting, on_first_rank, run_collectively
+from himach.ranks.communicator import Communicator, World
+from himach.ranks.progress import Progress
 from himach.selection import is_sparse
 from himach.staging.options import StageOptions
 from himach.staging.replication import attach_copies, check_copies, replicate, requested_copies, write_natively

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from himach.parallel.communicator import Words, World
+from himach.ranks.communicator import Words, World
 from himach.selection import Selected
 from himach.zazen.bitmaps import decode, popcount
 from himach.zazen.node_frames import NOTHING, Cached, Positions, frame_bitmaps

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from himach.parallel.communicator import Words
+from himach.ranks.communicator import Words
 from himach.zazen.bitmaps import block_counts, copy_some, decode, popcount
 
 DIRECTORY_WORDS = 512  # bitmap words per directory entry

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from himach.parallel.communicator import Counter, SharedWords, Words
+from himach.ranks.communicator import Counter, SharedWords, Words
 from himach.selection import FrameList, Selected, is_sparse, span
 from himach.selection import numbers_at as numbers_of_selected
 from himach.zazen.bitmaps import block_counts

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from himach.errors import TrajectoryError, UsageError
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 from himach.zazen.claims import Bits, Claims, n_words
 from himach.zazen.node_frames import NOTHING, Cached, Selection, Share, count_chunks, frame_bitmaps
 from himach.zazen.rounds import CHUNK_WORDS, Leaders, Rules, negotiate

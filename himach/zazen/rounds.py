@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from himach.parallel.communicator import Words, World
+from himach.ranks.communicator import Words, World
 from himach.zazen.bitmaps import claim, contested, copy_some, merge_counts, open_counts, popcount, priority_plane
 from himach.zazen.claims import Bits, Claims
 

@@ -14,7 +14,7 @@ from himach.benchmarks.harness import data
 from himach.benchmarks.parts import builtins, conversion, coverage, ensembles, intervals, zazen
 from himach.cli.bench import bench
 from himach.examples import BUILTINS, load, sample
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 
 
 def part(name):

@@ -45,7 +45,7 @@ EVERY, LOST = 0.1, 2.0
 MAPPING = 1.5
 
 #: What forked ranks and the process that forks them are called by.
-FORKED = b"himach.launch.rank_main"
+FORKED = b"himach.ranks.launch.rank_main"
 MOMENTS = ("any", "any", "commit", "begin", "end")
 VICTIMS = {
     "alone": ("all",),

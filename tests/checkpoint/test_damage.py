@@ -16,7 +16,7 @@ from himach.checkpoint.directory import LOCK, MAP, PairsDirectory, _digest
 from himach.checkpoint.parts.columns import HEAD
 from himach.checkpoint.reuse import find_parts
 from himach.io.store.bodhi import crc32c
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 
 from .damage import N_FRAMES, NAMES, Ground
 

@@ -174,7 +174,7 @@ def test_messages_below_the_command_line_name_no_option_of_it():
     root = Path(package.__file__).parent
     named = {
         (str(path.relative_to(root)), node.value)
-        for room in ("analysis.py", "engine", "io", "output", "parallel", "zazen")
+        for room in ("analysis.py", "engine", "io", "output", "ranks", "zazen")
         for path in [root / room, *(root / room).rglob("*.py")]
         if path.is_file()
         for node in ast.walk(ast.parse(path.read_text()))

@@ -13,7 +13,7 @@ from support.commands import himach
 import himach as hm
 from himach.conversion import convert
 from himach.errors import TimeUpError, UsageError
-from himach.launch.stop_requests import StopRequests
+from himach.ranks.launch.stop_requests import StopRequests
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 STEPS = {"select": "protein", "nojump": True, "center": "protein", "fit": "name CA"}

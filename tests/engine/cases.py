@@ -10,7 +10,7 @@ import himach
 from himach.engine import Results, mapping, stages, stamps
 from himach.engine.merging import merge, presence
 from himach.engine.shuffle import exchange, waves
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 
 from .twin import canonical, made_up, run_engine, run_twin
 

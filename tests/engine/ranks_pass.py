@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import himach
-from himach.parallel.communicator import alone
-from himach.parallel.mpi import connect
-from himach.parallel.process_exit import promised_rank, promised_ranks, under_launcher
+from himach.ranks.communicator import alone
+from himach.ranks.mpi import connect
+from himach.ranks.process_exit import promised_rank, promised_ranks, under_launcher
 
 from . import twin
 from .cases import (

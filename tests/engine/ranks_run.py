@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 import himach
 import himach.opening.options
 from himach.frame import RawFrame
-from himach.parallel.communicator import alone
-from himach.parallel.mpi import connect
-from himach.parallel.process_exit import promised_rank, under_launcher
+from himach.ranks.communicator import alone
+from himach.ranks.mpi import connect
+from himach.ranks.process_exit import promised_rank, under_launcher
 
 from .cases import FEW_KEYS, VALUES, Many, chain_of, make_small
 from .twin import canonical, run_twin

@@ -14,7 +14,7 @@ from himach.examples import sample
 from himach.io.trajectory.origin import open_origin
 from himach.io.universe.topology import load_topology
 from himach.io.universe.view import View
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 from himach.runner.scripts import load_script
 
 FRAMES = range(12)

@@ -13,7 +13,7 @@ from himach.analysis import Analysis, Pairs
 from himach.engine import Passed, Work, run_pass
 from himach.engine.shuffle.runs import Memory
 from himach.frame import Frame, RawFrame
-from himach.parallel.communicator import Communicator, World, alone
+from himach.ranks.communicator import Communicator, World, alone
 
 #: Bytes that the pairs of a rank may take; None: as many as they need.
 MEMORY: int | None = None

@@ -14,8 +14,8 @@ from himach.io.trajectory.index.walk import read_index
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.opening import shared_index
 from himach.opening.shared_index import attach_columns, free, mark_shared, walk_together
-from himach.parallel.collective import on_first_rank
-from himach.parallel.mpi import connect
+from himach.ranks.collective import on_first_rank
+from himach.ranks.mpi import connect
 
 TIMES = [0.5 * i for i in range(200)]
 

@@ -33,7 +33,7 @@ TERMINATED = 143
 
 SCRIPT = '''
 import himach, os, sys, time
-from himach.parallel.process_exit import promised_rank
+from himach.ranks.process_exit import promised_rank
 
 def fault(place):
     """Do what the environment says at this place on that rank, once; note when."""

@@ -40,7 +40,7 @@ class Named(himach.Analysis):
 EXCHANGING = """
 import os, himach
 from himach.engine.shuffle import exchange
-from himach.parallel.process_exit import promised_rank
+from himach.ranks.process_exit import promised_rank
 
 class Probe(himach.Analysis):
     what: str = "pass"
@@ -59,7 +59,7 @@ class Probe(himach.Analysis):
 
 TWO_RUNS = """
 import os, sys, himach
-from himach.parallel.process_exit import promised_rank
+from himach.ranks.process_exit import promised_rank
 
 class Probe(himach.Analysis):
     def map(self, frame):
@@ -230,7 +230,7 @@ def test_ranks_that_hang_in_setup_hold_up_no_failure_of_another(tmp_path):
     script = tmp_path / "probe.py"
     script.write_text(
         "import time, himach\n"
-        "from himach.parallel.process_exit import promised_rank\n"
+        "from himach.ranks.process_exit import promised_rank\n"
         "class Probe(himach.Analysis):\n"
         "    def setup(self, universe):\n"
         "        if promised_rank() == 0:\n"

@@ -222,7 +222,7 @@ def test_no_mpiexec_is_told_with_the_way_out(script, tmp_path):
     bare.mkdir()
     (bare / "python").symlink_to(shutil.which("python3") or "python3")
     from himach.errors import RankError
-    from himach.launch import rank_pool, spawn
+    from himach.ranks.launch import rank_pool, spawn
 
     old_path, old_exe = os.environ["PATH"], spawn.sys.executable
     try:

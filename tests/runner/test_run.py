@@ -347,7 +347,7 @@ def test_importing_himach_starts_nothing():
 ON_THE_FIRST_RANK = """
 import sys, warnings
 import himach
-from himach.parallel.process_exit import promised_rank
+from himach.ranks.process_exit import promised_rank
 
 first = promised_rank() == 0
 

@@ -16,7 +16,7 @@ from himach.errors import UsageError
 from himach.io.dataset.subsets import list_subsets
 from himach.io.store.store import Store, StoreNotFoundError
 from himach.io.trajectory.origin import open_origin
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 from himach.staging.options import StageOptions
 from himach.staging.stage import stage
 

@@ -23,7 +23,7 @@ from himach.io.frame_source import WHOLE
 from himach.io.store.store import Store
 from himach.io.trajectory.manifest import Manifest
 from himach.io.trajectory.origin import Origin
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 from himach.staging.options import StageOptions
 from himach.staging.stage import stage
 

@@ -23,7 +23,7 @@ from himach.errors import UsageError
 from himach.io.push.writer import Writer
 from himach.io.store.quota import survey
 from himach.io.store.store import Store, StoreConflictError, StoreFullError
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 from himach.staging.options import StageOptions
 from himach.staging.stage import stage
 

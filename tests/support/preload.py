@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from himach.launch.preload import preload
+from himach.ranks.launch.preload import preload
 
 MODULES = (
     "himach.checkpoint.reuse",
@@ -38,7 +38,7 @@ MODULES = (
     "himach.cli",
     "himach.examples.common",
     "himach.output.figures.drawer",
-    "himach.launch.rank_pool",
+    "himach.ranks.launch.rank_pool",
     "himach.output.directory",
     "himach.output.figures.plots",
     "himach.planning.plan",

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 
 T = TypeVar("T")
 TIMEOUT = 120  # seconds until ranks that wait for one another fail

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from himach.errors import TrajectoryError
-from himach.parallel import mpi
+from himach.ranks import mpi
 from himach.zazen import InMemory, assign
 
 from .model import Store, apply_rules, check

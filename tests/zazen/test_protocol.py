@@ -11,7 +11,7 @@ from support.ranks import run_under_mpiexec
 from support.threads import UserOp, run_ranks
 
 from himach.errors import TrajectoryError, UsageError
-from himach.parallel.communicator import World, alone
+from himach.ranks.communicator import World, alone
 from himach.zazen import NOTHING, InMemory, assign
 from himach.zazen.protocol import fill_evenly
 

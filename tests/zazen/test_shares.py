@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 from himach.zazen import NOTHING, InMemory, assign, node_frames
 from himach.zazen.claims import Bits, n_words
 from himach.zazen.node_frames import MAX_TASK_FRAMES, Remaining, Tasks, count_chunks, frame_bitmaps

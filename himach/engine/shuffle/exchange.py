@@ -23,7 +23,7 @@ from himach.engine.pairs.block import Array, Block, Columns, Raw, objects, raw
 from himach.engine.pairs.values import pack, unpack
 from himach.engine.stamps import FrameTable
 from himach.errors import HimachError
-from himach.parallel.communicator import SharedWords, Words, World
+from himach.ranks.communicator import SharedWords, Words, World
 
 #: Most nodes from which a rank receives at a time.
 MAX_PARTNERS = 8

@@ -21,7 +21,7 @@ from himach.engine.shuffle.exchange import Exchange, shard_range
 from himach.engine.shuffle.runs import Runs
 from himach.engine.shuffle.used import UsedRows
 from himach.engine.stamps import Frames, FrameTable, Stamps, no_boxes
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 from himach.selection import Selected, forward
 
 #: Most bytes that a rank gets in a wave: with smaller waves, ranks wait for one another more often. Spilled pairs use

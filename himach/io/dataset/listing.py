@@ -17,7 +17,7 @@ from himach.io.store.cached_frames import base_name
 from himach.io.store.quota import Segment, chosen_quota, open_store, store_place, survey
 from himach.io.store.sizes import show_size
 from himach.io.store.store import Store, StoreBusyError, StoreError, StoreNotFoundError
-from himach.parallel.communicator import node_name
+from himach.ranks.communicator import node_name
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from himach.io.server.client import find
 from himach.io.server.survey import ANSWER_SECONDS, Answer, Holding, Server, Survey, survey
 from himach.io.store.cached_frames import base_name, select_range
 from himach.io.store.store import Store, StoreError, StoreNotFoundError
-from himach.parallel.communicator import node_name
+from himach.ranks.communicator import node_name
 
 MAX_NAMED_FRAMES = 5  # missing frames to list
 

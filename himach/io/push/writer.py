@@ -17,7 +17,7 @@ from himach.io.server.client import socket_path
 from himach.io.store import bodhi
 from himach.io.store.cached_frames import base_name
 from himach.io.store.quota import chosen_quota, store_place
-from himach.parallel.process_exit import promised_rank
+from himach.ranks.process_exit import promised_rank
 
 DEFAULT_PORT = 7411
 

@@ -36,7 +36,7 @@ from himach.io.store import bodhi
 from himach.io.store.bodhi import ServerRefusedError
 from himach.io.store.quota import chosen_quota, open_store, store_place
 from himach.io.store.store import Store, StoreBusyError, StoreError
-from himach.parallel.communicator import node_name
+from himach.ranks.communicator import node_name
 
 SOCKET_BYTES = 107
 SECONDS_TO_START = 60.0

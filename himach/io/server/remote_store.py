@@ -23,7 +23,7 @@ from himach.io.server.survey import Answer, Holding, ServedStore, Server, Survey
 from himach.io.store import bodhi
 from himach.io.store.cached_frames import CachedFrames, Reading, select_range
 from himach.io.store.store import StoreError, StoreNotFoundError
-from himach.parallel.communicator import node_name
+from himach.ranks.communicator import node_name
 
 SURVEY_SECONDS = 3.0  # for all servers to list their datasets
 READ_SECONDS = 20.0  # for an answer while frames are read

@@ -17,7 +17,7 @@ from himach.io.store import bodhi
 from himach.io.store.sizes import parse_size, show_size
 from himach.io.store.store import Store, StoreError, StoreFullError, StoreNotFoundError
 from himach.locks import DISK_FULL
-from himach.parallel.communicator import node_name
+from himach.ranks.communicator import node_name
 
 QUOTA = "HIMACH_QUOTA"
 SMALLEST_SEGMENT = 1 << 20

@@ -12,12 +12,12 @@ from importlib import import_module
 from typing import IO, Any
 
 from himach.analysis import Analysis, state_without_universe
-from himach.launch.code_pickle import CodePickler, by_value
-from himach.launch.preload import stand_ins
 from himach.output.figures.drawer import Drawer
 from himach.output.figures.picture import canvas
 from himach.output.figures.plots import render_plot
-from himach.parallel.process_exit import set_parent_death_signal
+from himach.ranks.launch.code_pickle import CodePickler, by_value
+from himach.ranks.launch.preload import stand_ins
+from himach.ranks.process_exit import set_parent_death_signal
 
 #: Members that plot() does not call: without them their modules (MDAnalysis, SciPy) need not be imported.
 LEFT_OUT = {"setup", "atoms", "map", "combine", "reduce", "reduce_many", "finish", "then", "methods"}

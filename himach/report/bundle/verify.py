@@ -19,9 +19,9 @@ from typing import Any
 
 from himach.errors import HimachError, UsageError, printable
 from himach.output.claim import FOLDER, RECORD
-from himach.parallel.collective import on_first_rank
-from himach.parallel.communicator import World, alone
-from himach.parallel.process_exit import under_launcher
+from himach.ranks.collective import on_first_rank
+from himach.ranks.communicator import World, alone
+from himach.ranks.process_exit import under_launcher
 from himach.report.bundle.archive import extract
 from himach.report.bundle.compare import difference
 from himach.report.bundle.crate import FILES, RUNS, Record, bundle_path

@@ -25,18 +25,18 @@ from himach.files import write_bytes
 from himach.io.dataset.lookup import find, list_names, open_cache
 from himach.io.server.survey import ServedStore
 from himach.io.store.store import Store
-from himach.launch.memory import MIN_LIMIT_BYTES, default_memory
 from himach.opening.member import Member
 from himach.opening.options import FramesRequest, Job
 from himach.output.claim import FOLDER, PAIRS
 from himach.output.names import lasting_name, unique_names
 from himach.output.parts import collect_tables
 from himach.output.table import Table
-from himach.parallel.collective import Meeting, is_everywhere, on_first_rank, run_collectively
-from himach.parallel.communicator import Counter, World, alone
-from himach.parallel.process_exit import is_interruption
-from himach.parallel.progress import Progress
 from himach.planning.members import WORTH, large_members
+from himach.ranks.collective import Meeting, is_everywhere, on_first_rank, run_collectively
+from himach.ranks.communicator import Counter, World, alone
+from himach.ranks.launch.memory import MIN_LIMIT_BYTES, default_memory
+from himach.ranks.process_exit import is_interruption
+from himach.ranks.progress import Progress
 from himach.runner.kept_pairs import unrequested_keep_time
 from himach.runner.outcome.place import OutcomePlace
 from himach.runner.rank import EnsembleContext, RankOutcome, closing_collectively, one_thread, perform

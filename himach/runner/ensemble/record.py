@@ -13,7 +13,7 @@ from himach.io.remote.url import absolute, public_name
 from himach.opening.member import Member
 from himach.opening.options import Job
 from himach.output.record import Record
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 from himach.runner.ensemble.member_run import MemberRun
 
 #: Fields of a member's record that concern this member alone.

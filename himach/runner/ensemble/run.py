@@ -19,9 +19,9 @@ from himach.opening.member_table import read_members
 from himach.opening.node_store import open_store
 from himach.opening.options import Job
 from himach.output.record import Record
-from himach.parallel.collective import on_first_rank
-from himach.parallel.communicator import World
 from himach.planning.observation import member_observation
+from himach.ranks.collective import on_first_rank
+from himach.ranks.communicator import World
 from himach.runner.ensemble.join import join
 from himach.runner.ensemble.member_run import MemberRun, MemberRunner, each_member
 from himach.runner.ensemble.plot import EnsemblePlot

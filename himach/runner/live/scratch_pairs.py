@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from himach.launch.memory import scratch_directory
 from himach.locks import HeldError, Lock, holder
-from himach.parallel.collective import on_first_rank
-from himach.parallel.communicator import World
-from himach.parallel.quiet import say
+from himach.ranks.collective import on_first_rank
+from himach.ranks.communicator import World
+from himach.ranks.launch.memory import scratch_directory
+from himach.ranks.quiet import say
 
 PREFIX = "himach-live-"
 LOCK = "lock"

@@ -19,14 +19,14 @@ from typing import Any, TypeAlias, TypeVar
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.io.push.address import EngineAddress
 from himach.io.remote.url import refuse_urls
-from himach.launch.preload import preload
 from himach.opening.member import Member, truncate
 from himach.opening.options import FramesRequest, LiveOptions, RunOptions
 from himach.output.record import Record
-from himach.parallel.collective import on_first_rank, run_collectively
-from himach.parallel.communicator import World
-from himach.parallel.quiet import say
 from himach.planning.half_width import HalfWidth
+from himach.ranks.collective import on_first_rank, run_collectively
+from himach.ranks.communicator import World
+from himach.ranks.launch.preload import preload
+from himach.ranks.quiet import say
 from himach.runner.live.ensemble_feed import EnsembleFeed, check_ensemble, engine_among, members_so_far
 from himach.runner.live.frame_sources import DatasetFeed, FileFeed, FramesSoFar
 from himach.runner.live.imd_client import ImdClient, ReceiverOptions, need_imdclient

@@ -24,9 +24,9 @@ from himach.output.names import unique_labels, unique_names
 from himach.output.parts import collect_units, uneven_parts
 from himach.output.record import Record
 from himach.output.table import Table, default_outcome
-from himach.parallel.collective import on_first_rank
-from himach.parallel.communicator import World
-from himach.parallel.quiet import collect_warnings
+from himach.ranks.collective import on_first_rank
+from himach.ranks.communicator import World
+from himach.ranks.quiet import collect_warnings
 from himach.rows.tables import relocate_columns
 from himach.runner.outcome.estimates import add_estimates
 

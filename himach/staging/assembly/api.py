@@ -13,8 +13,8 @@ from himach.io.remote.url import is_url
 from himach.io.store.quota import open_chosen, set_chosen_quota
 from himach.io.store.store import Store, StoreError
 from himach.opening.options import DatasetRequest
-from himach.parallel.collective import is_everywhere, run_collectively
-from himach.parallel.communicator import World
+from himach.ranks.collective import is_everywhere, run_collectively
+from himach.ranks.communicator import World
 from himach.staging.options import StageOptions
 from himach.staging.shares import open_store
 

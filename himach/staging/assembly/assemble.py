@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from himach.io.push.held_slices import Followed, HeldSlices, Since, SliceKind, find_slices, merge, names_with_slices
 from himach.io.store.store import Store
-from himach.parallel.collective import run_collectively
-from himach.parallel.communicator import Communicator, World
+from himach.ranks.collective import run_collectively
+from himach.ranks.communicator import Communicator, World
 from himach.staging.assembly.complete_frames import Assembled, Finder
 from himach.staging.assembly.rounds import Rounds
 from himach.staging.assembly.target import Target

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.io.push.held_slices import Followed, HeldSlices, SliceKind
-from himach.parallel.collective import run_collectively
-from himach.parallel.communicator import Communicator, World
+from himach.ranks.collective import run_collectively
+from himach.ranks.communicator import Communicator, World
 from himach.staging.assembly.target import FOREIGN, Target
 from himach.staging.assembly.workers import WHOLE_FRAME, Team, assign, divide_among_ranks
 

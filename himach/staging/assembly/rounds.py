@@ -15,8 +15,8 @@ import numpy.typing as npt
 from himach.io.push.held_slices import HeldSlices, SliceKind
 from himach.io.store.bodhi import GatherHandle
 from himach.io.store.store import StoreFullError
-from himach.parallel.collective import run_collectively
-from himach.parallel.communicator import Communicator, World
+from himach.ranks.collective import run_collectively
+from himach.ranks.communicator import Communicator, World
 from himach.staging.assembly.complete_frames import Assembled, Finder
 from himach.staging.assembly.target import FrameWriter, Target
 

@@ -14,8 +14,8 @@ from himach.io.push.held_slices import SUFFIX, HeldSlices, SliceKind, find_slice
 from himach.io.store.bodhi import GatherHandle
 from himach.io.store.quota import survey
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError, StoreFullError, StoreNotFoundError
-from himach.parallel.collective import run_collectively
-from himach.parallel.communicator import Communicator
+from himach.ranks.collective import run_collectively
+from himach.ranks.communicator import Communicator
 
 Numbers = npt.NDArray[np.int64]
 

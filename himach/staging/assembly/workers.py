@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from himach.parallel.communicator import World
+from himach.ranks.communicator import World
 
 #: Maximum workers of a node: each holds several rounds in memory, and a few saturate a disk.
 MAX_WORKERS = 4

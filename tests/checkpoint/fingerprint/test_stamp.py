@@ -13,7 +13,7 @@ from himach.io.store.store import Store
 from himach.io.universe.view import View
 from himach.opening.dataset import open_frames
 from himach.opening.options import Job
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 
 
 def identity(trajectory, topology, place, **options):

@@ -12,7 +12,7 @@ import himach
 from himach.engine import Memory, Work, mapping, run_pass
 from himach.engine.shuffle.spill import Scratch, SpillError
 from himach.frame import Frame
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 
 from ..twin import made_up, tasks
 

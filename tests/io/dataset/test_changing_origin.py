@@ -24,7 +24,7 @@ from himach.io.dataset import origin_stamp
 from himach.io.dataset.lookup import dataset_name
 from himach.io.frame_source import WHOLE
 from himach.io.trajectory.origin import Origin
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 from himach.staging.options import StageOptions
 from himach.staging.stage import stage
 

@@ -61,7 +61,7 @@ def start(tmp_path: Path, begun: Path, *launcher: str, flush: float, kind: type[
     program.write_text(
         "import himach, test_kept\n"
         "from himach.io.dataset import writeback\n"
-        "from himach.launch import stop_requests\n"
+        "from himach.ranks.launch import stop_requests\n"
         f"writeback.FLUSH_SECONDS = {flush}\n"
         "stop_requests.OTHERS_WRITE = 5.0\n"  # a busy machine's second rank takes its time
         f"himach.run(test_kept.{kind.__name__}(folder={str(begun)!r}), {str(trajectory)!r}, {str(topology)!r},\n"

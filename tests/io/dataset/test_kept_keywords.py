@@ -12,7 +12,7 @@ from himach.io.dataset.origin_stamp import VERSION, OriginStamp
 from himach.io.store.store import Store
 from himach.io.trajectory.origin import open_origin
 from himach.opening.description import describe
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 from himach.staging.options import StageOptions
 from himach.staging.stage import stage
 

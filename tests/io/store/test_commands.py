@@ -8,7 +8,7 @@ from support.commands import himach
 from support.shelves import fill, place_of, positions_of
 
 from himach.io.store.store import Store
-from himach.parallel.communicator import node_name
+from himach.ranks.communicator import node_name
 
 
 def cache(place, *words):

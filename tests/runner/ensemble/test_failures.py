@@ -122,7 +122,7 @@ import time
 from types import SimpleNamespace
 
 import himach
-from himach.parallel import collective
+from himach.ranks import collective
 from himach.runner.ensemble import member_run
 
 looks = []

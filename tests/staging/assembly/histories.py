@@ -32,7 +32,7 @@ from himach.io.push.held_slices import SUFFIX, parse_generation
 from himach.io.server import control
 from himach.io.server.client import find, socket_path
 from himach.io.store.store import Dataset, Store, StoreBusyError
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 from himach.staging.assembly.assemble import assemble
 
 ATOMS, RANKS = 60, 2

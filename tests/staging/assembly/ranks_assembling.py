@@ -13,7 +13,7 @@ os.environ["HIMACH_NODE"] = NODES[RANK % len(NODES)]
 import himach  # noqa: E402
 from himach.io.store.quota import open_store  # noqa: E402
 from himach.io.store.store import Store  # noqa: E402
-from himach.parallel.mpi import connect  # noqa: E402
+from himach.ranks.mpi import connect  # noqa: E402
 from himach.staging.assembly import rounds  # noqa: E402
 from himach.staging.assembly.assemble import assemble  # noqa: E402
 

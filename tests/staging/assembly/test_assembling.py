@@ -19,7 +19,7 @@ from support.ranks import run_under_mpiexec
 import himach
 from himach.io.push.held_slices import find_slices
 from himach.io.store.store import Store, StoreConflictError, StoreFullError
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 from himach.staging.assembly.assemble import assemble
 from himach.staging.assembly.workers import WHOLE_FRAME, assign, divide_among_ranks
 

@@ -14,7 +14,7 @@ from support.ranks import mpiexec
 import himach
 from himach.io.push.held_slices import Slice, find_slices
 from himach.io.store.store import Store, StoreConflictError, StoreError
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 from himach.staging.assembly.assemble import assemble
 
 ATOMS, HALF = 1000, 500
@@ -132,7 +132,7 @@ def test_simulations_on_two_nodes_are_not_mixed(tmp_path):
         import numpy as np
         import himach
         from himach.io.store.quota import open_store
-        from himach.parallel.mpi import connect
+        from himach.ranks.mpi import connect
         from himach.staging.assembly.api import assemble_pushed
 
         world = connect()
@@ -173,8 +173,8 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
         import himach
         from himach.io.store.quota import open_store
         from himach.io.store.store import StoreFullError
-        from himach.parallel import collective
-        from himach.parallel.mpi import connect
+        from himach.ranks import collective
+        from himach.ranks.mpi import connect
         from himach.staging.assembly.api import assemble_pushed
         from himach.staging.assembly.target import FrameWriter
 

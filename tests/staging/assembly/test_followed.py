@@ -11,7 +11,7 @@ from support.ranks import mpiexec
 import himach
 from himach.io.push.held_slices import find_slices
 from himach.io.store.store import Store
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 from himach.staging.assembly.assemble import assemble
 from himach.staging.assembly.rounds import Rounds
 
@@ -85,7 +85,7 @@ def test_nor_where_slices_of_the_earlier_one_are_still_there(tmp_path):
 
 TOGETHER = textwrap.dedent("""
     from himach.io.store.quota import open_store
-    from himach.parallel.mpi import connect
+    from himach.ranks.mpi import connect
     from himach.staging.assembly.assemble import assemble
     world = connect()
     done = assemble(world, open_store(), "run7")

@@ -18,7 +18,7 @@ ASSEMBLE = """
 import sys
 from pathlib import Path
 from himach.io.store.store import Store
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 from himach.staging.assembly.assemble import assemble
 while not Path(sys.argv[2]).exists():
     assemble(alone(), Store(sys.argv[1]), "run7")

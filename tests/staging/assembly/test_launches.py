@@ -13,7 +13,7 @@ from support.ranks import mpiexec
 import himach
 from himach.io.push.held_slices import HeldSlices, find_slices
 from himach.io.store.store import Store
-from himach.parallel.communicator import alone
+from himach.ranks.communicator import alone
 from himach.staging.assembly.assemble import assemble
 
 ATOMS = 1000

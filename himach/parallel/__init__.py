@@ -1,1 +1,0 @@
-"""Ranks: their communication, collective steps, failures and common progress display."""

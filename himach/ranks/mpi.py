@@ -1,0 +1,314 @@
+"""MPI's world of ranks, `connect()`, and `load()` for processes that fork ranks: the only module with mpi4py."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from operator import or_
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from himach.errors import RankError
+from himach.ranks import process_exit
+from himach.ranks.communicator import OwnWords, SharedWords, Words, World, node_name
+from himach.ranks.process_exit import host_identity, promised_ranks, ranks_of_node
+from himach.ranks.segments import SHARED, forget_segments, free_bytes, shared_bytes
+
+#: Bytes of shared memory that MPICH's wheel (5.0.2) takes at start, for a node and for each rank: 11.31 MB for 2
+#: ranks, 22.09 for 4, 43.66 for 8, 86.78 for 16, which die by SIGBUS with less.
+NODE_BYTES, RANK_BYTES = 0.6e6, 5.4e6
+#: Bytes of its largest files: one of each rank, and one of the node that has `FILE_RANK_BYTES` for each rank.
+FILE_BYTES, FILE_RANK_BYTES = 4.3e6, 1.1e6
+#: Known worlds by the nodes of all ranks, so that all ranks know the same ones.
+_worlds: dict[tuple[str, ...], World] = {}
+
+
+def connect() -> World:
+    """Initialise MPI and return the world of all ranks."""
+    process_exit.end_with_launcher()
+    process_exit.guard_step()
+    refuse_misfit()
+    with _explain_missing_library():
+        _initialise()
+        from mpi4py import MPI
+    comm = MPI.COMM_WORLD
+    promised = promised_ranks()
+    if comm.size == 1 and promised > 1:
+        raise RankError(
+            f"the launcher started {promised} ranks, but MPI ({_library(MPI)}) sees {promised} worlds of one rank: "
+            "launcher and MPI library do not fit; use the mpiexec of this MPI library, or srun with the --mpi it "
+            "speaks (MPICH: --mpi=pmi2, Open MPI: --mpi=pmix; 'srun --mpi=list' shows which there are)"
+        )
+    if comm.size > 1:
+        if not _worlds:
+            process_exit.watch_exit(comm, abort)
+        process_exit.enter_run(comm)
+    # Keep it: a process may run many analyses, and MPI libraries have some thousand communicators at most.
+    names = _names(comm)
+    world = _worlds.get(names)
+    if world is None:
+        forget_segments()  # all ranks have answered, so all are initialised
+        world = _worlds[names] = _world(MPI, comm, names)
+    return world
+
+
+def refuse_misfit() -> None:
+    """Raise RankError where MPICH's wheel cannot start and would exit without a helpful message."""
+    text = ""
+    if "PMIX_NAMESPACE" in os.environ:
+        text = (
+            "the launcher speaks PMIx, which the wheel of MPICH here does not: use srun --mpi=pmi2, or outside "
+            f"of srun {Path(sys.executable).with_name('mpiexec')}; mpiexec of Open MPI takes the wheel of Open MPI"
+        )
+    ranks, size = ranks_of_node(), shared_bytes()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if ranks > 1 and 0 <= limit < max(FILE_BYTES, ranks * FILE_RANK_BYTES):
+        text = f"ranks share files in {SHARED} that are larger than this process may write: raise the limit (ulimit -f)"
+    if ranks > 1 and NODE_BYTES + ranks * RANK_BYTES > size:
+        text = (
+            f"{SHARED} on node {node_name()} has {size / 1e6:.0f} MB, and MPICH needs {RANK_BYTES / 1e6:.1f} MB for a "
+            f"rank, of which there are {ranks}: make it larger (docker run --shm-size=1g, mount -o "
+            f"remount,size=1g {SHARED}), or use at most {int((size - NODE_BYTES) // RANK_BYTES)} ranks on a node"
+        )
+    if text and "MPI4PY_LIBMPI" not in os.environ and _has_wheel("mpich"):
+        raise RankError(text)
+
+
+def _names(comm: Any) -> tuple[str, ...]:
+    """Return the node of each rank; send every name once, however many ranks its node has."""
+    own = node_name()
+    nodes = sorted(comm.allreduce({own}, op=or_))
+    indexes = np.empty(comm.size, np.int32)
+    comm.Allgather(np.array([nodes.index(own)], np.int32), indexes)
+    return tuple(nodes[index] for index in indexes.tolist())
+
+
+def load() -> str:
+    """Load MPI, which `connect()` then initialises in forked processes; return its version text."""
+    with _explain_missing_library():
+        import mpi4py
+
+        mpi4py.rc(initialize=False, finalize=False)
+        from mpi4py import MPI
+    text: str = MPI.Get_library_version()
+    return text
+
+
+@contextmanager
+def _explain_missing_library() -> Iterator[None]:
+    try:
+        yield
+    except (ImportError, RuntimeError) as error:
+        raise RankError(
+            f"no MPI library could be loaded ({error}); install one with \"pip install 'himach[local]'\", or load the "
+            "cluster's MPI module and set MPI4PY_LIBMPI to its library"
+        ) from error
+
+
+def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
+    """Return the world of the ranks of `comm`; `names` are their nodes."""
+    name = names[comm.rank]
+    nodes = tuple(sorted(set(names)))
+    node = comm.Split(nodes.index(name), comm.rank)
+    host = node.Split_type(mpi.COMM_TYPE_SHARED)
+    separate = comm.allreduce(host.size < node.size, op=mpi.LOR)
+    host.Free()
+    if separate and len(set(node.allgather(host_identity()))) == 1:
+        raise RankError(
+            f"MPI ({_library(mpi)}) gives ranks on one host, of node {name}, no memory in common, as the launcher does "
+            "not tell it where they are: use the mpiexec of this MPI library in place of srun, or one rank a node "
+            "(--ntasks-per-node=1)"
+        )
+    if separate:
+        raise RankError(
+            "ranks on different hosts carry one node name; set HIMACH_NODE to a name of its own on every host, "
+            "or unset it"
+        )
+    # Order leaders by node index, so that leader i is that of nodes[i].
+    leaders = comm.Split(0 if node.rank == 0 else mpi.UNDEFINED, nodes.index(name))
+    return World(
+        comm=comm,
+        node=node,
+        leaders=leaders if node.rank == 0 else None,
+        nodes=nodes,
+        name=name,
+        node_ranks=_group_ranks(names, nodes),
+        bor=mpi.BOR,
+        sum=mpi.SUM,
+        make_op=lambda function: mpi.Op.Create(function, commute=True),
+        # The first touch of a shared page costs several times that of a private one.
+        share_words=OwnWords if node.size == 1 else lambda n: _share_words(n, node, mpi),
+        make_counter=lambda: _SharedCounter(node, mpi),
+        await_message=lambda source, tag: _await_message(comm, mpi, source, tag),
+        library=lambda: _library(mpi),
+    )
+
+
+def _group_ranks(names: Sequence[str], nodes: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Return the ranks of each node."""
+    ranks: dict[str, list[int]] = {name: [] for name in nodes}
+    for rank, name in enumerate(names):
+        ranks[name].append(rank)
+    return tuple(map(tuple, ranks.values()))
+
+
+def _await_message(comm: Any, mpi: Any, source: int, tag: int) -> int:
+    """Wait for a message; return its words."""
+    status = mpi.Status()
+    comm.Probe(source, tag, status)
+    words: int = status.Get_count(mpi.UINT64_T)
+    return words
+
+
+def _library(mpi: Any) -> str:
+    """Return name and version of the MPI library, on one line."""
+    first: str = mpi.Get_library_version().splitlines()[0]
+    return " ".join(first.rstrip("\0").split())
+
+
+def _initialise() -> None:
+    """Initialise MPI; with MPICH's wheel under SLURM in a thread of its own."""
+    # There (seen with MPICH 5.0.2) ranks publish addresses padded with whatever the heap holds. After heavy imports the
+    # padding exceeds what SLURM's PMI-2 takes, and MPI_Init fails or hangs. A new thread has a heap and a stack of its
+    # own, still zeros. With libfabric nothing is padded, but MPI_Init sometimes stalls where ranks share processors.
+    import mpi4py
+
+    mpi4py.rc.thread_level = "serialized"
+    if "SLURM_STEP_ID" in os.environ and _has_wheel("mpich"):  # not a site's own MPICH, which knows its network best
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(import_module, "mpi4py.MPI").result()
+    else:
+        mpi = import_module("mpi4py.MPI")
+        if not mpi.Is_initialized():  # loaded before this process was forked
+            mpi.Init_thread(mpi.THREAD_SERIALIZED)
+
+
+def _has_wheel(name: str) -> bool:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _share_words(n: int, node: Any, mpi: Any) -> SharedWords:
+    """Return words of the node in an unnamed file, or in MPI's memory if a rank does not see that file."""
+    size = max(1, 8 * n)
+    file = _share_file(size, node)
+    if not node.allreduce(file < 0, op=mpi.LOR):
+        return _FileWords(n, file)
+    if file >= 0:
+        os.close(file)
+    if node.bcast(node.rank == 0 and size > free_bytes()):  # the first touch would kill the rank
+        raise RankError(
+            f"{SHARED} on node {node_name()} has less than the {size / 1e6:.0f} MB left that the node's ranks need "
+            "together, and they do not see each other's files in /proc; make it larger (docker run --shm-size=..., "
+            f"mount -o remount,size=... {SHARED}), start them in one container, or use fewer ranks on a node"
+        )
+    return _SharedWords(n, node, mpi)
+
+
+def _share_file(size: int, node: Any) -> int:
+    """Make a file in memory on the node's first rank; return it, or -1 if this rank cannot open it in /proc."""
+    own, place = -1, ("", (0, 0))
+    if node.rank == 0:
+        with suppress(OSError):
+            own = os.memfd_create("himach-words")
+            os.ftruncate(own, size)
+            place = f"/proc/{os.getpid()}/fd/{own}", _identity(own)
+    path, identity = node.bcast(place)
+    if node.rank != 0:
+        with suppress(OSError):
+            own = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+            if _identity(own) != identity:  # in this container another process has that pid
+                os.close(own)
+                own = -1
+    return own
+
+
+def _identity(file: int) -> tuple[int, int]:
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino
+
+
+class _FileWords:
+    """Words in a file in memory."""
+
+    def __init__(self, n: int, file: int) -> None:
+        memory = mmap.mmap(file, max(1, 8 * n))
+        os.close(file)
+        self.words: Words = np.frombuffer(memory, dtype=np.uint64, count=n)
+
+    def close(self) -> None:
+        self.words = np.empty(0, dtype=np.uint64)  # the last view frees the memory
+
+
+class _SharedWords:
+    """Words in the node's shared memory."""
+
+    def __init__(self, n: int, node: Any, mpi: Any) -> None:
+        self._window = mpi.Win.Allocate_shared(8 * n if node.rank == 0 else 0, 8, comm=node)
+        buffer, _ = self._window.Shared_query(0)
+        self.words: Words = np.frombuffer(buffer, dtype=np.uint64, count=n)
+
+    def close(self) -> None:
+        self.words = np.empty(0, dtype=np.uint64)
+        self._window.Free()
+
+
+class _SharedCounter:
+    """A counter in the node's shared memory, advanced by the MPI library's atomic fetch-and-add."""
+
+    def __init__(self, node: Any, mpi: Any) -> None:
+        self._mpi = mpi
+        self._window = mpi.Win.Allocate_shared(8 if node.rank == 0 else 0, 8, comm=node)
+        buffer, _ = self._window.Shared_query(0)
+        if node.rank == 0:
+            np.frombuffer(buffer, dtype=np.int64)[0] = 0
+        node.barrier()
+        self._one = np.ones(1, dtype=np.int64)
+        self._got = np.empty(1, dtype=np.int64)
+        self._window.Lock_all()
+
+    def next(self) -> int:
+        self._window.Fetch_and_op(self._one, self._got, 0, 0, self._mpi.SUM)
+        self._window.Flush(0)
+        return int(self._got[0])
+
+    def close(self) -> None:
+        self._window.Unlock_all()
+        self._window.Free()
+
+
+def end_together(code: int) -> NoReturn:
+    """End this rank with `code` when all ranks are here: a launcher kills the rest when one has ended."""
+    from mpi4py import MPI
+
+    process_exit.flush()
+    MPI.COMM_WORLD.barrier()
+    process_exit.pmi_finalize()
+    process_exit.exit_process(code)
+
+
+def abort(code: int) -> NoReturn:
+    """End every rank at once with `code`."""
+    from mpi4py import MPI
+
+    process_exit.say("told")
+    process_exit.flush()
+    time.sleep(0.2)  # a launcher passes on output while ranks live
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the reason is printed; silence the MPI library's message
+    MPI.COMM_WORLD.Abort(code)
+    process_exit.exit_process(code, "told")  # the launcher is about to end this rank

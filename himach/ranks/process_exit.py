@@ -1,0 +1,325 @@
+"""Exit of a rank: the others never wait for it in vain, and an unfinished run never passes for done.
+
+`working()` surrounds a run's work in this process and makes `os._exit()` an exception, as `sys.exit()` is. Ranks of a
+launcher also `enter_run()`, which raises if a rank has left. An uncaught exception ends all ranks. SLURM lets ranks
+wait for one that died, so that a `StepGuard` ends the step.
+
+Also what a launcher (srun, mpiexec) told this process of its world, read from the environment without MPI.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from himach.errors import HimachError, Interruption, RankError
+
+if TYPE_CHECKING:
+    from himach.ranks.communicator import Communicator
+
+
+# The first variable that is set counts. SLURM_NTASKS does not: a batch script has it before srun or mpiexec starts
+# ranks.
+SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE", "SLURM_STEP_NUM_TASKS")
+NUMBERS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID")
+#: Prefixes of the variables by which ranks of an inner launcher would take themselves for ranks of an outer one.
+FOREIGN = (
+    "PMI_",
+    "PMIX_",
+    "PMI2_",
+    "OMPI_",
+    "PRTE_",
+    "SLURM_",
+    "SLURMD_",
+    "MPI_LOCAL",
+    "HYDRA_",
+    "HYDI_",
+    "PALS_",
+    "MV2_",
+)
+
+
+def promised_ranks(environ: Mapping[str, str] = os.environ) -> int:
+    """Return how many ranks the launcher says it started, 1 for a plain process."""
+    return next((int(environ[name]) for name in SIZES if environ.get(name, "").isdigit()), 1)
+
+
+def promised_rank(environ: Mapping[str, str] = os.environ) -> int:
+    """Return which rank the launcher says this process is, 0 for a plain process."""
+    if not under_launcher(environ):
+        return 0
+    return next((int(environ[name]) for name in NUMBERS if environ.get(name, "").isdigit()), 0)
+
+
+def ranks_of_node(environ: Mapping[str, str] = os.environ) -> int:
+    """Return how many ranks the launcher says it started on this node, or on the node with most."""
+    for name in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_STEP_TASKS_PER_NODE"):
+        if counts := re.findall(r"\d+(?![\d)]*\))", environ.get(name, "")):  # such as 4(x2),3
+            return max(map(int, counts))
+    return promised_ranks(environ)
+
+
+def host_identity() -> str:
+    """Return an identity of this host that does not depend on the node's name."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return f"{socket.gethostname()} {file.read()}"
+
+
+def under_launcher(environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether this process is one of several ranks that a launcher started."""
+    return promised_ranks(environ) > 1
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Tell whether a signal raised `error`; in one of several ranks, KeyboardInterrupt is an ordinary exception."""
+    return isinstance(error, Interruption) or (isinstance(error, KeyboardInterrupt) and not under_launcher())
+
+
+FIRST_SAYS = 1.0  # seconds that other ranks leave to rank 0, which usually prints the same error
+OTHERS_SAY = 10.0  # seconds that a leaving rank gives running ranks to report it and end all
+LEAVING, RUNNING = 0, 1
+PROXY = "hydra_pmi_proxy"
+PMI_FINALIZE = b"cmd=finalize\n"  # of PMI-1, the protocol between MPICH's ranks and the proxy
+ANSWERS = 2.0  # seconds that the proxy may take to answer
+SET_PARENT_DEATH_SIGNAL = 1  # of prctl()
+_workers: set[int] = set()  # threads that do a run's work
+_exit_now = os._exit
+_guard: StepGuard | None = None
+_last: Callable[[], object] | None = None
+_ends_at_once: int | None = None  # pid of the process that skips teardown
+
+
+@contextlib.contextmanager
+def working() -> Iterator[None]:
+    """Make `os._exit()` an exception in this thread, reported like any other of user code: its status may be 0."""
+    thread, process = threading.get_ident(), os.getpid()
+
+    def refuse(status: int) -> NoReturn:
+        if thread in _workers and threading.get_ident() == thread and os.getpid() == process:
+            raise SystemExit(f"os._exit({status})")
+        before(status)
+        raise AssertionError("os._exit() does not return")
+
+    before, outer = os._exit, thread in _workers
+    os._exit = refuse
+    _workers.add(thread)
+    try:
+        yield
+    finally:
+        if not outer:
+            _workers.discard(thread)
+        if os._exit is refuse:
+            os._exit = before
+
+
+def set_parent_death_signal(parent: int) -> None:
+    """Have the kernel kill this process when `parent`, or its thread that started this process, ends."""
+    import ctypes  # imported here: commands that start no ranks need not wait for it
+
+    ctypes.CDLL(None).prctl(SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        _exit_now(1)
+
+
+def end_with_launcher() -> None:
+    """End this rank with the process of MPICH's mpiexec that started it; the threads of other launchers are unknown."""
+    parent = os.getppid()
+    if _is_proxy(parent):
+        set_parent_death_signal(parent)
+
+
+def pmi_finalize() -> None:
+    """Tell MPICH's mpiexec, if it started this rank, that all ranks end by themselves."""
+    line = os.environ.get("PMI_FD", "")
+    if line.isdecimal() and _is_proxy(os.getppid()):
+        with contextlib.suppress(OSError):
+            os.write(int(line), PMI_FINALIZE)
+            select.select([int(line)], [], [], ANSWERS)
+
+
+def _is_proxy(process: int) -> bool:
+    """Tell whether a process is the one of MPICH's mpiexec that starts ranks on a machine."""
+    try:
+        return Path("/proc", str(process), "comm").read_text().strip() == PROXY
+    except OSError:
+        return False
+
+
+def register_last(last: Callable[[], object]) -> None:
+    """Call `last` when this process ends with its part done, after all functions that others registered."""
+    global _last
+    process = os.getpid()
+
+    def done() -> None:
+        if os.getpid() == process:
+            last()
+
+    _last = done
+    atexit.register(done)
+
+
+def skip_teardown() -> None:
+    """Skip Python's teardown of each object when this process ends: it takes as long as a short run."""
+    global _ends_at_once
+    _ends_at_once = os.getpid()
+
+
+def _end() -> None:
+    if _ends_at_once == os.getpid():
+        flush()
+        exit_process(0)
+
+
+atexit.register(_end)  # registered before the functions of what ranks import, so called after them
+
+
+def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
+    """From now on let no rank wait for this one in vain, however it leaves; call once, when MPI is initialised."""
+    process, thread = os.getpid(), threading.get_ident()
+    excepthook, exits = sys.excepthook, os._exit
+
+    def uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        if isinstance(error, HimachError):
+            _end_with_error(comm, error)
+        else:
+            if comm.rank != 0:
+                time.sleep(FIRST_SAYS)
+            excepthook(kind, error, traceback)
+        abort(getattr(error, "exit_code", 1))
+
+    def on_exit() -> None:
+        if os.getpid() == process and threading.get_ident() == thread and RUNNING in _tell(comm, LEAVING):
+            time.sleep(OTHERS_SAY)
+            exit_process(1, "told")
+
+    def exit_at_once(status: int) -> NoReturn:
+        on_exit()
+        exits(status)
+        raise AssertionError("os._exit() does not return")
+
+    sys.excepthook = uncaught
+    os._exit = exit_at_once
+    atexit.register(on_exit)
+
+
+def _end_with_error(comm: Communicator, error: HimachError) -> None:
+    """Print an error once; end this rank if all ranks have it, return if others must be ended."""
+    from himach.ranks.collective import is_everywhere
+
+    everywhere = is_everywhere(error)
+    if comm.rank == 0 or not everywhere:
+        print(f"himach: error: {error}", file=sys.stderr, flush=True)
+    if everywhere:
+        barrier = comm.Ibarrier()
+        deadline = time.monotonic() + FIRST_SAYS
+        while time.monotonic() < deadline:  # a rank may have caught the error and gone on
+            if barrier.Test():
+                pmi_finalize()
+                exit_process(error.exit_code)
+            time.sleep(0.001)
+
+
+def enter_run(comm: Communicator) -> None:
+    """Begin a run together with all ranks; raise RankError if one has left."""
+    words = _tell(comm, RUNNING)
+    if LEAVING in words:
+        ended = words.tolist().index(LEAVING)
+        raise RankError(
+            f"rank {ended} of {comm.size} ended before this run began; every rank must make the same calls of "
+            "himach.run(), up to the end of the script"
+        )
+
+
+def _tell(comm: Communicator, word: int) -> Any:
+    """Tell all ranks whether this one runs on or leaves; return what each said."""
+    import numpy as np
+
+    words = np.empty(comm.size, dtype=np.int8)
+    request = comm.Iallgather(np.array([word], dtype=np.int8), words)
+    pause = 1e-5
+    while not request.Test():
+        time.sleep(pause)
+        pause = min(1.1 * pause, 0.01)
+    return words
+
+
+class StepGuard:
+    """A process beside a rank of a SLURM step that ends the step if the rank dies without a message.
+
+    By default SLURM leaves the other ranks of a step waiting when one has ended; other launchers end them. The guard
+    is a shell that waits for the end of a pipe, whatever the rank is doing or dies of.
+    """
+
+    SCRIPT = (
+        "trap '' INT TERM USR1; last=; while read -r word; do last=$word; done; "
+        '[ "$last" = done ] && exit; '
+        "sleep 0.3; "  # when all ranks are ended, this guard is ended too
+        '[ "$last" = told ] || echo "himach: error: $1" >&2; '
+        'exec scancel --quiet --signal=KILL "$2" 2>/dev/null'
+    )
+
+    def __init__(self, step: str) -> None:
+        import subprocess
+
+        from himach.ranks.communicator import node_name
+
+        message = (
+            f"rank {promised_rank()} of {promised_ranks()} (node {node_name()}) died, by a signal or an exit of "
+            "its own, before its work was done; all ranks are ended"
+        )
+        self._process = os.getpid()
+        read_end, self._line = os.pipe()
+        with open(read_end, "rb") as line:
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", self.SCRIPT, "sh", message, step], stdin=line, stdout=subprocess.DEVNULL
+            )
+
+    def say(self, word: str) -> None:
+        """Report how this rank ends: "done", or "told" if it printed an error and the others must end."""
+        if os.getpid() == self._process:
+            with contextlib.suppress(OSError):
+                os.write(self._line, f"{word}\n".encode())
+
+
+def guard_step(environ: Mapping[str, str] = os.environ) -> None:
+    """Start the guard, once, if this process is one of several ranks of a SLURM step."""
+    global _guard
+    step = (environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID"))
+    if _guard is None and None not in step and promised_ranks(environ) > 1:
+        with contextlib.suppress(OSError):
+            _guard = StepGuard(".".join(map(str, step)))
+            atexit.register(_guard.say, "done")
+            os._exit = exit_process
+
+
+def exit_process(status: int, word: str = "done") -> NoReturn:
+    """End this process at once and tell its guard, if it has one (see `StepGuard.say`)."""
+    say(word)
+    _exit_now(status)
+
+
+def flush() -> None:
+    """Flush standard output and error, before the process ends at once."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # user code may have closed it
+            stream.flush()
+
+
+def say(word: str) -> None:
+    """Tell the guard, if there is one, how this rank ends."""
+    if _guard is not None:
+        _guard.say(word)
+    if _last is not None and word == "done":
+        _last()

@@ -1,0 +1,170 @@
+"""``python -m himach.ranks.slurm.job_main``: script of a job; joins the submitting process and has ranks do its work.
+
+The ranks of a run are a step of the job (`himach.ranks.slurm.steps`). When they have ended, those of the next run start
+and wait. The script, and with it the job, ends when the submitting process has gone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+from typing import NoReturn
+
+from himach.errors import HimachError, RankError, UsageError, as_himach
+from himach.ranks.launch.parent_channel import KINDS
+from himach.ranks.launch.stop_requests import Terminated, terminate
+from himach.ranks.slurm.job import JOINS, UNREACHABLE
+from himach.ranks.slurm.session import Kind, Session, join
+from himach.ranks.slurm.steps import StepPool, fitting_mpi
+
+__all__: list[str] = []
+
+AT_MOST = 1000  # most characters kept of a line of srun
+ATTEMPTS, SECONDS, PAUSE = 3, 10.0, 2.0  # for reaching the process that submitted this job
+
+
+class Printed(io.TextIOBase):
+    """Stream that sends its text to the submitter."""
+
+    encoding = "utf-8"
+    DEATH = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
+
+    def __init__(self, session: Session, kind: Kind) -> None:
+        self._session, self._kind = session, kind
+        self._line = self._death = ""
+
+    def write(self, text: str) -> int:
+        """Send text; note the first death that srun reports in it."""
+        self._session.send(self._kind, text.encode())
+        lines = self._line + text
+        if not self._death and (match := self.DEATH.search(lines)):
+            self._death = f"rank {match[2]} on {match[1]} ({match[3]})"
+        self._line = lines[lines.rfind("\n") + 1 :][-AT_MOST:]
+        return len(text)
+
+    def take_death(self) -> str:
+        """Return srun's report of the first task that died since the last call; "" if there is none."""
+        death, self._death = self._death, ""
+        return death
+
+
+class Work:
+    """Has ranks do one piece of work after another and sends the outcome of each."""
+
+    def __init__(self, session: Session, options: list[str]) -> None:
+        self._session, self._options = session, options or [fitting_mpi()]
+        sys.stdout, sys.stderr = Printed(session, Kind.OUT), Printed(session, Kind.ERR)
+        self._errors = sys.stderr
+        self._requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._environ = dict(os.environ)
+        self._busy = self._stopped = False
+        signal.signal(signal.SIGINT, self._on_stop)
+        signal.signal(signal.SIGTERM, terminate)
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+
+    def do_all(self) -> NoReturn:
+        """Do requested work until this process ends."""
+        threading.Thread(target=self._listen, daemon=True).start()
+        ranks = self._ranks()
+        while True:
+            head, _, work = self._requests.get().partition(b"\n")
+            request = json.loads(head)
+            try:
+                moved = self._follow(request["environ"], request["cwd"])
+                os.umask(request["umask"])
+                if moved or not ranks.alive:
+                    ranks.end()
+                    ranks = self._ranks()
+                self._busy = True
+                if self._stopped:  # stopped while ranks were started
+                    raise KeyboardInterrupt
+                result = ranks.do(work, request["keeps"], last=True)
+            except KeyboardInterrupt:
+                self._busy = False
+                self._session.send(Kind.STOPPED)
+            except Exception as error:
+                self._busy = False
+                self._send_error(as_himach(error))
+            else:
+                self._busy = False
+                self._session.send(Kind.RESULT, result)
+            ranks = self._ranks()
+
+    def _ranks(self) -> StepPool:
+        return StepPool(self._options, self._errors.take_death)
+
+    def _follow(self, changes: dict[str, str | None], cwd: str) -> bool:
+        """Take the requester's environment and directory; return whether ranks must be restarted."""
+        requested = {**self._environ, **changes}
+        environ = {name: value for name, value in requested.items() if value is not None}
+        moved = environ != dict(os.environ)
+        os.environ.update(environ)
+        for name in os.environ.keys() - environ.keys():
+            del os.environ[name]
+        try:
+            os.chdir(cwd)
+        except OSError as error:
+            raise UsageError(
+                f"the working directory {cwd} is not there on the nodes of job {os.environ.get('SLURM_JOB_ID')} "
+                f"({error.strerror}): os.chdir() to one that all nodes see"
+            ) from None
+        return moved
+
+    def _send_error(self, error: HimachError) -> None:
+        kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in KINDS)
+        self._session.send(Kind.ERROR, json.dumps({"kind": kind, "text": str(error)}).encode())
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        if self._busy:
+            self._busy = False
+            raise KeyboardInterrupt
+
+    def _listen(self) -> NoReturn:
+        """Receive requests in a thread."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # for the main thread, which sleeps
+        signals = {Kind.COMMIT: signal.SIGUSR1, Kind.STOP: signal.SIGINT, Kind.END: signal.SIGTERM}
+        while (message := self._session.receive()) is not None:
+            kind, body = message
+            if kind in (Kind.WORK, Kind.STOP):
+                self._stopped = kind is Kind.STOP
+            if kind is Kind.WORK:
+                self._requests.put(body)
+            elif kind is not Kind.COMMIT or self._busy:
+                os.kill(os.getpid(), signals[kind])
+        os._exit(0)  # SLURM ends the ranks with this script
+
+
+def main() -> None:
+    """Join the process that submitted this job and work for it until it ends."""
+    host, port, key = os.environ.pop(JOINS).split()
+    session = _join(host, int(port), key.encode())
+    try:
+        Work(session, sys.argv[1:]).do_all()
+    except Terminated:
+        pass
+    except OSError:
+        pass  # the submitter has gone
+    finally:
+        os._exit(0)
+
+
+def _join(host: str, port: int, key: bytes) -> Session:
+    for attempt in range(ATTEMPTS):
+        time.sleep(PAUSE if attempt else 0)
+        try:
+            return join(host, port, key, SECONDS)
+        except (OSError, RankError) as error:
+            print(f"himach: {host}:{port}: {error}", file=sys.stderr, flush=True)
+    sys.exit(UNREACHABLE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""A process that becomes ranks of MPI: they know each other, and however one of them ends, all do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+
+import pytest
+from support.commands import processes_with, wait_until
+from support.ranks import clean_environment
+
+from himach.ranks.launch.launcher import speaks_pmi
+
+FORK = """
+import json, os, sys, time
+from himach.ranks.mpi import connect, load
+load()
+from himach.ranks.launch.launcher import fork_ranks
+fork_ranks({size}, {starter})
+"""
+CONNECT = "comm = connect().comm\n"
+
+
+@pytest.fixture
+def mark():
+    """Mark the processes that a test starts."""
+    mark = uuid.uuid4().hex
+    yield mark
+    assert wait_until(lambda: not processes_with(mark), 5), "processes are left"
+
+
+def start(
+    code: str, mark: str, size: int = 2, before: str = "", connect: str = CONNECT
+) -> tuple[subprocess.Popen[str], int]:
+    """Start ranks that do this; return their launcher, and what to close in order to seem to have ended."""
+    ended, line = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", before + FORK.format(size=size, starter=ended) + connect + code],
+        env=clean_environment(HIMACH_TEST_MARK=mark),
+        pass_fds=[ended],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(ended)
+    return process, line
+
+
+def run(
+    code: str, mark: str, size: int = 2, before: str = "", connect: str = CONNECT
+) -> subprocess.CompletedProcess[str]:
+    """Run ranks that do this, to their end."""
+    process, line = start(code, mark, size, before, connect)
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        os.close(line)
+        process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def test_ranks_know_each_other_and_draw_different_numbers(mark):
+    code = (
+        "import numpy as np, random, threading\n"
+        "drawn = [len(set(comm.allgather(one))) for one in (np.random.random(), random.random())]\n"
+        "parents = set(comm.allgather(os.getppid()))\n"
+        "total = comm.allreduce(comm.rank)\n"
+        "if comm.rank == 0: print(json.dumps([comm.size, total, drawn, len(parents)]))"
+    )
+    done = run(code, mark, 5, before="import numpy.random, random\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == [5, 10, [5, 5], 1]
+
+
+@pytest.mark.parametrize(
+    ("ends", "status"),
+    [
+        ("os._exit(3)", 3),
+        ("os.kill(os.getpid(), 9)", 137),
+        ("import ctypes; ctypes.string_at(0)", 139),
+        ("import ctypes; ctypes.CDLL(None)._exit(0)", 0),
+        ("from mpi4py import MPI; MPI.COMM_WORLD.Abort(7)", 7),
+    ],
+)
+def test_a_rank_that_ends_before_its_part_is_done_ends_all(mark, ends, status):
+    began = time.monotonic()
+    late = "from himach.ranks import process_exit; os._exit = process_exit._exit_now\n"  # no word to the others
+    done = run(f"{late}if comm.rank == 1:\n    {ends}\ncomm.barrier()", mark)
+    assert done.returncode == status, done.stderr
+    assert time.monotonic() - began < 30
+
+
+def test_nothing_lies_in_shared_memory_afterwards(mark):
+    code = (
+        "from pathlib import Path\n"
+        "here = {word for word in Path('/proc/self/maps').read_text().split() if word.startswith('/dev/shm/')}\n"
+        "all = set().union(*comm.allgather(here))\n"
+        "if comm.rank == 0: print(json.dumps(sorted(all)), flush=True)\n"
+    )
+    killed = "comm.barrier()\nif comm.rank == 1: os.abort()\ntime.sleep(60)"
+    named = "from mpi4py import MPI\nMPI.Init()\ncomm = MPI.COMM_WORLD\n"  # names are there yet
+    for connect, end in ((CONNECT, ""), (CONNECT, killed), (named, killed)):
+        done = run(code + end, mark, 3, connect=connect)
+        names = json.loads(done.stdout)
+        assert names
+        assert not [name for name in names if os.path.exists(name)]
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "gone"])
+def test_ranks_end_with_their_launcher_and_with_who_started_it(mark, how):
+    process, line = start("os.write(1, b'%d\\n' % os.getpid())\ntime.sleep(60)", mark)
+    try:
+        ranks = {int(process.stdout.readline()) for _ in range(2)}
+        assert set(processes_with(mark)) == ranks | {process.pid}
+        if how == "gone":
+            os.close(line)
+        else:
+            process.send_signal(getattr(signal, how))
+        assert wait_until(lambda: not processes_with(mark), 5)
+        assert process.wait(5) == {"SIGKILL": -signal.SIGKILL, "SIGTERM": 143, "gone": 1}[how]
+    finally:
+        process.kill()
+        process.communicate()
+        if how != "gone":
+            os.close(line)
+
+
+def test_ranks_that_cannot_all_be_started_are_none(mark):
+    """The third fork fails, as at a limit of processes."""
+    before = (
+        "import os, itertools\n"
+        "fork, count = os.fork, itertools.count()\n"
+        "def some():\n"
+        "    if next(count) == 2: raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
+        "    return fork()\n"
+        "os.fork = some\n"
+    )
+    done = run("time.sleep(60)", mark, 4, before)
+    assert done.returncode == 1
+    assert "only 2 of 4 ranks could be started: Resource temporarily unavailable" in done.stderr
+
+
+def test_ranks_that_would_start_ranks_are_refused(mark):
+    code = "from mpi4py import MPI\ntry: MPI.COMM_SELF.Spawn('true')\nexcept MPI.Exception: os.write(1, b'refused\\n')"
+    done = run(code, mark)
+    assert (done.stdout, done.returncode) == ("refused\nrefused\n", 0), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("library", "speaks"),
+    [
+        ("MPICH Version: 5.0.2\nMPICH configure: --with-device=ch4:ucx,ofi --with-pm=hydra:gforker", True),
+        ("MPICH Version: 4.1\nMPICH configure: --prefix=/opt/mpich", True),
+        ("MPICH Version: 4.1\nMPICH configure: --with-pmi=slurm --with-pm=no", False),
+        ("MPICH Version: 4.1\nMPICH configure: --with-pmix=/usr", False),
+        ("MPI VERSION    : CRAY MPICH version 8.1.27.16", False),
+        ("Open MPI v5.0.6", False),
+        ("Intel(R) MPI Library 2021.11", False),
+    ],
+)
+def test_libraries_that_ask_another_launcher_are_left_to_it(library, speaks):
+    assert speaks_pmi(library) == speaks

@@ -1,0 +1,270 @@
+"""What SIGUSR1, SIGTERM and a deadline do to a process that maps, alone and as one of several ranks."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from support.ranks import mpiexec
+
+from himach.ranks.launch.stop_requests import StopRequests
+
+PROGRAM = """
+import os, signal, sys, time
+from himach.ranks.process_exit import promised_rank, promised_ranks
+from himach.ranks.launch import stop_requests
+from himach.ranks.launch.stop_requests import StopRequests, Terminated, relay_signals, sigusr1_ignored, terminate
+
+ME = os.getpid()
+
+def kill(signum, process=ME):
+    os.kill(process, signum)
+
+def frames(asked, n=400, seconds=0.01):
+    "A map loop."
+    for _ in range(n):
+        time.sleep(seconds)
+        if asked.commit:
+            asked.commit = False
+            print("committed", flush=True)
+        if asked.ending:
+            print("last commit", flush=True)
+            asked.exit_process()
+        if asked.time_up:
+            print("time is up", flush=True)
+            break
+
+asked = StopRequests(None, lambda: print("kept", flush=True))
+{code}
+"""
+FORKED = """
+with asked:
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+"""
+TERM = -signal.SIGTERM
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM.format(code=code)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def said(code: str, words: str, status: int = 0) -> None:
+    done = run(code)
+    assert (done.stdout.split("\n")[:-1], done.returncode, done.stderr) == (words.split(", "), status, "")
+
+
+def test_where_nobody_heeds_it_sigterm_has_the_last_thing_done_and_ends_the_process():
+    said("with asked:\n    kill(15); time.sleep(20)", "kept", TERM)
+
+
+def test_a_last_thing_that_fails_holds_nothing_up():
+    done = run("with StopRequests(None, lambda: 1/0):\n    kill(15); time.sleep(20)")
+    assert done.returncode == TERM
+
+
+def test_where_it_is_heeded_the_map_loop_ends_by_sigterm():
+    said("with asked:\n    asked.handled = True; kill(15); frames(asked)", "last commit", TERM)
+
+
+def test_sigterm_of_the_last_frame_is_heeded_behind_it():
+    done = run("with asked:\n    asked.handled = True; kill(15)\nprint('after')")
+    assert (done.stdout, done.returncode) == ("", TERM)
+
+
+def test_sigusr1_is_told_and_nothing_ends():
+    code = "with asked:\n    kill(10); frames(asked, 3); kill(10); frames(asked, 3)\nprint('after')"
+    said(code, "committed, committed, after")
+
+
+def test_a_main_thread_that_does_not_come_is_not_waited_for():
+    code = "stop_requests.COMES = 0.3\nwith asked:\n    asked.handled = True; kill(15); time.sleep(20)"
+    said(code, "kept", TERM)
+
+
+def test_a_last_thing_that_takes_too_long_is_not_waited_for():
+    code = """
+stop_requests.COMES, stop_requests.LIMIT = 0.3, 0.6
+with StopRequests(None, lambda: time.sleep(30)) as asked:
+    asked.handled = True; kill(15); time.sleep(20)
+"""
+    began = time.monotonic()
+    assert run(code).returncode == TERM
+    assert time.monotonic() - began < 5
+
+
+def test_a_commit_that_takes_too_long_is_not_waited_for():
+    code = """
+stop_requests.LIMIT = 0.5
+with asked:
+    asked.handled = True; kill(15); time.sleep(0.1)
+    asked._meet, asked._comm = lambda comm: time.sleep(20), 1  # the main thread is on its way
+    asked.exit_process()
+"""
+    began = time.monotonic()
+    assert run(code).returncode == TERM
+    assert time.monotonic() - began < 5
+
+
+def test_what_another_thread_writes_is_waited_for():
+    code = """
+stop_requests.COMES = 0.2
+with StopRequests(None, lambda: (time.sleep(1), print("kept", flush=True))) as asked:
+    asked.handled = True; kill(15); time.sleep(0.5)
+    asked.exit_process()
+"""
+    said(code, "kept", TERM)
+
+
+def test_a_command_alone_unwinds():
+    code = """
+signal.signal(15, terminate)
+try:
+    with asked:
+        asked.handled = {heeded}; kill(15); frames(asked)
+except Terminated:
+    print("unwound")
+assert signal.getsignal(15) is terminate
+"""
+    said(code.format(heeded=True), "last commit, unwound")
+    said(code.format(heeded=False), "unwound")
+
+
+def test_afterwards_signals_are_whose_they_were():
+    code = """
+with asked:
+    pass
+print(signal.getsignal(10) == signal.getsignal(15) == signal.SIG_DFL, flush=True)
+kill(15)
+"""
+    done = run(code)
+    assert (done.stdout, done.returncode) == ("True\n", TERM)
+
+
+@pytest.mark.parametrize("signum", [10, 15])
+def test_a_signal_that_is_somebody_elses_stays_his(signum):
+    code = f"""
+signal.signal({signum}, lambda *_: print("mine", flush=True))
+with asked:
+    asked.handled = True; kill({signum}); time.sleep(0.1)
+"""
+    said(code, "mine")
+
+
+def test_a_wakeup_descriptor_that_is_somebody_elses_stays_his():
+    code = """
+r, w = os.pipe(); os.set_blocking(w, False); signal.set_wakeup_fd(w)
+with asked:
+    kill(10); frames(asked, 1); print(signal.getsignal(15) == signal.SIG_DFL)
+print(os.read(r, 10), signal.set_wakeup_fd(-1) == w)
+"""
+    done = run(code)
+    assert done.stdout == "committed\nTrue\nb'\\n' True\n", done.stderr
+
+
+def test_in_another_thread_only_the_deadline_counts():
+    code = """
+import threading
+def work():
+    with StopRequests(time.time() + 0.2, print) as asked:
+        print(signal.getsignal(15) == signal.SIG_DFL)
+        frames(asked)
+thread = threading.Thread(target=work); thread.start(); thread.join()
+"""
+    said(code, "True, time is up")
+
+
+def test_a_forked_child_ends_by_its_own_signal_alone():
+    """As the workers of a multiprocessing.Pool do."""
+    code = FORKED + "    time.sleep(0.2); kill(15, child); print(os.waitpid(child, 0)[1]); time.sleep(0.5)\n"
+    said(code + "print('after')", "15, after")
+
+
+def test_a_forked_child_that_lives_on_is_not_waited_for():
+    said(FORKED + "print('after')\nkill(9, child)", "after")
+
+
+def test_a_forked_child_that_comes_back_from_map_leaves_the_parent_its_thread():
+    code = """
+try:
+    with asked:
+        if os.fork() == 0:
+            raise SystemExit(0)
+        os.wait(); kill(15); time.sleep(20)
+except SystemExit:
+    os._exit(0)
+"""
+    said(code, "kept", TERM)
+
+
+def test_a_run_is_spared_by_sigusr1_before_and_after_it_maps():
+    code = """
+with sigusr1_ignored():
+    kill(10)
+    with asked:
+        kill(10); frames(asked, 1)
+    kill(10)
+print("after", flush=True)
+kill(10)
+"""
+    said(code, "committed, after", -signal.SIGUSR1)
+
+
+def test_a_deadline_is_a_property_of_a_moment():
+    assert not StopRequests(None, print).time_up
+    assert not StopRequests(time.time() + 5, print).time_up
+    assert StopRequests(time.time() - 1, print).time_up
+
+
+def test_a_starter_passes_on_one_signal_and_ends_by_the_other_after_it_has_cleaned_up():
+    code = """
+try:
+    with relay_signals(lambda signum: print("passed on", flush=True)):
+        kill(10); time.sleep(0.1); kill(15); time.sleep(20)
+finally:
+    print("after")
+"""
+    done = run(code)
+    assert (done.stdout, done.returncode) == ("passed on\n", TERM)
+
+
+RANKS = """
+import os, signal, sys, time
+from himach.ranks.launch import stop_requests
+from himach.ranks.mpi import connect
+world = connect()
+rank, size = world.comm.rank, world.comm.size
+stop_requests.COMES, stop_requests.LIMIT = 1.0, 4.0
+
+def say(word):
+    os.write(1, f"rank {{rank}} {{word}}\\n".encode())  # at once, beside others
+
+with stop_requests.StopRequests(None, lambda: say("kept"), comm=world.comm) as asked:
+    asked.handled = True
+    world.comm.barrier()
+    os.kill(os.getpid(), signal.SIGTERM)
+    {first}
+    say("left")
+    asked.exit_process()
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "words", "least", "most"),
+    [
+        ("time.sleep(rank * 0.4)", ["rank 0 left", "rank 1 left", "rank 2 left"], 0.8, 3.5),
+        ("time.sleep(60 if rank == 1 else 0)", ["rank 0 left", "rank 1 kept", "rank 2 left"], 3.5, 8),
+    ],
+)
+def test_ranks_end_together_and_with_143(first, words, least, most):
+    """The first that ends has the launcher end all; one that hangs is not waited for too long."""
+    began = time.monotonic()
+    done = mpiexec(3, [sys.executable, "-c", RANKS.format(first=first)])
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank")) == words, done.stderr
+    assert done.returncode in (143, 9)  # the launcher kills who is slower to end, and may tell of that
+    assert least < time.monotonic() - began < most + 3

@@ -1,0 +1,204 @@
+"""Ranks over MPI, any number of them: memory they share, who waits, progress."""
+
+import io
+import itertools
+import os
+import pickle
+import re
+import time
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from himach.errors import UsageError
+from himach.ranks import mpi, progress
+from himach.ranks.collective import bcast_object, run_collectively
+from himach.ranks.progress import Progress
+from himach.rows.tables import lead
+
+comm = MPI.COMM_WORLD
+N = 100_000
+
+
+def fail_to_open(path, *words, **options):
+    raise PermissionError(13, "Permission denied", path)
+
+
+def open_another(path, *words, **options):
+    return os.memfd_create("another")
+
+
+OPEN = os.open
+
+
+@pytest.mark.parametrize("open_words", [OPEN, fail_to_open, open_another])
+def test_ranks_of_a_node_see_the_same_words(monkeypatch, open_words):
+    """Though the last one sees no other in /proc, or one of another container in its place."""
+    world = mpi.connect()
+    for n in (N, 0, 2 * N):
+        with monkeypatch.context() as patch:
+            if world.node.rank == world.node.size - 1:
+                patch.setattr(os, "open", open_words)
+            shared = world.share_words(n)
+        assert isinstance(shared, mpi._FileWords) == (open_words is OPEN)
+        for rank in range(world.node.size):
+            if rank == world.node.rank:
+                shared.words[rank :: world.node.size] = rank
+            world.node.barrier()
+        assert np.array_equal(shared.words, np.arange(n, dtype=np.uint64) % world.node.size)
+        world.node.barrier()
+        shared.close()
+        assert len(shared.words) == 0
+
+
+@pytest.mark.parametrize("failing", [{0}, {2}, {0, 1, 2}])
+def test_what_ranks_say_of_errors_does_not_grow_with_their_number(failing):
+    sizes = []
+
+    class Counted:
+        def __getattr__(self, name):
+            return getattr(comm, name)
+
+        def allreduce(self, value, op=MPI.SUM):
+            found = comm.allreduce(value, op)
+            sizes.append(len(pickle.dumps(found)))
+            return found
+
+    def fail() -> None:
+        if comm.rank in failing:
+            raise UsageError(1000 * "x")
+
+    with pytest.raises(UsageError, match="x{1000}" if len(failing) == 3 else rf"on rank {min(failing)} of 3"):
+        run_collectively(Counted(), fail)
+    assert sum(sizes) < 2000
+
+
+def work() -> None:
+    """Take a second of a processor."""
+    ended = time.process_time() + 1
+    while time.process_time() < ended:
+        pass
+
+
+def test_the_others_hear_what_the_first_one_says():
+    for value in ("one", None, [2, 3]):
+        assert bcast_object(comm, value if comm.rank == 0 else "not this") == value
+
+
+def test_who_waits_for_the_first_one_takes_no_processor():
+    began = time.process_time()
+    assert lead(mpi.connect().comm, work) is None
+    used = time.process_time() - began
+    assert used < 0.2 or comm.rank == 0, f"rank {comm.rank} took {used:.2f} s"
+
+
+def test_what_the_first_one_raises_all_raise():
+    def fail() -> None:
+        raise ValueError("wrong")
+
+    with pytest.raises(Exception, match="wrong"):
+        lead(mpi.connect().comm, fail)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def show(stream, frames, pause=0.0, quiet=False):
+    bar = Progress(comm, sum(range(1, comm.size + 1)) * frames, stream, quiet)
+    for done in range(1, frames * (comm.rank + 1) + 1):
+        time.sleep(pause)
+        bar(done)
+    bar.finish()
+    bar.finish()  # a second time does nothing
+
+
+def nothing_under_way():
+    comm.barrier()
+    return not comm.iprobe(tag=progress.COUNT_TAG)
+
+
+def test_the_bar_ends_at_all_frames_of_all_ranks():
+    stream = Terminal()
+    show(stream, 50, 0.002)
+    total = sum(range(1, comm.size + 1)) * 50
+    if comm.rank == 0:
+        assert f"{total}/{total}" in stream.getvalue()
+        assert "100%" in stream.getvalue()
+    else:
+        assert stream.getvalue() == ""
+    assert nothing_under_way()
+
+
+def test_the_bar_moves_with_all_ranks():
+    """Not with rank 0 alone, with a jump when the others' counts come; once in three tries, as ranks may be held up."""
+    jumps = []
+    for _ in range(3):
+        comm.barrier()
+        stream = Terminal()
+        show(stream, 30, 0.03)
+        shown = sorted({int(count) for count in re.findall(r" (\d+)/", stream.getvalue())})
+        jumps.append(max((after - before for before, after in itertools.pairwise(shown)), default=0))
+    if comm.rank == 0:
+        assert 0 < min(jumps) <= 8 * comm.size, jumps
+
+
+def test_lines_for_logs(monkeypatch):
+    monkeypatch.setattr(progress, "FIRST_LINE_SECONDS", 0.2)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.2)
+    monkeypatch.setattr(progress, "SEND_SECONDS", 0.05)
+    stream = io.StringIO()
+    show(stream, 100, 0.005)
+    if comm.rank == 0:
+        lines = stream.getvalue().splitlines()
+        total = sum(range(1, comm.size + 1)) * 100
+        assert len(lines) >= 3
+        assert lines[0].endswith("left")
+        assert lines[-1].startswith(f"himach: {total} of {total} frames (100%), ")
+        counts = [int(line.split()[1]) for line in lines]
+        assert counts == sorted(counts)
+    assert nothing_under_way()
+
+
+def test_short_and_quiet_runs_print_nothing():
+    for quiet in (False, True):
+        stream = io.StringIO()
+        show(stream, 10, quiet=quiet)
+        assert stream.getvalue() == ""
+        assert nothing_under_way()
+
+
+def test_a_rank_without_frames_takes_part():
+    bar = Progress(comm, 10 * (comm.size - 1), io.StringIO())
+    if comm.rank:
+        bar(10)
+    bar.finish()
+    assert nothing_under_way()
+
+
+def test_a_failed_run_keeps_nobody_waiting_and_disturbs_no_later_one():
+    with pytest.raises(ZeroDivisionError), Progress(comm, 100, io.StringIO()) as bar:
+        bar(1)
+        if comm.rank == comm.size - 1:
+            raise ZeroDivisionError
+        bar.finish()
+        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError), Progress(comm, 100, io.StringIO()) as bar:
+        bar(1)
+        raise ZeroDivisionError
+    comm.barrier()
+    stream = Terminal()
+    show(stream, 20, 0.001)
+    if comm.rank == 0:
+        total = sum(range(1, comm.size + 1)) * 20
+        assert f"{total}/{total}" in stream.getvalue()
+    assert nothing_under_way()
+
+
+def test_progress_and_collectives_do_not_meet():
+    for _ in range(20):
+        show(io.StringIO(), 5)
+        assert comm.allreduce(1) == comm.size
+    assert nothing_under_way()
