@@ -6,12 +6,13 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # the process that starts ranks does without numpy
+    import numpy as np
+    import numpy.typing as npt
 
-Words = npt.NDArray[np.uint64]
+Words: TypeAlias = "npt.NDArray[np.uint64]"
 
 
 class Communicator(Protocol):
@@ -119,7 +120,7 @@ class World:
         """Return the sums of the numbers of all ranks (collective)."""
         if self.comm.size == 1:
             return numbers
-        sums = np.empty_like(numbers)
+        sums = numbers.copy()
         self.comm.Allreduce(numbers, sums, self.sum)
         return sums
 
@@ -141,11 +142,13 @@ class OwnWords:
     """Words in memory of this rank, for a node of one rank."""
 
     def __init__(self, n: int) -> None:
+        import numpy as np
+
         self.words: Words = np.empty(n, dtype=np.uint64)
 
     def close(self) -> None:
         """Drop the words."""
-        self.words = np.empty(0, dtype=np.uint64)
+        self.words = self.words[:0].copy()
 
 
 def node_name() -> str:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from himach.errors import HimachError, UsageError
 from himach.opening.options import Job, LiveOptions, RunOptions, parse_keywords
 from himach.output.figures.drawer import Drawer
-from himach.output.record import Record
 from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import World
 from himach.ranks.launch.preload import preload
@@ -21,7 +20,8 @@ from himach.ranks.launch.ranks import Ranks
 from himach.ranks.quiet import quiet_ranks
 from himach.staging.options import StageOptions
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it imports numpy, which the starting process does not need
+    from himach.output.record import Record
     from himach.result import Result
     from himach.runner.live.updates import Update
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import pickle
@@ -99,6 +100,8 @@ def main() -> None:
     set_parent_death_signal(os.getppid())
     answers, sys.stdout = sys.stdout.buffer, io.StringIO()
     sys.stdout.close()  # printing raises an error
+    gc.disable()  # most of this short life is imports
+    vars(import_module("matplotlib.artist"))["kwdoc"] = lambda artist: ""  # its docstrings cost a fifth of the import
     canvas().subplots()
     with stand_ins():
         import_module("himach.examples.drawing")
