@@ -334,7 +334,7 @@ def test_importing_himach_starts_nothing():
         """
         import sys, signal
         before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-        import himach, himach.cli
+        import himach, himach.cli.run, himach.runner.commands
         assert before == (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
         heavy = {"MDAnalysis", "mpi4py", "numpy", "matplotlib", "multiprocessing"} & set(sys.modules)
         print(sorted(heavy))

@@ -247,19 +247,33 @@ def test_coverage_that_would_fill_memory(small, runs):
     assert "covered" in refused(small)
 
 
+def covered_start(description):
+    """Return where in a part of one run of frames their column begins."""
+    number = description["covered"][1]
+    sizes = [np.dtype(dtype).itemsize * int(np.prod(shape)) for dtype, shape, _ in description["columns"]]
+    assert sizes[number] == 16
+    return HEAD_BYTES + sum(-(-size // 64) * 64 for size in sizes[:number])
+
+
 def cover(path, runs, step):
     """Say that a part covers these frames, with checksums that are right."""
     data = bytearray(path.read_bytes())
     end = HEAD.unpack_from(data)[4]
     said = json.loads(data[end:])
-    _, number = said["covered"]
-    sizes = [np.dtype(dtype).itemsize * int(np.prod(shape)) for dtype, shape, _ in said["columns"]]
-    start = HEAD_BYTES + sum(-(-size // 64) * 64 for size in sizes[:number])
-    assert sizes[number] == 16
+    number, start = said["covered"][1], covered_start(said)
     data[start : start + 16] = np.array(runs, np.int64).tobytes()
     said["columns"][number][2] = crc32c(bytes(data[start : start + 64]))
     said["covered"][0] = step
     path.write_bytes(headed(bytes(data[HEAD_BYTES:end]), json.dumps(said).encode()))
+
+
+def test_a_summary_of_other_frames_is_refused(small):
+    data = small.read_bytes()
+    start = covered_start(json.loads(data[HEAD.unpack_from(data)[4] :]))
+    for byte in range(start, start + 16):
+        small.write_bytes(data[:byte] + bytes([data[byte] ^ 1]) + data[byte + 1 :])
+        with pytest.raises(BadPartError, match="damaged"):
+            read_summary(small)
 
 
 def test_coverage_of_frames_far_from_one_another(small):
