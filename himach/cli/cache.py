@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from himach.cli.command_group import Command, CommandGroup
-from himach.cli.options import PATH, cache_option, quota_option
+from himach.cli.command_group import CommandGroup
+from himach.cli.shared import PATH, cache_option, quota_option
 from himach.cli.text import columns, echo, format_facts, format_minute, server_line
 from himach.io.store.sizes import parse_size, show_size
 
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from himach.io.dataset.listing import Entry
 
 
-@click.command(cls=Command)
+@click.group(cls=CommandGroup)
+def cache() -> None:
+    """Look after the frames that this node keeps on its local disk."""
+
+
+@cache.command()
 @click.option("--listen", metavar="HOST:PORT", help="Also serve other machines: push and read; port 0 chooses one.")
 @click.option(
     "--key", "key_file", type=PATH, metavar="FILE",
@@ -62,7 +67,7 @@ def start(foreground: bool, ready: int | None, cache: str | None, **options: Any
     echo(f"its log is {facts['log']}")
 
 
-@click.command(cls=Command)
+@cache.command()
 @click.option("--cflags", is_flag=True, help="What a C compiler needs to find bodhi.h.")
 @click.option("--fortran", is_flag=True, help="The source of the Fortran module bodhi, to be compiled along.")
 @click.option("--libs", is_flag=True, help="What the linker needs; behind your own files.")
@@ -82,22 +87,13 @@ def config(cflags: bool, fortran: bool, libs: bool) -> None:
     echo(" ".join(words))
 
 
-@click.command(cls=Command)
+@cache.command()
 @cache_option
 def stop(cache: str | None) -> None:
     """Stop this node's server and wait for its end."""
     from himach.io.server import control
 
     echo("stopped" if control.stop(cache) else "there is no server to stop")
-
-
-@click.group(cls=CommandGroup)
-def cache() -> None:
-    """Look after the frames that this node keeps on its local disk."""
-
-
-for command in (start, stop, config):
-    cache.add_command(command)
 
 
 @cache.command("list")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from himach.cli.command_group import Command
-from himach.cli.options import cache_option, key_option
+from himach.cli.shared import cache_option, key_option
 from himach.cli.text import columns, echo, format_minute
 from himach.io.store.sizes import show_size
 

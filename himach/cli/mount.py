@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
+from himach.cli import shared
 from himach.cli.command_group import Command
-from himach.cli.options import PATH, cache_option, chosen_cache, key_option, server_option
 from himach.cli.text import echo
 
 
 @click.command(cls=Command)
-@click.argument("directory", type=PATH, metavar="DIR")
-@cache_option
-@server_option
-@key_option
+@click.argument("directory", type=shared.PATH, metavar="DIR")
+@shared.cache_option
+@shared.server_option
+@shared.key_option
 @click.option("--allow-other", is_flag=True, help="Let other users of this machine read, too.")
 def mount(directory: Path, cache: str | None, server: str | None, key: Path | None, allow_other: bool) -> None:
     """Show datasets, of this node's store or of a server and its peers, as files, until Ctrl-C or an unmount.
@@ -29,7 +29,7 @@ def mount(directory: Path, cache: str | None, server: str | None, key: Path | No
     from himach.ranks.quiet import quiet_ranks
 
     with quiet_ranks(0, command=True):
-        datasets = StoreDatasets(chosen_cache(cache, server, key and key.absolute()) or "auto")
+        datasets = StoreDatasets(shared.chosen_cache(cache, server, key and key.absolute()) or "auto")
         place = directory.absolute()
         os.chdir("/")  # so that no file of the present folder is taken for a dataset
         mount_data(datasets, place, lambda: echo(f"{directory} is mounted; Ctrl-C unmounts it", err=True), allow_other)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from himach.cli.command_group import CommandGroup
-from himach.cli.options import PATH
+from himach.cli.shared import PATH
 from himach.cli.text import columns, echo, format_minute, named_lines
 from himach.io.store.sizes import show_size
 
@@ -129,6 +129,7 @@ def _ensemble_lines(analysis: str, items: Sequence[Entry]) -> list[tuple[str, st
     used = [row for row in items if row.analysis == analysis and row.last]
     totals = [len(row.covered) if row.of is None else row.of for row in used]
     bad = [row.member for row in used if row.bad]
+    shared = dict(item for item in used[0].parameters.items() if all(item in row.parameters.items() for row in used))
     return [
         ("", ""),
         ("analysis", analysis),
@@ -137,14 +138,9 @@ def _ensemble_lines(analysis: str, items: Sequence[Entry]) -> list[tuple[str, st
         ("pairs", f"{sum(row.pairs for row in used):,}"),
         ("size", show_size(sum(row.nbytes for row in used))),
         ("last used", format_minute(max(row.used for row in used))),
-        *(("parameter", text) for text in _common([[f"{n} = {v}" for n, v in row.parameters.items()] for row in used])),
+        *(("parameter", f"{name} = {value}") for name, value in shared.items()),
         *([("bad", f"parts of {', '.join(bad)}")] if bad else []),
     ]
-
-
-def _common(lists: Sequence[Sequence[str]]) -> list[str]:
-    """Return the texts that all lists have."""
-    return [text for text in lists[0] if all(text in other for other in lists)]
 
 
 def _table(entries: Sequence[Entry], members: bool) -> str:
@@ -152,17 +148,10 @@ def _table(entries: Sequence[Entry], members: bool) -> str:
     from himach.checkpoint.listing import format_frames
 
     names = ("analysis", "generation", "frames", "pairs", "size", "last used")
-    rows = [
-        (
-            entry.analysis,
-            f"{entry.generation}",
-            format_frames(entry),
-            f"{entry.pairs:,}",
-            show_size(entry.nbytes),
-            format_minute(entry.used),
-        )
-        for entry in entries
-    ]
+    rows = []
+    for entry in entries:
+        amounts = f"{entry.pairs:,}", show_size(entry.nbytes), format_minute(entry.used)
+        rows.append((entry.analysis, f"{entry.generation}", format_frames(entry), *amounts))
     if not members:
         return columns([names, *rows], left=frozenset([0, 2, 5]))
     with_members = [(entry.member, *row) for entry, row in zip(entries, rows, strict=True)]

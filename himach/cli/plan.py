@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from himach.cli.command_group import Command
-from himach.cli.options import PATH
+from himach.cli.shared import PATH
 from himach.cli.text import echo
 
 

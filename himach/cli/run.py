@@ -17,23 +17,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from himach.cli import shared
 from himach.cli.command_group import Command
-from himach.cli.options import (
-    PATH,
-    SOURCE,
-    check_required,
-    chosen_cache,
-    dataclass_options,
-    ensemble_option,
-    key_option,
-    keywords_option,
-    quiet_option,
-    ranks_option,
-    server_option,
-    started_ranks,
-    take_transform,
-    topology_option,
-)
 from himach.errors import printable_lines
 from himach.examples import BUILTINS
 from himach.opening.options import LiveOptions, RunOptions, TransformOptions
@@ -185,23 +170,25 @@ def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable
     """Add the arguments of ``himach run`` and ``follow`` except options `without`; `trajectory` is a help text."""
     options = (
         click.argument("analyses", nargs=-1, metavar="ANALYSIS...", shell_complete=complete_analyses),
-        click.option("--trajectory", "-t", "trajectories", multiple=True, type=SOURCE, metavar="PATH", help=trajectory),
-        topology_option,
-        ensemble_option,
-        keywords_option,
+        click.option(
+            "--trajectory", "-t", "trajectories", multiple=True, type=shared.SOURCE, metavar="PATH", help=trajectory
+        ),
+        shared.topology_option,
+        shared.ensemble_option,
+        shared.keywords_option,
         click.option(
             "-p", "parameters", multiple=True, metavar="NAME=VALUE", shell_complete=complete_parameters,
             help="Set a parameter; of several analyses ANALYSIS.NAME=VALUE.",
         ),
-        ranks_option,
+        shared.ranks_option,
         click.option(
             "--cache", metavar="auto|off|DIR",
             help="Where a node keeps the frames it reads: its own place, nowhere, or DIR ({node}: the node's name).  "
             "[default: auto]",
         ),
-        dataclass_options(TransformOptions),
-        dataclass_options(RunOptions, without),
-        quiet_option,
+        shared.dataclass_options(TransformOptions),
+        shared.dataclass_options(RunOptions, without),
+        shared.quiet_option,
     )  # fmt: skip
 
     def add(command: Any) -> Any:
@@ -214,10 +201,10 @@ def analysis_options(trajectory: str, without: tuple[str, ...] = ()) -> Callable
 
 @click.command(cls=RunWords, sections=SECTIONS, elsewhere=ELSEWHERE)
 @analysis_options("Trajectory file, frame directory or dataset; several files follow one another.")
-@server_option
-@key_option
+@shared.server_option
+@shared.key_option
 @click.option(
-    "--rerun", type=PATH, metavar="RUN.JSON",
+    "--rerun", type=shared.PATH, metavar="RUN.JSON",
     help="Repeat the run of this record, in place of ANALYSIS and --trajectory; other options change what they say.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Tell what this run would read and take, and do nothing of it.")
@@ -242,13 +229,13 @@ def run(
     """
     from himach.runner.run import on_ranks
 
-    options["cache"] = chosen_cache(options["cache"], server, key)
+    options["cache"] = shared.chosen_cache(options["cache"], server, key)
     command = _command(ctx, options, rerun=rerun, dry=dry_run)
     if rerun is not None and ranks is None and not under_launcher():
         from himach.runner.rerun import read_record, recorded_ranks
 
         ranks = recorded_ranks(read_record(rerun))
-    _show(on_ranks(command, started_ranks(ranks, oversubscribe), keeps=command.keeps))
+    _show(on_ranks(command, shared.started_ranks(ranks, oversubscribe), keeps=command.keeps))
 
 
 @click.command(cls=RunWords, sections=SECTIONS)
@@ -256,7 +243,7 @@ def run(
     "Running engine, imd://HOST:PORT; dataset that is being pushed or staged; or file that grows.",
     without=("frames", "max_time"),
 )
-@dataclass_options(LiveOptions)
+@shared.dataclass_options(LiveOptions)
 @click.pass_context
 def follow(ctx: click.Context, /, ranks: int | None, oversubscribe: bool, **options: Any) -> None:
     """Run analyses over frames that still come.
@@ -267,17 +254,17 @@ def follow(ctx: click.Context, /, ranks: int | None, oversubscribe: bool, **opti
     from himach.runner.commands import follow as follow_frames
 
     live = LiveOptions(**{name: options.pop(name) for name in LIVE})
-    _show(follow_frames(_command(ctx, options), live, started_ranks(ranks, oversubscribe)))
+    _show(follow_frames(_command(ctx, options), live, shared.started_ranks(ranks, oversubscribe)))
 
 
 def _command(ctx: click.Context, options: dict[str, Any], rerun: Path | None = None, dry: bool = False) -> RunCommand:
     """Return the command of each rank; refuse what only a command line can get wrong."""
     analyses, parameters, keywords = (options.pop(name) for name in ("analyses", "parameters", "keywords"))
-    options["transform"] = take_transform(options)
+    options["transform"] = shared.take_transform(options)
     values = {name: value for name, value in options.items() if value not in (None, ()) and value is not False}
     if rerun is None:
         _check_files(analyses, ctx)
-        check_required(ctx, analyses=analyses, trajectories=values.get("trajectories") or values.get("ensemble"))
+        shared.check_required(ctx, analyses=analyses, trajectories=values.get("trajectories") or values.get("ensemble"))
     elif analyses:
         raise click.UsageError(f"--rerun repeats the analyses of {rerun}; leave {' '.join(analyses)} out", ctx)
     _check_places(values, rerun is not None, ctx)
@@ -296,7 +283,8 @@ def _check_files(analyses: tuple[str, ...], ctx: click.Context) -> None:
     files = [word for word in analyses if ":" not in word and Path(word).suffix not in ("", ".py")]
     if files:
         raise click.UsageError(
-            f"{', '.join(files)} stands where analyses do: a trajectory is named by -t PATH, a topology by -s PATH", ctx
+            f"{', '.join(files)} stands where analyses do: a trajectory is named by -t PATH, a topology by -s PATH",
+            ctx,
         )
 
 

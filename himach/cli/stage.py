@@ -7,35 +7,23 @@ from typing import Any
 
 import click
 
+from himach.cli import shared
 from himach.cli.command_group import Command
-from himach.cli.options import (
-    SOURCE,
-    cache_option,
-    chosen_cache,
-    dataclass_options,
-    key_option,
-    keywords_option,
-    quiet_option,
-    ranks_option,
-    server_option,
-    started_ranks,
-    trajectories_argument,
-)
 from himach.cli.text import echo
 from himach.staging.options import StageOptions
 
 
 @click.command(cls=Command)
-@trajectories_argument
-@click.option("--topology", "-s", type=SOURCE, metavar="PATH", help="Topology file, kept with the frames.")
-@dataclass_options(StageOptions)
+@shared.trajectories_argument
+@click.option("--topology", "-s", type=shared.SOURCE, metavar="PATH", help="Topology file, kept with the frames.")
+@shared.dataclass_options(StageOptions)
 @click.option("--assemble", is_flag=True, help="Put together the slices that a simulation has pushed under the name.")
-@cache_option
-@server_option
-@key_option
-@ranks_option
-@keywords_option
-@quiet_option
+@shared.cache_option
+@shared.server_option
+@shared.key_option
+@shared.ranks_option
+@shared.keywords_option
+@shared.quiet_option
 def stage(
     keywords: tuple[str, ...],
     assemble: bool,
@@ -55,9 +43,9 @@ def stage(
     from himach.runner.commands import StageCommand
     from himach.runner.run import on_ranks
 
-    values = {"server": chosen_cache(None, server, key), **options}
+    values = {"server": shared.chosen_cache(None, server, key), **options}
     values = {name: value for name, value in values.items() if value is not None}
     command = StageCommand(keywords, values, assemble)
-    staged = on_ranks(command, started_ranks(ranks, oversubscribe))
+    staged = on_ranks(command, shared.started_ranks(ranks, oversubscribe))
     if staged is not None:
         echo(staged)

@@ -7,28 +7,11 @@ from typing import Any
 
 import click
 
+from himach.cli import shared
 from himach.cli.command_group import Command
-from himach.cli.options import (
-    PATH,
-    SOURCE,
-    cache_option,
-    check_required,
-    chosen_cache,
-    dataclass_options,
-    ensemble_option,
-    key_option,
-    keywords_option,
-    quiet_option,
-    ranks_option,
-    server_option,
-    started_ranks,
-    take_transform,
-    topology_option,
-    trajectories_argument,
-)
 from himach.cli.pairs import describe_pairs
 from himach.cli.text import columns, echo
-from himach.conversion.options import ConvertOptions
+from himach.conversion.options import ConvertCommand, ConvertOptions
 from himach.conversion.target import removing_leftovers
 from himach.errors import HimachError
 from himach.opening.options import TransformOptions, parse_keywords
@@ -36,13 +19,13 @@ from himach.ranks.quiet import quiet_ranks
 
 
 @click.command(cls=Command)
-@click.argument("path", type=SOURCE, required=False)
-@topology_option
-@ensemble_option
-@keywords_option
-@cache_option
-@server_option
-@key_option
+@click.argument("path", type=shared.SOURCE, required=False)
+@shared.topology_option
+@shared.ensemble_option
+@shared.keywords_option
+@shared.cache_option
+@shared.server_option
+@shared.key_option
 @click.pass_context
 def info(
     ctx: click.Context,
@@ -64,9 +47,9 @@ def info(
     if ensemble is not None:
         if path is not None:
             raise click.UsageError(f"--ensemble names the trajectories; leave {path} out", ctx)
-        _show_members(ensemble, topology, keywords, chosen_cache(cache, server, key))
+        _show_members(ensemble, topology, keywords, shared.chosen_cache(cache, server, key))
         return
-    check_required(ctx, path=path)
+    shared.check_required(ctx, path=path)
     assert path is not None
     if path.is_dir():
         from himach.checkpoint.listing import find_kept_frames
@@ -78,7 +61,7 @@ def info(
     from himach.opening.description import as_text, describe
 
     with quiet_ranks(0, command=True):
-        echo(as_text(describe([path], topology, parse_keywords(keywords), chosen_cache(cache, server, key))))
+        echo(as_text(describe([path], topology, parse_keywords(keywords), shared.chosen_cache(cache, server, key))))
 
 
 def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...], cache: str | None) -> None:
@@ -97,14 +80,14 @@ def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...
 
 
 @click.command(cls=Command)
-@trajectories_argument
-@click.argument("directory", type=PATH, metavar="DIR")
-@topology_option
+@shared.trajectories_argument
+@click.argument("directory", type=shared.PATH, metavar="DIR")
+@shared.topology_option
 @click.option(
     "--frames-per-file", type=click.IntRange(min=1), default=100, show_default=True, metavar="N",
     help="Frames in each file; 1 gives one file a frame.",
 )  # fmt: skip
-@keywords_option
+@shared.keywords_option
 def split(
     trajectories: tuple[Path, ...],
     directory: Path,
@@ -127,15 +110,15 @@ def split(
 
 
 @click.command(cls=Command)
-@click.argument("trajectories", nargs=-1, type=SOURCE, metavar="TRAJ...")
-@topology_option
-@ensemble_option
-@dataclass_options(TransformOptions)
-@dataclass_options(ConvertOptions)
-@cache_option
-@ranks_option
-@keywords_option
-@quiet_option
+@click.argument("trajectories", nargs=-1, type=shared.SOURCE, metavar="TRAJ...")
+@shared.topology_option
+@shared.ensemble_option
+@shared.dataclass_options(TransformOptions)
+@shared.dataclass_options(ConvertOptions)
+@shared.cache_option
+@shared.ranks_option
+@shared.keywords_option
+@shared.quiet_option
 @click.pass_context
 def convert(
     ctx: click.Context, /, keywords: tuple[str, ...], ranks: int | None, oversubscribe: bool, **options: Any
@@ -145,13 +128,15 @@ def convert(
     The bytes are the same for any number of ranks. The topology of the written atoms is written beside them.
     With --ensemble in place of TRAJ, {member} in the names of files stands for the name of each of many simulations.
     """
-    from himach.conversion.commands import ConvertCommand
     from himach.runner.run import on_ranks
 
-    check_required(ctx, trajectories=options["trajectories"] or options["ensemble"])
-    options["transform"] = take_transform(options)
+    shared.check_required(ctx, trajectories=options["trajectories"] or options["ensemble"])
+    options["transform"] = shared.take_transform(options)
     values = {name: value for name, value in options.items() if value is not None}
-    request, started = ConvertOptions(**values, keywords=parse_keywords(keywords)), started_ranks(ranks, oversubscribe)
+    request, started = (
+        ConvertOptions(**values, keywords=parse_keywords(keywords)),
+        shared.started_ranks(ranks, oversubscribe),
+    )
     command = ConvertCommand(request)
     with removing_leftovers(request.files if started else []):
         message = command.run_on_engine(started) if request.engines else on_ranks(command, started)

@@ -393,8 +393,6 @@ def _write_alone(
         try:
             return function()
         except OSError as error:
-            with suppress(OSError):
-                stack.close()
             raise cannot_write(path, error) from error
 
     try:

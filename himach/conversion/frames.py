@@ -217,11 +217,14 @@ class Reader:
     def _read(self, steps: range, copy: bool) -> Iterator[Part]:
         numbers = np.array([self.frames[step] for step in steps], np.int64)
         facts: dict[int, tuple[dict[str, Any] | None, float]] = {}
-        frames = self._source.read(np.array([one for one in numbers.tolist() if one not in self._received], np.int64))
+        local_numbers = [number for number in numbers.tolist() if number not in self._received]
+        frames = self._source.read(np.array(local_numbers, np.int64))
         for number in numbers.tolist():
             raw = self._received.get(number) or next(frames)
             if raw.data is None and self._with_data:
-                facts = facts or {one.number: (one.data, one.precision) for one in self._origin.read(numbers, NO_ATOMS)}
+                if not facts:
+                    headers = self._origin.read(numbers, NO_ATOMS)
+                    facts = {header.number: (header.data, header.precision) for header in headers}
                 raw.data, raw.precision = facts[raw.number]
             yield self._steps.read(raw, copy)
 

@@ -1,7 +1,7 @@
 """Options: `DatasetRequest` of any command, `RunOptions` of a run, `LiveOptions` of a run over arriving frames.
 
 `FramesRequest` has the common options of runs and conversions; `Job` is a run with its analyses. Fields with a help
-text become options of the command line (`himach.cli.options`). A run's record holds them, and ``--rerun`` reads them
+text become options of the command line (`himach.cli.shared`). A run's record holds them, and ``--rerun`` reads them
 from it. `himach.run` documents each.
 """
 
