@@ -148,7 +148,7 @@ class StageCommand:
 
             options = run_collectively(world.comm, self._options)
             if self.assemble:
-                from himach.staging.assembly.api import assemble_here
+                from himach.staging.assembly.assemble import assemble_here
 
                 message = assemble_here(world, options)
             else:

@@ -13,7 +13,7 @@ from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.opening.shared_index import NodeBytes, attach_columns, mark_shared
-from himach.ranks.collective import on_first_rank
+from himach.ranks.collective import Meeting
 from himach.ranks.communicator import World
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ POLL_SECONDS = 1.0
 POLL_DIVISOR = 10  # limits polling of a growing file to a tenth of the time
 DAMAGE_SECONDS = 10.0  # seconds without growth after which an unreadable file counts as damaged
 ENDLESS_SECONDS = float("inf")
-BARRIER_POLL_SECONDS = 0.05  # seconds between polls of ranks that wait for a file to grow
 
 
 def open_growing(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
@@ -38,14 +37,8 @@ def open_growing(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
             if new_sizes != sizes:
                 sizes, last_growth = new_sizes, time.monotonic()
             # Few formats distinguish damage from an incomplete first frame; only for those, wait without limit.
-            patience = (
-                job.idle
-                if job.idle is not None
-                else ENDLESS_SECONDS
-                if isinstance(error, NoFrameError)
-                else DAMAGE_SECONDS
-            )
-            if time.monotonic() > last_growth + patience:
+            patience = ENDLESS_SECONDS if isinstance(error, NoFrameError) else DAMAGE_SECONDS
+            if time.monotonic() > last_growth + (patience if job.idle is None else job.idle):
                 raise
             time.sleep(POLL_SECONDS)
 
@@ -56,31 +49,17 @@ def _open_quietly(job: StageOptions, indexes: Mapping[str, XdrIndex]) -> Origin:
         return open_origin(job.trajectories, job.topology, job.keywords, indexes)
 
 
-def wait_for_growth(
-    world: World, job: StageOptions, origin: Origin
-) -> tuple[Origin, Sequence[NodeBytes]] | None:  # fmt: skip
+def wait_for_growth(world: World, job: StageOptions, origin: Origin) -> tuple[Origin, Sequence[NodeBytes]] | None:
     """Wait on the first rank until the trajectory has more whole frames; return None if it is idle too long."""
-    comm = world.comm
-    result: Origin | None = None
-    error: Exception | None = None
-    if comm.rank == 0:
-        try:
-            result = _await_growth(job, origin)
-            if result is not None:
-                mark_shared(result)
-        except Exception as caught:  # raised on all ranks below
-            error = caught
-    if comm.size > 1:
-        arrival = comm.Ibarrier()  # waiting in a broadcast would keep one core per rank busy
-        while not arrival.Test():
-            time.sleep(BARRIER_POLL_SECONDS)
 
-    def result_or_raise() -> Origin | None:
-        if error is not None:
-            raise error
-        return result
+    def wait() -> Origin | None:
+        grown = _await_growth(job, origin) if world.comm.rank == 0 else None
+        if grown is not None:
+            mark_shared(grown)
+        return grown
 
-    new_origin = on_first_rank(comm, result_or_raise, share=True)
+    # Waiting in a broadcast would keep one core per rank busy.
+    new_origin: Origin | None = world.comm.bcast(Meeting(world.comm).together(wait))
     return None if new_origin is None else (new_origin, attach_columns(world, new_origin, {}))
 
 

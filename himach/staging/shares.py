@@ -1,6 +1,9 @@
-"""Shared parts of staging: `open_store()`, and `missing_part()`, a rank's frames that are native nowhere."""
+"""Shared parts of staging: `open_store()`, `missing_part()`, a rank's frames that are native nowhere, `fill()`."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -9,8 +12,9 @@ from himach.errors import UsageError
 from himach.io.dataset.subsets import Readable
 from himach.io.store.quota import check_quota, chosen_quota, open_chosen
 from himach.io.store.store import Store
-from himach.ranks.collective import run_collectively
+from himach.ranks.collective import Meeting, run_collectively
 from himach.ranks.communicator import Communicator, World
+from himach.ranks.progress import Progress
 from himach.staging.options import StageOptions
 
 Numbers = npt.NDArray[np.int64]
@@ -64,3 +68,19 @@ def missing_part(world: World, placement: str, span: range, stored: Readable, al
     for request in [world.node.isend(numbers, rank, PART_TAG) for rank, numbers in enumerate(parts) if rank]:
         request.wait()
     return parts[0]
+
+
+def fill(world: World, job: StageOptions, n_frames: int, write: Callable[[Callable[[int], None]], int]) -> int:
+    """Let each rank `write` its `n_frames` frames with a progress display; return how many all wrote (collective).
+
+    `write` takes a function to be called with the count after each frame, and returns the number of new frames.
+    """
+    meeting = Meeting(world.comm)
+    with Progress(world.comm, int(world.comm.allreduce(n_frames)), sys.stderr, quiet=job.quiet) as display:
+
+        def work() -> int:
+            written = write(meeting.watched(display))
+            display.finish(meeting.poll)
+            return written
+
+        return int(world.comm.allreduce(meeting.together(work)))

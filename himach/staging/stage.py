@@ -6,7 +6,6 @@ those. Written frames are kept on any failure, so an interrupted stage can be re
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,13 +31,12 @@ from himach.io.universe.topology import load_topology
 from himach.io.universe.view import View
 from himach.opening.dataset import choose_together, find_together, note_elsewhere, watch_origin
 from himach.opening.shared_index import free
-from himach.ranks.collective import Meeting, on_first_rank, run_collectively
+from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import World
-from himach.ranks.progress import Progress
 from himach.staging.growth import open_growing, wait_for_growth
 from himach.staging.options import StageOptions
 from himach.staging.replication import attach_copies, check_copies, replicate, requested_copies
-from himach.staging.shares import Numbers, missing_part, open_store
+from himach.staging.shares import Numbers, fill, missing_part, open_store
 from himach.staging.without_origin import pull, repair
 
 FLUSH_SECONDS = 1.0
@@ -222,18 +220,10 @@ def _fill(
     With a `subset`, stage its atoms as alien frames where no node has them.
     """
     part = missing_part(world, job.placement, span, _stored_frames(dataset, origin, subset), aliens=subset is not None)
-    total = world.comm.allreduce(len(part))
-    meeting = Meeting(world.comm)
-    with Progress(world.comm, total, sys.stderr, quiet=job.quiet) as display:
-
-        def fill() -> int:
-            frames, target = _read(origin, part, subset), dataset if subset is None else subset.dataset
-            written = _write(target, frames, watch, meeting.watched(display), len(part), subset is None)
-            display.finish(meeting.poll)
-            return written
-
-        written = meeting.together(fill)
-    return int(world.comm.allreduce(written))
+    frames, target = _read(origin, part, subset), dataset if subset is None else subset.dataset
+    return fill(
+        world, job, len(part), lambda report: _write(target, frames, watch, report, len(part), native=subset is None)
+    )
 
 
 def _read(origin: Origin, numbers: Numbers, subset: Subset | None) -> Iterator[RawFrame]:

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,12 @@ from himach.io.dataset.origin_watch import open_unchanged
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, Store, StoreConflictError, StoreError
 from himach.io.trajectory.origin import Origin, open_origin
-from himach.ranks.collective import Meeting, on_first_rank, run_collectively
+from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import Communicator, World
-from himach.ranks.progress import Progress
 from himach.selection import is_sparse
 from himach.staging.options import StageOptions
 from himach.staging.replication import attach_copies, check_copies, replicate, requested_copies, write_natively
-from himach.staging.shares import Numbers, missing_part
+from himach.staging.shares import Numbers, fill, missing_part
 
 MOST_NAMED = 5  # frames
 READ_AT_ONCE = 64  # frames held in memory
@@ -60,21 +59,17 @@ def pull(world: World, store: Store, job: StageOptions) -> tuple[Dataset, int, i
         part = missing_part(world, job.placement, range(n_frames), dataset)
         numbers = run_collectively(comm, lambda: part[source.holds(part)])
         n_missing = len(part) - len(numbers)
-    meeting = Meeting(comm)
-    with Progress(comm, int(comm.allreduce(len(numbers))), sys.stderr, quiet=job.quiet) as display:
-        reading = source.read(numbers)
-        frames = (frame for frame in reading if frame is not None)
+    reading = source.read(numbers)
 
-        def fill() -> int:
-            written = write_natively(dataset, frames, meeting.watched(display))
-            dataset.close()
-            display.finish(meeting.poll)
-            return written
+    def write(report: Callable[[int], None]) -> int:
+        n_written = write_natively(dataset, (frame for frame in reading if frame is not None), report)
+        dataset.close()
+        return n_written
 
-        written = meeting.together(fill)
+    written = fill(world, job, len(numbers), write)
     source.close()
     _report_left_out(comm, n_frames, n_missing, reading.misses)
-    return dataset, n_frames, int(comm.allreduce(written))
+    return dataset, n_frames, written
 
 
 def _missing_numbers(world: World, available: BitMap64, dataset: Dataset) -> Numbers:
@@ -207,8 +202,8 @@ def _open_dataset(world: World, store: Store, best: Candidate, attachments: Mapp
         if world.leaders is None:
             return
         with store.locked():
-            others = [other for other in find(store, [best.name]) if other.stamp.content != best.stamp.content]
-            if any(not set(other.stamp.paths) & set(best.stamp.paths) for other in others):
+            conflicting = [other for other in find(store, [best.name]) if other.stamp.content != best.stamp.content]
+            if any(not set(other.stamp.paths) & set(best.stamp.paths) for other in conflicting):
                 raise StoreConflictError(f"the store of node {world.name} has another dataset {best.name}")
             dataset = store.dataset(best.name, best.generation)
             previous = read_stamp(dataset)

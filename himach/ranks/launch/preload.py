@@ -42,7 +42,7 @@ AHEAD = (
     "himach.runner.run",
     "himach.runner.scripts",
     "himach.runner.outcome.system",
-    "himach.staging.assembly.api",
+    "himach.staging.assembly.assemble",
     "himach.zazen",
 )
 #: Modules that few runs use, with the names needed at once and the module that defines each.

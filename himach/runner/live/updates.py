@@ -31,7 +31,7 @@ from himach.runner.live.ensemble_feed import EnsembleFeed, check_ensemble, engin
 from himach.runner.live.frame_sources import DatasetFeed, FileFeed, FramesSoFar
 from himach.runner.live.imd_client import ImdClient, ReceiverOptions, need_imdclient
 from himach.runner.live.scratch_pairs import pairs_between
-from himach.staging.assembly.api import SliceAssembler
+from himach.staging.assembly.assemble import SliceAssembler
 
 T = TypeVar("T")
 LiveSource: TypeAlias = DatasetFeed | EnsembleFeed | FileFeed | ImdClient
