@@ -225,18 +225,18 @@ def _xvg(table: Table, title: str) -> bytes:
     Other columns are omitted; None is nan. An ensemble has a column for each member and column, named by both, over the
     places of all members; missing values are nan.
     """
-    x, *others = _xvg_columns(table)
-    labels = [(label, table.units.get(name, "")) for label, name, _ in (x, *others)]
+    x, *columns = _xvg_columns(table)
+    labels = [(label, table.units.get(name, "")) for label, name, _ in (x, *columns)]
     units = {unit for _, unit in labels[1:]}
     shared = units.pop() if len(units) == 1 else ""
     lines = [
         f'@    title "{_quoted(title)}"',
         f'@    xaxis  label "{_axis_label(*labels[0])}"',
-        f'@    yaxis  label "{_axis_label(others[0][0] if len(others) == 1 else "", shared)}"',
+        f'@    yaxis  label "{_axis_label(columns[0][0] if len(columns) == 1 else "", shared)}"',
         VIEW,
         *(f'@ s{i} legend "{_axis_label(name, "" if shared else unit)}"' for i, (name, unit) in enumerate(labels[1:])),
     ]
-    rows = zip(*(map(str, _xvg_cells(name, cells)) for _, name, cells in (x, *others)), strict=True)
+    rows = zip(*(map(str, _xvg_cells(name, cells)) for _, name, cells in (x, *columns)), strict=True)
     return "\n".join([*lines, *map(" ".join, rows), ""]).encode()
 
 

@@ -160,8 +160,8 @@ def exchange_seconds(total: float, nodes: int, ranks: int, latency: float, netwo
         return 0.0
     waves = max(1.0, -(-most // WAVE_BYTES))
     messages = waves * -(-count_messages(nodes, max(1, ranks // nodes)) // MAX_PARTNERS) * latency
-    others = (ranks / nodes - 1) * (total - most) / max(1, ranks - 1)  # mean bytes of the other ranks of its node
-    return float(messages + (most + others) * (1 - 1 / nodes) / network)
+    other_ranks = (ranks / nodes - 1) * (total - most) / max(1, ranks - 1)  # mean bytes of the other ranks of its node
+    return float(messages + (most + other_ranks) * (1 - 1 / nodes) / network)
 
 
 def without_pairs(seconds: float, rate: float) -> float:

@@ -65,18 +65,18 @@ def write_report(
         raise UsageError("a report is of a list of folders that runs left: name one, at least")
     directory = None if templates is None else Path(templates)
     runs = [read_folder(folder) for folder in folders]
-    page, others = report_page(runs, directory), methods_files(runs, directory)
+    page, texts = report_page(runs, directory), methods_files(runs, directory)
     target = Path(out).parent if methods is None else Path(methods)
-    check_out(out, [*(path for run in runs for path in run.all_files.values()), *(target / name for name in others)])
+    check_out(out, [*(path for run in runs for path in run.all_files.values()), *(target / name for name in texts)])
     write_bytes(out, page.encode())
-    kept = [name for name in others if not _is_as_written(target / name)]
+    kept = [name for name in texts if not _is_as_written(target / name)]
     if kept:
         warnings.warn(
             f"{target} keeps {', '.join(kept)}: not of himach's making, or changed since; --methods names another "
             "folder for what himach writes",
             stacklevel=2,
         )
-    return [Path(out), *write_methods(target, {name: text for name, text in others.items() if name not in kept})]
+    return [Path(out), *write_methods(target, {name: text for name, text in texts.items() if name not in kept})]
 
 
 def methods_files(folders: Sequence[RunFolder], templates: Path | None = None) -> dict[str, str]:

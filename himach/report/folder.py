@@ -126,8 +126,8 @@ class RunFolder:
             if suffix in FIGURES:
                 figures.setdefault(stem, {})[suffix] = file
         used = {self.tables[name] for name in tables} | {file for kinds in figures.values() for file in kinds.values()}
-        others = tuple(file for file in own if file not in used)
-        return AnalysisFiles(label, entry, tables, tuple(figures.values()), others)
+        unused = tuple(file for file in own if file not in used)
+        return AnalysisFiles(label, entry, tables, tuple(figures.values()), unused)
 
 
 def stages(entry: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -72,21 +72,25 @@ def _run(name: str, index: int, folder: RunFolder) -> dict[str, Any]:
     record = folder.record
     analyses = [
         {
-            "label": one.label,
-            "key": _anchor("run", index, name, one.label),
-            "results": result_lines(folder, one),
-            "figures": [_figure(folder, one, kinds) for kinds in one.figures],
-            "tables": [_table(folder, table) for table in one.tables],
-            "others": one.others,
+            "label": analysis.label,
+            "key": _anchor("run", index, name, analysis.label),
+            "results": result_lines(folder, analysis),
+            "figures": [_figure(folder, analysis, kinds) for kinds in analysis.figures],
+            "tables": [_table(folder, table) for table in analysis.tables],
+            "others": analysis.others,
             "parameters": dict.fromkeys(
                 (name, json.dumps(value, ensure_ascii=False))
-                for stage in stages(one.entry)
+                for stage in stages(analysis.entry)
                 for name, value in stage["parameters"].items()
             ),
         }
-        for one in folder.analyses
+        for analysis in folder.analyses
     ]
-    lone = [f"{one.label} ({one.entry.get('unrepeatable')})" for one in folder.analyses if not one.entry.get("source")]
+    lone = [
+        f"{analysis.label} ({analysis.entry.get('unrepeatable')})"
+        for analysis in folder.analyses
+        if not analysis.entry.get("source")
+    ]
     return {
         "name": name,
         "key": _anchor("run", index, name),

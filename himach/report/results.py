@@ -246,12 +246,12 @@ def trust(folder: RunFolder) -> dict[str, Any]:
         for name in analysis.tables
         for row in _mean_rows(folder, name, bool(folder.members) or ":" in str(analysis.entry.get("source")))
     ]
-    others = [row for name in folder.tables for row in (*_curve_rows(folder, name), *_group_rows(folder, name))]
-    counts, hidden = _counts([*means, *others]), []
+    curves = [row for name in folder.tables for row in (*_curve_rows(folder, name), *_group_rows(folder, name))]
+    counts, hidden = _counts([*means, *curves]), []
     if folder.members:  # the worst first
         means.sort(key=lambda row: VERDICTS.index(row.verdict), reverse=True)
         means, hidden = means[:MOST_MEANS], means[MOST_MEANS:]
-    return {"counts": counts, "means": means, "others": others, "hidden": len(hidden), "hidden_counts": _counts(hidden)}
+    return {"counts": counts, "means": means, "others": curves, "hidden": len(hidden), "hidden_counts": _counts(hidden)}
 
 
 def _counts(rows: Sequence[Row]) -> str:

@@ -48,8 +48,8 @@ def _height(axes: Any) -> float:
 
 def _panels(axes: Any) -> list[Any]:
     """Return the axes nested in the subplot of these axes."""
-    outer, others = axes.get_subplotspec(), [(panel, panel.get_subplotspec()) for panel in axes.figure.axes]
-    inner = [(panel, spec) for panel, spec in others if outer is not None and spec is not None and spec != outer]
+    outer, subplots = axes.get_subplotspec(), [(panel, panel.get_subplotspec()) for panel in axes.figure.axes]
+    inner = [(panel, spec) for panel, spec in subplots if outer is not None and spec is not None and spec != outer]
     return [panel for panel, spec in inner if spec.get_topmost_subplotspec() == outer]
 
 

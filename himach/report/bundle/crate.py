@@ -228,25 +228,17 @@ def _run(run: BundledRun, author: str) -> list[Entity]:
 def _software(record: Record) -> Iterator[Entity]:
     """Yield himach and the software that it used."""
     versions = {name: version for name, version in record["versions"].items() if version}
-    pages = {name: SOFTWARE.get(name, f"pkg:pypi/{quote(name.lower())}") for name in versions}
-    others = [
-        _entity(
-            f"{pages[name]}#{quote(version)}",
-            "SoftwareApplication",
-            name=name,
-            url=pages[name],
-            softwareVersion=version,
-        )
-        for name, version in versions.items()
-    ]
-    page, version = SOFTWARE["himach"], record["himach"]
+    dependencies = [_program(name, version, quote(version)) for name, version in versions.items()]
     # Runs with the same himach may have had other versions of its dependencies.
-    identifier = f"{page}#{'+'.join(quote(version) for version in (version, *versions.values()))}"
-    needs = [*map(_link, others)]
-    yield _entity(
-        identifier, "SoftwareApplication", name="himach", url=page, softwareVersion=version, softwareRequirements=needs
-    )
-    yield from others
+    release = "+".join(quote(version) for version in (record["himach"], *versions.values()))
+    yield _program("himach", record["himach"], release, softwareRequirements=[*map(_link, dependencies)])
+    yield from dependencies
+
+
+def _program(name: str, version: str, release: str, **properties: Any) -> Entity:
+    page = SOFTWARE.get(name, f"pkg:pypi/{quote(name.lower())}")
+    details = {"url": page, "softwareVersion": version, **properties}
+    return _entity(f"{page}#{release}", "SoftwareApplication", name=name, **details)
 
 
 def _data(run: BundledRun) -> Iterator[Entity]:
