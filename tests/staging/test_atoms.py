@@ -30,10 +30,12 @@ def kept(place) -> list[int]:
     """How many frames each subset in a store has, copies counted each."""
     try:
         store = Store(place, read_only=True)
-        several = [store.open_directory(directory) for directory in store.directories()]
+        stored = [store.open_directory(directory) for directory in store.directories()]
     except StoreNotFoundError:  # just being made
         return []
-    return [sum(one["frames"] for one in each.segments()) for each in several if each.name.endswith("]")]
+    return [
+        sum(segment["frames"] for segment in dataset.segments()) for dataset in stored if dataset.name.endswith("]")
+    ]
 
 
 @pytest.mark.slow
@@ -44,15 +46,14 @@ def test_runs_read_nothing_from_the_trajectory(tmp_path, nodes):
 
     def outcome(name, selection, *more):
         out = tmp_path / name
-        asked = ["run", "rmsd", "-t", trajectory, "-s", PSF, "-p", f"selection={selection}", "--out", out, *more]
-        done = himach(*asked) if more else stage_on_nodes(tmp_path, nodes, *asked)
+        arguments = ["run", "rmsd", "-t", trajectory, "-s", PSF, "-p", f"selection={selection}", "--out", out, *more]
+        done = himach(*arguments) if more else stage_on_nodes(tmp_path, nodes, *arguments)
         assert done.returncode == 0, done.stderr
         return (out / "rmsd.csv").read_bytes(), json.loads((out / "run.json").read_text())["bytes"]["origin"]
 
     texts = ["name CA", "name CA and resid 1:50"]
     tables = [outcome(f"plain{i}", text, "--cache", "off")[0] for i, text in enumerate(texts)]
-    done = stage_on_nodes(tmp_path, nodes, *words)
-    assert done.returncode == 0, done.stderr
+    done = stage_on_nodes(tmp_path, nodes, *words, code=0)
     where = ", ".join(f"{98 // len({*nodes})} on {name}" for name in sorted({*nodes}))
     assert f"214 atoms of 98 frames staged, 98 of them now ({where})" in done.stdout
     for text in texts:
@@ -97,8 +98,7 @@ def test_killed_it_goes_on_where_it_was(tmp_path):
         assert wait_until(lambda: kept(place) > before or process.poll() is not None, 30)  # noqa: B023
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    done = himach(*words)
-    assert done.returncode == 0, done.stderr
+    done = himach(*words, code=0)
     assert "1,000 atoms of 400 frames staged" in done.stdout
     assert kept(place) == [400]
     assert himach("cache", "verify", "--cache", place).returncode == 0
@@ -119,9 +119,9 @@ def test_killed_it_goes_on_where_it_was(tmp_path):
 )
 def test_what_makes_no_sense_is_refused(tmp_path, choices, words):
     topology, trajectory = make(tmp_path, 2)
-    asked = {"topology": topology, "cache": str(tmp_path / "store"), "quiet": True, "atoms": "name C", **choices}
+    options = {"topology": topology, "cache": str(tmp_path / "store"), "quiet": True, "atoms": "name C", **choices}
     with pytest.raises(UsageError, match=words):
-        stage(alone(), StageOptions([trajectory], **asked))
+        stage(alone(), StageOptions([trajectory], **options))
     assert Store(tmp_path / "store").names() == []
 
 

@@ -38,19 +38,19 @@ except KeyboardInterrupt:
 """
 
 
-def held(place):
+def natives_by_node(place):
     """For each node the frames that it holds natively; what it gives of them is right."""
     origin = open_origin([DCD])
     expected = {frame.number: frame.positions.copy() for frame in origin.read(range(N_FRAMES))}
-    found = {}
+    frames = {}
     for node in NODES:
         store = Store(place / node)
         (generation,) = store.generations("adk")
         dataset = store.dataset("adk", generation)
-        found[node] = set(dataset.native)
-        for number, frame in zip(sorted(found[node]), dataset.read(sorted(found[node])), strict=True):
+        frames[node] = set(dataset.native)
+        for number, frame in zip(sorted(frames[node]), dataset.read(sorted(frames[node])), strict=True):
             assert frame is not None and np.array_equal(frame.positions, expected[number])
-    return found
+    return frames
 
 
 @pytest.mark.nightly
@@ -71,12 +71,11 @@ def test_repair_beside_eviction(tmp_path):
             evictor.communicate()
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr and "damaged" not in done.stderr  # what was evicted is gone, not wrong
-        held(tmp_path)
+        natives_by_node(tmp_path)
         if turn < 2:
             assert on_nodes(tmp_path, NODES, "stage", *words).returncode == 0  # what went everywhere, from the origin
-    there = held(tmp_path)
-    done = on_nodes(tmp_path, NODES, "stage", "adk", "--repair")
-    assert done.returncode == 0, done.stderr
+    there = natives_by_node(tmp_path)
+    done = on_nodes(tmp_path, NODES, "stage", "adk", "--repair", code=0)
     left = set.union(*there.values())
-    there = held(tmp_path)
-    assert {number: sum(number in one for one in there.values()) for number in left} == dict.fromkeys(left, 2)
+    there = natives_by_node(tmp_path)
+    assert {number: sum(number in numbers for numbers in there.values()) for number in left} == dict.fromkeys(left, 2)

@@ -1,77 +1,87 @@
-"""Staging what still grows, as a user does it: `himach stage --follow`; and running over it."""
+"""Staging what still grows: followed in process as it grows, and as a user does by `himach stage --follow`."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
+import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import MDAnalysis
 import numpy as np
 import pytest
 from support.cache_data import held, natives, stage_on_nodes, write_xtc
-from support.commands import himach, wait_until
+from support.commands import start_himach, wait_until
 from support.io_samples import offsets_of
-from support.ranks import clean_environment
 
-from himach import Analysis, run
+from himach import Analysis, HimachError, run
 from himach.io.frame_source import WHOLE
 from himach.io.store.store import Store
 from himach.io.trajectory.manifest import Manifest
 from himach.io.trajectory.origin import Origin
 from himach.ranks.communicator import alone
+from himach.staging import growth
 from himach.staging.options import StageOptions
 from himach.staging.stage import stage
 
-pytestmark = pytest.mark.slow
+IDLE = 6  # seconds; staging waits one of them between two looks at a file
+IN_VAIN = (lambda: None,) * 3  # looks at a file that has not grown
 
 
-def follow(path: Path, place: Path, *words: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "himach", "stage", str(path), "--follow", "--cache", str(place), *map(str, words)],
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture
+def follow(monkeypatch, tmp_path):
+    """Return a function that stages a trajectory, which grows by a step each time that staging waits for it.
+
+    Each step comes with the number of frames that are staged before. Time passes only in these waits.
+    """
+
+    def follow_growth(path, steps):
+        pending, now = [(n, grow) for n, *functions in steps for grow in functions], 0.0
+
+        def sleep(seconds):
+            nonlocal now
+            now += seconds
+            if pending:
+                n_frames, grow = pending.pop(0)
+                assert held(tmp_path / "store") == n_frames
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of what grows, not of staging
+                    grow()
+
+        monkeypatch.setattr(growth, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+        options = StageOptions([path], cache=str(tmp_path / "store"), quiet=True, follow=True, idle=IDLE)
+        with warnings.catch_warnings(record=True) as messages:
+            staged = stage(alone(), options)
+        assert not pending and now >= IDLE and not messages
+        return staged
+
+    return follow_growth
 
 
-def frame_ends(path: Path) -> list[int]:
-    return offsets_of(path, "XTC")[1:]
+def check_staged_once(path, place):
+    """Check that a grown trajectory is one dataset, of which nothing is left to stage."""
+    assert stage(alone(), StageOptions([path], cache=str(place), quiet=True)).new == 0
+    assert len(natives(place)) == 1
 
 
-@pytest.mark.nightly
-def test_a_growing_trajectory_is_followed_by_whole_frames(tmp_path):
+def test_a_growing_trajectory_is_followed_by_whole_frames(tmp_path, follow):
     content = write_xtc(tmp_path / "whole.xtc", 12)
-    ends = frame_ends(tmp_path / "whole.xtc")
-    path, place = tmp_path / "growing.xtc", tmp_path / "store"
+    ends = offsets_of(tmp_path / "whole.xtc", "XTC")[1:]
+    path = tmp_path / "growing.xtc"
     path.write_bytes(content[: ends[0] // 2])  # not even a frame
-    process = follow(path, place, "--idle", 8)
-    try:
-        time.sleep(2)
-        assert process.poll() is None
-        sizes = [ends[0], (ends[3] + ends[4]) // 2, ends[6], ends[9] + 5, len(content)]
-        whole = [1, 4, 7, 10, 12]
-        at = path.stat().st_size
-        for size, n_frames in zip(sizes, whole, strict=True):
-            with open(path, "ab") as file:
-                file.write(content[at:size])
-            at = size
-            assert wait_until(lambda n=n_frames: held(place) >= n, 20)
-            assert held(place) == n_frames
-        out, error = process.communicate(timeout=40)
-    finally:
-        process.kill()
-    assert process.returncode == 0, error
-    assert "12 frames staged, 12 of them now" in out
-    assert "warning" not in error
-    assert natives(place) == [set(range(12))]
-    assert "0 of them now" in himach("stage", path, "--cache", place).stdout
-    assert len(natives(place)) == 1  # a grown trajectory is the same dataset
+    sizes = [ends[0], (ends[3] + ends[4]) // 2, ends[6], ends[9] + 5, len(content)]
+
+    def grow(size):
+        return lambda: path.write_bytes(content[:size])
+
+    steps = [(n, grow(size)) for n, size in zip([0, 1, 4, 7, 10], sizes, strict=True)]
+    staged = follow(path, [(0, *IN_VAIN), *steps])
+    assert (staged.frames, staged.new) == (12, 12)
+    assert natives(tmp_path / "store") == [set(range(12))]
+    check_staged_once(path, tmp_path / "store")
 
 
 class Numbers(Analysis):
@@ -150,66 +160,48 @@ def made_up(numbers: range) -> Iterator[MDAnalysis.AtomGroup]:
         yield universe.atoms
 
 
-@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("kind", [GrowingFile, GrowingNetCDF, GrowingDirectory])
-def test_whatever_grows_is_followed(tmp_path, kind):
+def test_whatever_grows_is_followed(tmp_path, follow, kind):
     growing, place = kind(tmp_path), tmp_path / "store"
     growing.grow(1)
-    process = follow(growing.path, place, "--idle", 6)
-    try:
-        for n_frames in (1, 4, 8):
-            growing.grow(n_frames)
-            assert wait_until(lambda n=n_frames: held(place) >= n or process.poll() is not None, 20)
-            time.sleep(2.5)  # looked at in vain meanwhile
-            assert held(place) == n_frames
-        out, error = process.communicate(timeout=40)
-    finally:
-        process.kill()
-    assert process.returncode == 0, error
-    assert "8 frames staged, 8 of them now" in out
-    assert "warning" not in error
+    steps = [(1, *IN_VAIN, lambda: growing.grow(4)), (4, *IN_VAIN, lambda: growing.grow(8)), (8, *IN_VAIN)]
+    staged = follow(growing.path, steps)
+    assert (staged.frames, staged.new) == (8, 8)
     (directory,) = Store(place).directories()
     for atoms, frame in zip(made_up(range(8)), Store(place).open_directory(directory).read(range(8)), strict=True):
         assert frame.time == pytest.approx(2.0 * frame.number)
         assert np.allclose(frame.positions, atoms.positions, atol=0.006)
-    assert "0 of them now" in himach("stage", growing.path, "--cache", place).stdout
-    assert len(natives(place)) == 1
+    check_staged_once(growing.path, place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_following_ends_when_told_and_keeps_what_was_staged(tmp_path, number, code):
     write_xtc(tmp_path / "a.xtc", 5)
-    process = follow(tmp_path / "a.xtc", tmp_path / "store")
-    try:
-        assert wait_until(lambda: held(tmp_path / "store") == 5, 20)
-        process.send_signal(number)
-        process.communicate(timeout=40)
-    finally:
-        process.kill()
+    with start_himach("stage", tmp_path / "a.xtc", "--follow", "--cache", tmp_path / "store") as process:
+        try:
+            assert wait_until(lambda: held(tmp_path / "store") == 5, 20)
+            process.send_signal(number)
+            process.communicate(timeout=40)
+        finally:
+            process.kill()
     assert process.returncode == code
     assert natives(tmp_path / "store") == [set(range(5))]
 
 
+@pytest.mark.slow
 @pytest.mark.nightly
 def test_following_on_two_nodes(tmp_path):
     content = write_xtc(tmp_path / "whole.xtc", 10)
-    ends = frame_ends(tmp_path / "whole.xtc")
-    path = tmp_path / "growing.xtc"
-    path.write_bytes(content[: ends[4]])
-    grow = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sys, time; time.sleep(4); open(sys.argv[1], 'ab').write(open(sys.argv[2], 'rb').read()"
-            f"[{ends[4]}:])",
-            str(path),
-            str(tmp_path / "whole.xtc"),
-        ]
-    )
-    done = stage_on_nodes(tmp_path, ["a", "b"], "stage", path, "--follow", "--idle", 5)
-    grow.wait()
-    assert done.returncode == 0, done.stderr
-    assert "10 frames staged, 10 of them now (5 on a, 5 on b)" in done.stdout
+    path, end = tmp_path / "growing.xtc", offsets_of(tmp_path / "whole.xtc", "XTC")[5]
+    path.write_bytes(content[:end])
+    with ThreadPoolExecutor(1) as thread:
+        words = ["stage", path, "--follow", "--idle", 5]
+        staging = thread.submit(stage_on_nodes, tmp_path, ["a", "b"], *words, code=0)
+        assert wait_until(lambda: [held(tmp_path / node) for node in "ab"] == [3, 2] or staging.done(), 60)
+        with path.open("ab") as file:
+            file.write(content[end:])
+    assert "10 frames staged, 10 of them now (5 on a, 5 on b)" in staging.result().stdout
 
 
 @pytest.mark.parametrize("kind", [GrowingFile, GrowingNetCDF, GrowingDirectory])
@@ -233,21 +225,13 @@ def test_what_grows_while_it_is_staged_or_analysed_is_no_other(tmp_path, monkeyp
     assert result.outcome == {"numbers": list(range(6))}
 
 
-@pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
-    ("n_frames", "said"), [(3, "had 5 frames of 300 atoms and now has 3"), (9, "a.xtc has other content")]
+    ("n_frames", "message"), [(3, "had 5 frames of 300 atoms and now has 3"), (9, "a.xtc has other content")]
 )
-def test_a_trajectory_that_is_replaced_while_it_is_followed_is_told(tmp_path, n_frames, said):
+def test_a_trajectory_that_is_replaced_while_it_is_followed_is_told(tmp_path, follow, n_frames, message):
     path = tmp_path / "a.xtc"
     write_xtc(path, 5)
-    process = follow(path, tmp_path / "store", "--idle", 20)
-    try:
-        assert wait_until(lambda: held(tmp_path / "store") == 5, 20)
-        write_xtc(tmp_path / "b.xtc", n_frames, seed=2)
-        os.replace(tmp_path / "b.xtc", path)
-        _, error = process.communicate(timeout=40)
-    finally:
-        process.kill()
-    assert process.returncode == 1
-    assert said in error
+    write_xtc(tmp_path / "b.xtc", n_frames, seed=2)
+    with pytest.raises(HimachError, match=message):
+        follow(path, [(5, lambda: os.replace(tmp_path / "b.xtc", path))])
     assert natives(tmp_path / "store") == [set(range(5))]

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import MDAnalysis
@@ -15,9 +12,8 @@ import numpy as np
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from support.cache_data import held, natives, stage_on_nodes, write_xtc
-from support.commands import himach, wait_until
+from support.commands import himach, start_himach, wait_until
 from support.disks import small_disk
-from support.ranks import clean_environment
 
 from himach.errors import UsageError
 from himach.io.push.writer import Writer
@@ -41,8 +37,7 @@ def copies(place: Path) -> int:
 @pytest.mark.slow
 def test_staged_once_read_from_the_cache_ever_after(tmp_path):
     place = tmp_path / "store"
-    first = himach("stage", *ADK, "--dataset", "adk", "--cache", place)
-    assert first.returncode == 0, first.stderr
+    first = himach("stage", *ADK, "--dataset", "adk", "--cache", place, code=0)
     assert first.stdout.startswith("adk: 98 frames staged, 98 of them now (98 on ")
     again = himach("stage", *ADK, "--dataset", "adk", "--cache", place)
     assert "98 frames staged, 0 of them now" in again.stdout
@@ -52,13 +47,11 @@ def test_staged_once_read_from_the_cache_ever_after(tmp_path):
         for timestep, frame in zip(trajectory, dataset.read(range(N_FRAMES)), strict=True):
             assert np.array_equal(frame.positions, timestep.positions)
             assert frame.time == pytest.approx(timestep.time)
-    done = himach("run", "rmsd", "--trajectory", "adk", "--cache", place, "--out", tmp_path / "out", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    himach("run", "rmsd", "--trajectory", "adk", "--cache", place, "--out", tmp_path / "out", cwd=tmp_path, code=0)
     record = json.loads((tmp_path / "out" / "run.json").read_text())
     assert record["bytes"]["origin"] == 0
     assert record["assignment"] == {"native": N_FRAMES, "alien": 0, "residue": 0}
-    plain = himach("run", "rmsd", "-t", DCD, "-s", PSF, "--cache", "off", "--out", tmp_path / "plain")
-    assert plain.returncode == 0, plain.stderr
+    himach("run", "rmsd", "-t", DCD, "-s", PSF, "--cache", "off", "--out", tmp_path / "plain", code=0)
     assert (tmp_path / "out" / "rmsd.csv").read_bytes() == (tmp_path / "plain" / "rmsd.csv").read_bytes()
 
 
@@ -67,15 +60,14 @@ def test_staged_once_read_from_the_cache_ever_after(tmp_path):
 @pytest.mark.parametrize("placement", ["spread", "runs"])
 @pytest.mark.parametrize("nodes", [["a", "b"], ["a", "a", "b"], ["a", "b", "c"]])
 def test_every_frame_lies_on_one_node(tmp_path, nodes, placement):
-    done = stage_on_nodes(tmp_path, nodes, "stage", *ADK, "--placement", placement)
-    assert done.returncode == 0, done.stderr
+    done = stage_on_nodes(tmp_path, nodes, "stage", *ADK, "--placement", placement, code=0)
     assert "98 frames staged, 98 of them now" in done.stdout
     names = sorted(set(nodes))
-    held = [natives(tmp_path / name)[0] for name in names]
-    assert set.union(*held) == set(range(N_FRAMES))
-    assert sum(map(len, held)) == N_FRAMES == sum(copies(tmp_path / name) for name in names)
-    assert max(map(len, held)) - min(map(len, held)) <= 1
-    for i, frames in enumerate(held):
+    by_node = [natives(tmp_path / name)[0] for name in names]
+    assert set.union(*by_node) == set(range(N_FRAMES))
+    assert sum(map(len, by_node)) == N_FRAMES == sum(copies(tmp_path / name) for name in names)
+    assert max(map(len, by_node)) - min(map(len, by_node)) <= 1
+    for i, frames in enumerate(by_node):
         if placement == "spread":
             assert all(frame % len(names) == i for frame in frames)
         else:
@@ -88,19 +80,16 @@ def test_every_frame_lies_on_one_node(tmp_path, nodes, placement):
 def test_the_quota_holds_with_several_ranks_of_a_node(tmp_path):
     write_xtc(tmp_path / "a.xtc", 300, 3000)  # 11 MB
     words = ["stage", tmp_path / "a.xtc", "--quota", "4MB"]
-    done = stage_on_nodes(tmp_path, ["a", "a", "a"], *words)
-    assert done.returncode == 1
+    done = stage_on_nodes(tmp_path, ["a", "a", "a"], *words, code=1)
     assert done.stderr.count("has no room") == 1
     assert 2_000_000 < survey(tmp_path / "a").used <= 4_000_000
-    done = stage_on_nodes(tmp_path, ["a", "a", "a"], *words[:2], "--quota", "40MB")
-    assert done.returncode == 0, done.stderr
+    done = stage_on_nodes(tmp_path, ["a", "a", "a"], *words[:2], "--quota", "40MB", code=0)
     assert copies(tmp_path / "a") == 300
 
 
 def test_what_a_lost_node_held_is_staged_again(tmp_path):
     assert stage_on_nodes(tmp_path, ["a", "b"], "stage", *ADK).returncode == 0
-    evicted = himach("cache", "evict", "--all", "--cache", tmp_path / "a")
-    assert evicted.returncode == 0, evicted.stderr
+    himach("cache", "evict", "--all", "--cache", tmp_path / "a", code=0)
     done = stage_on_nodes(tmp_path, ["a", "b"], "stage", *ADK)
     assert "98 frames staged, 49 of them now (49 on a, 49 on b)" in done.stdout
 
@@ -110,16 +99,11 @@ def test_a_killed_stage_is_resumed_and_nothing_is_there_twice(tmp_path):
     write_xtc(path, 400, 3000)
     place = tmp_path / "store"
     for _ in range(3):
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "himach", "stage", str(path), "--cache", str(place), "-q"],
-            env=clean_environment(),
-        )
-        before = held(place)
+        process, before = start_himach("stage", path, "--cache", place, "-q"), held(place)
         assert wait_until(lambda: held(place) > before or process.poll() is not None, 30)  # noqa: B023
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    done = himach("stage", path, "--cache", place)
-    assert done.returncode == 0, done.stderr
+        process.kill()
+        process.communicate()
+    himach("stage", path, "--cache", place, code=0)
     assert natives(place) == [set(range(400))]
     assert copies(place) == 400
     assert himach("cache", "verify", "--cache", place).returncode == 0
@@ -131,20 +115,13 @@ def job(path: Path, place: Path, **choices) -> StageOptions:
 
 def test_the_quota_makes_room_at_the_cost_of_older_datasets(tmp_path):
     place = tmp_path / "store"
-    for name in ("old", "newer"):
+    for name, quota in (("old", 100 << 20), ("newer", 100 << 20), ("newest", 11_000_000)):
         write_xtc(tmp_path / f"{name}.xtc", 100, 7500)  # 3.7 MB each, packed
-        staged = stage(
-            alone(), job(tmp_path / f"{name}.xtc", place, dataset=name, quota=100 << 20, segment_size=500_000)
-        )
-        assert staged.new == 100
-    write_xtc(tmp_path / "newest.xtc", 100, 7500)
-    quota = 11_000_000
-    staged = stage(alone(), job(tmp_path / "newest.xtc", place, dataset="newest", quota=quota, segment_size=500_000))
-    assert staged.new == 100
+        options = job(tmp_path / f"{name}.xtc", place, dataset=name, quota=quota, segment_size=500_000)
+        assert stage(alone(), options).new == 100
     store = Store(place, read_only=True)
     left = {dataset.name: len(dataset.native) for dataset in map(store.open_directory, store.directories())}
-    assert left["newest"] == 100
-    assert left["newer"] == 100
+    assert left["newest"] == left["newer"] == 100
     assert 0 < left["old"] < 100
     assert survey(place).used <= quota
 
@@ -163,31 +140,27 @@ def test_without_room_staging_fails_with_what_was_staged_kept(tmp_path):
 
 def test_what_makes_no_sense_is_refused(tmp_path):
     path = tmp_path / "a.xtc"
-    with pytest.raises(UsageError, match="'off' makes no sense"):
-        StageOptions([path], cache="off")
-    with pytest.raises(UsageError, match="give both"):
-        StageOptions([path], idle=3.0)
-    with pytest.raises(UsageError, match="himach's own"):
-        StageOptions([path], dataset="sim [slices]")
+    for options, message in (
+        ({"cache": "off"}, "'off' makes no sense"), ({"idle": 3.0}, "give both"),
+        ({"dataset": "sim [slices]"}, "himach's own"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=message):
+            StageOptions([path], **options)
     with pytest.raises(UsageError, match="himach's own"):
         Writer("sim [slices]", 10, cache=tmp_path)
-    done = himach("stage", path, "--cache", tmp_path / "store")
-    assert done.returncode == 2
+    done = himach("stage", path, "--cache", tmp_path / "store", code=2)
     assert "there is no trajectory" in done.stderr
     write_xtc(path, 2)
-    done = himach("stage", path, "--cache", tmp_path / "store", "--quota", "1kB")
-    assert done.returncode == 2
+    done = himach("stage", path, "--cache", tmp_path / "store", "--quota", "1kB", code=2)
     assert "quota of 1.0 kB (1000 bytes) is smaller than a segment" in done.stderr
-    done = himach("stage", path, "--topology", PSF, "--cache", tmp_path / "store")
-    assert done.returncode == 2
+    done = himach("stage", path, "--topology", PSF, "--cache", tmp_path / "store", code=2)
     assert "3341 atoms" in done.stderr
 
 
 def test_a_full_disk_ends_staging_with_a_word(tmp_path):
     with small_disk(tmp_path / "disk", "size=2M") as disk:
         write_xtc(tmp_path / "a.xtc", 100, 7500)
-        done = himach("stage", tmp_path / "a.xtc", "--cache", disk / "store", "--quota", "1GB")
-        assert done.returncode == 1
+        done = himach("stage", tmp_path / "a.xtc", "--cache", disk / "store", "--quota", "1GB", code=1)
         assert "has no room" in done.stderr
         assert len(natives(disk / "store")[0]) > 10
         assert os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize >= 100_000
@@ -214,8 +187,7 @@ def test_another_trajectory_under_the_name_is_refused_before_anything_is_mixed(t
     with pytest.raises(StoreConflictError, match="dataset theirs was pushed by a simulation"):
         stage(alone(), job(tmp_path / "other.xtc", place, dataset="theirs"))
     # The same content elsewhere, and other content in the same place, are no other trajectory.
-    moved = tmp_path / "one.xtc"
-    moved = moved.rename(tmp_path / "moved.xtc")
+    moved = (tmp_path / "one.xtc").rename(tmp_path / "moved.xtc")
     assert stage(alone(), job(moved, place, dataset="mine")).new == 0
     write_xtc(moved, 7, seed=7)
     assert stage(alone(), job(moved, place, dataset="mine")).new == 7
@@ -227,16 +199,11 @@ def test_two_trajectories_under_one_name_at_the_same_moment(tmp_path):
     for name, n_frames in ("one", 5), ("other", 6):
         write_xtc(tmp_path / f"{name}.xtc", n_frames, seed=n_frames)
     for _ in range(3):
-        staging = [
-            subprocess.Popen(
-                [sys.executable, "-m", "himach", "stage", f"{name}.xtc", "--dataset", "mine", "--cache", str(place)],
-                cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )
-            for name in ("one", "other")
-        ]  # fmt: skip
-        said = [process.communicate(timeout=60)[1] for process in staging]
+        words = ["--dataset", "mine", "--cache", place]
+        staging = [start_himach("stage", tmp_path / f"{name}.xtc", *words) for name in ("one", "other")]
+        errors = [process.communicate(timeout=60)[1] for process in staging]
         codes = [process.returncode for process in staging]
         assert sorted(codes) == [0, 1]
-        assert "is of another trajectory" in said[codes.index(1)]
+        assert "is of another trajectory" in errors[codes.index(1)]
         assert natives(place) == [set(range(5 + codes.index(0)))]
         shutil.rmtree(place)

@@ -146,9 +146,9 @@ def held(place: Path) -> int:
         return 0
 
 
-def stage_on_nodes(tmp_path: Path, nodes: list[str], *words: object):
-    """``himach stage``, or another command, with a rank on each of these nodes."""
-    return mpiexec(nodes, [sys.executable, "-P", "-m", "himach", *map(str, words)], disks=tmp_path)
+def stage_on_nodes(tmp_path: Path, nodes: list[str], *words: object, code: int | None = None):
+    """Run ``himach stage``, or another command, with a rank on each of these nodes; see `mpiexec` for `code`."""
+    return mpiexec(nodes, [sys.executable, "-P", "-m", "himach", *map(str, words)], disks=tmp_path, code=code)
 
 
 def frame_of(number, n_atoms=100):

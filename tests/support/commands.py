@@ -77,14 +77,15 @@ def himach(
     return done
 
 
-def start_himach(*words: object) -> subprocess.Popen[str]:
+def start_himach(*words: object, cwd: Path | None = None, **environ: str) -> subprocess.Popen[str]:
     """Start ``himach`` and return at once."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "himach", *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=clean_environment(),
+        cwd=cwd,
+        env=clean_environment(**environ),
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )

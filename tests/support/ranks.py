@@ -30,8 +30,9 @@ def mpiexec(
     cwd: Path | None = None,
     disks: Path | None = None,
     forked: bool = False,
+    code: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``command`` on `n` ranks of this machine with the mpiexec beside this Python.
+    """Run ``command`` on `n` ranks with the mpiexec beside this Python; fail unless it ends with `code`, if given.
 
     For names of nodes in place of `n`, a rank a name runs there, with the store of that name in `disks`.
     Ranks that end well may be `forked` (`support.attach`); others would be killed before all have an exit code.
@@ -47,7 +48,7 @@ def mpiexec(
     elif forked and Preloaded.can_fork(environ):
         start = [sys.executable, "-I", "-S", str(Path(__file__).with_name("attach.py")), Preloaded.path]
         command = [word for each in command for word in (start if each == sys.executable else [each])]
-    return subprocess.run(
+    done = subprocess.run(
         [str(launcher), "-launcher", "fork", "-n", str(n), *command],
         env=environ,
         cwd=cwd,
@@ -57,6 +58,8 @@ def mpiexec(
         stdin=subprocess.DEVNULL,
         check=False,
     )
+    assert code is None or done.returncode == code, f"exit code {done.returncode}\n{done.stderr}"
+    return done
 
 
 def run_under_mpiexec(path: str | Path, n: int, timeout: float = 200, select: str = "") -> None:

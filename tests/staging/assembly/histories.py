@@ -102,11 +102,11 @@ class History:
             self.writers[key] = himach.Writer(FRAMES if kind == "frames" else SLICES, ATOMS, **options)
         return self.writers[key]
 
-    def some(self) -> list[int]:
+    def choose_numbers(self) -> list[int]:
         return self.rng.sample(NUMBERS, self.rng.randrange(1, 6))
 
     def push(self) -> None:
-        numbers = self.some()
+        numbers = self.choose_numbers()
         writer = self.writer("frames")
         for number in numbers:
             writer.number = number
@@ -115,7 +115,7 @@ class History:
         self.frames |= set(numbers)
 
     def push_slices(self) -> None:
-        numbers, self.last = self.some(), self.launch
+        numbers, self.last = self.choose_numbers(), self.launch
         for rank in self.rng.choice([[0], [1], [0, 1], [1, 0]]):
             ids = atoms(self.launch, rank)
             writer = self.writer(self.rng.choice(["served", "straight", "straight"]), self.launch, rank)
@@ -139,15 +139,17 @@ class History:
         self.clock[:8] = (max(-(10**8), min(10**8, now))).to_bytes(8, sys.byteorder, signed=True)
 
     def put_together(self) -> None:
-        before, held = self.whole(), {key: set(dataset.native) for key, dataset in self.sliced().items()}
+        before, sliced = self.whole(), {key: set(dataset.native) for key, dataset in self.sliced().items()}
         firsts = {
-            launch: min(min(numbers) for (one, _), numbers in held.items() if one == launch and numbers)
-            for launch in {launch for (launch, _), numbers in held.items() if numbers}
+            launch: min(
+                min(numbers) for (other_launch, _), numbers in sliced.items() if other_launch == launch and numbers
+            )
+            for launch in {launch for (launch, _), numbers in sliced.items() if numbers}
         }
         complete = {
             (launch, number)
             for launch in firsts
-            for number in set.intersection(*(held.get((launch, rank), set()) for rank in range(RANKS)))
+            for number in set.intersection(*(sliced.get((launch, rank), set()) for rank in range(RANKS)))
         }
         done = assemble(alone(), Store(self.place), SLICES)
         after = self.whole()
@@ -176,7 +178,7 @@ class History:
         key = self.rng.choice([FRAMES, FRAMES, SLICES, *sliced])
         return key, self.opened(key) if isinstance(key, str) else sliced[key]
 
-    def let_go(self, key: Key, numbers: set[int]) -> None:
+    def forget(self, key: Key, numbers: set[int]) -> None:
         """The model lets go of what goes by order."""
         if isinstance(key, tuple):
             self.slices[key] -= numbers
@@ -189,7 +191,7 @@ class History:
         key, dataset = self.any_dataset()
         if dataset is not None and dataset.native:
             numbers = self.rng.sample([*dataset.native], min(len(dataset.native), self.rng.randrange(1, 4)))
-            self.let_go(key, set(numbers))
+            self.forget(key, set(numbers))
             dataset.drop(numbers, native=True)
 
     def evict(self) -> None:
@@ -206,7 +208,7 @@ class History:
             else:
                 Store(self.place).remove(dataset.path.name)
         left = {int(file.stem[2:], 16) for file in dataset.path.glob("?-*.seg")}
-        self.let_go(key, {number for number, place in places.items() if place is None or place[0] not in left})
+        self.forget(key, {number for number, place in places.items() if place is None or place[0] not in left})
 
     # --- What is there ---
 
@@ -216,25 +218,25 @@ class History:
 
     def sliced(self) -> dict[tuple[int, int], Dataset]:
         """The datasets that have slices, by launch and rank, as somebody sees them who looks now."""
-        found, store = {}, Store(self.place)
+        datasets, store = {}, Store(self.place)
         for generation in store.generations(SLICES + SUFFIX):
-            told = parse_generation(generation)
+            rank_and_launch = parse_generation(generation)
             dataset = store.dataset(SLICES + SUFFIX, generation, create=False)
-            if told is not None and dataset.native:
+            if rank_and_launch is not None and dataset.native:
                 (slice_,) = dataset.read_slices([min(dataset.native)])
                 assert slice_ is not None, "a slice cannot be read"
-                found[int(slice_[0].positions[0, 0] // 1000), told[0]] = dataset
-        return found
+                datasets[int(slice_[0].positions[0, 0] // 1000), rank_and_launch[0]] = dataset
+        return datasets
 
     def whole(self) -> dict[int, int]:
         """The frames that were put together, and of which launch each is."""
-        dataset, found = self.opened(SLICES), {}
+        dataset, launches = self.opened(SLICES), {}
         for number in [] if dataset is None else dataset.native:
             (frame,) = dataset.read([number])
             assert frame is not None and frame.time == number, f"frame {number} cannot be read"
-            found[number] = int(frame.positions[0, 0] // 1000)
-            assert np.array_equal(frame.positions, positions(number, found[number])), f"frame {number} is a mixture"
-        return found
+            launches[number] = int(frame.positions[0, 0] // 1000)
+            assert np.array_equal(frame.positions, positions(number, launches[number])), f"frame {number} is a mixture"
+        return launches
 
     def check(self) -> None:
         dataset = self.opened(FRAMES)
@@ -252,12 +254,12 @@ class History:
         for (launch, rank), numbers in self.slices.items():
             ids = np.sort(atoms(launch, rank))
             dataset = sliced.get((launch, rank))
-            held = sorted(dataset.native) if dataset is not None else []
-            lost = numbers - set(held) - whole.keys()
+            stored = sorted(dataset.native) if dataset is not None else []
+            lost = numbers - set(stored) - whole.keys()
             assert not lost, f"slices {lost} of launch {launch}, rank {rank} are lost"
-            for number, found in zip(held, dataset.read_slices(held) if held else (), strict=True):
-                assert found is not None and np.array_equal(found[1], ids)
-                assert np.array_equal(found[0].positions, positions(number, launch)[ids])
+            for number, slice_ in zip(stored, dataset.read_slices(stored) if stored else (), strict=True):
+                assert slice_ is not None and np.array_equal(slice_[1], ids)
+                assert np.array_equal(slice_[0].positions, positions(number, launch)[ids])
 
     def end(self) -> None:
         for writer in self.writers.values():

@@ -50,10 +50,10 @@ def test_slices_of_all_ranks_become_frames(monkeypatch):
     for frame in dataset.read(mine):
         assert np.array_equal(frame.positions, positions[frame.number])
         assert np.array_equal(frame.velocities, -positions[frame.number])
-    told = dict(zip(world.comm.allgather(world.name), world.comm.allgather(mine), strict=True))
-    everything = sorted(number for numbers in told.values() for number in numbers)
+    by_node = dict(zip(world.comm.allgather(world.name), world.comm.allgather(mine), strict=True))
+    everything = sorted(number for numbers in by_node.values() for number in numbers)
     assert everything == sorted({*range(N_FRAMES)} - {17, 19})
-    assert max(map(len, told.values())) - min(map(len, told.values())) <= N_FRAMES // len(NODES) // 4 + 1
+    assert max(map(len, by_node.values())) - min(map(len, by_node.values())) <= N_FRAMES // len(NODES) // 4 + 1
 
 
 def test_a_node_without_a_store_gets_no_frames(monkeypatch, tmp_path_factory):

@@ -55,8 +55,8 @@ def check(place: Path, numbers) -> None:
 def test_frames_are_given_evenly(nodes, frames, seed):
     rng = np.random.default_rng(seed)
     shares = rng.integers(0, 100, (nodes, frames))
-    held = rng.random(frames) < 0.2
-    shares[rng.integers(0, nodes, frames), np.arange(frames)] = np.where(held, WHOLE_FRAME, 7)
+    whole = rng.random(frames) < 0.2
+    shares[rng.integers(0, nodes, frames), np.arange(frames)] = np.where(whole, WHOLE_FRAME, 7)
     chosen = assign(shares)
     assert (shares[chosen, np.arange(frames)][(shares == WHOLE_FRAME).any(axis=0)] == WHOLE_FRAME).all()
     if not (shares == WHOLE_FRAME).any():
@@ -135,9 +135,9 @@ def test_a_full_store_keeps_the_slices(tmp_path):
     store.set_quota(1 << 20)
     with pytest.raises(StoreFullError):
         assemble(alone(), store, "run7")
-    (held,) = find_slices(Store(place), "run7").values()
-    held.refresh()
-    assert held.frames
+    (slices,) = find_slices(Store(place), "run7").values()
+    slices.refresh()
+    assert slices.frames
     done = assemble(alone(), Store(place), "run7")
     assert not done.absent
     check(place, range(300))
@@ -148,14 +148,11 @@ def fill(place: Path, quota: int, frames: int) -> int:
     n_atoms = 5000
     rng = np.random.default_rng(0)
     positions, owner = rng.uniform(0, 50, (n_atoms, 3)).astype(np.float32), rng.integers(0, 2, n_atoms)
-    stores = [Store(place) for _ in range(2)]
     whole = 0
+    Store(place).set_quota(quota)
+    os.environ["HIMACH_QUOTA"] = str(quota)
     with contextlib.ExitStack() as stack:
-        writers = []
-        for rank, store in enumerate(stores):
-            store.set_quota(quota)
-            os.environ["HIMACH_QUOTA"] = str(quota)
-            writers.append(stack.enter_context(himach.Writer("full", n_atoms, cache=place, rank=rank)))
+        writers = [stack.enter_context(himach.Writer("full", n_atoms, cache=place, rank=rank)) for rank in range(2)]
         with contextlib.suppress(StoreFullError):
             for number in range(frames):
                 for rank, writer in enumerate(writers):
@@ -189,12 +186,11 @@ def test_a_store_that_is_full_of_slices_says_which_quota_helps(tmp_path, monkeyp
     store.set_quota(quota)
     with pytest.raises(StoreFullError, match="--quota") as raised:
         assemble(alone(), store, "full")
-    told = re.search(r"himach stage full --assemble --quota (\d+)MiB", str(raised.value))
-    assert told is not None
+    advice = re.search(r"himach stage full --assemble --quota (\d+)MiB", str(raised.value))
+    assert advice is not None
     monkeypatch.setenv("HIMACH_CACHE", str(tmp_path))
     monkeypatch.delenv("HIMACH_QUOTA")
-    done = command("stage", "full", "--assemble", "--quota", f"{told[1]}MiB")
-    assert done.returncode == 0, done.stderr
+    command("stage", "full", "--assemble", "--quota", f"{advice[1]}MiB", code=0)
     assert len(Store(tmp_path).dataset("full", b"", create=False).native) >= whole
 
 
@@ -208,9 +204,9 @@ def test_slices_and_frames_of_two_simulations_do_not_mix(tmp_path):
         push(place, rank, of_rank)
     with pytest.raises(StoreConflictError, match="frames of 'another', and slices of"):
         assemble(alone(), Store(place), "run7")
-    (held,) = find_slices(Store(place), "run7").values()
-    held.refresh()
-    assert list(held.frames) == [0, 1, 2, 3]
+    (slices,) = find_slices(Store(place), "run7").values()
+    slices.refresh()
+    assert list(slices.frames) == [0, 1, 2, 3]
 
 
 @pytest.mark.nightly
@@ -232,15 +228,14 @@ def test_a_run_assembles_by_itself(tmp_path, monkeypatch):
     line = "    1RES      C    1   0.000   0.000   0.000\n"
     (tmp_path / "top.gro").write_text(f"\n{N_ATOMS}\n" + N_ATOMS * line + "1 1 1\n")
     words = ["run", tmp_path / "sums.py", "-t", "run7", "-s", tmp_path / "top.gro", "--out", tmp_path / "out"]
-    done = command(*words)
-    assert done.returncode == 0, done.stderr
+    done = command(*words, code=0)
     rows = np.genfromtxt(tmp_path / "out" / "sums.csv", delimiter=",", names=True)
     assert rows["frame"].tolist() == list(range(10))
     np.testing.assert_allclose(rows["sum"], [positions_of(number).astype(float).sum() for number in range(10)])
-    done = command("stage", "run7", "--assemble")
-    assert done.returncode == 0 and "run7: 0 frames assembled" in done.stdout
-    done = command("stage", "run8", "--assemble")
-    assert done.returncode == 2 and "no node has slices of a dataset run8" in done.stderr
+    done = command("stage", "run7", "--assemble", code=0)
+    assert "run7: 0 frames assembled" in done.stdout
+    done = command("stage", "run8", "--assemble", code=2)
+    assert "no node has slices of a dataset run8" in done.stderr
 
 
 @pytest.mark.nightly
@@ -277,10 +272,9 @@ def test_lammps_pushes_what_it_dumps(tmp_path, monkeypatch):
     follower = subprocess.Popen(
         [sys.executable, "-m", "himach", *words, "--out", "out"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
-    done = mpiexec(3, [sys.executable, str(example), "300"], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    _, said = follower.communicate(timeout=120)
-    assert follower.returncode == 0, said
+    mpiexec(3, [sys.executable, str(example), "300"], cwd=tmp_path, code=0)
+    _, errors = follower.communicate(timeout=120)
+    assert follower.returncode == 0, errors
     lines = (tmp_path / "argon.dump").read_text().split("ITEM: TIMESTEP\n")[1:]
     dataset = Store(tmp_path / "store").dataset("argon", b"", create=False)
     assert list(dataset.native) == list(range(31)) == list(range(len(lines)))

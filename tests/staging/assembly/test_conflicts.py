@@ -18,7 +18,7 @@ from himach.ranks.communicator import alone
 from himach.staging.assembly.assemble import assemble
 
 ATOMS, HALF = 1000, 500
-SOME = np.random.default_rng(0).permutation(ATOMS)[:HALF]
+FIRST_HALF = np.random.default_rng(0).permutation(ATOMS)[:HALF]
 
 
 def positions(number):
@@ -29,15 +29,15 @@ def writer(place, rank=0, **options):
     return himach.Writer("run7", ATOMS, cache=place, rank=rank, identity="simulation", **options)
 
 
-def push(writer, numbers, ids=SOME, more=0.0):
+def push(writer, numbers, ids=FIRST_HALF, more=0.0):
     for number in numbers:
         writer.push_slice(number, ids, positions(number) + np.float32(more), time=number)
 
 
 def readable(place, numbers):
-    (held,) = find_slices(Store(place), "run7").values()
-    held.refresh()
-    return [one.frame.number for one in held.read(np.arange(numbers)) if isinstance(one, Slice)]
+    (slices,) = find_slices(Store(place), "run7").values()
+    slices.refresh()
+    return [item.frame.number for item in slices.read(np.arange(numbers)) if isinstance(item, Slice)]
 
 
 @contextmanager
@@ -78,18 +78,18 @@ def test_slices_after_a_full_disk_are_not_told_by_one_that_was_not_written(tmp_p
 def test_a_restarted_rank_finds_its_slices_put_together(tmp_path):
     with writer(tmp_path, durable=True) as pushing:
         push(pushing, range(3))
-    others = np.setdiff1d(np.arange(ATOMS), SOME)
+    rest = np.setdiff1d(np.arange(ATOMS), FIRST_HALF)
     with writer(tmp_path, durable=True) as pushing:
         push(pushing, range(3))  # once more, and nothing of it is known to be on disk yet
         with writer(tmp_path, rank=1) as second:
-            push(second, range(3), others)
+            push(second, range(3), rest)
         assert assemble(alone(), Store(tmp_path), "run7").frames == 3
         pushing.flush()
 
 
 def test_slices_that_are_not_of_the_frame_that_is_there_are_told(tmp_path):
     def both(more):
-        for rank, ids in enumerate((SOME, np.setdiff1d(np.arange(ATOMS), SOME))):
+        for rank, ids in enumerate((FIRST_HALF, np.setdiff1d(np.arange(ATOMS), FIRST_HALF))):
             with writer(tmp_path, rank=rank) as pushing:
                 push(pushing, range(3), ids, more)
 
@@ -133,7 +133,7 @@ def test_simulations_on_two_nodes_are_not_mixed(tmp_path):
         import himach
         from himach.io.store.quota import open_store
         from himach.ranks.mpi import connect
-        from himach.staging.assembly.api import assemble_pushed
+        from himach.staging.assembly.assemble import assemble_pushed
 
         world = connect()
 
@@ -158,8 +158,7 @@ def test_simulations_on_two_nodes_are_not_mixed(tmp_path):
         assert "'first'" in told and "'second'" in told and "evict" in told, told
         """)
     )
-    done = mpiexec("nm", [sys.executable, str(script)], disks=tmp_path)
-    assert done.returncode == 0, done.stderr
+    mpiexec("nm", [sys.executable, str(script)], disks=tmp_path, code=0)
 
 
 def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
@@ -167,7 +166,7 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
     script = tmp_path / "fails.py"
     script.write_text(
         textwrap.dedent("""
-        import os, time
+        import os, threading
         rank = int(os.environ["PMI_RANK"])
         import numpy as np
         import himach
@@ -175,7 +174,7 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
         from himach.io.store.store import StoreFullError
         from himach.ranks import collective
         from himach.ranks.mpi import connect
-        from himach.staging.assembly.api import assemble_pushed
+        from himach.staging.assembly.assemble import assemble_pushed
         from himach.staging.assembly.target import FrameWriter
 
         collective.FAILURE_SECONDS = 0.5
@@ -184,15 +183,13 @@ def test_a_node_that_fails_while_another_is_slow_ends_both(tmp_path):
             for number in range(6):
                 writer.push_slice(number, np.arange(50) + 50 * rank, np.zeros((50, 3), np.float32), time=number)
         world.comm.barrier()
-        write = FrameWriter.write
 
-        def writes(self, *arguments):
+        def write(self, *arguments):
             if rank == 0:
                 raise StoreFullError("no room on this node")
-            time.sleep(5)
-            return write(self, *arguments)
+            threading.Event().wait()  # longer than the other waits
 
-        FrameWriter.write = writes
+        FrameWriter.write = write
         print(assemble_pushed(world, open_store(), "run7"))
         world.comm.barrier()
         """)

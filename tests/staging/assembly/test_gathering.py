@@ -35,36 +35,36 @@ class Part(NamedTuple):
         return np.random.default_rng(self.of).normal(size=(20, 3)).astype(np.float32)[self.ids]
 
     def packed(self) -> bytes:
-        told = struct.pack(f"<B3xIQ{len(self.ids)}I", 4, len(self.ids), 0, *self.ids)
+        ids = struct.pack(f"<B3xIQ{len(self.ids)}I", 4, len(self.ids), 0, *self.ids)
         box = BOX if self.has & 1 else (0.0,) * 6
-        head = struct.pack("<qqqd6fII", self.number, self.rank, len(self.ids), self.time, *box, self.has, len(told))
+        head = struct.pack("<qqqd6fII", self.number, self.rank, len(self.ids), self.time, *box, self.has, len(ids))
         fields = [self.rows, self.rows * 2, self.rows * 3]
         there = [True, self.has & 2, self.has & 4]
-        return head + told + b"".join(rows.tobytes() for rows, has in zip(fields, there, strict=True) if has)
+        return head + ids + b"".join(rows.tobytes() for rows, has in zip(fields, there, strict=True) if has)
 
 
 def slow(parts: Sequence[Part], n_atoms: int) -> dict[int, tuple] | None:
     """What each atom has; None if the frame is not whole."""
-    found: dict[int, tuple] = {}
-    for one in parts:
-        if (one.time, one.has) != (parts[0].time, parts[0].has):
+    atoms: dict[int, tuple] = {}
+    for part in parts:
+        if (part.time, part.has) != (parts[0].time, parts[0].has):
             return None
-        for atom, row in zip(one.ids, one.rows.tolist(), strict=True):
-            if atom >= n_atoms or found.setdefault(atom, (one.rank, tuple(row))) != (one.rank, tuple(row)):
+        for atom, row in zip(part.ids, part.rows.tolist(), strict=True):
+            if atom >= n_atoms or atoms.setdefault(atom, (part.rank, tuple(row))) != (part.rank, tuple(row)):
                 return None
-    for rank in {one.rank for one in parts}:  # a slice that comes twice is the same
-        if len({tuple(one.ids) for one in parts if one.rank == rank}) > 1:
+    for rank in {part.rank for part in parts}:  # a slice that comes twice is the same
+        if len({tuple(part.ids) for part in parts if part.rank == rank}) > 1:
             return None
-    return {atom: row for atom, (_, row) in found.items()} if len(found) == n_atoms else None
+    return {atom: row for atom, (_, row) in atoms.items()} if len(atoms) == n_atoms else None
 
 
 def bytes_of(parts: Sequence[Part]) -> np.ndarray:
-    return np.frombuffer(b"".join(one.packed() for one in parts), np.uint8).copy()
+    return np.frombuffer(b"".join(part.packed() for part in parts), np.uint8).copy()
 
 
 def joined(place, parts: Sequence[Part], n_atoms: int) -> tuple[Store, list[int], dict[int, tuple[str, bool]]]:
     gather = GatherHandle(n_atoms, 2, 1)
-    numbers = np.array(sorted({one.number for one in parts}), np.int64)
+    numbers = np.array(sorted({part.number for part in parts}), np.int64)
     gather.begin(numbers, np.ones(len(numbers), np.int32))
     gather.take(bytes_of(parts))
     store = Store(place)
@@ -84,27 +84,27 @@ def test_joined_as_the_slow_twin_does(tmp_path_factory, data):
     has = data.draw(st.integers(0, 7))
     owner = [data.draw(st.integers(0, ranks - 1)) for _ in range(n_atoms)]
     parts = [Part(rank, [atom for atom in range(n_atoms) if owner[atom] == rank], has=has) for rank in range(ranks)]
-    parts = [one for one in parts if one.ids]
+    parts = [part for part in parts if part.ids]
     for _ in range(data.draw(st.integers(0, 2))):
         at = data.draw(st.integers(0, len(parts) - 1))
-        one = parts[at]
+        part = parts[at]
         change = data.draw(st.sampled_from(["double", "lose", "rank", "drop", "add", "time", "has", "content"]))
         if change == "double":
-            parts.append(one)
+            parts.append(part)
         elif change == "lose" and len(parts) > 1:
             del parts[at]
         elif change == "rank":
-            parts.append(one._replace(rank=9))
-        elif change == "drop" and len(one.ids) > 1:
-            parts[at] = one._replace(ids=one.ids[1:])
+            parts.append(part._replace(rank=9))
+        elif change == "drop" and len(part.ids) > 1:
+            parts[at] = part._replace(ids=part.ids[1:])
         elif change == "add":
-            parts[at] = one._replace(ids=sorted({*one.ids, data.draw(st.integers(0, n_atoms))}))
+            parts[at] = part._replace(ids=sorted({*part.ids, data.draw(st.integers(0, n_atoms))}))
         elif change == "time":
-            parts[at] = one._replace(time=2.0)
+            parts[at] = part._replace(time=2.0)
         elif change == "has":
-            parts[at] = one._replace(has=data.draw(st.integers(0, 7)))
+            parts[at] = part._replace(has=data.draw(st.integers(0, 7)))
         elif change == "content":
-            parts.append(one._replace(of=1))
+            parts.append(part._replace(of=1))
     parts = data.draw(st.permutations(parts))
     expected = slow(parts, n_atoms)
     store, written, bad = joined(tmp_path_factory.mktemp("joined"), parts, n_atoms)
@@ -136,8 +136,8 @@ def test_joined_as_the_slow_twin_does(tmp_path_factory, data):
     ],
 )
 def test_what_is_not_whole_is_told_and_costs_no_other(tmp_path, parts, why):
-    others = [Part(0, [0, 1, 2], number=number, has=0) for number in (2, 4)]
-    _, written, bad = joined(tmp_path, [others[0], *parts, others[1]], 3)
+    whole = [Part(0, [0, 1, 2], number=number, has=0) for number in (2, 4)]
+    _, written, bad = joined(tmp_path, [whole[0], *parts, whole[1]], 3)
     assert written == [2, 4] and bad == {3: (why, False)}
 
 
@@ -158,8 +158,8 @@ def test_what_is_packed_for_others_is_what_they_take(tmp_path):
     """Read from a store by one process, put together by another, in rounds that use the same memory."""
     for rank, slices in enumerate(shared_out(range(12), 3)):
         push(tmp_path / "slices", rank, slices)
-    (held,) = find_slices(Store(tmp_path / "slices"), "run7").values()
-    held.refresh()
+    (slices,) = find_slices(Store(tmp_path / "slices"), "run7").values()
+    slices.refresh()
     reads, puts = GatherHandle(N_ATOMS, 2, 0), GatherHandle(N_ATOMS, 2, 1)
     whole = Store(tmp_path / "whole").dataset("run7")
     for first in (0, 5, 10):
@@ -167,7 +167,7 @@ def test_what_is_packed_for_others_is_what_they_take(tmp_path):
         assembler = (numbers % 2).astype(np.int32)
         for gather in (reads, puts):
             gather.begin(numbers, assembler)
-        assert held.gather(reads, numbers) == {}
+        assert slices.gather(reads, numbers) == {}
         puts.take(reads.parcel(1).copy())
         assert len(reads.parcel(0)) == 0
         for gather in (puts, reads):

@@ -31,10 +31,10 @@ assert not done.absent and not done.waiting, done
 @pytest.mark.slow
 def test_what_was_acknowledged_outlives_kills(tmp_path):
     """``himach bench slices --only kills`` does it 200 times."""
-    found = torment(tmp_path / "torment", 25, random.Random(7))
-    assert sum(found.kills.values()) == 25
-    assert found.acknowledged > 0
-    assert (found.wrong, found.lost) == ([], [])
+    outcome = torment(tmp_path / "torment", 25, random.Random(7))
+    assert sum(outcome.kills.values()) == 25
+    assert outcome.acknowledged > 0
+    assert (outcome.wrong, outcome.lost) == ([], [])
 
 
 def test_two_assemblers_and_a_writer_at_once(tmp_path):
@@ -46,7 +46,7 @@ def test_two_assemblers_and_a_writer_at_once(tmp_path):
             push(place, rank, slices)
     end.touch()
     for process in assemblers:
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == 0, said
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
     check(place, range(400))
     assert find_slices(Store(place), "run7") == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -15,9 +16,10 @@ from himach.io.push.held_slices import HeldSlices, find_slices
 from himach.io.store.store import Store
 from himach.ranks.communicator import alone
 from himach.staging.assembly.assemble import assemble
+from himach.staging.assembly.rounds import Rounds
 
 ATOMS = 1000
-FIRST = HeldSlices.first_write
+FIRST_WRITE, RUN = HeldSlices.first_write, Rounds.run
 HALVES = np.split(np.random.default_rng(0).permutation(ATOMS), 2)
 
 #: Half the atoms each; frame n of a launch has positions of its own, so that who mixes is seen.
@@ -38,117 +40,201 @@ SIMULATION = textwrap.dedent("""
 """)
 
 
-def simulate(place, *words):
+def simulate(place, *words, simulation=SIMULATION):
     """Run a launch: its number, its first frame, and the frame at which each rank dies."""
     script = place / "simulation.py"
-    script.write_text(SIMULATION)
-    done = mpiexec(2, [sys.executable, str(script), *map(str, words)], environ={"HIMACH_CACHE": str(place / "store")})
-    assert done.returncode == 0, done.stderr
+    script.write_text(simulation)
+    environ = {"HIMACH_CACHE": str(place / "store")}
+    mpiexec(2, [sys.executable, str(script), *map(str, words)], environ=environ, code=0)
 
 
 def launches(place):
-    """Which launch made each frame that is there; fails where one is made of two."""
-    found = {}
+    """Return the frames by the launch that made them; fail where a frame is made of two."""
+    frames = {}
     dataset = Store(place / "store").dataset("run7", b"", create=False)
     for frame in dataset.read(sorted(dataset.native)):
         launch = int(frame.positions[0, 0] // 10000)
         expected = np.arange(ATOMS)[:, None] + 10000 * launch + np.array([frame.number, 0.5, 0.25])
         assert np.array_equal(frame.positions, expected.astype(np.float32)), f"frame {frame.number} is a mixture"
-        found[frame.number] = launch
-    return found
+        frames.setdefault(launch, []).append(frame.number)
+    return frames
 
 
 def put_together(place):
     return assemble(alone(), Store(place / "store"), "run7")
 
 
+def push(place, launch, numbers, ranks=(0, 1)):
+    for rank in ranks:
+        with himach.Writer("run7", ATOMS, cache=place / "store", rank=rank, launch=launch) as writer:
+            for number in numbers:
+                positions = (np.arange(ATOMS)[:, None] + 10000 * int(launch) + [number, 0.5, 0.25]).astype(np.float32)
+                writer.push_slice(number, HALVES[rank], positions[HALVES[rank]], time=number)
+
+
 def test_frames_after_a_checkpoint_are_the_later_launch_s(tmp_path):
     simulate(tmp_path, 1, 0, 8, 6)
     simulate(tmp_path, 2, 4, 7, 10)  # from a checkpoint before frame 4; where both end a rank is ahead
     done = put_together(tmp_path)
-    assert launches(tmp_path) == {**dict.fromkeys(range(4), 1), **dict.fromkeys(range(4, 7), 2)}
+    assert launches(tmp_path) == {1: [*range(4)], 2: [*range(4, 7)]}
     assert done.aside == 7 and "an earlier launch are left aside from frame 7 on" in str(done)
     simulate(tmp_path, 3, 6, 12, 12)
     done = put_together(tmp_path)
     assert done.aside is None
-    assert launches(tmp_path) == {
-        **dict.fromkeys(range(4), 1), **dict.fromkeys(range(4, 7), 2), **dict.fromkeys(range(7, 12), 3)
-    }  # fmt: skip
+    assert launches(tmp_path) == {1: [*range(4)], 2: [*range(4, 7)], 3: [*range(7, 12)]}
     assert "not those of the frame that is there" in done.absent[6]
 
 
 def test_halves_of_two_launches_make_no_frame(tmp_path):
     """Rank 0 has died before a frame in the first launch, rank 1 in the second: by atoms alone it would be whole."""
-    environ = {"HIMACH_CACHE": str(tmp_path / "store")}
-    script = tmp_path / "half.py"
-    script.write_text(SIMULATION.replace("default_rng(launch)", "default_rng(0)"))
     for launch, lasts in ((1, (6, 5)), (2, (5, 6))):
-        words = [sys.executable, str(script), str(launch), "5", *map(str, lasts)]
-        assert mpiexec(2, words, environ=environ).returncode == 0
+        simulate(tmp_path, launch, 5, *lasts, simulation=SIMULATION.replace("default_rng(launch)", "default_rng(0)"))
     done = put_together(tmp_path)
     assert done.frames == 0 and done.waiting == 1
     assert Store(tmp_path / "store").generations("run7") == []
 
 
-def push(place, launch, rank, numbers):
-    ids = HALVES[rank]
-    with himach.Writer("run7", ATOMS, cache=place / "store", rank=rank, launch=launch) as writer:
-        for number in numbers:
-            positions = (np.arange(ATOMS)[:, None] + 10000 * int(launch) + [number, 0.5, 0.25]).astype(np.float32)
-            writer.push_slice(number, ids, positions[ids], time=number)
+#: What is pushed (launch, numbers, and ranks unless all), then the first frame left aside and the frames by launch.
+HISTORIES = {
+    "what is left aside stays aside": [
+        *(("1", range(10)), ("2", range(4, 7)), *[(7, {1: [*range(4)], 2: [4, 5, 6]})] * 3),
+        *(("3", range(7, 9)), *[(9, {1: [*range(4)], 2: [4, 5, 6], 3: [7, 8]})] * 2),
+    ],
+    "frames of the later launch may be farther apart": [
+        *(("1", range(20)), ("2", range(10, 31, 10)), *[(11, {1: [*range(10)], 2: [10, 20, 30]})] * 2),
+    ],
+    "a start under the name of an earlier one is not left aside": [
+        *(("1", range(6)), ("2", range(4, 7)), (None, {1: [*range(4)], 2: [4, 5, 6]})),
+        *(("1", range(7, 10)), (None, {1: [0, 1, 2, 3, 7, 8, 9], 2: [4, 5, 6]})),
+    ],
+    "nor where slices of the earlier one are still there": [
+        *(("1", range(10)), ("2", range(4, 7)), (7, {1: [*range(4)], 2: [4, 5, 6]})),
+        *(("1", range(10, 13)), (7, {1: [0, 1, 2, 3, 10, 11, 12], 2: [4, 5, 6]})),
+    ],
+    "frames behind a later launch stay until it has them": [
+        *(("1", range(10)), ("2", range(4, 5), [0]), (4, {1: [*range(4)]})),  # it has just begun
+        *(("2", range(5, 12), [0]), ("2", range(4, 8), [1]), (8, {1: [*range(4)], 2: [*range(4, 8)]})),
+        *(("2", range(8, 12), [1]), (None, {1: [*range(4)], 2: [*range(4, 12)]})),
+    ],
+}
 
 
-def test_frames_behind_a_later_launch_stay_until_it_has_them(tmp_path):
-    for rank in (0, 1):
-        push(tmp_path, "1", rank, range(10))
-    push(tmp_path, "2", 0, range(4, 5))  # has just begun
-    assert put_together(tmp_path).aside == 4 and launches(tmp_path) == dict.fromkeys(range(4), 1)
-    push(tmp_path, "2", 0, range(5, 12))
-    push(tmp_path, "2", 1, range(4, 8))
-    assert put_together(tmp_path).aside == 8
-    push(tmp_path, "2", 1, range(8, 12))
-    assert put_together(tmp_path).aside is None
-    assert launches(tmp_path) == {**dict.fromkeys(range(4), 1), **dict.fromkeys(range(4, 12), 2)}
-    assert find_slices(Store(tmp_path / "store"), "run7") == {}
+@pytest.mark.parametrize("history", HISTORIES)
+def test_launches_that_follow_one_another(tmp_path, history):
+    for first, *rest in HISTORIES[history]:
+        if isinstance(first, str):
+            push(tmp_path, first, *rest)
+        else:
+            assert (put_together(tmp_path).aside, launches(tmp_path)) == (first, *rest)
+    if history.startswith("frames behind"):
+        assert find_slices(Store(tmp_path / "store"), "run7") == {}
+
+
+def test_later_launches_are_known_before_a_frame_is_made(tmp_path, monkeypatch):
+    push(tmp_path, "1", range(10))
+    push(tmp_path, "2", range(4, 7))
+    first_frames = []
+
+    def run(rounds, finder):
+        kinds = find_slices(Store(tmp_path / "store"), "run7").values()
+        first_frames.append([since.frame for slices in kinds for since in slices.later_launches.values()])
+        RUN(rounds, finder)
+
+    monkeypatch.setattr(Rounds, "run", run)
+    put_together(tmp_path)
+    assert first_frames == [[4], [4]]
 
 
 def test_launches_of_which_the_order_is_not_known_lose_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(HeldSlices, "first_write", lambda held: None if (old := FIRST(held)) is None else (0, old[1]))
-    for launch, numbers in (("1", range(6)), ("2", range(4, 10))):
-        for rank in (0, 1):
-            push(tmp_path, launch, rank, numbers)
+    def first_write(slices):
+        first = FIRST_WRITE(slices)
+        return None if first is None else (0, first[1])
+
+    monkeypatch.setattr(HeldSlices, "first_write", first_write)
+    push(tmp_path, "1", range(6))
+    push(tmp_path, "2", range(4, 10))
     done = put_together(tmp_path)
-    assert done.aside is None and sorted(launches(tmp_path)) == list(range(10))
+    assert done.aside is None and sorted(chain(*launches(tmp_path).values())) == list(range(10))
     assert "not those of the frame that is there" in done.absent[4]
+
+
+def push_zeros(place, launch, **options):
+    for rank, ids in enumerate(HALVES):
+        with himach.Writer("run7", ATOMS, cache=place / "store", rank=rank, launch=launch, **options) as writer:
+            writer.push_slice(0, ids, np.zeros((len(ids), 3), np.float32), time=0)
 
 
 @pytest.mark.parametrize("launch", ["", "one"])
 def test_without_a_launcher_launches_are_what_is_said(tmp_path, launch):
-    for rank, ids in enumerate(HALVES):
-        with himach.Writer("run7", ATOMS, cache=tmp_path / "store", rank=rank, launch=launch) as writer:
-            writer.push_slice(0, ids, np.zeros((len(ids), 3), np.float32), time=0)
+    push_zeros(tmp_path, launch)
     assert put_together(tmp_path).frames == 1
 
 
 def test_slices_of_another_simulation_supersede_nothing(tmp_path):
     for launch in ("one", "two"):
-        for rank, ids in enumerate(HALVES):
-            options = {"rank": rank, "launch": launch, "identity": launch}
-            with himach.Writer("run7", ATOMS, cache=tmp_path / "store", **options) as writer:
-                writer.push_slice(0, ids, np.zeros((len(ids), 3), np.float32), time=0)
+        push_zeros(tmp_path, launch, identity=launch)
     with pytest.raises(himach.HimachError, match="evict"):
         put_together(tmp_path)
     assert len(Store(tmp_path / "store").generations("run7 [slices]")) == 4
 
 
 def test_what_is_left_aside_is_no_success(tmp_path):
-    for launch, numbers in (("1", range(7)), ("2", range(4, 6))):
-        for rank in (0, 1):
-            push(tmp_path, launch, rank, numbers)
+    push(tmp_path, "1", range(7))
+    push(tmp_path, "2", range(4, 6))
     words = ("stage", "run7", "--assemble", "--cache", tmp_path / "store")
     for made in ("6 frames assembled", "0 frames assembled"):
-        done = command(*words)
-        assert done.returncode == 1 and f"run7: {made}" in done.stderr and "left aside from frame 6 on" in done.stderr
-    for rank in (0, 1):
-        push(tmp_path, "2", rank, [6])
-    assert command(*words).returncode == 0 and launches(tmp_path)[6] == 2
+        done = command(*words, code=1)
+        assert f"run7: {made}" in done.stderr and "left aside from frame 6 on" in done.stderr
+    push(tmp_path, "2", [6])
+    command(*words, code=0)
+    assert launches(tmp_path)[2] == [4, 5, 6]
+
+
+# --- Two nodes ------------------------------------------------------------------------------------------------------
+
+TOGETHER = textwrap.dedent("""
+    from himach.io.store.quota import open_store
+    from himach.ranks.mpi import connect
+    from himach.staging.assembly.assemble import assemble
+    world = connect()
+    done = assemble(world, open_store(), "run7")
+    if world.comm.rank == 0:
+        print(done.frames, done.aside)
+""")
+
+
+def together(place):
+    """Assemble with two ranks a node; return how many frames were made, and from which on slices are left aside."""
+    return mpiexec("nnmm", [sys.executable, "-c", TOGETHER], disks=place, code=0).stdout.split()
+
+
+def by_itself(place, node):
+    done = assemble(alone(), Store(place / node), "run7")
+    return [str(done.frames), str(done.aside)]
+
+
+def push_whole(place, name, frames):
+    """Push frames of one atom, those with an even number on node n, others on m."""
+    for node, odd in (("n", 0), ("m", 1)):
+        if numbers := [number for number in frames if number % 2 == odd]:
+            with himach.Writer("run7", 1, cache=place / node, rank=odd, launch=name) as writer:
+                for number in numbers:
+                    writer.push_slice(number, [0], np.full((1, 3), float(name), np.float32), time=number)
+
+
+def test_a_node_without_slices_of_the_later_launch_learns_of_it(tmp_path):
+    push_whole(tmp_path, "1", range(16))
+    push_whole(tmp_path, "2", [10, 12])  # on node n alone
+    assert together(tmp_path) == ["12", "11"]
+    assert by_itself(tmp_path, "m") == ["0", "11"]
+    assert by_itself(tmp_path, "n") == ["0", "14"]
+    assert together(tmp_path) == ["0", "11"]
+
+
+def test_a_node_whose_slices_are_all_frames_still_knows(tmp_path):
+    push_whole(tmp_path, "1", range(16))
+    push_whole(tmp_path, "2", [10, 12, 14])
+    assert by_itself(tmp_path, "n") == ["8", "None"]
+    assert find_slices(Store(tmp_path / "n"), "run7") == {}
+    for made in ("5", "0"):
+        assert together(tmp_path) == [made, "11"]

@@ -29,6 +29,6 @@ def test_files_that_vanish_meanwhile_are_no_error(tmp_path, monkeypatch):
         return was
 
     monkeypatch.setattr(Path, "is_file", is_file)
-    told = re.search(r"--quota (\d+)MiB", Target(store, "run7", SliceKind(b"", 3, b"0" * 16)).advice())
-    assert told is not None
-    assert 1 << 20 < used < int(told[1]) << 20 < used + (5 << 20)
+    advice = re.search(r"--quota (\d+)MiB", Target(store, "run7", SliceKind(b"", 3, b"0" * 16)).advice())
+    assert advice is not None
+    assert 1 << 20 < used < int(advice[1]) << 20 < used + (5 << 20)

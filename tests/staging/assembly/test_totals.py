@@ -18,28 +18,28 @@ FAR = 2**62
 NUMBERS = st.one_of(st.integers(0, 40), st.integers(0, 20).map(lambda i: 1000 * i + 7), st.integers(0, FAR))
 
 
-def held_of(ranks: list[dict[int, int]]) -> HeldSlices:
-    held = HeldSlices()
+def make_slices(ranks: list[dict[int, int]]) -> HeldSlices:
+    slices = HeldSlices()
     for rank, atoms in enumerate(ranks):
         numbers = sorted(atoms)
         counts = np.array([atoms[number] for number in numbers], np.uint32)
-        held = HeldSlices(
+        slices = HeldSlices(
             [
-                *held._ranks,
+                *slices._ranks,
                 RankSlices(rank, SimpleNamespace(native=BitMap64(numbers)), np.array(numbers, np.int64), atoms=counts),
             ]
         )
-    return held
+    return slices
 
 
-def found(comm, held: HeldSlices, at_once: int) -> dict[int, int]:
+def count_atoms(comm, slices: HeldSlices, at_once: int) -> dict[int, int]:
     """All frames of which there are atoms; they ascend."""
-    seen: dict[int, int] = {}
-    for frames, atoms in totals(comm, None, held, 100, at_once):
+    counts: dict[int, int] = {}
+    for frames, atoms in totals(comm, None, slices, 100, at_once):
         for number, count in zip(frames, atoms.tolist(), strict=True):
-            assert number > max(seen, default=-1)
-            seen |= {number: count} if count else {}
-    return seen
+            assert number > max(counts, default=-1)
+            counts |= {number: count} if count else {}
+    return counts
 
 
 @settings(max_examples=150)
@@ -53,17 +53,17 @@ def test_totals_are_those_of_a_dict(nodes, at_once):
     for ranks in nodes:
         for atoms in ranks:
             expected.update(atoms)
-    for told in on_threads(len(nodes), lambda comm: found(comm, held_of(nodes[comm.rank]), at_once)):
-        assert told == dict(expected)
+    for counts in on_threads(len(nodes), lambda comm: count_atoms(comm, make_slices(nodes[comm.rank]), at_once)):
+        assert counts == dict(expected)
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 60), st.integers(1, 9)), max_size=4), st.sets(st.integers(0, 60)))
-def test_counts_and_parts(ranks, asked):
-    held = held_of(ranks)
-    numbers = np.array(sorted(asked), np.int64)
-    expected = [sum(atoms.get(number, 0) for atoms in ranks) for number in sorted(asked)]
-    assert held.count_atoms(numbers).tolist() == expected
-    halves = [held.part(index, 2).count_atoms(numbers) for index in range(2)]
+def test_counts_and_parts(ranks, requested):
+    slices = make_slices(ranks)
+    numbers = np.array(sorted(requested), np.int64)
+    expected = [sum(atoms.get(number, 0) for atoms in ranks) for number in sorted(requested)]
+    assert slices.count_atoms(numbers).tolist() == expected
+    halves = [slices.part(index, 2).count_atoms(numbers) for index in range(2)]
     assert sum(halves).tolist() == expected
-    for one, atoms in zip(held._ranks, ranks, strict=True):
-        assert one.select(numbers).tolist() == sorted(asked & set(atoms))
+    for rank_slices, atoms in zip(slices._ranks, ranks, strict=True):
+        assert rank_slices.select(numbers).tolist() == sorted(requested & set(atoms))
