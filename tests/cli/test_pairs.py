@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import shutil
-import signal
 import textwrap
 
 import pytest
@@ -34,7 +33,7 @@ SCRIPT = textwrap.dedent("""
 """)
 
 
-def said(*words: object, code: int = 0) -> str:
+def output_of(*words: object, code: int = 0) -> str:
     """Return what a command prints, in this process."""
     done = CliRunner().invoke(root, [*map(str, words)])
     assert done.exit_code == code, (done.output, done.exception)
@@ -47,8 +46,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     (folder / "mean.py").write_text(SCRIPT)
     for words in (["--stop", 10], ["-p", "factor=2", "--stop", 20]):
-        done = himach("run", "mean.py", *DATA, "--pairs", "kept", *words, cwd=folder)
-        assert done.returncode == 0, done.stderr
+        himach("run", "mean.py", *DATA, "--pairs", "kept", *words, cwd=folder, code=0)
     return folder
 
 
@@ -60,57 +58,61 @@ def folder(made, tmp_path, monkeypatch):
 
 
 def test_list(folder):
-    lines = said("pairs", "list", "kept").splitlines()
+    lines = output_of("pairs", "list", "kept").splitlines()
     assert lines[0].split() == ["analysis", "generation", "frames", "pairs", "size", "last", "used"]
-    total = json.loads(said("pairs", "list", "kept", "--json"))["kept"][0]["trajectory_frames"]
+    total = json.loads(output_of("pairs", "list", "kept", "--json"))["kept"][0]["trajectory_frames"]
     assert lines[1].split()[:6] == ["Mean", "2", "0-19", "of", f"{total}", "20"]
     assert lines[2].split()[:6] == ["Mean", "1", "0-9", "of", f"{total}", "10"]
     assert len(lines) == 3
 
 
 def test_list_as_json(folder):
-    told = json.loads(said("pairs", "list", "kept", "--json"))
-    assert (told["directory"], told["in_use"], len(told["kept"])) == ("kept", "", 2)
-    new, old = told["kept"]
+    listing = json.loads(output_of("pairs", "list", "kept", "--json"))
+    assert (listing["directory"], listing["in_use"], len(listing["kept"])) == ("kept", "", 2)
+    new, old = listing["kept"]
     assert (new["frames"], new["ranges"]) == (20, [[0, 19, 1]])
     assert (new["analysis"], new["generation"], new["used_last"], new["pairs"]) == ("Mean", 2, True, 20)
     assert (old["used_last"], old["bytes"]) == (False, sum(map(os.path.getsize, folder.glob("kept/Mean/1/*.pairs"))))
     assert old["parameters"] == {"factor": "1.0", "wait": "0.0"}
     assert old["differs"] == ["factor 1.0 is now 2.0"]
-    assert json.loads(said("pairs", "list", folder, "--json")) == {"directory": f"{folder}", "in_use": "", "kept": []}
+    assert json.loads(output_of("pairs", "list", folder, "--json")) == {
+        "directory": f"{folder}",
+        "in_use": "",
+        "kept": [],
+    }
 
 
 def test_info(folder):
-    told = said("info", "kept")
-    assert "analysis    Mean, generation 2\nframes      0-19 of" in told
-    assert "parameter   factor = 2.0\n" in told
-    assert "since then  factor 1.0 is now 2.0" in told
-    assert f"trajectory  {TRAJECTORY}" in told
+    text = output_of("info", "kept")
+    assert "analysis    Mean, generation 2\nframes      0-19 of" in text
+    assert "parameter   factor = 2.0\n" in text
+    assert "since then  factor 1.0 is now 2.0" in text
+    assert f"trajectory  {TRAJECTORY}" in text
 
 
 def test_verify_finds_what_is_damaged_and_ends_with_1(folder):
-    assert "bad" not in said("pairs", "list", "kept", "--verify")
+    assert "bad" not in output_of("pairs", "list", "kept", "--verify")
     part = next(folder.glob("kept/Mean/2/*.pairs"))
     content = bytearray(part.read_bytes())
     content[70] ^= 1
     part.write_bytes(content)
-    assert "bad" not in said("pairs", "list", "kept")
-    assert f"Mean, generation 2: bad: {part.name}: its column 0 is damaged" in said(
+    assert "bad" not in output_of("pairs", "list", "kept")
+    assert f"Mean, generation 2: bad: {part.name}: its column 0 is damaged" in output_of(
         "pairs", "list", "kept", "--verify", code=1
     )
 
 
 def test_evict(folder):
-    assert said("pairs", "evict", "kept", "--older").startswith("freed ")
-    assert "generations: 0" in said("pairs", "evict", "kept", "--older")
-    assert len(said("pairs", "list", "kept").splitlines()) == 2
-    assert "generations: 1" in said("pairs", "evict", "kept", "Mean", "--generation", 2)
-    assert said("pairs", "list", "kept") == "no pairs are kept in kept\n"
-    assert said("pairs", "evict", "kept", "--all") == "nothing to evict: no pairs are kept in kept\n"
+    assert output_of("pairs", "evict", "kept", "--older").startswith("freed ")
+    assert "generations: 0" in output_of("pairs", "evict", "kept", "--older")
+    assert len(output_of("pairs", "list", "kept").splitlines()) == 2
+    assert "generations: 1" in output_of("pairs", "evict", "kept", "Mean", "--generation", 2)
+    assert output_of("pairs", "list", "kept") == "no pairs are kept in kept\n"
+    assert output_of("pairs", "evict", "kept", "--all") == "nothing to evict: no pairs are kept in kept\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["evict", "kept"], "say what to evict"),
         (["evict", "kept", "Mean", "--all"], "either Mean or --all"),
@@ -120,28 +122,27 @@ def test_evict(folder):
         (["evict", "mean.py", "--all"], "mean.py is a file; name a directory of kept pairs"),
     ],
 )
-def test_wrong_words(folder, words, told):
-    assert told in said("pairs", *words, code=2)
-    assert len(said("pairs", "list", "kept").splitlines()) == 3
+def test_wrong_words(folder, words, message):
+    assert message in output_of("pairs", *words, code=2)
+    assert len(output_of("pairs", "list", "kept").splitlines()) == 3
 
 
 def summary_of(*words, **options):
-    done = himach("run", "mean.py", *DATA, *words, **options)
-    assert done.returncode == 0, done.stderr
+    done = himach("run", "mean.py", *DATA, *words, **options, code=0)
     return done.stderr
 
 
 def test_a_run_says_what_was_mapped_before_and_why_not_more(folder):
     where = folder / "kept"
-    told = summary_of("--pairs", "kept", "--stop", 15, cwd=folder)
-    assert f"himach: 10 of 15 frames were mapped before (pairs in {where}); mapping 5\n" in told
-    assert f"\n10 of 15 frames were mapped before (pairs in {where}), 5 now\n" in told
-    told = summary_of("--pairs", "kept", "--stop", 15, cwd=folder)
-    assert told.count("mapped before") == 1
-    assert f"\nall 15 frames were mapped before (pairs in {where})\n" in told
-    told = summary_of("--pairs", "kept", "--stop", 15, "-p", "factor=3", cwd=folder)
-    assert "himach: mapping all 15 frames again: factor 2.0 is now 3.0\n" in told
-    assert "\nall 15 frames were mapped again: factor 2.0 is now 3.0\n" in told
+    summary = summary_of("--pairs", "kept", "--stop", 15, cwd=folder)
+    assert f"himach: 10 of 15 frames were mapped before (pairs in {where}); mapping 5\n" in summary
+    assert f"\n10 of 15 frames were mapped before (pairs in {where}), 5 now\n" in summary
+    summary = summary_of("--pairs", "kept", "--stop", 15, cwd=folder)
+    assert summary.count("mapped before") == 1
+    assert f"\nall 15 frames were mapped before (pairs in {where})\n" in summary
+    summary = summary_of("--pairs", "kept", "--stop", 15, "-p", "factor=3", cwd=folder)
+    assert "himach: mapping all 15 frames again: factor 2.0 is now 3.0\n" in summary
+    assert "\nall 15 frames were mapped again: factor 2.0 is now 3.0\n" in summary
     quiet = ["--pairs", "kept", "--stop", 15, "-q", "-n", 2, "-p"]
     assert summary_of(*quiet, "factor=4", cwd=folder) == ""
 
@@ -149,30 +150,24 @@ def test_a_run_says_what_was_mapped_before_and_why_not_more(folder):
 @pytest.mark.slow
 def test_a_run_into_out_goes_on_where_a_killed_one_was_and_says_so(folder):
     """The loop of a user whose job was killed: nothing was asked for but --out."""
-    environ = {"HIMACH_KEEP_EVERY": "0.1"}
-    words = ["run", folder / "mean.py", *DATA, "--out", folder / "out", "--stop", 40, "-p"]
-    os.environ.update(environ)
-    try:
-        killed = start_himach(*words, "wait=0.25")
-    finally:
-        os.environ.pop("HIMACH_KEEP_EVERY")
+    words = ["run", folder / "mean.py", *DATA, "--out", folder / "out", "--stop", 40, "-p", "wait=0.25"]
+    killed = start_himach(*words, HIMACH_KEEP_EVERY="0.1")
 
     def kept() -> int:
-        listed = json.loads(said("pairs", "list", folder / "out", "--json")) if (folder / "out").exists() else {}
-        return sum(one["frames"] for one in listed.get("kept", ()))
+        listed = json.loads(output_of("pairs", "list", folder / "out", "--json")) if (folder / "out").exists() else {}
+        return sum(entry["frames"] for entry in listed.get("kept", ()))
 
     try:
         assert wait_until(lambda: kept() > 3, 40)
-        assert f"process {killed.pid} on " in said("info", folder / "out")
-        refused = himach("pairs", "evict", folder / "out", "--all")
-        assert refused.returncode == 2
+        assert f"process {killed.pid} on " in output_of("info", folder / "out")
+        refused = himach("pairs", "evict", folder / "out", "--all", code=2)
         assert "another run writes there" in refused.stderr
     finally:
-        killed.send_signal(signal.SIGKILL)
+        killed.kill()
         killed.communicate()
     there = kept()
-    assert "a run did not end; the same command goes on from what is here" in said("info", folder / "out")
-    done = himach(*words, "wait=0.25")
+    assert "a run did not end; the same command goes on from what is here" in output_of("info", folder / "out")
+    done = himach(*words)
     assert (
         f"himach: {there} of 40 frames were mapped before (by a run into {folder}/out that did not end); "
         in done.stderr
@@ -203,8 +198,7 @@ def test_objects_are_refused_by_name_where_others_can_write(folder):
     )
     (folder / "open").mkdir()
     (folder / "open").chmod(0o770)
-    done = himach("run", "mean.py", *DATA, "--stop", 3, "--pairs", "open", cwd=folder)
-    assert done.returncode == 2
+    done = himach("run", "mean.py", *DATA, "--stop", 3, "--pairs", "open", cwd=folder, code=2)
     assert f"pairs {folder / 'open'}: values of type dict are kept as pickles" in done.stderr
     assert f"chmod go-w {folder / 'open'}" in done.stderr
     (folder / "open").chmod(0o700)

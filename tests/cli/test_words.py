@@ -31,18 +31,17 @@ def every_command(group: click.Group):
 
 
 def refused(*words: object, **options) -> str:
-    done = himach(*words, **options)
-    assert done.returncode == 2, done.stderr
+    done = himach(*words, **options, code=2)
     assert done.stderr.count("himach: error:") == 1
     assert not re.search(r"\?;|\.;|\.\.'|\(/.*\.py, line", done.stderr), done.stderr
     return done.stderr
 
 
 def test_a_parameter_set_twice_is_refused_by_name():
-    told = refused("run", "rmsd", *DATA, "-p", "selection=name CA", "-p", "selection=protein")
-    assert "-p selection=protein" in told and "'name CA'" in told
-    told = refused("run", "rmsd", "rdf", *DATA, "-p", "rdf.bins=3", "-p", "rdf.bins=3")
-    assert "-p rdf.bins=3" in told
+    message = refused("run", "rmsd", *DATA, "-p", "selection=name CA", "-p", "selection=protein")
+    assert "-p selection=protein" in message and "'name CA'" in message
+    message = refused("run", "rmsd", "rdf", *DATA, "-p", "rdf.bins=3", "-p", "rdf.bins=3")
+    assert "-p rdf.bins=3" in message
 
 
 def test_options_of_files_are_refused_where_none_are_written():
@@ -71,7 +70,7 @@ def test_more_ranks_than_a_machine_can_do_with_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["run", "rmsd", "a.xtc", PSF], "a.xtc, .*psf stands where analyses do: a trajectory is named by -t PATH"),
         (["run", "rmsd", "-t", PSF, "-s", DCD], "dcd, given as the topology, is a trajectory, .* other's place"),
@@ -82,8 +81,8 @@ def test_more_ranks_than_a_machine_can_do_with_are_refused():
         (["analyses", "MDAnalysis.lib"], "MDAnalysis.lib has no analyses of MDAnalysis"),
     ],
 )
-def test_a_mistake_is_told_with_the_way_out(words, told):
-    assert re.search(told, refused(*words, cwd=Path(DCD).parent))
+def test_a_mistake_is_told_with_the_way_out(words, message):
+    assert re.search(message, refused(*words, cwd=Path(DCD).parent))
 
 
 def test_questions_end_with_their_mark():

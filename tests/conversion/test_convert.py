@@ -72,10 +72,10 @@ def test_frames_are_those_of_the_trajectory(tmp_path, suffix, topology, trajecto
         out = tmp_path / f"{name}.{suffix}"
         done = himach.convert(trajectory, topology, out=out, select=select, cache="off", ranks=ranks)
     assert (tmp_path / f"one.{suffix}").read_bytes() == done.path.read_bytes()
-    found, given = mda.Universe(str(done.topology), str(done.path)), mda.Universe(topology, trajectory)
-    atoms = given.select_atoms(select)
-    assert len(found.trajectory) == len(given.trajectory)
-    for ours, theirs in zip(found.trajectory, given.trajectory, strict=True):
+    written, source = mda.Universe(str(done.topology), str(done.path)), mda.Universe(topology, trajectory)
+    atoms = source.select_atoms(select)
+    assert len(written.trajectory) == len(source.trajectory)
+    for ours, theirs in zip(written.trajectory, source.trajectory, strict=True):
         np.testing.assert_allclose(ours.positions, atoms.positions, atol=1e-4)
         assert ours.time == pytest.approx(theirs.time, abs=1e-2 if suffix == "dcd" else 1e-4)
         assert (ours.dimensions is None) == (theirs.dimensions is None)
@@ -104,8 +104,10 @@ def test_times_of_a_dcd_file_are_those_of_the_selected_frames(tmp_path):
     times = [ts.time for ts in mda.Universe(PSF, DCD).trajectory]
     for name, frames in (("odd", {"start": 1, "step": 2}), ("alone", {"start": 7, "stop": 8})):
         done = himach.convert(DCD, PSF, out=tmp_path / f"{name}.dcd", cache="off", **frames)
-        found = [ts.time for ts in mda.Universe(PSF, str(done.path)).trajectory]
-        assert found == pytest.approx(times[slice(*(frames.get(word) for word in ("start", "stop", "step")))], rel=1e-6)
+        written_times = [ts.time for ts in mda.Universe(PSF, str(done.path)).trajectory]
+        assert written_times == pytest.approx(
+            times[slice(*(frames.get(word) for word in ("start", "stop", "step")))], rel=1e-6
+        )
     with pytest.raises(himach.UsageError, match="at even times, and these run backwards"):
         himach.convert(DCD, PSF, out=tmp_path / "back.dcd", step=-1, cache="off")
 
@@ -116,28 +118,28 @@ def test_atoms_that_are_not_written_are_not_needed(tmp_path):
     for name, select in (("all", "all"), ("some", "resname SOL and resid 5000:5100 or name NA")):
         himach.convert(XTC, TPR, out=tmp_path / f"{name}.trr", select=select, stop=3, cache="off", **steps)
     chosen = mda.Universe(TPR).select_atoms("resname SOL and resid 5000:5100 or name NA").indices
-    every, some = (
+    every, selected = (
         positions(tmp_path / f"{name}.trr", topology)
         for name, topology in (("all", TPR), ("some", tmp_path / "some.pdb"))
     )
-    np.testing.assert_array_equal(some, every[:, chosen])
+    np.testing.assert_array_equal(selected, every[:, chosen])
 
 
 def test_each_step_is_the_shortest_in_its_box(tmp_path, three):
     universe = mda.Universe(GRO, XTC)
-    given = [(ts.positions.copy(), ts.dimensions.copy()) for ts in universe.trajectory]
+    frames = [(ts.positions.copy(), ts.dimensions.copy()) for ts in universe.trajectory]
     for name, ranks in (("one", None), ("three", three)):
         himach.convert(XTC, GRO, out=tmp_path / f"{name}.trr", nojump=True, ranks=ranks, cache="off")
     assert (tmp_path / "one.trr").read_bytes() == (tmp_path / "three.trr").read_bytes()
-    found = positions(tmp_path / "one.trr", GRO)
-    np.testing.assert_allclose(found[0], given[0][0], atol=1e-3)
-    for i in range(1, len(found)):
-        (before, _), (after, box) = given[i - 1 : i + 1]
+    paths = positions(tmp_path / "one.trr", GRO)
+    np.testing.assert_allclose(paths[0], frames[0][0], atol=1e-3)
+    for i in range(1, len(paths)):
+        (before, _), (after, box) = frames[i - 1 : i + 1]
         shortest = minimize_vectors(after - before, box)
         np.testing.assert_allclose(
-            np.linalg.norm(found[i] - found[i - 1], axis=1), np.linalg.norm(shortest, axis=1), atol=2e-3
+            np.linalg.norm(paths[i] - paths[i - 1], axis=1), np.linalg.norm(shortest, axis=1), atol=2e-3
         )
-        images = (found[i] - after) @ np.linalg.inv(triclinic_vectors(box))
+        images = (paths[i] - after) @ np.linalg.inv(triclinic_vectors(box))
         if i == 1:
             np.testing.assert_allclose(images, np.rint(images), atol=1e-3)
 
@@ -163,9 +165,9 @@ def test_paths_in_a_box_that_stays_are_those_of_mdanalysis(tmp_path, three):
         wrapped, tmp_path / "water.pdb", out=tmp_path / "out.dcd", nojump=True, ranks=three, cache="off",
         topology_out=tmp_path / "out.pdb",
     )  # fmt: skip
-    found = positions(done.path, done.topology)
-    np.testing.assert_allclose(found, expected, atol=1e-3)
-    np.testing.assert_allclose(np.diff(found, axis=0), np.diff(true, axis=0), atol=1e-3)
+    paths = positions(done.path, done.topology)
+    np.testing.assert_allclose(paths, expected, atol=1e-3)
+    np.testing.assert_allclose(np.diff(paths, axis=0), np.diff(true, axis=0), atol=1e-3)
 
 
 @pytest.mark.slow
@@ -184,8 +186,8 @@ def test_molecules_become_whole(tmp_path, topology, trajectory, three):
     # Which of a molecule's images is taken may differ; what is within a molecule does not.
     universe = mda.Universe(topology, trajectory)
     bonds = universe.bonds.indices
-    found, expected = positions(done.path, topology), positions(peer, topology)
-    for ours, theirs in zip(found, expected, strict=True):
+    whole, expected = positions(done.path, topology), positions(peer, topology)
+    for ours, theirs in zip(whole, expected, strict=True):
         of_bonds = ours[bonds[:, 0]] - ours[bonds[:, 1]]
         np.testing.assert_allclose(of_bonds, theirs[bonds[:, 0]] - theirs[bonds[:, 1]], atol=2e-3)
 
@@ -273,39 +275,39 @@ def test_a_frame_that_a_format_cannot_hold_is_named(tmp_path):
         for x in (0, -2000):
             universe.atoms.positions = np.full((4, 3), x)
             writer.write(universe.atoms)
-    given = {"trajectory": tmp_path / "far.xtc", "topology": tmp_path / "top.pdb", "cache": "off"}
+    source = {"trajectory": tmp_path / "far.xtc", "topology": tmp_path / "top.pdb", "cache": "off"}
     with pytest.raises(UsageError, match=r"all\.pdb: frame 1: PDB files .* -1000.*; choose another format"):
-        himach.convert(**given, out=tmp_path / "all.pdb")
+        himach.convert(**source, out=tmp_path / "all.pdb")
     with pytest.raises(UsageError, match=r"last\.pdb cannot be written: .*; name another file by topology_out"):
-        himach.convert(**given, out=tmp_path / "last.xtc", start=1)
-    himach.convert(**given, out=tmp_path / "last.xtc", start=1, topology_out=tmp_path / "last.gro")
+        himach.convert(**source, out=tmp_path / "last.xtc", start=1)
+    himach.convert(**source, out=tmp_path / "last.xtc", start=1, topology_out=tmp_path / "last.gro")
     assert np.allclose(mda.Universe(str(tmp_path / "last.gro"), str(tmp_path / "last.xtc")).atoms.positions, -2000)
 
 
 def test_velocities_are_kept_and_turn_with_the_fit(tmp_path):
     done = himach.convert(TRR, GRO, out=tmp_path / "out.trr", select="protein", fit="protein", stop=3, cache="off")
-    found, given = mda.Universe(str(done.topology), str(done.path)), mda.Universe(GRO, TRR)
-    protein = given.select_atoms("protein")
-    found.trajectory[2], given.trajectory[2]
+    written, source = mda.Universe(str(done.topology), str(done.path)), mda.Universe(GRO, TRR)
+    protein = source.select_atoms("protein")
+    written.trajectory[2], source.trajectory[2]
     np.testing.assert_allclose(
-        np.linalg.norm(found.atoms.velocities, axis=1), np.linalg.norm(protein.velocities, axis=1), rtol=1e-3
+        np.linalg.norm(written.atoms.velocities, axis=1), np.linalg.norm(protein.velocities, axis=1), rtol=1e-3
     )
-    assert np.abs(found.atoms.velocities - protein.velocities).max() > 1
+    assert np.abs(written.atoms.velocities - protein.velocities).max() > 1
 
 
 def test_the_record_tells_what_was_done(tmp_path, three):
     record, out = tmp_path / "out.json", tmp_path / "out.xtc"
-    given = {"select": "name CA", "whole": True, "fit": "name CA", "reference": GRO}
-    himach.convert(DCD, PSF, out=out, **given, stop=5, step=2, record=record, ranks=three, cache="off")
-    told = json.loads(record.read_text())
-    assert told["dataset"]["path"] == DCD
-    assert told["digests"] == {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in (PSF, GRO)}
-    assert told["asked"] == {**given, "topology": PSF, "nojump": False, "center": None, "wrap": None}
-    assert told["selected"] == [0, 5, 2]
-    assert told["done"] == ["whole", f"fitted by 'name CA' to {GRO}"]
+    options = {"select": "name CA", "whole": True, "fit": "name CA", "reference": GRO}
+    himach.convert(DCD, PSF, out=out, **options, stop=5, step=2, record=record, ranks=three, cache="off")
+    entries = json.loads(record.read_text())
+    assert entries["dataset"]["path"] == DCD
+    assert entries["digests"] == {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in (PSF, GRO)}
+    assert entries["asked"] == {**options, "topology": PSF, "nojump": False, "center": None, "wrap": None}
+    assert entries["selected"] == [0, 5, 2]
+    assert entries["done"] == ["whole", f"fitted by 'name CA' to {GRO}"]
     written = {"path": str(out), "frames": 3, "atoms": 214, "n_bytes": out.stat().st_size}
-    assert told["written"].items() >= written.items()
-    assert (told["ranks"], told["warnings"], told["versions"]["himach"]) == (3, [], himach.__version__)
+    assert entries["written"].items() >= written.items()
+    assert (entries["ranks"], entries["warnings"], entries["versions"]["himach"]) == (3, [], himach.__version__)
     with pytest.raises(himach.UsageError, match=r"out\.json is there already"):
         himach.convert(DCD, PSF, out=tmp_path / "new.xtc", record=record, cache="off")
     assert not (tmp_path / "new.xtc").exists()
@@ -354,7 +356,7 @@ def test_what_is_read_is_not_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         ({"select": "name XX"}, "select"),
         ({"fit": "name XX"}, "fit"),
@@ -375,10 +377,10 @@ def test_what_is_read_is_not_written(tmp_path):
         ({"out": "out.h5md"}, "himach reads H5MD and does not write it"),
     ],
 )
-def test_errors_name_what_is_wrong(tmp_path, given, words, monkeypatch):
+def test_errors_name_what_is_wrong(tmp_path, options, words, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(himach.UsageError, match=words):
-        himach.convert(DCD, PSF, cache="off", **{"out": "out.xtc", **given})
+        himach.convert(DCD, PSF, cache="off", **{"out": "out.xtc", **options})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -397,15 +399,17 @@ def members(tmp_path):
 @pytest.mark.parametrize("ranks", [None, "three"])
 def test_members_of_an_ensemble_are_written_as_each_by_itself(tmp_path, members, ranks, three):
     well, pattern = members[:2], tmp_path / "{member}.xtc"
-    asked = {"select": "protein", "fit": "name CA", "cache": "off"}
-    own = [himach.convert(one.trajectory, one.topology, out=tmp_path / "own.xtc", stop=one.stop, force=True, **asked)
-           .path.read_bytes() for one in well]  # fmt: skip
-    done = himach.convert(ensemble=well, out=pattern, ranks=three if ranks else None, **asked)
+    options = {"select": "protein", "fit": "name CA", "cache": "off"}
+    own = []
+    for member in well:
+        single = {"trajectory": member.trajectory, "topology": member.topology, "stop": member.stop, "force": True}
+        own.append(himach.convert(**single, out=tmp_path / "own.xtc", **options).path.read_bytes())
+    done = himach.convert(ensemble=well, out=pattern, ranks=three if ranks else None, **options)
     assert (done.path, done.frames, list(done.members)) == (pattern, 17, ["apo", "300 K: holo"])
-    assert [one.path.read_bytes() for one in done.members.values()] == own
+    assert [member.path.read_bytes() for member in done.members.values()] == own
     assert done.members["apo"].path == tmp_path / "apo.xtc"
-    for one in done.members.values():
-        assert len(mda.Universe(str(one.topology), str(one.path)).trajectory) == one.frames
+    for member in done.members.values():
+        assert len(mda.Universe(str(member.topology), str(member.path)).trajectory) == member.frames
     assert "2 members, 17 frames" in str(done)
 
 

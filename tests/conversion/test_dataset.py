@@ -34,15 +34,15 @@ def arrays(trajectory):
 
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_a_dataset_has_what_a_file_would(here, ranks):
-    asked = {"select": "protein", "wrap": "residues", "center": "name CA", "step": 2}
-    himach.convert(TRR, GRO, out="out.trr", cache="off", **asked)
-    done = himach.convert(TRR, GRO, out="himach://run8", ranks=ranks, **asked)
+    options = {"select": "protein", "wrap": "residues", "center": "name CA", "step": 2}
+    himach.convert(TRR, GRO, out="out.trr", cache="off", **options)
+    done = himach.convert(TRR, GRO, out="himach://run8", ranks=ranks, **options)
     assert (done.name, done.topology.name, done.frames) == ("himach://run8", "run8.pdb", 5)
     assert str(done).startswith("himach://run8: 5 frames of 3341 atoms")
     expected = arrays(mda.Universe("out.pdb", "out.trr").trajectory)
-    found = arrays(mda.Universe("run8.pdb", "himach://run8").trajectory)
-    for one, other in zip(found, expected, strict=True):
-        for value, meant in zip(one, other, strict=True):
+    frames = arrays(mda.Universe("run8.pdb", "himach://run8").trajectory)
+    for frame, expected_frame in zip(frames, expected, strict=True):
+        for value, meant in zip(frame, expected_frame, strict=True):
             np.testing.assert_allclose(value, meant, rtol=0, atol=2e-5)
     result = himach.run("rmsd", "run8", "run8.pdb")
     assert result.record["frames"] == 5
@@ -63,7 +63,7 @@ def test_a_dataset_is_written_once(here):
 def test_members_become_datasets(here):
     members = [himach.Member("a", DCD, PSF, stop=3), himach.Member("b", DCD, PSF, start=90)]
     done = himach.convert(ensemble=members, out="himach://{member}-ca", select="name CA")
-    assert [one.name for one in done.members.values()] == ["himach://a-ca", "himach://b-ca"]
+    assert [member.name for member in done.members.values()] == ["himach://a-ca", "himach://b-ca"]
     assert [len(mda.Universe(f"{name}-ca.pdb", f"himach://{name}-ca").trajectory) for name in "ab"] == [3, 8]
 
 
@@ -78,22 +78,20 @@ def test_frames_that_lie_on_several_nodes_are_converted_there(here, words):
             dataset.write(ts.frame, ts.time, ts.dimensions, ts.positions, native=True)
         dataset.close()
     command = [sys.executable, "-P", "-m", "himach", "convert", "-s", str(topology), *words, "--quiet"]
-    done = mpiexec("nmm", [*command, "run7"], disks=here, cwd=here)
-    assert done.returncode == 0, done.stderr
-    found = arrays(mda.Universe(topology, words[1]).trajectory)
+    mpiexec("nmm", [*command, "run7"], disks=here, cwd=here, code=0)
+    frames = arrays(mda.Universe(topology, words[1]).trajectory)
     assert himach_command(*command[4:], trajectory, "--force").returncode == 0
-    for one, other in zip(found, arrays(mda.Universe(topology, words[1]).trajectory), strict=True):
-        np.testing.assert_array_equal(one[2], other[2])
+    for frame, expected in zip(frames, arrays(mda.Universe(topology, words[1]).trajectory), strict=True):
+        np.testing.assert_array_equal(frame[2], expected[2])
 
 
 def test_a_conversion_that_was_killed_goes_on_by_the_same_command(here, long):
-    asked = ("convert", long, "-s", GRO, "--out", "himach://long", "--stop", "200")
-    running = start_himach(*asked)
+    words = ("convert", long, "-s", GRO, "--out", "himach://long", "--stop", "200")
+    running = start_himach(*words)
     assert wait_until(lambda: "long" in open_store().names(), 60)
     running.send_signal(signal.SIGKILL)
     running.communicate()
-    done = himach_command(*asked, "--force")
-    assert done.returncode == 0, done.stderr
+    himach_command(*words, "--force", code=0)
     read = mda.Universe(GRO, "himach://long").trajectory
     assert len(read) == 200
     origin = mda.Universe(GRO, str(long)).trajectory
@@ -102,14 +100,14 @@ def test_a_conversion_that_was_killed_goes_on_by_the_same_command(here, long):
 
 
 def test_who_writes_a_dataset_is_not_disturbed(here, long):
-    asked = ("convert", long, "-s", GRO, "--out", "himach://long", "--stop", "200", "--force")
-    running = start_himach(*asked)
+    words = ("convert", long, "-s", GRO, "--out", "himach://long", "--stop", "200", "--force")
+    running = start_himach(*words)
     assert wait_until(lambda: "long" in open_store().names(), 60)
     with open_store().locked():  # its first frame is there
         running.send_signal(signal.SIGSTOP)  # in the midst of it
     try:
-        again = himach_command(*asked)
-        other = himach_command(*asked, "--select", "protein")
+        again = himach_command(*words)
+        other = himach_command(*words, "--select", "protein")
         evicted = himach_command("cache", "evict", "long")
     finally:
         running.send_signal(signal.SIGCONT)

@@ -31,16 +31,16 @@ def converted(path, universe, top, **choice):
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_frames_are_converted_when_the_engine_has_ended(tmp_path, top, capfd, ranks):
     universe = made_up(23)
-    asked = {"nojump": True, "wrap": "atoms"}
+    options = {"nojump": True, "wrap": "atoms"}
     with MadeUpEngine(universe) as engine:
         done = himach.convert(
-            engine.address, top, out=tmp_path / "out.xtc", record=tmp_path / "how.json", ranks=ranks, **asked
+            engine.address, top, out=tmp_path / "out.xtc", record=tmp_path / "how.json", ranks=ranks, **options
         )
     assert (done.frames, done.atoms) == (23, 20)
-    assert done.path.read_bytes() == converted(tmp_path, universe, top, **asked)
+    assert done.path.read_bytes() == converted(tmp_path, universe, top, **options)
     dataset = json.loads((tmp_path / "how.json").read_text())["dataset"]["path"]
     assert dataset.startswith("live-127.0.0.1-")
-    again = himach.convert(dataset, top, out=tmp_path / "again.xtc", **asked)
+    again = himach.convert(dataset, top, out=tmp_path / "again.xtc", **options)
     assert again.path.read_bytes() == done.path.read_bytes()
 
 
@@ -74,13 +74,13 @@ def test_what_cannot_be_is_told_before_the_engine_begins(tmp_path, top):
     there = tmp_path / "out.xtc"
     there.touch()
     with MadeUpEngine(made_up(3)) as engine:
-        for given, words in [
+        for options, words in [
             ({}, "is there already"),
             ({"max_time": 9, "force": True}, "not with frames or max_time"),
             ({"frames": [0], "force": True}, "not with frames or max_time"),
         ]:
             with pytest.raises(himach.UsageError, match=words):
-                himach.convert(engine.address, top, out=there, **given)
+                himach.convert(engine.address, top, out=there, **options)
         assert not engine.sent
     with pytest.raises(himach.UsageError, match="name a topology file"):
         himach.convert("imd://127.0.0.1:9", out=tmp_path / "other.xtc")

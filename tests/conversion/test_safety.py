@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from MDAnalysisTests.datafiles import DCD, GRO, PSF, XTC
-from support.commands import himach, processes_with, wait_until
+from support.commands import himach, processes_with, start_himach, wait_until
 from support.disks import small_disk
 from support.ranks import clean_environment, mpiexec
 
@@ -28,15 +28,7 @@ class Conversion:
     def __init__(self, source: Path, folder: Path, *more: object) -> None:
         self.mark, self.folder = uuid.uuid4().hex, folder
         words = [source, "-s", GRO, "--out", folder / "out.xtc", "--cache", "off", "-q", *STEPS, *more]
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "himach", "convert", *map(str, words)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env=clean_environment(HIMACH_TEST_MARK=self.mark),
-        )
+        self.process = start_himach("convert", *words, HIMACH_TEST_MARK=self.mark)
 
     def until_it_has_begun(self) -> Conversion:
         assert wait_until(lambda: any(self.folder.glob(".himach-*.xtc")))
@@ -56,9 +48,9 @@ class Conversion:
 
     def end(self) -> tuple[int, str]:
         """Wait for the end; return the exit code and what was said. No process is left."""
-        _, said = self.process.communicate(timeout=60)
+        _, output = self.process.communicate(timeout=60)
         assert wait_until(lambda: not processes_with(self.mark), 10)
-        return self.process.returncode, said
+        return self.process.returncode, output
 
 
 def _size(path: Path) -> int:
@@ -91,8 +83,7 @@ himach.convert(*sys.argv[1:3], out=sys.argv[3], cache="off")
 def test_ranks_of_several_nodes_write_through(tmp_path, nodes, through):
     """Two clients of NFS else leave zeros where frames of one end and those of the other begin."""
     words = [sys.executable, "-c", WRITES, XTC, GRO, str(tmp_path / "out.xtc")]
-    done = mpiexec(nodes, words, disks=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = mpiexec(nodes, words, disks=tmp_path, code=0)
     assert set(done.stdout.split()) == {through}
 
 
@@ -115,9 +106,9 @@ def test_kills_leave_no_half_file_and_inputs_as_they_were(long, peace, tmp_path,
             conversion.until_it_has_written(chance.randrange(len(peace["out.xtc"])))
         else:
             conversion.until_it_has_processes(chance.randint(1, 3))
-        ranks = [one for one in processes_with(conversion.mark) if one != conversion.process.pid]
-        for one in [conversion.process.pid] if killed == "command" or not ranks else [chance.choice(ranks)]:
-            os.kill(one, signal.SIGKILL)
+        ranks = [process for process in processes_with(conversion.mark) if process != conversion.process.pid]
+        for process in [conversion.process.pid] if killed == "command" or not ranks else [chance.choice(ranks)]:
+            os.kill(process, signal.SIGKILL)
         code, _ = conversion.end()
         left = content(tmp_path)
         assert code != 0 or {name: left[name] for name in peace} == peace
@@ -138,8 +129,8 @@ def test_signals_leave_no_file_and_no_process(long, tmp_path, ranks, signum, cod
     (tmp_path / "out.xtc").write_text("mine")
     conversion = Conversion(long, tmp_path, *ranks, "--force").until_it_has_begun()
     conversion.process.send_signal(signum)
-    ended, said = conversion.end()
-    assert (code, "Traceback" in said) == (ended, False)
+    ended, output = conversion.end()
+    assert (code, "Traceback" in output) == (ended, False)
     assert content(tmp_path) == {"out.xtc": b"mine"}
 
 
@@ -157,12 +148,12 @@ def test_what_another_conversion_writes_stays(tmp_path):
     from himach.conversion.target import Target, make_file
 
     path = tmp_path / "out.xtc"
-    left, held = make_file(path), make_file(path)
+    left, locked = make_file(path), make_file(path)
     assert not left.exists()
-    target = Target(path, held)
+    target = Target(path, locked)
     try:
         third = make_file(path)
-        assert sorted(tmp_path.iterdir()) == sorted([held, third])
+        assert sorted(tmp_path.iterdir()) == sorted([locked, third])
     finally:
         target.close()
 
@@ -183,8 +174,7 @@ def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path, suffix, ranks):
 def test_a_disk_that_the_topology_fills(tmp_path):
     with small_disk(tmp_path / "small", "size=100k") as disk:
         (disk / "out.pdb").write_text("mine")
-        done = himach("convert", DCD, "-s", PSF, "--out", disk / "out.xtc", "--force", "--cache", "off", "-q")
-        assert done.returncode == 1
+        done = himach("convert", DCD, "-s", PSF, "--out", disk / "out.xtc", "--force", "--cache", "off", "-q", code=1)
         assert "out.pdb cannot be written (No space left on device)" in done.stderr
         assert content(disk) == {"out.pdb": b"mine"}
 
@@ -199,8 +189,7 @@ def test_a_damaged_frame_ends_all_ranks_with_a_word(tmp_path):
         at += 92 + (n_bytes + 3) // 4 * 4
     data[at + 200 : at + 60_000] = bytes(59_800)
     damaged.write_bytes(data)
-    done = himach("convert", damaged, "-s", GRO, "--out", out / "out.xtc", "--cache", "off", "-q", "-n", 3)
-    assert done.returncode == 1
+    done = himach("convert", damaged, "-s", GRO, "--out", out / "out.xtc", "--cache", "off", "-q", "-n", 3, code=1)
     assert "frame 7 of the dataset cannot be read" in done.stderr
     assert content(out) == {}
 
@@ -210,26 +199,24 @@ def test_neither_the_cache_nor_what_it_holds_is_written(tmp_path):
     source.write_bytes(Path(XTC).read_bytes())
     source.chmod(0o444)
     out.mkdir()
-    staged = himach("stage", source, "-s", GRO, "--cache", store, "-q")
-    assert staged.returncode == 0, staged.stderr
+    himach("stage", source, "-s", GRO, "--cache", store, "-q", code=0)
 
     def state():
-        held = [path for path in store.rglob("*") if path.is_file() and "seg" in path.name]
-        assert held
-        return {path: path.read_bytes() for path in [source, *held]}, source.stat().st_mtime_ns
+        segments = [path for path in store.rglob("*") if path.is_file() and "seg" in path.name]
+        assert segments
+        return {path: path.read_bytes() for path in [source, *segments]}, source.stat().st_mtime_ns
 
     before = state()
     for name, cache in (("first.xtc", "off"), ("cached.xtc", store)):
-        done = himach("convert", source, "-s", GRO, "--out", out / name, "--cache", cache, "-q", "-n", 2, *STEPS)
-        assert done.returncode == 0, done.stderr
+        himach("convert", source, "-s", GRO, "--out", out / name, "--cache", cache, "-q", "-n", 2, *STEPS, code=0)
     assert state() == before
     assert (out / "first.xtc").read_bytes() == (out / "cached.xtc").read_bytes()
 
 
 def test_files_of_a_frame_directory_are_not_written(tmp_path):
     assert himach("split", XTC, tmp_path / "frames", "-s", GRO, "--frames-per-file", 5).returncode == 0
-    one = next(path for path in (tmp_path / "frames").rglob("*.xtc"))
-    before = content(one.parent)
-    done = himach("convert", tmp_path / "frames", "--out", one, "--force", "--cache", "off", "-q")
+    file = next(path for path in (tmp_path / "frames").rglob("*.xtc"))
+    before = content(file.parent)
+    done = himach("convert", tmp_path / "frames", "--out", file, "--force", "--cache", "off", "-q")
     assert (done.returncode, "is what is read" in done.stderr) == (2, True)
-    assert content(one.parent) == before
+    assert content(file.parent) == before

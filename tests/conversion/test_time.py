@@ -27,9 +27,9 @@ def _rounds(monkeypatch):
 @pytest.fixture
 def time_up(monkeypatch):
     """Whether the time is over."""
-    told = {"now": True}
-    monkeypatch.setattr(StopRequests, "time_up", property(lambda requests: told["now"]))
-    return told
+    state = {"now": True}
+    monkeypatch.setattr(StopRequests, "time_up", property(lambda requests: state["now"]))
+    return state
 
 
 def written(folder, name, **options):

@@ -83,12 +83,12 @@ def test_bytes_are_those_of_mdanalysis_and_decode_to_the_same(tmp_path_factory, 
     memory = np.concatenate([ours, np.zeros(PAD, np.uint8)])
     coded = Coded(memory, header.at, header.n_bytes, header.ends, header.sizes)
     coded.precision, coded.scale, coded.n_atoms = header.precision, 10.0, len(positions)
-    found = np.empty_like(positions)
-    decode(coded, found)
+    decoded = np.empty_like(positions)
+    decode(coded, decoded)
     rounding = 5.001 / precision + np.abs(positions) * 2e-7 * 3
-    assert (np.abs(found - positions) <= rounding).all()
+    assert (np.abs(decoded - positions) <= rounding).all()
     # What is decoded is encoded to itself: nothing moves, however often a file is converted.
-    again = encode(found, vectors, step, time, precision)
+    again = encode(decoded, vectors, step, time, precision)
     assert np.abs(positions).max() > 8000 or again.tobytes() == peer
 
 

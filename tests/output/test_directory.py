@@ -169,14 +169,14 @@ def test_a_failed_plot_leaves_outcome_and_record(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("full", "written", "told"),
+    ("full", "written", "message"),
     [
         (".png", ["x.npy"], "lacks Drawn.png"),
         (".npy", ["Drawn.png"], "lacks x.npy"),
         ("", [], "nothing could be written"),
     ],
 )
-def test_what_a_full_disk_has_room_for_is_written_and_the_rest_named(tmp_path, monkeypatch, full, written, told):
+def test_what_a_full_disk_has_room_for_is_written_and_the_rest_named(tmp_path, monkeypatch, full, written, message):
     def write(path, content):
         if path.name.endswith(full):
             raise HimachError(f"{path} cannot be written (No space left on device)")
@@ -187,7 +187,7 @@ def test_what_a_full_disk_has_room_for_is_written_and_the_rest_named(tmp_path, m
     monkeypatch.setattr("himach.output.directory.write_bytes", write)
     assert write_run(tmp_path, ["Drawn"], [Drawn()], [{"x": np.arange(3.0)}], record) == written
     (error,) = record["errors"]
-    assert told in error and "(No space left on device); make room there, or name another directory" in error
+    assert message in error and "(No space left on device); make room there, or name another directory" in error
     left = json.loads((tmp_path / "run.json").read_bytes())
     assert (left["files"], left["errors"]) == ((written, [error]) if written else (["x.npy", "Drawn.png"], []))
 
@@ -215,13 +215,13 @@ def killed(out, which, at, labels=("Plain",)):
     """Let a process write to `out` and be killed at its touch of files number `at`; tell whether it was."""
     child = os.fork()
     if child == 0:
-        seen = 0
+        touches = 0
 
         def count(event, arguments):
-            nonlocal seen
+            nonlocal touches
             if event in TOUCHING:
-                seen += 1
-                if seen == at:
+                touches += 1
+                if touches == at:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         try:
@@ -241,13 +241,13 @@ def contents(out):
 
 def is_whole_or_marked(out, *whiches):
     """There is no record, and himach's mark; or a record, and exactly the files of its run."""
-    found = contents(out)
-    record = found.pop("run.json", None)
+    files = contents(out)
+    record = files.pop("run.json", None)
     if record is None:
-        return (out / FOLDER).is_dir() or not found
-    listed = {name: f'"{next(w for w in whiches if f"{w} " in found[name])} ' for name in json.loads(record)["files"]}
-    whole = [w for w in whiches if {f"{name}.json" for name in OUTCOMES[w]} == set(found)]
-    return set(listed) == set(found) and len(whole) == 1 and all(f"{whole[0]} " in text for text in found.values())
+        return (out / FOLDER).is_dir() or not files
+    listed = {name: f'"{next(w for w in whiches if f"{w} " in files[name])} ' for name in json.loads(record)["files"]}
+    whole = [w for w in whiches if {f"{name}.json" for name in OUTCOMES[w]} == set(files)]
+    return set(listed) == set(files) and len(whole) == 1 and all(f"{whole[0]} " in text for text in files.values())
 
 
 def test_a_run_that_is_killed_at_any_moment_leaves_no_mixture_and_can_be_repeated(tmp_path):
@@ -281,18 +281,18 @@ def test_a_second_run_is_refused_by_name_until_the_first_ends(tmp_path):
     prepare_out(tmp_path).release()
 
 
-def hold(out, held, end):
+def hold(out, locked, end):
     with prepare_out(out):
-        held.set()
+        locked.set()
         end.wait()
 
 
 def test_a_dead_run_holds_no_lock(tmp_path):
     context = multiprocessing.get_context("fork")
-    held, end = context.Event(), context.Event()
-    process = context.Process(target=hold, args=(tmp_path, held, end))
+    locked, end = context.Event(), context.Event()
+    process = context.Process(target=hold, args=(tmp_path, locked, end))
     process.start()
-    held.wait()
+    locked.wait()
     with pytest.raises(UsageError, match="another run"):
         prepare_out(tmp_path)
     process.kill()
@@ -330,22 +330,22 @@ def test_of_many_runs_at_once_each_finds_the_directory_whole(tmp_path):
 def test_a_run_that_ends_while_another_looks_is_no_foreigner(tmp_path, monkeypatch):
     """The directory is looked at when its record is being replaced, and again when that is done."""
     leave(tmp_path, "old")
-    record, seen = (tmp_path / "run.json").read_bytes(), []
+    record, listings = (tmp_path / "run.json").read_bytes(), []
     claim = prepare_out(tmp_path)
     (tmp_path / "run.json").unlink()
     listing = os.listdir
 
     def ends(place):
         inside = listing(place)
-        if not seen:
-            seen.append(inside)
+        if not listings:
+            listings.append(inside)
             (tmp_path / "run.json").write_bytes(record)
             claim.release()
         return inside
 
     monkeypatch.setattr(os, "listdir", ends)
     prepare_out(tmp_path).release()
-    assert FOLDER in seen[0]
+    assert FOLDER in listings[0]
     assert FOLDER not in listing(tmp_path)
 
 

@@ -147,16 +147,10 @@ def test_json_is_strict_and_sorted():
         x: float
 
     value = {"nan": np.nan, "inf": [np.inf, -np.inf], "set": {"b", "a", 2, 1}, "point": Point(np.float32(0.1)), 5: True}
-    assert json.loads(to_json(value), parse_constant=pytest.fail) == {
-        "nan": None,
-        "inf": ["Infinity", "-Infinity"],
-        "set": [1, 2, "a", "b"],
-        "point": {"x": 0.1},
-        "5": True,
-    }
-    assert json.loads(
-        to_json([np.array(["a"]), np.arange(2), datetime.date(2024, 1, 2), np.bool_(True), "\udc80"])
-    ) == [["a"], [0, 1], "2024-01-02", True, "\udc80"]
+    expected = {"nan": None, "inf": ["Infinity", "-Infinity"], "set": [1, 2, "a", "b"], "point": {"x": 0.1}, "5": True}
+    assert json.loads(to_json(value), parse_constant=pytest.fail) == expected
+    values = [np.array(["a"]), np.arange(2), datetime.date(2024, 1, 2), np.bool_(True), "\udc80"]
+    assert json.loads(to_json(values)) == [["a"], [0, 1], "2024-01-02", True, "\udc80"]
 
 
 def test_files_have_the_permissions_of_other_files(tmp_path):
@@ -206,27 +200,27 @@ def test_an_npz_has_every_array_and_column_to_the_last_bit(tmp_path_factory, nam
         assert "holds objects" in str(error)
         assert any(cell.endswith("\0") for cells in table.values() if isinstance(cells, list) for cell in cells)
         return
-    with np.load(path) as found:
-        assert set(found) == {*named_arrays, *(f"the table/{name}" for name in table)}
+    with np.load(path) as archive:
+        assert set(archive) == {*named_arrays, *(f"the table/{name}" for name in table)}
         for name, array in named_arrays.items():
-            assert found[name].dtype == array.dtype
-            assert found[name].tobytes() == array.tobytes()
+            assert archive[name].dtype == array.dtype
+            assert archive[name].tobytes() == array.tobytes()
         for name, cells in table.items():
-            again = found[f"the table/{name}"]
+            again = archive[f"the table/{name}"]
             assert again.tolist() == cells if isinstance(cells, list) else again.tobytes() == cells.tobytes()
 
 
 def test_units_lie_beside_the_numbers(tmp_path):
     save({"rmsd": RMSD}, tmp_path / "x.npz")
-    with np.load(tmp_path / "x.npz") as found:
-        assert json.loads(str(found["units"])) == {"rmsd/time_ps": "ps", "rmsd/rmsd": "Å"}
+    with np.load(tmp_path / "x.npz") as content:
+        assert json.loads(str(content["units"])) == {"rmsd/time_ps": "ps", "rmsd/rmsd": "Å"}
     save({"center": TextFile("END\n", ".pdb")}, tmp_path / "text.npz")
-    with np.load(tmp_path / "text.npz") as found:
-        assert str(found["center"]) == "END\n"
+    with np.load(tmp_path / "text.npz") as content:
+        assert str(content["center"]) == "END\n"
     save({"rmsd": RMSD}, tmp_path / "x.json")
-    found = json.loads((tmp_path / "x.json").read_bytes())
-    assert found["units"] == {"rmsd": {"time_ps": "ps", "rmsd": "Å"}}
-    assert found["outcome"]["rmsd"] == {"time_ps": [0.0, 0.1], "rmsd": [0.0, 1 / 3], "state": ["open", "shut"]}
+    content = json.loads((tmp_path / "x.json").read_bytes())
+    assert content["units"] == {"rmsd": {"time_ps": "ps", "rmsd": "Å"}}
+    assert content["outcome"]["rmsd"] == {"time_ps": [0.0, 0.1], "rmsd": [0.0, 1 / 3], "state": ["open", "shut"]}
 
 
 def test_a_csv_is_one_table_and_its_units(tmp_path):
@@ -250,7 +244,7 @@ def test_one_table_is_saved_as_a_run_writes_it(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("parts", "name", "said"),
+    ("parts", "name", "message"),
     [
         ({"rmsd": RMSD}, "x.hdf5", r"\.npz, \.json, \.csv, \.parquet, \.nc, \.xvg, not as \.hdf5"),
         ({"rmsd": RMSD}, "x", r"\.npz, \.json, \.csv"),
@@ -266,8 +260,8 @@ def test_one_table_is_saved_as_a_run_writes_it(tmp_path, kind):
         ({"a": object()}, "x.json", "no form in JSON"),
     ],
 )
-def test_what_has_no_form_is_named_and_leaves_no_file(tmp_path, parts, name, said):
-    with pytest.raises(himach.UsageError, match=said):
+def test_what_has_no_form_is_named_and_leaves_no_file(tmp_path, parts, name, message):
+    with pytest.raises(himach.UsageError, match=message):
         save(parts, tmp_path / name)
     assert not list(tmp_path.iterdir())
 

@@ -40,7 +40,7 @@ def test_a_notebook_shows_table_figure_and_trust_of_a_run_and_makes_its_report(t
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
-    (result,) = [one["data"] for one in notebook.cells[0].outputs if one.output_type == "execute_result"]
+    (result,) = [output["data"] for output in notebook.cells[0].outputs if output.output_type == "execute_result"]
     assert result["text/plain"].startswith("Result(")
     shown = result["text/html"]
     read = Read(shown)

@@ -18,20 +18,11 @@ from himach.runner.outcome.estimates import add_estimates
 
 
 def test_numbers_become_arrays_and_objects_stay_lists():
-    table = Table(
-        {"i": [1, 2], "f": [1, 2.5], "b": [True, False], "s": ["a", "b"], "mixed": [1, None], "flag": [1, True]}
-    )
-    assert {name: getattr(cells, "dtype", list) for name, cells in table.items()} == {
-        "i": np.int64,
-        "f": np.float64,
-        "b": np.bool_,
-        "s": list,
-        "mixed": list,
-        "flag": list,
-    }
-    assert table.rows == 2
-    assert len(table) == 6
-    assert isinstance(table, dict)
+    columns = {"i": [1, 2], "f": [1, 2.5], "b": [True, False], "s": ["a", "b"], "mixed": [1, None], "flag": [1, True]}
+    table = Table(columns)
+    types = {"i": np.int64, "f": np.float64, "b": np.bool_, "s": list, "mixed": list, "flag": list}
+    assert {name: getattr(cells, "dtype", list) for name, cells in table.items()} == types
+    assert (table.rows, len(table), isinstance(table, dict)) == (2, 6, True)
 
 
 @pytest.mark.parametrize("cells", [[2**63, -1], [2**70], [2**60, 0.5]])
@@ -62,21 +53,11 @@ def test_what_is_no_table_is_refused_by_name(columns, word):
 @pytest.mark.parametrize(
     "value",
     [
-        {},
-        {"a": [1], "b": [1, 2]},
-        {"a": "text"},
-        {"a": [1], "b": 2},
-        {"a": [[1, 2], [3, 4]]},
-        {"a": np.zeros((2, 2))},
-        {"a": {"b": [1]}},
-        np.zeros(3),
-        np.zeros((2, 2), dtype=[("a", "f8")]),
-        np.zeros(2, dtype=[("a", "f8", 3)]),
-        [1, 2],
-        "text",
-        None,
+        {}, {"a": [1], "b": [1, 2]}, {"a": "text"}, {"a": [1], "b": 2}, {"a": [[1, 2], [3, 4]]},
+        {"a": np.zeros((2, 2))}, {"a": {"b": [1]}}, np.zeros(3), np.zeros((2, 2), dtype=[("a", "f8")]),
+        np.zeros(2, dtype=[("a", "f8", 3)]), [1, 2], "text", None,
     ],
-)
+)  # fmt: skip
 def test_other_things_are_no_tables(value):
     assert as_table(value) is None
 
@@ -233,11 +214,8 @@ def test_fields_of_dicts_and_named_tuples_are_columns():
     assert table["mean"].tolist() == [0.5, 1.5]
     assert (table["n"], table["note"]) == ([1, None], [None, "far"])
     hits = default_outcome({"a": Hit(1.0, None), "b": Hit(2.0, "S1")})
-    assert {name: list(cells) for name, cells in hits.items()} == {
-        "key": ["a", "b"],
-        "time": [1.0, 2.0],
-        "site": [None, "S1"],
-    }
+    columns = {"key": ["a", "b"], "time": [1.0, 2.0], "site": [None, "S1"]}
+    assert {name: list(cells) for name, cells in hits.items()} == columns
 
 
 @pytest.mark.parametrize("results", [{1: {"a": 1}, 2: 3}, {1: {}, 2: {}}, {1: {2: 3}}, {1: (1, 2)}])
@@ -284,11 +262,8 @@ def test_columns_have_units():
     table = Table({"time_ps": Column([0.0, 0.5], unit="ps"), "n": [1, 2], "free": Column([1, 2])})
     assert table.units == {"time_ps": "ps"}
     assert isinstance(table["time_ps"], np.ndarray)
-    assert [table.label("time_ps"), table.label("time_ps", "time"), table.label("n")] == [
-        "time_ps / ps",
-        "time / ps",
-        "n",
-    ]
+    assert (table.label("time_ps"), table.label("time_ps", "time")) == ("time_ps / ps", "time / ps")
+    assert table.label("n") == "n"
     assert Table(table).units == table.units
     assert pickle.loads(pickle.dumps(table)).units == table.units
     assert as_table({"a": Column([1, 2], "Å")}).units == {"a": "Å"}
@@ -316,11 +291,11 @@ def test_what_is_no_column_is_refused(values, unit):
 TIMES = np.arange(1000) * 2.0
 
 
-def told_of(table, level=0.95):
+def lines_of(table, level=0.95):
     """Return the lines of a table as a run makes them."""
     outcome = {"t": table}
-    told = add_estimates(["Any"], [outcome], level, None)
-    return certainty("t", outcome["t"], told["t"])
+    records = add_estimates(["Any"], [outcome], level, None)
+    return certainty("t", outcome["t"], records["t"])
 
 
 def in_time(values):
@@ -329,7 +304,7 @@ def in_time(values):
 
 def test_a_mean_tells_its_interval_and_that_halves_agree():
     values = np.random.default_rng(1).normal(3, 1, 1000)
-    (line,) = told_of(in_time(values))
+    (line,) = lines_of(in_time(values))
     start = 2 * uncertainty.equilibration(values)
     mean = uncertainty.mean(values)
     assert line == f"mean of d / Å: {mean}, equilibrated from {start} ps; first and second half agree"
@@ -344,38 +319,27 @@ def test_halves_that_differ_are_told_with_by_how_much():
 
 
 def _means(values, level):
-    between = uncertainty.halves(values, level)
-    found = uncertainty.mean(values, level)
-    told = Record(
-        mean=found.value,
-        low=found.low,
-        high=found.high,
-        n_eff=found.n_eff,
-        blocks=found.blocks,
-        method=found.method,
-        start_ps=None,
-        cut=False,
-        halves=[between.value, between.low, between.high],
-    )
-    return Record(
-        method="", level=level, blocks=0, n_eff=0, start_ps=None, replicas=None, means={"d": told}, half_widths={}
-    )
+    between, mean = uncertainty.halves(values, level), uncertainty.mean(values, level)
+    record = {name: getattr(mean, name) for name in ("low", "high", "n_eff", "blocks", "method")}
+    record |= {"mean": mean.value, "start_ps": None, "cut": False}
+    record["halves"] = [between.value, between.low, between.high]
+    return Record(level=level, means={"d": record})
 
 
 def test_what_is_not_converged_says_nothing_of_halves():
-    assert told_of(in_time(np.arange(50.0))) == ["mean of d / Å: 24.5, not converged (N_eff 2.9)"]
+    assert lines_of(in_time(np.arange(50.0))) == ["mean of d / Å: 24.5, not converged (N_eff 2.9)"]
     values = np.random.default_rng(3).normal(size=10)
-    (line,) = told_of(in_time(values))
+    (line,) = lines_of(in_time(values))
     assert "half" not in line
 
 
 @pytest.mark.parametrize("level", [0.95, 0.5])
 def test_intervals_in_a_table_have_a_line(level):
-    (line,) = told_of(Table({"direction": ["up", "down"], "events": Column([3, 5], estimate="count")}), level)
+    (line,) = lines_of(Table({"direction": ["up", "down"], "events": Column([3, 5], estimate="count")}), level)
     assert line == f"intervals of events in t: {100 * level:g} %, Garwood's limits"
 
 
 def test_intervals_that_are_not_there_say_so():
     sums, weights = np.ones((3, 2)), np.ones((3, 2))
-    (line,) = told_of(Table({"r": [1.0, 2.0], "g": Column([1.0, 1.0], estimate=(sums, weights))}))
+    (line,) = lines_of(Table({"r": [1.0, 2.0], "g": Column([1.0, 1.0], estimate=(sums, weights))}))
     assert line == "intervals of g in t: not converged (N_eff 3.0)"

@@ -92,15 +92,8 @@ class TableFormatTests:
         assert [repr(cells[name][1]) for name in columns if name in cells] == list(map(repr, self.absent))
 
     def test_objects_are_texts(self):
-        cells = [
-            (np.int64(1), "a"),
-            {3, 1, 2},
-            2**70,
-            datetime.date(2024, 1, 2),
-            b"x",
-            np.arange(2000),
-            np.float64(0.1),
-        ]
+        date = datetime.date(2024, 1, 2)
+        cells = [(np.int64(1), "a"), {3, 1, 2}, 2**70, date, b"x", np.arange(2000), np.float64(0.1)]
         texts = ["(1, 'a')", "[1, 2, 3]", str(2**70), "2024-01-02", "b'x'", str(list(range(2000))), "0.1"]
         self.check_texts(cells, texts)
         self.check_texts([2**70, 1], [str(2**70), "1"])
@@ -301,8 +294,8 @@ def test_an_xvg_names_title_axes_units_and_legends(tmp_path):
     assert [line for line in lines if "legend \"" in line] == [
         r'@ s0 legend "y (cm\S-1\N)"', '@ s1 legend "z (ps)"', "@ s2 legend \"q'\""
     ]  # fmt: skip
-    one = Table({"r": Column([0.1], "Å"), "g": Column([1.0], "nm"), "g_low": Column([0.5], "nm")})
-    lines = table_content(one, "rdf", "xvg").decode().splitlines()
+    table = Table({"r": Column([0.1], "Å"), "g": Column([1.0], "nm"), "g_low": Column([0.5], "nm")})
+    lines = table_content(table, "rdf", "xvg").decode().splitlines()
     assert '@    yaxis  label "(nm)"' in lines
     assert '@ s1 legend "g_low"' in lines
 
@@ -341,9 +334,9 @@ def test_files_of_one_table_have_one_name_and_no_file_is_lost(tmp_path):
 
 def test_formats_are_names_that_there_are():
     assert table_formats("PARQUET, csv,xvg") == table_formats(["parquet", "xvg"]) == ("csv", "parquet", "xvg")
-    for asked in ("hdf5", "", ["csv", 3]):
+    for requested in ("hdf5", "", ["csv", 3]):
         with pytest.raises(UsageError, match=r"table .*: tables are csv, parquet, nc, xvg"):
-            table_formats(asked)
+            table_formats(requested)
 
 
 TENS = np.array([0.0, 10.0, 20.0, 30.0])

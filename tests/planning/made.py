@@ -27,26 +27,19 @@ def record(
     """Return the record of a run whose frames are shared evenly, as run.json has it."""
     each = [frames * (i + 1) // ranks - frames * i // ranks for i in range(ranks)]
     busy = [count * (compute + read) for count in each]
+    constants = {
+        "startup": startup, "opening": 0.8 * startup, "zazen": 0.01, "memory": 100_000_000, "keys": 64 // ranks,
+        "read": read, "compute": compute, "drift": drift, "shuffle": shuffle, "reduce": reduce / ranks, "sent": 0,
+    }  # fmt: skip
     table = {
         "rank": list(range(ranks)),
         "node": [i * nodes // ranks for i in range(ranks)],
-        "startup": [startup] * ranks,
-        "opening": [0.8 * startup] * ranks,
-        "zazen": [0.01] * ranks,
         "cache_bytes": [count * frame_bytes * cached for count in each],
         "origin_bytes": [count * frame_bytes * (1 - cached) for count in each],
-        "memory": [100_000_000] * ranks,
-        "frames": each,
-        "pairs": each,
-        "keys": [64 // ranks] * ranks,
         "busy": busy,
         "cpu": [value * busy_part for value in busy],
-        "read": [read] * ranks,
-        "compute": [compute] * ranks,
-        "drift": [drift] * ranks,
-        "shuffle": [shuffle] * ranks,
-        "reduce": [reduce / ranks] * ranks,
-        "sent": [0] * ranks,
+        **dict.fromkeys(("frames", "pairs"), each),
+        **{name: [value] * ranks for name, value in constants.items()},
     }
     seconds = {
         "startup": startup, "zazen": 0.01, "map": max(busy), "shuffle": shuffle, "reduce": reduce / ranks,

@@ -15,7 +15,7 @@ from himach.errors import UsageError
 from himach.planning.half_width import HalfWidth
 
 
-def told(width, n_eff=40.0):
+def uncertainty_of(width, n_eff=40.0):
     return {"rdf": {"n_eff": n_eff, "half_widths": {"g": width}}}
 
 
@@ -28,8 +28,8 @@ def told(width, n_eff=40.0):
     ],
 )
 def test_what_a_condition_says(text, parts):
-    one = HalfWidth.parse(text)
-    assert (one.table, one.column, one.most) == parts
+    half_width = HalfWidth.parse(text)
+    assert (half_width.table, half_width.column, half_width.most) == parts
 
 
 @pytest.mark.parametrize(
@@ -46,37 +46,37 @@ def test_of_correlated_values_as_many_are_needed_as_are_told():
     for _ in range(60):
         values = first_order(random, 0.8, 8000)
         short = uncertainty.mean(values[:2000])
-        wanted = short.half_width / 1.8
+        goal = short.half_width / 1.8
         means = {"t": {"n_eff": short.n_eff, "half_widths": {"x": short.half_width}}}
-        times, _ = HalfWidth.parse(f"t.x<{wanted!r}").times_as_long(means)
+        times, _ = HalfWidth.parse(f"t.x<{goal!r}").times_as_long(means)
         assert times == pytest.approx(1.8**2)
-        ratios.append(uncertainty.mean(values[: math.ceil(times * 2000)]).half_width / wanted)
+        ratios.append(uncertainty.mean(values[: math.ceil(times * 2000)]).half_width / goal)
     assert 0.8 < np.median(ratios) < 1.15
 
 
 def test_what_is_narrow_enough_and_what_has_no_interval():
     half = HalfWidth.parse("rdf.g<0.1")
-    assert half.times_as_long(told(0.05)) == (1.0, "intervals of rdf.g are within ±0.05")
-    times, why = half.times_as_long(told(math.nan, n_eff=2.0))
+    assert half.times_as_long(uncertainty_of(0.05)) == (1.0, "intervals of rdf.g are within ±0.05")
+    times, why = half.times_as_long(uncertainty_of(math.nan, n_eff=2.0))
     assert times == 4
     assert "no interval yet (N_eff 2)" in why
     for n_eff in (0, None):
-        assert math.isnan(half.times_as_long(told(None, n_eff=n_eff))[0])
+        assert math.isnan(half.times_as_long(uncertainty_of(None, n_eff=n_eff))[0])
     with pytest.raises(UsageError, match="makes no intervals"):
         half.times_as_long({"rdf": {"n_eff": 4.0}})  # of an earlier himach
 
 
 def test_a_plan_tells_it():
-    one = {**record(frames=1000), "uncertainty": told(0.3)}
-    plan = himach.plan(one, nodes=[1], until="rdf.g<0.1")
+    run = {**record(frames=1000), "uncertainty": uncertainty_of(0.3)}
+    plan = himach.plan(run, nodes=[1], until="rdf.g<0.1")
     row = {name: cells[0] for name, cells in plan["until"].items()}
     assert row == {
         "column": "rdf.g", "half_width": 0.3, "wanted": 0.1, "frames": 1000, "times_as_long": 9.0,
         "frames_needed": 9000,
     }  # fmt: skip
     assert "within ±0.3" in plan.notes[0]
-    assert "until" not in himach.plan(one, nodes=[1])
+    assert "until" not in himach.plan(run, nodes=[1])
     with pytest.raises(UsageError, match=r"makes no such interval; it makes rdf\.g"):
-        himach.plan(one, nodes=[1], until="rdf.h<0.1")
+        himach.plan(run, nodes=[1], until="rdf.h<0.1")
     with pytest.raises(UsageError, match="makes no intervals"):
         himach.plan(record(), nodes=[1], until="rdf.g<0.1")

@@ -56,11 +56,11 @@ def test_ranks_that_read_ahead_of_a_shared_origin_end_when_the_twin_says(
     ranks, frames, seconds, nbytes, capacity, link, ahead
 ):
     link *= capacity
-    found = forms.read_seconds(ranks, frames, seconds, nbytes, capacity, link)
+    seconds_read = forms.read_seconds(ranks, frames, seconds, nbytes, capacity, link)
     slowly = read_slowly(ranks, frames, seconds, nbytes, capacity, link, ahead)
     # They all begin at once, so the first frames of all come later than of those that take turns.
     together = seconds + nbytes / min(link, capacity / ranks)
-    assert found * (1 - 1e-9) <= slowly <= found + together
+    assert seconds_read * (1 - 1e-9) <= slowly <= seconds_read + together
 
 
 def test_rounds_grow_with_nodes_and_frames():
@@ -99,8 +99,8 @@ def test_a_heavy_part_is_not_forgotten_beyond_the_ranks_that_are_known():
     [(2, 64, [1.0] * 64, 32.0), (2, 64, [64.0] + [0.0] * 63, 64.0), (4, 4, [1.0, 2.0, 1.0, 1.0], 2.0)],
 )
 def test_pairs_travel_to_the_node_that_gets_most(nodes, ranks, each, busiest):
-    found = forms.exchange_seconds(sum(each), nodes, ranks, 0.0, 10.0, max(each))
-    assert found == pytest.approx(busiest * (1 - 1 / nodes) / 10.0)
+    seconds = forms.exchange_seconds(sum(each), nodes, ranks, 0.0, 10.0, max(each))
+    assert seconds == pytest.approx(busiest * (1 - 1 / nodes) / 10.0)
 
 
 @pytest.mark.parametrize("count", [1, 2, 50, 2000])

@@ -101,7 +101,9 @@ def test_reading_ahead_hides_the_origin_until_all_ask_for_more_than_it_gives(nod
 def test_what_an_idle_origin_gives_at_once_is_not_waited_for():
     runs = [record(frame_bytes=100_000, read=0.0001)]
     machine = Machine(**{**vars(MACHINE), "origin_at_once": 1.6e9})
-    plans = [himach.plan(runs, nodes=[64], ranks_per_node=1, machine=one, frames=64_000) for one in (MACHINE, machine)]
+    plans = [
+        himach.plan(runs, nodes=[64], ranks_per_node=1, machine=each, frames=64_000) for each in (MACHINE, machine)
+    ]
     without, at_once = (column(plan, "map", "first", "phases")[0] for plan in plans)
     assert without - at_once == pytest.approx(16, rel=0.02)
 
@@ -127,14 +129,14 @@ def test_frames_that_no_disk_holds_are_not_staged():
     assert any("a second run on 1, 4 nodes" in note and "5 nodes hold them all" in note for note in plan.notes)
     assert column(plan, "efficiency", "second")[0] == pytest.approx(1, abs=0.01)  # beside the fewest that there are
     many = himach.plan(runs, nodes=[1, 64], machine=Machine(disk=1e9, network=1e9), frames=5000)
-    told = [note for note in many.notes if note.startswith("staging on")]
-    assert [note.split(":")[0] for note in told] == [
+    notes = [note for note in many.notes if note.startswith("staging on")]
+    assert [note.split(":")[0] for note in notes] == [
         "staging on 1 node is not predicted",
         "staging on 64 nodes is a guess in part",
     ]
     # A node that held as many has room for them, whatever is free now.
-    held = himach.plan(runs, nodes=[1], machine=Machine(disk=1e3, network=1e9), frames=500)
-    assert column(held, "nodes", "second") == [1]
+    small = himach.plan(runs, nodes=[1], machine=Machine(disk=1e3, network=1e9), frames=500)
+    assert column(small, "nodes", "second") == [1]
     large = Machine(**{**vars(MACHINE), "memory": 4e9})
     plan = himach.plan(record(cached=True, pair_bytes=1e9), nodes=[1, 8], machine=large, frames=5000)
     assert any("on 1 nodes and fewer, pairs are more than a quarter" in note for note in plan.notes)
@@ -191,17 +193,17 @@ def without(change):
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (without(lambda one: one.pop("planning")), "himach run --rerun"),
-        (without(lambda one: one.pop("seconds")), "no record of a run"),
-        (without(lambda one: one.update(live={})), "live run"),
-        (without(lambda one: one["planning"].pop("ranks")), "cannot be read"),
-        (without(lambda one: one["planning"]["totals"]["frames"].update(sum=0)), "--reuse never"),
-        (without(lambda one: one.update(reused={"frames": 36})), "36 frames were kept ones.*--reuse never"),
-        (without(lambda one: one["seconds"].pop("zazen")), "cannot be read"),
-        (without(lambda one: one["planning"]["ranks"].update(busy=[])), "cannot be read"),
-        (without(lambda one: one.update(nodes=0)), "cannot be read"),
-        (without(lambda one: one["planning"].update(pair_bytes=[])), "cannot be read"),
-        (without(lambda one: one["planning"].update(frame_seconds=None)), "record 1: what is recorded cannot be"),
+        (without(lambda change: change.pop("planning")), "himach run --rerun"),
+        (without(lambda change: change.pop("seconds")), "no record of a run"),
+        (without(lambda change: change.update(live={})), "live run"),
+        (without(lambda change: change["planning"].pop("ranks")), "cannot be read"),
+        (without(lambda change: change["planning"]["totals"]["frames"].update(sum=0)), "--reuse never"),
+        (without(lambda change: change.update(reused={"frames": 36})), "36 frames were kept ones.*--reuse never"),
+        (without(lambda change: change["seconds"].pop("zazen")), "cannot be read"),
+        (without(lambda change: change["planning"]["ranks"].update(busy=[])), "cannot be read"),
+        (without(lambda change: change.update(nodes=0)), "cannot be read"),
+        (without(lambda change: change["planning"].update(pair_bytes=[])), "cannot be read"),
+        (without(lambda change: change["planning"].update(frame_seconds=None)), "record 1: what is recorded cannot be"),
     ],
 )
 def test_a_record_that_does_not_carry_it_is_refused_by_the_run_that_would(made, words):
@@ -256,20 +258,20 @@ def test_what_cannot_be_planned_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("options", "words"),
     [
         ({"nodes": [0]}, "nodes: 0"), ({"nodes": [1.5]}, "nodes: 1.5"), ({"nodes": [float("inf")]}, "nodes: inf"),
         ({"ranks_per_node": 0}, "ranks a node: 0"), ({"frames": float("nan")}, "frames: nan"), ({"frames": "x"}, "x"),
     ],
 )  # fmt: skip
-def test_numbers_that_are_none_are_refused(asked, words):
+def test_numbers_that_are_none_are_refused(options, words):
     with pytest.raises(UsageError, match=words):
-        himach.plan(record(cached=True), **asked)
+        himach.plan(record(cached=True), **options)
 
 
 def test_numbers_may_be_written_as_others_are():
-    asked = ([8], 8, np.int64(8), np.array([8]), (8.0,))
-    plans = {str(himach.plan(record(cached=True), nodes=nodes, frames=2.5e3)) for nodes in asked}
+    forms = ([8], 8, np.int64(8), np.array([8]), (8.0,))
+    plans = {str(himach.plan(record(cached=True), nodes=nodes, frames=2.5e3)) for nodes in forms}
     assert len(plans) == 1
 
 
@@ -291,8 +293,7 @@ def test_the_command_prints_tables_and_leaves_them(tmp_path):
         (tmp_path / f"{i}" / "run.json").write_text(json.dumps(record(cached=cached)))
     MACHINE.write(tmp_path / "machine.toml")
     words = ["--nodes", "1,2e0,4", "--machine", "machine.toml", "--out", "plan", "0", "1/run.json"]
-    done = commands.himach("plan", *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = commands.himach("plan", *words, cwd=tmp_path, code=0)
     assert "efficiency" in done.stdout
     assert done.stdout.index("total") < done.stdout.index("low") < done.stdout.index("high")
     assert {path.name for path in (tmp_path / "plan").iterdir()} == {

@@ -55,26 +55,26 @@ def runs(tmp_path_factory):
 @pytest.mark.nightly
 def test_a_record_tells_what_its_ranks_did(runs):
     _, (first, second), _ = runs
-    told = first["planning"]
-    ranks = told["ranks"]
-    assert told["ranks_per_node"] == [2, 2]
-    assert told["hosts"] == 1
+    planning = first["planning"]
+    ranks = planning["ranks"]
+    assert planning["ranks_per_node"] == [2, 2]
+    assert planning["hosts"] == 1
     assert sum(ranks["frames"]) == sum(ranks["pairs"]) == N_FRAMES
     assert sum(ranks["keys"]) == 8
     assert sum(ranks["origin_bytes"]) == first["bytes"]["origin"] > 0
     assert sum(second["planning"]["ranks"]["cache_bytes"]) == second["bytes"]["cache"] > 0
     assert sum(ranks["sent"]) == first["bytes"]["shuffled"]
-    assert len(told["pair_bytes"]) == 64
-    assert sum(map(bool, told["pair_bytes"])) <= 8
+    assert len(planning["pair_bytes"]) == 64
+    assert sum(map(bool, planning["pair_bytes"])) <= 8
     assert np.all(np.array(ranks["busy"]) >= 0.003 * np.array(ranks["frames"]))
     assert np.all(np.array(ranks["reduce"]) >= 0.01 * np.array(ranks["keys"]))
     assert min(ranks["memory"]) > 1e7
     assert np.all(np.array(ranks["opening"]) < np.array(ranks["startup"]))
-    quantiles = told["frame_seconds"]
+    quantiles = planning["frame_seconds"]
     assert quantiles == sorted(quantiles)
     assert quantiles[0] >= 0.003
     assert quantiles[-2] >= 0.006
-    assert told["totals"]["busy"]["most"] == max(ranks["busy"])
+    assert planning["totals"]["busy"]["most"] == max(ranks["busy"])
 
 
 @pytest.mark.nightly
@@ -84,10 +84,10 @@ def test_a_plan_of_the_run_that_was_made_says_what_it_took(runs):
     total = dict(zip(plan["times"]["run"], plan["times"]["total"], strict=True))
     assert total["first"] == pytest.approx(first["seconds"]["total"], rel=0.3)
     assert total["second"] == pytest.approx(second["seconds"]["total"], rel=0.3)
-    told = str(himach.plan([first, second], nodes=[1]))
+    text = str(himach.plan([first, second], nodes=[1]))
     for number, name in enumerate(("first", "second"), 1):
-        told = told.replace(f"record {number}", str(folder / name / "run.json"))
-    assert str(plan) == told
+        text = text.replace(f"record {number}", str(folder / name / "run.json"))
+    assert str(plan) == text
 
 
 def test_a_dry_run_tells_where_frames_would_come_from_and_how_long_it_takes(runs):
@@ -106,11 +106,11 @@ def test_a_dry_run_tells_where_frames_would_come_from_and_how_long_it_takes(runs
 def test_a_dry_run_of_which_a_part_is_cached_says_so(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     himach_run(tmp_path, "--stop", "40", "--out", "part")
-    said = himach_run(tmp_path, "--dry-run", "--out", "part")
-    assert "between a first and a second run" in said
-    assert "'himach run --rerun part'" in said  # gives what is missing for a second one
-    assert "such predictions were off by up to 60%" in said
-    assert "staging" not in said
+    text = himach_run(tmp_path, "--dry-run", "--out", "part")
+    assert "between a first and a second run" in text
+    assert "'himach run --rerun part'" in text  # gives what is missing for a second one
+    assert "such predictions were off by up to 60%" in text
+    assert "staging" not in text
 
 
 @pytest.mark.nightly
@@ -128,11 +128,11 @@ def costs_of(frames, tasks, seconds=0.0):
 
 
 def test_a_sample_of_light_frames_is_timed_and_all_are_counted():
-    found = costs_of(1000, 40)
-    assert found.frames == 40_000
-    assert len(found.quantiles) == 33
-    assert found.quantiles == sorted(found.quantiles)
-    assert 0 <= found.compute < 1e-4
+    times = costs_of(1000, 40)
+    assert times.frames == 40_000
+    assert len(times.quantiles) == 33
+    assert times.quantiles == sorted(times.quantiles)
+    assert 0 <= times.compute < 1e-4
     assert costs_of(0, 3).quantiles == []
 
 
@@ -158,19 +158,19 @@ def test_an_error_in_a_timed_frame_is_the_users_own(tmp_path):
     assert Path(DCD).exists()
 
 
-@pytest.mark.parametrize(("growth", "told"), [(0.0, 1), (0.0002, (0.002 + 0.0002 * 48.5) / (0.002 + 0.0002 * 8.5))])
-def test_frames_that_cost_more_and_more_are_told(monkeypatch, growth, told):
+@pytest.mark.parametrize(("growth", "drift"), [(0.0, 1), (0.0002, (0.002 + 0.0002 * 48.5) / (0.002 + 0.0002 * 8.5))])
+def test_frames_that_cost_more_and_more_are_told(monkeypatch, growth, drift):
     """The last third beside the first, each without its longest tenth."""
     now = [0.0]
     monkeypatch.setattr("himach.engine.clock.perf_counter", lambda: now[0])
     costs = FrameCosts()
     for number in costs.watch(iter(range(60)), 60):
         now[0] += 0.002 + growth * number
-    assert costs.of_rank(Clock(), 0, 0, 0).drift == pytest.approx(told)
+    assert costs.of_rank(Clock(), 0, 0, 0).drift == pytest.approx(drift)
 
 
 def test_quantiles_are_numpys():
     times = np.random.default_rng(4).exponential(size=101)
-    for some in (times, times[:1], times[:2], times[:34]):
-        np.testing.assert_allclose(time_quantiles(some.tolist()), np.quantile(some, np.linspace(0, 1, QUANTILES)))
+    for sample in (times, times[:1], times[:2], times[:34]):
+        np.testing.assert_allclose(time_quantiles(sample.tolist()), np.quantile(sample, np.linspace(0, 1, QUANTILES)))
     assert time_quantiles([]) == []

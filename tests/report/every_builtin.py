@@ -40,8 +40,8 @@ RUNS: dict[str, list[tuple[str, dict[str, Any]]]] = {
 def run_every_builtin(place: Path, **options: Any) -> list[Path]:
     """Run them; return the folders."""
     folders = []
-    for name, asked in RUNS.items():
-        analyses = [load(builtin)(**parameters) for builtin, parameters in asked]
+    for name, builtins in RUNS.items():
+        analyses = [load(builtin)(**parameters) for builtin, parameters in builtins]
         himach.run(analyses, *sample(name), out=place / name, progress=False, **options)
         folders.append(place / name)
     return folders

@@ -28,12 +28,11 @@ def result(tmp_path_factory):
 
 def test_a_result_is_reported_as_its_folder_is(result, tmp_path):
     assert result.report(tmp_path / "of result.html")[0] == tmp_path / "of result.html"
-    done = himach("report", result.out, "-o", tmp_path / "of folder.html")
-    assert done.returncode == 0, done.stderr
-    one, other = [(tmp_path / f"of {what}.html").read_text() for what in ("result", "folder")]
-    assert SECONDS.sub("", one) == SECONDS.sub("", other)
-    assert "first" in re.search("<title>(.*)</title>", one)[1]
-    assert "data:image" in one
+    himach("report", result.out, "-o", tmp_path / "of folder.html", code=0)
+    of_result, of_folder = [(tmp_path / f"of {what}.html").read_text() for what in ("result", "folder")]
+    assert SECONDS.sub("", of_result) == SECONDS.sub("", of_folder)
+    assert "first" in re.search("<title>(.*)</title>", of_result)[1]
+    assert "data:image" in of_result
 
 
 def test_a_result_that_left_no_files_is_named_by_its_page(tmp_path, monkeypatch):
@@ -68,8 +67,7 @@ def test_where_it_cannot_be_written_is_told(result, tmp_path):
 @pytest.mark.parametrize("command", ["report", "bundle"])
 def test_what_it_is_made_of_is_not_replaced(result, command, name):
     before = (result.out / name).read_bytes()
-    done = himach(command, result.out, "--out", result.out / name)
-    assert done.returncode == 2
+    done = himach(command, result.out, "--out", result.out / name, code=2)
     assert f"{name} is a file that this is made of" in done.stderr
     assert (result.out / name).read_bytes() == before
 

@@ -95,12 +95,12 @@ def test_a_record_of_another_shape_is_refused_by_what_is_wrong(tmp_path, text, m
 def test_nan_and_infinities_are_floats_again(tmp_path):
     mean = {"mean": 1, "low": None, "high": "Infinity", "n_eff": 2.5, "blocks": 0, "method": "none", "cut": False}
     mean |= {"start_ps": None, "halves": [1, None, 2]}
-    told = {"method": "", "level": 0.9, "blocks": 0, "n_eff": None, "means": {"x": mean}, "half_widths": {"x": None}}
-    (tmp_path / "run.json").write_text(record_text(uncertainty={"t": told}))
-    told = read_folder(tmp_path).uncertainty("t")
-    mean = told["means"]["x"]
+    entry = {"method": "", "level": 0.9, "blocks": 0, "n_eff": None, "means": {"x": mean}, "half_widths": {"x": None}}
+    (tmp_path / "run.json").write_text(record_text(uncertainty={"t": entry}))
+    entry = read_folder(tmp_path).uncertainty("t")
+    mean = entry["means"]["x"]
     assert (mean["mean"], mean["high"], mean["start_ps"], mean["halves"]) == (1, math.inf, None, None)
-    assert all(map(math.isnan, (mean["low"], told["n_eff"], told["half_widths"]["x"])))
+    assert all(map(math.isnan, (mean["low"], entry["n_eff"], entry["half_widths"]["x"])))
 
 
 def test_the_shape_is_a_schema_that_names_the_fields_of_records_and_of_the_page(two):
@@ -169,13 +169,13 @@ def test_a_record_with_anything_in_any_place_is_reported_or_refused(two, tmp_pat
     base["ensemble"] = [{**member, "group": "x", "system": base["system"]} for _ in range(3)]
     keys = [key for key in base if key not in ("planning", "seconds", "bytes")]
     places = [place for key in keys for place in [(key,), *places_in(base[key], (key,))]]
-    others = [None, 7, -1.5, "x", [], {}, [1], {"a": 1}, True, ["a", None], 1e300]
-    for place, other, alone in itertools.product(places, others, [False, True]):
+    values = [None, 7, -1.5, "x", [], {}, [1], {"a": 1}, True, ["a", None], 1e300]
+    for place, value, alone in itertools.product(places, values, [False, True]):
         record = json.loads(json.dumps(base))
         inside = record
         for step in place[:-1]:
             inside = inside[step]
-        inside[place[-1]] = other
+        inside[place[-1]] = value
         if alone:
             record.pop("ensemble", None)
         (tmp_path / "run.json").write_text(json.dumps(record))
@@ -183,9 +183,9 @@ def test_a_record_with_anything_in_any_place_is_reported_or_refused(two, tmp_pat
         with contextlib.suppress(UsageError):
             folder = read_folder(tmp_path)
             refused = False
-        assert refused != schema.is_valid(record), (place, other)
+        assert refused != schema.is_valid(record), (place, value)
         if not refused:
-            assert methods_files([folder])["methods.tex"].isascii(), (place, other)
+            assert methods_files([folder])["methods.tex"].isascii(), (place, value)
             report_page([folder])
 
 

@@ -49,6 +49,7 @@ HOSTILE = (
 )
 
 
+REFERENCES = ("10.9999/never_seen", "A {book} of 50 % & more", "https://a.b/c_d?e=%20")
 DOIS = ("10.1002/(SICI)9999(19990901)36:4<419::AID-PROT5>3.0.CO;2-X", "10.1234/x#y{z\\w%20^~$&")
 
 
@@ -56,13 +57,7 @@ class Hostile(himach.Analysis):
     """Counts 100 % of $x$."""
 
     methods: ClassVar[str] = HOSTILE
-    references: ClassVar[tuple[str, ...]] = (
-        "10.9999/never_seen",
-        "A {book} of 50 % & more",
-        "https://a.b/c_d?e=%20",
-        *DOIS,
-    )
-
+    references: ClassVar[tuple[str, ...]] = (*REFERENCES, *DOIS)
     what: str = "name `O` \\ {x}"
     long: str = f"/a/{'b' * 300}--c.py"
 
@@ -80,17 +75,10 @@ def rmsd(tmp_path_factory) -> Path:
     return out
 
 
-MEMBER = {
-    "name": "a",
-    "trajectory": [],
-    "topology": None,
-    "group": None,
-    "frames": 3,
-    "fingerprint": None,
-    "error": None,
-}
+MEMBER = {"name": "a", "trajectory": [], "topology": None, "group": None, "frames": 3}
+MEMBER |= {"fingerprint": None, "error": None}
 SYSTEM = {"atoms": 9, "residues": {}, "box": None, "time_ps": [2.0, 9.5], "dt_ps": 0.5}
-TOLD = {"method": "", "level": 0.95, "blocks": 8, "n_eff": 64.0, "means": {}, "half_widths": {}}
+UNCERTAINTY = {"method": "", "level": 0.95, "blocks": 8, "n_eff": 64.0, "means": {}, "half_widths": {}}
 MEAN = {"mean": 1, "low": 0, "high": 2, "n_eff": 9.1, "blocks": 4, "method": "T", "start_ps": 4, "cut": False}
 
 
@@ -107,18 +95,20 @@ def every(rmsd, tmp_path_factory) -> dict[str, str]:
     """Return what is written of a record of all built-ins, twice, of all kinds of intervals, and of hostile words."""
     made = [load(name)(**SAYING_MORE.get(name, {})) for name in BUILTINS]
     made += [load(name)() for name in BUILTINS if name != "ion-permeation"]
-    entries = [{"name": one.label(), "parameters": {}, **describe_methods(stages(one))} for one in [*made, Hostile()]]
+    entries = [
+        {"name": analysis.label(), "parameters": {}, **describe_methods(stages(analysis))}
+        for analysis in [*made, Hostile()]
+    ]
     signs = " ".join(map(chr, [*range(0x21, 0x250), *range(0x370, 0x400), *range(0x2010, 0x2300)]))
-    entries.append(
-        {"name": "signs", "parameters": {}, "methods": f"{signs} `{signs.replace('`', '')}`.", "references": []}
-    )
+    methods = f"{signs} `{signs.replace('`', '')}`."
+    entries.append({"name": "signs", "parameters": {}, "methods": methods, "references": []})
     prose = (OWN / "prose.j2").read_text(encoding="utf-8")
     kinds = re.findall('^  "(.+)": "', prose.partition("set intervals")[2].partition("%}")[0], re.MULTILINE)
     assert len(kinds) == 7
-    told = {str(i): {**TOLD, "method": f"{name} 1"} for i, name in enumerate([*kinds, "none: few"])}
+    uncertainty = {str(i): {**UNCERTAINTY, "method": f"{name} 1"} for i, name in enumerate([*kinds, "none: few"])}
     members = [{**MEMBER, "name": str(i), "group": "ab"[i % 2]} for i in range(6)]
     place = tmp_path_factory.mktemp("every") / "out"
-    folder = with_record(rmsd, place, analyses=entries, uncertainty=told, ensemble=members)
+    folder = with_record(rmsd, place, analyses=entries, uncertainty=uncertainty, ensemble=members)
     files = methods_files([folder])
     assert methods_files([folder]) == files, "the same bytes each time"
     return {**files, "report.html": report_page([folder])}
@@ -207,7 +197,7 @@ def test_a_reference_that_is_not_known_has_what_it_is_named_by():
     dois = ("10.9999/never_seen", "10.9999/a_b", "10.9999/ab", "10.9999/A_B")
     (_, references) = number_citations([parse_pieces(f"[{doi}]") for doi in dois], "1")
     # Two that have the same letters, and one in other capitals, which is the same.
-    assert [one.key for one in references] == ["doi109999neverseen", "doi109999ab", "doi109999abb"]
+    assert [reference.key for reference in references] == ["doi109999neverseen", "doi109999ab", "doi109999abb"]
     url = r"\url{https://doi.org/10.9999/never_seen}"
     assert references[0].entry == [("doi", "10.9999/never_seen"), ("howpublished", url)]
     assert find_reference("A book of 50 %").fields == {"note": "A book of 50 %"}
@@ -230,22 +220,19 @@ def test_the_library_knows_what_built_ins_and_mdanalysis_cite():
 
 def test_entries_of_the_library_are_whole():
     entries = tomllib.loads(LIBRARY.read_text(encoding="utf-8"))
-    needed = {
-        "article": {"author", "title", "journal", "year"},
-        "inproceedings": {"author", "title", "booktitle", "year"},
-    }
+    needed = {"article": {"journal", "year"}, "inproceedings": {"booktitle", "year"}}
     for key, entry in entries.items():
-        assert needed.get(entry["type"], {"author", "title"}) <= entry.keys(), key
+        assert {"author", "title"} | needed.get(entry["type"], set()) <= entry.keys(), key
         assert key == "himach" or key.endswith(str(entry["year"]))
         assert all(", " in name or name.startswith("{") for name in entry["author"]), key
         assert "[U+" not in latex(" ".join([entry["title"], *entry["author"]])), key
     dois = [entry["doi"].lower() for entry in entries.values() if "doi" in entry]
     assert len(set(dois)) == len(dois)
-    said = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"title: {entries['himach']['title']}\n" in said
-    assert f"- name: {entries['himach']['author'][0].strip('{}')}\n" in said
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"title: {entries['himach']['title']}\n" in citation
+    assert f"- name: {entries['himach']['author'][0].strip('{}')}\n" in citation
     for key in ("tu2008", "tu2010"):
-        assert " ".join(entries[key]["title"].split()) in " ".join(said.split())
+        assert " ".join(entries[key]["title"].split()) in " ".join(citation.split())
 
 
 @pytest.mark.slow
@@ -286,7 +273,7 @@ def test_himach_cite_prints_and_writes(rmsd, tmp_path):
 def checklist(*folders: RunFolder) -> dict[str, list[str]]:
     """Return the answers of the checklist by number."""
     rows = re.findall(r"^\| (\d\w) \| .+? \| (.*) \|$", methods_files(folders)["checklist.md"], re.MULTILINE)
-    return {number: told.split("<br>") for number, told in rows}
+    return {number: answer.split("<br>") for number, answer in rows}
 
 
 def test_the_checklist_is_filled_as_far_as_runs_tell(rmsd, tmp_path):
@@ -297,9 +284,9 @@ def test_the_checklist_is_filled_as_far_as_runs_tell(rmsd, tmp_path):
     assert answers["1c"][0].startswith("No: `out` is of one simulation")
     assert "MDAnalysis" in answers["4c"][0]
     assert answers["4e"] == ["None in the analysis of `out`."]
-    blanks = {number for number, told in answers.items() if told[0].startswith("**To be filled in:** ")}
+    blanks = {number for number, texts in answers.items() if texts[0].startswith("**To be filled in:** ")}
     assert blanks == {"1d", "2a", "3a", "3b", "3c", "4b", "4d"}
-    assert {number for number, told in answers.items() if told[-1].startswith("**To be")} == blanks | {"4a", "4c"}
+    assert {number for number, texts in answers.items() if texts[-1].startswith("**To be")} == blanks | {"4a", "4c"}
     system = {**SYSTEM, "residues": {"protein": 4, "water": 3, "A|B": 1}, "box": [1.5, 2, 3, 90, 90, 90]}
     more = with_record(
         rmsd,
@@ -320,13 +307,11 @@ def test_the_checklist_is_filled_as_far_as_runs_tell(rmsd, tmp_path):
         "Box of the first frame: 1.5 x 2 x 3 Å, 90, 90, 90°. Atoms: 9. Water molecules: 3. Other residues: protein "
         r"4, A\|B 1."
     )
-    assert answers["4e"] == [
-        "Analysis: `shell.py`, SHA-256 12ab.",
-        "Analysis: `Cell`, of which there is no file (it was defined in a notebook).",
-    ]
+    cell = "Analysis: `Cell`, of which there is no file (it was defined in a notebook)."
+    assert answers["4e"] == ["Analysis: `shell.py`, SHA-256 12ab.", cell]
     assert "what is before equilibration was left out" in answers["1b"][0]
-    told = {"rmsd": {**TOLD, "means": {"rmsd": {**MEAN, "halves": [2, 1, 3]}}}}
-    timed = with_record(rmsd, tmp_path / "timed", uncertainty=told)
+    texts = {"rmsd": {**UNCERTAINTY, "means": {"rmsd": {**MEAN, "halves": [2, 1, 3]}}}}
+    timed = with_record(rmsd, tmp_path / "timed", uncertainty=texts)
     halves = "`rmsd`: equilibrated from 4 ps, its halves differ, 9.1 independent values, interval by T."
     assert checklist(timed)["1a"] == [halves]
 

@@ -9,7 +9,7 @@ from threading import Lock
 
 import numpy as np
 import pytest
-from support.commands import clean_environment, himach, wait_until
+from support.commands import clean_environment, himach, start_himach, wait_until
 
 from himach import Analysis
 from himach.examples import sample
@@ -121,24 +121,19 @@ def test_what_the_process_cannot_draw_is_drawn_by_the_run(tmp_path, way, ranks):
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert ("Here.png" in files) == (way not in ("exception", "exit"))
     assert {"t.npy", "x.json", "run.json"} <= files
-    for word, kind in (
-        ("seen once", "warning"),
-        ("ValueError: plot went wrong", "exception"),
-        ("SystemExit: 7", "exit"),
-    ):
-        assert done.stderr.count(word) == (1 if way == kind else 0)
-    assert done.stdout.count("printed once") == (1 if way == "print" else 0)
-    assert done.stderr.count("printed once") == (1 if way == "stderr" else 0)
+    for stream, word, kind in (
+        (done.stderr, "seen once", "warning"), (done.stderr, "ValueError: plot went wrong", "exception"),
+        (done.stderr, "SystemExit: 7", "exit"), (done.stdout, "printed once", "print"),
+        (done.stderr, "printed once", "stderr"),
+    ):  # fmt: skip
+        assert stream.count(word) == (way == kind)
 
 
 def test_an_interrupt_while_a_plot_is_drawn_loses_no_outcome(tmp_path):
     script, by = tmp_path / "own.py", Path("hangs.by")
     script.write_text(OWN)
     words = ["run", script, *DATA, "--stop", "3", "-p", "way=hangs", "--out", "out"]
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "himach", *map(str, words)],
-        cwd=tmp_path, env=clean_environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+    process = start_himach(*words, cwd=tmp_path)
     assert wait_until(lambda: (tmp_path / by).exists() and (tmp_path / by).read_text().endswith("\n"), 30)
     drawer = int((tmp_path / by).read_text().split()[0])
     assert drawer != process.pid
@@ -164,8 +159,8 @@ def test_a_run_leaves_the_formats_that_it_is_asked_for_and_so_does_the_same_agai
     himach("run", "rmsd", *DATA, *words, "--out", "one", cwd=tmp_path, code=0)
     himach("run", "--rerun", "one/run.json", "--out", "again", cwd=tmp_path, code=0)
     himach("run", "--rerun", "one", "--figure", "png", "--out", "other", cwd=tmp_path, code=0)
-    found = {out: {path.name for path in (tmp_path / out).iterdir()} for out in ("one", "again", "other")}
-    pictures = {out: names - {"run.json", "rmsd.csv"} for out, names in found.items()}
+    files = {out: {path.name for path in (tmp_path / out).iterdir()} for out in ("one", "again", "other")}
+    pictures = {out: names - {"run.json", "rmsd.csv"} for out, names in files.items()}
     assert pictures == {"one": {"rmsd.pdf", "rmsd.svg"}, "again": {"rmsd.pdf", "rmsd.svg"}, "other": {"rmsd.png"}}
     for name in pictures["one"]:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()

@@ -43,11 +43,8 @@ COLOURS = "#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000"
 
 
 def digests(formats, **environ):
-    done = subprocess.run(
-        [sys.executable, "-c", DRAWING, *formats],
-        check=True, capture_output=True, text=True, env=clean_environment(**environ),
-    )  # fmt: skip
-    return done.stdout.split()
+    words, environ = [sys.executable, "-c", DRAWING, *formats], clean_environment(**environ)
+    return subprocess.run(words, check=True, capture_output=True, text=True, env=environ).stdout.split()
 
 
 def test_equal_figures_are_equal_bytes_in_another_process_and_at_another_time():
@@ -107,18 +104,18 @@ def test_colours_are_told_apart_by_all_eyes():
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"), [("svg", "svg"), ("PDF, png", "pdf png"), (["png", "svg", "png"], "png svg")]
+    ("requested", "formats"), [("svg", "svg"), ("PDF, png", "pdf png"), (["png", "svg", "png"], "png svg")]
 )
-def test_formats_are_asked_for_by_name(asked, found):
-    assert list(figure_formats(asked)) == found.split()
+def test_formats_are_asked_for_by_name(requested, formats):
+    assert list(figure_formats(requested)) == formats.split()
 
 
 @pytest.mark.parametrize(
-    ("asked", "word"), [("gif", "gif"), ("png,,svg", "no format"), ((), "no format"), ("svg pdf", "svg pdf")]
+    ("requested", "word"), [("gif", "gif"), ("png,,svg", "no format"), ((), "no format"), ("svg pdf", "svg pdf")]
 )
-def test_a_format_that_plots_do_not_have_is_refused_by_name(asked, word):
+def test_a_format_that_plots_do_not_have_is_refused_by_name(requested, word):
     with pytest.raises(UsageError, match=rf"{word}.* plots are svg, pdf, png"):
-        figure_formats(asked)
+        figure_formats(requested)
 
 
 def axes():
@@ -135,10 +132,10 @@ def test_columns_are_those_of_a_loop(step):
     width = (x[-1] - x[0]) / 37
     for i in range(37):
         inside = (x >= x[0] + i * width - 1e-9) & ((x < x[0] + (i + 1) * width - 1e-9) | (i == 36))
-        some = y[inside & np.isfinite(y)]
+        values = y[inside & np.isfinite(y)]
         assert middle[i] == pytest.approx(x[0] + (i + 0.5) * width)
-        if len(some):
-            assert (mean[i], low[i], high[i]) == pytest.approx((some.mean(), some.min(), some.max()))
+        if len(values):
+            assert (mean[i], low[i], high[i]) == pytest.approx((values.mean(), values.min(), values.max()))
         else:
             assert np.isnan([mean[i], low[i], high[i]]).all()
 
@@ -155,8 +152,8 @@ def test_a_long_series_is_a_line_and_a_band_of_bounded_size():
         assert band.get_paths()[0].vertices[:, 1].max() == y.max()
         assert band.get_paths()[0].vertices[:, 1].min() == y.min()
         drawn[n] = len(encode_figure(place.figure, ["svg"])[0])
-        told = f"line: mean, band: range of {round(n / points[0]):,} frames"
-        assert place.get_legend_handles_labels()[1] == ["noise", told]
+        label = f"line: mean, band: range of {round(n / points[0]):,} frames"
+        assert place.get_legend_handles_labels()[1] == ["noise", label]
     assert max(drawn.values()) < 100_000
 
 
@@ -175,8 +172,8 @@ def test_what_has_one_text_has_one_entry_in_a_legend():
     place.axhline(1, label="mean")
     place.axhspan(0, 2, label="mean")
     draw_legend(place)
-    told = [text.get_text() for text in place.get_legend().get_texts()]
-    assert told == ["line 0", "line: mean, band: range of 21 frames", "line 1", "mean"]
+    texts = [text.get_text() for text in place.get_legend().get_texts()]
+    assert texts == ["line 0", "line: mean, band: range of 21 frames", "line 1", "mean"]
     empty = axes()
     draw_legend(empty)
     assert empty.get_legend() is None
@@ -209,13 +206,8 @@ assert not [one for one in sys.meta_path if type(one).__module__ == "himach"] or
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_users_matplotlib_knows_the_style(order):
     code = f"ORDER = {order!r}\n{ORDERS[order]}\n{USE}"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=clean_environment(),
-    )
+    words = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(words, check=False, capture_output=True, text=True, env=clean_environment())
     assert done.returncode == 0, done.stderr
 
 
@@ -253,10 +245,10 @@ def test_a_plot_with_panels_is_as_high_as_these_need():
     both = figure([("Panels", Panels(), None), ("Drawn", Drawn(), {"x": [1.0, 2.0]})])
     assert both.get_size_inches()[1] == pytest.approx(height + 2.4)
     both.draw_without_rendering()
-    hidden, one, *three = both.axes
+    hidden, single, *three = both.axes
     assert [axes.get_title() for axes in both.axes] == ["", "Drawn", "Panels", "", ""]
     assert not hidden.get_visible()
-    assert sum(axes.get_position().height for axes in three) > 1.8 * one.get_position().height
+    assert sum(axes.get_position().height for axes in three) > 1.8 * single.get_position().height
 
 
 def test_a_legend_below_makes_a_plot_higher_by_its_lines():

@@ -10,18 +10,18 @@ from himach.report.bundle.compare import difference
 TABLE = "time_ps,rmsd\n0,1.5\n2,2.5\n4,3.5\n"
 
 
-def told(tmp_path, suffix, one, other) -> str:
-    then, now = tmp_path / f"then{suffix}", tmp_path / f"now{suffix}"
-    for path, content in ((then, one), (now, other)):
+def describe(tmp_path, suffix, old, new) -> str:
+    old_path, new_path = tmp_path / f"then{suffix}", tmp_path / f"now{suffix}"
+    for path, content in ((old_path, old), (new_path, new)):
         if isinstance(content, np.ndarray):
             np.save(path, content)
         else:
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return difference(then, now)
+    return difference(old_path, new_path)
 
 
 @pytest.mark.parametrize(
-    ("suffix", "one", "other", "words"),
+    ("suffix", "old", "new", "words"),
     [
         (".csv", TABLE, TABLE, ""),
         (".csv", TABLE, TABLE.replace("2.5", "2.75"), "line 3, column rmsd: it was 2.5, and is 2.75"),
@@ -46,11 +46,11 @@ def told(tmp_path, suffix, one, other) -> str:
         (".npy", b"no array", b"no arraz", "from byte 8 on of 8"),
     ],
 )
-def test_the_first_difference(tmp_path, suffix, one, other, words):
-    assert told(tmp_path, suffix, one, other).startswith(words)
-    assert bool(words) == bool(told(tmp_path, suffix, one, other))
+def test_the_first_difference(tmp_path, suffix, old, new, words):
+    assert describe(tmp_path, suffix, old, new).startswith(words)
+    assert bool(words) == bool(describe(tmp_path, suffix, old, new))
 
 
 def test_a_difference_far_into_a_large_file(tmp_path):
-    one = bytes(3 << 20)
-    assert told(tmp_path, ".png", one, one[:-5] + b"x" + one[-4:]) == "from byte 3,145,724 on of 3,145,728"
+    old = bytes(3 << 20)
+    assert describe(tmp_path, ".png", old, old[:-5] + b"x" + old[-4:]) == "from byte 3,145,724 on of 3,145,728"

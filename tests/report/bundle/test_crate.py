@@ -38,8 +38,7 @@ def crate(tmp_path_factory) -> Path:
     words = ["-t", DCD, "-s", PSF, "--stop", 5, "--cache", "off", "--out", "counted"]
     assert command("run", "my script ü/count frames.py", *words, cwd=folder).returncode == 0
     licence = ["--author", "N. N.", "--license", "https://creativecommons.org/licenses/by/4.0/", "--title", "Title"]
-    done = command("bundle", "built in", "counted", "--out", "b.zip", *licence, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    command("bundle", "built in", "counted", "--out", "b.zip", *licence, cwd=folder, code=0)
     return folder / "b.zip"
 
 
@@ -59,15 +58,15 @@ def test_rocrate_reads_it(crate):
     actions = read.get_by_type("CreateAction")
     assert {action.id for action in root["mentions"]} == {action.id for action in actions}
     counted = read.dereference("#runs/counted")
-    values = {one["name"]: one["value"] for one in counted["object"] if one.type == "PropertyValue"}
+    values = {entity["name"]: entity["value"] for entity in counted["object"] if entity.type == "PropertyValue"}
     assert (values["Count.every"], values["Count.words"]) == (2, '["a"]')
-    assert {unquote(one.id) for one in counted["result"]} == {"runs/counted/Count.csv", "runs/counted/run.json"}
+    assert {unquote(entity.id) for entity in counted["result"]} == {"runs/counted/Count.csv", "runs/counted/run.json"}
     assert counted["instrument"]["name"] == "himach"
-    versions = {one["name"]: one["softwareVersion"] for one in counted["instrument"]["softwareRequirements"]}
+    versions = {entity["name"]: entity["softwareVersion"] for entity in counted["instrument"]["softwareRequirements"]}
     assert versions["python"] == sys.version.split()[0]
     record = json.loads(zipfile.ZipFile(crate).read("runs/counted/run.json"))
     assert (counted["startTime"], counted["endTime"]) == (record["times"]["start"], record["times"]["end"])
-    trajectory = next(one for one in counted["object"] if "Trajectory" in str(one.get("name")))
+    trajectory = next(entity for entity in counted["object"] if "Trajectory" in str(entity.get("name")))
     assert trajectory["identifier"] == record["dataset"]["fingerprint"]
 
 

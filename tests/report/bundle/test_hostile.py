@@ -62,10 +62,10 @@ def changed(good: Path, to: Path, change: Callable[[Members], None]) -> Path:
 def refused(bundle: Path, temporary: Path) -> str:
     """Return why a bundle is refused; nothing of it may be left anywhere."""
     before = sorted(bundle.parent.rglob("*"))
-    said: list[str] = []
+    lines: list[str] = []
     with pytest.raises(HimachError) as error:
-        verify(bundle, Inputs([Path(str(DCD))], [Path(str(PSF))]), cache="off", log=said.append)
-    assert said == []
+        verify(bundle, Inputs([Path(str(DCD))], [Path(str(PSF))]), cache="off", log=lines.append)
+    assert lines == []
     assert list(temporary.iterdir()) == []
     assert sorted(bundle.parent.rglob("*")) == before
     assert isinstance(error.value, DamagedError | UsageError)
@@ -94,9 +94,9 @@ def add(name: str, mode: int = 0, is_named: bool = True) -> Callable[[Members], 
 
 def describe(members: Members, *entities: dict) -> None:
     """Add entities to the metadata."""
-    told = json.loads(members[_at(members, METADATA)][1])
-    told["@graph"] = list({one["@id"]: one for one in [*told["@graph"], *entities]}.values())
-    _put(members, METADATA, json.dumps(told).encode())
+    crate = json.loads(members[_at(members, METADATA)][1])
+    crate["@graph"] = list({entity["@id"]: entity for entity in [*crate["@graph"], *entities]}.values())
+    _put(members, METADATA, json.dumps(crate).encode())
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,8 @@ def test_a_record_that_names_a_script_of_this_machine(good, temporary, tmp_path)
 
     before = sorted(temporary.parent.parent.rglob("*"))
     bundle = changed(good, temporary.parent / "b.zip", change)
-    said: list[str] = []
-    assert not verify(bundle, Inputs([Path(str(DCD))], [Path(str(PSF))]), cache="off", log=said.append)
-    assert [line for line in said if f"the bundle lacks {trap}" in line]
+    lines: list[str] = []
+    assert not verify(bundle, Inputs([Path(str(DCD))], [Path(str(PSF))]), cache="off", log=lines.append)
+    assert [line for line in lines if f"the bundle lacks {trap}" in line]
     assert not (tmp_path / "sprung").exists()
     assert set(temporary.parent.parent.rglob("*")) == {*before, bundle}

@@ -80,8 +80,7 @@ FILES = {
 
 
 def done(*words, cwd: Path, **environ: str) -> str:
-    run = himach(*words, cwd=cwd, **environ)
-    assert run.returncode == 0, run.stderr
+    run = himach(*words, cwd=cwd, **environ, code=0)
     return run.stdout
 
 
@@ -111,9 +110,10 @@ def made(tmp_path_factory) -> Path:
     done("run", "pack.inner.ends:Ends", *parts[:2], *common, "--out", "../packaged", cwd=at, **library)
     over = ["--ensemble", "members.csv", "--cache", "off", "--features"]
     done("run", "mine.py", "rmsd", "-p", "rmsd.selection=name CA", *over, "--out", "../many", cwd=at, **library)
-    said = himach("bundle", "mixed", "packaged", "many", "--out", "all.zip", "--author", "N. N.", cwd=here)
-    assert said.returncode == 0, said.stderr
-    assert said.stderr.count("late.py is in it as it is now") == 1
+    bundled_run = himach(
+        "bundle", "mixed", "packaged", "many", "--out", "all.zip", "--author", "N. N.", cwd=here, code=0
+    )
+    assert bundled_run.stderr.count("late.py is in it as it is now") == 1
     data = here / "data"
     data.mkdir()
     for name in ("one", "two", "three"):
@@ -154,22 +154,15 @@ def test_all_comes_out_the_same_elsewhere(made, tmp_path, ranks):
     assert {name.rpartition(".")[2] for name in equal} == {"csv", "png", "npz"}
     listed = lines[2 : 2 + len(scripts)]
     assert [line.split()[0] for line in listed] == sorted(scripts)  # before anything is run
-    assert {Path(name).name for name in scripts} >= {
-        "mine.py",
-        "helper.py",
-        "late.py",
-        "away.py",
-        "ends.py",
-        "common.py",
-    }
+    names = {Path(name).stem for name in scripts}
+    assert names >= {"mine", "helper", "late", "away", "ends", "common"}
 
 
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_ranks_of_a_launcher_verify_together(made):
     words = "-P -m himach bundle verify all.zip --ensemble data/*.xtc -s data/top.psf -t data/one.xtc -t data/two.xtc"
-    run = mpiexec(3, [sys.executable, *words.split()], cwd=made)
-    assert run.returncode == 0, run.stderr
+    run = mpiexec(3, [sys.executable, *words.split()], cwd=made, code=0)
     assert run.stdout.count("all.zip: verified") == 1
 
 
@@ -184,8 +177,7 @@ def test_equal_folders_make_equal_bundles(made):
         done("bundle", *words, "twice/all.zip", cwd=made)
         assert (made / "twice" / "all.zip").read_bytes() == (made / "all.zip").read_bytes()
         (made / "project" / "helper.py").write_text("FACTOR = 3\n")
-        refused = himach("bundle", *words, "twice/other.zip", cwd=made)
-        assert refused.returncode == 2
+        refused = himach("bundle", *words, "twice/other.zip", cwd=made, code=2)
         assert "project/helper.py has changed since the run" in refused.stderr
         assert not (made / "twice" / "other.zip").exists()
         (made / "project" / "helper.py").unlink()
@@ -212,9 +204,9 @@ def bundled(folder: Path, file: Path) -> Path:
     return file
 
 
-def lines_of(bundle: Path, given: Inputs, **options) -> tuple[bool, list[str]]:
-    said: list[str] = []
-    return verify(bundle, given, cache="off", log=said.append, **options), said
+def lines_of(bundle: Path, inputs: Inputs, **options) -> tuple[bool, list[str]]:
+    lines: list[str] = []
+    return verify(bundle, inputs, cache="off", log=lines.append, **options), lines
 
 
 def copy(plain: Path, tmp_path: Path) -> Path:
@@ -223,10 +215,10 @@ def copy(plain: Path, tmp_path: Path) -> Path:
 
 
 def test_nothing_is_run_without_a_simulation(made, plain, tmp_path):
-    equal, said = lines_of(bundled(plain, tmp_path / "b.zip"), Inputs())
+    equal, lines = lines_of(bundled(plain, tmp_path / "b.zip"), Inputs())
     assert equal
-    assert said[1] == "There is no code in it: its analyses are himach's, or of packages that are installed here."
-    assert "--trajectory" in said[-1]
+    assert lines[1] == "There is no code in it: its analyses are himach's, or of packages that are installed here."
+    assert "--trajectory" in lines[-1]
     answer = CliRunner().invoke(root, ["bundle", "verify", str(made / "all.zip")], standalone_mode=False)
     assert (answer.return_value, "mine.py" in answer.output, "equal" in answer.output) == (0, True, False)
 
@@ -242,15 +234,15 @@ def test_what_differs_is_told_with_its_first_place_and_another_version(made, pla
     record["himach"] = "0.0.1"
     (out / "run.json").write_text(json.dumps(record))
     data = Inputs([made / "data" / "one.xtc"], [made / "data" / "top.psf"])
-    equal, said = lines_of(bundled(out, tmp_path / "b.zip"), data)
+    equal, lines = lines_of(bundled(out, tmp_path / "b.zip"), data)
     assert not equal
-    assert f"  differs  rmsd.csv: line 4, column rmsd: it was 9.5, and is {cells[1]}" in said
-    assert "  equal    rmsd.png" in said
-    assert [line.split(" was ")[0] for line in said if line.startswith("  version")] == [
+    assert f"  differs  rmsd.csv: line 4, column rmsd: it was 9.5, and is {cells[1]}" in lines
+    assert "  equal    rmsd.png" in lines
+    assert [line.split(" was ")[0] for line in lines if line.startswith("  version")] == [
         "  version  himach", "  version  python", "  version  numpy", "  version  MDAnalysis",
     ]  # fmt: skip
-    assert said[-2].startswith("  What is of another version may be why")
-    assert said[-1] == "\nb.zip: NOT verified"
+    assert lines[-2].startswith("  What is of another version may be why")
+    assert lines[-1] == "\nb.zip: NOT verified"
     answer = CliRunner().invoke(
         root,
         ["bundle", "verify", *map(str, [tmp_path / "b.zip", "-t", data.trajectories[0], "-s", data.topologies[0]])],
@@ -262,42 +254,42 @@ def test_what_differs_is_told_with_its_first_place_and_another_version(made, pla
 def test_a_trajectory_that_differs_in_its_middle_shows_in_the_tables(made, tmp_path):
     """Of its content the record tells size and ends."""
     universe = MDAnalysis.Universe(str(PSF), str(DCD))
-    one, top = tmp_path / "one.dcd", made / "data" / "top.psf"
-    universe.atoms.write(str(one), frames=universe.trajectory[:12])
-    package.run(package.examples.load("rmsd")(selection="name CA"), one, top, out=tmp_path / "out", cache="off")
+    trajectory, top = tmp_path / "one.dcd", made / "data" / "top.psf"
+    universe.atoms.write(str(trajectory), frames=universe.trajectory[:12])
+    package.run(package.examples.load("rmsd")(selection="name CA"), trajectory, top, out=tmp_path / "out", cache="off")
     bundle = bundled(tmp_path / "out", tmp_path / "b.zip")
-    content = bytearray(one.read_bytes())
+    content = bytearray(trajectory.read_bytes())
     middle = slice(len(content) // 2 - 2000, len(content) // 2)
     content[middle] = bytes(2000)
-    one.write_bytes(content)
-    equal, said = lines_of(bundle, Inputs([one], [top]))
+    trajectory.write_bytes(content)
+    equal, lines = lines_of(bundle, Inputs([trajectory], [top]))
     assert not equal
-    assert [line for line in said if line.startswith("  differs  rmsd.csv: line ")]
-    assert "trajectories have its sizes and ends (64 KiB): left are their middle" in said[-2]
+    assert [line for line in lines if line.startswith("  differs  rmsd.csv: line ")]
+    assert "trajectories have its sizes and ends (64 KiB): left are their middle" in lines[-2]
 
 
 def test_other_simulations_are_told_apart_and_not_run(made, plain, tmp_path):
-    one, two, top = (made / "data" / name for name in ("one.xtc", "two.xtc", "top.psf"))
+    trajectory, other, top = (made / "data" / name for name in ("one.xtc", "two.xtc", "top.psf"))
     bundle = bundled(plain, tmp_path / "b.zip")
     changed = tmp_path / "top.psf"
     changed.write_bytes(top.read_bytes() + b"\n")
-    for given, words in (
+    for inputs, words in (
         (
-            Inputs([two], [top]),
-            f"not run: {two}: another trajectory than it read, which was one.xtc of 6 frames of 3,341 a",
+            Inputs([other], [top]),
+            f"not run: {other}: another trajectory than it read, which was one.xtc of 6 frames of 3,341 a",
         ),
-        (Inputs([one], [changed]), f"not run: {changed}: another topology than it read, which was top.psf"),
-        (Inputs([one]), "not run: it read the topology top.psf: give it by --topology"),
+        (Inputs([trajectory], [changed]), f"not run: {changed}: another topology than it read, which was top.psf"),
+        (Inputs([trajectory]), "not run: it read the topology top.psf: give it by --topology"),
         (Inputs(ensemble=str(made / "data" / "*.xtc")), "not run: it read one.xtc of 6 frames"),
         (Inputs([tmp_path / "none.xtc"], [top]), "not run: there is no trajectory"),
     ):
-        equal, said = lines_of(bundle, given)
+        equal, lines = lines_of(bundle, inputs)
         assert not equal
-        assert [line for line in said if line.startswith(f"  {words}")], said
-        assert not [line for line in said if "equal " in line]
+        assert [line for line in lines if line.startswith(f"  {words}")], lines
+        assert not [line for line in lines if "equal " in line]
     # By content, not by name: either of several, wherever it stands.
-    shutil.copy(one, tmp_path / "renamed.xtc")
-    assert lines_of(bundle, Inputs([two, tmp_path / "renamed.xtc"], [changed, top]))[0]
+    shutil.copy(trajectory, tmp_path / "renamed.xtc")
+    assert lines_of(bundle, Inputs([other, tmp_path / "renamed.xtc"], [changed, top]))[0]
 
 
 @pytest.mark.nightly
@@ -306,7 +298,7 @@ def test_members_are_told_apart_by_their_names(made, tmp_path):
     swapped = tmp_path / "swapped.csv"
     rows = ["one,two.xtc", "two,one.xtc", "three,three.xtc"]
     swapped.write_text("name,trajectory\n" + "\n".join(row.replace(",", f",{data}/") for row in rows))
-    for given, words in (
+    for inputs, words in (
         (Inputs(ensemble=str(swapped), topologies=[data / "top.psf"]), "one, two: another trajectory than it read"),
         (Inputs(ensemble=str(data / "t*.xtc"), topologies=[data / "top.psf"]), "has no one, two, three"),
         (Inputs(ensemble=str(data / "*.xtc")), "one, two, three: another topology than it read"),
@@ -317,9 +309,9 @@ def test_members_are_told_apart_by_their_names(made, tmp_path):
         ),
         (Inputs([data / "one.xtc"]), "it read 3 simulations: name them by --ensemble, as one, two, three"),
     ):
-        equal, said = lines_of(made / "all.zip", given, names=["many"])
+        equal, lines = lines_of(made / "all.zip", inputs, names=["many"])
         assert not equal
-        assert [line for line in said if words in line], said
+        assert [line for line in lines if words in line], lines
     with pytest.raises(UsageError, match="has no run other; the runs in it: many, mixed, packaged"):
         lines_of(made / "all.zip", Inputs(), names=["other"])
 
@@ -343,9 +335,9 @@ def test_runs_with_code_of_the_same_names_keep_apart(made, tmp_path):
     for name in ("a", "b"):
         shutil.rmtree(tmp_path / name)
     before, path, modules = Path.cwd(), list(sys.path), set(sys.modules)
-    equal, said = lines_of(tmp_path / "b.zip", data)
-    assert equal, said
-    assert [line for line in said if line.startswith("runs/") or "\nruns/" in line] == [
+    equal, lines = lines_of(tmp_path / "b.zip", data)
+    assert equal, lines
+    assert [line for line in lines if line.startswith("runs/") or "\nruns/" in line] == [
         "\nruns/out-a (First)",
         "\nruns/out-b (First)",
     ]
@@ -355,21 +347,21 @@ def test_runs_with_code_of_the_same_names_keep_apart(made, tmp_path):
 
 
 def test_structures_to_fit_to_are_in_it(made, tmp_path):
-    one, top = made / "data" / "one.xtc", made / "data" / "top.psf"
-    universe = MDAnalysis.Universe(str(top), str(one))
+    trajectory, top = made / "data" / "one.xtc", made / "data" / "top.psf"
+    universe = MDAnalysis.Universe(str(top), str(trajectory))
     universe.trajectory[3]
     reference = tmp_path / "reference.gro"
     universe.atoms.write(str(reference))
     there = package.examples.load("rmsd")(selection="name CA", fit="none", reference=str(PDB_small))  # in a package
     transform = [package.transformations.Fit("name CA", reference=reference)]
-    package.run(there, one, top, transform=transform, out=tmp_path / "out", cache="off")
+    package.run(there, trajectory, top, transform=transform, out=tmp_path / "out", cache="off")
     bundle = bundled(tmp_path / "out", tmp_path / "b.zip")
     reference.unlink()
     with zipfile.ZipFile(bundle) as archive:
         inside = {Path(name).name for name in archive.namelist() if name.startswith("files/")}
     assert inside == {"reference.gro", Path(PDB_small).name}
-    equal, said = lines_of(bundle, Inputs([one], [top]))
-    assert equal, said
+    equal, lines = lines_of(bundle, Inputs([trajectory], [top]))
+    assert equal, lines
 
 
 class Unnamed(package.Analysis):
@@ -406,9 +398,9 @@ def test_a_script_that_needs_what_is_not_there_is_told(made, tmp_path):
     broken = type(contents)(contents.runs, members, ())
     write_archive(tmp_path / "b.zip", {**members, METADATA: Member.from_source(metadata(broken))})
     data = Inputs([made / "data" / "one.xtc", made / "data" / "two.xtc"], [made / "data" / "top.psf"])
-    equal, said = lines_of(tmp_path / "b.zip", data)
+    equal, lines = lines_of(tmp_path / "b.zip", data)
     assert not equal
-    assert [line for line in said if "not run" in line and "No module named 'not_installed_anywhere'" in line], said
+    assert [line for line in lines if "not run" in line and "No module named 'not_installed_anywhere'" in line], lines
 
 
 def _at_home(made: Path, out: Path, tmp_path: Path) -> Path:

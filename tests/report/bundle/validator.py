@@ -39,14 +39,14 @@ def main() -> None:
     crate, folder = sys.argv[1:]
     cache = Path(folder) / "cache"
     remember(cache)
-    asked = ValidationSettings(
+    settings = ValidationSettings(
         rocrate_uri=crate,
         profile_identifier="process-run-crate",
         requirement_severity=Severity.RECOMMENDED,
         cache_path=cache,
         offline=True,
     )
-    result = validate(asked)
+    result = validate(settings)
     for issue in result.get_issues():
         print(issue.check.identifier, issue.message)
     print(len(result.executed_checks), "checks")
