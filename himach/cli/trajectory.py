@@ -11,7 +11,7 @@ from himach.cli import shared
 from himach.cli.command_group import Command
 from himach.cli.pairs import describe_pairs
 from himach.cli.text import columns, echo
-from himach.conversion.options import ConvertCommand, ConvertOptions
+from himach.conversion.options import ConvertOptions
 from himach.conversion.target import removing_leftovers
 from himach.errors import HimachError
 from himach.opening.options import TransformOptions, parse_keywords
@@ -128,6 +128,7 @@ def convert(
     The bytes are the same for any number of ranks. The topology of the written atoms is written beside them.
     With --ensemble in place of TRAJ, {member} in the names of files stands for the name of each of many simulations.
     """
+    from himach.conversion.commands import ConvertCommand
     from himach.runner.run import on_ranks
 
     shared.check_required(ctx, trajectories=options["trajectories"] or options["ensemble"])

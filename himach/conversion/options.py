@@ -1,11 +1,11 @@
-"""Options of a conversion, `ConvertOptions`, and the work of each rank for ``himach convert``, `ConvertCommand`."""
+"""Options of a conversion: `ConvertOptions`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from himach.conversion.target import check_target, parse_dataset_name
 from himach.errors import UsageError
@@ -14,12 +14,6 @@ from himach.opening.member import Member
 from himach.opening.options import FramesRequest, option
 from himach.output.names import lasting_name
 from himach.ranks.duration import parse_seconds
-from himach.ranks.launch.preload import preload
-from himach.ranks.process_exit import promised_rank
-from himach.ranks.quiet import quiet_ranks
-
-if TYPE_CHECKING:
-    from himach.ranks.communicator import World
 
 MEMBER = "{member}"  # placeholder for a member's name in file names
 
@@ -100,28 +94,3 @@ class ConvertOptions(FramesRequest):
             topology = None if member.topology is None else Path(member.topology)
             values |= {"ensemble": None, "trajectories": member.trajectories, "topology": topology, "quiet": True}
             yield member, replace(self, **values, **member.choice)
-
-
-@dataclass(frozen=True)
-class ConvertCommand:
-    """A conversion of the command line; returns the result as text on rank 0, unless quiet."""
-
-    options: ConvertOptions
-
-    def __call__(self, world: World) -> str | None:
-        """Convert as one of the ranks."""
-        with quiet_ranks(world.comm.rank, command=True):
-            preload()
-            from himach.conversion.convert import convert_here
-
-            result = convert_here(world, self.options)
-            return None if self.options.quiet or world.comm.rank else str(result)
-
-    def run_on_engine(self, ranks: int) -> str | None:
-        """Convert the frames of a running engine, on `ranks` new ranks or, if 0, on those of a launcher."""
-        from himach.conversion.convert import convert_engine
-
-        rank = promised_rank()
-        with quiet_ranks(rank, command=True):
-            result = convert_engine(self.options, ranks or None)
-            return None if self.options.quiet or rank else str(result)
