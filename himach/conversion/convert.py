@@ -269,9 +269,7 @@ def _convert(world: World, options: ConvertOptions, opened: OpenFrames, paths: t
         for target in reversed(targets):
             on_first_rank(comm, target.take_name)
         run_collectively(comm, reader.close)
-    n_bytes = 0
-    if comm.rank == 0:
-        n_bytes = content.n_bytes if dataset else os.stat(paths[0]).st_size
+    n_bytes = (content.n_bytes if dataset else os.stat(paths[0]).st_size) if comm.rank == 0 else 0
     seconds = time.perf_counter() - start
     written = 0 if earlier is None else earlier.frames
     return Converted(*paths, n_frames, n_atoms, n_bytes, seconds, _list_steps(options), tuple(steps.warnings), written)

@@ -223,8 +223,7 @@ class Reader:
             raw = self._received.get(number) or next(frames)
             if raw.data is None and self._with_data:
                 if not facts:
-                    headers = self._origin.read(numbers, NO_ATOMS)
-                    facts = {header.number: (header.data, header.precision) for header in headers}
+                    facts = {head.number: (head.data, head.precision) for head in self._origin.read(numbers, NO_ATOMS)}
                 raw.data, raw.precision = facts[raw.number]
             yield self._steps.read(raw, copy)
 
