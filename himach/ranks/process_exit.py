@@ -1,8 +1,8 @@
 """Exit of a rank: the others never wait for it in vain, and an unfinished run never passes for done.
 
-`working()` surrounds a run's work in this process and makes `os._exit()` an exception, as `sys.exit()` is. Ranks of a
-launcher also `enter_run()`, which raises if a rank has left. An uncaught exception ends all ranks. SLURM lets ranks
-wait for one that died, so that a `StepGuard` ends the step.
+`guard_os_exit()` surrounds a run's work in this process and makes `os._exit()` an exception, as `sys.exit()` is. Ranks
+of a launcher also `enter_run()`, which raises if a rank has left. An uncaught exception ends all ranks. SLURM lets
+ranks wait for one that died, so that a `StepGuard` ends the step. `exit_process()` ends a rank without destructors.
 
 Also what a launcher (srun, mpiexec) told this process of its world, read from the environment without MPI.
 """
@@ -91,37 +91,50 @@ FIRST_SAYS = 1.0  # seconds that other ranks leave to rank 0, which usually prin
 OTHERS_SAY = 10.0  # seconds that a leaving rank gives running ranks to report it and end all
 LEAVING, RUNNING = 0, 1
 PROXY = "hydra_pmi_proxy"
-PMI_FINALIZE = b"cmd=finalize\n"  # of PMI-1, the protocol between MPICH's ranks and the proxy
+PMI_FINALIZE = b"cmd=finalize\n"  # of PMI-1, between MPICH's ranks and their launcher: it no longer needs the others
 ANSWERS = 2.0  # seconds that the proxy may take to answer
 SET_PARENT_DEATH_SIGNAL = 1  # of prctl()
-_workers: set[int] = set()  # threads that do a run's work
+_workers: set[tuple[int, int]] = set()  # process and thread of each that does a run's work
 _exit_now = os._exit
+_exit_before = os._exit  # what the guard replaced
+_leave: Callable[[], object] | None = None  # tells the other ranks that this one ends
 _guard: StepGuard | None = None
 _last: Callable[[], object] | None = None
 _ends_at_once: int | None = None  # pid of the process that skips teardown
 
 
 @contextlib.contextmanager
-def working() -> Iterator[None]:
+def guard_os_exit() -> Iterator[None]:
     """Make `os._exit()` an exception in this thread, reported like any other of user code: its status may be 0."""
-    thread, process = threading.get_ident(), os.getpid()
-
-    def refuse(status: int) -> NoReturn:
-        if thread in _workers and threading.get_ident() == thread and os.getpid() == process:
-            raise SystemExit(f"os._exit({status})")
-        before(status)
-        raise AssertionError("os._exit() does not return")
-
-    before, outer = os._exit, thread in _workers
-    os._exit = refuse
-    _workers.add(thread)
+    worker = os.getpid(), threading.get_ident()
+    nested = worker in _workers
+    _workers.add(worker)
+    _replace_os_exit()
     try:
         yield
     finally:
-        if not outer:
-            _workers.discard(thread)
-        if os._exit is refuse:
-            os._exit = before
+        if not nested:
+            _workers.discard(worker)
+        if not _workers and _leave is None and _guard is None and os._exit is _guarded_exit:
+            os._exit = _exit_before
+
+
+def _replace_os_exit() -> None:
+    global _exit_before
+    if os._exit is not _guarded_exit:
+        _exit_before = os._exit
+        os._exit = _guarded_exit
+
+
+def _guarded_exit(status: int) -> NoReturn:
+    """Stand for `os._exit()`: raise where a run's work is done, else end this process as far as the others may know."""
+    if (os.getpid(), threading.get_ident()) in _workers:
+        raise SystemExit(f"os._exit({status})")
+    if _leave is not None:
+        _leave()
+    if _guard is not None:
+        _guard.say("done")
+    _exit_now(status)
 
 
 def set_parent_death_signal(parent: int) -> None:
@@ -187,8 +200,8 @@ atexit.register(_end)  # registered before the functions of what ranks import, s
 
 def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
     """From now on let no rank wait for this one in vain, however it leaves; call once, when MPI is initialised."""
-    process, thread = os.getpid(), threading.get_ident()
-    excepthook, exits = sys.excepthook, os._exit
+    global _leave
+    process, thread, excepthook = os.getpid(), threading.get_ident(), sys.excepthook
 
     def uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         if isinstance(error, HimachError):
@@ -199,19 +212,15 @@ def watch_exit(comm: Communicator, abort: Callable[[int], NoReturn]) -> None:
             excepthook(kind, error, traceback)
         abort(getattr(error, "exit_code", 1))
 
-    def on_exit() -> None:
+    def leave() -> None:
         if os.getpid() == process and threading.get_ident() == thread and RUNNING in _tell(comm, LEAVING):
             time.sleep(OTHERS_SAY)
             exit_process(1, "told")
 
-    def exit_at_once(status: int) -> NoReturn:
-        on_exit()
-        exits(status)
-        raise AssertionError("os._exit() does not return")
-
     sys.excepthook = uncaught
-    os._exit = exit_at_once
-    atexit.register(on_exit)
+    _leave = leave
+    _replace_os_exit()
+    atexit.register(leave)
 
 
 def _end_with_error(comm: Communicator, error: HimachError) -> None:
@@ -301,7 +310,7 @@ def guard_step(environ: Mapping[str, str] = os.environ) -> None:
         with contextlib.suppress(OSError):
             _guard = StepGuard(".".join(map(str, step)))
             atexit.register(_guard.say, "done")
-            os._exit = exit_process
+            _replace_os_exit()
 
 
 def exit_process(status: int, word: str = "done") -> NoReturn:

@@ -27,7 +27,7 @@ from himach.ranks.launch.rank_pool import RANK, spawn
 from himach.ranks.launch.ranks import Ranks, check_machine
 from himach.ranks.launch.stop_requests import sigusr1_ignored
 from himach.ranks.launch.work_pickle import pack_work
-from himach.ranks.process_exit import is_interruption, promised_rank, promised_ranks, under_launcher, working
+from himach.ranks.process_exit import guard_os_exit, is_interruption, promised_rank, promised_ranks, under_launcher
 from himach.ranks.progress import is_watched
 from himach.ranks.quiet import quiet_ranks
 from himach.runner.perform import PickledJob, perform, unpack_result
@@ -239,7 +239,7 @@ def on_ranks(work: Callable[[World], T], ranks: int | Ranks = 0, keeps: bool = F
     else:
         world = alone()
     try:
-        with working(), sigusr1_ignored():
+        with guard_os_exit(), sigusr1_ignored():
             return work(world)
     except BaseException as error:
         if world.comm.size > 1 and not is_everywhere(error):

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 from support.commands import DATA, himach, processes_with, start_himach, wait_until
 from support.ranks import clean_environment, mpiexec
+
+from himach.ranks.process_exit import guard_os_exit
 
 SCRIPT = """
 import ctypes, os, time, himach
@@ -150,6 +153,29 @@ def test_what_os_exit_does_after_a_run_is_what_it_was(tmp_path):
     before = os._exit
     with pytest.raises(library.HimachError):
         library.run(library.examples.load("rmsd")(selection="name CA"), tmp_path / "none.xtc")
+    assert os._exit is before
+
+
+def test_what_os_exit_does_after_runs_of_two_threads_is_what_it_was():
+    """One begins before the other ends, in which os._exit() is refused to its end."""
+    before, begun, ended, refused = os._exit, threading.Event(), threading.Event(), []
+
+    def second():
+        with guard_os_exit():
+            begun.set()
+            assert ended.wait(10)
+            try:
+                os._exit(0)
+            except SystemExit as error:
+                refused.append(str(error))
+
+    thread = threading.Thread(target=second)
+    with guard_os_exit():
+        thread.start()
+        assert begun.wait(10)
+    ended.set()
+    thread.join()
+    assert refused == ["os._exit(0)"]
     assert os._exit is before
 
 

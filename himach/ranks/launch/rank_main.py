@@ -100,7 +100,7 @@ def do_work(world: World, work: bytes, parent: ParentChannel | None) -> None:
         if world.comm.rank == 0:
             parent.report_begin()
     try:
-        with process_exit.working():
+        with process_exit.guard_os_exit():
             value = unpack_work(work)(world)
     except BaseException as error:
         if not is_everywhere(error):
