@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from himach.ranks.launch.parent_channel import ParentChannel
-from himach.ranks.launch.rank_pool import spawn
+from himach.ranks.launch.pool import spawn
 from himach.ranks.process_exit import promised_rank
 
 __all__ = ["on_ranks"]

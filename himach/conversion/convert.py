@@ -47,8 +47,8 @@ from himach.opening.options import LiveOptions, TransformOptions
 from himach.opening.paths import UNIT, Shift, add, total
 from himach.ranks.collective import on_first_rank, run_collectively, warn_once
 from himach.ranks.communicator import Communicator, World
+from himach.ranks.launch.pool import Ranks
 from himach.ranks.launch.preload import interrupts_wait
-from himach.ranks.launch.ranks import Ranks
 from himach.ranks.launch.stop_requests import StopRequests
 from himach.ranks.process_exit import promised_rank, under_launcher
 from himach.ranks.progress import Progress, is_watched

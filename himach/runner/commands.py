@@ -15,8 +15,8 @@ from himach.opening.options import Job, LiveOptions, RunOptions, parse_keywords
 from himach.output.figures.drawer import Drawer
 from himach.ranks.collective import on_first_rank, run_collectively
 from himach.ranks.communicator import World
+from himach.ranks.launch.pool import Ranks
 from himach.ranks.launch.preload import preload
-from himach.ranks.launch.ranks import Ranks
 from himach.ranks.quiet import quiet_ranks
 from himach.staging.options import StageOptions
 

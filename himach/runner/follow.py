@@ -17,7 +17,7 @@ from himach.opening.options import FramesRequest, LiveOptions, Output
 from himach.output.record import Record
 from himach.ranks.collective import on_first_rank
 from himach.ranks.communicator import World, alone
-from himach.ranks.launch.ranks import Ranks
+from himach.ranks.launch.pool import Ranks
 from himach.ranks.process_exit import promised_rank, under_launcher
 from himach.ranks.quiet import quiet_ranks
 from himach.runner.live.updates import Update, check_live, give_way, go_live, start_ranks

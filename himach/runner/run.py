@@ -22,11 +22,9 @@ from himach.opening.shared_arrays import by_value
 from himach.opening.universe_input import from_universe, is_universe
 from himach.ranks.collective import is_everywhere, run_collectively
 from himach.ranks.communicator import World, alone
+from himach.ranks.launch.pool import RANK, Ranks, check_machine, pack_work, spawn
 from himach.ranks.launch.preload import interrupts_wait
-from himach.ranks.launch.rank_pool import RANK, spawn
-from himach.ranks.launch.ranks import Ranks, check_machine
 from himach.ranks.launch.stop_requests import sigusr1_ignored
-from himach.ranks.launch.work_pickle import pack_work
 from himach.ranks.process_exit import guard_os_exit, is_interruption, promised_rank, promised_ranks, under_launcher
 from himach.ranks.progress import is_watched
 from himach.ranks.quiet import quiet_ranks

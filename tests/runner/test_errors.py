@@ -222,14 +222,14 @@ def test_no_mpiexec_is_told_with_the_way_out(script, tmp_path):
     bare.mkdir()
     (bare / "python").symlink_to(shutil.which("python3") or "python3")
     from himach.errors import RankError
-    from himach.ranks.launch import rank_pool, spawn
+    from himach.ranks.launch import pool, spawn
 
     old_path, old_exe = os.environ["PATH"], spawn.sys.executable
     try:
         os.environ["PATH"] = str(bare)
         spawn.sys.executable = str(bare / "python")
         with pytest.raises(RankError, match=r"himach\[local\]"):
-            rank_pool.spawn(["true"], 2, b"")
+            pool.spawn(["true"], 2, b"")
     finally:
         os.environ["PATH"], spawn.sys.executable = old_path, old_exe
 

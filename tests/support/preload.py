@@ -38,7 +38,7 @@ MODULES = (
     "himach.cli",
     "himach.examples.common",
     "himach.output.figures.drawer",
-    "himach.ranks.launch.rank_pool",
+    "himach.ranks.launch.pool",
     "himach.output.directory",
     "himach.output.figures.plots",
     "himach.planning.plan",

@@ -58,7 +58,7 @@ def _fork(parent: ParentChannel, ranks: int) -> None:
         os.chdir("/")  # do not keep the user's directory mounted while there is no work
         fork_ranks(ranks, starter, parent.report_end, parent.report_death)
         return
-    from himach.ranks.launch.rank_pool import RANK
+    from himach.ranks.launch.pool import RANK
 
     exec_mpiexec(RANK, ranks)
 
@@ -92,7 +92,7 @@ def _work(parent: ParentChannel | None, step: bool) -> None:
 def do_work(world: World, work: bytes, parent: ParentChannel | None) -> None:
     """Do this rank's part of the work when all ranks are there; rank 0 leaves the result to `parent`."""
     from himach.ranks.collective import is_everywhere
-    from himach.ranks.launch.work_pickle import unpack_work
+    from himach.ranks.launch.pool import unpack_work
     from himach.ranks.mpi import end_together
 
     if parent is not None:

@@ -19,8 +19,7 @@ from typing import IO, NoReturn
 from himach.errors import RankError, format_place
 from himach.ranks import segments
 from himach.ranks.last_words import frame_at, lines_at, signal_at
-from himach.ranks.launch.parent_channel import RankChannel
-from himach.ranks.launch.stop_requests import LIMIT, Terminated
+from himach.ranks.launch.stop_requests import LIMIT
 from himach.ranks.process_exit import FOREIGN
 from himach.user_code import is_user_code
 
@@ -199,15 +198,6 @@ def _pass_on(text: str, sink: IO[str]) -> None:
         encoding = getattr(sink, "encoding", None) or "utf-8"
         sink.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sink.flush()
-
-
-def end_orderly(process: subprocess.Popen[bytes], channel: RankChannel, error: BaseException, keeps: bool) -> None:
-    """End mpiexec because of an error; on SIGTERM first give ranks that keep pairs time to do so."""
-    if keeps and isinstance(error, Terminated):
-        channel.send(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=ENDING)
-    end(process)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import subprocess
 from collections.abc import Callable, Sequence
 
-from himach.ranks.launch.rank_pool import RANK, RankPool
-from himach.ranks.launch.spawn import ENDING
-from himach.ranks.launch.stop_requests import Terminated
+from himach.ranks.launch.pool import RANK, RankPool
 from himach.ranks.mpi import load
 
 PMIX = ("Open MPI", "PRRTE")
@@ -48,9 +43,5 @@ class StepPool(RankPool):
     def _pass_on(self, signum: int) -> None:
         self._process.send_signal(signum)  # srun forwards it to all
 
-    def _stop(self, stopped: BaseException, keeps: bool) -> None:
-        if keeps and isinstance(stopped, Terminated):
-            self._process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(ENDING)
+    def _kill(self) -> None:
         self._channel.end_ranks()  # ends rank 0; srun then ends the others

@@ -11,7 +11,7 @@ import pytest
 from checkpoint.fingerprint.fingerprints import fingerprint_of, fingerprint_of_script
 
 from himach.checkpoint.map_fingerprint import MapFingerprint, differences
-from himach.ranks.launch.work_pickle import unpack_work
+from himach.ranks.launch.pool import unpack_work
 
 CELLS = [
     """
@@ -71,7 +71,7 @@ from IPython.core.interactiveshell import InteractiveShell
 cells, edits, tests = json.loads(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]
 sys.path.insert(0, tests)
 from checkpoint.fingerprint.fingerprints import TOPOLOGY, TRAJECTORY, fingerprint_of, fingerprint_of_script
-from himach.ranks.launch.work_pickle import pack_work
+from himach.ranks.launch.pool import pack_work
 from himach.opening.options import Job
 from himach.runner.perform import PickledJob
 shell = InteractiveShell.instance()

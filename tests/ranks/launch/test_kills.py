@@ -42,8 +42,8 @@ rank_main.main()
 """
 PARENT = """
 import sys, time
-from himach.ranks.launch.rank_pool import RankPool
-from himach.ranks.launch.work_pickle import pack_work
+from himach.ranks.launch.pool import RankPool
+from himach.ranks.launch.pool import pack_work
 
 pool = RankPool([sys.executable, "-P", "-c", sys.argv[1]], 2, forks=True)
 if sys.argv[2] != "waiting":

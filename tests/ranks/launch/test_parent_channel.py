@@ -15,7 +15,7 @@ from support.commands import wait_until
 from himach.errors import RankError, TrajectoryError
 from himach.ranks import segments
 from himach.ranks.launch.parent_channel import RankChannel
-from himach.ranks.launch.rank_pool import spawn
+from himach.ranks.launch.pool import spawn
 
 BUSY = """
 import ctypes, sys
@@ -175,7 +175,7 @@ def test_the_keeper_outlives_a_signal_and_ends():
     """SIGTERM to the whole group, as `spawn` sends it when the user interrupts."""
     starter = f"""
 import signal
-from himach.ranks.launch import rank_pool as spawn
+from himach.ranks.launch import pool as spawn
 def interrupt(*_): raise KeyboardInterrupt
 signal.signal(signal.SIGALRM, interrupt)
 signal.setitimer(signal.ITIMER_REAL, 1.5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from himach.ranks.launch.pmi import KeyValues
+from himach.ranks.launch.launcher import KeyValues
 
 
 def ask(values: KeyValues, rank: int, line: str) -> str:

@@ -17,9 +17,8 @@ from ranks.launch.probes import all_folders
 
 import himach
 from himach.ranks.launch import spawn
-from himach.ranks.launch.rank_pool import RANK, RankPool
+from himach.ranks.launch.pool import RANK, RankPool, pack_work
 from himach.ranks.launch.spawn import end, rank_environment, relay
-from himach.ranks.launch.work_pickle import pack_work
 
 
 class Gone(io.StringIO):
