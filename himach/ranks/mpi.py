@@ -20,7 +20,7 @@ from himach.errors import RankError
 from himach.ranks import process_exit
 from himach.ranks.communicator import OwnWords, SharedWords, Words, World, node_name
 from himach.ranks.process_exit import host_identity, promised_ranks, ranks_of_node
-from himach.ranks.segments import SHARED, forget_segments, free_bytes, shared_bytes
+from himach.ranks.segments import SHARED, forget_segments, free_bytes, shared_bytes, sweep_stale
 
 #: Bytes of shared memory that MPICH's wheel (5.0.2) takes at start, for a node and for each rank: 11.31 MB for 2
 #: ranks, 22.09 for 4, 43.66 for 8, 86.78 for 16, which die by SIGBUS with less.
@@ -36,6 +36,8 @@ def connect() -> World:
     process_exit.end_with_launcher()
     process_exit.guard_step()
     refuse_misfit()
+    if promised_ranks() > 1 and not _worlds:
+        sweep_stale()
     with _explain_missing_library():
         _initialise()
         from mpi4py import MPI

@@ -1,4 +1,4 @@
-"""MPI's shared memory, whose names stay in /dev/shm when ranks are killed: `forget_segments()`, `sweep()`.
+"""MPI's shared memory, whose names stay in /dev/shm when ranks are killed: `forget_segments()`, and two sweeps.
 
 ``python -I -S segments.py SINCE STATUS`` sweeps and exits with STATUS: this file imports no other of himach.
 """
@@ -16,6 +16,7 @@ MPICH = "mpich_shm_*"
 NAMES = (MPICH, "mpich_shar_tmp*", "ucx_shm_posix_*", "sm_segment.*", "vader_segment.*")
 DYING_SECONDS = 2.0  # most seconds that killed ranks still have segments
 CLOCK_SECONDS = 1.0  # seconds by which a file may seem older than it is
+STALE_SECONDS = 3600.0  # age of a segment that no rank is about to open, wherever its processes are
 
 
 def forget_segments() -> None:
@@ -47,30 +48,42 @@ def _filesystem_bytes(blocks: str) -> int:
 def sweep(since: float, shared: Path = SHARED) -> None:
     """Unlink this user's segments that are newer than `since` and that no process has mapped or open."""
     deadline = time.monotonic() + DYING_SECONDS
-    while candidates := {os.fspath(path) for name in NAMES for path in shared.glob(name) if _is_ours(path, since)}:
-        in_use = candidates.intersection(_paths_in_use())
-        for path in candidates - in_use:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-        if not in_use or time.monotonic() > deadline:
+    while candidates := {path for name in NAMES for path in _own_segments(shared, name, since - CLOCK_SECONDS)}:
+        if not _unlink_unused(candidates) or time.monotonic() > deadline:
             return
         time.sleep(0.05)
 
 
-def _is_ours(path: Path, since: float) -> bool:
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    return status.st_uid == os.geteuid() and status.st_ctime >= since - CLOCK_SECONDS
+def sweep_stale(shared: Path = SHARED) -> None:
+    """Unlink this user's old MPICH segments that no process has: those of a step that SLURM killed, guards and all."""
+    stale = set(_own_segments(shared, MPICH, 0.0, time.time() - STALE_SECONDS))
+    if stale:
+        _unlink_unused(stale)
+
+
+def _own_segments(shared: Path, name: str, since: float, until: float = sys.float_info.max) -> Iterator[str]:
+    for path in shared.glob(name):
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            if status.st_uid == os.geteuid() and since <= status.st_ctime <= until:
+                yield os.fspath(path)
+
+
+def _unlink_unused(segments: set[str]) -> bool:
+    """Unlink the segments that no process has mapped or open; return whether others are left."""
+    in_use = segments.intersection(_paths_in_use())
+    for path in segments - in_use:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    return bool(in_use)
 
 
 def _paths_in_use() -> Iterator[str]:
-    """Yield the files that processes have mapped or open, as far as this user may see them."""
+    """Yield the files that processes have open or mapped, as far as this user may see them."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
+            yield from _open(folder / "fd")  # first, as a rank closes a segment when it has mapped it
             yield from _mapped(folder.name)
-            yield from _open(folder / "fd")
 
 
 def _mapped(process: str) -> Iterable[str]:

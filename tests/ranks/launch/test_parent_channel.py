@@ -131,6 +131,33 @@ def test_segments_of_a_process_that_is_dying_are_swept(tmp_path):
         assert not path.exists()
 
 
+def test_old_segments_that_no_process_has_are_swept(tmp_path, monkeypatch):
+    """What a step of SLURM leaves that was killed with all its processes."""
+    for name in ("mpich_shm_1_0", "mpich_shm_2_0", "sm_segment.1"):
+        (tmp_path / name).write_text("x")
+    segments.sweep_stale(tmp_path)  # they are new
+    assert len(os.listdir(tmp_path)) == 3
+    monkeypatch.setattr(segments, "STALE_SECONDS", -10.0)
+    with open(tmp_path / "mpich_shm_2_0"):
+        segments.sweep_stale(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["mpich_shm_2_0", "sm_segment.1"]
+
+
+def test_ranks_that_start_sweep_old_segments():
+    left = Path("/dev/shm", f"mpich_shm_himach_{os.getpid()}")
+    left.touch()
+    code = (
+        "from himach.ranks import mpi, segments\n"
+        "segments.STALE_SECONDS = -10.0\n"
+        "if mpi.connect().comm.rank == 0: rank.publish_result(b'')"
+    )
+    try:
+        spawn(ranks_doing(code), 2, b"")
+        assert not left.exists()
+    finally:
+        left.unlink(missing_ok=True)
+
+
 def test_the_names_of_segments_go_while_ranks_use_them():
     """Two ranks of a run have shared memory, and nothing of it has a name that a kill would leave."""
     code = (
