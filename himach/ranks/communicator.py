@@ -139,16 +139,21 @@ class _Count:
 
 
 class OwnWords:
-    """Words in memory of this rank, for a node of one rank."""
+    """Words in memory that ends with its last view: `SharedWords` whose end needs no other rank."""
 
-    def __init__(self, n: int) -> None:
-        import numpy as np
-
-        self.words: Words = np.empty(n, dtype=np.uint64)
+    def __init__(self, words: Words) -> None:
+        self.words = words
 
     def close(self) -> None:
         """Drop the words."""
         self.words = self.words[:0].copy()
+
+
+def own_words(n: int) -> OwnWords:
+    """Return n words of this rank, for a node of one rank."""
+    import numpy as np
+
+    return OwnWords(np.empty(n, dtype=np.uint64))
 
 
 def node_name() -> str:
@@ -170,7 +175,7 @@ def alone() -> World:
         bor=None,
         sum=None,
         make_op=lambda function: None,
-        share_words=OwnWords,
+        share_words=own_words,
         make_counter=_Count,
         await_message=comm._refuse,
     )

@@ -18,7 +18,7 @@ import numpy as np
 
 from himach.errors import RankError
 from himach.ranks import process_exit
-from himach.ranks.communicator import OwnWords, SharedWords, Words, World, node_name
+from himach.ranks.communicator import OwnWords, SharedWords, Words, World, node_name, own_words
 from himach.ranks.process_exit import host_identity, promised_ranks, ranks_of_node
 from himach.ranks.segments import SHARED, forget_segments, free_bytes, shared_bytes, sweep_stale
 
@@ -147,7 +147,7 @@ def _world(mpi: Any, comm: Any, names: tuple[str, ...]) -> World:
         sum=mpi.SUM,
         make_op=lambda function: mpi.Op.Create(function, commute=True),
         # The first touch of a shared page costs several times that of a private one.
-        share_words=OwnWords if node.size == 1 else lambda n: _share_words(n, node, mpi),
+        share_words=own_words if node.size == 1 else lambda n: _share_words(n, node, mpi),
         make_counter=lambda: _SharedCounter(node, mpi),
         await_message=lambda source, tag: _await_message(comm, mpi, source, tag),
         library=lambda: _library(mpi),
@@ -210,7 +210,9 @@ def _share_words(n: int, node: Any, mpi: Any) -> SharedWords:
     size = max(1, 8 * n)
     file = _share_file(size, node)
     if not node.allreduce(file < 0, op=mpi.LOR):
-        return _FileWords(n, file)
+        memory = mmap.mmap(file, size)
+        os.close(file)
+        return OwnWords(np.frombuffer(memory, dtype=np.uint64, count=n))
     if file >= 0:
         os.close(file)
     if node.bcast(node.rank == 0 and size > free_bytes()):  # the first touch would kill the rank
@@ -243,18 +245,6 @@ def _share_file(size: int, node: Any) -> int:
 def _identity(file: int) -> tuple[int, int]:
     status = os.fstat(file)
     return status.st_dev, status.st_ino
-
-
-class _FileWords:
-    """Words in a file in memory."""
-
-    def __init__(self, n: int, file: int) -> None:
-        memory = mmap.mmap(file, max(1, 8 * n))
-        os.close(file)
-        self.words: Words = np.frombuffer(memory, dtype=np.uint64, count=n)
-
-    def close(self) -> None:
-        self.words = np.empty(0, dtype=np.uint64)  # the last view frees the memory
 
 
 class _SharedWords:

@@ -14,6 +14,7 @@ from mpi4py import MPI
 from himach.errors import UsageError
 from himach.ranks import mpi, progress
 from himach.ranks.collective import bcast_object, run_collectively
+from himach.ranks.communicator import OwnWords
 from himach.ranks.progress import Progress
 from himach.rows.tables import lead
 
@@ -41,7 +42,7 @@ def test_ranks_of_a_node_see_the_same_words(monkeypatch, open_words):
             if world.node.rank == world.node.size - 1:
                 patch.setattr(os, "open", open_words)
             shared = world.share_words(n)
-        assert isinstance(shared, mpi._FileWords) == (open_words is OPEN)
+        assert isinstance(shared, OwnWords) == (open_words is OPEN)
         for rank in range(world.node.size):
             if rank == world.node.rank:
                 shared.words[rank :: world.node.size] = rank

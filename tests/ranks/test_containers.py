@@ -19,7 +19,7 @@ print(shared.words.tolist(), type(shared).__name__)
 """
 
 
-@pytest.mark.parametrize(("inside", "words"), [(0, "_SharedWords"), (1, "_SharedWords"), (None, "_FileWords")])
+@pytest.mark.parametrize(("inside", "words"), [(0, "_SharedWords"), (1, "_SharedWords"), (None, "OwnWords")])
 def test_ranks_share_words_from_one_container_to_another(inside, words):
     """The number of a process in one container is that of another process in the next."""
     if subprocess.run([*CONTAINER, "true"], capture_output=True, check=False).returncode:

@@ -15,7 +15,7 @@ from himach.engine.shuffle.exchange import Exchange, count_messages
 from himach.engine.shuffle.waves import WAVE_BYTES
 from himach.engine.stamps import FrameTable, Stamps
 from himach.planning import closed_forms as forms
-from himach.ranks.communicator import OwnWords, alone
+from himach.ranks.communicator import alone, own_words
 from himach.zazen import InMemory, assign
 from himach.zazen.rounds import CHUNK_WORDS
 
@@ -140,7 +140,7 @@ def test_memory_of_zazen_is_that_of_two_bits_a_frame(n_held):
     shared = []
 
     def share_words(n):
-        shared.append(OwnWords(n))
+        shared.append(own_words(n))
         return shared[-1]
 
     here = replace(alone(), node=Mirror(0, each), share_words=share_words)
