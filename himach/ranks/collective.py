@@ -37,8 +37,7 @@ def on_first_rank(comm: Communicator, function: Callable[[], T], share: bool = F
 
 def bcast_object(comm: Communicator, value: Any = None) -> Any:
     """Return the value of rank 0; the others wait without taking the processor from it."""
-    if comm.size > 1:
-        _await(comm.Ibarrier(), None, longest=HEARD_SECONDS)
+    _meet(comm, longest=HEARD_SECONDS)
     return comm.bcast(value)
 
 
@@ -140,25 +139,15 @@ def _nothing() -> None:
 
 def _meet(
     comm: Communicator,
-    error: BaseException | None,
+    error: BaseException | None = None,
     while_waiting: Callable[[], object] = _nothing,
     patience: float | None = None,
+    longest: float = 0.01,
 ) -> None:
     """Wait for all ranks without taking processors from those at work; with an error, wait `patience` at most."""
     if comm.size == 1:
         return
-    _await(comm.Ibarrier(), error, while_waiting, patience=patience)
-
-
-def _await(
-    arrival: Any,
-    error: BaseException | None,
-    while_waiting: Callable[[], object] = _nothing,
-    pause: float = 1e-5,
-    patience: float | None = None,
-    longest: float = 0.01,
-) -> None:
-    """Wait as `_meet` does for a request of all ranks; `pause` is the first interval between checks, which grows."""
+    arrival, pause = comm.Ibarrier(), 1e-5
     deadline = time.monotonic() + (FAILURE_SECONDS if patience is None else patience)
     while not arrival.Test():
         while_waiting()

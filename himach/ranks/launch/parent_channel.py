@@ -16,7 +16,6 @@ import signal
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import ClassVar, NamedTuple, NoReturn, Self
 
 from himach.errors import AnalysisError, HimachError, RankError, TimeUpError, TrajectoryError, UsageError
@@ -133,9 +132,7 @@ class RankChannel:
     def __enter__(self) -> RankChannel:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -212,7 +209,7 @@ class ParentChannel:
 
     def report_begin(self) -> None:
         """Report that all ranks have begun; on rank 0."""
-        self._ring(BEGUN)
+        self._write(self._bell, BEGUN)
 
     def report_death(self, rank: int) -> None:
         """Report which rank died first; for the process that forks them."""
@@ -221,7 +218,7 @@ class ParentChannel:
 
     def report_end(self) -> bool:
         """Report that all ranks have ended well; return whether more may be called. For the process that forks."""
-        self._ring(DONE)
+        self._write(self._bell, DONE)
         calls = self._open(self._calls)
         poll = select.poll()
         poll.register(calls, select.POLLIN)
@@ -231,11 +228,8 @@ class ParentChannel:
 
     def work(self) -> bytes:
         """Return the work of which this rank does a part."""
-        descriptor = os.open(self._path(self._work), os.O_RDONLY)
-        try:
-            return _content(descriptor)
-        finally:
-            os.close(descriptor)
+        with open(self._path(self._work), "rb") as file:
+            return file.read()
 
     def _open(self, number: int) -> int:
         try:
@@ -261,13 +255,6 @@ class ParentChannel:
         if late or os.fstat(line).st_ino != inode:
             os._exit(1)
 
-    def _ring(self, word: bytes) -> None:
-        bell = os.open(self._path(self._bell), os.O_WRONLY)
-        try:
-            os.write(bell, word)
-        finally:
-            os.close(bell)
-
     def publish_result(self, result: bytes) -> None:
         """Leave the result for the starting process; on rank 0."""
         with open(self._path(self._result), "wb") as file:
@@ -286,11 +273,14 @@ class ParentChannel:
         process_exit.exit_process(error.exit_code)
 
     def _say(self, kind: str, text: str) -> None:
-        words = os.open(self._path(self._words), os.O_WRONLY | os.O_APPEND)
+        self._write(self._words, json.dumps({"kind": kind, "text": text}).encode() + b"\n", os.O_APPEND)
+
+    def _write(self, descriptor: int, message: bytes, flags: int = 0) -> None:
+        file = os.open(self._path(descriptor), os.O_WRONLY | flags)
         try:
-            os.write(words, json.dumps({"kind": kind, "text": text}).encode() + b"\n")
+            os.write(file, message)
         finally:
-            os.close(words)
+            os.close(file)
 
     def _path(self, descriptor: int) -> str:
         return f"/proc/{self.process}/fd/{descriptor}"
