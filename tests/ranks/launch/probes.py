@@ -74,14 +74,22 @@ def is_called_by_a_pipe(process: int | str) -> bool:
 
 def waiting(ranks) -> list[int]:
     """Return the processes of ranks that wait for the next run."""
-    process, children = forker(ranks), []
+    process, processes = forker(ranks), []
 
     def are_there() -> bool:
-        children[:] = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-        return len(children) == ranks.size and all(map(is_called_by_a_pipe, children))
+        processes[:] = children(process)
+        return len(processes) == ranks.size and all(map(is_called_by_a_pipe, processes))
 
     assert wait_until(are_there, 10)
-    return list(map(int, children))
+    return processes
+
+
+def children(process: int) -> list[int]:
+    """Return the processes that another started; none if that has ended."""
+    try:
+        return list(map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()))
+    except OSError:
+        return []
 
 
 def at_frame(ranks, code: str):

@@ -7,10 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import pytest
+from ranks.launch.probes import children
 from support.commands import processes_with, wait_until
 from support.ranks import clean_environment
 
@@ -56,10 +56,6 @@ MOMENTS = ["within MPI_Init", "after MPI_Init", "waiting", "working"]
 VICTIMS = {"": ["parent", "launcher", "rank"], "mpiexec": ["parent", "keeper", "mpiexec", "rank"]}
 
 
-def children(process: int) -> list[int]:
-    return list(map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()))
-
-
 def segments(process: int) -> set[str]:
     """Return names of shared memory that a process has."""
     words = Path(f"/proc/{process}/maps").read_text().split()
@@ -69,9 +65,8 @@ def segments(process: int) -> set[str]:
 @pytest.mark.nightly(but=5)
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize(("launcher", "victim"), [(one, victim) for one in VICTIMS for victim in VICTIMS[one]])
-def test_nothing_is_left_where_one_is_killed(tmp_path, launcher, victim, moment):
-    mark = uuid.uuid4().hex
-    environ = {"HIMACH_TEST_MARK": mark, "HIMACH_TEST_MOMENT": moment, "HIMACH_TEST_FOLDER": str(tmp_path)}
+def test_nothing_is_left_where_one_is_killed(mark, tmp_path, launcher, victim, moment):
+    environ = {"HIMACH_TEST_MOMENT": moment, "HIMACH_TEST_FOLDER": str(tmp_path)}
     parent = subprocess.Popen(
         [sys.executable, "-P", "-c", PARENT, RANK, moment],
         env=clean_environment(HIMACH_LAUNCHER=launcher, **environ),
@@ -100,4 +95,3 @@ def test_nothing_is_left_where_one_is_killed(tmp_path, launcher, victim, moment)
     finally:
         parent.kill()
         parent.communicate()
-    assert wait_until(lambda: not processes_with(mark), 15)

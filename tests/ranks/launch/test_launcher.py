@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 
 import pytest
 from support.commands import processes_with, wait_until
@@ -24,14 +23,6 @@ from himach.ranks.launch.launcher import fork_ranks
 fork_ranks({size}, {starter})
 """
 CONNECT = "comm = connect().comm\n"
-
-
-@pytest.fixture
-def mark():
-    """Mark the processes that a test starts."""
-    mark = uuid.uuid4().hex
-    yield mark
-    assert wait_until(lambda: not processes_with(mark), 5), "processes are left"
 
 
 def start(

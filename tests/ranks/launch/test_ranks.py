@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 
 import numpy as np
 import pytest
@@ -24,15 +23,6 @@ from support.ranks import clean_environment, mpiexec
 import himach
 from himach.runner.live.updates import NICENESS, give_way
 from himach.runner.run import on_ranks
-
-
-@pytest.fixture
-def mark(monkeypatch):
-    """Mark the processes that a test starts."""
-    mark = uuid.uuid4().hex
-    monkeypatch.setenv("HIMACH_TEST_MARK", mark)
-    yield mark
-    assert wait_until(lambda: not processes_with(mark)), "processes are left"
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from support.ranks import clean_environment
 
 from himach import Ranks, run
 
-from .probes import Probe
+from .probes import Probe, children
 
 SCRIPT = """
 import json, os, sys, himach
@@ -82,9 +81,7 @@ def test_ranks_are_forked_where_they_can_be(script, environ, parent):
 
 @pytest.mark.parametrize("who", ["starter", "launcher"])
 @pytest.mark.parametrize("when", ["at once", "with ranks"])
-def test_nothing_is_left_of_a_run_that_is_killed_while_it_starts(script, monkeypatch, who, when):
-    mark = uuid.uuid4().hex
-    monkeypatch.setenv("HIMACH_TEST_MARK", mark)
+def test_nothing_is_left_of_a_run_that_is_killed_while_it_starts(mark, script, who, when):
     least = {"at once": 1, "with ranks": 3}[when]
 
     def forked() -> list[int]:
@@ -104,14 +101,6 @@ def test_nothing_is_left_of_a_run_that_is_killed_while_it_starts(script, monkeyp
     if who == "launcher":
         assert process.returncode == 1
         assert "a rank was killed by signal 9 (SIGKILL), and the other ranks of 2 were ended" in said
-    assert wait_until(lambda: not processes_with(mark), 5)
-
-
-def children(process: int) -> list[int]:
-    try:
-        return list(map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()))
-    except OSError:
-        return []
 
 
 def test_sigusr1_leaves_ranks_alone_from_their_first_moment(script):

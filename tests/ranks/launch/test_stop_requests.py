@@ -40,13 +40,89 @@ def frames(asked, n=400, seconds=0.01):
 asked = StopRequests(None, lambda: print("kept", flush=True))
 {code}
 """
+UNWINDS = """
+signal.signal(15, terminate)
+try:
+    with asked:
+        asked.handled = {handled}; kill(15); frames(asked)
+except Terminated:
+    print("unwound")
+assert signal.getsignal(15) is terminate
+"""
+FOREIGN = """
+signal.signal({signum}, lambda *_: print("mine", flush=True))
+with asked:
+    asked.handled = True; kill({signum}); time.sleep(0.1)
+"""
+OTHER_THREAD = """
+import threading
+def work():
+    with StopRequests(time.time() + 0.2, print) as asked:
+        print(signal.getsignal(15) == signal.SIG_DFL)
+        frames(asked)
+thread = threading.Thread(target=work); thread.start(); thread.join()
+"""
+WRITTEN_BY_THREAD = """
+stop_requests.COMES = 0.2
+with StopRequests(None, lambda: (time.sleep(1), print("kept", flush=True))) as asked:
+    asked.handled = True; kill(15); time.sleep(0.5)
+    asked.exit_process()
+"""
+CHILD_COMES_BACK = """
+try:
+    with asked:
+        if os.fork() == 0:
+            raise SystemExit(0)
+        os.wait(); kill(15); time.sleep(20)
+except SystemExit:
+    os._exit(0)
+"""
+SPARED = """
+with sigusr1_ignored():
+    kill(10)
+    with asked:
+        kill(10); frames(asked, 1)
+    kill(10)
+print("after", flush=True)
+kill(10)
+"""
 FORKED = """
 with asked:
     child = os.fork()
     if child == 0:
         signal.pause()
 """
+KILLED = "    time.sleep(0.2); kill(15, child); print(os.waitpid(child, 0)[1]); time.sleep(0.5)\nprint('after')"
 TERM = -signal.SIGTERM
+#: What a program does, what it prints, and how it ends.
+PROGRAMS = {
+    "SIGTERM that is not handled has the last thing done": ("with asked:\n    kill(15); time.sleep(20)", "kept", TERM),
+    "SIGTERM that is handled ends the map loop": (
+        "with asked:\n    asked.handled = True; kill(15); frames(asked)",
+        "last commit",
+        TERM,
+    ),
+    "SIGUSR1 ends nothing": (
+        "with asked:\n    kill(10); frames(asked, 3); kill(10); frames(asked, 3)\nprint('after')",
+        "committed, committed, after",
+        0,
+    ),
+    "a main thread that does not come is not waited for": (
+        "stop_requests.COMES = 0.3\nwith asked:\n    asked.handled = True; kill(15); time.sleep(20)",
+        "kept",
+        TERM,
+    ),
+    "what another thread writes is waited for": (WRITTEN_BY_THREAD, "kept", TERM),
+    "a command alone unwinds, handled": (UNWINDS.format(handled=True), "last commit, unwound", 0),
+    "a command alone unwinds, not handled": (UNWINDS.format(handled=False), "unwound", 0),
+    "SIGUSR1 of other code stays its own": (FOREIGN.format(signum=10), "mine", 0),
+    "SIGTERM of other code stays its own": (FOREIGN.format(signum=15), "mine", 0),
+    "in another thread only the deadline counts": (OTHER_THREAD, "True, time is up", 0),
+    "a forked child ends by its own signal alone, as in a multiprocessing.Pool": (FORKED + KILLED, "15, after", 0),
+    "a forked child that lives on is not waited for": (FORKED + "print('after')\nkill(9, child)", "after", 0),
+    "a forked child that comes back from map() leaves the parent its thread": (CHILD_COMES_BACK, "kept", TERM),
+    "a run is spared by SIGUSR1 before and after it maps": (SPARED, "committed, after", -signal.SIGUSR1),
+}
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -54,13 +130,11 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def said(code: str, words: str, status: int = 0) -> None:
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_signals(name):
+    code, words, status = PROGRAMS[name]
     done = run(code)
     assert (done.stdout.split("\n")[:-1], done.returncode, done.stderr) == (words.split(", "), status, "")
-
-
-def test_where_nobody_heeds_it_sigterm_has_the_last_thing_done_and_ends_the_process():
-    said("with asked:\n    kill(15); time.sleep(20)", "kept", TERM)
 
 
 def test_a_last_thing_that_fails_holds_nothing_up():
@@ -68,23 +142,9 @@ def test_a_last_thing_that_fails_holds_nothing_up():
     assert done.returncode == TERM
 
 
-def test_where_it_is_heeded_the_map_loop_ends_by_sigterm():
-    said("with asked:\n    asked.handled = True; kill(15); frames(asked)", "last commit", TERM)
-
-
 def test_sigterm_of_the_last_frame_is_heeded_behind_it():
     done = run("with asked:\n    asked.handled = True; kill(15)\nprint('after')")
     assert (done.stdout, done.returncode) == ("", TERM)
-
-
-def test_sigusr1_is_told_and_nothing_ends():
-    code = "with asked:\n    kill(10); frames(asked, 3); kill(10); frames(asked, 3)\nprint('after')"
-    said(code, "committed, committed, after")
-
-
-def test_a_main_thread_that_does_not_come_is_not_waited_for():
-    code = "stop_requests.COMES = 0.3\nwith asked:\n    asked.handled = True; kill(15); time.sleep(20)"
-    said(code, "kept", TERM)
 
 
 def test_a_last_thing_that_takes_too_long_is_not_waited_for():
@@ -111,30 +171,6 @@ with asked:
     assert time.monotonic() - began < 5
 
 
-def test_what_another_thread_writes_is_waited_for():
-    code = """
-stop_requests.COMES = 0.2
-with StopRequests(None, lambda: (time.sleep(1), print("kept", flush=True))) as asked:
-    asked.handled = True; kill(15); time.sleep(0.5)
-    asked.exit_process()
-"""
-    said(code, "kept", TERM)
-
-
-def test_a_command_alone_unwinds():
-    code = """
-signal.signal(15, terminate)
-try:
-    with asked:
-        asked.handled = {heeded}; kill(15); frames(asked)
-except Terminated:
-    print("unwound")
-assert signal.getsignal(15) is terminate
-"""
-    said(code.format(heeded=True), "last commit, unwound")
-    said(code.format(heeded=False), "unwound")
-
-
 def test_afterwards_signals_are_whose_they_were():
     code = """
 with asked:
@@ -146,16 +182,6 @@ kill(15)
     assert (done.stdout, done.returncode) == ("True\n", TERM)
 
 
-@pytest.mark.parametrize("signum", [10, 15])
-def test_a_signal_that_is_somebody_elses_stays_his(signum):
-    code = f"""
-signal.signal({signum}, lambda *_: print("mine", flush=True))
-with asked:
-    asked.handled = True; kill({signum}); time.sleep(0.1)
-"""
-    said(code, "mine")
-
-
 def test_a_wakeup_descriptor_that_is_somebody_elses_stays_his():
     code = """
 r, w = os.pipe(); os.set_blocking(w, False); signal.set_wakeup_fd(w)
@@ -165,54 +191,6 @@ print(os.read(r, 10), signal.set_wakeup_fd(-1) == w)
 """
     done = run(code)
     assert done.stdout == "committed\nTrue\nb'\\n' True\n", done.stderr
-
-
-def test_in_another_thread_only_the_deadline_counts():
-    code = """
-import threading
-def work():
-    with StopRequests(time.time() + 0.2, print) as asked:
-        print(signal.getsignal(15) == signal.SIG_DFL)
-        frames(asked)
-thread = threading.Thread(target=work); thread.start(); thread.join()
-"""
-    said(code, "True, time is up")
-
-
-def test_a_forked_child_ends_by_its_own_signal_alone():
-    """As the workers of a multiprocessing.Pool do."""
-    code = FORKED + "    time.sleep(0.2); kill(15, child); print(os.waitpid(child, 0)[1]); time.sleep(0.5)\n"
-    said(code + "print('after')", "15, after")
-
-
-def test_a_forked_child_that_lives_on_is_not_waited_for():
-    said(FORKED + "print('after')\nkill(9, child)", "after")
-
-
-def test_a_forked_child_that_comes_back_from_map_leaves_the_parent_its_thread():
-    code = """
-try:
-    with asked:
-        if os.fork() == 0:
-            raise SystemExit(0)
-        os.wait(); kill(15); time.sleep(20)
-except SystemExit:
-    os._exit(0)
-"""
-    said(code, "kept", TERM)
-
-
-def test_a_run_is_spared_by_sigusr1_before_and_after_it_maps():
-    code = """
-with sigusr1_ignored():
-    kill(10)
-    with asked:
-        kill(10); frames(asked, 1)
-    kill(10)
-print("after", flush=True)
-kill(10)
-"""
-    said(code, "committed, after", -signal.SIGUSR1)
 
 
 def test_a_deadline_is_a_property_of_a_moment():
