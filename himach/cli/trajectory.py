@@ -67,8 +67,7 @@ def info(
 def _show_members(ensemble: str, topology: Path | None, keywords: tuple[str, ...], cache: str | None) -> None:
     """Print a description of each member of an ensemble; raise click.ClickException if one cannot be read."""
     from himach.opening.description import describe_members
-    from himach.opening.member import truncate
-    from himach.opening.member_table import read_members
+    from himach.opening.member import read_members, truncate
 
     with quiet_ranks(0, command=True):
         table = describe_members(read_members(ensemble, topology), parse_keywords(keywords), cache)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, reduce
 from operator import and_, or_
@@ -14,11 +13,11 @@ import numpy as np
 from MDAnalysis.lib.mdamath import triclinic_vectors
 
 from himach.errors import UsageError
-from himach.formats.dcd import Dcd
 from himach.formats.layout import Content, FileLayout
 from himach.formats.netcdf import NetCdf
 from himach.formats.trr import Trr
 from himach.frame import FIELDS, FORCES, POSITIONS, VELOCITIES, RawFrame
+from himach.io.trajectory.formats import find_by_suffix
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.trajectory.xtc import encode
 from himach.opening.dataset import OpenFrames
@@ -26,7 +25,6 @@ from himach.opening.dataset import OpenFrames
 NO_BOX = np.zeros((3, 3), np.float32)
 NM = np.float32(0.1)
 _trr = lru_cache(4)(Trr)
-LAYOUTS: dict[str, Callable[[Content], FileLayout]] = {".trr": Trr, ".dcd": Dcd, ".nc": NetCdf, ".ncdf": NetCdf}
 
 
 class Xtc:
@@ -91,16 +89,17 @@ def choose_format(path: Path, content: Content, opened: OpenFrames, warnings: li
     Fields that it leaves out of frames are added to `warnings`.
     """
     suffix = path.suffix.lower()
-    if suffix in (".h5md", ".zarrmd", ".zarr"):
-        raise UsageError(f"{path}: himach reads H5MD and does not write it; choose another format, such as .nc or .trr")
-    if suffix == ".xtc":
-        return Xtc()
-    if suffix not in LAYOUTS:
+    registered = find_by_suffix(suffix)
+    if registered is None:
         return None
-    if LAYOUTS[suffix] is NetCdf:
+    if registered.name == "XTC":
+        return Xtc()
+    if registered.layout is None:
+        raise UsageError(f"{path}: himach reads H5MD and does not write it; choose another format, such as .nc or .trr")
+    if registered.layout is NetCdf:
         fields = _shared_fields(opened, warnings)
         content = replace(content, has_velocities=bool(fields & VELOCITIES), has_forces=bool(fields & FORCES))
-    layout = LAYOUTS[suffix](content)
+    layout = registered.layout(content)
     if not layout.possible:
         raise UsageError(f"{path}: a {suffix} file cannot hold {content.n_frames} frames of {content.n_atoms} atoms")
     if suffix == ".dcd" and content.n_frames > 1 and (opened.dt is None or opened.dt < 0):

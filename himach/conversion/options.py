@@ -85,7 +85,7 @@ class ConvertOptions(FramesRequest):
 
     def for_members(self) -> Iterator[tuple[Member, ConvertOptions]]:
         """Yield the members of the ensemble with the options of each; raises UsageError."""
-        from himach.opening.member_table import read_members
+        from himach.opening.member import read_members
 
         assert self.ensemble is not None
         for member in read_members(self.ensemble, self.topology):

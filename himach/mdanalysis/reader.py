@@ -13,7 +13,7 @@ from MDAnalysis.lib.util import store_init_arguments
 from MDAnalysis.topology.base import TopologyReaderBase
 
 from himach.frame import RawFrame
-from himach.io.universe.parsed_topology import copy_topology
+from himach.io.universe.topology import copy_topology
 from himach.mdanalysis.names import is_url, normalize_url, open_url
 from himach.mdanalysis.writer import HimachWriter
 from himach.opening.dataset import FramesAhead, OpenDataset

@@ -27,14 +27,14 @@ from MDAnalysis.coordinates.base import ReaderBase
 from MDAnalysis.core._get_readers import get_reader_for
 
 from himach.errors import AnalysisError, HimachError
+from himach.io.trajectory.formats import FORMATS
 from himach.mdanalysis.names import SCHEME, open_url
 from himach.mdanalysis.reader import HimachReader
 from himach.opening.dataset import OpenDataset
 from himach.ranks.launch.code_pickle import CodePickler
 from himach.runner.perform import sent_by_value
 
-#: Formats of MDAnalysis whose frames a store keeps with all that analyses use.
-FORMATS = frozenset({"XTC", "TRR", "DCD", "NCDF", "HIMACH"})
+WHOLE = frozenset({"HIMACH", *(item.name for item in FORMATS.values() if item.whole_in_store)})
 #: Arguments of readers that do not affect which frames they read.
 ASIDE = frozenset({"filename", "n_atoms", "refresh_offsets", "cache", "dataset"})
 #: Types of numbers whose bits an array keeps, and returns as the same type.
@@ -97,7 +97,7 @@ class _Pickler(CodePickler):
         names = getattr(reader, "format", None)
         if isinstance(names, str):
             names = [names]
-        if not names or not FORMATS.intersection(names) or not isinstance(reader.filename, str):
+        if not names or not WHOLE.intersection(names) or not isinstance(reader.filename, str):
             return None
         keywords = _keywords(reader)
         if keywords is None:

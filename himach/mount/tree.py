@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from himach.errors import HimachError
-from himach.formats.dcd import Dcd
 from himach.formats.layout import Content, FileLayout
-from himach.formats.netcdf import NetCdf
-from himach.formats.trr import Trr
+from himach.io.trajectory.formats import FORMATS
 from himach.mount.names import datasets_by_path
 
 if TYPE_CHECKING:
@@ -25,7 +23,8 @@ log = logging.getLogger("himach.mount")
 
 #: Exceptions of requests for datasets or frames.
 FAILURES = (HimachError, OSError)
-FORMATS: dict[str, Callable[[Content], FileLayout]] = {f"trajectory{cls.suffix}": cls for cls in (Trr, Dcd, NetCdf)}
+#: Layouts of trajectory files, by the names of these.
+LAYOUTS = {f"trajectory{item.suffixes[0]}": item.layout for item in FORMATS.values() if item.layout is not None}
 TTL_SECONDS = 2.0  # validity of an answer
 RENEWAL_SECONDS = 0.5  # longest wait for a new answer if there is an old one
 FIRST_SECONDS = 10.0  # longest wait for the first answer
@@ -152,12 +151,12 @@ class Tree:
 
 def make_layout(name: str, facts: Facts) -> FileLayout:
     """Return the layout of a trajectory file of a dataset."""
-    return FORMATS[name](Content(facts.n_frames, facts.n_atoms, facts.has_velocities, facts.has_forces, facts.has_box))
+    return LAYOUTS[name](Content(facts.n_frames, facts.n_atoms, facts.has_velocities, facts.has_forces, facts.has_box))
 
 
 def list_files(facts: Facts) -> list[File]:
     """Return the files of a dataset's folder, in the formats that can hold it."""
-    layouts = [(name, make_layout(name, facts)) for name in FORMATS]
+    layouts = [(name, make_layout(name, facts)) for name in LAYOUTS]
     sizes = [(name, layout.size) for name, layout in layouts if layout.possible]
     sizes += [(f"topology{suffix}", size) for suffix, size in facts.topologies.items()]
     return [File(facts, name, size, facts.changed) for name, size in sizes]

@@ -222,14 +222,30 @@ def open_dataset(
     note_elsewhere(request, node_store, quota)
     names = [name] if name else list_names(request.trajectories)
     candidates = find_together(world, node_store, names)
-    choose = partial(_choose, request, names[0], by_name, reads_files)
+
+    def choose(
+        by_rank: Sequence[Sequence[Candidate] | None], load_indexes: Callable[[], dict[str, XdrIndex]]
+    ) -> OriginChoice:
+        stored = [candidate for rank_candidates in by_rank for candidate in rank_candidates or ()]
+        choice = choose_origin(
+            names[0],
+            request.trajectories,
+            request.keywords,
+            stored,
+            lambda: open_origin(request.trajectories, request.topology, request.keywords, load_indexes()),
+            by_name=by_name,
+            stamped=any(rank_candidates is not None for rank_candidates in by_rank),
+        )
+        return reopen_origin(choice, request.keywords, stored, load_indexes) if reads_files else choice
+
     choice, holder, memory = choose_together(world, node_store, candidates, request.trajectories, choose)
     origin, files = choice.origin, None
     watch = None if origin is None or choice.note is None else watch_origin(world, origin, choice.note)
     cached = _open_cached(world, node_store, choice, candidates or [], quota, request.topology)
     ready = time.time()
     if origin is not None:
-        frames = on_first_rank(comm, partial(_select_frames, request, origin.n_frames), share=True)
+        select = request.select if isinstance(request, FramesRequest) else range
+        frames = on_first_rank(comm, partial(select, origin.n_frames), share=True)
     else:
         origin, frames, files = offline_origin(world, request, node_store, choice, holder, cached)
     opened = OpenDataset(origin, frames, cached, quota, watch, choice.is_pushed, node_store, request.cache, at=ready)
@@ -237,10 +253,6 @@ def open_dataset(
     if cached is not None:
         opened.name, opened.generation = cached.name, cached.generation
     return opened
-
-
-def _select_frames(request: DatasetRequest, n_frames: int) -> Selected:
-    return request.select(n_frames) if isinstance(request, FramesRequest) else range(n_frames)
 
 
 def note_elsewhere(request: DatasetRequest, store: Store | ServedStore | None = None, quota: int = 0) -> None:
@@ -296,28 +308,6 @@ def choose_together(
     choice, holder = on_first_rank(world.comm, choose_first, share=True)
     shared = [] if choice.origin is None else attach_columns(world, choice.origin, walked)
     return choice, holder, [*memory, *shared]
-
-
-def _choose(
-    request: DatasetRequest,
-    name: str,
-    by_name: bool | None,
-    reads_files: bool,
-    by_rank: Sequence[Sequence[Candidate] | None],
-    load_indexes: Callable[[], dict[str, XdrIndex]],
-) -> OriginChoice:
-    """Open the files or find a stand-in; see `Choose`."""
-    candidates = [candidate for rank_candidates in by_rank for candidate in rank_candidates or ()]
-    choice = choose_origin(
-        name,
-        request.trajectories,
-        request.keywords,
-        candidates,
-        lambda: open_origin(request.trajectories, request.topology, request.keywords, load_indexes()),
-        by_name=by_name,
-        stamped=any(rank_candidates is not None for rank_candidates in by_rank),
-    )
-    return reopen_origin(choice, request.keywords, candidates, load_indexes) if reads_files else choice
 
 
 def watch_origin(world: World, origin: Origin, note: OriginNote) -> OriginWatch:

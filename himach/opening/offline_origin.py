@@ -91,7 +91,6 @@ def _needed_frames(times: Timeline | None, frames: Selected) -> list[int]:
 
 
 def _times_between(n_frames: int, stored: Mapping[int, RawFrame]) -> Timeline:
-    """Return the times of all frames, interpolated from stored ones."""
     numbers = sorted(stored)
     return BetweenTimeline(n_frames, numbers, [stored[number].time for number in numbers])
 

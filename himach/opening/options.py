@@ -76,7 +76,7 @@ class DatasetRequest:
     # "auto": the node's store at its default place; "off": none; a store's directory (made absolute), in which {node}
     # stands for the node's name; or a server's tcp://HOST:PORT.
     cache: str = "auto"
-    ensemble: str | os.PathLike[str] | Sequence[Member] | None = None  # for `himach.opening.member_table.read_members`
+    ensemble: str | os.PathLike[str] | Sequence[Member] | None = None  # for `himach.opening.member.read_members`
 
     def __post_init__(self) -> None:
         if self.ensemble is not None and self.trajectories:
@@ -90,13 +90,12 @@ class DatasetRequest:
     @property
     def engines(self) -> bool:
         """Whether frames come from a running engine, of the dataset or of any member."""
-        from himach.opening.member_table import read_members
+        from himach.opening.member import read_members
 
         members = read_members(self.ensemble) if self.ensemble is not None else ()
         return any(is_engine(source.trajectories) for source in (self, *members))
 
     def _set_fields(self, **values: Any) -> None:
-        """Replace the values of fields."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
 

@@ -222,7 +222,6 @@ class Paths:
             yield raw
 
     def _go_to(self, step: int) -> None:
-        """Update the shifts to a step."""
         assert self._memory is not None
         stored = self._memory.content.view(JUMP)
         forward = step > self._at

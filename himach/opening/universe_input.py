@@ -45,7 +45,7 @@ class UniverseInput:
 
     def topology(self) -> Topology:
         """Return the topology at the start of the run."""
-        from himach.io.universe.parsed_topology import decode
+        from himach.io.universe.topology import decode
 
         return decode(self._topology.arrays["topology"].tobytes())[0]
 
@@ -103,7 +103,7 @@ def from_universe(universe: Universe) -> UniverseInput:
 
 
 def _encode_topology(universe: Universe) -> SharedArrays:
-    from himach.io.universe.parsed_topology import encode
+    from himach.io.universe.topology import encode
 
     content = encode(universe._topology, {})
     if content is None:
@@ -112,7 +112,6 @@ def _encode_topology(universe: Universe) -> SharedArrays:
 
 
 def _memory_frames(reader: Any) -> Any:
-    """Return the frames of a trajectory in memory; None for one in files."""
     from MDAnalysis.coordinates.memory import MemoryReader
 
     from himach.opening.memory_frames import MemoryFrames

@@ -13,8 +13,7 @@ import numpy as np
 
 from himach.errors import HimachError, UsageError
 from himach.opening.dataset import OpenFrames
-from himach.opening.member import truncate
-from himach.opening.member_table import read_members
+from himach.opening.member import read_members, truncate
 from himach.opening.options import Job
 from himach.output.parts import parts_text
 from himach.output.record import analysis_record

@@ -8,9 +8,9 @@ from support.cache_data import only_dataset
 from support.io_samples import make
 
 import himach
-from himach.io.trajectory.index import packed
-from himach.io.trajectory.index.packed import load_indexes
+from himach.io.trajectory.index import xdr_index
 from himach.io.trajectory.index.walk import read_index
+from himach.io.trajectory.index.xdr_index import load_indexes
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.opening import shared_index
 from himach.opening.shared_index import attach_columns, free, mark_shared, walk_together
@@ -102,11 +102,11 @@ def test_an_index_of_the_first_rank_comes_to_all_nodes(world, folder):
 
 def test_an_index_that_is_removed_from_its_store_meanwhile(world, folder, monkeypatch):
     path = written(world, folder / "a.xtc")
-    monkeypatch.setattr(packed, "SMALL_BYTES", 0)
+    monkeypatch.setattr(xdr_index, "SMALL_BYTES", 0)
 
     def first() -> Origin:
         stored = folder / "x-index"
-        stored.write_bytes(b"".join(packed.pack_indexes({str(path): read_index(str(path), "XTC")})))
+        stored.write_bytes(b"".join(xdr_index.pack_indexes({str(path): read_index(str(path), "XTC")})))
         known = load_indexes(str(stored))
         stored.unlink()
         origin = open_origin([path], indexes=known)

@@ -6,7 +6,7 @@ import pytest
 
 import himach
 from himach import Member, UsageError
-from himach.opening.member_table import read_members
+from himach.opening.member import read_members
 
 
 @pytest.fixture

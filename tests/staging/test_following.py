@@ -20,7 +20,7 @@ from support.io_samples import offsets_of
 from himach import Analysis, HimachError, run
 from himach.io.frame_source import WHOLE
 from himach.io.store.store import Store
-from himach.io.trajectory.manifest import Manifest
+from himach.io.trajectory.frame_directory import Manifest
 from himach.io.trajectory.origin import Origin
 from himach.ranks.communicator import alone
 from himach.staging import growth

@@ -19,16 +19,16 @@ from himach.io.remote.url import absolute, is_url, local_file_name
 from himach.io.server.survey import ServedStore
 from himach.io.store.cached_frames import CachedFrames
 from himach.io.store.store import Dataset, Store, StoreError
-from himach.io.trajectory.index.packed import (
+from himach.io.trajectory.index.timeline import Timeline
+from himach.io.trajectory.index.xdr_index import (
     Content,
+    XdrIndex,
     are_packed,
     load_indexes,
     load_times,
     pack_indexes,
     pack_times,
 )
-from himach.io.trajectory.index.timeline import Timeline
-from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.origin import Origin
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.universe.topology import bundled_topology

@@ -211,7 +211,6 @@ def refuse_others(stamp: OriginStamp, candidates: Sequence[Candidate]) -> None:
 
 
 def _unused_generation(stamp: OriginStamp, candidates: Sequence[Candidate]) -> bytes:
-    """Return a generation that no store has."""
     used = {item.generation for item in candidates}
     generation = stamp.generation
     while generation in used:

@@ -21,7 +21,7 @@ import numpy as np
 from himach.errors import UsageError
 from himach.frame import RawFrame
 from himach.io.remote.byte_file import read_status
-from himach.io.remote.errors import RemoteError
+from himach.io.remote.transport import RemoteError
 from himach.io.remote.url import is_url
 from himach.io.store.bodhi import crc32c
 from himach.io.trajectory.index.timeline import by_part

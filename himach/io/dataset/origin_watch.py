@@ -17,8 +17,8 @@ from typing import TypeVar
 from himach.errors import TrajectoryError
 from himach.io.dataset.origin_stamp import FileState, OriginStamp, digest, frame_files, lasting_files
 from himach.io.remote.url import absolute
+from himach.io.trajectory.failures import retry
 from himach.io.trajectory.origin import Origin
-from himach.io.trajectory.retry import retry
 
 #: Pauses in seconds before another check on a node whose view of a file differs from the first rank's.
 PAUSES = (0.2, 1.0)

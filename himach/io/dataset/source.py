@@ -14,10 +14,9 @@ import numpy.typing as npt
 
 from himach.errors import TrajectoryError
 from himach.frame import DATA, FIELDS, RawFrame
-from himach.io.dataset.cpu_budget import CpuBudget
 from himach.io.dataset.origin_watch import OriginChangedError, OriginWatch
 from himach.io.dataset.subsets import KeptAtoms, open_kept_atoms
-from himach.io.dataset.writeback import Writeback, WriteResult
+from himach.io.dataset.writeback import CpuBudget, Writeback, WriteResult
 from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
 from himach.io.server.client import Client, find
 from himach.io.store.bodhi import REASON_DAMAGED, REASON_UNREACHABLE, REASONS

@@ -17,7 +17,7 @@ import numpy as np
 from himach.errors import TrajectoryError, UsageError
 from himach.io.dataset.attachment import format_suffix
 from himach.io.remote.url import refuse_urls
-from himach.io.trajectory.manifest import MANIFEST, PARTIAL, TIMES, Manifest
+from himach.io.trajectory.frame_directory import MANIFEST, PARTIAL, TIMES, Manifest
 from himach.io.trajectory.origin import Origin, existing_path, open_origin
 from himach.io.trajectory.xdr_file import XdrFile
 from himach.io.universe.topology import load_topology

@@ -1,12 +1,13 @@
 """`Writeback`: writes missed frames to a store during an analysis, by bounded queues and background threads.
 
 The analysis has priority. Keeping a frame (decoding all of it, packing, writing) uses disk and cores that the analysis
-leaves idle, and a small part of its time; later runs keep the frames beyond that.
+leaves idle, and a small part of its time (`CpuBudget`); later runs keep the frames beyond that.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections import deque
@@ -17,9 +18,62 @@ import numpy as np
 import numpy.typing as npt
 
 from himach.frame import Coded, RawFrame
-from himach.io.dataset.cpu_budget import CpuBudget
 from himach.io.dataset.subsets import open_subset
 from himach.io.store.store import Dataset, StoreError
+
+FREE_SECONDS = 0.3  # allowed in any case: enough for all of a small trajectory
+FREE_PART = 0.06  # allowed beyond that even if no core is idle, as a part of the analysis's CPU time
+CHECK_SECONDS = 0.02  # between checks of the idle time, which the system counts in hundredths of a second
+
+
+class CpuBudget:
+    """The CPU time that a background thread may use.
+
+    The system tells which cores are idle. A core is not idle while another rank or another program computes; it is idle
+    while the analysis waits for the trajectory's disk.
+    """
+
+    def __init__(self, ranks: int = 1, *, only_idle: bool = False) -> None:
+        self._ranks = ranks
+        self._free_seconds, self._free_part = (0.0, 0.0) if only_idle else (FREE_SECONDS, FREE_PART)
+        self._start_time = time.thread_time()
+        self._checked_at = time.monotonic()
+        self._idle_at_start = idle_seconds()
+        self._idle_seconds = 0.0
+        self._used_seconds = 0.0
+        self._pieces = 0
+
+    @property
+    def cost(self) -> float:
+        """Mean CPU seconds of a piece of work."""
+        return self._used_seconds / max(1, self._pieces)
+
+    def left(self) -> float:
+        """Return the seconds that are left; only for the analysis's thread, which created this object."""
+        now = time.monotonic()
+        if now > self._checked_at + CHECK_SECONDS:
+            self._checked_at = now
+            self._idle_seconds = (idle_seconds() - self._idle_at_start) / self._ranks
+        own_seconds = time.thread_time() - self._start_time
+        return self._free_seconds + self._free_part * own_seconds + self._idle_seconds - self._used_seconds
+
+    def take(self) -> None:
+        """Record a finished piece of work; only for the thread that does nothing else."""
+        self._used_seconds = time.thread_time()
+        self._pieces += 1
+
+
+def idle_seconds() -> float:
+    """Return the seconds since boot for which the cores available to this process were idle, summed over cores."""
+    names = {b"cpu%d" % core for core in os.sched_getaffinity(0)}
+    try:
+        with open("/proc/stat", "rb") as file:
+            lines = [line.split() for line in file if line.startswith(b"cpu")]
+    except OSError:
+        return 0.0
+    # user, nice, system, idle, waiting for a disk, ...
+    return sum(int(line[4]) + int(line[5]) for line in lines if line[0] in names) / os.sysconf("SC_CLK_TCK")
+
 
 QUEUE_BYTES = 32 << 20
 BATCH_BYTES = 2 << 20  # queued before the thread wakes
@@ -81,6 +135,7 @@ class Writeback:
         return subset_result or whole_result
 
 
+@dataclass(eq=False)
 class _Queue:
     """Writes frames, or some atoms of them, to a dataset as aliens in a background thread.
 
@@ -90,16 +145,13 @@ class _Queue:
     After an error of the store nothing more is written.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        holds: Callable[[Sequence[int]], bool] | None = None,
-        cores: CpuBudget | None = None,
-        atoms: npt.NDArray[np.int64] | None = None,
-    ) -> None:
-        self._dataset = dataset
-        self._holds = holds
-        self._place = dataset.place()
+    dataset: Dataset
+    holds: Callable[[Sequence[int]], bool] | None = None
+    cores: CpuBudget | None = None
+    atoms: npt.NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        self._place = self.dataset.place()
         self._confirmed = 0
         self._numbers: list[int] = []
         self._queue: deque[RawFrame] = deque()
@@ -117,8 +169,6 @@ class _Queue:
         self._damaged = ""
         self._started = time.monotonic()
         self._waited = 0.0
-        self._cores = cores
-        self._atoms = atoms
         self._accepting = True
 
     def offer(self, frame: RawFrame, *, always: bool = False) -> None:
@@ -126,9 +176,9 @@ class _Queue:
         self._offered += 1
         if self._reason:
             return
-        if self._cores is not None:
+        if self.cores is not None:
             # Keep runs of consecutive frames, with gaps between: runs are read back the fastest.
-            self._accepting = self._cores.left() > (0.0 if self._accepting else self._cores.cost * self._capacity / 2)
+            self._accepting = self.cores.left() > (0.0 if self._accepting else self.cores.cost * self._capacity / 2)
             if not self._accepting and not always:
                 return
         if self._thread is None:
@@ -136,10 +186,10 @@ class _Queue:
         memory = self._take_memory()
         if memory is not None:
             try:
-                if self._atoms is None:
+                if self.atoms is None:
                     _copy(frame, memory)
                 else:
-                    copy_rows(frame, memory, self._atoms)
+                    copy_rows(frame, memory, self.atoms)
             except (OSError, ValueError) as error:  # a part that the analysis does not need cannot be read
                 self._damaged = self._damaged or str(error)
                 self._spare.append(memory)
@@ -166,19 +216,19 @@ class _Queue:
             self._check_place()
         if not keep:
             with contextlib.suppress(StoreError):  # frames were confirmed before they were written
-                self._dataset.drop(self._numbers)
+                self.dataset.drop(self._numbers)
         return WriteResult(self._written, self._offered - self._present - self._written, self._reason or self._damaged)
 
     def _check_place(self) -> None:
         """Detect that the store was deleted, which writing to open files does not report."""
-        if self._place is None or self._dataset.place() != self._place:
-            self._reason = f"the store {self._dataset.store.path} was deleted or moved away during the run"
+        if self._place is None or self.dataset.place() != self._place:
+            self._reason = f"the store {self.dataset.store.path} was deleted or moved away during the run"
             self._written = 0
 
     def _start(self, frame: RawFrame) -> None:
         nbytes = sum(array.nbytes for array in (frame.positions, frame.velocities, frame.forces) if array is not None)
-        if self._atoms is not None:
-            nbytes = max(1, nbytes * len(self._atoms) // len(frame.positions))
+        if self.atoms is not None:
+            nbytes = max(1, nbytes * len(self.atoms) // len(frame.positions))
         elif frame.coded is not None:
             nbytes = len(frame.coded.memory)
         self._capacity = max(MIN_FRAMES, QUEUE_BYTES // nbytes)
@@ -208,12 +258,12 @@ class _Queue:
         except StoreError as error:
             self._reason = str(error)
         try:
-            self._dataset.flush()
+            self.dataset.flush()
         except StoreError as error:
             self._reason = self._reason or str(error)
-        self._written = self._dataset.written
+        self._written = self.dataset.written
         with contextlib.suppress(StoreError):
-            self._dataset.close()
+            self.dataset.close()
 
     def _write_all(self) -> None:
         flush_at = time.monotonic() + FLUSH_SECONDS
@@ -221,11 +271,11 @@ class _Queue:
         while self._wait(flush_at) and self._confirm():
             while self._confirmed and (frame := self._pop()) is not None:
                 self._write(frame)
-                if self._cores is not None:
-                    self._cores.take()
+                if self.cores is not None:
+                    self.cores.take()
                 unflushed = True
             if unflushed and time.monotonic() > flush_at:
-                self._dataset.flush()
+                self.dataset.flush()
                 unflushed = False
             if not unflushed:
                 flush_at = time.monotonic() + FLUSH_SECONDS
@@ -242,7 +292,7 @@ class _Queue:
         """Check that the origin was unchanged until the queued frames had been read; return False if not."""
         with self._changed:
             numbers = [frame.number for frame in self._queue]
-        if numbers and self._holds is not None and not self._holds(numbers):
+        if numbers and self.holds is not None and not self.holds(numbers):
             self._reason = "the trajectory has changed"
             return False
         self._confirmed = len(numbers)
@@ -257,9 +307,9 @@ class _Queue:
         stamp = (frame.number, frame.time, frame.box)
         try:
             if frame.coded is None:
-                new = self._dataset.write(*stamp, frame.positions, frame.velocities, frame.forces)
+                new = self.dataset.write(*stamp, frame.positions, frame.velocities, frame.forces)
             else:
-                new = self._dataset.write_coded(*stamp, frame.coded)
+                new = self.dataset.write_coded(*stamp, frame.coded)
             if new:
                 self._numbers.append(frame.number)
             else:

@@ -19,9 +19,8 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from himach.errors import UsageError
-from himach.io.remote.errors import PassingError, RemoteError
 from himach.io.remote.mirror import Mirror
-from himach.io.remote.transport import Patience, RemoteState, S3Transport, Transport
+from himach.io.remote.transport import PassingError, Patience, RemoteError, RemoteState, S3Transport, Transport
 from himach.io.remote.url import absolute, full_url, is_url, redact
 
 PathLike = str | os.PathLike[str]

@@ -13,8 +13,16 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from himach.io.remote.errors import PassingError, RemoteChangedError, RemoteError
-from himach.io.remote.transport import CONNECT_SECONDS, SILENT_SECONDS, RemoteState, Sink, Transport
+from himach.io.remote.transport import (
+    CONNECT_SECONDS,
+    SILENT_SECONDS,
+    PassingError,
+    RemoteChangedError,
+    RemoteError,
+    RemoteState,
+    Sink,
+    Transport,
+)
 from himach.io.remote.url import redact
 
 _NO_RANGE = re.compile(r"bytes \*/(\d{1,18})")

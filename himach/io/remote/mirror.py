@@ -26,8 +26,7 @@ import numpy as np
 
 from himach.io.remote import copies
 from himach.io.remote.copies import HEAD, MARKS, forget, head, make_folder
-from himach.io.remote.errors import PassingError, RemoteError
-from himach.io.remote.transport import Patience, RemoteState, Transport
+from himach.io.remote.transport import PassingError, Patience, RemoteError, RemoteState, Transport
 from himach.io.remote.url import local_file_name
 
 BLOCK = 64  # bytes per bit of the bitmap

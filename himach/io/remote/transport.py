@@ -15,8 +15,35 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from himach.errors import UsageError
-from himach.io.remote.errors import PassingError, RemoteChangedError, RemoteError
 from himach.io.remote.url import full_url, redact
+
+
+class RemoteError(OSError):
+    """A remote file cannot be read, after retries where they could help."""
+
+    _himach_tried = True  # see himach.io.trajectory.failures
+
+    def __init__(self, name: str, why: str, number: int = errno.EREMOTEIO) -> None:
+        super().__init__(number, why, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.filename, self.strerror, self.errno)
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+class RemoteChangedError(RemoteError):
+    """A remote file has changed since it was opened."""
+
+
+class PassingError(Exception):
+    """A request failed, and a retry may succeed. `after` is the wait that the server asks for, in seconds."""
+
+    def __init__(self, why: str, after: float = 0.0) -> None:
+        super().__init__(why)
+        self.after = after
+
 
 T = TypeVar("T")
 Sink = Callable[[bytes], None]

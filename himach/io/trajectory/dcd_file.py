@@ -6,7 +6,6 @@ It also reads files with fixed atoms or a fourth dimension, and frames with unex
 
 from __future__ import annotations
 
-import contextlib
 import os
 import struct
 import sys
@@ -16,80 +15,120 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from himach.errors import TrajectoryError
 from himach.formats.dcd import AKMA
 from himach.frame import RawFrame, Vectors
 from himach.io.remote.byte_file import ByteFile
 from himach.io.trajectory.readahead import HOLE_BYTES, ask_for
 from himach.io.trajectory.reader_file import Places, ReaderFile
+from himach.io.trajectory.xdr_file import FrameFile
 
 #: Bytes of consecutive small frames read at once.
 BLOCK_BYTES = 1 << 20
+#: Version in the headers of NAMD and other programs that write angles or cosines.
+NAMD_VERSION = 24
 
 
-class DcdLayout(NamedTuple):
-    """Offset of the first frame, bytes of a frame and of its box (0: none), and byte order as struct's prefix."""
+class DcdHeader(NamedTuple):
+    """Header of a DCD file."""
 
-    start: int
-    size: int
-    cell: int
-    order: str
+    order: str  # of its bytes, as struct's prefix
+    every: int  # integration steps from frame to frame
+    n_fixed: int  # atoms with positions in the first frame only
+    timestep: float  # of the integration, in `AKMA`
+    cell: int  # bytes of a frame's box; 0 without one
+    dimensions: int
+    version: int  # of the program; 0 of X-PLOR
+    start: int  # offset of what follows it
 
+    @classmethod
+    def read(cls, path: str) -> DcdHeader | None:
+        """Read the header of a file; return None for one that is too short or begins otherwise."""
+        with ByteFile(path) as file:
+            head = file.pread(96, 0)
+        order = next((order for order in "<>" if head[:4] == struct.pack(f"{order}i", 84)), None)
+        if order is None or len(head) < 96:
+            return None
+        control = struct.unpack_from(f"{order}9if10i", head, 8)
+        has_cell, has_fourth, version = bool(control[10]), control[11] == 1, control[19]
+        (title,) = struct.unpack_from(f"{order}i", head, 92)
+        if title < 0:
+            return None
+        cell, dimensions = (56 if has_cell else 0, 4 if has_fourth else 3) if version else (0, 3)
+        return cls(order, control[2], control[8], control[9], cell, dimensions, version, 92 + 8 + title + 12)
 
-def read_layout(path: str, n_atoms: int) -> DcdLayout | None:
-    """Return the layout of a DCD file; None with fixed atoms or a fourth dimension."""
-    with ByteFile(path) as file:
-        head = file.pread(92, 0)
-        order = "<" if head[:4] == struct.pack("<i", 84) else ">"
-        control = struct.unpack(f"{order}20i", head[8:88])
-        (title,) = struct.unpack(f"{order}i", file.pread(4, 92))
-    charmm = control[19] != 0
-    if control[8] or (charmm and control[11] == 1):
-        return None
-    cell = 56 if charmm and control[10] else 0
-    return DcdLayout(92 + 8 + title + 12, cell + 3 * (4 * n_atoms + 8), cell, order)
+    @property
+    def is_even(self) -> bool:
+        """Whether all frames have all atoms, and three dimensions."""
+        return not self.n_fixed and self.dimensions == 3
+
+    def frame_bytes(self, n_atoms: int) -> int:
+        """Return the size of a frame with the positions of so many atoms."""
+        return self.cell + 4 * self.dimensions * (n_atoms + 2)
 
 
 def swapped_dt(path: str) -> dict[str, float]:
     """Return dt in ps for MDAnalysis's reader, which misreads it in a file of the other byte order."""
-    with open(path, "rb") as file:
-        head = file.read(48)
-    order = ">" if sys.byteorder == "little" else "<"
-    if len(head) < 48 or head[:4] != struct.pack(f"{order}i", 84):
+    header = DcdHeader.read(path)
+    if header is None or header.order == ("<" if sys.byteorder == "little" else ">"):
         return {}
-    every, delta = struct.unpack(f"{order}i", head[16:20])[0], struct.unpack(f"{order}f", head[44:48])[0]
-    return {"dt": every * delta * AKMA} if every * delta > 0 else {}
+    dt = header.every * header.timestep * AKMA
+    return {"dt": dt} if dt > 0 else {}
 
 
 def opening_places(path: str) -> list[tuple[int, int]]:
     """Return the byte ranges that opening a DCD file reads; empty if it reads all."""
+    header = DcdHeader.read(path)
+    if header is None or not header.is_even:
+        return []
     with ByteFile(path) as file:
-        head = file.pread(1 << 14, 0)
-        size = file.status.size
-    try:
-        order = "<" if head[:4] == struct.pack("<i", 84) else ">"
-        (title,) = struct.unpack_from(f"{order}i", head, 92)
-        (n_atoms,) = struct.unpack_from(f"{order}i", head, 92 + 8 + title + 4)
-        layout = read_layout(path, n_atoms)
-    except struct.error:
+        content, size = file.pread(4, header.start - 8), file.status.size
+    n_atoms = int.from_bytes(content, "little" if header.order == "<" else "big", signed=True)
+    if n_atoms <= 0:
         return []
-    if layout is None or n_atoms <= 0:
-        return []
-    last = layout.start + (size - layout.start) // layout.size * layout.size
-    return [(0, layout.start + 2 * layout.size), (last - layout.size, size)]
+    frame_bytes = header.frame_bytes(n_atoms)
+    last = header.start + (size - header.start) // frame_bytes * frame_bytes
+    return [(0, header.start + 2 * frame_bytes), (last - frame_bytes, size)]
+
+
+def check_dcd(path: str, reader: Any) -> None:
+    """Refuse boxes of CHARMM that MDAnalysis takes for cosines."""
+    header = DcdHeader.read(path)
+    if header is None or not header.cell or header.version <= NAMD_VERSION:
+        return
+    with open(path, "rb") as file:
+        cell = os.pread(file.fileno(), 48, header.start + 4)
+    below = np.frombuffer(cell, f"{header.order}f8")[[1, 3, 4]] if len(cell) == 48 else np.zeros(3)
+    if below.any() and (np.abs(below) <= 1).all():
+        raise TrajectoryError(
+            f"{path} has boxes as CHARMM writes them, whose parts below 1 Å would be taken for cosines of angles; "
+            "convert it, for example by CHARMM or catdcd"
+        )
+
+
+def is_cut_dcd(path: str, reader: Any) -> bool:
+    """Return whether bytes of an incomplete frame end a DCD file (libdcd counts only whole ones)."""
+    header, n_atoms = DcdHeader.read(path), int(reader.n_atoms)
+    if header is None:
+        return False
+    n_free = n_atoms - header.n_fixed
+    fixed_bytes = 4 * n_free + 8 if header.n_fixed else 0
+    rest = os.path.getsize(path) - header.start - fixed_bytes - header.frame_bytes(n_atoms)
+    return rest > 0 and bool(rest % header.frame_bytes(n_free))
 
 
 class DcdFile(ReaderFile):
     """A DCD file; see `ReaderFile`."""
 
-    _file: ByteFile | None = None
-
     def __init__(self, path: str, reader: Any, n_frames: int, opening: Places = ()) -> None:
-        super().__init__(path, reader, n_frames)
-        self.opening = opening
-        self._layout = read_layout(path, self.n_atoms)
+        super().__init__(path, reader, n_frames, opening=opening)
+        header = DcdHeader.read(path)
+        self._header = header if header is not None and header.is_even else None
         self._forget()
-        if self._layout is not None and not all(map(self._agrees, {0, n_frames - 1})):
-            self._layout = None
+        if self._header is not None and not all(map(self._agrees, {0, n_frames - 1})):
+            self._header = None
+        if self._header is not None:
+            self._bytes_per_frame = self._header.frame_bytes(self.n_atoms)
         self._last = -1
 
     def __getstate__(self) -> dict[str, Any]:
@@ -103,37 +142,25 @@ class DcdFile(ReaderFile):
         self._forget()
 
     def __del__(self) -> None:
-        self._close()
+        FrameFile.release(self)
 
     def read(self, index: int, needed: int | None = None) -> RawFrame:
         """Return a whole frame; its arrays are valid until the next read."""
-        frame = None if self._layout is None else self._read_direct(index)
+        frame = None if self._header is None else self._read_direct(index)
         return super().read(index, needed) if frame is None else frame
 
     def expect(self, indices: Sequence[int]) -> None:
         """Request readahead of these frames."""
-        layout = self._layout
-        if layout is None:
+        if self._header is None:
             super().expect(indices)
         elif len(indices):
-            start, size = layout.start, layout.size
+            start, size = self._header.start, self._header.frame_bytes(self.n_atoms)
             ask_for(self.path, ((start + size * index, start + size * (index + 1)) for index in indices))
-
-    def nbytes(self, indices: npt.NDArray[np.int64]) -> int:
-        """Return the size of these frames."""
-        return super().nbytes(indices) if self._layout is None else len(indices) * self._layout.size
 
     def release(self) -> None:
         """Close the file until the next read."""
         super().release()
-        self._close()
         self._count = 0
-
-    def _close(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(OSError):  # the file system may be gone; nothing was written
-                file.close()
 
     def _forget(self) -> None:
         self._first = self._count = 0
@@ -159,34 +186,27 @@ class DcdFile(ReaderFile):
                 return None
             place = 0
         self._last = index
-        assert self._layout is not None
+        assert self._header is not None
         assert self.times is not None
         np.copyto(self._positions, self._vectors[place])
-        box = self._frame_box(place) if self._layout.cell else None
+        box = self._frame_box(place) if self._header.cell else None
         return RawFrame(index, self.times[index], self._positions, box, data={"step": index + 1})
 
     def _load(self, index: int) -> bool:
         """Read a frame, and those behind it if frames are small and read in order; return whether it worked."""
-        assert self._layout is not None
-        start, size, cell, order = self._layout
+        assert self._header is not None
+        size, cell, order = self._header.frame_bytes(self.n_atoms), self._header.cell, self._header.order
         count = 1 if 0 <= index < self.n_frames else 0
         if count and index > self._last and size * (index - self._last - 1) <= HOLE_BYTES:
             count = min(max(1, BLOCK_BYTES // size), 2 * max(1, self._count), self.n_frames - index)
         self._first, self._count = index, 0
         if not count:
             return False
-        if self._file is None:
-            self._file = ByteFile(self.path)
         if len(self._buffer) < count * size:
             self._buffer = np.empty(count * size, np.uint8)
         content = self._buffer[: count * size]
-        view, n_read, place = memoryview(content), 0, start + index * size
-        self._file.need(place, place + len(view))
-        while n_read < len(view):
-            n_bytes_read = os.preadv(self._file.descriptor, [view[n_read:]], place + n_read)
-            if not n_bytes_read:
-                return False
-            n_read += n_bytes_read
+        if self._fill(memoryview(content), self._header.start + index * size) < len(content):
+            return False
         frames = content.reshape(count, size)
         words = frames[:, cell:].view(f"{order}f4").reshape(count, 3, self.n_atoms + 2)
         marks = frames[:, cell:].view(f"{order}i4").reshape(count, 3, self.n_atoms + 2)[:, :, [0, -1]]

@@ -1,128 +1,68 @@
-"""Formats of trajectories: `open_file()` opens a file or directory as the `FrameFile` of its format."""
+"""The registry of formats, `FORMATS`: what reads, writes and mounts the files of each, and what its readers miss."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from himach.errors import HimachError, NoFrameError, TrajectoryError
-from himach.io.remote.byte_file import ByteFile, fetch, local_path, open_mirror, read_status
-from himach.io.remote.mirror import HEAD_BYTES, Records, read_records
-from himach.io.remote.url import is_url
-from himach.io.trajectory.dcd_file import DcdFile, opening_places, swapped_dt
-from himach.io.trajectory.frame_directory import FrameDirectory
+from himach.formats.dcd import Dcd
+from himach.formats.layout import FileLayout
+from himach.formats.netcdf import NetCdf
+from himach.formats.trr import Trr
+from himach.io.trajectory import text_files
+from himach.io.trajectory.dcd_file import DcdFile, check_dcd, is_cut_dcd
 from himach.io.trajectory.h5md.h5md_file import H5mdFile
 from himach.io.trajectory.h5md.zarr_directory import ZarrDirectory
-from himach.io.trajectory.h5md.zarr_files import ZarrFiles, is_zarr
-from himach.io.trajectory.index.walk import extend_index, read_index
-from himach.io.trajectory.index.xdr_index import XdrIndex
-from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, format_name, reader_class
-from himach.io.trajectory.messages import quietly, reason, warn_cut
-from himach.io.trajectory.reader_file import Places, ReaderFile, construct, count_frames, reads_in_order, refuse_misread
+from himach.io.trajectory.h5md.zarr_files import SUFFIXES
+from himach.io.trajectory.reader_file import ReaderFile
 from himach.io.trajectory.xdr_file import FrameFile, XdrFile
-from himach.io.trajectory.xdr_header import sniff
-
-#: Formats whose reader needs the number of atoms.
-_COUNTLESS = frozenset({"DATA", "TRJ", "TRZ"})
 
 
-def open_file(
-    path: str, topology: str | None, keywords: Mapping[str, Any], indexes: Mapping[str, XdrIndex] | None = None
-) -> FrameFile:
-    """Open one trajectory file, or directory."""
-    options = keywords
-    keywords = {name: value for name, value in options.items() if name not in TOPOLOGY_KEYWORDS}
-    if is_zarr(path):
-        return ZarrDirectory(path, **keywords)
-    if os.path.isdir(path):
-        return FrameDirectory(path, keywords)
-    if read_status(path).size == 0:
-        raise NoFrameError(f"{path} is empty")
-    reader_type = reader_class(path, keywords.pop("format", None))
-    kind = format_name(reader_type)
-    if kind in ("XTC", "TRR"):
-        return _open_xdr(path, kind, keywords, (indexes or {}).get(path))
-    if kind == "H5MD" and _is_builtin(reader_type, "H5MD") and not keywords.keys() & {"driver", "comm"}:
-        return H5mdFile(path, **keywords)
-    if kind in _COUNTLESS and "n_atoms" not in keywords:
-        keywords["n_atoms"] = _count_atoms(topology or local_path(path), options)
-    opening, records = _ranges(path, kind) if is_url(path) else ((), None)
-    local_file = fetch(path, opening) if is_url(path) else path
-    if kind == "DCD" and "dt" not in keywords:
-        keywords |= swapped_dt(local_file)
-    reader = _open_reader(local_file, kind, reader_type, keywords, path)
-    refuse_misread(local_file, kind, reader)
-    ordered = reads_in_order(reader, kind)
-    n_frames = count_frames(local_file, kind, reader, ordered, path)
-    if kind == "DCD" and not ordered and _is_builtin(type(reader), "DCD"):
-        return DcdFile(path, reader, n_frames, opening)
-    file = ReaderFile(path, reader, n_frames, ordered)
-    file.opening, file.records = opening, records
-    return file
+@dataclass(frozen=True)
+class Format:
+    """A format of trajectories. Functions about a file get its path and MDAnalysis's reader, just opened."""
+
+    name: str  # of MDAnalysis, or of himach for one that MDAnalysis lacks
+    suffixes: tuple[str, ...] = ()
+    read: type[FrameFile] = ReaderFile
+    layout: type[FileLayout] | None = None  # of frames of one length, for the mount and for ranks that write together
+    in_directories: bool = False  # whether the files of a frame directory may have it
+    whole_in_store: bool = False  # whether a store keeps all that analyses use of its frames
+    needs_n_atoms: bool = False  # whether its reader must be given the number of atoms
+    check: Callable[[str, Any], None] | None = None  # refuses what MDAnalysis misreads, or warns of it
+    is_cut: Callable[[str, Any], bool] | None = None  # whether an incomplete frame ends the file
+    # Returns, for each property that frames inherit from those before, the frames that set it.
+    inherited: Callable[[Any], Iterable[list[int]]] | None = None
 
 
-def _ranges(path: str, kind: str) -> tuple[Places, Records | None]:
-    """Return the byte ranges that opening a remote file reads (empty: all), and the records of a NetCDF file."""
-    if kind == "DCD":
-        return opening_places(path), None
-    if kind != "NCDF":
-        return (), None
-    records = read_records(open_mirror(path))
-    if records is None:
-        return (), None
-    last = records.places(records.n_records - 1, 0)  # checks that the last frame can be read
-    return [(0, HEAD_BYTES), *records.times(), *records.places(0), *last], records
+FORMATS: dict[str, Format] = {
+    item.name: item
+    for item in (
+        Format("XTC", (".xtc",), XdrFile, in_directories=True, whole_in_store=True),
+        Format("TRR", (".trr",), XdrFile, Trr, in_directories=True, whole_in_store=True),
+        Format("DCD", (".dcd",), DcdFile, Dcd, whole_in_store=True, check=check_dcd, is_cut=is_cut_dcd),
+        Format("NCDF", (".nc", ".ncdf"), ReaderFile, NetCdf, in_directories=True, whole_in_store=True),
+        Format("H5MD", (".h5md",), H5mdFile),
+        Format("ZARRMD", SUFFIXES, ZarrDirectory),
+        Format("DATA", needs_n_atoms=True),
+        Format("TRJ", needs_n_atoms=True, is_cut=text_files.is_cut_trj),
+        Format("TRZ", needs_n_atoms=True),
+        Format("GRO", check=text_files.check_gro),
+        Format("XYZ", check=text_files.check_xyz, is_cut=text_files.is_cut_xyz),
+        Format("LAMMPSDUMP", check=text_files.check_lammps_dump),
+        Format("PDB", inherited=text_files.models_with_box),
+        Format("XPDB", inherited=text_files.models_with_box),
+        Format("MOL2", inherited=text_files.molecules_with_records),
+    )
+}
 
 
-def stamp_files(path: str) -> tuple[str, ...]:
-    """Return the `FrameFile.stamps` of a file or directory; raises OSError, and TrajectoryError or UsageError."""
-    if is_zarr(path):
-        return ZarrFiles.from_path(path).stamps
-    return FrameDirectory(path, {}).stamps if os.path.isdir(path) else (path,)
+def find_format(name: str) -> Format:
+    """Return the format of a name; one that is not registered is left to MDAnalysis's reader."""
+    return FORMATS.get(name) or Format(name)
 
 
-def _is_builtin(reader_class: Any, module: str) -> bool:
-    """Return whether a reader is MDAnalysis's own, not a user's replacement."""
-    return bool(reader_class.__module__ == f"MDAnalysis.coordinates.{module}")
-
-
-def _open_xdr(path: str, kind: str, keywords: Mapping[str, Any], stored_index: XdrIndex | None) -> XdrFile:
-    with ByteFile(path) as file:
-        kind = sniff(file.pread(4, 0)) or kind
-    index = stored_index if stored_index is not None and stored_index.kind == kind else None
-    if index is not None and not index.is_current():
-        index = extend_index(index)
-    index = index or read_index(path, kind)
-    if index.cut:
-        warn_cut(path, index.n_frames)
-    return XdrFile(path, index, keywords)
-
-
-def _open_reader(path: str, kind: str, reader_class: Any, keywords: Mapping[str, Any], name: str) -> Any:
-    try:
-        reader = construct(reader_class, path, **keywords)
-        if reader.n_frames < 1:
-            raise ValueError("no frame in it")
-        return reader
-    except HimachError:
-        raise
-    except Exception as error:
-        why = reason(error)
-        if kind == "PDB" and isinstance(error, IndexError):
-            why = "its frames have no MODEL and ENDMDL records, or differ in their atoms; write MODEL before each"
-        raise TrajectoryError(f"{name} cannot be read as {kind or reader_class.__name__}: {why}") from error
-
-
-def _count_atoms(topology: str, keywords: Mapping[str, Any]) -> int:
-    """Return the number of atoms in a topology."""
-    from MDAnalysis.core.universe import _topology_from_file_like
-
-    names = keywords.keys() - TOPOLOGY_KEYWORDS - {"format"}
-    options = {"topology_format": keywords.get("topology_format"), **{name: keywords[name] for name in names}}
-    try:
-        return int(quietly(_topology_from_file_like, topology, **options).n_atoms)
-    except Exception as error:
-        raise TrajectoryError(
-            f"{topology} does not tell the number of atoms: {reason(error.__cause__ or error)}"
-        ) from error
+def find_by_suffix(suffix: str) -> Format | None:
+    """Return the format of a file's suffix, in lower case; None if none is registered."""
+    return next((item for item in FORMATS.values() if suffix in item.suffixes), None)

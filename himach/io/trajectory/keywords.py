@@ -19,10 +19,11 @@ from typing import Any
 from himach.errors import HimachError, UsageError
 from himach.io.remote.byte_file import ByteFile
 from himach.io.remote.url import is_url, local_file_name
+from himach.io.trajectory.formats import FORMATS
+from himach.io.trajectory.frame_directory import Manifest, find
 from himach.io.trajectory.h5md.h5md_file import H5mdFile
 from himach.io.trajectory.h5md.zarr_directory import ZarrDirectory
 from himach.io.trajectory.h5md.zarr_files import is_zarr
-from himach.io.trajectory.manifest import Manifest, find
 from himach.io.trajectory.xdr_header import sniff
 
 #: Keywords of MDAnalysis.Universe for the topology, not for the trajectory.
@@ -40,7 +41,7 @@ REFUSED_KEYWORDS = {
 #: Keywords of every kind of trajectory.
 FRAME_KEYWORDS = frozenset({"dt", "time_offset", "format"})
 #: himach's own readers, of formats that MDAnalysis lacks or for which himach takes more keywords.
-OWN_READERS: dict[str, Any] = {reader.kind: reader for reader in (H5mdFile, ZarrDirectory)}
+OWN_READERS: dict[str, Any] = {name: item.read for name, item in FORMATS.items() if issubclass(item.read, H5mdFile)}
 #: Keywords that readers and parsers take from ``**kwargs``, by module and class; all take `FRAME_KEYWORDS` and n_atoms.
 UNSIGNED = {
     "LAMMPS.DCDReader": {"lengthunit", "timeunit"},
@@ -184,7 +185,6 @@ def _check_places(paths: Sequence[str], topology: str) -> None:
 
 
 def _topology_file(path: str) -> str | None:
-    """Return the file name of a frame directory's topology."""
     try:
         return None if os.path.isfile(path) else Manifest.read(find(path)).topology
     except (HimachError, OSError):

@@ -24,17 +24,16 @@ from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.frame import RawFrame
 from himach.io.frame_source import WHOLE, FrameSource, ReadOptions
 from himach.io.remote.byte_file import ByteFile, local_path, read_status
-from himach.io.remote.errors import RemoteError
+from himach.io.remote.transport import RemoteError
 from himach.io.remote.url import absolute, is_url
-from himach.io.trajectory.formats import open_file, stamp_files
+from himach.io.trajectory.failures import reason, retry
+from himach.io.trajectory.files import open_file, stamp_files
 from himach.io.trajectory.h5md.zarr_files import ZarrFiles, is_zarr
 from himach.io.trajectory.index.timeline import EvenTimeline, JoinedTimeline, Timeline, Times, by_part, gaps, tolerance
 from himach.io.trajectory.index.xdr_index import XdrIndex
 from himach.io.trajectory.join import FilePart, join
 from himach.io.trajectory.keywords import check, classes_for
-from himach.io.trajectory.messages import reason
 from himach.io.trajectory.readahead import Ahead
-from himach.io.trajectory.retry import retry
 from himach.io.trajectory.xdr_file import FrameFile
 from himach.selection import Selected
 
@@ -186,7 +185,6 @@ class Origin(FrameSource):
         return frame
 
     def _read_again(self, part: FilePart, number: int, local: int, needed: int | None, error: Exception) -> RawFrame:
-        """Retry reading a frame."""
         try:
             return retry(partial(part.file.read, local, needed), error, part.file.release)
         except HimachError:

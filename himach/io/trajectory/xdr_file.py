@@ -52,6 +52,7 @@ class FrameFile(ABC):
     topology: str | None = None  # topology file that comes with the frames
     keywords: Mapping[str, Any] = {}  # keywords of MDAnalysis for this topology
     _bytes_per_frame = 0.0
+    _file: ByteFile | None = None  # while it is open
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -76,8 +77,22 @@ class FrameFile(ABC):
         """Return the files of these frames."""
         return {self.path}
 
-    def release(self) -> None:  # noqa: B027 (not all need it)
+    def release(self) -> None:
         """Close the file until the next read."""
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):  # the file server may be away
+                file.close()
+
+    def _fill(self, view: memoryview, place: int) -> int:
+        """Read bytes of the file from `place` on; return how many there are before its end."""
+        if self._file is None:
+            self._file = ByteFile(self.path)
+        self._file.need(place, place + len(view))
+        n_read = 0
+        while n_read < len(view) and (n_bytes := os.preadv(self._file.descriptor, [view[n_read:]], place + n_read)):
+            n_read += n_bytes
+        return n_read
 
 
 def out_of_reach(path: str) -> str:
@@ -129,8 +144,6 @@ SPARE_BYTES = 256  # margin, plus a sixteenth, over the bytes that earlier frame
 
 class XdrFile(FrameFile):
     """An XTC or TRR file with its index; keywords are MDAnalysis's dt and time_offset (ps), and convert_units."""
-
-    _file: ByteFile | None = None
 
     def __init__(self, path: str, index: XdrIndex, keywords: Mapping[str, Any]) -> None:
         if "sub" in keywords:
@@ -197,13 +210,6 @@ class XdrFile(FrameFile):
         """Return the size of these frames by the index."""
         return int(self.index.sizes(indices).sum())
 
-    def release(self) -> None:
-        """Close the file until the next read."""
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(OSError):  # the file server may be away
-                file.close()
-
     def _load(self, index: int, needed: int | None) -> int:
         """Read a frame's needed bytes into the buffer, and return the size of the frame."""
         start, stop = self._place = self.index.place(index)
@@ -222,21 +228,16 @@ class XdrFile(FrameFile):
         return n_bytes if needed is None or not self._reach or 2 * estimate > n_bytes else estimate
 
     def _load_to(self, n_bytes: int) -> None:
-        """Read the frame up to `n_bytes`."""
         if self._file is None:
             self._file = ByteFile(self.path)
             if self._reach:  # readahead requests cover what is needed: keep the system from reading more
                 os.posix_fadvise(self._file.descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        view, place = memoryview(self._coded.memory)[:n_bytes], self._place[0]
-        self._file.need(place + self._loaded, place + n_bytes)
-        while self._loaded < n_bytes:
-            n_bytes_read = os.preadv(self._file.descriptor, [view[self._loaded :]], place + self._loaded)
-            if not n_bytes_read:
-                raise ValueError("the file has become shorter since it was opened")
-            self._loaded += n_bytes_read
+        view = memoryview(self._coded.memory)[self._loaded : n_bytes]
+        self._loaded += self._fill(view, self._place[0] + self._loaded)
+        if self._loaded < n_bytes:
+            raise ValueError("the file has become shorter since it was opened")
 
     def _complete(self) -> None:
-        """Read the rest of the frame."""
         self._load_to(self._place[1] - self._place[0])
         self._coded.left, self._coded.complete = 0, None
 

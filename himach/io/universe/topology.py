@@ -1,7 +1,9 @@
-"""Topologies: `load_topology()` parses and guesses once, for a Universe on every rank.
+"""Topologies: `load_topology()` parses and guesses once, for a Universe on every rank; `copy_topology()` copies fast.
 
-The result is attached to the dataset in a store (see `parsed_topology`), so that later runs neither parse nor guess.
-Its name is a hash of the topology file, the keywords, and the versions of Python, numpy and MDAnalysis.
+The result is attached to the dataset in a store, so that later runs neither parse nor guess. Its name is a hash of the
+topology file, the keywords, and the versions of Python, numpy and MDAnalysis. Its content (`encode()`) is a pickle
+behind its CRC32C. Unpickling can run code, so `decode()` may only get bytes that no other user can have written; see
+`himach.io.store.store.Dataset.own_attachment`.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import functools
 import hashlib
 import json
 import os
+import pickle
 import sys
 import time
 import warnings
@@ -20,8 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.io.remote.byte_file import label, local_path
+from himach.io.store.bodhi import crc32c
+from himach.io.store.store import StoreError
+from himach.io.trajectory.failures import quietly, reason
 from himach.io.trajectory.keywords import TOPOLOGY_KEYWORDS, parser_class
-from himach.io.trajectory.messages import quietly, reason
 from himach.io.trajectory.origin import Origin, existing_path
 
 if TYPE_CHECKING:
@@ -101,8 +106,6 @@ def _find_or_parse(
 
 def _read_attached(dataset: Dataset, name: str) -> _CachedParse | None:
     """Return an attached topology; None if it is missing or damaged."""
-    from himach.io.universe.parsed_topology import decode
-
     content = dataset.own_attachment(name)
     try:
         topology, facts = decode(content or b"")
@@ -122,15 +125,11 @@ def _parse_and_guess(path: str, origin: Origin, keywords: Mapping[str, Any]) -> 
 
 
 def _file(dataset: Dataset, name: str) -> Path:
-    """Return the path of an attached parse."""
     return dataset.path / f"x-{name}"
 
 
 def _attach(dataset: Dataset, name: str, entry: _CachedParse) -> None:
     """Attach a parse to a dataset if possible, and remove the oldest beyond `MAX_ATTACHED`."""
-    from himach.io.store.store import StoreError
-    from himach.io.universe.parsed_topology import encode
-
     file = _file(dataset, name)
     try:
         if entry.file is None or not _link(entry.file, file):
@@ -147,7 +146,6 @@ def _attach(dataset: Dataset, name: str, entry: _CachedParse) -> None:
 
 
 def _link(source: Path, file: Path) -> bool:
-    """Hard-link a file; return whether that worked."""
     try:
         os.link(source, file, follow_symlinks=False)
     except OSError:
@@ -266,3 +264,51 @@ def _guess_with_positions(parsed: Topology, origin: Origin, options: dict[str, A
 
     first = next(origin.read([0]))
     return quietly(Universe, parsed, first.positions[None].copy(), format=MemoryReader, **options)._topology
+
+
+#: Attributes that every Topology makes itself.
+_CORE = frozenset({"Atomindices", "Resindices", "Segindices"})
+#: An attribute's topology, and its cache of computed values.
+_DERIVED = frozenset({"top", "_cache"})
+
+
+def encode(topology: Topology, facts: dict[str, Any]) -> bytes | None:
+    """Return a topology and facts about it as bytes; None if it cannot be pickled."""
+    try:
+        content = pickle.dumps((topology, facts), pickle.HIGHEST_PROTOCOL)
+    except Exception:  # attributes may hold any object
+        return None
+    return crc32c(content).to_bytes(4, "little") + content
+
+
+def decode(content: bytes) -> tuple[Topology, dict[str, Any]]:
+    """Return the topology and the facts of `encode`; raises ValueError if that fails."""
+    view = memoryview(content)
+    if crc32c(view[4:]).to_bytes(4, "little") != view[:4]:
+        raise ValueError("damaged")
+    try:
+        topology, facts = pickle.loads(view[4:])
+    except Exception as error:  # e.g. a class that no longer exists
+        raise ValueError("cannot be rebuilt") from error
+    return topology, facts
+
+
+def copy_topology(topology: Topology) -> Topology:
+    """Return a copy that shares nothing mutable, as Topology.copy() does, without its loop over all names."""
+    from MDAnalysis.core.topology import Topology
+    from MDAnalysis.core.topologyattrs import _Connection
+
+    table = topology.tt
+    new = Topology(table.n_atoms, table.n_residues, table.n_segments, None, table._AR, table._RS)
+    for attribute in topology.attrs:
+        kind: Any = type(attribute)
+        if kind.__name__ not in _CORE:
+            copied = kind.__new__(kind)
+            state = {name: value for name, value in vars(attribute).items() if name not in _DERIVED}
+            vars(copied).update(
+                {name: value.copy() if hasattr(value, "copy") else value for name, value in state.items()}
+            )
+            if issubclass(kind, _Connection):
+                copied._cache = {}
+            new.add_TopologyAttr(copied)
+    return new

@@ -27,8 +27,8 @@ from himach.io.trajectory.origin import PUSHED, Origin
 from himach.io.trajectory.xdr_file import out_of_reach
 from himach.io.universe.asked import asked_atoms
 from himach.io.universe.gather import copy_rows, first_lost
-from himach.io.universe.parsed_topology import copy_topology
 from himach.io.universe.timestep import BoundTimestep, FrameNumber
+from himach.io.universe.topology import copy_topology
 from himach.selection import Selected
 from himach.transformations import Transformation
 

@@ -12,8 +12,7 @@ from typing import Any
 from himach.errors import HimachError, UsageError
 from himach.files import content_digest
 from himach.io.trajectory.origin import read_fingerprint
-from himach.opening.member import truncate
-from himach.opening.member_table import WILD, read_members
+from himach.opening.member import WILD, read_members, truncate
 
 Record = Mapping[str, Any]
 

@@ -14,8 +14,7 @@ from typing import Any
 from himach.checkpoint.directory import LOCK
 from himach.errors import UsageError
 from himach.locks import HeldError, Lock
-from himach.opening.member import Member, truncate
-from himach.opening.member_table import read_members
+from himach.opening.member import Member, read_members, truncate
 from himach.opening.node_store import open_store
 from himach.opening.options import Job
 from himach.output.record import Record

@@ -9,8 +9,7 @@ from typing import Any
 
 from himach.errors import HimachError, UsageError
 from himach.io.push.address import EngineAddress
-from himach.opening.member import Member
-from himach.opening.member_table import read_members
+from himach.opening.member import Member, read_members
 from himach.opening.options import FramesRequest, LiveOptions
 from himach.runner.live.frame_sources import FramesSoFar
 from himach.runner.live.imd_client import ImdClient, ReceiverOptions

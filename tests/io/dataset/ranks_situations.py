@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from support import cache_data
 from support.cache_data import N_FRAMES, Emit, bits, drop_all, numbers_of, only_dataset, put
 
 import himach
-from himach.io.dataset import cpu_budget
+from himach.io.dataset import writeback
 from himach.io.store.store import StoreBusyError
 
 comm = MPI.COMM_WORLD
@@ -30,9 +31,7 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.topology, self.trajectory = folder / "top.gro", folder / "md.trr"
-        if comm.rank == 0:
-            cache_data.make(folder)
-        comm.barrier()
+        self.alter(lambda: cache_data.make(folder))
         self.expected = self.run("aaaa", cache="off").outcome
 
     def run(self, nodes: str, analysis: himach.Analysis | None = None, **options) -> himach.Result:
@@ -60,6 +59,12 @@ class Machine:
                 drop_all(dataset)
                 put(dataset, self.trajectory, (native or {}).get(node, []), native=True)
                 put(dataset, self.trajectory, (alien or {}).get(node, []), native=False)
+        comm.barrier()
+
+    def alter(self, act: Callable[[], object]) -> None:
+        """Do something on the first rank, while the others wait."""
+        if comm.rank == 0:
+            act()
         comm.barrier()
 
     def copies(self) -> Counter[int]:
@@ -112,16 +117,14 @@ def test_first_run_keeps_every_frame_once(machine):
 
 
 def test_atoms_that_were_asked_for_are_read_where_they_are_kept(machine, monkeypatch):
-    monkeypatch.setattr(cpu_budget, "idle_seconds", lambda: 0.0)  # whole frames are not kept
+    monkeypatch.setattr(writeback, "idle_seconds", lambda: 0.0)  # whole frames are not kept
     machine.expected = himach.run(EmitSome(), machine.trajectory, machine.topology, cache="off", progress=False).outcome
     machine.expected = comm.bcast(machine.expected)
     assert machine.run(APART, EmitSome()).record["assignment"] == counts(residue=64)
     found = [machine.run(APART, EmitSome()).record for _ in range(2)]
     assert [one["assignment"] for one in found] == [counts(alien=64)] * 2
     assert [one["bytes"]["origin"] for one in found] == [0, 0]
-    if comm.rank == 0:
-        machine.place("b").rename(machine.folder / "away")
-    comm.barrier()
+    machine.alter(lambda: machine.place("b").rename(machine.folder / "away"))
     gone = machine.run("aacd", EmitSome()).record["assignment"]
     assert 0 < gone["residue"] < 64
     assert machine.run("aacd", EmitSome()).record["bytes"]["origin"] == 0
@@ -133,18 +136,14 @@ def test_all_native_then_a_node_gone_then_back(machine):
     assert result.record["assignment"] == counts(native=64)
     assert result.record["bytes"]["origin"] == 0
 
-    if comm.rank == 0:
-        machine.place("b").rename(machine.folder / "away")
-    comm.barrier()
+    machine.alter(lambda: machine.place("b").rename(machine.folder / "away"))
     gone = machine.run("aacd")
     assert gone.record["assignment"] == counts(native=48, residue=16)
     again = machine.run("aacd")
     assert again.record["assignment"] == counts(native=48, alien=16)
     assert again.record["bytes"]["origin"] == 0
 
-    if comm.rank == 0:
-        (machine.folder / "away").rename(machine.place("b"))
-    comm.barrier()
+    machine.alter(lambda: (machine.folder / "away").rename(machine.place("b")))
     assert sorted(machine.copies().values()) == [1] * 48 + [2] * 16
     back = machine.run(APART)
     assert back.record["assignment"] == counts(native=64)
@@ -208,19 +207,13 @@ def test_eviction_in_the_middle(machine):
 
 def test_origin_unmounted_with_duplicated_aliens(machine):
     machine.prepare(alien={"a": ALL, "b": ALL, "c": QUARTERS[2]})
-    if comm.rank == 0:
-        for file in (machine.trajectory, machine.topology):
-            file.rename(f"{file}.away")
-    comm.barrier()
+    machine.alter(lambda: [file.rename(f"{file}.away") for file in (machine.trajectory, machine.topology)])
     result = machine.run(APART)
     assert result.record["assignment"] == counts(residue=64)
     assert result.record["bytes"]["origin"] == 0
     assert machine.copies() == one_each()
     assert machine.run(APART).record["assignment"] == counts(alien=64)
-    if comm.rank == 0:
-        for node in APART:
-            only_dataset(machine.place(node), machine.trajectory).drop([5, 9])
-    comm.barrier()
+    machine.alter(lambda: [only_dataset(machine.place(node), machine.trajectory).drop([5, 9]) for node in APART])
     with pytest.raises(himach.TrajectoryError, match=r"2 of 64 frames lie in no cache.*frame 5, 9"):
         machine.run(APART)
 

@@ -17,16 +17,11 @@ from support.disks import small_disk
 from support.ranks import clean_environment
 
 import himach
-from himach.io.dataset import cpu_budget, writeback
-from himach.io.trajectory import formats
+from himach.io.dataset import writeback
+from himach.io.trajectory import files
 from himach.io.trajectory.index.walk import read_index
 
 ALL = list(range(N_FRAMES))
-
-
-@pytest.fixture
-def place(tmp_path) -> Path:
-    return tmp_path / "store"
 
 
 def both(trajectory: Path, topology: Path | None, place: Path, **options) -> tuple[himach.Result, himach.Result]:
@@ -59,7 +54,7 @@ def test_second_run_reads_the_cache_alone(tmp_path, place, name):
 def test_headers_are_walked_over_once(tmp_path, place, name, monkeypatch):
     topology, trajectory = make(tmp_path, name=name)
     walked: list[str] = []
-    monkeypatch.setattr(formats, "read_index", lambda path, kind: (walked.append(path), read_index(path, kind))[1])
+    monkeypatch.setattr(files, "read_index", lambda path, kind: (walked.append(path), read_index(path, kind))[1])
     expected = analyse(trajectory, topology, cache="off")
 
     def walks() -> int:
@@ -293,7 +288,7 @@ def test_a_store_that_is_deleted_during_a_run(tmp_path, place, how, before):
 
 def test_quota_evicts_what_was_used_longest_ago(tmp_path, place, monkeypatch):
     monkeypatch.setenv("HIMACH_QUOTA", "2200kB")
-    monkeypatch.setattr(cpu_budget, "FREE_SECONDS", 60.0)  # all is kept, however busy the machine
+    monkeypatch.setattr(writeback, "FREE_SECONDS", 60.0)  # all is kept, however busy the machine
     monkeypatch.setattr(writeback, "CLOSE_SECONDS", 60.0)
     topology, one = make(tmp_path, 1200)
     _, two = make(tmp_path, 1200, name="two.trr", seed=8)

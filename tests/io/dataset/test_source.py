@@ -2,7 +2,6 @@
 
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +11,8 @@ from support.io_samples import make as make_of_io_samples
 
 import himach
 from himach.frame import FIELDS, POSITIONS, VELOCITIES, RawFrame
-from himach.io.dataset import cpu_budget, writeback
-from himach.io.dataset.cpu_budget import CpuBudget
-from himach.io.dataset.writeback import Writeback
+from himach.io.dataset import writeback
+from himach.io.dataset.writeback import CpuBudget, Writeback
 from himach.io.frame_source import WHOLE, ReadOptions
 from himach.io.store import store
 from himach.io.store.store import Store, StorePoisonedError
@@ -90,11 +88,6 @@ class FastOfSome(Fast):
 
     def atoms(self, universe):
         return self.group
-
-
-@pytest.fixture
-def place(tmp_path) -> Path:
-    return tmp_path / "store"
 
 
 @pytest.fixture
@@ -408,9 +401,9 @@ def test_what_is_damaged_behind_the_needed_atoms_is_not_kept(dataset, xtc_file):
 
 
 def test_what_the_cores_have_no_time_for_is_left_to_later_runs(dataset, monkeypatch):
-    monkeypatch.setattr(cpu_budget, "FREE_SECONDS", 0.01)
-    monkeypatch.setattr(cpu_budget, "FREE_PART", 0.0)
-    monkeypatch.setattr(cpu_budget, "idle_seconds", lambda: 0.0)
+    monkeypatch.setattr(writeback, "FREE_SECONDS", 0.01)
+    monkeypatch.setattr(writeback, "FREE_PART", 0.0)
+    monkeypatch.setattr(writeback, "idle_seconds", lambda: 0.0)
     monkeypatch.setattr(writeback, "QUEUE_BYTES", 50 * 12_000)
 
     class Busy(Disk):
@@ -427,9 +420,9 @@ def test_what_the_cores_have_no_time_for_is_left_to_later_runs(dataset, monkeypa
 
 
 def test_an_idle_core_keeps_all(dataset, monkeypatch):
-    monkeypatch.setattr(cpu_budget, "FREE_SECONDS", 0.0)
-    monkeypatch.setattr(cpu_budget, "FREE_PART", 0.0)
-    monkeypatch.setattr(cpu_budget, "idle_seconds", lambda: 2 * time.monotonic())
+    monkeypatch.setattr(writeback, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(writeback, "FREE_PART", 0.0)
+    monkeypatch.setattr(writeback, "idle_seconds", lambda: 2 * time.monotonic())
     subject = Writeback(dataset, cores=CpuBudget(2))
     time.sleep(0.05)
     for number in range(100):

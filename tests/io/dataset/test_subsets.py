@@ -12,7 +12,7 @@ from support.cache_data import N_ATOMS, N_FRAMES, make, only_dataset
 import himach
 from himach.errors import TrajectoryError
 from himach.frame import DATA, FORCES, POSITIONS, VELOCITIES
-from himach.io.dataset import cpu_budget
+from himach.io.dataset import writeback
 from himach.io.dataset.listing import entries, evict_chosen
 from himach.io.dataset.name_space import list_datasets
 from himach.io.dataset.source import Source
@@ -50,7 +50,7 @@ class Rows(himach.Analysis):
 @pytest.fixture(autouse=True)
 def _busy(monkeypatch):
     """No core is idle: whole frames are not kept."""
-    monkeypatch.setattr(cpu_budget, "idle_seconds", lambda: 0.0)
+    monkeypatch.setattr(writeback, "idle_seconds", lambda: 0.0)
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from himach.io.remote import byte_file, copies, file_system, transport
 from himach.io.remote import mirror as mirrors
 from himach.io.remote.byte_file import open_transport
 from himach.io.remote.copies import MARKS
-from himach.io.remote.errors import RemoteChangedError, RemoteError
 from himach.io.remote.mirror import Mirror
+from himach.io.remote.transport import RemoteChangedError, RemoteError
 
 SIZE = 3_000_017
 PLACES = st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(1, 200_000)), min_size=1, max_size=8)
@@ -95,13 +95,8 @@ def test_processes_and_threads_ask_for_no_byte_twice(web):
 
     def read(answer) -> None:
         mirror = opened(web)
-        found = []
-        threads = [threading.Thread(target=lambda: found.append(bytes_of(mirror, 0, SIZE))) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        answer.put(found == [content] * 3)
+        with ThreadPoolExecutor(3) as pool:
+            answer.put(list(pool.map(lambda _: bytes_of(mirror, 0, SIZE), range(3))) == [content] * 3)
 
     context = multiprocessing.get_context("fork")
     answers = context.Queue()

@@ -12,7 +12,7 @@ from support.commands import himach as command
 
 from himach.errors import UsageError
 from himach.io.remote.byte_file import fetch, open_transport, read_status
-from himach.io.remote.errors import PassingError, RemoteChangedError, RemoteError
+from himach.io.remote.transport import PassingError, RemoteChangedError, RemoteError
 from himach.io.trajectory.origin import open_origin
 
 from ..trajectory.foreign import read_frames

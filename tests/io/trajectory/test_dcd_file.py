@@ -49,7 +49,7 @@ def check(path, **keywords):
     origin = open_origin([path], keywords=keywords)
     file = origin.files()[0][0]
     assert isinstance(file, DcdFile)
-    assert file._layout is not None
+    assert file._header is not None
     expected = read_by_mdanalysis(DCDReader, path, **keywords)
     n = file.n_frames
     for order in (range(n), range(0, n, 3), range(n)[::-1], range(0, n, 40), [5 % n, 5 % n, 0, n - 1, 1 % n, 2 % n]):

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import re
 import shutil
 import warnings
 
@@ -15,7 +16,7 @@ from support.io_samples import FORMATS, copied, make
 
 from himach.errors import TrajectoryError, UsageError
 from himach.io.dataset.split import split
-from himach.io.trajectory.manifest import Manifest
+from himach.io.trajectory.frame_directory import Manifest
 from himach.io.trajectory.origin import open_origin
 
 from .trajectory_formats import Sample, TrajectoryFormatTests
@@ -37,26 +38,22 @@ def test_numbers_run_through(tmp_path):
     assert origin.paths == (str(tmp_path / "a.xtc"), str(tmp_path / "b.trr"))
 
 
-def test_frames_written_again_are_dropped(tmp_path):
-    paths = [make(tmp_path / "a.xtc", [0, 1, 2, 3, 4]), make(tmp_path / "b.xtc", [3, 4, 5])]
-    with pytest.warns(UserWarning, match=r"2 frames of .*a\.xtc, from 3 ps on, dropped: .*b\.xtc"):
+@pytest.mark.parametrize(
+    ("earlier", "later", "words", "expected"),
+    [
+        ([*range(5)], [3, 4, 5], r"2 frames of .*a\.xtc, from 3 ps on, dropped: .*b\.trr has", [*range(6)]),
+        # What the earlier file has beyond the later one's end belongs to another course of the simulation.
+        ([*range(6)], [3, 4], r"3 frames of .*b\.trr begins anew there, .* ends at 4 ps .* to 5 ps", [*range(5)]),
+        ([0, 0.1, 0.2, 0.7], [0.7 + 1e-8, 0.8], r"1 frame of .*a\.xtc, from 0\.7 ps on", [0, 0.1, 0.2, 0.7, 0.8]),
+    ],
+    ids=["again", "ends earlier", "in float32"],
+)
+def test_frames_written_again_are_dropped(tmp_path, earlier, later, words, expected):
+    paths = [make(tmp_path / "a.xtc", earlier), make(tmp_path / "b.trr", later)]
+    with pytest.warns(UserWarning, match=words):
         origin = open_origin(paths)
-    assert times(origin) == [0, 1, 2, 3, 4, 5]
-    assert origin.locate(3) == (str(tmp_path / "b.xtc"), 0)
-
-
-def test_a_restart_that_ends_earlier(tmp_path):
-    """What the earlier file has beyond its end belongs to another course of the simulation."""
-    paths = [make(tmp_path / "a.xtc", [0, 1, 2, 3, 4, 5]), make(tmp_path / "b.xtc", [3, 4])]
-    with pytest.warns(UserWarning, match=r"3 frames of .*b\.xtc begins anew there, though it ends at 4 ps .* to 5 ps"):
-        origin = open_origin(paths)
-    assert times(origin) == [0, 1, 2, 3, 4]
-
-
-def test_one_frame_written_again_in_float32(tmp_path):
-    paths = [make(tmp_path / "a.xtc", [0.1 * i for i in range(8)]), make(tmp_path / "b.trr", [0.7 + 1e-8, 0.8])]
-    with pytest.warns(UserWarning, match=r"1 frame of .*a\.xtc, from 0\.7 ps on"):
-        assert open_origin(paths).n_frames == 9
+    assert times(origin) == expected
+    assert origin.locate(len(expected) - len(later)) == (str(tmp_path / "b.trr"), 0)
 
 
 @pytest.mark.parametrize("later", [[5, 6, 7], [5, 6, 7, 8, 9], [5, 6], [5], [5 + 1e-6, 6]])
@@ -130,11 +127,6 @@ def test_files_with_dt_that_begin_with_the_same_frame(tmp_path, first):
         open_origin(paths, keywords={"dt": 2.0})
 
 
-def test_a_restart_with_dt_repeats_what_it_wrote_again(tmp_path):
-    paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [2, 3])]
-    assert times(open_origin(paths, keywords={"dt": 2.0})) == [0, 2, 4, 6, 8]
-
-
 def test_a_first_frame_that_cannot_be_read_is_told_of_where_it_is_wanted(tmp_path):
     paths = [make(tmp_path / "a.xtc", [0, 1, 2]), make(tmp_path / "b.xtc", [0, 1, 2])]
     content = bytearray(paths[1].read_bytes())
@@ -175,18 +167,18 @@ def test_joined_times_are_those_of_the_latest_files(tmp_path, starts, lengths):
 
 
 class TestFrameDirectory(TrajectoryFormatTests):
-    message = r"{path}/frames-000001\.xtc"
+    message = r"{path}/frames-000001\.(xtc|trr)"
 
-    @pytest.fixture
-    def sample(self, tmp_path):
-        trajectory = make(tmp_path / "a.xtc", [0.5 * number for number in range(8)])
+    @pytest.fixture(params=["xtc", "trr"])
+    def sample(self, request, tmp_path):
+        trajectory = make(tmp_path / f"a.{request.param}", [0.5 * number for number in range(8)], velocities=True)
         split([trajectory], tmp_path / "frames", frames_per_file=3)
         return Sample(tmp_path / "frames", twin=trajectory)
 
     def damages(self, sample, number):
-        file = sample.path / "frames-000001.xtc"
+        file = sample.path / f"frames-000001{sample.twin.suffix}"
         content = file.read_bytes()
-        other_atoms = make(file.with_name("b.xtc"), [3, 4, 5], n_atoms=41).read_bytes()
+        other_atoms = make(file.with_name(f"b{file.suffix}"), [3, 4, 5], n_atoms=41).read_bytes()
         for wrong in (content[:-8], content + content, b"", other_atoms):
             file.write_bytes(wrong)
             yield range(3, 6)
@@ -237,29 +229,23 @@ def test_manifests_that_are_refused(field, value, tmp_path):
         open_origin([tmp_path / "frames"])
 
 
-def test_damaged_manifest_and_times(tmp_path):
-    split([make(tmp_path / "a.xtc", [0, 1])], tmp_path / "frames")
-    for name, content in (("times.npy", b"\x93NUMPY"), ("himach.json", b"{")):
-        (tmp_path / "frames" / name).write_bytes(content)
-        with pytest.raises(TrajectoryError, match=name):
-            open_origin([tmp_path / "frames"])
-
-
-@pytest.mark.parametrize("damage", ["cut", "longer", "dtype", "version", "head"])
-def test_times_that_are_damaged(tmp_path, damage):
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("himach.json", lambda whole: b"{"),
+        ("times.npy", lambda whole: b"\x93NUMPY"),
+        ("times.npy", lambda whole: whole[:-1]),
+        ("times.npy", lambda whole: whole + bytes(8)),
+        ("times.npy", lambda whole: whole.replace(b"<f8", b"<i8")),
+        ("times.npy", lambda whole: whole[:6] + b"\x02" + whole[7:]),  # its version
+        ("times.npy", lambda whole: whole.replace(b"'shape'", b"'shap,'")),
+    ],
+)
+def test_damaged_manifest_and_times(tmp_path, name, damage):
     split([make(tmp_path / "a.xtc", [0, 1, 2])], tmp_path / "frames")
-    path = tmp_path / "frames" / "times.npy"
-    whole = path.read_bytes()
-    path.write_bytes(
-        {
-            "cut": whole[:-1],
-            "longer": whole + bytes(8),
-            "dtype": whole.replace(b"<f8", b"<i8"),
-            "version": whole[:6] + b"\x02" + whole[7:],
-            "head": whole.replace(b"'shape'", b"'shap,'"),
-        }[damage]
-    )
-    with pytest.raises(TrajectoryError, match=r"times\.npy"):
+    path = tmp_path / "frames" / name
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(TrajectoryError, match=re.escape(name)):
         open_origin([tmp_path / "frames"])
 
 

@@ -16,14 +16,14 @@ from support.io_samples import copied, make
 import himach
 from himach.errors import TrajectoryError, UsageError
 from himach.io.dataset.source import Source
-from himach.io.trajectory import formats, retry
-from himach.io.trajectory.messages import reason
+from himach.io.trajectory import failures, files
+from himach.io.trajectory.failures import reason
 from himach.io.trajectory.origin import open_origin
 
 
 def test_unpickled_builds_no_index(tmp_path, monkeypatch):
     state = pickle.dumps(open_origin([make(tmp_path / "a.xtc", [0, 1, 2])]))
-    monkeypatch.setattr("himach.io.trajectory.formats.read_index", None)
+    monkeypatch.setattr("himach.io.trajectory.files.read_index", None)
     assert [frame.time for frame in pickle.loads(state).read([2, 0])] == [2, 0]
 
 
@@ -187,7 +187,7 @@ class Failing:
 
 @pytest.fixture
 def impatient(monkeypatch) -> None:
-    monkeypatch.setattr(retry, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(failures, "PAUSES", (0.0, 0.0, 0.0))
 
 
 def read_failing(folder: Path, monkeypatch, name: str, number: int, count: int) -> None:
@@ -222,8 +222,8 @@ def test_what_fails_while_a_run_opens_is_tried_again_or_told(impatient, tmp_path
     expected = analyse(trajectory, topology, cache="off")
     store = tmp_path / "store" if cache == "kept" else "off"
     opening = "himach.io.trajectory.origin.open_file"
-    monkeypatch.setattr(opening, Failing(formats.open_file, errno.EIO, 3))
+    monkeypatch.setattr(opening, Failing(files.open_file, errno.EIO, 3))
     assert bits(analyse(trajectory, topology, cache=store).outcome) == bits(expected.outcome)
-    monkeypatch.setattr(opening, Failing(formats.open_file, errno.EIO, 99))
+    monkeypatch.setattr(opening, Failing(files.open_file, errno.EIO, 99))
     with pytest.raises(TrajectoryError, match=rf"{trajectory} cannot be read: it failed"):
         analyse(trajectory, topology, cache="off")

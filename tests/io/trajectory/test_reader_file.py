@@ -17,10 +17,12 @@ from support.io_samples import FORMATS, copied
 
 from himach.errors import TrajectoryError
 from himach.io.trajectory import readahead
-from himach.io.trajectory.dcd_file import read_layout
+from himach.io.trajectory.dcd_file import DcdHeader
+from himach.io.trajectory.files import reads_in_order
+from himach.io.trajectory.formats import FORMATS as REGISTERED
 from himach.io.trajectory.origin import Origin, open_origin
 from himach.io.trajectory.readahead import Ahead, ask_for
-from himach.io.trajectory.reader_file import ReaderFile, reads_in_order
+from himach.io.trajectory.reader_file import ReaderFile
 
 from .foreign import read_frames
 from .trajectory_formats import Sample, TrajectoryFileTests
@@ -153,7 +155,7 @@ class Forward(XYZReader):
 
 def test_a_reader_that_cannot_seek_reads_in_order():
     reader = Forward(data.XYZ)
-    assert reads_in_order(reader, "XYZ")
+    assert reads_in_order(reader, REGISTERED["XYZ"])
     file = pickle.loads(pickle.dumps(ReaderFile(data.XYZ, reader, reader.n_frames, True)))
     expected = [ts.positions.copy() for ts in XYZReader(data.XYZ)]
     for number in (3, 4, 9, 2, 2, 0):
@@ -224,7 +226,7 @@ def test_a_reader_asks_for_the_frames_of_its_file(name, monkeypatch):
     for frame, positions in zip(origin.read(range(6)), expected, strict=True):
         np.testing.assert_array_equal(frame.positions, positions)
     size = os.path.getsize(trajectory)
-    begins = read_layout(str(trajectory), origin.n_atoms).start if name == "DCD" else 0
+    begins = DcdHeader.read(str(trajectory)).start if name == "DCD" else 0
     assert min(begin for begin, _ in asked) == begins
     assert all(begin + length <= size for begin, length in asked)
     assert sum(length for _, length in asked) >= origin.nbytes(range(6)) - 6

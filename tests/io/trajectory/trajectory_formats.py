@@ -18,7 +18,7 @@ from MDAnalysis.core._get_readers import get_reader_for
 
 from himach.errors import TrajectoryError, UsageError
 from himach.io.frame_source import ReadOptions
-from himach.io.trajectory import retry
+from himach.io.trajectory import failures
 from himach.io.trajectory.origin import Origin, open_origin
 
 from .foreign import read_by_mdanalysis, read_frames, seen
@@ -50,7 +50,7 @@ class TrajectoryFormatTests:
 
     @pytest.fixture(autouse=True)
     def _try_once(self, monkeypatch):
-        monkeypatch.setattr(retry, "PAUSES", ())
+        monkeypatch.setattr(failures, "PAUSES", ())
 
     def damages(self, sample: Sample, number: int) -> Iterator[Iterable[int]]:
         """Damage a frame of the opened trajectory in one way after the other; give which frames are lost by each."""

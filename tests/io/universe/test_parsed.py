@@ -3,6 +3,7 @@ that another user can have written is unpickled.
 """
 
 import os
+import pickle
 import sys
 import warnings
 from pathlib import Path
@@ -16,14 +17,14 @@ from MDAnalysis.core.topologyattrs import Atomnames, Bonds, Masses
 from MDAnalysis.core.universe import _topology_from_file_like
 from MDAnalysisTests import datafiles as data
 from support.cache_data import make
+from support.io_samples import FORMATS
 
 import himach
 from himach.io.store.bodhi import crc32c
 from himach.io.store.store import Store, StoreFullError
 from himach.io.trajectory.origin import open_origin
 from himach.io.universe import topology as loading
-from himach.io.universe.parsed_topology import _CORE, _DERIVED, copy_topology, decode, encode
-from himach.io.universe.topology import load_topology
+from himach.io.universe.topology import _CORE, _DERIVED, copy_topology, decode, encode, load_topology
 
 LARGEST = 60_000  # bytes of a sample; larger ones are among these
 LARGE = (
@@ -391,9 +392,12 @@ def test_a_wrong_topology_is_refused_also_if_it_is_attached(dataset):
         load_topology(data.GRO, open_origin([data.DCD], data.PSF), {}, dataset)
 
 
-def test_guessing_is_mdanalysiss():
-    for path, trajectory in ((data.GRO, data.XTC), (data.PSF, data.DCD), (data.XYZ, data.XYZ)):
-        assert same(load_topology(path, open_origin([trajectory], path)), parsed(path))
+@pytest.mark.parametrize("name", ["XTC", "DCD", "NCDF", "PDB", "XYZ"])
+def test_guessing_is_mdanalysiss(name):
+    path, trajectory = FORMATS[name]
+    loaded = load_topology(path, open_origin([trajectory], path))
+    assert same(pickle.loads(pickle.dumps(loaded)), parsed(path))
+    assert {"masses", "types"} <= {attribute.attrname for attribute in loaded.attrs}
 
 
 def test_a_topology_that_lies_as_it_was_is_read_once_and_one_that_changed_again(tmp_path, monkeypatch):

@@ -18,10 +18,9 @@ from himach.errors import HimachError, NoFrameError, TrajectoryError, UsageError
 from himach.frame import RawFrame, Vectors
 from himach.io.remote.byte_file import FileObject, read_status
 from himach.io.remote.url import is_url
-from himach.io.trajectory.h5md.layout import Element, Layout, read_layout
-from himach.io.trajectory.h5md.rows import DatasetRows, Rows
+from himach.io.trajectory.failures import reason
+from himach.io.trajectory.h5md.layout import DatasetRows, Element, Layout, Rows, read_layout
 from himach.io.trajectory.index.timeline import EvenTimeline, ListedTimeline, Timeline
-from himach.io.trajectory.messages import reason
 from himach.io.trajectory.readahead import ask_for
 from himach.io.trajectory.xdr_file import FrameFile
 

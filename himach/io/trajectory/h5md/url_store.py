@@ -13,7 +13,7 @@ from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Sto
 from zarr.core.buffer import Buffer, BufferPrototype
 
 from himach.io.remote.byte_file import ByteFile, exists
-from himach.io.remote.errors import RemoteError
+from himach.io.remote.transport import RemoteError
 
 
 def open_url(url: str) -> Any:

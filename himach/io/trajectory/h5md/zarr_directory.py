@@ -16,7 +16,7 @@ from himach.errors import TrajectoryError, UsageError
 from himach.io.remote.byte_file import close_mirrors, exists, local_path, read_status
 from himach.io.remote.url import is_url
 from himach.io.trajectory.h5md.h5md_file import H5mdFile
-from himach.io.trajectory.h5md.rows import Rows
+from himach.io.trajectory.h5md.layout import Rows
 from himach.io.trajectory.h5md.zarr_files import WHOLE, ZarrFiles
 from himach.io.trajectory.readahead import ask_for
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from himach.errors import TrajectoryError
 from himach.io.remote.byte_file import close_mirrors, local_path, read_status
-from himach.io.remote.errors import RemoteError
+from himach.io.remote.transport import RemoteError
 from himach.io.remote.url import is_url
 
 _NODES = (".zarray", "zarr.json")  # metadata of an array in format versions 2 and 3

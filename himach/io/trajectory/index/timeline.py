@@ -7,8 +7,9 @@ interpolates them, `JoinedTimeline` joins those of consecutive files.
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,30 +29,38 @@ def tolerance(time: Any) -> Any:
     return 2.4e-7 * np.abs(time) + 1e-9
 
 
-class Timeline(Protocol):
-    """Times (ps) of frames by their number."""
+class Timeline(ABC):
+    """Times (ps) of `n_frames` frames by their number."""
 
-    def __len__(self) -> int: ...
+    n_frames: int
 
-    def __getitem__(self, number: int) -> float:
-        """Return the time of one frame."""
+    def __len__(self) -> int:
+        return self.n_frames
 
+    @abstractmethod
     def at(self, numbers: Numbers) -> Times:
         """Return the times of frames, float64 (n,)."""
 
+    def __getitem__(self, number: int) -> float:
+        """Return the time of one frame."""
+        return float(self.at(np.array([number]))[0])
+
     def back(self, n_frames: int) -> int | None:
         """Return the first of `n_frames` frames whose time is before its predecessor's; None if there is none."""
+        for start in range(0, n_frames - 1, CHUNK_FRAMES):
+            chunk_times = self.at(np.arange(start, min(n_frames, start + CHUNK_FRAMES + 1)))
+            back = np.flatnonzero(np.diff(chunk_times) < -tolerance(chunk_times[:-1]))
+            if len(back):
+                return start + int(back[0]) + 1
+        return None
 
 
-class EvenTimeline:
+class EvenTimeline(Timeline):
     """Times ``(number + shift) * step + offset``, rounded in this order."""
 
     def __init__(self, n_frames: int, step: float, shift: float = 0.0, offset: float = 0.0) -> None:
-        self._n_frames = n_frames
+        self.n_frames = n_frames
         self.step, self.shift, self.offset = step, shift, offset
-
-    def __len__(self) -> int:
-        return self._n_frames
 
     def __getitem__(self, number: int) -> float:
         return (float(number) + self.shift) * self.step + self.offset
@@ -66,14 +75,11 @@ class EvenTimeline:
         return 1 if n_frames > 1 and self[1] < self[0] - tolerance(self[0]) else None
 
 
-class ListedTimeline:
+class ListedTimeline(Timeline):
     """Times in an array of this process."""
 
     def __init__(self, times: Times) -> None:
-        self._times = times
-
-    def __len__(self) -> int:
-        return len(self._times)
+        self._times, self.n_frames = times, len(times)
 
     def __getitem__(self, number: int) -> float:
         return float(self._times[number])
@@ -82,32 +88,25 @@ class ListedTimeline:
         """Look up the times."""
         return self._times[numbers]
 
-    def back(self, n_frames: int) -> int | None:
-        """Check all times."""
-        return scan_back(self, n_frames)
 
-
-class StoredTimeline:
+class StoredTimeline(Timeline):
     """Times in a file, contiguous float64 from byte `start` on, with an offset added to each.
 
     Reads load a block. The file is not mapped, as a file that is cut meanwhile must not kill a rank.
     """
 
     def __init__(self, path: str, start: int, n_frames: int, offset: float = 0.0) -> None:
-        self._path, self._start, self._n_frames, self._offset = path, start, n_frames, offset
+        self._path, self._start, self.n_frames, self._offset = path, start, n_frames, offset
         self._first, self._block = 0, np.empty(0, np.float64)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_first": 0, "_block": np.empty(0, np.float64)}
 
-    def __len__(self) -> int:
-        return self._n_frames
-
     def __getitem__(self, number: int) -> float:
-        number %= self._n_frames
+        number %= self.n_frames
         if not 0 <= number - self._first < len(self._block):
             self._first = number // 512 * 512
-            self._block = self._read(self._first, min(512, self._n_frames - self._first))
+            self._block = self._read(self._first, min(512, self.n_frames - self._first))
         return float(self._block[number - self._first]) + self._offset
 
     def at(self, numbers: Numbers) -> Times:
@@ -124,10 +123,6 @@ class StoredTimeline:
             times[start : start + CHUNK_FRAMES] = chunk_times
         return times
 
-    def back(self, n_frames: int) -> int | None:
-        """Check all times in chunks."""
-        return scan_back(self, n_frames)
-
     def _read(self, first: int, count: int) -> Times:
         times: Times = np.fromfile(self._path, np.float64, count, offset=self._start + 8 * first)
         if len(times) != count:
@@ -135,17 +130,11 @@ class StoredTimeline:
         return times
 
 
-class BetweenTimeline:
+class BetweenTimeline(Timeline):
     """Times of all frames, linearly interpolated between those of some."""
 
     def __init__(self, n_frames: int, numbers: Sequence[int], times: Sequence[float]) -> None:
-        self._n_frames, self._numbers, self._times = n_frames, numbers, times
-
-    def __len__(self) -> int:
-        return self._n_frames
-
-    def __getitem__(self, number: int) -> float:
-        return float(np.interp(number, self._numbers, self._times))
+        self.n_frames, self._numbers, self._times = n_frames, numbers, times
 
     def at(self, numbers: Numbers) -> Times:
         """Interpolate the times."""
@@ -160,16 +149,14 @@ class BetweenTimeline:
         return None
 
 
-class JoinedTimeline:
+class JoinedTimeline(Timeline):
     """Times of consecutive files, of each its first `n_frames` frames."""
 
     def __init__(self, parts: Sequence[tuple[Timeline, int]]) -> None:
         self.parts = tuple(parts)
         self._parts = [times for times, _ in parts]
         self._starts = np.cumsum([0] + [n_frames for _, n_frames in parts])
-
-    def __len__(self) -> int:
-        return int(self._starts[-1])
+        self.n_frames = int(self._starts[-1])
 
     def __getitem__(self, number: int) -> float:
         part = int(np.searchsorted(self._starts, number, side="right")) - 1
@@ -203,21 +190,6 @@ def by_part(starts: Numbers, numbers: Numbers) -> Iterator[tuple[int, npt.NDArra
     for part in np.flatnonzero(np.bincount(part_indices)).tolist():  # unique() imports numpy.ma
         mask = part_indices == part
         yield part, mask, numbers[mask] - starts[part]
-
-
-def scan_back(times: Timeline, n_frames: int) -> int | None:
-    """Return `Timeline.back` from all times, in chunks."""
-    for chunk in _overlapping_chunks(n_frames):
-        chunk_times = times.at(chunk)
-        back = np.flatnonzero(np.diff(chunk_times) < -tolerance(chunk_times[:-1]))
-        if len(back):
-            return int(chunk[back[0]]) + 1
-    return None
-
-
-def _overlapping_chunks(n_frames: int) -> Iterator[Numbers]:
-    for start in range(0, n_frames - 1, CHUNK_FRAMES):
-        yield np.arange(start, min(n_frames, start + CHUNK_FRAMES + 1))
 
 
 def gaps(times: Timeline, frames: Selected) -> tuple[float, bool, bool, float]:

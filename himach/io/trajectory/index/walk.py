@@ -20,7 +20,7 @@ import numpy as np
 
 from himach.errors import HimachError, NoFrameError, TrajectoryError
 from himach.io.remote.byte_file import ByteFile
-from himach.io.trajectory.index.timeline import ListedTimeline, scan_back
+from himach.io.trajectory.index.timeline import ListedTimeline
 from himach.io.trajectory.index.xdr_index import COLUMNS, Columns, XdrIndex
 from himach.io.trajectory.xdr_header import (
     HEADER_BYTES,
@@ -75,7 +75,7 @@ def read_index(path: str, kind: str) -> XdrIndex:
 
 def first_back(columns: Columns) -> int:
     """Return the first frame whose time is before its predecessor's; -1 if there is none."""
-    back = scan_back(ListedTimeline(columns["time"]), len(columns) - 1)
+    back = ListedTimeline(columns["time"]).back(len(columns) - 1)
     return -1 if back is None else back
 
 

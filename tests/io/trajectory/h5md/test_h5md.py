@@ -12,8 +12,9 @@ from support import needs
 
 from himach.errors import TrajectoryError, UsageError
 from himach.io.frame_source import ReadOptions
-from himach.io.trajectory.h5md import rows
+from himach.io.trajectory.h5md import layout
 from himach.io.trajectory.h5md.h5md_file import H5mdFile
+from himach.io.trajectory.h5md.layout import VECTORS
 from himach.io.trajectory.origin import open_origin
 
 from ..foreign import read_frames
@@ -24,6 +25,11 @@ h5py = needs.module("h5py")
 needs.module("zarr")
 
 UNITS = H5MDReader._unit_translation
+
+
+@pytest.fixture(params=KINDS)
+def name(request):
+    return request.param
 
 
 class H5mdTests(TrajectoryFormatTests):
@@ -84,7 +90,6 @@ class TestZarr3(TestZarr2):
 
 
 @pytest.mark.parametrize(("dtype", "box"), [("f4", "triclinic"), ("f8", "lengths"), ("f4", "none")])
-@pytest.mark.parametrize("name", KINDS)
 def test_frames_are_those_of_mdanalysis(name, dtype, box, tmp_path):
     content = tree(dtype=dtype, box=box)
     expected = theirs(write(tmp_path / "twin.h5md", content))
@@ -94,12 +99,7 @@ def test_frames_are_those_of_mdanalysis(name, dtype, box, tmp_path):
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.fixed_dictionaries(
-        {
-            "time": st.sampled_from([*UNITS["time"]]),
-            "position": st.sampled_from([*UNITS["length"]]),
-            "velocity": st.sampled_from([*UNITS["velocity"]]),
-            "force": st.sampled_from([*UNITS["force"]]),
-        }
+        {array: st.sampled_from([*UNITS[kind]]) for array, kind in {"time": "time", **VECTORS}.items()}
     ),
     st.integers(1, 13),
     st.integers(1, 9),
@@ -151,7 +151,6 @@ def test_chunks_of_zarr(how, tmp_path):
     assert of_some < file.frame_files(np.arange(12)) <= {*file.content(100)}
 
 
-@pytest.mark.parametrize("name", KINDS)
 def test_some_atoms_need_no_others(name, tmp_path):
     content = tree(n_atoms=40)
     expected = content[f"{BASE}/position/value"][0] * np.float32(10)
@@ -164,19 +163,18 @@ def test_some_atoms_need_no_others(name, tmp_path):
         np.testing.assert_array_equal(frame.positions[atoms], expected[7][atoms])
 
 
-@pytest.mark.parametrize("name", KINDS)
 def test_every_chunk_is_read_once(name, tmp_path, monkeypatch):
     path = write(tmp_path / name, tree(), 4, **({"compression": "gzip"} if name.endswith("h5md") else {}))
     read = []
-    inner = rows.Rows._load
+    inner = layout.Rows._load
 
     def noted(self, row, columns):
         read.append(self.array.name.strip("/"))
         inner(self, row, columns)
 
     origin = open_origin([path])
-    monkeypatch.setattr(rows.Rows, "_load", noted)
-    monkeypatch.setattr(rows, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(layout.Rows, "_load", noted)
+    monkeypatch.setattr(layout, "BLOCK_BYTES", 1)
     read_frames(origin)
     assert read.count(f"{BASE}/position/value") == 3
 
@@ -184,7 +182,6 @@ def test_every_chunk_is_read_once(name, tmp_path, monkeypatch):
 # Beyond MDAnalysis: what H5MD allows.
 
 
-@pytest.mark.parametrize("name", KINDS)
 def test_steps_and_times_at_equal_distances(name, tmp_path):
     content = tree()
     for each in ("position", "velocity", "force", "box/edges"):
@@ -195,7 +192,6 @@ def test_steps_and_times_at_equal_distances(name, tmp_path):
     assert [frame.data["step"] for frame in origin.read([0, 3])] == [100, 250]
 
 
-@pytest.mark.parametrize("name", KINDS)
 def test_a_box_that_stays(name, tmp_path):
     content = tree(box="none")
     content[f"{BASE}/box/edges"] = (np.array([4.0, 5.0, 6.0]), {"unit": "nm"})
@@ -205,7 +201,6 @@ def test_a_box_that_stays(name, tmp_path):
     assert next(open_origin([write(tmp_path / f"other.{name}", content)]).read([4])).box[0] == 40
 
 
-@pytest.mark.parametrize("name", KINDS)
 def test_velocities_at_some_steps_only(name, tmp_path):
     content = tree()
     whole = content[f"{BASE}/velocity/value"][0]
@@ -224,7 +219,6 @@ def test_velocities_at_some_steps_only(name, tmp_path):
         assert frame.data["charge"].tolist() == [0, 1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("name", KINDS)
 def test_one_of_several_groups(name, tmp_path):
     content = tree()
     content |= {path.replace("/all", "/water"): values for path, values in tree(n_atoms=4).items() if BASE in path}
@@ -238,7 +232,6 @@ def test_one_of_several_groups(name, tmp_path):
         open_origin([path], keywords={"grup": "water"})
 
 
-@pytest.mark.parametrize("name", KINDS)
 def test_times_by_keyword(name, tmp_path):
     content = tree()
     content.pop(f"{BASE}/position/time")
@@ -249,7 +242,6 @@ def test_times_by_keyword(name, tmp_path):
     assert [frame.time for frame in origin.read([0, 1, 5])] == [1, 3, 11]
 
 
-@pytest.mark.parametrize("name", KINDS)
 def test_positions_that_were_not_written_to_the_end(name, tmp_path):
     content = tree()
     content[f"{BASE}/position/time"] = (content[f"{BASE}/position/time"][0][:8], {"unit": "fs"})

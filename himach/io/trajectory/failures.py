@@ -1,11 +1,37 @@
-"""Retries after failures of a file system: `retry()`, for transient failures such as those of file servers."""
+"""Failures of files: `retry()` after transient ones, such as those of file servers; messages about the others.
+
+`reason()` is the text of a foreign exception, `warn_cut()` warns of a file cut off, `quietly()` calls MDAnalysis.
+"""
 
 from __future__ import annotations
 
 import errno
 import time
+import warnings
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
+
+
+def reason(error: BaseException) -> str:
+    """Return an exception's text on one line, or its class's name without any."""
+    text = " ".join(str(error).split())
+    return text or type(error).__name__
+
+
+def warn_cut(path: str, n_frames: int) -> None:
+    """Warn that a file ends within a frame and is used up to its last whole frame."""
+    warnings.warn(
+        f"{path} is cut off within frame {n_frames}; it is used up to its last whole frame, {n_frames - 1}",
+        stacklevel=2,
+    )
+
+
+def quietly(call: Any, *args: Any, **keywords: Any) -> Any:
+    """Call MDAnalysis without its DeprecationWarnings, which address developers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return call(*args, **keywords)
+
 
 T = TypeVar("T")
 
