@@ -58,6 +58,12 @@ def own_store(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
 
 
+@pytest.fixture
+def place(tmp_path):
+    """Return where a store may be made."""
+    return tmp_path / "store"
+
+
 @pytest.fixture(autouse=True)
 def interpreters(request, monkeypatch):
     """Commands and ranks of tests marked ``fresh`` start an interpreter, as a user's do."""

@@ -13,11 +13,6 @@ from himach.opening.description import as_text, describe
 
 
 @pytest.fixture
-def place(tmp_path):
-    return tmp_path / "store"
-
-
-@pytest.fixture
 def info(monkeypatch, place):
     """Describe with the store at `place` as the default one."""
     monkeypatch.setenv("HIMACH_CACHE", str(place))
@@ -58,24 +53,16 @@ def test_what_frames_alone_tell_is_unknown_where_they_are_not_cached(tmp_path, p
     assert "unknown to unknown ps" in as_text(facts)
 
 
-def test_the_command_takes_a_store(tmp_path, place):
+def test_the_command_takes_a_store_and_the_name_of_a_dataset_there(tmp_path, place):
     topology, trajectory = make(tmp_path)
     analyse(trajectory, topology, cache=place)
+    himach("stage", trajectory, "--topology", topology, "--dataset", "mine", "--cache", place, "--quiet", code=0)
     trajectory.rename(f"{trajectory}.away")
-    done = himach("info", trajectory, "--cache", place, code=0)
-    assert f"all of {N_FRAMES} frames" in done.stdout
-    assert str(place) in done.stdout
-    done = himach("info", trajectory, code=2)
-    assert f"there is no trajectory {trajectory}" in done.stderr
-
-
-def test_a_staged_dataset_goes_by_its_name(tmp_path, place):
-    topology, trajectory = make(tmp_path)
-    words = ["--topology", topology, "--dataset", "mine", "--cache", place, "--quiet"]
-    himach("stage", trajectory, *words, code=0)
-    trajectory.unlink()
-    done = himach("info", "mine", "--cache", place, code=0)
-    assert f"all of {N_FRAMES} frames ({N_FRAMES} native, 0 alien" in done.stdout
+    for name, kinds in ((trajectory, f"0 native, {N_FRAMES} alien"), ("mine", f"{N_FRAMES} native, 0 alien")):
+        shown = himach("info", name, "--cache", place, code=0).stdout
+        assert f"all of {N_FRAMES} frames ({kinds}" in shown
+        assert str(place) in shown
+    assert f"there is no trajectory {trajectory}" in himach("info", trajectory, code=2).stderr
 
 
 def test_a_file_is_described(tmp_path):

@@ -51,24 +51,18 @@ def test_a_record_holds_what_was_asked():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("kind", "options", "words"),
     [
-        ({"reuse": "maybe"}, "reuse 'maybe': there is 'auto', 'always', 'never'"),
-        ({"cache": ""}, "cache ''"),
-        ({"step": 0}, "step must not be 0"),
-        ({"start": True}, "start is True: it is a whole number"),
-        ({"frames": "1,5", "stop": 3}, "frames cannot be given with stop"),
-        ({"pairs": Path("a\0b")}, "it is a directory"),
+        (RunOptions, {"reuse": "maybe"}, "reuse 'maybe': there is 'auto', 'always', 'never'"),
+        (RunOptions, {"cache": ""}, "cache ''"),
+        (RunOptions, {"step": 0}, "step must not be 0"),
+        (RunOptions, {"start": True}, "start is True: it is a whole number"),
+        (RunOptions, {"frames": "1,5", "stop": 3}, "frames cannot be given with stop"),
+        (RunOptions, {"pairs": Path("a\0b")}, "it is a directory"),
+        (StageOptions, {"placement": "here"}, "placement 'here'"),
+        (StageOptions, {"copies": 0}, "--copies 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options, words):
+def test_what_makes_no_sense_is_refused(kind, options, words):
     with pytest.raises(UsageError, match=words):
-        RunOptions([Path("a.xtc")], **options)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"), [({"placement": "here"}, "placement 'here'"), ({"copies": 0}, "--copies 0")]
-)
-def test_staging_refuses_what_makes_no_sense(options, words):
-    with pytest.raises(UsageError, match=words):
-        StageOptions([Path("a.xtc")], **options)
+        kind([Path("a.xtc")], **options)

@@ -10,25 +10,16 @@ import MDAnalysis
 import numpy as np
 import pytest
 from MDAnalysis import transformations
-from MDAnalysisTests.datafiles import (
-    DCD,
-    DCD2,
-    GMS_ASYMOPT,
-    GRO,
-    PSF,
-    TRR,
-    TRZ,
-    XTC,
-    LAMMPSdata2,
-    LAMMPSdcd2,
-    PDB_small,
-    TRZ_psf,
-)
+from MDAnalysisTests import datafiles as data
 from support import cache_data
 
 import himach
 from himach.opening.shared_arrays import SharedArrays
 from himach.opening.universe_input import from_universe
+
+
+def adk(**keywords):
+    return MDAnalysis.Universe(data.PSF, data.DCD, **keywords)
 
 
 class Seen(himach.Analysis):
@@ -78,13 +69,13 @@ def same(universe, ranks=None, **selection):
 @pytest.mark.parametrize(
     "made",
     [
-        lambda: MDAnalysis.Universe(PSF, DCD),
-        lambda: MDAnalysis.Universe(GRO, TRR),
-        lambda: MDAnalysis.Universe(GRO, XTC, dt=5.0),
-        lambda: MDAnalysis.Universe(PDB_small, DCD2),
-        lambda: MDAnalysis.Universe(LAMMPSdata2, LAMMPSdcd2, format="LAMMPS"),
-        lambda: MDAnalysis.Universe(TRZ_psf, TRZ),
-        lambda: MDAnalysis.Universe(GMS_ASYMOPT),
+        adk,
+        lambda: MDAnalysis.Universe(data.GRO, data.TRR),
+        lambda: MDAnalysis.Universe(data.GRO, data.XTC, dt=5.0),
+        lambda: MDAnalysis.Universe(data.PDB_small, data.DCD2),
+        lambda: MDAnalysis.Universe(data.LAMMPSdata2, data.LAMMPSdcd2, format="LAMMPS"),
+        lambda: MDAnalysis.Universe(data.TRZ_psf, data.TRZ),
+        lambda: MDAnalysis.Universe(data.GMS_ASYMOPT),
     ],
     ids=["dcd", "trr", "xtc with dt", "pdb", "lammps dcd", "trz", "gamess"],
 )
@@ -93,13 +84,13 @@ def test_a_universe_of_files(made):
 
 
 def test_a_chain_of_files():
-    universe = MDAnalysis.Universe(PSF, [DCD, DCD2], dt=2.0)
+    universe = MDAnalysis.Universe(data.PSF, [data.DCD, data.DCD2], dt=2.0)
     result = run(universe, step=20)
     expected = [told(ts)[1:] for ts in universe.trajectory[::20]]
     assert [frame[1:] for frame in result["frames"]] == expected
-    assert result.record["trajectory"] == [DCD, DCD2]
+    assert result.record["trajectory"] == [data.DCD, data.DCD2]
     assert result.record["universe"] == {"dt": 2.0}
-    assert result.record["topology"] == PSF
+    assert result.record["topology"] == data.PSF
 
 
 def test_a_chain_whose_files_overlap(tmp_path):
@@ -115,14 +106,14 @@ def test_a_chain_whose_files_overlap(tmp_path):
 
 def test_a_reader_that_was_named_is_used(tmp_path):
     path = tmp_path / "trajectory.unknown"
-    path.symlink_to(DCD)
-    same(MDAnalysis.Universe(PSF, str(path), format="DCD"), step=30)
+    path.symlink_to(data.DCD)
+    same(MDAnalysis.Universe(data.PSF, str(path), format="DCD"), step=30)
 
 
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(("order", "ranks"), [("fac", None), ("afc", None), ("afc", 2)])
 def test_a_universe_in_memory(order, ranks):
-    source = MDAnalysis.Universe(GRO, TRR)
+    source = MDAnalysis.Universe(data.GRO, data.TRR)
     frames = [ts.copy() for ts in source.trajectory]
     arrays = {
         name: np.array([getattr(ts, name) for ts in frames], dtype=np.float32) for name in ("positions", "velocities")
@@ -131,13 +122,13 @@ def test_a_universe_in_memory(order, ranks):
         arrays = {name: np.ascontiguousarray(array.transpose(1, 0, 2)) for name, array in arrays.items()}
     boxes = np.array([ts.dimensions for ts in frames])
     universe = MDAnalysis.Universe(
-        GRO, arrays["positions"], velocities=arrays["velocities"], order=order, dt=4.0, dimensions=boxes
+        data.GRO, arrays["positions"], velocities=arrays["velocities"], order=order, dt=4.0, dimensions=boxes
     )
     same(universe, ranks=ranks, step=3)
 
 
 def test_what_lies_in_memory_counts_and_not_the_file_that_it_came_from():
-    universe = MDAnalysis.Universe(PSF, DCD, in_memory=True, in_memory_step=10)
+    universe = adk(in_memory=True, in_memory_step=10)
     universe.trajectory.coordinate_array[3] += 5
     result = same(universe, ranks=2)
     assert len(result["frames"]) == 10
@@ -155,7 +146,7 @@ def test_a_run_over_memory_writes_nothing_into_it():
         def reduce(self, key, series):
             return len(series)
 
-    universe = MDAnalysis.Universe(PSF, DCD, in_memory=True)
+    universe = adk(in_memory=True)
     before = universe.trajectory.coordinate_array.copy()
     himach.run(Moves(), universe)
     np.testing.assert_array_equal(universe.trajectory.coordinate_array, before)
@@ -164,13 +155,13 @@ def test_a_run_over_memory_writes_nothing_into_it():
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(("memory", "ranks"), [(False, None), (True, None), (False, 2)])
 def test_the_topology_is_as_it_is_now(memory, ranks):
-    universe = MDAnalysis.Universe(PSF, DCD, in_memory=memory)
+    universe = adk(in_memory=memory)
     universe.atoms[:5].names = ["A", "B", "C", "D", "E"]
     universe.atoms.charges = 0.5
     universe.add_bonds([(0, 3000)])
     names, charge, bonds = run(universe, stop=1, ranks=ranks)["topology"]
     assert (names, charge, bonds) == ("ABCDE", len(universe.atoms) / 2, len(universe.bonds))
-    assert run(MDAnalysis.Universe(PSF, DCD), stop=1)["topology"][0] != "ABCDE"
+    assert run(adk(), stop=1)["topology"][0] != "ABCDE"
 
 
 def scaled(ts):
@@ -181,9 +172,9 @@ def scaled(ts):
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_transformations_work_for_the_universe_of_the_run(ranks):
-    universe = MDAnalysis.Universe(PSF, DCD)
+    universe = adk()
     ca, near = universe.select_atoms("name CA"), universe.select_atoms("prop x < 0", updating=True)
-    fit = transformations.fit_rot_trans(ca, MDAnalysis.Universe(PSF, DCD).select_atoms("name CA"))
+    fit = transformations.fit_rot_trans(ca, adk().select_atoms("name CA"))
     universe.trajectory.add_transformations(fit, transformations.center_in_box(near, point=[1, 2, 3]), scaled)
     result = same(universe, ranks=ranks, start=3, step=20)
     universe.trajectory[3]
@@ -191,21 +182,24 @@ def test_transformations_work_for_the_universe_of_the_run(ranks):
 
 
 def test_transformations_in_memory_are_not_applied_twice():
-    universe = MDAnalysis.Universe(PSF, DCD, in_memory=True)
+    universe = adk(in_memory=True)
     universe.trajectory.add_transformations(transformations.translate([1, 2, 3]))
     same(universe, step=30)
 
 
 def test_what_kept_pairs_would_not_know_is_not_kept(tmp_path):
-    moved = MDAnalysis.Universe(PSF, DCD)
+    moved = adk()
     moved.trajectory.add_transformations(transformations.translate([1, 2, 3]))
-    for universe, said in ((moved, "add these in setup"), (MDAnalysis.Universe(PSF, DCD, in_memory=True), "memory")):
+    for universe, said in (
+        (moved, "add these in setup"),
+        (adk(in_memory=True), "memory"),
+    ):
         for option in ({"pairs": tmp_path / "pairs"}, {"max_time": 60, "out": tmp_path / "out"}):
             with pytest.raises(himach.UsageError, match=f"(?s){next(iter(option))} cannot be had.*{said}"):
                 run(universe, **option)
     assert not list(tmp_path.iterdir())
-    assert run(MDAnalysis.Universe(PSF, DCD), stop=3, pairs=tmp_path).record["reused"]["frames"] == 0
-    changed = MDAnalysis.Universe(PSF, DCD)
+    assert run(adk(), stop=3, pairs=tmp_path).record["reused"]["frames"] == 0
+    changed = adk()
     assert run(changed, stop=3, pairs=tmp_path).record["reused"]["frames"] == 3
     changed.atoms[:1].names = "X"
     assert "topology" in run(changed, stop=3, pairs=tmp_path).record["reused"]["reason"]
@@ -217,27 +211,27 @@ def refused(universe, said, /, **options):
 
 
 def test_what_cannot_be_taken_is_refused_by_name(tmp_path):
-    universe = MDAnalysis.Universe(PSF, DCD)
-    refused(universe, "topology: the run takes that of the Universe", topology=PSF)
+    universe = adk()
+    refused(universe, "topology: the run takes that of the Universe", topology=data.PSF)
     refused(universe, "universe: the run takes", universe={"dt": 1})
     refused(universe.atoms, "is no trajectory; give a file, several, the name of a dataset, or a Universe")
     refused(5, "is no trajectory")
-    refused(MDAnalysis.Universe(PSF), "has no trajectory to analyse")
-    stream = MDAnalysis.lib.util.NamedStream(io.StringIO(Path(PDB_small).read_text()), "x.pdb")
+    refused(MDAnalysis.Universe(data.PSF), "has no trajectory to analyse")
+    stream = MDAnalysis.lib.util.NamedStream(io.StringIO(Path(data.PDB_small).read_text()), "x.pdb")
     refused(MDAnalysis.Universe(stream), "stream .* in place of a file")
     arrays = [np.zeros((2, 3341, 3), dtype=np.float32)] * 2
-    refused(MDAnalysis.Universe(PSF, arrays), "an array in memory in place of a file")
+    refused(MDAnalysis.Universe(data.PSF, arrays), "an array in memory in place of a file")
     universe.trajectory.add_transformations(transformations.PositionAverager(3))
     refused(universe, "PositionAverager needs other frames")
     aux = tmp_path / "aux.xvg"
     aux.write_text("".join(f"{i} {i}\n" for i in range(98)))
-    universe = MDAnalysis.Universe(PSF, DCD)
+    universe = adk()
     universe.trajectory.add_auxiliary("pull", str(aux))
     refused(universe, "auxiliary 'pull' is not taken")
 
 
 def test_a_record_of_frames_in_memory_says_that_it_cannot_be_repeated():
-    memory = MDAnalysis.Universe(PSF, DCD, in_memory=True)
+    memory = adk(in_memory=True)
     result = himach.run(himach.examples.load("rmsd"), memory, stop=3)
     assert result.record["analyses"][0]["source"] is None
     assert "memory of a Universe" in result.record["analyses"][0]["unrepeatable"]
@@ -264,6 +258,6 @@ def test_arrays_are_sent_once_and_go_with_who_sends_them():
 
 
 def test_taking_a_universe_reads_no_frame(monkeypatch):
-    universe = MDAnalysis.Universe(PSF, DCD)
+    universe = adk()
     monkeypatch.setattr(type(universe.trajectory), "_read_frame", None)
     assert from_universe(universe).n_frames == 98

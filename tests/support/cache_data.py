@@ -76,9 +76,11 @@ def make_dump(folder: Path, n_frames: int = N_FRAMES) -> tuple[Path, Path]:
     return topology, trajectory
 
 
-def analyse(trajectory: Path, topology: Path | None, **options: object) -> himach.Result:
-    """Run `Emit`."""
-    return himach.run(Emit(), trajectory, topology, progress=False, **options)
+def analyse(
+    trajectory: Path, topology: Path | None, job: himach.Analysis | None = None, **options: object
+) -> himach.Result:
+    """Run a job, or `Emit`."""
+    return himach.run(job or Emit(), trajectory, topology, progress=False, **options)
 
 
 def numbers_of(result: himach.Result) -> list[int]:

@@ -99,11 +99,6 @@ class ReadingData(Changing):
         yield from super().map(frame)
 
 
-@pytest.fixture
-def place(tmp_path) -> Path:
-    return tmp_path / "store"
-
-
 def two(folder: Path, name: str) -> tuple[Path, Path, Path]:
     """Return a topology, a trajectory, and another one of the same length."""
     topology, trajectory = make(folder, name=name)
@@ -115,21 +110,30 @@ def changing(trajectory: Path, other: Path, change: str, **options: object) -> C
     return Changing(change=change, trajectory=str(trajectory), other=str(other), **options)
 
 
-@pytest.mark.nightly(but=4)
-@pytest.mark.parametrize("cache", ["kept", "off"])
-@pytest.mark.parametrize("change", ["overwrite", "replace", "disguise"])
+@pytest.fixture(params=["kept", "off"])
+def cache(request, place):
+    return place if request.param == "kept" else "off"
+
+
+@pytest.mark.nightly(but=8)
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        *((change, "has changed since this run opened it.*rank 0") for change in ("overwrite", "replace", "disguise")),
+        ("cut", "bytes and had.*has changed since"),
+        ("remove", "is not there any more.*has changed since"),
+    ],
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_another_trajectory_in_its_place(tmp_path, place, name, change, cache):
+def test_another_trajectory_in_its_place_or_a_part_or_none(tmp_path, name, change, words, cache):
     topology, trajectory, other = two(tmp_path, name)
     before = shutil.copy(trajectory, tmp_path / "before")
     expected = analyse(trajectory, topology, cache="off")
-    options = {"cache": place if cache == "kept" else "off", "progress": False}
-    with pytest.raises(himach.TrajectoryError, match=rf"{trajectory}.*has changed since this run opened it.*rank 0"):
-        himach.run(changing(trajectory, other, change), trajectory, topology, **options)
+    with pytest.raises(himach.TrajectoryError, match=rf"{trajectory}.*{words}"):
+        analyse(trajectory, topology, changing(trajectory, other, change), cache=cache)
     shutil.copy(before, trajectory)  # as it was: nothing of the other one may come from the cache
     for _ in range(2):
-        result = analyse(trajectory, topology, cache=options["cache"])
-        assert bits(result.outcome) == bits(expected.outcome)
+        assert bits(analyse(trajectory, topology, cache=cache).outcome) == bits(expected.outcome)
 
 
 def test_a_killed_run_leaves_no_frames_of_another_trajectory(tmp_path, place):
@@ -149,37 +153,23 @@ def test_a_killed_run_leaves_no_frames_of_another_trajectory(tmp_path, place):
     assert bits(result.outcome) == bits(expected.outcome)
 
 
-@pytest.mark.nightly(but=4)
-@pytest.mark.parametrize("change", ["cut", "remove"])
-@pytest.mark.parametrize("name", NAMES)
-def test_shorter_or_gone(tmp_path, place, name, change):
-    topology, trajectory, other = two(tmp_path, name)
-    said = "bytes and had" if change == "cut" else "is not there any more"
-    with pytest.raises(himach.TrajectoryError, match=rf"{trajectory}.*{said}.*has changed since"):
-        himach.run(changing(trajectory, other, change), trajectory, topology, cache=place, progress=False)
-
-
-@pytest.mark.parametrize("cache", ["kept", "off"])
 @pytest.mark.parametrize("name", ["md.trr", "md.dcd"])
-def test_replaced_between_opening_and_the_first_frame(tmp_path, place, name, cache):
+def test_replaced_between_opening_and_the_first_frame(tmp_path, name, cache):
     topology, trajectory, other = two(tmp_path, name)
-    job = changing(trajectory, other, "replace", early=True)
     with pytest.raises(himach.TrajectoryError, match="has changed since"):
-        himach.run(job, trajectory, topology, cache=place if cache == "kept" else "off", progress=False)
+        analyse(trajectory, topology, changing(trajectory, other, "replace", early=True), cache=cache)
 
 
 @pytest.mark.nightly(but=4)
-@pytest.mark.parametrize("cache", ["kept", "off"])
 @pytest.mark.parametrize("change", ["grow", "touch"])
 @pytest.mark.parametrize("name", ["md.trr", "md.xtc", "md.xyz"])
-def test_growth_and_touches_are_no_change(tmp_path, place, name, change, cache):
+def test_growth_and_touches_are_no_change(tmp_path, name, change, cache):
     topology, trajectory, other = two(tmp_path, name)
     expected = analyse(trajectory, topology, cache="off")
-    options = {"cache": place if cache == "kept" else "off", "progress": False}
-    result = himach.run(changing(trajectory, other, change), trajectory, topology, **options)
+    result = analyse(trajectory, topology, changing(trajectory, other, change), cache=cache)
     assert bits(result.outcome) == bits(expected.outcome)
-    if cache == "kept" and change == "touch":
-        assert analyse(trajectory, topology, cache=place).record["bytes"]["origin"] == 0
+    if cache != "off" and change == "touch":
+        assert analyse(trajectory, topology, cache=cache).record["bytes"]["origin"] == 0
 
 
 @pytest.mark.nightly(but=2)
@@ -190,8 +180,7 @@ def test_the_simulation_goes_on(tmp_path, place, name):
     topology, trajectory = make(tmp_path, name=name)
     _, later = make(tmp_path / "later", 2 * N_FRAMES, name=name)
     expected = analyse(trajectory, topology, cache="off")
-    job = changing(trajectory, later, "overwrite")
-    result = himach.run(job, trajectory, topology, cache=place, progress=False)
+    result = analyse(trajectory, topology, changing(trajectory, later, "overwrite"), cache=place)
     assert bits(result.outcome) == bits(expected.outcome)
     again = analyse(trajectory, topology, cache=place)
     assert numbers_of(again) == list(range(2 * N_FRAMES))
@@ -203,13 +192,13 @@ def test_data_of_cached_frames_is_not_that_of_another_trajectory(tmp_path, place
     analyse(trajectory, topology, cache=place)
     job = ReadingData(change="replace", trajectory=str(trajectory), other=str(other))
     with pytest.raises(himach.TrajectoryError, match="has changed since"):
-        himach.run(job, trajectory, topology, cache=place, progress=False)
+        analyse(trajectory, topology, job, cache=place)
 
 
 def test_what_is_read_from_the_cache_alone_needs_no_origin(tmp_path, place):
     topology, trajectory, other = two(tmp_path, "md.trr")
     expected = analyse(trajectory, topology, cache=place)
-    result = himach.run(changing(trajectory, other, "replace"), trajectory, topology, cache=place, progress=False)
+    result = analyse(trajectory, topology, changing(trajectory, other, "replace"), cache=place)
     assert bits(result.outcome) == bits(expected.outcome)
 
 
@@ -264,7 +253,7 @@ def outcome_or_none(*arguments, job=Emit, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return bits(himach.run(job(), *arguments, progress=False, **options).outcome)
+            return bits(analyse(*arguments, job(), **options).outcome)
         except (himach.TrajectoryError, himach.UsageError):
             return None
 

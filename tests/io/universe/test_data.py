@@ -1,6 +1,5 @@
 """Topologies as data: loading, rows, what is the same in another process."""
 
-import pickle
 import warnings
 
 import MDAnalysis as mda
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 from MDAnalysisTests import datafiles as data
 from support.cache_data import make, make_dump
-from support.io_samples import FORMATS, copied
+from support.io_samples import copied
 from support.io_samples import make as make_of_io_samples
 
 import himach
@@ -152,30 +151,6 @@ def test_on_two_ranks(tmp_path):
     assert one == [list(range(N_FRAMES))]
     for _ in range(2):
         assert run(topology, trajectory, {}, Step(), cache=tmp_path / "store", ranks=2).outcome["result"] == one
-
-
-@pytest.mark.parametrize("name", ["XTC", "DCD", "NCDF", "PDB", "XYZ"])
-def test_pickle_keeps_what_a_universe_has(name, tmp_path):
-    topology, trajectory = copied(name, tmp_path)
-    origin = open_origin([trajectory], topology)
-    loaded = pickle.loads(pickle.dumps(load_topology(topology, origin)))
-    ours = mda.Universe(loaded, to_guess=())
-    theirs = mda.Universe(*FORMATS[name])
-    names = {attr.attrname for attr in theirs._topology.attrs}
-    assert {attr.attrname for attr in ours._topology.attrs} == names
-    assert {"masses", "types"} <= names
-    for name in ("names", "types", "masses", "charges", "resnames", "resids", "segids", "elements"):
-        if name in names:
-            np.testing.assert_array_equal(getattr(ours.atoms, name), getattr(theirs.atoms, name))
-    if "bonds" in names:
-        np.testing.assert_array_equal(ours.bonds.to_indices(), theirs.bonds.to_indices())
-
-
-def test_nothing_is_guessed_twice(tmp_path, monkeypatch):
-    topology, trajectory = copied("XTC", tmp_path)
-    loaded = load_topology(topology, open_origin([trajectory]))
-    monkeypatch.setattr("MDAnalysis.guesser.default_guesser.DefaultGuesser.guess_attr", None)
-    assert mda.Universe(loaded, to_guess=()).atoms.total_mass() > 0
 
 
 def test_keywords(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from MDAnalysis import transformations
 from MDAnalysisTests import datafiles as data
-from support.io_samples import FORMATS, copied, make
+from support.io_samples import FORMATS, make
 
 import himach
 from himach.errors import AnalysisError
@@ -247,15 +247,6 @@ def test_auxiliary(tmp_path):
     for number in (0, 3, 1, 4):
         view.bind(next(origin.read([number])), number)
         assert view.universe.trajectory.ts.aux.pull[1] == 10 * number
-
-
-def test_no_file_appears(tmp_path):
-    topology, trajectory = copied("XTC", tmp_path)
-    before = sorted(path.name for path in tmp_path.iterdir())
-    origin = open_origin([trajectory], topology)
-    view = View(load_topology(topology, origin), origin, range(10), next(origin.read([0])))
-    view.universe.copy()
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 def test_positions_at_is_for_setup(tmp_path):
