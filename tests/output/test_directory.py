@@ -104,6 +104,12 @@ def test_other_directories_are_refused(tmp_path, content):
     assert tree(tmp_path) == before
 
 
+def test_a_link_to_no_record_is_refused(tmp_path):
+    (tmp_path / "run.json").symlink_to("elsewhere.json")
+    with pytest.raises(UsageError, match="neither empty nor an earlier run's"):
+        check_out(tmp_path)
+
+
 def test_places_that_cannot_be_written_are_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="is a file"):

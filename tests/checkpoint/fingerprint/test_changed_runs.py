@@ -88,7 +88,6 @@ CHANGES = {
 }
 
 
-@pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_run_that_died_goes_on_where_its_map_is_the_same(monkeypatch, capsys, change):
     monkeypatch.setenv("BAD", str(N_FRAMES - 1))

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from support.shelves import fill, place_of, positions_of, segment_files
 from himach.errors import UsageError
 from himach.io.store import quota
 from himach.io.store.bodhi import crc32c
-from himach.io.store.quota import Segment, StoreSizes, check_quota, chosen_quota, survey
+from himach.io.store.quota import Segment, StoreSizes, check_quota, chosen_quota, open_chosen, survey
 from himach.io.store.sizes import parse_size, show_size
 from himach.io.store.store import Store, StoreBusyError, StoreFullError, StoreVersionError
 
@@ -211,6 +212,14 @@ def test_the_reserve_of_the_disk_stays_free(tmp_path, n_atoms):
         assert found.reserve == found.size // 20
         assert found.reserve <= found.free < found.reserve + 100_000 + 12 * n_atoms
         assert len(Store(disk / "store").dataset("full").alien) == written
+
+
+def test_a_store_that_a_full_disk_cannot_take_costs_the_cache_alone(tmp_path):
+    with small_disk(tmp_path / "disk", "nr_inodes=2") as disk:
+        (disk / "other").touch()
+        store, message = open_chosen(str(disk / "store"))
+    assert store is None
+    assert re.search(r"no frames are cached: .*disk/store.* make room", message)
 
 
 # --- Several writers --------------------------------------------------------------------------------------------------
