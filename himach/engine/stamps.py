@@ -58,12 +58,13 @@ class FrameTable:
     @classmethod
     def joined(cls, tables: Sequence[FrameTable]) -> FrameTable:
         """Return the concatenated rows of all `tables`."""
-        boxes = [no_boxes(len(table)) if table.boxes is None else table.boxes for table in tables]
+        boxed = any(table.boxes is not None for table in tables)
+        boxes = [no_boxes(len(table)) if table.boxes is None else table.boxes for table in tables if boxed]
         sources = [table.sources for table in tables if table.sources is not None]
         return cls(
             steps=np.concatenate([np.empty(0, np.int64), *(table.steps for table in tables)]),
             times=np.concatenate([np.empty(0, np.float64), *(table.times for table in tables)]),
-            boxes=None if all(table.boxes is None for table in tables) else np.concatenate(boxes),
+            boxes=np.concatenate(boxes) if boxed else None,
             sources=np.concatenate(sources) if sources else None,
         )
 
