@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap64
 
 from himach.checkpoint.parts.columns import BadPartError
@@ -34,6 +33,7 @@ from himach.selection import Selected, numbers_at
 if TYPE_CHECKING:
     from himach.checkpoint.directory import Place
     from himach.checkpoint.reuse import CheckpointRun
+    from himach.io.dataset.source import Source
     from himach.ranks.launch.stop_requests import StopRequests
 
 #: Least seconds between commits, and their least distance as a fraction of the time so far.
@@ -56,34 +56,25 @@ class CheckpointWriter:
     """Stores what this rank maps (see `himach.engine.mapping.Keeper`)."""
 
     def __init__(
-        self,
-        run: CheckpointRun,
-        comm: Communicator,
-        total: int,
-        confirm: Callable[[], object],
-        hurry: Callable[[], object],
-        memory: int,
-        after: float = 0.0,
-        every: float = EVERY,
+        self, run: CheckpointRun, comm: Communicator, total: int, source: Source, memory: int, after: float = 0.0
     ) -> None:
         self._run = run
         self._comm = comm
-        self._frames = run.frames
+        self._frames = run.request.frames
         self._total = total
         self._mapped = 0
-        self._confirm = confirm
-        self._hurry = hurry
+        self._source = source
         self._requests: StopRequests | None = None
-        self._every = every
+        self._every = every = run.request.every
         self._began = time.monotonic()
         self._next = self._began + (after or every)
         self._started = not after
         self._usual = max(LEAST, min(MOST, memory // SHARE))
         self._most = max(LEAST, memory // WAITS) if after else self._usual
         self._mappers: list[Mapper] = []
-        self._writer = _Writer(run.places, run.frames, run.files.digests, 0.0 if after else PATIENCE)
+        self._writer = _Writer(run.places, run.request.frames, run.request.files.digests, 0.0 if after else PATIENCE)
         # If values must be plain, check that at the first frame.
-        self._checks_plain = run.lasting and not all(place.pickles for place in run.places)
+        self._checks_plain = run.request.lasting and not all(place.pickles for place in run.places)
 
     @property
     def reason(self) -> str:
@@ -122,11 +113,12 @@ class CheckpointWriter:
         if self._requests is not None:
             self._requests.commit = False
         chunks = [chunk for chunk in mapped if len(chunk)]
-        self._mapped += len(chunks[0]) if len(chunks) == 1 else len(_all_steps(chunks))
+        if chunks:
+            self._mapped += len(np.unique(np.concatenate([chunk.steps for chunk in chunks])))
         if self._started:  # else the map phase was short
             self._most = self._usual
             if chunks and not self._writer.failed:
-                self._confirm()
+                self._source.confirm()
                 self._writer.put(mapped)
         if now or checks_plain:
             self._writer.wait()
@@ -153,7 +145,7 @@ class CheckpointWriter:
         self._requests = requests
         requests.handled = True
         try:
-            with self._run.files.watching():
+            with self._run.request.files.watching():
                 # SIGTERM kills a rank that is not here yet, and with it all others, whatever they have mapped.
                 self._comm.barrier()
                 yield
@@ -169,7 +161,7 @@ class CheckpointWriter:
     def hurry(self) -> None:
         """Wait until all that was passed to `keep`, and all other output, is written; callable from any thread."""
         self._writer.wait()
-        self._hurry()
+        self._source.hurry()
 
     def end(self) -> None:
         """End the map phase (collective)."""
@@ -184,7 +176,7 @@ class CheckpointWriter:
 
     def close(self, succeeded: bool) -> None:
         """Wait until all is written; if the run `succeeded` and its pairs are temporary, write no more."""
-        self._writer.close(drop=succeeded and not self._run.lasting)
+        self._writer.close(drop=succeeded and not self._run.request.lasting)
 
     def _raise_time_up(self, mapped: int) -> NoReturn:
         reused, directory = self._run.plan.reused, self._run.directory.path
@@ -271,8 +263,7 @@ class _Writer:
             path = write_part(
                 place.generation.path,
                 [reshard(replace(block, at=block.at - np.uint32(chunk.first)), SHARDS) for block in chunk.blocks],
-                table,
-                numbers_at(self._frames, table.steps),
+                replace(table, steps=numbers_at(self._frames, table.steps)),
                 BitMap64(numbers_at(self._frames, chunk.steps).astype(np.uint64)),
                 identity=place.generation.key,
                 pairs=chunk.pairs,
@@ -283,8 +274,3 @@ class _Writer:
             self.written.append((index, chunk, path))
             if not self._remembers:
                 self.written.clear()
-
-
-def _all_steps(mapped: Sequence[Mapped]) -> npt.NDArray[np.int64]:
-    """Return the union of the steps of all analyses."""
-    return np.unique(np.concatenate([np.empty(0, np.int64), *(chunk.steps for chunk in mapped)]))

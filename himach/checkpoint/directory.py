@@ -152,7 +152,6 @@ class PairsDirectory:
             folder.parent.rmdir()
 
     def _check(self) -> None:
-        """Raise UsageError if the directory contains anything else."""
         own = (LOCK, NFS_PREFIX)
         other = [path for path in self.path.iterdir() if not path.name.startswith(own) and not any(_numbered(path))]
         foreign = [path for path in other if not path.is_dir() or any(path.iterdir())]

@@ -198,7 +198,6 @@ def _last_use(generation: FingerprintVersion) -> tuple[bool, float]:
 
 @contextmanager
 def _claim_all(kept_frames: KeptFrames) -> Iterator[None]:
-    """Lock a directory of kept pairs and those of its members."""
     directory = PairsDirectory(kept_frames.path)
     claim = None
     try:
@@ -222,7 +221,6 @@ def _claim_all(kept_frames: KeptFrames) -> Iterator[None]:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Delete a folder if it is empty."""
     with suppress(OSError):
         folder.rmdir()
 

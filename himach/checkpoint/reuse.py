@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -132,7 +132,6 @@ _ChosenParts = dict[int, dict[str, BitMap64 | None]]
 def _choose(
     gathered: Sequence[tuple[list[list[_RankParts]], list[str]]], frames: Selected
 ) -> tuple[list[_ChosenParts], Remaining | None, int, list[int], list[Collection[int]], list[str]]:
-    """Decide which parts are used; called on the first rank."""
     selected = BitMap64(frames if isinstance(frames, range) else frames.numbers.astype(np.uint64))
     bad = [text for _, texts in gathered for text in texts]
     chosen_parts: list[_ChosenParts] = []
@@ -169,13 +168,8 @@ def choose_parts(verified: Sequence[_RankParts], selected: BitMap64) -> tuple[_C
     return chosen, taken_frames
 
 
-def frame_numbers(frames: BitMap64) -> Numbers:
-    """Return frame numbers as int64 (n,), ascending."""
-    return np.asarray(frames.to_array()).astype(np.int64)
-
-
 def _steps(numbers: BitMap64, frames: Selected) -> Numbers:
-    return find_steps(frames, frame_numbers(numbers))
+    return find_steps(frames, np.asarray(numbers.to_array()).astype(np.int64))
 
 
 def _by_size(generation: FingerprintVersion | None) -> list[tuple[Path, int]]:
@@ -195,48 +189,51 @@ def _size(path: Path) -> int:
 _WHOLE = "pairs of {:,} frames were combined with those of frames that are not selected"
 
 
+@dataclass(frozen=True)
+class PairsRequest:
+    """The pairs that a run keeps and reuses."""
+
+    path: Path  # their directory
+    labels: Sequence[str]  # of the analyses, as `combined` and `homes`
+    combined: Sequence[bool]  # whether combine() makes the pairs
+    homes: Sequence[str]  # modules of the analyses
+    frames: Selected  # the selected frame numbers
+    files: OpenedFiles  # opened by this rank
+    reuse: str  # the option of the run
+    lasting: bool  # whether pairs stay after a successful run
+    every: float  # seconds between two commits
+
+
 @dataclass
 class CheckpointRun:
     """What a run reuses from earlier ones, and where it stores its own pairs."""
 
+    request: PairsRequest
     directory: PairsDirectory  # locked by the first rank until `release`
-    frames: Selected  # the selected frame numbers
     places: list[Place]  # per analysis: destination of its pairs
     plan: ReusePlan
     reason: str  # why existing pairs are not used, or are used in spite of a difference; for messages
-    lasting: bool  # whether pairs stay after a successful run
-    files: OpenedFiles  # opened by this rank
     unstable: list[dict[str, str]]
 
     def release(self, succeeded: bool) -> None:
         """Unlock the directory; called on the first rank, after all others have stopped writing."""
         self.directory.release()
-        if succeeded and not self.lasting:
+        if succeeded and not self.request.lasting:
             shutil.rmtree(self.directory.path, ignore_errors=True)
 
 
 def open_pairs(
-    comm: Communicator,
-    path: Path,
-    labels: Sequence[str],
-    fingerprints: Callable[[], Sequence[MapFingerprint]],
-    combined: Sequence[bool],
-    homes: Sequence[str],
-    frames: Selected,
-    reuse: str,
-    lasting: bool,
-    memory: int,
-    files: OpenedFiles,
+    comm: Communicator, request: PairsRequest, fingerprints: Callable[[], Sequence[MapFingerprint]], memory: int
 ) -> CheckpointRun:
-    """Find kept pairs and prepare to store new ones (collective)."""
-    directory = PairsDirectory(path)
+    """Find kept pairs and prepare to store new ones (collective); `memory`: see `find_parts`."""
+    directory, labels = PairsDirectory(request.path), request.labels
 
     def begin() -> tuple[list[FingerprintVersion], list[tuple[str, str]], list[bool]]:
-        if lasting or path.exists():
+        if request.lasting or request.path.exists():
             directory.claim()
         try:
             named = zip(labels, fingerprints(), strict=True)
-            chosen = [_generation(directory, label, now, reuse, files.digests) for label, now in named]
+            chosen = [_generation(directory, label, now, request) for label, now in named]
         except BaseException:
             directory.release()
             raise
@@ -246,21 +243,22 @@ def open_pairs(
 
     try:
         generations, reasons, private = on_first_rank(comm, begin, share=True)
-        plan = find_parts(comm, generations, private, homes, frames, memory)
+        plan = find_parts(comm, generations, private, request.homes, request.frames, memory)
     except BaseException:
         directory.release()
         raise
-    places = [Place(*item) for item in zip(generations, combined, private, homes, strict=True)]
+    places = [Place(*item) for item in zip(generations, request.combined, private, request.homes, strict=True)]
     reasons += [(label, _WHOLE.format(lost)) for label, lost in zip(labels, plan.lost, strict=True) if lost]
     reason = "; ".join(text if len(labels) == 1 else f"for {label}, {text}" for label, text in reasons)
     unstable = [{} if item.fingerprint is None else item.fingerprint.unstable for item in generations]
-    return CheckpointRun(directory, frames, places, plan, reason, lasting, files, unstable)
+    return CheckpointRun(request, directory, places, plan, reason, unstable)
 
 
 def _generation(
-    directory: PairsDirectory, label: str, now: MapFingerprint, reuse: str, files: Mapping[str, str]
+    directory: PairsDirectory, label: str, now: MapFingerprint, request: PairsRequest
 ) -> tuple[FingerprintVersion, str]:
     """Return the generation that a run uses, and the reason if it is not the last one unchanged."""
+    reuse, files = request.reuse, request.files.digests
     versions = directory.generations(label)
     valid = [generation for generation in versions if generation.fingerprint is not None]
     if reuse == "never" or not valid:

@@ -185,7 +185,7 @@ def convert_engine(options: ConvertOptions, ranks: int | Ranks | None) -> Conver
     def update(world: World, started: Ranks | None, latest: Update) -> tuple[Converted | None, None]:
         if not latest.last:
             return None, None  # the engine is paused no longer
-        work = partial(convert_here, options=replace(options, trajectories=[*latest.trajectories], stop=latest.stop))
+        work = partial(convert_here, options=replace(options, **latest.frames))
         return (work(world) if started is None else on_ranks(work, started)), None
 
     result = run_live(options, LiveOptions(), ranks, update)

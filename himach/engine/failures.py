@@ -71,7 +71,6 @@ def find_place(analysis: Analysis, method: str, error: BaseException, items: Any
 
 
 def _traceback_places(error: BaseException) -> Iterator[Place]:
-    """Yield the places of a traceback, the innermost last."""
     traceback = error.__traceback__
     while traceback is not None:
         code = traceback.tb_frame.f_code

@@ -70,7 +70,7 @@ def run_pass(
         if keeper is not None:
             keeper.end()
     exchange = Exchange(world)
-    reducers = [Reducer(world, exchange, work.frames, clock, memory, together) for _ in analyses]
+    reducers = [Reducer(exchange, work.frames, clock, memory, together) for _ in analyses]
     results = [
         reducer.run(chain, mapper.runs, mapper.stamps)
         for reducer, chain, mapper in zip(reducers, analyses, mappers, strict=True)

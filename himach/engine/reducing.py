@@ -20,7 +20,6 @@ from himach.engine.shuffle.runs import Memory, Runs
 from himach.engine.shuffle.waves import Shuffle
 from himach.engine.stages import Chaining, Concluding, Stage
 from himach.engine.stamps import Stamps
-from himach.ranks.communicator import World
 from himach.selection import Selected
 
 T = TypeVar("T")
@@ -45,14 +44,14 @@ class Reducer:
     """Takes one chain of analyses from its mapped pairs to its results."""
 
     def __init__(
-        self, world: World, exchange: Exchange, frames: Selected, clock: Clock, memory: Memory, together: SharedReduce
+        self, exchange: Exchange, frames: Selected, clock: Clock, memory: Memory, together: SharedReduce
     ) -> None:
         self.pairs = 0
         self.keys = 0
         self.rows = RowStore(memory)
         self.parts: npt.NDArray[np.int64] = np.zeros(SHARD_GROUPS, dtype=np.int64)
         self._exchange = exchange
-        self._world = world
+        self._comm = exchange.world.comm
         self._frames = frames
         self._clock = clock
         self._memory = memory
@@ -63,12 +62,12 @@ class Reducer:
         *earlier, last = chain
         later = False
         for analysis in earlier:
-            stage = Chaining(analysis, self._world.comm.rank, later, Runs(self._memory, runs.shards))
+            stage = Chaining(analysis, self._comm.rank, later, Runs(self._memory, runs.shards))
             self._reduce(stage, runs, stamps)
             self.pairs += stage.pairs
             runs, stamps = stage.runs, stage.stamps
             later = True
-        concluding = Concluding(last, self._world.comm.rank, later, self.rows)
+        concluding = Concluding(last, self._comm.rank, later, self.rows)
         self._reduce(concluding, runs, stamps)
         with self._clock("reduce"):
             return self._gather(concluding.results())
@@ -76,9 +75,7 @@ class Reducer:
     def _reduce(self, stage: Stage, runs: Runs, stamps: Stamps) -> None:
         """Reduce every key of this rank's shards, wave by wave (collective)."""
         with self._clock("shuffle"):
-            shuffle = Shuffle(
-                self._world, self._exchange, runs, stamps, self._frames, self._memory.limit, self._together
-            )
+            shuffle = Shuffle(self._exchange, runs, stamps, self._frames, self._memory.limit, self._together)
             self.parts += shuffle.sizes.reshape(SHARD_GROUPS, -1).sum(axis=1)
             self._together(partial(shuffle.prepare, 0))
         for wave in range(shuffle.waves):
@@ -94,7 +91,7 @@ class Reducer:
             shuffle.prepare(following)
 
     def _gather(self, results: list[Block]) -> Results | None:
-        received, _ = self._exchange.move([results, *[[] for _ in range(self._world.comm.size - 1)]])
-        if self._world.comm.rank != 0:
+        received, _ = self._exchange.move([results, *[[] for _ in range(self._comm.size - 1)]])
+        if self._comm.rank != 0:
             return None
         return collect_results([block for blocks in received for block in blocks])

@@ -104,7 +104,6 @@ class _Apart(Results):
 
 
 def _order(blocks: Sequence[Block], keys: Sequence[Any]) -> list[int]:
-    """Return the indices that sort the keys."""
     widths = {block.width for block in blocks}
     if widths == {0}:
         order: list[int] = np.argsort(np.concatenate([block.keys for block in blocks])).tolist()

@@ -159,7 +159,6 @@ class Concluding(Stage):
         self._results.append(items if kind in IMMUTABLE else snapshot(items))
 
     def _close_block(self) -> None:
-        """Turn the results into pairs."""
         n, width = len(self._keys), self._width
         if n == 0:
             return

@@ -136,7 +136,6 @@ class Stamps:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin a stretch."""
         self._steps, self._times, self._sources = array("q"), array("d"), list[bytes]()
         self._since, self._boxes, self._box = array("I"), bytearray(), b""  # the last box
 

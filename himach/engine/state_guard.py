@@ -149,7 +149,6 @@ def _incomparable(item: Reached) -> StateError:
 
 
 def _label(item: Reached) -> str:
-    """Return a value's name and type."""
     kind = type(item.value)
     if isinstance(item.value, np.ndarray):
         name = "array"

@@ -162,7 +162,6 @@ def _write(path: Path, pieces: Iterable[bytes]) -> Counts:
 
 
 def _write_anew(path: Path, header: Sequence[str], columns: Mapping[str, LongCells]) -> None:
-    """Write a table whose columns are stored in a file."""
     try:
         quoted = any(b"\r" in text for text in csv_pieces(columns, header))
         with whole_file(path) as file:

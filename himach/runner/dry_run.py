@@ -64,7 +64,6 @@ def dry_run(world: World, job: Job) -> str | None:
 
 
 def _all_text(world: World, job: Job, results: dict[int, TrajectoryPlan | HimachError]) -> str:
-    """Return the text about all members. On the first rank."""
     ordered = [results[at] for at in sorted(results)]
     plans = [result for result in ordered if isinstance(result, TrajectoryPlan)]
     errors = [result for result in ordered if isinstance(result, HimachError)]
@@ -151,7 +150,6 @@ def _times(world: World, job: Job, counts: dict[str, int]) -> str:
 
 
 def _plain(entry: Any) -> dict[str, Any]:
-    """Return only the name and the parameters of a record's entry."""
     return {name: entry[name] for name in ("name", "parameters") if name in entry}
 
 

@@ -51,7 +51,7 @@ def kept_pairs(run: RankRun) -> Iterator[CheckpointRun | None]:
         yield None
         return
     from himach.checkpoint.map_fingerprint import map_fingerprint
-    from himach.checkpoint.reuse import open_pairs
+    from himach.checkpoint.reuse import PairsRequest, open_pairs
 
     first_stages = [chain[0] for chain in run.chains]
 
@@ -63,12 +63,10 @@ def kept_pairs(run: RankRun) -> Iterator[CheckpointRun | None]:
         ]
 
     lasts = comm.bcast(job.pairs is not None or (job.between is not None and job.member is None))
-    merged = [first.defines("combine") for first in first_stages]
+    combined = [first.defines("combine") for first in first_stages]
     homes = [type(first).__module__ for first in first_stages]
-    memory = run.memory // run.world.node.size // IN_MEMORY
-    checkpoint = open_pairs(
-        comm, pairs, labels, fingerprints, merged, homes, opened.frames, reuse, lasts, memory, files
-    )
+    request = PairsRequest(pairs, labels, combined, homes, opened.frames, files, reuse, lasts, _interval())
+    checkpoint = open_pairs(comm, request, fingerprints, run.memory // run.world.node.size // IN_MEMORY)
     files.mapping = [vars(first) for first in first_stages]
     succeeded = False
     try:
@@ -89,9 +87,9 @@ def make_writer(run: RankRun, checkpoint: CheckpointRun, source: Source, memory:
     """Return the writer of this rank's pairs."""
     from himach.checkpoint.checkpoint_writer import CheckpointWriter
 
-    delay = 0.0 if checkpoint.lasting else max(0.0, unrequested_keep_time(run.job, run.started) - time.time())
+    delay = 0.0 if checkpoint.request.lasting else max(0.0, unrequested_keep_time(run.job, run.started) - time.time())
     total = sum(run.share.counts.values())
-    return CheckpointWriter(checkpoint, run.world.comm, total, source.confirm, source.hurry, memory, delay, _interval())
+    return CheckpointWriter(checkpoint, run.world.comm, total, source, memory, delay)
 
 
 def unrequested_keep_time(job: Job, started: float) -> float:
@@ -115,7 +113,6 @@ def mapping_deadline(max_time: float | str | None, started: float) -> float | No
 
 
 def _interval() -> float:
-    """Return the seconds between two commits."""
     from himach.checkpoint.checkpoint_writer import EVERY as USUAL
 
     text = os.environ.get(EVERY)
@@ -127,13 +124,13 @@ def _interval() -> float:
 
 def _resume_message(job: Job, out: Path | None, checkpoint: CheckpointRun) -> str:
     """Return how many frames are reused, also in a quiet run, or why all are mapped again."""
-    total, reused, reason = len(checkpoint.frames), checkpoint.plan.reused, checkpoint.reason
+    total, reused, reason = len(checkpoint.request.frames), checkpoint.plan.reused, checkpoint.reason
     if not reused and job.quiet:
         return ""
     if not reused:
         frames = f"all {total:,} frames" if total > 1 else "the frame"
         return f"mapping {frames} again: {reason}" if reason else ""
-    source = f"pairs in {job.pairs}" if checkpoint.lasting else f"by a run into {out} that did not end"
+    source = f"pairs in {job.pairs}" if checkpoint.request.lasting else f"by a run into {out} that did not end"
     message = f"{reused:,} of {total:,} frames were mapped before ({'; '.join(filter(None, [source, reason]))})"
     if reused < total:
         return f"{message}; mapping {total - reused:,}"
@@ -151,6 +148,5 @@ def _unstable_warnings(path: Path, labels: Sequence[str], checkpoint: Checkpoint
 
 
 def _damage_warning(path: Path, texts: Sequence[str]) -> str:
-    """Return a warning of parts that cannot be used."""
     what, their = (f"{len(texts)} parts", "their") if len(texts) > 1 else ("a part", "its")
     return f"{what} of the pairs kept in {path} cannot be used ({texts[0]}); {their} frames are mapped again"

@@ -33,12 +33,10 @@ from himach.runner.outcome.methods_text import with_intervals
 from himach.runner.outcome.place import estimate_outcomes, finish_all, outcome_place, units
 from himach.runner.outcome.run_record import dataset_record, request_record
 from himach.runner.outcome.system import system_record
-from himach.runner.rank_run import EnsembleContext, RankOutcome, RankRun, closing_collectively, one_thread, stages
+from himach.runner.rank_run import EnsembleContext, RankOutcome, RankRun, closing_collectively, one_thread
 
 if TYPE_CHECKING:
     from himach.checkpoint.checkpoint_writer import CheckpointWriter
-
-__all__ = ["EnsembleContext", "RankOutcome", "closing_collectively", "one_thread", "perform", "stages"]
 
 #: Length of a file's digest; a file that could not be read has another word in its place.
 DIGITS = 64
@@ -53,18 +51,17 @@ def perform(world: World, job: Job, started: float, common: EnsembleContext | No
 
 
 def _analyse(run: RankRun) -> RankOutcome:
-    """Run all methods of the analyses on the opened frames."""
-    comm, started = run.world.comm, run.started
-    requested = _requested(run)
+    comm = run.world.comm
+    request = _request_fields(run)
     run.set_up()
     if run.files is not None:  # files that setup() opened
         digests = {path: digest for path, digest in run.files.digests.items() if len(digest) == DIGITS}
-        requested["digests"] = {**digests, **requested["digests"]}
+        request["digests"] = {**digests, **request["digests"]}
     with kept_pairs(run) as run.checkpoint:
         jumps = _count_jumps(run)
         ready = time.time()
         share = run.assign()
-        seconds = {"startup": ready - started, "zazen": time.time() - ready}
+        seconds = {"startup": ready - run.started, "zazen": time.time() - ready}
         with (
             closing_collectively(comm, share),
             nullcontext() if run.paths is None else closing_collectively(comm, run.paths),
@@ -72,19 +69,19 @@ def _analyse(run: RankRun) -> RankOutcome:
             passed, read = _map_and_reduce(run)
         read = {place: count + jumps.get(place, 0) for place, count in read.items()}
         _warn_of_nothing(run, passed)
-        return _conclude(run, passed, read, requested, seconds)
+        return _conclude(run, passed, read, request, seconds)
 
 
-def _requested(run: RankRun) -> dict[str, Any]:
+def _request_fields(run: RankRun) -> dict[str, Any]:
     """Return the record's fields about the request (collective)."""
-    world, job, opened, common = run.world, run.job, run.opened, run.common
+    world, opened, common = run.world, run.opened, run.common
     system = on_first_rank(world.comm, partial(system_record, opened), share=True)
     if common is not None and common.requested:
         return {**common.requested, "dataset": dataset_record(opened), "system": system}
-    requested = on_first_rank(world.comm, partial(request_record, job, opened, world.library()), share=True)
+    request = on_first_rank(world.comm, partial(request_record, run.job, opened, world.library()), share=True)
     if common is not None:
-        common.requested = requested
-    return {**requested, "system": system}
+        common.requested = request
+    return {**request, "system": system}
 
 
 def _count_jumps(run: RankRun) -> Mapping[str, int]:
@@ -111,11 +108,11 @@ def _read_counts(source: Source) -> Mapping[str, int]:
 
 
 def _map_and_reduce(run: RankRun) -> tuple[Passed, Mapping[str, int]]:
-    """Map every frame of this rank and reduce all pairs."""
     comm, job, source = run.world.comm, run.job, run.source()
     memory = run.pass_memory()
     memory.warn = partial(warnings.warn, stacklevel=2)
-    with Progress(comm, sum(run.share.counts.values()), sys.stderr, quiet=_quiet(run)) as display:
+    quiet = run.place is None or run.place.quiet
+    with Progress(comm, sum(run.share.counts.values()), sys.stderr, quiet=quiet) as display:
         # More members follow, so no rank may leave alone.
         meeting = Meeting(comm, None if job.member is None else math.inf)
         writer = None if run.checkpoint is None else make_writer(run, run.checkpoint, source, memory.limit)
@@ -141,12 +138,7 @@ def _map_and_reduce(run: RankRun) -> tuple[Passed, Mapping[str, int]]:
     return passed, _read_counts(source)
 
 
-def _quiet(run: RankRun) -> bool:
-    return run.place is None or run.place.quiet
-
-
 def _work(run: RankRun, source: Source, display: Progress, meeting: Meeting) -> Work:
-    """Return the engine's work on the frames of a source."""
 
     def poll() -> None:
         meeting.poll()
@@ -205,7 +197,7 @@ def _warn_of_nothing(run: RankRun, passed: Passed) -> None:
 
 
 def _conclude(
-    run: RankRun, passed: Passed, read: Mapping[str, int], requested: dict[str, Any], earlier: Mapping[str, float]
+    run: RankRun, passed: Passed, read: Mapping[str, int], request: Mapping[str, Any], earlier: Mapping[str, float]
 ) -> RankOutcome:
     """Make the outcomes, their uncertainties and the record, and write them all (collective)."""
     world, job, place, reduced = run.world, run.job, run.place, time.time()
@@ -216,19 +208,17 @@ def _conclude(
     outcomes = lead(comm, lambda: finish_all(run.last_stages, passed.results or [], tables))
     seconds = {**earlier, **passed.seconds, "finish": time.time() - reduced}
     seconds = largest(comm, {**seconds, "total": time.time() - run.started})
-    requested["units"] = on_first_rank(comm, lambda: units(labels, outcomes)) or {}
+    columns = on_first_rank(comm, lambda: units(labels, outcomes)) or {}
     estimates = lead(comm, lambda: estimate_outcomes(labels, outcomes, job)) or {}
-    if run.common is None:
-        opening = {**earlier, "opening": run.opened.at - run.started}
-        requested["planning"] = observation(world, passed, run.share, read, opening)
-    else:
-        run.common.times.add(passed.own, read, run.opened.at - run.opening)
-    if job.confidence != "off":
-        requested["uncertainty"] = estimates
-    requested["analyses"] = with_intervals(requested["analyses"], labels, estimates)
-    if job.live is not None:
-        requested["live"] = dict(job.live)
-    record = _run_record(run, requested, passed, read, seconds)
+    record = {
+        **request,
+        "analyses": with_intervals(request["analyses"], labels, estimates),
+        "units": columns,
+        **_planning(run, passed, read, earlier),
+        **({} if job.confidence == "off" else {"uncertainty": estimates}),
+        **({} if job.live is None else {"live": dict(job.live)}),
+        **_statistics(run, passed, read, seconds),
+    }
     if place.path is not None:
         record["files"] = lead(comm, partial(place.write, run.last_stages, outcomes or [], record)) or []
     for store in passed.rows:
@@ -237,10 +227,19 @@ def _conclude(
     return RankOutcome(outcomes, record, run.last_stages)
 
 
-def _run_record(
-    run: RankRun, requested: Mapping[str, Any], passed: Passed, read: Mapping[str, int], seconds: Mapping[str, float]
-) -> Record:
-    """Return the record of the run: the `requested` fields and what the run did (collective)."""
+def _planning(
+    run: RankRun, passed: Passed, read: Mapping[str, int], earlier: Mapping[str, float]
+) -> Mapping[str, Record]:
+    """Return the record's field for `himach plan`; for an ensemble's member, add its times to those of the ensemble."""
+    if run.common is not None:
+        run.common.times.add(passed.own, read, run.opened.at - run.opening)
+        return {}
+    opening = {**earlier, "opening": run.opened.at - run.started}
+    return {"planning": observation(run.world, passed, run.share, read, opening)}
+
+
+def _statistics(run: RankRun, passed: Passed, read: Mapping[str, int], seconds: Mapping[str, float]) -> Record:
+    """Return the record's fields about what the run did (collective)."""
     world, share, kept = run.world, run.share, run.checkpoint
     read_by_all = world.total(np.array([read[kind] for kind in ("cache", "origin", "damaged")], np.int64))
     cache, origin, damaged = read_by_all.tolist()
@@ -248,27 +247,26 @@ def _run_record(
     warned += [text for text in world.comm.allreduce(list(warned), _texts) if text not in warned]
     frames = sum(share.counts.values()) + (0 if kept is None else kept.plan.reused)
     missing = len(run.job.select(run.opened.origin.n_frames)) - frames
-    times = [datetime.fromtimestamp(second).astimezone() for second in (run.started, time.time())]
-    fields = {
-        "frames": frames,
-        "faulty": Record(damaged=damaged, missing=missing),
-        "reused": Record(frames=0, reason="") if kept is None else Record(frames=kept.plan.reused, reason=kept.reason),
-        "ranks": world.comm.size,
-        "nodes": len(world.nodes),
-        "assignment": share.counts,
-        "bytes": Record(cache=cache, origin=origin, shuffled=passed.shuffled),
-        "seconds": {**seconds, "write": 0.0, "draw": 0.0, "whole": seconds["total"]},
-        "pairs": passed.pairs,
-        "errors": [],
-        "warnings": warned,
-        "date": times[0].date().isoformat(),
-        "times": Record(
-            start=times[0].isoformat(timespec="milliseconds"), end=times[1].isoformat(timespec="milliseconds")
-        ),
-    }
-    return {**requested, **fields}
+    start, end = (
+        datetime.fromtimestamp(second).astimezone().isoformat(timespec="milliseconds")
+        for second in (run.started, time.time())
+    )
+    return Record(
+        frames=frames,
+        faulty=Record(damaged=damaged, missing=missing),
+        reused=Record(frames=0, reason="") if kept is None else Record(frames=kept.plan.reused, reason=kept.reason),
+        ranks=world.comm.size,
+        nodes=len(world.nodes),
+        assignment=share.counts,
+        bytes=Record(cache=cache, origin=origin, shuffled=passed.shuffled),
+        seconds={**seconds, "write": 0.0, "draw": 0.0, "whole": seconds["total"]},
+        pairs=passed.pairs,
+        errors=[],
+        warnings=warned,
+        date=start[:10],
+        times=Record(start=start, end=end),
+    )
 
 
 def _texts(first: list[str], second: list[str]) -> list[str]:
-    """Return the texts of both lists, each once."""
     return list(dict.fromkeys([*first, *second]))

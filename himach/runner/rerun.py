@@ -76,7 +76,8 @@ def recorded_job(record: dict[str, Any], assignments: Sequence[str], overrides: 
     overrides = {name: _resolve_value(name, value) for name, value in overrides.items()}
     steps = vars(TransformOptions.from_steps(overrides.get("transform", ())))
     steps = {name: _resolve_value(name, value) for name, value in steps.items() if value}
-    _change_directory(record["directory"])
+    if os.path.isdir(record["directory"]):
+        os.chdir(record["directory"])  # so that its relative paths hold
     sources = [entry["source"] for entry in record["analyses"]]
     analyses = find_analyses(sources, assignments, record["analyses"])
     options = RunOptions.from_record(record)
@@ -129,9 +130,3 @@ def _resolve_value(name: str, value: Any) -> Any:
     if name == "cache":
         return absolute_cache(value)
     return Path(os.path.abspath(os.path.expanduser(value))) if isinstance(value, Path) else value
-
-
-def _change_directory(directory: str) -> None:
-    """Change to the earlier run's folder, so that its relative paths hold; stay if it is gone."""
-    if os.path.isdir(directory):
-        os.chdir(directory)

@@ -116,12 +116,10 @@ def load_script(path: Path) -> dict[str, type[Analysis]]:
 
 
 def _is_analysis(value: Any) -> bool:
-    """Return whether a value is an analysis class of himach or MDAnalysis."""
     return (isinstance(value, type) and issubclass(value, Analysis)) or is_foreign(value)
 
 
 def _as_himach_class(cls: type[Any]) -> type[Analysis]:
-    """Return the class, or himach's adapter of a class of MDAnalysis."""
     return cls if issubclass(cls, Analysis) else adapted(cls)
 
 
@@ -136,7 +134,6 @@ def _module_name(path: Path) -> str:
 
 
 def _load_module(name: str) -> dict[str, type[Analysis]]:
-    """Import a module by its name and return the analyses in it."""
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:

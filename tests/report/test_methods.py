@@ -23,7 +23,7 @@ from himach.report.latex import latex
 from himach.report.page import report_page
 from himach.report.template import OWN
 from himach.runner.outcome.methods_text import describe_methods, due_references
-from himach.runner.rank import stages
+from himach.runner.rank_run import stages
 
 ROOT = Path(__file__).parents[2]
 #: Debian's packages that have what a text needs.

@@ -23,7 +23,7 @@ from himach.examples import BUILTINS, load, sample
 from himach.runner.assignments import set_parameters
 from himach.runner.outcome.methods_text import describe_methods, due_references, with_groups, with_intervals
 from himach.runner.outcome.system import MOST_KINDS, residue_kinds
-from himach.runner.rank import stages
+from himach.runner.rank_run import stages
 from himach.runner.scripts import describe_analysis
 
 #: Values of parameters that have none.
@@ -53,10 +53,10 @@ class Shell(package.Analysis):
 
 
 def test_values_stand_in_place_of_names_and_citations_are_found():
-    found = describe_methods([Shell(cutoff=0.1 + 0.2)])
-    said = "Waters within 0.3 Å of `name K` [10.1000/a, 10.1000/b] were counted; {x}, `` name `A` ``, `b c`, none."
-    assert found == {
-        "methods": said,
+    result = describe_methods([Shell(cutoff=0.1 + 0.2)])
+    output = "Waters within 0.3 Å of `name K` [10.1000/a, 10.1000/b] were counted; {x}, `` name `A` ``, `b c`, none."
+    assert result == {
+        "methods": output,
         "references": ["10.1000/a", "10.1000/b"],
         "caption": "Waters around ions, of 5 % more.",
     }
@@ -70,9 +70,9 @@ def test_references_are_cited_where_the_text_cites_none_and_written_as_plain_doi
         references = ("https://doi.org/10.1000/C", "doi: 10.1000/d", "A book")
         caption = "Waters within {cutoff} Å of {many}"
 
-    found = describe_methods([Plain()])
-    assert found["references"] == ["10.1000/C", "10.1000/d", "A book"]
-    assert found["caption"] == "Waters within 3.5 Å of “name `A`”, “b c”."
+    result = describe_methods([Plain()])
+    assert result["references"] == ["10.1000/C", "10.1000/d", "A book"]
+    assert result["caption"] == "Waters within 3.5 Å of “name `A`”, “b c”."
 
 
 def test_an_analysis_that_says_nothing_is_told_by_its_docstring_and_parameters():
@@ -92,7 +92,7 @@ def test_an_analysis_that_says_nothing_is_told_by_its_docstring_and_parameters()
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "details"),
     [
         ("within {cutof}", "Shell: methods names {cutof}, which is no parameter; did you mean 'cutoff'?; braces"),
         ("within {cutoff:.2f}", "names {cutoff:.2f}, which is no parameter; braces"),
@@ -102,12 +102,12 @@ def test_an_analysis_that_says_nothing_is_told_by_its_docstring_and_parameters()
         (7, "methods must be a text, not int"),
     ],
 )
-def test_a_text_that_cannot_be_filled_is_refused_before_the_run(text, told):
+def test_a_text_that_cannot_be_filled_is_refused_before_the_run(text, details):
     class Wrong(Shell):
         methods = text
         name = "Shell"
 
-    with pytest.raises(package.UsageError, match=told.replace("{", r"\{").replace("?", r"\?")):
+    with pytest.raises(package.UsageError, match=details.replace("{", r"\{").replace("?", r"\?")):
         package.run(Wrong(), *sample("villin"), cache="off", progress=False)
 
 
@@ -132,13 +132,13 @@ def test_a_text_that_is_computed_and_fails_says_which_and_a_caption_is_checked_e
 
 @pytest.mark.parametrize("name", BUILTINS)
 def test_every_built_in_says_its_methods_and_what_its_figure_shows(name):
-    found = describe_methods(stages(load(name)(**NEEDED.get(name, {}))))
-    assert found["methods"].endswith(".")
-    assert "{" not in found["methods"] + found["caption"]
-    assert f"`{name}`" not in found["methods"], "it is what is said of one that says nothing"
+    result = describe_methods(stages(load(name)(**NEEDED.get(name, {}))))
+    assert result["methods"].endswith(".")
+    assert "{" not in result["methods"] + result["caption"]
+    assert f"`{name}`" not in result["methods"], "it is what is said of one that says nothing"
     assert type(load(name).__dict__["caption"]) is str
     listed = set(load(name).references)
-    assert set(found["references"]) <= listed, "himach analyses lists all that may be cited"
+    assert set(result["references"]) <= listed, "himach analyses lists all that may be cited"
 
 
 def test_what_mdanalysis_asks_to_be_cited_by_is_found_without_duecredit():
@@ -155,9 +155,9 @@ def test_what_mdanalysis_asks_to_be_cited_by_is_found_without_duecredit():
         """A class of a user."""
 
     assert due_references(Mine) == ["10.1002/bip.360221211"]
-    found = describe_methods([adapted(DSSP)(atoms="protein")])
-    assert found["references"] == ["10.1002/bip.360221211"]
-    assert found["methods"].startswith("`MDAnalysis.analysis.dssp.dssp.DSSP` (Assign secondary structure")
+    result = describe_methods([adapted(DSSP)(atoms="protein")])
+    assert result["references"] == ["10.1002/bip.360221211"]
+    assert result["methods"].startswith("`MDAnalysis.analysis.dssp.dssp.DSSP` (Assign secondary structure")
 
 
 def test_himach_analyses_lists_what_is_cited():
@@ -167,14 +167,14 @@ def test_himach_analyses_lists_what_is_cited():
 
 
 def test_captions_say_what_intervals_are():
-    told = {"a": {"method": "Student's t over blocks", "level": 0.9, "blocks": 8}}
+    details = {"a": {"method": "Student's t over blocks", "level": 0.9, "blocks": 8}}
     entries = [describe_methods([Shell()])]
-    (found,) = with_intervals(entries, ["Shell"], told)
-    assert found["caption"] == (
+    (result,) = with_intervals(entries, ["Shell"], details)
+    assert result["caption"] == (
         "Waters around ions, of 5 % more. Bands and bars are intervals of 90 % (Student's t over 8 blocks)."
     )
-    told = {"Shell/a": {"method": "none: fewer than 8 independent values", "level": 0.9, "blocks": 0}}
-    first, second = with_intervals(entries * 2, ["Shell", "Shell-2"], told)
+    details = {"Shell/a": {"method": "none: fewer than 8 independent values", "level": 0.9, "blocks": 0}}
+    first, second = with_intervals(entries * 2, ["Shell", "Shell-2"], details)
     assert first["caption"].endswith("There are no intervals: fewer than 8 independent values.")
     assert second["caption"] == entries[0]["caption"]
     (joint,) = with_groups(entries, [[Shell()]], 0.95)
@@ -368,8 +368,8 @@ class Times(himach.Analysis):
 )
 def test_the_system_is_that_of_mdanalysis(trajectory, topology, slices):
     universe = MDAnalysis.Universe(topology, trajectory)
-    asked = slice(slices.get("start"), slices.get("stop"), slices.get("step"))
-    selected = [(ts.time, copy(ts.dimensions)) for ts in universe.trajectory[asked]]
+    requested = slice(slices.get("start"), slices.get("stop"), slices.get("step"))
+    selected = [(ts.time, copy(ts.dimensions)) for ts in universe.trajectory[requested]]
     system = himach.run(Times(), trajectory, topology, **slices, cache="off").record["system"]
     assert system["atoms"] == universe.atoms.n_atoms
     np.testing.assert_allclose(system["time_ps"], [selected[0][0], selected[-1][0]])
@@ -377,9 +377,9 @@ def test_the_system_is_that_of_mdanalysis(trajectory, topology, slices):
     assert system["box"] is None if box is None else np.allclose(system["box"], box)
     for kind, selection in (("protein", "protein"), ("water", "water"), ("nucleic acid", "nucleic")):
         assert system["residues"].get(kind, 0) == universe.select_atoms(selection).residues.n_residues
-    others = universe.select_atoms("not (protein or water or nucleic)").residues.resnames
+    rest = universe.select_atoms("not (protein or water or nucleic)").residues.resnames
     named = {kind: n for kind, n in system["residues"].items() if kind not in ("protein", "water", "nucleic acid")}
-    assert named == Counter(others.tolist())
+    assert named == Counter(rest.tolist())
     assert list(system["residues"].values()) == sorted(system["residues"].values(), reverse=True)
 
 

@@ -60,7 +60,6 @@ class PartBlock:
         return Block(self.form, self.width, self.bounds[start : stop + 1] - first, **columns)
 
     def _objects(self, name: str, first: int, last: int) -> Array:
-        """Return some rows of a column of objects."""
         stops, pieces = self._ends, self._pieces[name]
         parts = [objects([])]
         piece = int(np.searchsorted(stops, first, side="right"))
@@ -115,7 +114,7 @@ def write_blocks(writer: ColumnWriter, blocks: Sequence[Block], pickles: bool) -
         else:
             open_columns[name] = writer.reserve(_plain_dtype(spec.dtype), [rows, *spec.shape])
             row_bytes += spec.nbytes
-    counts = []
+    sizes, counts = np.diff(bounds), []
     for columns in _pieces(stack, bounds, max(1, TOGETHER // row_bytes)):
         counts.append(len(columns["at"]))
         for name, column in columns.items():
@@ -128,7 +127,7 @@ def write_blocks(writer: ColumnWriter, blocks: Sequence[Block], pickles: bool) -
     return {
         "form": int(blocks[0].form),
         "width": blocks[0].width,
-        "sizes": _write_sizes(writer, np.diff(bounds)),
+        "sizes": writer.add(sizes.astype(np.min_scalar_type(int(sizes.max())))),
         "columns": {name: number for name, (number, _) in open_columns.items()},
         "objects": pieces,
         "counts": writer.add(np.array(counts if pieces else [], dtype=np.int64)),
@@ -176,11 +175,6 @@ def _pieces(stack: MergedBlocks, bounds: Bounds, most: int) -> Iterator[Columns]
                 missing = {name: spec for name, spec in stack.specs.items() if name not in columns}
                 yield columns | {name: np.zeros(len(part), spec.dtype) for name, spec in missing.items()}
         start = stop
-
-
-def _write_sizes(writer: ColumnWriter, sizes: Bounds) -> int:
-    """Write the number of rows of each shard, in the smallest integer type."""
-    return writer.add(sizes.astype(np.min_scalar_type(int(sizes.max()))))
 
 
 def _read_bounds(file: ColumnFile, number: Any) -> Bounds:

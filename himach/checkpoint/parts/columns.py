@@ -101,7 +101,6 @@ def _count(number: Any) -> int:
 
 
 def _state(status: os.stat_result) -> tuple[int, ...]:
-    """Return what identifies a file and its content."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 

@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 
 from himach.checkpoint.parts.blocks import PartBlock, read_block, write_blocks
 from himach.checkpoint.parts.columns import PARSE_ERRORS, ColumnFile, ColumnWriter
-from himach.checkpoint.parts.frames import Numbers, chosen_rows, find_requested, read_covered, write_covered
+from himach.checkpoint.parts.frames import chosen_rows, find_requested, read_covered, write_covered
 from himach.engine.pairs.block import SHARDS, Block, Form, Kind
 from himach.engine.stamps import FrameTable
 
@@ -30,8 +30,7 @@ SUFFIX, UNFINISHED = ".pairs", ".tmp"
 def write_part(
     directory: Path,
     blocks: Sequence[Block],
-    table: FrameTable,
-    numbers: Numbers,
+    frames: FrameTable,
     covered: BitMap64,
     *,
     combined: bool,
@@ -40,10 +39,7 @@ def write_part(
     home: str = "",
     pairs: int | None = None,
 ) -> Path:
-    """Write blocks of any kinds as a part; return its path.
-
-    `numbers`: int64 (n,): the frame number of each row of `table`, whose steps are valid in one selection only.
-    """
+    """Write blocks of any kinds as a part; return its path. The steps of `frames` are frame numbers."""
     name = secrets.token_hex(8)
     unfinished, path = directory / f".{name}{UNFINISHED}", directory / f"{name}{SUFFIX}"
     file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -61,9 +57,9 @@ def write_part(
                     "combined": combined,
                     "pairs": sum(map(count_pairs, blocks)) if pairs is None else pairs,
                     "covered": write_covered(writer, covered),
-                    "numbers": writer.add(np.ascontiguousarray(numbers, dtype=np.int64)),
-                    "times": writer.add(np.ascontiguousarray(table.times)),
-                    "boxes": None if table.boxes is None else writer.add(np.ascontiguousarray(table.boxes)),
+                    "numbers": writer.add(np.ascontiguousarray(frames.steps, dtype=np.int64)),
+                    "times": writer.add(np.ascontiguousarray(frames.times)),
+                    "boxes": None if frames.boxes is None else writer.add(np.ascontiguousarray(frames.boxes)),
                     "blocks": written,
                 }
             )

@@ -51,13 +51,11 @@ class Merge:
             for block in blocks:
                 numbered = self._numbered(block) if block.width == ENCODED else block
                 blocks_by_kind.setdefault(block.width, {}).setdefault(block.kind, []).append((rank, numbered))
-        self._widths = [
-            (
-                width,
-                [KeyBatch(kind, blocks, frames.places) for kind, blocks in sorted(kinds.items(), key=_presence_first)],
-            )
-            for width, kinds in sorted(blocks_by_kind.items())
-        ]
+        self._widths: list[tuple[int, list[KeyBatch]]] = []
+        for width, kinds in sorted(blocks_by_kind.items()):
+            # Within a frame, bits and intervals precede all else.
+            ordered = sorted(kinds, key=lambda kind: (kind.form == Form.PAIR, kind.form))
+            self._widths.append((width, [KeyBatch(kind, kinds[kind], frames.places) for kind in ordered]))
         self._names = objects(list(self._encoded))
 
     def groups(self) -> Iterator[tuple[Any, Series]]:
@@ -97,12 +95,6 @@ class _Numbers(dict[bytes, int]):
         return number
 
 
-def _presence_first(item: tuple[Kind, Any]) -> tuple[bool, int]:
-    """Return a sort key that puts bits and intervals first: within a frame, they precede all else."""
-    form = item[0].form
-    return form == Form.PAIR, int(form)
-
-
 def _spans(batches: Sequence[KeyBatch]) -> Iterator[tuple[int, int]]:
     """Yield ranges of shards that have pairs: about `MAX_PAIRS_AT_A_TIME` pairs each, or one shard."""
     stops = np.cumsum(sum(batch.weights for batch in batches)).tolist()
@@ -132,14 +124,12 @@ def _merge_uniform(width: int, batch: KeyBatch, start: int, stop: int) -> Group:
 
 
 def _row_numbers(counts: Sequence[int]) -> list[Rows]:
-    """Return consecutive row numbers for columns of these lengths."""
     stops = np.cumsum(counts).tolist()
     check_rows(stops[-1])
     return [np.arange(stop - count, stop, dtype=np.uint32) for stop, count in zip(stops, counts, strict=True)]
 
 
 def _gather_rows(column: Array, rows: Rows) -> Array:
-    """Return the given rows of `column` (n, ...), in that order."""
     if column.dtype.hasobject:
         return column[rows]
     out = np.empty((len(rows), *column.shape[1:]), dtype=column.dtype)

@@ -61,7 +61,7 @@ class Exchange:
 
     def __init__(self, world: World) -> None:
         self.sent = 0
-        self._world = world
+        self.world = world
         self._leaving = _Window(world.share_words)
         self._arriving = _Window(world.share_words)
         self._seats = [rank for ranks in world.node_ranks for rank in ranks]
@@ -95,14 +95,14 @@ class Exchange:
             return self._exchange(outgoing, tables)
         except MemoryError as error:
             raise HimachError(
-                f"rank {self._world.comm.rank} on node {self._world.name} had no memory left for the pairs that ranks "
+                f"rank {self.world.comm.rank} on node {self.world.name} had no memory left for the pairs that ranks "
                 f"exchange ({error}); use fewer ranks on a node, or nodes with more memory"
             ) from error
 
     def _exchange(
         self, outgoing: list[list[Block]], tables: Sequence[FrameTable]
     ) -> tuple[list[list[Block]], list[FrameTable]]:
-        rank = self._world.comm.rank
+        rank = self.world.comm.rank
         own = outgoing[rank], tables[rank] if tables else None
         streams = [
             _Stream([*([((), tables[other].columns())] if tables else []), *map(_parts, blocks)])
@@ -125,7 +125,7 @@ class Exchange:
 
     def _move(self, streams: list[_Stream]) -> Iterator[tuple[int, Raw]]:
         """Send ``streams[r]`` to rank r; yield received streams with their sending ranks."""
-        world, own_node = self._world, self._world.node_index
+        world, own_node = self.world, self.world.node_index
         sizes = self._sizes.words.view(np.int64).reshape(world.node.size, -1)
         sizes[world.node.rank] = [streams[rank].size for rank in self._seats]
         self.sent += int(sizes[world.node.rank].sum())
@@ -141,7 +141,7 @@ class Exchange:
 
     def _pass(self, leaving: Words, regions: Sequence[int]) -> list[Words]:
         """Send each other node its region; return the regions from other nodes, by node."""
-        world, own_node = self._world, self._world.node_index
+        world, own_node = self.world, self.world.node_index
         nodes = len(world.nodes)
         if nodes == 1:
             return [leaving[:0]]
@@ -174,8 +174,8 @@ class Exchange:
 
     def _read(self, node: int, region: Words) -> Iterator[tuple[int, Raw]]:
         """Yield the streams from ranks of a node to this one."""
-        comm = self._world.node
-        ranks = self._world.node_ranks[node]
+        comm = self.world.node
+        ranks = self.world.node_ranks[node]
         sizes = region[: len(ranks) * comm.size].view(np.int64)
         stops = _aligned(sizes.nbytes) + np.cumsum(sizes)
         content = region.view(np.uint8)

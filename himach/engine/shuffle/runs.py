@@ -239,7 +239,6 @@ class _BlockList:
         return before - self._nbytes
 
     def _stack(self) -> MergedBlocks:
-        """Return the blocks in memory as one."""
         if self._stacked is None:
             self._stacked = MergedBlocks(self._blocks)
         return self._stacked

@@ -21,7 +21,6 @@ from himach.engine.shuffle.exchange import Exchange, shard_range
 from himach.engine.shuffle.runs import Runs
 from himach.engine.shuffle.used import UsedRows
 from himach.engine.stamps import Frames, FrameTable, Stamps, no_boxes
-from himach.ranks.communicator import World
 from himach.selection import Selected, forward
 
 #: Most bytes that a rank gets in a wave: with smaller waves, ranks wait for one another more often. Spilled pairs use
@@ -132,7 +131,6 @@ class Shuffle:
 
     def __init__(
         self,
-        world: World,
         exchange: Exchange,
         runs: Runs,
         stamps: Stamps,
@@ -140,7 +138,7 @@ class Shuffle:
         memory: int,
         together: Callable[[Callable[[], dict[int, Sizes]]], dict[int, Sizes]],
     ) -> None:
-        comm = world.comm
+        world = exchange.world
         self._node_ranks = world.node_ranks
         self._exchange = exchange
         self._runs = runs
@@ -151,8 +149,8 @@ class Shuffle:
         self._boxed = boxed > 0
         self._frames: Frames | None = None  # of all waves
         if rows <= SHARED_STAMP_FRAMES:
-            self._frames = Frames.joined(comm.allgather(stamps.table()), self._forward)
-        disk_wave = comm.allreduce(memory, min) // DISK_WAVE_FACTOR
+            self._frames = Frames.joined(world.comm.allgather(stamps.table()), self._forward)
+        disk_wave = world.comm.allreduce(memory, min) // DISK_WAVE_FACTOR
         limit = max(1, disk_wave if spilled else min(disk_wave, WAVE_BYTES))
         if self._frames is None:
             limit = max(1, min(disk_wave, WAVE_BYTES) // WITH_STAMPS)

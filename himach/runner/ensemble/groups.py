@@ -128,7 +128,6 @@ def common_places(axes: Sequence[npt.ArrayLike]) -> list[Floats]:
 
 
 def _note(tables: Sequence[Table], name: str) -> Note:
-    """Return the note of the first table with that column."""
     return next((table.note(name) for table in tables if name in table), Note())
 
 

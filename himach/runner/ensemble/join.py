@@ -78,7 +78,6 @@ def _concatenate(members: Sequence[Member], tables: Sequence[Table], extra: Sequ
 
 
 def _unused_name(name: str, taken: Container[str]) -> str:
-    """Return `name`, with a number if it is taken."""
     names = chain([name], (f"{name}_{number}" for number in count(2)))
     return next(candidate for candidate in names if candidate not in taken)
 

@@ -39,7 +39,8 @@ from himach.ranks.process_exit import is_interruption
 from himach.ranks.progress import Progress
 from himach.runner.kept_pairs import unrequested_keep_time
 from himach.runner.outcome.place import OutcomePlace
-from himach.runner.rank import EnsembleContext, RankOutcome, closing_collectively, one_thread, perform
+from himach.runner.rank import perform
+from himach.runner.rank_run import EnsembleContext, RankOutcome, closing_collectively, one_thread
 
 T = TypeVar("T")
 
@@ -148,7 +149,6 @@ def _chosen_part(job: FramesRequest, store: Store | ServedStore | None, member: 
 
 
 def _store(job: FramesRequest) -> Store | ServedStore | None:
-    """Return the store of this node, if there is one."""
     return None if job.cache == "off" else open_cache(job.cache)[0]
 
 
@@ -254,7 +254,6 @@ class MemberRunner:
 
     @cached_property
     def _memory(self) -> int:
-        """Bytes that pairs may take on this node."""
         return int(self.job.memory or default_memory())
 
     def _member_job(self, member: Member, folder: str, memory: int) -> Job:
@@ -296,7 +295,6 @@ def member_job(job: Job, member: Member) -> Job:
 
 
 def _check_picklable(outcomes: Sequence[Any] | None) -> None:
-    """Raise AnalysisError if an outcome cannot be sent to the first rank."""
     try:
         pickle.dumps(outcomes)
     except Exception as error:
@@ -325,14 +323,11 @@ def write_features(staged: Path, member: str, labels: Sequence[str], outcomes: S
 
 def _content(table: Table) -> bytes | None:
     """Return a table's time series as an .npz; None if it has no times, or no numbers besides them."""
-    names = [name for name, cells in table.items() if name not in (TIME, FRAME) and _is_number(cells)]
+    columns = {name: cells for name, cells in table.items() if name not in (TIME, FRAME)}
+    names = [name for name, cells in columns.items() if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf"]
     if TIME not in table or not names:
         return None
-    columns = np.stack([np.asarray(table[name], np.float64) for name in names], axis=1)
+    features = np.stack([np.asarray(table[name], np.float64) for name in names], axis=1)
     buffer = io.BytesIO()
-    np.savez(buffer, X=columns, time_ps=np.asarray(table[TIME], np.float64), columns=np.array(names))
+    np.savez(buffer, X=features, time_ps=np.asarray(table[TIME], np.float64), columns=np.array(names))
     return buffer.getvalue()
-
-
-def _is_number(cells: Any) -> bool:
-    return isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf"

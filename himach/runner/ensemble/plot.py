@@ -72,7 +72,6 @@ class EnsemblePlot(Analysis):
         axes.grid(alpha=0.3)
 
     def _split_members(self, table: Table) -> dict[str, Table]:
-        """Return the table of each member."""
         rows: dict[str, list[int]] = {}
         for at, name in enumerate(table[MEMBER]):
             rows.setdefault(name, []).append(at)

@@ -72,7 +72,6 @@ def ensemble_record(
 
 
 def _dataset(datasets: Sequence[Record]) -> Record:
-    """Return one dataset entry for all members."""
     paths = [[data["path"]] if isinstance(data["path"], str) else data["path"] for data in datasets]
     return Record(
         path=[path for part in paths for path in part],
@@ -83,7 +82,6 @@ def _dataset(datasets: Sequence[Record]) -> Record:
 
 
 def _topologies(members: Sequence[Member]) -> dict[str, str]:
-    """Return the digests of the members' topologies, by path."""
     topologies = [member.topology for member in members if member.topology is not None]
     paths = dict.fromkeys(absolute(path) for path in topologies)
     return {path: content_digest(path) for path in paths if os.path.isfile(path)}

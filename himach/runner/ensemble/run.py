@@ -7,13 +7,11 @@ import shutil
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from himach.checkpoint.directory import LOCK
+from himach.checkpoint.directory import PairsDirectory
 from himach.errors import UsageError
-from himach.locks import HeldError, Lock
 from himach.opening.member import Member, read_members, truncate
 from himach.opening.node_store import open_store
 from himach.opening.options import Job
@@ -27,7 +25,7 @@ from himach.runner.ensemble.plot import EnsemblePlot
 from himach.runner.ensemble.record import PHASES, ensemble_record
 from himach.runner.outcome.methods_text import with_groups
 from himach.runner.outcome.place import LEVEL, OutcomePlace, outcome_place, units
-from himach.runner.rank import EnsembleContext, RankOutcome, stages
+from himach.runner.rank_run import EnsembleContext, RankOutcome, stages
 
 Runs = Mapping[int, MemberRun]
 
@@ -40,54 +38,44 @@ def perform(world: World, job: Job, ensemble: str | os.PathLike[str] | Sequence[
         on_first_rank(comm, lambda: [stages(analysis) for analysis in job.analyses])
         if job.features and place.path is None:
             raise UsageError("features are files: name a directory for them (out)")
-        lock = on_first_rank(comm, partial(_make_place, job, place))
+        directory = on_first_rank(comm, partial(_make_place, job, place))
         try:
             common = EnsembleContext(open_store(comm, job.cache))
             runner = MemberRunner(job, place, members, world.node.size, started, common, travels=comm.size > 1)
             common.times.began = time.time() - started
             runs = each_member(world, job, members, runner.run, place.quiet)
             planning = member_observation(world, common.times)
-            gathered = comm.gather((runs, _phases(runs)))
-            outcome = on_first_rank(comm, partial(_conclude, world, job, members, gathered, planning, started, place))
+            phases = {name: sum(run.record["seconds"][name] for run in runs.values() if run.record) for name in PHASES}
+            gathered = comm.gather((runs, phases))
+            outcome = on_first_rank(comm, partial(_conclude, world, place, members, gathered, planning, started))
         finally:
-            if lock is not None:
-                with suppress(OSError):
-                    lock.remove()
-                lock.release()
+            if directory is not None:
+                directory.release()
     record = comm.bcast(None if outcome is None else outcome.record)
     return outcome or RankOutcome(None, record, [EnsemblePlot() for _ in job.analyses])
 
 
-def _make_place(job: Job, place: OutcomePlace) -> Lock | None:
-    """Create the parent directory of the members' pairs; return its lock if the user named it."""
+def _make_place(job: Job, place: OutcomePlace) -> PairsDirectory | None:
+    """Create the parent directory of the members' pairs; return it, locked, if the user named it."""
     folder = job.pairs or (None if place.claim is None else place.claim.pairs)
-    try:
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-        return None if job.pairs is None else Lock(job.pairs / LOCK)
-    except HeldError as error:
-        raise UsageError(
-            f"pairs {folder}: another run keeps its pairs there ({error}); wait for its end, or name another directory"
-        ) from None
-    except OSError as error:
-        raise UsageError(f"pairs {folder} cannot be kept there ({error.strerror}); name another directory") from None
-
-
-def _phases(runs: Runs) -> dict[str, float]:
-    """Return the seconds of each phase, summed over this rank's members."""
-    return {name: sum(run.record["seconds"][name] for run in runs.values() if run.record) for name in PHASES}
+    directory = None if folder is None else PairsDirectory(folder)
+    if directory is not None:
+        directory.claim(members=True)
+        if job.pairs is None:  # the output directory is locked
+            directory.release()
+    return directory
 
 
 def _conclude(
     world: World,
-    job: Job,
+    place: OutcomePlace,
     members: Sequence[Member],
     gathered: Sequence[tuple[Runs, Mapping[str, float]]],
     planning: Record,
     started: float,
-    place: OutcomePlace,
 ) -> RankOutcome:
     """Join the members' outcomes and write them. On the first rank."""
+    job = place.job
     runs = [run for _, run in sorted((at, run) for own, _ in gathered for at, run in own.items())]
     failed = [run.error for run in runs if run.error is not None]
     if len(failed) == len(runs):
@@ -99,10 +87,13 @@ def _conclude(
     outcomes = [join(label, owners, [values[i] for _, values in passed], level) for i, label in enumerate(place.labels)]
     phases = {name: max(seconds[name] for _, seconds in gathered) for name in PHASES}
     record = ensemble_record(world, job, members, runs, started, phases)
-    record["warnings"] = list(place.warned)
-    record["analyses"] = with_groups(record["analyses"], map(stages, job.analyses), level)
-    record["units"] = units(place.labels, outcomes)
-    record["planning"] = planning
+    record = {
+        **record,
+        "warnings": list(place.warned),
+        "analyses": with_groups(record["analyses"], map(stages, job.analyses), level),
+        "units": units(place.labels, outcomes),
+        "planning": planning,
+    }
     plots = [EnsemblePlot.of(owners, level) for _ in outcomes]
     if place.path is not None:
         staged = [file for run in runs for file in run.files]

@@ -60,7 +60,9 @@ class FrameKeeper:
             stream.stop()
         for frame in stream.frames():
             with self._changed:
-                self._measure(frame)
+                fields = [field for field in (frame.positions, frame.velocities, frame.forces) if field is not None]
+                self._frame_bytes = sum(field.nbytes for field in fields)
+                self._update_late()
                 if self.status.late and not self._wait_or_skip(frame):
                     continue
                 dataset.write(
@@ -70,11 +72,6 @@ class FrameKeeper:
                 if self._options.every and self._written % self._options.every == 0:
                     self._flush()
                     self._report()
-
-    def _measure(self, frame: RawFrame) -> None:
-        fields = [field for field in (frame.positions, frame.velocities, frame.forces) if field is not None]
-        self._frame_bytes = sum(field.nbytes for field in fields)
-        self._update_late()
 
     def _update_late(self) -> None:
         """Set `late` when the buffer is full; clear it when half of it is free."""

@@ -10,7 +10,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 from himach.errors import HimachError, TrajectoryError, UsageError
 from himach.io.push.address import EngineAddress
 from himach.io.remote.url import refuse_urls
-from himach.opening.member import Member, truncate
+from himach.opening.member import truncate
 from himach.opening.options import FramesRequest, LiveOptions, RunOptions
 from himach.output.record import Record
 from himach.planning.half_width import HalfWidth
@@ -47,26 +47,15 @@ NARROW_OUTCOMES = 3
 class Update:
     """One of the runs of a live run."""
 
-    trajectories: Sequence[Path]
-    stop: int  # exclusive
+    frames: Mapping[str, Any]  # fields of the request that select the frames so far
     pairs: Path | None  # directory for pairs between updates; None if there is none or the user named one
+    details: Mapping[str, Any]  # for the record
     last: bool
     new: bool  # whether there are more frames than in the previous update
-    details: Mapping[str, Any] = field(default_factory=dict)  # for the record
-    members: Sequence[Member] | None = None  # members of an ensemble with their frames so far
 
     def changes(self, quiet: bool) -> dict[str, Any]:
         """Return the `Job` fields in which this update differs from the live run, whose `quiet` is given."""
-        return {
-            **(
-                {"trajectories": self.trajectories, "stop": self.stop}
-                if self.members is None
-                else {"ensemble": self.members}
-            ),
-            "between": self.pairs,
-            "quiet": quiet or not self.last,
-            "live": self.details,
-        }
+        return {**self.frames, "between": self.pairs, "live": self.details, "quiet": quiet or not self.last}
 
 
 def check_live(request: FramesRequest, live: LiveOptions) -> None:
@@ -157,13 +146,12 @@ def go_live(
         while True:
             so_far = watcher.wait(done)
             stop = watcher.target(so_far, done)
-            trajectories = [Path(so_far.details["dataset"])] if "dataset" in so_far.details else request.trajectories
             last = bool(so_far.over)
             count += 1
             with _reporting_kept_frames(world, so_far):
                 details = {**so_far.details, "updates": count, **watcher.details}
-                members = members_so_far(request, so_far)
-                outcome, record = run(Update(trajectories, stop, pairs, last, stop > done, details, members))
+                frames = _frames_so_far(request, so_far, stop)
+                outcome, record = run(Update(frames, pairs, details, last, stop > done))
             if last:
                 if not request.quiet and world.comm.rank == 0:
                     _say_end(so_far)
@@ -172,6 +160,15 @@ def go_live(
             watcher.check_width(record)
             if feed is not None:
                 feed.analysed(done)
+
+
+def _frames_so_far(request: FramesRequest, so_far: FramesSoFar, stop: int) -> dict[str, Any]:
+    """Return the request fields that select the frames before `stop`, or the members of an ensemble so far."""
+    members = members_so_far(request, so_far)
+    if members is not None:
+        return {"ensemble": members}
+    dataset = so_far.details.get("dataset")
+    return {"trajectories": request.trajectories if dataset is None else [Path(dataset)], "stop": stop}
 
 
 @contextmanager
@@ -305,7 +302,6 @@ class _Watcher:
 
 
 def _combine(states: Sequence[FramesSoFar]) -> FramesSoFar:
-    """Return the combined state of several nodes."""
     frames = max(state.frames for state in states)
     stored = [state.stored for state in states if state.stored is not None]
     if stored:

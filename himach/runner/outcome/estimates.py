@@ -128,7 +128,6 @@ def _positive(half_width: float) -> float:
 
 
 def _evaluate(request: Estimated, values: Any, level: float) -> Estimate[Any]:
-    """Return the estimate that a column requests."""
     from himach.uncertainty import Estimate, count, of_blocks
 
     try:

@@ -172,12 +172,10 @@ def _code(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return text in quotation marks."""
     return f"\N{LEFT DOUBLE QUOTATION MARK}{text}\N{RIGHT DOUBLE QUOTATION MARK}"
 
 
 def _dois_in(text: str) -> list[str]:
-    """Return the DOIs that a text cites."""
     return [doi for group in CITED.findall(text) for doi in re.split(r"[,;]\s+", group)]
 
 

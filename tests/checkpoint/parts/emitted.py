@@ -2,6 +2,7 @@
 
 import math
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +34,11 @@ class Made:
             self.blocks += emission.close_chunk(SHARDS, last == len(chunks))
         self.table = stamps.table()
         self.numbers = np.array(numbers, dtype=np.int64)
+        self.frames = replace(self.table, steps=self.numbers)
 
     def write(self, directory: Path, pickles=False, combined=False, **named) -> Path:
         return write_part(
-            directory, self.blocks, self.table, self.numbers, self.covered, combined=combined, pickles=pickles, **named
+            directory, self.blocks, self.frames, self.covered, combined=combined, pickles=pickles, **named
         )
 
 
@@ -82,22 +84,22 @@ def spread(block, numbers):
     return pairs
 
 
-def twin(blocks, numbers, wanted=None):
+def twin(blocks, numbers, expected=None):
     """Return for each kind all pairs of some frames, shard by shard, in each in the order of blocks and rows."""
     kinds = {}
     for block in blocks:
         kinds.setdefault(block.kind, []).append(block)
-    told = {}
+    details = {}
     for kind, alike in kinds.items():
         ordered = any(block.order is not None for block in alike)
         pairs = [pair for block in alike for pair in spread(block, numbers)]
         pairs = [
-            (s, k, f, (o or 0) if ordered else None, v) for s, k, f, o, v in pairs if wanted is None or f in wanted
+            (s, k, f, (o or 0) if ordered else None, v) for s, k, f, o, v in pairs if expected is None or f in expected
         ]
         # Within a shard in their order, by a sort that keeps it.
         if pairs:
-            told[repr(kind)] = sorted(pairs, key=lambda pair: pair[0])
-    return told
+            details[repr(kind)] = sorted(pairs, key=lambda pair: pair[0])
+    return details
 
 
 def some_frames(frames):

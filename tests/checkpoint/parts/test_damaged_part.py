@@ -88,30 +88,30 @@ def test_a_rewritten_part_is_whole(small):
 LIES = [2**62, 2**63, 2**64, -1, -(2**63), 0, 1, 1.5, "1", None, True, [], {}, [[]], "pickle", "remove"]
 
 
-def lied(said, path, lie):
+def lied(description, path, lie):
     """Return a description with a lie in one place."""
     if not path:
         return lie
-    inner = said
+    inner = description
     for name in path[:-1]:
         inner = inner[name]
     if lie == "remove":
         del inner[path[-1]]
     else:
         inner[path[-1]] = lie
-    return said
+    return description
 
 
-def places(said, path=()):
+def places(description, path=()):
     """Give the path of everything in a description."""
     yield path
-    if isinstance(said, dict):
-        said = list(said.items())
-    elif isinstance(said, list):
-        said = list(enumerate(said))
+    if isinstance(description, dict):
+        description = list(description.items())
+    elif isinstance(description, list):
+        description = list(enumerate(description))
     else:
         return
-    for name, inner in said:
+    for name, inner in description:
         yield from places(inner, (*path, name))
 
 
@@ -210,7 +210,7 @@ def test_any_number_of_objects_of_no_bytes(tmp_path, kind, columns):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "shape", "said"),
+    ("dtype", "shape", "message"),
     [
         ("[" + "-" * 100_000 + "1]", [1], "a type makes no sense"),
         ("3f8", [1], "are not kept as columns"),
@@ -223,9 +223,9 @@ def test_any_number_of_objects_of_no_bytes(tmp_path, kind, columns):
     ],
     ids=lambda value: repr(value)[:20],
 )
-def test_types_and_shapes_that_no_column_has(small, dtype, shape, said):
+def test_types_and_shapes_that_no_column_has(small, dtype, shape, message):
     described(small, lambda description, _: description["columns"].append([dtype, shape, 0]))
-    assert said in refused(small)
+    assert message in refused(small)
 
 
 def test_a_part_that_is_made_up_while_it_is_read(tmp_path):
@@ -259,12 +259,12 @@ def cover(path, runs, step):
     """Say that a part covers these frames, with checksums that are right."""
     data = bytearray(path.read_bytes())
     end = HEAD.unpack_from(data)[4]
-    said = json.loads(data[end:])
-    number, start = said["covered"][1], covered_start(said)
+    description = json.loads(data[end:])
+    number, start = description["covered"][1], covered_start(description)
     data[start : start + 16] = np.array(runs, np.int64).tobytes()
-    said["columns"][number][2] = crc32c(bytes(data[start : start + 64]))
-    said["covered"][0] = step
-    path.write_bytes(headed(bytes(data[HEAD_BYTES:end]), json.dumps(said).encode()))
+    description["columns"][number][2] = crc32c(bytes(data[start : start + 64]))
+    description["covered"][0] = step
+    path.write_bytes(headed(bytes(data[HEAD_BYTES:end]), json.dumps(description).encode()))
 
 
 def test_a_summary_of_other_frames_is_refused(small):

@@ -99,7 +99,6 @@ keys = st.recursive(
 
 @st.composite
 def columns(draw):
-    """Draw `Pairs`, with and without values."""
     n = draw(st.integers(0, 6))
     width = draw(st.integers(0, 2))
     of = st.integers(-3, 60) if draw(st.booleans()) else st.integers(-(2**63), 2**63 - 1)
@@ -113,7 +112,7 @@ items = st.one_of(columns(), st.tuples(keys, st.one_of(scalars, plain)))
 chunks = st.lists(st.lists(st.lists(items, max_size=4), max_size=4), min_size=1, max_size=3)
 
 
-def check(made, path, wanted, pickles):
+def check(made, path, expected, pickles):
     """Compare what is read of a part, from memory and from the disk, with what was written."""
     for load in (True, False):
         part = open_part(path, pickles=pickles, load=load)
@@ -124,10 +123,10 @@ def check(made, path, wanted, pickles):
         assert part.frames.boxes is None or part.frames.boxes.tobytes() == made.table.boxes.tobytes()
         assert twin(part.chosen()[0], part.frames.steps) == twin(made.blocks, made.numbers)
         assert part.pairs == sum(len(spread(block, made.numbers)) for block in made.blocks)
-        chosen, frames = part.chosen(wanted, offset=5)
+        chosen, frames = part.chosen(expected, offset=5)
         there = np.concatenate([np.full(5, -1), frames.steps])
-        assert twin(chosen, there) == twin(made.blocks, made.numbers, wanted)
-        assert frames.steps.tolist() == [number for number in made.numbers.tolist() if number in wanted]
+        assert twin(chosen, there) == twin(made.blocks, made.numbers, expected)
+        assert frames.steps.tolist() == [number for number in made.numbers.tolist() if number in expected]
         at = {number: row for row, number in enumerate(made.numbers.tolist())}
         rows = [at[number] for number in frames.steps.tolist()]
         assert frames.times.tobytes() == made.table.times[rows].tobytes()
@@ -136,18 +135,18 @@ def check(made, path, wanted, pickles):
         assert frames.boxes is None or frames.boxes.tobytes() == boxes.tobytes()
         for block, whole in zip(part.on_disk(3), part.chosen()[0], strict=True):
             for start, stop in ((0, 100), (100, 101), (101, SHARDS)):
-                some, same = block.part(start, stop), whole.part(start, stop)
-                assert (some.at - 3).tolist() == same.at.tolist()
-                assert some.bounds.tolist() == same.bounds.tolist()
-                assert some.plain_keys() == same.plain_keys()
+                subset, same = block.part(start, stop), whole.part(start, stop)
+                assert (subset.at - 3).tolist() == same.at.tolist()
+                assert subset.bounds.tolist() == same.bounds.tolist()
+                assert subset.plain_keys() == same.plain_keys()
         part.close()
 
 
 @QUICK
 @given(chunks, st.sets(st.integers(0, 12)), st.integers(1, 3))
-def test_what_map_made_comes_back_to_the_last_bit(tmp_path, chunks, wanted, step):
+def test_what_map_made_comes_back_to_the_last_bit(tmp_path, chunks, expected, step):
     made = Made(chunks, step=step)
-    check(made, made.write(tmp_path, pickles=True), BitMap64(wanted), True)
+    check(made, made.write(tmp_path, pickles=True), BitMap64(expected), True)
 
 
 @QUICK
@@ -196,13 +195,13 @@ def test_many_pieces(tmp_path, monkeypatch, together):
     check(made, made.write(tmp_path), BitMap64(range(0, 100, 3)), False)
 
 
-@pytest.mark.parametrize("wanted", [[], [0], range(100), range(0, 100, 2), range(99, 150), [3, 40, 41, 42, 77]])
-def test_some_frames_of_all_forms(tmp_path, wanted):
+@pytest.mark.parametrize("expected", [[], [0], range(100), range(0, 100, 2), range(99, 150), [3, 40, 41, 42, 77]])
+def test_some_frames_of_all_forms(tmp_path, expected):
     made = Made(some_frames(100))
     assert {block.form for block in made.blocks} == set(Form)
     assert {block.width for block in made.blocks} == {ENCODED, 0, 1}
     assert any(block.order is not None for block in made.blocks)
-    check(made, made.write(tmp_path), BitMap64(wanted), False)
+    check(made, made.write(tmp_path), BitMap64(expected), False)
 
 
 def test_bits_of_more_than_one_word(tmp_path):
@@ -210,8 +209,8 @@ def test_bits_of_more_than_one_word(tmp_path):
     frames = [[himach.Pairs(np.flatnonzero(rng.random(50) < 0.5))] for _ in range(700)]
     made = Made([frames])
     assert {block.values.shape[1:] for block in made.blocks if block.form == Form.BITS} == {(8,), (4,)}
-    for wanted in (range(0, 700, 3), range(510, 515), range(64, 128), range(699)):
-        check(made, made.write(tmp_path), BitMap64(wanted), False)
+    for expected in (range(0, 700, 3), range(510, 515), range(64, 128), range(699)):
+        check(made, made.write(tmp_path), BitMap64(expected), False)
 
 
 def test_what_combine_made_is_used_as_a_whole_only(tmp_path):
@@ -228,7 +227,7 @@ def test_what_combine_made_is_used_as_a_whole_only(tmp_path):
 def test_covered_frames(tmp_path, numbers, step, first):
     covered = BitMap64([first + step * number for number in numbers])
     table = FrameTable(np.empty(0, np.int64), np.empty(0))
-    path = write_part(tmp_path, [], table, table.steps, covered, combined=False, pickles=False)
+    path = write_part(tmp_path, [], table, covered, combined=False, pickles=False)
     summary = read_summary(path)
     assert (summary.covered, summary.pairs, summary.nbytes) == (covered, 0, path.stat().st_size)
     assert open_part(path, pickles=False).covered == covered
@@ -237,7 +236,7 @@ def test_covered_frames(tmp_path, numbers, step, first):
 def test_regular_coverage_takes_no_room(tmp_path):
     covered = BitMap64(range(5, 5_000_000, 7))
     table = FrameTable(np.empty(0, np.int64), np.empty(0))
-    path = write_part(tmp_path, [], table, table.steps, covered, combined=False, pickles=False)
+    path = write_part(tmp_path, [], table, covered, combined=False, pickles=False)
     assert path.stat().st_size < 1000
     assert read_summary(path).covered == covered
 
@@ -256,18 +255,18 @@ def test_parts_behind_a_ranks_own_frames_merge_as_if_they_had_been_mapped(tmp_pa
         for own in range(5)[rank::2]:
             made = Made([every[own::5][:20], every[own::5][20:]], own, 5)
             if own < 2:
-                steps, found = made.numbers, made.blocks
-                found = [block_at(block, len(table)) for block in found]
+                steps, result = made.numbers, made.blocks
+                result = [block_at(block, len(table)) for block in result]
                 table = FrameTable.joined([table, FrameTable(steps, made.table.times, made.table.boxes)])
-                blocks += found
+                blocks += result
                 continue
             part = open_part(made.write(tmp_path), pickles=False)
             if disk:
                 blocks += [block.part(0, SHARDS) for block in part.on_disk(len(table))]
                 frames = part.chosen()[1]
             else:
-                found, frames = part.chosen(BitMap64(range(240)), len(table))
-                blocks += found
+                result, frames = part.chosen(BitMap64(range(240)), len(table))
+                blocks += result
             table = FrameTable.joined([table, frames])
         steps = table.steps if direction > 0 else 239 - table.steps
         tables.append(FrameTable(steps, table.times, table.boxes))
@@ -290,14 +289,14 @@ def block_at(block, offset):
 
 def merged(ranks, tables, selected):
     """Return every key's series, as exactly as can be told."""
-    told = {}
+    details = {}
     for key, series in Merge(ranks, Frames.joined(tables, selected.step > 0), selected).groups():
         values = series.values
         values = list(map(exact, values)) if isinstance(values, list) else None if values is None else exact(values)
         boxes = series.boxes
         boxes = None if boxes is None else boxes.tobytes()
-        told[key] = (series.frames.tolist(), series.steps.tolist(), series.times.tolist(), boxes, values)
-    return told
+        details[key] = (series.frames.tolist(), series.steps.tolist(), series.times.tolist(), boxes, values)
+    return details
 
 
 def test_pickles_only_where_they_are_allowed(tmp_path):
@@ -359,7 +358,7 @@ def test_memory_to_write_and_to_look_through_a_part_is_small(tmp_path, keys):
     table = FrameTable(np.zeros(1, np.int64), np.zeros(1))
     tracemalloc.start()
     try:
-        path = write_part(tmp_path, blocks, table, table.steps, BitMap64([0]), combined=False, pickles=False)
+        path = write_part(tmp_path, blocks, table, BitMap64([0]), combined=False, pickles=False)
         part = open_part(path, pickles=False, load=False)
         _, peak = tracemalloc.get_traced_memory()
     finally:
