@@ -43,24 +43,19 @@ class Ground:
         self.words += ["--cache", "off", "--quiet"]
 
     def kept(self) -> list[str]:
-        """Words of a run that keeps its pairs."""
         return [*self.words, "--pairs", str(self.pairs), "--out", str(self.out)]
 
     def mapped(self) -> Counter[int]:
-        """How often each frame was mapped."""
         lines = self.notes.read_text().splitlines() if self.notes.exists() else []
         return Counter(int(line.split()[0]) for line in lines)
 
     def parts(self) -> list[Path]:
-        """Parts that are kept."""
         return sorted(self.pairs.rglob("*.pairs"))
 
     def covered(self) -> set[int]:
-        """Frames that are kept."""
         return set().union(*(read_summary(path).covered for path in self.parts()))
 
     def record(self) -> dict:
-        """The record of the last run."""
         return json.loads((self.out / "run.json").read_text())
 
     def same_as(self, whole: Path) -> None:

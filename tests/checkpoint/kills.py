@@ -28,16 +28,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from checkpoint.workloads import SCRIPT, WORKLOADS
+from runner.trials import MarkedRun, launch, print_table, slurm_variables
 from support.commands import processes_with, same_files, wait_until
 from support.ranks import clean_environment
+from support.slurm import CLUSTER
 
 from himach.checkpoint.directory import FingerprintVersion, PairsDirectory
 from himach.checkpoint.parts.columns import BadPartError
 from himach.checkpoint.parts.part import open_part
 from himach.examples import sample
 
-CLUSTER = Path(__file__).parents[1] / "runner" / "slurm_cluster"
-NODES = 3
 #: Seconds between two commits, and that a frame may have been mapped before a kill and not be kept: the commit under
 #: way is lost, too, and the machine may be busy.
 EVERY, LOST = 0.1, 2.0
@@ -55,14 +55,17 @@ VICTIMS = {
 }
 
 
-def command_of(process: int) -> bytes:
-    """Return the words by which a process was started."""
-    return Path(f"/proc/{process}/cmdline").read_bytes()
+def read_proc(process: int, file: str) -> bytes:
+    return Path(f"/proc/{process}/{file}").read_bytes()
+
+
+def is_forked(process: int) -> bool:
+    return FORKED in read_proc(process, "cmdline")
 
 
 def parent_of(process: int) -> int:
     """Return the process that started another."""
-    return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return int(read_proc(process, "stat").rsplit(b")", 1)[1].split()[1])
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,6 @@ class Case:
 
 
 def draw(rng: random.Random, launcher: str) -> Case:
-    """Draw a case whose first run is of that launcher."""
     kills = []
     for _ in range(rng.choice([1, 1, 2])):
         kills.append(Kill(launcher, _ranks(rng, launcher), rng.choice(VICTIMS[launcher]), rng.choice(MOMENTS)))
@@ -109,7 +111,7 @@ def _ranks(rng: random.Random, launcher: str) -> int:
 
 
 @dataclass
-class Told:
+class Outcome:
     """What came of a case: what was wrong, and figures."""
 
     wrong: list[str] = field(default_factory=list)
@@ -128,69 +130,66 @@ class Ground:
         self.script.write_text(SCRIPT)
 
     def reference(self, workload: str) -> Path:
-        """Return what a run in one go leaves."""
         out = self.directory / f"reference-{workload}"
         if not out.exists():
             run = Run(self, workload, "alone", 1, out, None)
-            if run.wait() != 0:
+            if run.wait(120) != 0:
                 raise AssertionError(run.stderr())
         return out
 
-    def trial(self, case: Case) -> Told:
-        """Run a case."""
-        told = Told()
+    def trial(self, case: Case) -> Outcome:
+        outcome = Outcome()
         place = self.directory / uuid.uuid4().hex
         place.mkdir()
         out, pairs = place / "out", place / "pairs" if case.asked else None
         kept: dict[str, set[int]] = defaultdict(set)
         for kill in case.kills:
-            run = self.started(told, case, kill.launcher, kill.ranks, out, pairs)
-            told.killed += self.kill(run, kill)
+            run = self.started(outcome, case, kill.launcher, kill.ranks, out, pairs)
+            outcome.killed += self.kill(run, kill)
             mapped = run.mapped()
-            told.wrong += _again(mapped, kept, f"the run of {kill}")
+            outcome.wrong += _again(mapped, kept, f"the run of {kill}")
             if not case.at_once:
-                run.settle(told.wrong)
+                outcome.wrong += run.leftovers()
                 kept = covered(run.where)
-                told.lost = max([told.lost, *_lost(mapped, kept)])
+                outcome.lost = max([outcome.lost, *_lost(mapped, kept)])
             run.clean()
-        run = self.started(told, case, *case.last, out, pairs)
-        status = run.wait()
+        run = self.started(outcome, case, *case.last, out, pairs)
+        status = run.wait(120)
         text = run.stderr()
-        if status:
-            told.wrong.append(f"the last run ended with {status}: {text}")
+        if status != 0:
+            outcome.wrong.append(f"the last run ended with {status}: {text}")
         else:
-            told.wrong += _again(run.mapped(), kept, "the last run")
-            told.wrong += self.outcome(case, run, told)
-        run.settle(told.wrong)
-        told.wrong += left(run, case)
-        if told.lost > EVERY + LOST:
-            told.wrong.append(f"frames are lost that were mapped {told.lost:.1f} s before")
-        if told.wrong:
-            print(f"-- {case}: {'; '.join(told.wrong)}\n{text}", flush=True)
-        return told
+            outcome.wrong += _again(run.mapped(), kept, "the last run")
+            outcome.wrong += self.check(case, run, outcome)
+        outcome.wrong += run.leftovers()
+        outcome.wrong += left(run, case)
+        if outcome.lost > EVERY + LOST:
+            outcome.wrong.append(f"frames are lost that were mapped {outcome.lost:.1f} s before")
+        if outcome.wrong:
+            print(f"-- {case}: {'; '.join(outcome.wrong)}\n{text}", flush=True)
+        return outcome
 
-    def started(self, told: Told, case: Case, launcher: str, ranks: int, out: Path, pairs: Path | None) -> Run:
+    def started(self, outcome: Outcome, case: Case, launcher: str, ranks: int, out: Path, pairs: Path | None) -> Run:
         """Start a run, again and again while what is left of the one before refuses it."""
         while True:
             run = Run(self, case.workload, launcher, ranks, out, pairs)
             if not case.at_once or not wait_until(lambda run=run: run.refused() or run.began(), 60) or run.began():
                 return run
-            told.refused += 1
-            run.wait()
-            if told.refused > 100:
-                told.wrong.append(f"runs are refused for ever: {run.stderr()}")
+            outcome.refused += 1
+            run.wait(120)
+            if outcome.refused > 100:
+                outcome.wrong.append(f"runs are refused for ever: {run.stderr()}")
                 return run
 
     def kill(self, run: Run, kill: Kill) -> bool:
-        """Kill what is to be killed when it is time; return whether the run had not ended before."""
         rng = self.rng
         times = rng.randrange(1, 8)
-        seen: set[str] = set()
+        observed: set[str] = set()
 
         def committing() -> bool:
             with contextlib.suppress(OSError):
-                seen.update(path.name for path in run.where.glob("*/*/.*.tmp"))
-            return len(seen) >= times
+                observed.update(path.name for path in run.where.glob("*/*/.*.tmp"))
+            return len(observed) >= times
 
         moments: dict[str, tuple[Callable[[], bool], float]] = {
             "any": (run.began, MAPPING),
@@ -205,87 +204,53 @@ class Ground:
         run.kill(kill.victim, rng)
         return alive
 
-    def outcome(self, case: Case, run: Run, told: Told) -> list[str]:
-        """Say what of the outcome is not right."""
+    def check(self, case: Case, run: Run, outcome: Outcome) -> list[str]:
         try:
             same_files(self.reference(case.workload), run.out)
         except AssertionError as error:
             return [f"another outcome: {error}"]
         record = json.loads((run.out / "run.json").read_text())
         frames = set(WORKLOADS[case.workload][2])
-        told.reused = record["reused"]["frames"]
+        outcome.reused = record["reused"]["frames"]
         fresh = set().union(*map(set, run.mapped().values()), set())
-        if record["frames"] != len(frames) or told.reused + len(fresh) != len(frames):
-            return [f"{told.reused} frames reused and {len(fresh)} mapped, of {len(frames)}"]
+        if record["frames"] != len(frames) or outcome.reused + len(fresh) != len(frames):
+            return [f"{outcome.reused} frames reused and {len(fresh)} mapped, of {len(frames)}"]
         return []
 
 
-class Run:
+class Run(MarkedRun):
     """A run, which writes what it maps to files of its own."""
 
     def __init__(self, ground: Ground, workload: str, launcher: str, ranks: int, out: Path, pairs: Path | None) -> None:
         names, data, self.frames, selection = WORKLOADS[workload]
         self.out = out
         self.where = out / ".himach" / "pairs" if pairs is None else pairs
-        self.mark = uuid.uuid4().hex
-        self.notes = ground.directory / self.mark
+        self.notes = ground.directory / uuid.uuid4().hex
         (self.notes / "log").mkdir(parents=True)
         (self.notes / "tmp").mkdir()
         self.ground, self.ranks, self.names = ground, ranks, names
         trajectory, topology = sample(data)
-        words = [sys.executable, "-P", "-m", "himach", "run", *(f"{ground.script}:{name}" for name in names)]
-        words += ["--trajectory", str(trajectory), "--topology", str(topology), *selection, "--cache", "off"]
-        words += ["--quiet", "--out", str(out), *([] if pairs is None else ["--pairs", str(pairs)])]
-        starter = {
-            "alone": [],
-            "-n": [],
-            "mpiexec": [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "fork", "-n", str(ranks)],
-            "srun": ["srun", f"-N{ranks}", f"-n{ranks}", "--kill-on-bad-exit=1"],
-        }[launcher]
-        self.environ = {
-            **clean_environment(**ground.slurm, HIMACH_TEST_MARK=self.mark, KILLS_LOG=str(self.notes / "log")),
-            "KILLS_SLEEP": str(MAPPING / len(self.frames) / len(names)),
-            "HIMACH_KEEP_EVERY": str(EVERY),
-            "TMPDIR": str(self.notes / "tmp"),
-        }
-        with open(self.notes / "stderr", "wb") as stderr:
-            self.process = subprocess.Popen(
-                [*starter, *words, *(["-n", str(ranks)] if launcher == "-n" else [])],
-                env=self.environ,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                start_new_session=True,
-            )
-
-    def wait(self) -> int:
-        """Wait for its end; return its exit code."""
-        try:
-            return self.process.wait(timeout=120)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            return -999
-
-    def stderr(self) -> str:
-        """Return what it said."""
-        return (self.notes / "stderr").read_text(errors="replace")
+        words = ["run", *(f"{ground.script}:{name}" for name in names), *selection, "--cache", "off", "--quiet"]
+        words += ["-t", trajectory, "-s", topology, "--out", out, *([] if pairs is None else ["--pairs", pairs])]
+        command = launch(launcher, ranks, *words, srun=["--kill-on-bad-exit=1"])
+        sleep = str(MAPPING / len(self.frames) / len(names))
+        variables = {"KILLS_LOG": str(self.notes / "log"), "KILLS_SLEEP": sleep, "HIMACH_KEEP_EVERY": str(EVERY)}
+        super().__init__(command, self.notes, **ground.slurm, **variables, TMPDIR=str(self.notes / "tmp"))
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something holds, or the run has ended."""
         end = time.monotonic() + 60
         while self.process.poll() is None and not condition() and time.monotonic() < end:
             time.sleep(0.002)
 
     def mapped(self) -> dict[str, dict[int, float]]:
         """Return for each analysis the frames that were mapped, and when."""
-        found: dict[str, dict[int, float]] = {name: {} for name in self.names}
+        result: dict[str, dict[int, float]] = {name: {} for name in self.names}
         for path in (self.notes / "log").iterdir():
             for line in path.read_text().splitlines():
                 with contextlib.suppress(ValueError):  # half a line, of one that was killed
                     number, when = line.split()
-                    found[path.name.partition("-")[0]][int(number)] = float(when)
-        return found
+                    result[path.name.partition("-")[0]][int(number)] = float(when)
+        return result
 
     def began(self) -> bool:
         """Tell whether it maps, or maps nothing any more."""
@@ -302,80 +267,62 @@ class Run:
         return last or count >= len(self.frames) * len(self.names)
 
     def refused(self) -> bool:
-        """Tell whether another run was in its way."""
         return self.process.poll() is not None and "another run" in self.stderr()
 
     def kill(self, victim: str, rng: random.Random) -> None:
-        """Kill one rank, all of them, or what has started them."""
         ranks = self.rank_processes()
         if victim == "node":
             node = f"node{rng.randrange(self.ranks) + 1}"
             environ = clean_environment(**self.ground.slurm)  # daemons are to be none of the run's
             subprocess.run([CLUSTER, "kill", node], env=environ, check=False, timeout=30, capture_output=True)
-            self.settle([])  # SLURM notices after a while
+            self.leftovers()  # SLURM notices after a while
             subprocess.run([CLUSTER, "revive", node], env=environ, check=False, timeout=30, capture_output=True)
             return
-        named = {
-            "launcher": self.launchers(),
-            "one": [rng.choice(ranks)] if ranks else [],
-            "all": ranks,
-        }
+        named = {"launcher": self.launchers(), "one": [rng.choice(ranks)] if ranks else [], "all": ranks}
         for process in named.get(victim, []) or [self.process.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 
-    def rank_processes(self) -> list[int]:
-        """Return the processes that are ranks; the only one of a run of one process is itself."""
-        found = []
+    def processes(self, matches: Callable[[int], bool]) -> list[int]:
+        """Return its living processes for which `matches` holds."""
+        result = []
         for process in processes_with(self.mark):
             with contextlib.suppress(OSError):
-                environ = Path(f"/proc/{process}/environ").read_bytes()
-                forked = FORKED in command_of(process) and FORKED in command_of(parent_of(process))
-                if forked or (b"\0PMI_RANK=" in environ and b"python" in Path(f"/proc/{process}/comm").read_bytes()):
-                    found.append(process)
-        return found
+                if matches(process):
+                    result.append(process)
+        return result
+
+    def rank_processes(self) -> list[int]:
+        """Return the processes that are ranks; the only one of a run of one process is itself."""
+        return self.processes(
+            lambda process: (
+                (is_forked(process) and is_forked(parent_of(process)))
+                or (b"\0PMI_RANK=" in read_proc(process, "environ") and b"python" in read_proc(process, "comm"))
+            )
+        )
 
     def launchers(self) -> list[int]:
         """Return mpiexec's process, or the one that forked the ranks."""
-        found = self.processes_called(b"mpiexec")
-        for process in processes_with(self.mark):
-            with contextlib.suppress(OSError):
-                if FORKED in command_of(process) and FORKED not in command_of(parent_of(process)):
-                    found.append(process)
-        return found
-
-    def processes_called(self, name: bytes) -> list[int]:
-        """Return the processes whose program is of that name."""
-        found = []
-        for process in processes_with(self.mark):
-            with contextlib.suppress(OSError):
-                if name in Path(f"/proc/{process}/comm").read_bytes():
-                    found.append(process)
-        return found
-
-    def settle(self, wrong: list[str]) -> None:
-        """Wait until nothing of it runs any more."""
-        if not wait_until(lambda: not processes_with(self.mark), 30):
-            wrong.append(f"processes left: {processes_with(self.mark)}")
-            for process in processes_with(self.mark):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
+        return self.processes(
+            lambda process: (
+                b"mpiexec" in read_proc(process, "comm") or (is_forked(process) and not is_forked(parent_of(process)))
+            )
+        )
 
     def clean(self) -> None:
-        """Reap it."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=30)
 
 
 def covered(where: Path) -> dict[str, set[int]]:
     """Return for each analysis the frames that are kept."""
-    found: dict[str, set[int]] = defaultdict(set)
+    result: dict[str, set[int]] = defaultdict(set)
     directory = PairsDirectory(where)
     for label in directory.labels() if where.is_dir() else []:
         for generation in directory.generations(label):
             for part in _parts(generation):
-                found[label].update(part)
-    return found
+                result[label].update(part)
+    return result
 
 
 def _parts(generation: FingerprintVersion) -> Iterator[set[int]]:
@@ -387,18 +334,18 @@ def _parts(generation: FingerprintVersion) -> Iterator[set[int]]:
 def _again(mapped: dict[str, dict[int, float]], kept: dict[str, set[int]], who: str) -> list[str]:
     """Say which frames were mapped though they were kept."""
     labels = {label.replace("-", "").lower(): frames for label, frames in kept.items()}
-    twice = {name: len(labels.get(name.lower(), set()) & set(found)) for name, found in mapped.items()}
+    twice = {name: len(labels.get(name.lower(), set()) & set(result)) for name, result in mapped.items()}
     return [f"{who} mapped {count} frames of {name} again" for name, count in twice.items() if count]
 
 
 def _lost(mapped: dict[str, dict[int, float]], kept: dict[str, set[int]]) -> list[float]:
     """Return how long before the last frame those were mapped that are not kept."""
     labels = {label.replace("-", "").lower(): frames for label, frames in kept.items()}
-    times = [when for found in mapped.values() for when in found.values()]
+    times = [when for result in mapped.values() for when in result.values()]
     return [
         max(times) - when
-        for name, found in mapped.items()
-        for number, when in found.items()
+        for name, result in mapped.items()
+        for number, when in result.items()
         if number not in labels.get(name.lower(), set())
     ]
 
@@ -407,47 +354,31 @@ def left(run: Run, case: Case) -> list[str]:
     """Say what the last run left that it should not."""
     names = [path.relative_to(run.out.parent) for path in run.out.parent.rglob("*")]
     strange = [str(name) for name in names if name.name.endswith(".tmp") or name.name in (".lock", ".himach")]
-    found = [f"files left: {strange}"] if strange else []
+    result = [f"files left: {strange}"] if strange else []
     if case.asked and not any(name.suffix == ".pairs" for name in names):
-        found.append("nothing is kept")
+        result.append("nothing is kept")
     if any((run.notes / "tmp").iterdir()):
-        found.append(f"temporary files left: {[path.name for path in (run.notes / 'tmp').iterdir()]}")
-    return found
-
-
-@contextlib.contextmanager
-def slurm_cluster(directory: Path) -> Iterator[dict[str, str]]:
-    """Give the variables for srun in a SLURM of this machine's."""
-    lab, port = f"/tmp/himach-kills-{os.getpid()}", 40000 + os.getpid() % 1000 * 10
-    variables = {"LAB": lab, "SLURM_CONF": f"{lab}/slurm.conf", "PORT": str(port)}
-    environ = clean_environment(**variables)
-    with open(directory / "slurm", "wb") as log:
-        subprocess.run([CLUSTER, "up", str(NODES)], env=environ, check=True, timeout=60, stdout=log, stderr=log)
-        try:
-            yield variables
-        finally:
-            subprocess.run([CLUSTER, "down"], env=environ, check=False, timeout=60, stdout=log, stderr=log)
+        result.append(f"temporary files left: {[path.name for path in (run.notes / 'tmp').iterdir()]}")
+    return result
 
 
 def trials(runs: int, seed: int, launchers: list[str]) -> int:
     """Run so many cases, print a table, and return how many were wrong."""
     rng = random.Random(seed)
-    rows: dict[tuple[str, str], list[Told]] = defaultdict(list)
-    with tempfile.TemporaryDirectory(prefix="himach-kills-") as name, contextlib.ExitStack() as stack:
-        directory = Path(name)
-        slurm = stack.enter_context(slurm_cluster(directory)) if "srun" in launchers else {}
-        ground = Ground(directory, slurm, rng)
+    rows: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    with tempfile.TemporaryDirectory(prefix="himach-kills-") as name, slurm_variables(launchers) as slurm:
+        ground = Ground(Path(name), slurm, rng)
         for i in range(runs):
             case = draw(rng, launchers[i % len(launchers)])
-            told = ground.trial(case)
-            rows[case.kills[0].launcher, case.kills[0].victim].append(told)
-            print(f"{i + 1:4} {'WRONG' if told.wrong else 'right'} reused {told.reused:3} {case}", flush=True)
-    print(f"{'launcher':10} {'killed':8} {'cases':>6} {'kills':>6} {'refused':>8} {'lost at most':>13} {'wrong':>6}")
-    for (launcher, victim), all_told in sorted(rows.items()):
-        killed, refused = (sum(getattr(told, name) for told in all_told) for name in ("killed", "refused"))
-        lost, wrong = max(told.lost for told in all_told), sum(bool(told.wrong) for told in all_told)
-        print(f"{launcher:10} {victim:8} {len(all_told):6} {killed:6} {refused:8} {lost:11.2f} s {wrong:6}")
-    return sum(bool(told.wrong) for all_told in rows.values() for told in all_told)
+            outcome = ground.trial(case)
+            rows[case.kills[0].launcher, case.kills[0].victim].append(outcome)
+            print(f"{i + 1:4} {'WRONG' if outcome.wrong else 'right'} reused {outcome.reused:3} {case}", flush=True)
+
+    def figures(outcomes: list[Outcome]) -> str:
+        killed, refused = (sum(getattr(outcome, field) for outcome in outcomes) for field in ("killed", "refused"))
+        return f"{killed:6} {refused:8} {max(outcome.lost for outcome in outcomes):11.2f} s"
+
+    return print_table(f"{'kills':>6} {'refused':>8} {'lost at most':>13}", rows, figures)
 
 
 def main() -> None:

@@ -5,31 +5,23 @@ SLURM does so in `test_slurm_jobs.py`.
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import pytest
-from support.commands import himach, processes_with, wait_until
-from support.ranks import clean_environment
+from runner.trials import MarkedRun, launch
+from support.commands import himach, wait_until
 
 from .jobs import Ground
 
 FRAMES = 60
-LAUNCHERS = {
-    "alone": [],
-    "-n": ["-n", "3"],
-    "mpiexec": [str(Path(sys.executable).with_name("mpiexec")), "-launcher", "fork", "-n", "3"],
-}
+LAUNCHERS = ("alone", "-n", "mpiexec")
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The outcome of a run in one go."""
     ground = Ground(tmp_path_factory.mktemp("whole"), FRAMES)
     himach(*ground.words, "--out", ground.out, code=0)
     return ground.out
@@ -40,27 +32,15 @@ def ground(tmp_path):
     return Ground(tmp_path, FRAMES)
 
 
-class Run:
+class Run(MarkedRun):
     """A run under way."""
 
     def __init__(self, ground: Ground, launcher: str, *more: str, pace: float = 0.05, **environ: str) -> None:
-        self.mark = uuid.uuid4().hex
-        words = [sys.executable, "-P", "-m", "himach", *ground.kept(), *more]
-        words = [*words, *LAUNCHERS[launcher]] if launcher == "-n" else [*LAUNCHERS[launcher], *words]
-        environ = {"NOTES": str(ground.notes), "PACE": str(pace), "HIMACH_TEST_MARK": self.mark, **environ}
         self.ground, self.before = ground, sum(ground.mapped().values())
-        self.process = subprocess.Popen(
-            words,
-            env=clean_environment(**environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        variables = {"NOTES": str(ground.notes), "PACE": str(pace), **environ}
+        super().__init__(launch(launcher, 3, *ground.kept(), *more), ground.folder, **variables)
 
     def until(self, frames: int) -> Run:
-        """Wait until so many frames were mapped."""
         assert wait_until(lambda: sum(self.ground.mapped().values()) - self.before >= frames, 40), self.end()
         return self
 
@@ -69,10 +49,11 @@ class Run:
         return self
 
     def end(self, seconds: float = 60) -> tuple[int, str]:
-        """Wait for the end; return the exit code and what was said. Nothing is left behind."""
-        _, said = self.process.communicate(timeout=seconds)
-        assert wait_until(lambda: not processes_with(self.mark), 5)
-        return self.process.returncode, said
+        """Wait for the end; return the exit code and standard error. No process is left behind."""
+        code = self.wait(seconds)
+        assert code is not None, self.stderr()
+        assert self.leftovers(5) == []
+        return code, self.stderr()
 
 
 def is_spared(process: int) -> bool:
@@ -95,11 +76,11 @@ def goes_on(ground: Ground, whole: Path, *more: str, twice: int = 0) -> None:
 def test_sigterm_keeps_what_is_mapped_and_ends_with_143(ground, whole, launcher):
     run = Run(ground, launcher).until(30).send(signal.SIGTERM)
     began = time.monotonic()
-    code, said = run.end()
+    code, message = run.end()
     assert time.monotonic() - began < 5
-    assert code == 143, said
-    assert ("himach: terminated" in said) == (launcher != "mpiexec")
-    assert "Traceback" not in said
+    assert code == 143, message
+    assert ("himach: terminated" in message) == (launcher != "mpiexec")
+    assert "Traceback" not in message
     goes_on(ground, whole, "-n", "2")
 
 
@@ -113,8 +94,7 @@ def test_sigusr1_keeps_what_is_mapped_and_goes_on(ground, whole, launcher):
     assert wait_until(lambda: len(ground.parts()) >= 2 * ranks)
     kept = sum(ground.mapped().values())
     run.process.kill()
-    run.process.communicate()
-    assert wait_until(lambda: not processes_with(run.mark), 5)
+    run.end()
     assert kept < FRAMES
     goes_on(ground, whole, twice=sum(ground.mapped().values()) - 35 + ranks)
 
@@ -123,11 +103,11 @@ def test_sigusr1_keeps_what_is_mapped_and_goes_on(ground, whole, launcher):
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_time_that_is_up_ends_mapping_with_75(ground, whole, launcher):
     began = time.monotonic()
-    code, said = Run(ground, launcher, "--max-time", "00:00:06", pace=0.6).end()
-    assert code == 75, said
+    code, message = Run(ground, launcher, "--max-time", "00:00:06", pace=0.6).end()
+    assert code == 75, message
     assert time.monotonic() - began < 10
-    assert "the same command goes on" in said
-    assert said.count("himach:") == 1
+    assert "the same command goes on" in message
+    assert message.count("himach:") == 1
     assert 0 < sum(ground.mapped().values()) < FRAMES
     goes_on(ground, whole, "--max-time", "1h")
 
@@ -141,8 +121,8 @@ def test_signals_before_mapping_do_what_they_do_there(ground, whole, moment, sig
     assert wait_until(lambda: is_spared(run.process.pid), 20)
     time.sleep(moment)
     run.send(signum)
-    code, said = run.end()
-    assert code == (0 if signum == signal.SIGUSR1 else 143), said
+    code, message = run.end()
+    assert code == (0 if signum == signal.SIGUSR1 else 143), message
     goes_on(ground, whole, twice=0)
 
 
@@ -153,30 +133,26 @@ def test_a_rank_that_hangs_holds_up_the_end_for_20_seconds_at_most(ground, whole
     run = Run(ground, "-n", HANGS="40")
     assert wait_until(ground.notes.with_name("notes.hung").exists, 40)
     began = time.monotonic()
-    code, said = run.send(signal.SIGTERM).end()
-    assert code == 143, said
+    code, message = run.send(signal.SIGTERM).end()
+    assert code == 143, message
     assert time.monotonic() - began < 21
     goes_on(ground, whole, twice=FRAMES)
 
 
 def test_sigterm_of_a_script_that_starts_ranks_ends_it_by_the_signal(ground, whole):
-    script = ground.folder / "script.py"
+    script, after = ground.folder / "script.py", ground.folder / "after"
     script.write_text(
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import himach, slow\n"
         f"himach.run(slow.Slow, {str(ground.folder / 'run.xtc')!r}, {str(ground.folder / 'top.gro')!r}, cache='off', "
         f"pairs={str(ground.pairs)!r}, ranks=2)\n"
-        "print('after')\n"
+        f"open({str(after)!r}, 'w')\n"
     )
-    mark = uuid.uuid4().hex
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(ground.folder)],
-        env=clean_environment(NOTES=str(ground.notes), PACE="0.05", HIMACH_TEST_MARK=mark),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command = [sys.executable, str(script), str(ground.folder)]
+    run = MarkedRun(command, ground.folder, NOTES=str(ground.notes), PACE="0.05")
     assert wait_until(lambda: sum(ground.mapped().values()) > 20, 40)
-    os.kill(process.pid, signal.SIGTERM)
-    assert (process.communicate(timeout=30)[0], process.returncode) == ("", -signal.SIGTERM)
-    assert wait_until(lambda: not processes_with(mark), 5)
+    run.process.terminate()
+    assert run.wait(30) == -signal.SIGTERM
+    assert run.leftovers(5) == []
+    assert not after.exists()
     goes_on(ground, whole)

@@ -1,10 +1,12 @@
 """What is killed: the six built-ins and more, slowed down; they note what they map, over the frames named here."""
 
+from checkpoint.sample import SCRIPT as ANALYSES
+
 #: Analyses that note each frame in a file of KILLS_LOG, and take KILLS_SLEEP seconds for it.
-SCRIPT = '''
+SCRIPT = (
+    ANALYSES
+    + '''
 import os, time
-import himach
-import numpy as np
 from himach import examples
 
 def note(analysis, frame):
@@ -48,24 +50,10 @@ class Objects(himach.Analysis):
     def reduce(self, key, series):
         return repr(series.values)
 
-class Last(himach.Analysis):
-    def map(self, frame):
-        yield 0, 0
-    def reduce(self, key, series):
-        return repr(sorted(series.values))
-
-class Chain(himach.Analysis):
-    then = Last
-    def map(self, frame):
-        counts = np.bincount((frame.positions[:, 0] // 5).astype(int) % 4, minlength=4)
-        yield himach.Pairs(np.arange(4), counts)
-        yield "all", int(counts.sum()) + frame.number
-        note(self, frame)
-    def combine(self, key, series):
-        return sum(int(value) for value in series.values)
-    def reduce(self, key, series):
-        yield 0, sum(int(value) for value in series.values)
+class Chain(Slow, Chain):
+    pass
 '''
+)
 
 #: Analyses, the trajectory, its frames, and words that choose some of them.
 WORKLOADS: dict[str, tuple[tuple[str, ...], str, range, tuple[str, ...]]] = {

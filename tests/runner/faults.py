@@ -7,28 +7,21 @@ fault of another rank, that one ends the run.
 """
 
 import argparse
-import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.commands import DATA, processes_with, wait_until
-from support.ranks import clean_environment
+from runner.trials import MarkedRun, launch, print_table, slurm_variables
+from support.commands import DATA
 
 LIMIT = 15.0  # seconds from the fault to the end of the run
-CLUSTER = Path(__file__).with_name("slurm_cluster")
-NODES = 3
 TERMINATED = 143
 
 SCRIPT = '''
@@ -124,29 +117,21 @@ class Case:
 
     def wrong(self, status: int, stderr: str) -> list[str]:
         """Say what of the end was not right."""
-        said = [
-            line
-            for line in stderr.splitlines()
-            if line.startswith(("himach: error:", "himach: interrupted", "himach: term"))
-        ]
+        ends = ("himach: error:", "himach: interrupted", "himach: term")
+        messages = [line for line in stderr.splitlines() if line.startswith(ends)]
         if not self.code:
-            return [] if status == 0 and not said else [f"exit code {status}, though it only hung"]
+            return [] if status == 0 and not messages else [f"exit code {status}, though it only hung"]
         if self.place == "plot" and not self.is_signal:
-            told = "himach: warning: there is no" in stderr and "Traceback" not in stderr
-            return [] if status == 0 and not said and told else [f"exit code {status}, or not told"]
+            warned = "himach: warning: there is no" in stderr and "Traceback" not in stderr
+            return [] if status == 0 and not messages and warned else [f"exit code {status}, or no warning"]
         # The shell and mpiexec tell of those; SIGTERM to a process alone is heard.
         silent = self.is_signal and self.launcher in ("alone", "mpiexec") and self.codes() != {TERMINATED}
-        found = []
-        if status not in self.codes():
-            found.append(f"exit code {status}")
-        if len(said) != (0 if silent else 1):
-            found.append(f"{len(said)} messages")
-        if "Traceback" in stderr:
-            found.append("a traceback")
-        return found
+        wrong = [] if status in self.codes() else [f"exit code {status}"]
+        if len(messages) != (0 if silent else 1):
+            wrong.append(f"{len(messages)} messages")
+        return [*wrong, *["a traceback"] * ("Traceback" in stderr)]
 
     def codes(self) -> set[int]:
-        """Which exit codes are right."""
         if self.launcher == "alone" and self.code == SIGNALS[-1]:
             return {TERMINATED}
         if self.launcher == "alone" and self.code in SIGNALS:
@@ -160,7 +145,6 @@ class Case:
 
 
 def draw(rng: random.Random, launcher: str) -> Case:
-    """Draw one fault."""
     ranks = 1 if launcher == "alone" else rng.choice([2, 2, 3])
     place = rng.choice(PLACES)
     rank = 0 if place in ("finish", "plot") else rng.randrange(ranks)
@@ -188,46 +172,18 @@ class Ground:
         self.script.write_text(SCRIPT)
 
     def run(self, case: Case) -> Outcome:
-        """Make a run with that fault."""
-        mark = uuid.uuid4().hex
-        notes = self.directory / mark
-        notes.mkdir()
-        hangs = {}
+        notes = Path(tempfile.mkdtemp(dir=self.directory))
+        environ = {"FAULT_PLACE": case.place, "FAULT": case.code, "FAULT_RANK": str(case.rank), "NOTES": str(notes)}
+        environ["HIMACH_CACHE"] = str(Path(self.slurm.get("LAB", notes), "local", f"{notes.name}-{{node}}"))
         if case.kind.startswith("hang"):
             hanging = case.rank if case.kind == "hang" else (case.rank + 1) % case.ranks
-            hangs = {"HANG": f"time.sleep({self.hang})", "HANG_RANK": str(hanging)}
-        environ = {
-            **clean_environment(
-                **self.slurm,
-                HIMACH_TEST_MARK=mark,
-                NOTES=str(notes),
-                HIMACH_CACHE=str(Path(self.slurm.get("LAB", notes), "local", f"{mark}-{{node}}")),
-            ),
-            **hangs,
-            "TMPDIR": str(notes),
-            "FAULT_PLACE": case.place,
-            "FAULT": case.code,
-            "FAULT_RANK": str(case.rank),
-        }
-        with open(notes / "stderr", "w+b") as stderr:
-            process = subprocess.Popen(
-                self.command(case, notes / "out"),
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                start_new_session=True,
-            )
-            try:
-                status = process.wait(timeout=90 + self.hang)
-                wrong = []
-            except subprocess.TimeoutExpired:
-                process.kill()
-                status, wrong = process.wait(), ["it did not end"]
-            ended = time.time()
-            stderr.seek(0)
-            text = stderr.read().decode(errors="replace")
-        wrong += case.wrong(status, text) + self.left(case, notes, mark)
+            environ |= {"HANG": f"time.sleep({self.hang})", "HANG_RANK": str(hanging)}
+        words = ["run", self.script, *DATA, "--stop", "30", "--quiet", "--out", notes / "out"]
+        run = MarkedRun(launch(case.launcher, case.ranks, *words), notes, **self.slurm, **environ)
+        status = run.wait(90 + self.hang)
+        ended, text = time.time(), run.stderr()
+        wrong = ["it did not end"] if status is None else case.wrong(status, text)
+        wrong += [*run.leftovers(10), *self.left(case, notes)]
         if wrong:
             print(f"-- {case}: {', '.join(wrong)}\n{text}", flush=True)
         note = notes / "FAULT"
@@ -238,74 +194,30 @@ class Ground:
             wrong.append("the fault did not come")
         return Outcome(seconds, wrong)
 
-    def command(self, case: Case, out: Path) -> list[str]:
-        """Return the command line of a run."""
-        words = [sys.executable, "-P", "-m", "himach", "run", str(self.script), *DATA, "--stop", "30", "--quiet"]
-        words += ["--out", str(out)]
-        if case.launcher == "-n":
-            return [*words, "-n", str(case.ranks)]
-        if case.launcher == "mpiexec":
-            mpiexec = str(Path(sys.executable).with_name("mpiexec"))
-            return [mpiexec, "-launcher", "fork", "-n", str(case.ranks), *words]
-        if case.launcher == "srun":
-            return ["srun", f"-N{case.ranks}", f"-n{case.ranks}", *words]
-        return words
-
-    def left(self, case: Case, notes: Path, mark: str) -> list[str]:
-        """Say what a run left behind."""
-        found = []
-        if not wait_until(lambda: not processes_with(mark), 10):
-            found.append(f"processes left: {processes_with(mark)}")
-            for process in processes_with(mark):
-                os.kill(process, signal.SIGKILL)
-        others = {path.name for path in notes.iterdir()} - {"FAULT", "HANG", "stderr", "out", "local"}
-        if others:
-            found.append(f"files left: {sorted(others)}")
+    def left(self, case: Case, notes: Path) -> list[str]:
+        """Return sentences about files that a run left behind."""
+        result = []
+        rest = {path.name for path in notes.iterdir()} - {"FAULT", "HANG", "stderr", "out", "local"}
+        if rest:
+            result.append(f"files left: {sorted(rest)}")
         # What dies in plot() leaves no record; what raises there leaves one that tells of it.
         unsure = case.place == "plot" and case.is_signal
         if not unsure and (notes / "out" / "run.json").exists() != (not case.code or case.place == "plot"):
-            found.append("the record is there, or is not")
-        return found
-
-
-@contextmanager
-def slurm_cluster(directory: Path) -> Iterator[dict[str, str]]:
-    """Give the variables for srun in a SLURM of this machine's."""
-    lab, port = f"/tmp/himach-faults-{os.getpid()}", 20000 + os.getpid() % 600 * 20
-    variables = {"LAB": lab, "SLURM_CONF": f"{lab}/slurm.conf", "PORT": str(port)}
-    environ = clean_environment(**variables)
-    log = open(directory / "slurm", "wb")  # noqa: SIM115 - the daemons keep it
-    subprocess.run([CLUSTER, "up", str(NODES)], env=environ, check=True, timeout=60, stdout=log, stderr=log)
-    try:
-        yield variables
-    finally:
-        subprocess.run([CLUSTER, "down"], env=environ, check=False, timeout=60, stdout=log, stderr=log)
+            result.append("the record is there, or is not")
+        return result
 
 
 def trials(runs: int, seed: int, launchers: list[str], hang: float) -> int:
     """Make the runs, print a table, and return how many were wrong."""
     rng = random.Random(seed)
     rows: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
-    with tempfile.TemporaryDirectory(prefix="himach-faults-") as name:
-        directory = Path(name)
-
-        def all_runs(slurm: dict[str, str]) -> None:
-            ground = Ground(directory, slurm, hang)
-            for i in range(runs):
-                case = draw(rng, launchers[i % len(launchers)])
-                rows[case.launcher, case.kind].append(ground.run(case))
-
-        if "srun" in launchers:
-            with slurm_cluster(directory) as slurm:
-                all_runs(slurm)
-        else:
-            all_runs({})
-    print(f"{'launcher':10} {'kind':12} {'runs':>5} {'longest from fault to end':>26} {'wrong':>6}")
-    for (launcher, kind), outcomes in sorted(rows.items()):
-        longest = max(outcome.seconds for outcome in outcomes)
-        wrong = sum(bool(outcome.wrong) for outcome in outcomes)
-        print(f"{launcher:10} {kind:12} {len(outcomes):5} {longest:24.1f} s {wrong:6}")
-    return sum(bool(outcome.wrong) for outcomes in rows.values() for outcome in outcomes)
+    with tempfile.TemporaryDirectory(prefix="himach-faults-") as name, slurm_variables(launchers) as slurm:
+        ground = Ground(Path(name), slurm, hang)
+        for i in range(runs):
+            case = draw(rng, launchers[i % len(launchers)])
+            rows[case.launcher, case.kind].append(ground.run(case))
+    longest = "longest from fault to end"
+    return print_table(longest, rows, lambda ends: f"{max(end.seconds for end in ends):{len(longest) - 2}.1f} s")
 
 
 def main() -> None:

@@ -8,10 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from pathlib import Path
 
 import pytest
+from runner.trials import MarkedRun, launch
 from support.commands import DATA, himach, processes_with, start_himach, wait_until
 from support.ranks import clean_environment, mpiexec
 
@@ -19,13 +19,22 @@ from himach.ranks.process_exit import guard_os_exit
 
 SCRIPT = """
 import ctypes, os, time, himach
+from himach.engine.shuffle import exchange
+from himach.ranks.process_exit import promised_rank
 
 class Probe(himach.Analysis):
     what: str = "pass"
+    at: str = "map"  # setup, or a method of the exchange on rank 1
+    def setup(self, universe):
+        if self.at == "setup":
+            exec(self.what)
+        elif self.at != "map" and promised_rank() == 1:
+            setattr(exchange.Exchange, self.at, lambda *arguments: exec(self.what, {"os": os}))
     def map(self, frame):
-        if frame.number == 40:
+        if self.at == "map" and frame.number == 40:
             exec(compile(self.what, "what", "exec"))
         yield "n", frame.number
+        yield frame.number, 1.0
     def reduce(self, key, series):
         return len(series)
 """
@@ -36,26 +45,6 @@ import himach
 class Named(himach.Analysis):
     def map(self, frame):
         yield "{}", 1
-    def reduce(self, key, series):
-        return len(series)
-"""
-
-EXCHANGING = """
-import os, himach
-from himach.engine.shuffle import exchange
-from himach.ranks.process_exit import promised_rank
-
-class Probe(himach.Analysis):
-    what: str = "pass"
-    at: str = "_pass"
-
-    def setup(self, universe):
-        if promised_rank() == 1:
-            setattr(exchange.Exchange, self.at, lambda *given: exec(self.what, {"os": os}))
-
-    def map(self, frame):
-        yield frame.number, 1.0
-
     def reduce(self, key, series):
         return len(series)
 """
@@ -106,14 +95,10 @@ def test_whatever_map_raises_or_exits_by_is_a_failure_of_map(script, what, ranks
 
 
 @pytest.mark.fresh
-def test_a_rank_that_raises_keyboard_interrupt_failed(script):
-    fails(himach("run", script, *DATA, "-n", 2, "-p", "what=raise KeyboardInterrupt"), "map()", "KeyboardInterrupt")
-
-
-@pytest.mark.fresh
-def test_a_process_alone_is_interrupted_by_keyboard_interrupt(script):
-    done = himach("run", script, *DATA, "-p", "what=raise KeyboardInterrupt", code=130)
-    assert done.stderr.strip() == "himach: interrupted"
+def test_keyboard_interrupt_is_a_failure_of_a_rank_and_interrupts_a_process_alone(script):
+    words = ["run", script, *DATA, "-p", "what=raise KeyboardInterrupt"]
+    fails(himach(*words, "-n", 2), "map()", "KeyboardInterrupt")
+    assert himach(*words, code=130).stderr.strip() == "himach: interrupted"
 
 
 def test_an_interrupt_while_mdanalysis_is_imported_waits_for_the_end_of_that(tmp_path):
@@ -181,20 +166,17 @@ def test_what_os_exit_does_after_runs_of_two_threads_is_what_it_was():
 
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(("at", "nodes"), [("_pass", 1), ("_pass", 2), ("_read", 2)])
-def test_a_rank_without_memory_in_the_exchange_ends_all(tmp_path, at, nodes):
+def test_a_rank_without_memory_in_the_exchange_ends_all(script, at, nodes):
     """Before others have what it sends, and after."""
-    script = tmp_path / "probe.py"
-    script.write_text(EXCHANGING)
     words = ["run", str(script), *DATA, "--cache", "off", "-p", "what=raise MemoryError('no room')", "-p", f"at={at}"]
     node = f'HIMACH_NODE=n$((PMI_RANK % {nodes})) exec "$0" -m himach "$@"'
     done = mpiexec(3, ["sh", "-c", node, sys.executable, *words], timeout=60)
     fails(done, f"rank 1 on node n{1 % nodes} had no memory left for the pairs that ranks exchange (no room)")
 
 
-def test_a_rank_that_is_killed_in_the_exchange_ends_all(tmp_path):
-    script = tmp_path / "probe.py"
-    script.write_text(EXCHANGING)
-    done = himach("run", script, *DATA, "-n", 2, "--cache", "off", "-p", "what=os.kill(os.getpid(), 9)")
+def test_a_rank_that_is_killed_in_the_exchange_ends_all(script):
+    kill = ["-p", "at=_pass", "-p", "what=os.kill(os.getpid(), 9)"]
+    done = himach("run", script, *DATA, "-n", 2, "--cache", "off", *kill)
     fails(done, "killed", code=done.returncode or 1)
 
 
@@ -252,62 +234,39 @@ def test_a_script_that_one_node_has_not_is_told_by_its_rank(script):
 
 @pytest.mark.nightly
 @pytest.mark.slow
-def test_ranks_that_hang_in_setup_hold_up_no_failure_of_another(tmp_path):
-    script = tmp_path / "probe.py"
-    script.write_text(
-        "import time, himach\n"
-        "from himach.ranks.process_exit import promised_rank\n"
-        "class Probe(himach.Analysis):\n"
-        "    def setup(self, universe):\n"
-        "        if promised_rank() == 0:\n"
-        "            time.sleep(60)\n"
-        "        raise ValueError('words')\n"
-        "    def map(self, frame):\n"
-        "        yield 1, 1\n"
-        "    def reduce(self, key, series):\n"
-        "        return 1\n"
-    )
+def test_ranks_that_hang_in_setup_hold_up_no_failure_of_another(script):
+    what = "time.sleep(60 * (promised_rank() == 0)); raise ValueError('words')"
     began = time.monotonic()
-    done = himach("run", script, *DATA, "-n", 2)
+    done = himach("run", script, *DATA, "-n", 2, "-p", "at=setup", "-p", f"what={what}")
     fails(done, "Probe.setup() failed on rank 1: ValueError: words")
     assert time.monotonic() - began < 30
 
 
 @pytest.mark.slow
-def test_ranks_end_when_what_stands_between_them_and_mpiexec_is_killed(script, monkeypatch):
-    mark = uuid.uuid4().hex
-    run = [sys.executable, "-P", "-m", "himach", "run", str(script), *DATA, "-p", "what=time.sleep(60)"]
-    mpiexec = Path(sys.executable).with_name("mpiexec")
-    process = subprocess.Popen(
-        [str(mpiexec), "-launcher", "fork", "-n", "2", *run],
-        env=clean_environment(HIMACH_TEST_MARK=mark),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    with process:
-        assert wait_until(lambda: len(processes_with(mark)) > 3, 30)
-        time.sleep(3)
-        for each in processes_with(mark):
-            if Path("/proc", str(each), "comm").read_text().startswith("hydra_pmi_proxy"):
-                os.kill(each, signal.SIGKILL)
-        assert wait_until(lambda: not processes_with(mark))
+def test_ranks_end_when_what_stands_between_them_and_mpiexec_is_killed(script):
+    run = MarkedRun(launch("mpiexec", 2, "run", script, *DATA, "-p", "what=time.sleep(60)"), script.parent)
+    assert wait_until(lambda: len(processes_with(run.mark)) > 3, 30)
+    time.sleep(3)
+    for process in processes_with(run.mark):
+        if Path("/proc", str(process), "comm").read_text().startswith("hydra_pmi_proxy"):
+            os.kill(process, signal.SIGKILL)
+    assert run.leftovers(60) == []
+    assert run.wait(10)
 
 
 @pytest.mark.nightly
 @pytest.mark.slow
-def test_nothing_outlives_a_launcher_that_is_killed_at_any_moment(script, tmp_path, monkeypatch):
+def test_nothing_outlives_a_launcher_that_is_killed_at_any_moment(script, tmp_path):
     rng = random.Random(1)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     for _ in range(12 if os.environ.get("HIMACH_NIGHTLY") else 4):
-        mark = uuid.uuid4().hex
-        monkeypatch.setenv("HIMACH_TEST_MARK", mark)
-        monkeypatch.setenv("TMPDIR", str(temporary))
-        process = start_himach("run", script, *DATA, "-n", "2", "-p", "what=time.sleep(60)", "--cache", "off")
+        command = launch("-n", 2, "run", script, *DATA, "-p", "what=time.sleep(60)", "--cache", "off")
+        run = MarkedRun(command, tmp_path, TMPDIR=str(temporary))
         time.sleep(rng.uniform(0.1, 2.5))
-        process.kill()
-        process.communicate()
-        assert wait_until(lambda mark=mark: not processes_with(mark), 5)
+        run.process.kill()
+        run.wait(10)
+        assert run.leftovers(5) == []
     assert os.listdir(temporary) == []
 
 

@@ -6,12 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 
 import MDAnalysisTests.datafiles as data
 import pytest
-from support.commands import DATA, himach, processes_with, start_himach, wait_until
+from runner.trials import MarkedRun, launch
+from support.commands import DATA, himach, processes_with, wait_until
 from support.disks import small_disk
 from support.ranks import clean_environment
 
@@ -78,7 +78,6 @@ def script(tmp_path: Path) -> Path:
 
 
 def line_of(text: str) -> int:
-    """Number of the script's line that holds `text`."""
     return next(i for i, line in enumerate(SCRIPT.splitlines(), 1) if text in line)
 
 
@@ -141,31 +140,30 @@ def test_a_map_that_yields_nothing_is_told(tmp_path, ranks):
     assert done.stderr.count("Probe: map() yielded nothing in any of the 98 frames, so there are no results") == 1
 
 
-def test_missing_files_are_named():
-    refused(himach("run", "rmsd", "--trajectory", "/nowhere/a.xtc"), 2, "/nowhere/a.xtc")
-    refused(himach("run", "rmsd", "--trajectory", data.DCD, "--topology", "/nowhere/b.gro"), 2, "/nowhere/b.gro")
-    refused(himach("run", "/nowhere/c.py", *DATA), 2, "/nowhere/c.py")
-    refused(himach("run", "rmsd", "-n", "2", "--trajectory", "/nowhere/a.xtc"), 2, "/nowhere/a.xtc")
+ATOMS = Path(data.DCD).name, Path(data.GRO).name, "3341", "47681"
 
 
-def test_frames_out_of_range_are_named():
-    refused(himach("run", "rmsd", *DATA, "--start", "98"), 2, "98 frames", "start 98")
-    refused(himach("run", "rmsd", *DATA, "--step", "0"), 2, "step")
+@pytest.mark.parametrize(
+    ("words", "messages"),
+    [
+        (["rmsd", "--trajectory", "/nowhere/a.xtc"], ["/nowhere/a.xtc"]),
+        (["rmsd", "--trajectory", data.DCD, "--topology", "/nowhere/b.gro"], ["/nowhere/b.gro"]),
+        (["/nowhere/c.py", *DATA], ["/nowhere/c.py"]),
+        (["rmsd", "-n", "2", "--trajectory", "/nowhere/a.xtc"], ["/nowhere/a.xtc"]),
+        (["rmsd", *DATA, "--start", "98"], ["98 frames", "start 98"]),
+        (["rmsd", *DATA, "--step", "0"], ["step"]),
+        (["rmsd", "--trajectory", data.DCD, "--topology", data.GRO], ATOMS),
+        (["rmsd", "--trajectory", data.DCD], ["name a topology file"]),
+        (["rmsq", *DATA], ["'rmsq'", "did you mean"]),
+        (["rmsd", *DATA, "--steps", "2"], ["--steps"]),
+        (["rmsd"], ["--trajectory"]),
+    ],
+)
+def test_what_cannot_be_run_is_named(words, messages):
+    refused(himach("run", *words), 2, *messages)
 
 
-def test_a_topology_that_does_not_fit_is_named():
-    done = himach("run", "rmsd", "--trajectory", data.DCD, "--topology", data.GRO)
-    refused(done, 2, Path(data.DCD).name, Path(data.GRO).name, "3341", "47681")
-
-
-def test_a_trajectory_without_topology_asks_for_one():
-    refused(himach("run", "rmsd", "--trajectory", data.DCD), 2, "name a topology file")
-
-
-def test_unknown_analyses_and_options_are_named():
-    refused(himach("run", "rmsq", *DATA), 2, "'rmsq'", "did you mean")
-    refused(himach("run", "rmsd", *DATA, "--steps", "2"), 2, "--steps")
-    refused(himach("run", "rmsd"), 2, "--trajectory")
+def test_an_unknown_command_is_named():
     refused(himach("walk"), 2, "walk")
 
 
@@ -190,30 +188,21 @@ def test_a_reduce_that_yields_needs_a_stage_that_follows(script):
     refused(himach("run", script, *DATA, "-p", "what=yield"), 1, "Probe.reduce()", "'n'", "`then`")
 
 
-def sleeping(script: Path, ranks: int, monkeypatch) -> tuple[str, subprocess.Popen[str]]:
-    """Start a run whose map() sleeps for a minute; return it, and what marks its processes, when it does."""
-    mark, asleep = uuid.uuid4().hex, script.with_name("asleep")
-    monkeypatch.setenv("HIMACH_TEST_MARK", mark)
-    monkeypatch.setenv("HIMACH_TEST_ASLEEP", str(asleep))
-    process = start_himach("run", script, *DATA, "-n", ranks, "-p", "what=sleep")
-    assert wait_until(asleep.exists)
-    assert len(processes_with(mark)) >= (3 if ranks > 1 else 1)
-    return mark, process
-
-
 @pytest.mark.nightly(but=2)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_the_run_with_their_code_and_leave_no_rank(script, ranks, number, code, monkeypatch):
-    mark, process = sleeping(script, ranks, monkeypatch)
+def test_signals_end_the_run_with_their_code_and_leave_no_rank(script, ranks, number, code):
+    asleep = script.with_name("asleep")
+    command = launch("-n", ranks, "run", script, *DATA, "-p", "what=sleep")
+    run = MarkedRun(command, script.parent, HIMACH_TEST_ASLEEP=str(asleep))
     try:
-        process.send_signal(number)
-        _, stderr = process.communicate(timeout=50)  # before map() wakes up
-        assert process.returncode == code, stderr
-        assert "Traceback" not in stderr
-        assert wait_until(lambda: not processes_with(mark))
+        assert wait_until(asleep.exists)
+        assert len(processes_with(run.mark)) >= (3 if ranks > 1 else 1)
+        run.process.send_signal(number)
+        assert run.wait(50) == code, run.stderr()  # before map() wakes up
+        assert "Traceback" not in run.stderr()
     finally:
-        process.kill()
+        assert run.leftovers(60) == []
 
 
 def test_no_mpiexec_is_told_with_the_way_out(script, tmp_path):
@@ -243,8 +232,8 @@ def test_no_mpiexec_is_told_with_the_way_out(script, tmp_path):
 )
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_limits_of_the_process_are_named(tmp_path, shell, words, ranks):
-    asked = ["run", "rmsd", "-t", data.XTC, "-s", data.GRO, "-n", ranks, "--out", tmp_path / "out"]
-    command = ["sh", "-c", f'{shell}; exec "$@"', "sh", sys.executable, "-P", "-m", "himach", *map(str, asked)]
+    requested = ["run", "rmsd", "-t", data.XTC, "-s", data.GRO, "-n", ranks, "--out", tmp_path / "out"]
+    command = ["sh", "-c", f'{shell}; exec "$@"', "sh", sys.executable, "-P", "-m", "himach", *map(str, requested)]
     environ = clean_environment(PYTHONDONTWRITEBYTECODE="1")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environ, check=False)
     assert done.returncode in (1, 2), done.stderr
