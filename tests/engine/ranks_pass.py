@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import himach
+from himach.engine import run_pass
 from himach.ranks.communicator import alone
 from himach.ranks.mpi import connect
 from himach.ranks.process_exit import promised_rank, promised_ranks, under_launcher
@@ -32,7 +33,7 @@ from .cases import (
     check,
     make_small,
 )
-from .twin import canonical, made_up, run_engine, run_twin
+from .twin import canonical, check_twin, made_up, make_work, run_engine, run_twin
 
 if under_launcher():
     nodes = os.environ["HIMACH_NODES"].split(",")
@@ -161,14 +162,14 @@ def test_columns_stay_columns_when_they_are_combined():
         passed = run_engine(world, [[Columns()]], frames, raws, seed)
         if comm.rank != 0:
             continue
-        found = passed.results[0]
-        assert canonical(found[0]) == canonical(np.array([1.5 * 59]))
-        assert canonical(found[1]) == canonical(np.array([59.0]))
-        assert canonical(found[2]) == canonical(np.array([-1.0]))
-        assert canonical(found[0, 4]) == canonical(np.full((1, 3), 59.0))
-        assert canonical(found[5,]) == canonical(np.array([(1, 2.5)], dtype="i4,f4"))
-        assert canonical(found[7]) == canonical([sum(frames)])
-        assert canonical(found["k"]) == canonical(59 * np.arange(3)[np.newaxis])
+        obtained = passed.results[0]
+        assert canonical(obtained[0]) == canonical(np.array([1.5 * 59]))
+        assert canonical(obtained[1]) == canonical(np.array([59.0]))
+        assert canonical(obtained[2]) == canonical(np.array([-1.0]))
+        assert canonical(obtained[0, 4]) == canonical(np.full((1, 3), 59.0))
+        assert canonical(obtained[5,]) == canonical(np.array([(1, 2.5)], dtype="i4,f4"))
+        assert canonical(obtained[7]) == canonical([sum(frames)])
+        assert canonical(obtained["k"]) == canonical(59 * np.arange(3)[np.newaxis])
 
 
 class Swapped(himach.Analysis):
@@ -247,22 +248,7 @@ def test_objects_of_own_classes_travel():
 
 def test_ranks_without_frames_and_ranks_with_all():
     frames, raws = range(9), made_up(range(9))
-    steps = iter([np.arange(9)] if comm.rank == comm.size - 1 else [])
-    passed = himach.engine.run_pass(
-        world,
-        [[Everything()]],
-        himach.engine.Work(
-            frames,
-            lambda: next(steps, None),
-            lambda numbers: (raws[number] for number in numbers.tolist()),
-            [
-                lambda raw, step: himach.frame.Frame(
-                    raw.number, step, raw.time, raw.positions, raw.box, None, None, None
-                )
-            ],
-            lambda done: None,
-        ),
-    )
+    work = make_work(frames, raws, [np.arange(9)] if comm.rank == comm.size - 1 else [])
+    passed = run_pass(world, [[Everything()]], work)
     if comm.rank == 0:
-        expected = run_twin([Everything()], frames, raws)
-        assert canonical(list(passed.results[0].items())) == canonical(expected)
+        check_twin(passed.results[0].items(), [Everything()], frames, raws)

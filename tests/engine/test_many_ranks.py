@@ -1,22 +1,20 @@
 """The pass against its twin on many ranks, which are threads; with uneven stamps, many shards and little memory."""
 
-import tempfile
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from support.threads import ThreadComm, run_ranks
 
 import himach
-from himach.engine import Memory, Work, run_pass, stamps
+from himach.engine import stamps
 from himach.engine.pairs import block
 from himach.engine.pairs.sharding import shard_rows
 from himach.engine.shuffle import waves
 from himach.frame import RawFrame
 
 from .cases import Everything, First, Many, Middle, Present, Second, Third, make_small
-from .twin import bind, canonical, run_twin, tasks
+from .twin import check_twin, run_engine
 
 POSITIONS = np.zeros((1, 3), dtype=np.float32)
 TIMES = [0.0, -0.0, np.nan, np.inf, -np.inf, 5e-324, 1e308, -1e308, 0.1, float(np.float32(0.1))]
@@ -43,36 +41,17 @@ def nodes_of(size):
 
 def passed_on(size, chain, frames, raws, memory=None, seed=0, largest=5):
     """Run chains that `chain` makes on many ranks of three nodes; return the pass and its results."""
-
-    def work(world):
-        queue = iter(tasks(len(frames), world.comm, seed, largest))
-        limit = None if memory is None else Memory(memory, Path(tempfile.gettempdir()))
-        return run_pass(
-            world,
-            [chain()],
-            Work(
-                frames,
-                lambda: next(queue, None),
-                lambda numbers: (raws[number] for number in numbers.tolist()),
-                [bind],
-                lambda done: None,
-            ),
-            memory=limit,
-        )
-
-    passed, *others = run_ranks(nodes_of(size), work)
-    assert all(other.results is None for other in others)
+    passed, *rest = run_ranks(
+        nodes_of(size), lambda world: run_engine(world, [chain()], frames, raws, seed, largest, memory)
+    )
+    assert all(other.results is None for other in rest)
     (results,) = passed.results
     return passed, results
 
 
-def check(size, chain, frames, raws, *given, **named):
-    """Run chains that `chain` makes on many ranks, and their twin."""
-    passed, results = passed_on(size, chain, frames, raws, *given, **named)
-    expected = run_twin(chain(), frames, raws)
-    assert canonical(list(results)) == canonical([key for key, _ in expected])
-    for (key, result), (_, wanted) in zip(results.items(), expected, strict=True):
-        assert canonical(result) == canonical(wanted), key
+def check(size, chain, frames, raws, *arguments, **options):
+    passed, results = passed_on(size, chain, frames, raws, *arguments, **options)
+    check_twin(results.items(), chain(), frames, raws)
     return passed
 
 
@@ -141,8 +120,8 @@ def test_boxes_of_many_keys_do_not_depend_on_what_comes_together(monkeypatch, kn
     monkeypatch.setattr(stamps, "RANGE_ROWS", 7)
     frames, box = range(600), np.array([1, 2, 3, 90, 90, 90], dtype=np.float32)
     raws = {number: RawFrame(number, 1.0 * number, POSITIONS, box if number == 300 else None) for number in frames}
-    _, found = passed_on(2, lambda: [Boxed()], frames, raws)
-    assert list(found.values()) == [True] * len(frames)
+    _, result = passed_on(2, lambda: [Boxed()], frames, raws)
+    assert list(result.values()) == [True] * len(frames)
 
 
 class SharedReduce(himach.Analysis):
@@ -171,9 +150,9 @@ def test_a_shard_larger_than_memory_is_reduced_in_parts(monkeypatch, memory):
     move, plan = waves.Shuffle.move, waves.plan_waves
 
     def counted(shuffle):
-        found, frames = move(shuffle)
-        moved.append(sum(one.nbytes - one.bounds.nbytes for blocks in found for one in blocks))
-        return found, frames
+        result, frames = move(shuffle)
+        moved.append(sum(item.nbytes - item.bounds.nbytes for blocks in result for item in blocks))
+        return result, frames
 
     def planned(*given):
         spans.extend(plan(*given))

@@ -123,7 +123,7 @@ def test_frames_of_ranks_in_one_order(forward):
 def test_frames_of_a_step_are_in_the_order_of_their_sources():
     rng = np.random.default_rng(5)
     parts = [rng.integers(-3, 3, int(rng.integers(4))).tolist() for _ in range(90)]
-    keys = [encode(("x" * int(rng.integers(60)), *some)) for some in parts]
+    keys = [encode(("x" * int(rng.integers(60)), *subset)) for subset in parts]
     steps = rng.integers(0, 3, len(keys))
     table = FrameTable(steps, steps * 0.5, None, objects(keys))
     frames = Frames.joined([table.chosen(slice(40)), table.chosen(slice(40, None))], forward=True)

@@ -2,7 +2,7 @@
 
 import copy
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ RANK_OF_TYPE = {int: 0, float: 1, str: 2, bytes: 3, type(None): 4, tuple: 5}
 
 
 def sortable(key: Any) -> Any:
-    """Return what orders keys by type, then value."""
     if isinstance(key, np.generic):
         key = key.item()
     if isinstance(key, tuple):
@@ -32,7 +31,6 @@ def sortable(key: Any) -> Any:
 
 
 def plain(key: Any) -> Any:
-    """Return the key that comes out."""
     if isinstance(key, tuple):
         return tuple(plain(part) for part in key)
     key = key.item() if isinstance(key, np.generic) else key
@@ -79,12 +77,11 @@ class TwinSeries:
             return None if layouts[0] == "presence" else np.array(values, dtype=layouts[0][0])
         values = [value for _, value in self.items]
         plain = [isinstance(value, np.ndarray) and not value.dtype.hasobject for value in values]
-        shapes = {(value.dtype, value.shape) if one else None for value, one in zip(values, plain, strict=True)}
+        shapes = {(value.dtype, value.shape) if member else None for value, member in zip(values, plain, strict=True)}
         return np.stack(values) if len(shapes) == 1 and None not in shapes else values
 
 
 def emitted(items: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Give (key, layout, value), copied."""
     for item in items or ():
         if isinstance(item, Pairs):
             for row, key in enumerate(item.keys.tolist()):
@@ -159,6 +156,18 @@ def tasks(n: int, comm: Communicator, seed: int = 0, largest: int = 5) -> list[n
     return [task for task, owner in zip(cut, owners, strict=True) if owner == comm.rank]
 
 
+def make_work(frames: range, raws: dict[int, RawFrame], rank_tasks: Sequence[np.ndarray], n: int = 1) -> Work:
+    """Return the work of a rank's tasks on made-up frames, for `n` analyses."""
+    queue = iter(rank_tasks)
+    return Work(
+        frames,
+        lambda: next(queue, None),
+        lambda numbers: (raws[number] for number in numbers.tolist()),
+        [bind] * n,
+        lambda done: None,
+    )
+
+
 def run_engine(
     world: World | None,
     chains: Sequence[Sequence[Analysis]],
@@ -166,22 +175,22 @@ def run_engine(
     raws: dict[int, RawFrame],
     seed: int = 0,
     largest: int = 5,
+    memory: int | None = None,
+    folder: Path | None = None,
 ) -> Passed:
-    """Run the engine over made-up frames."""
-    world = world or alone()
-    queue = iter(tasks(len(frames), world.comm, seed, largest))
-    return run_pass(
-        world,
-        chains,
-        Work(
-            frames,
-            lambda: next(queue, None),
-            lambda numbers: (raws[number] for number in numbers.tolist()),
-            [bind] * len(chains),
-            lambda done: None,
-        ),
-        memory=None if MEMORY is None else Memory(MEMORY, Path(tempfile.gettempdir())),
-    )
+    """Run the engine over made-up frames; pairs that exceed `memory` (bytes) are spilled into `folder`."""
+    world, memory = world or alone(), memory or MEMORY
+    work = make_work(frames, raws, tasks(len(frames), world.comm, seed, largest), len(chains))
+    limit = None if memory is None else Memory(memory, folder or Path(tempfile.gettempdir()))
+    return run_pass(world, chains, work, memory=limit)
+
+
+def check_twin(results: Iterable[tuple[Any, Any]], chain: Sequence[Analysis], frames: range, raws: dict) -> None:
+    """Compare keys and results of the engine to those of the twin, to the last bit."""
+    results, expected = list(results), run_twin(chain, frames, raws)
+    assert canonical([key for key, _ in results]) == canonical([key for key, _ in expected]), chain
+    for (key, result), (_, twin) in zip(results, expected, strict=True):
+        assert canonical(result) == canonical(twin), (chain, key)
 
 
 def canonical(value: Any) -> Any:

@@ -27,8 +27,8 @@ def test_rows_are_merged_by_key_and_frame_and_else_as_they_came(width, ranks, ra
     merged, bounds, ordered, moved = grouping.merge_rows(keys, at, rows, carried)
     assert merged.tolist() == [[key] * width for key in groups]
     assert bounds.tolist() == np.cumsum([0, *map(len, groups.values())]).tolist()
-    wanted = [pair for pairs in groups.values() for pair in sorted(pairs, key=lambda pair: pair[0])]
-    assert list(zip(ordered.tolist(), moved.tolist(), strict=True)) == wanted
+    expected = [pair for pairs in groups.values() for pair in sorted(pairs, key=lambda pair: pair[0])]
+    assert list(zip(ordered.tolist(), moved.tolist(), strict=True)) == expected
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
@@ -50,8 +50,8 @@ def test_rows_of_any_size_are_scattered_and_gathered(size, offset):
     places = rng.permutation(20).astype(np.uint32)
     target, back = np.empty((2, offset + 20 * size), dtype=np.uint8)[:, offset:]
     sharding.scatter(column, places, target)
-    wanted = np.empty((20, size), dtype=np.uint8)
-    wanted[places] = column.reshape(20, -1)
-    np.testing.assert_array_equal(target.reshape(20, -1), wanted)
+    expected = np.empty((20, size), dtype=np.uint8)
+    expected[places] = column.reshape(20, -1)
+    np.testing.assert_array_equal(target.reshape(20, -1), expected)
     grouping.gather(target, places, back, size)
     np.testing.assert_array_equal(back, column)

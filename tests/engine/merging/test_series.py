@@ -24,9 +24,9 @@ class Several(himach.Analysis):
 
     def reduce_many(self, keys, series):
         for place in range(len(keys)):
-            one, last = series[place], series[place - len(keys)]
-            assert one.frames.tolist() == last.frames.tolist()
-            yield len(one), series.boxes is None, one.boxes is None
+            item, last = series[place], series[place - len(keys)]
+            assert item.frames.tolist() == last.frames.tolist()
+            yield len(item), series.boxes is None, item.boxes is None
         for place in (len(keys), -len(keys) - 1):
             with pytest.raises(IndexError):
                 series[place]

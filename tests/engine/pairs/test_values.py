@@ -83,7 +83,7 @@ def test_what_is_yielded_is_copied_at_the_yield():
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         (lambda keys, series: [1], "it gave 1 results for 2 keys"),
         (lambda keys, series: [1, 2, 3], "it gave 3 results for 2 keys"),
@@ -91,10 +91,10 @@ def test_what_is_yielded_is_copied_at_the_yield():
         (lambda keys, series: (1 // (key - 6) for key in keys.tolist()), "ZeroDivisionError"),
     ],
 )
-def test_errors_of_reduce_many_tell_of_the_key(given, words):
+def test_errors_of_reduce_many_tell_of_the_key(options, words):
     class Some(Yields):
         def reduce_many(self, keys, series):
-            return given(keys, series)
+            return options(keys, series)
 
     with pytest.raises(AnalysisError, match=words) as caught:
         run_engine(None, [[Some(lambda self, frame: himach.Pairs([4, 6]))]], FRAMES, made_up(FRAMES))
@@ -191,19 +191,14 @@ def test_errors_of_reduce_and_combine_tell_the_key():
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_interrupts_pass_untouched():
+@pytest.mark.parametrize(
+    ("error", "raised"), [(KeyboardInterrupt, KeyboardInterrupt), (SystemExit(7), himach.AnalysisError)]
+)
+def test_interrupts_pass_untouched_and_an_exit_is_a_failure_of_the_method(error, raised):
     def items(self, frame):
-        raise KeyboardInterrupt
+        raise error
 
-    with pytest.raises(KeyboardInterrupt):
-        run(items)
-
-
-def test_an_exit_is_a_failure_of_the_method():
-    def items(self, frame):
-        raise SystemExit(7)
-
-    with pytest.raises(himach.AnalysisError, match="SystemExit: 7"):
+    with pytest.raises(raised, match="SystemExit: 7" if raised is himach.AnalysisError else None):
         run(items)
 
 

@@ -44,7 +44,7 @@ def made(sender, receiver, rows):
     return [plain, listed] if n else [], table
 
 
-def told(blocks, table):
+def details(blocks, table):
     columns = [
         {name: repr(column) if column.dtype.hasobject else column.tobytes() for name, column in block.columns().items()}
         for block in blocks
@@ -90,17 +90,17 @@ def moved(world, rows):
         assert (moves.sent > before) == (given > 0)
         for sender in range(size):
             expected, table = made(sender, rank, times * rows)
-            assert told(blocks[sender], tables[sender]) == told(expected, table if expected else tables[sender])
+            assert details(blocks[sender], tables[sender]) == details(expected, table if expected else tables[sender])
             assert len(tables[sender]) == len(table)
             kept += [
-                (one.plain_values(), other.plain_values())
-                for one, other in zip(blocks[sender][1:], expected[1:], strict=True)
+                (first.plain_values(), other.plain_values())
+                for first, other in zip(blocks[sender][1:], expected[1:], strict=True)
             ]  # objects, which are nobody else's
     blocks, tables = moves.move([made(rank, other, rows)[0] for other in range(size)])
     assert not tables
-    assert [len(some) for some in blocks] == [len(made(sender, rank, rows)[0]) for sender in range(size)]
+    assert [len(chosen) for chosen in blocks] == [len(made(sender, rank, rows)[0]) for sender in range(size)]
     moves.close()
-    assert all(repr(one) == repr(other) for one, other in kept)
+    assert all(repr(first) == repr(other) for first, other in kept)
     return counting
 
 
@@ -167,7 +167,7 @@ def test_waves_take_every_shard_once_to_a_rank_of_its_node(sizes, ranks, limit, 
     ]
     seats = [node for node, here in enumerate(ranks) for _ in range(here)]
     owners = [seats[shard * len(seats) // 16] for shard in range(16)]
-    seen = Counter()
+    observed = Counter()
     for node, waves in enumerate(plan_waves(sizes, finer, ranks, limit)):
         of_node = sum(nbytes for shards, number, nbytes in units if owners[16 * number // shards] == node)
         for wave in waves:
@@ -179,8 +179,8 @@ def test_waves_take_every_shard_once_to_a_rank_of_its_node(sizes, ranks, limit, 
             for mine in got:
                 assert len({shards for shards, _, _ in mine}) <= 1
                 assert sum(nbytes for _, _, nbytes in mine) <= limit or sum(nbytes > 0 for *_, nbytes in mine) == 1
-                seen.update((shards, number) for shards, number, nbytes in mine if nbytes)
+                observed.update((shards, number) for shards, number, nbytes in mine if nbytes)
                 assert all(owners[16 * number // shards] == node for shards, number, _ in mine)
         if waves and not finer and of_node <= limit:
             assert len(waves) == 1
-    assert seen == {(shards, number): 1 for shards, number, nbytes in units if nbytes}
+    assert observed == {(shards, number): 1 for shards, number, nbytes in units if nbytes}

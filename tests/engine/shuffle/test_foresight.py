@@ -33,13 +33,13 @@ class Folded(One):
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("options", [{}, {"step": -1}])
 def test_a_key_that_will_be_too_large_is_told(options):
-    found = (
+    obtained = (
         r"One: map\(\) yields some 3\d,\d+ bytes a frame for one key, 0.00\d+ GB in all frames, "
         r".*himach.Row a frame, .*combine\(\), .*finer"
     )
-    with pytest.warns(UserWarning, match=found) as told:
+    with pytest.warns(UserWarning, match=obtained) as details:
         result = himach.run(One(), DCD, PSF, memory=MEMORY, **options)
-    assert len([one for one in told if "bytes a frame" in str(one.message)]) == 1
+    assert len([item for item in details if "bytes a frame" in str(item.message)]) == 1
     assert result.outcome.rows == 1
 
 

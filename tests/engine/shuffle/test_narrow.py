@@ -32,9 +32,9 @@ def test_blocks_in_other_numbers_of_shards(width, tmp_path):
     runs.refer([spill(Scratch(tmp_path), MergedBlocks([few]))])
     assert ((runs.sizes() > 0) >= (np.diff(many.bounds) > 0)).all()
     for start, stop in [(0, 128), (3, 9), (8, 16), (120, 128)]:
-        found, wanted = runs.part(start, stop), many.part(start, stop)
-        assert listed(found[0] if found else many.part(0, 0)) == listed(wanted)
-        assert not found or (found[0].bounds == wanted.bounds).all()
+        result, expected = runs.part(start, stop), many.part(start, stop)
+        assert listed(result[0] if result else many.part(0, 0)) == listed(expected)
+        assert not result or (result[0].bounds == expected.bounds).all()
 
 
 @pytest.mark.parametrize("n", [1, 63, 64, 65, 1000])
@@ -48,6 +48,6 @@ def test_used_rows(n):
     at = rng.integers(0, n, 2).astype(np.uint32)
     used.mark_intervals(at, np.array([1, n], dtype=np.uint32) - np.minimum(at, np.array([0, n], dtype=np.uint32)))
     marked |= {int(at[0])} | set(range(int(at[1]), n))
-    found = used.close().tolist()
-    assert found == sorted(marked)
-    assert used.renumber(np.array(found, dtype=np.uint32)).tolist() == list(range(len(found)))
+    result = used.close().tolist()
+    assert result == sorted(marked)
+    assert used.renumber(np.array(result, dtype=np.uint32)).tolist() == list(range(len(result)))

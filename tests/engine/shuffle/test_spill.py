@@ -9,12 +9,10 @@ import pytest
 from support.commands import run_python
 
 import himach
-from himach.engine import Memory, Work, mapping, run_pass
+from himach.engine import mapping
 from himach.engine.shuffle.spill import Scratch, SpillError
-from himach.frame import Frame
-from himach.ranks.communicator import alone
 
-from ..twin import made_up, tasks
+from ..twin import made_up, run_engine
 
 FRAMES = 400
 LIMIT = 16 << 20
@@ -35,28 +33,15 @@ class Heavy(himach.Analysis):
         return float(np.sum(series.values))
 
 
-def run(memory):
-    raws = made_up(range(FRAMES))
-    queue = iter(tasks(FRAMES, alone().comm, 2, 20))
-    return run_pass(
-        alone(),
-        [[Heavy()]],
-        Work(
-            range(FRAMES),
-            lambda: next(queue, None),
-            lambda numbers: (raws[number] for number in numbers.tolist()),
-            [lambda raw, step: Frame(raw.number, step, raw.time, raw.positions, raw.box, None, None, None)],
-            lambda done: None,
-        ),
-        memory=memory,
-    )
+def run(memory=None, folder=None):
+    return run_engine(None, [[Heavy()]], range(FRAMES), made_up(range(FRAMES)), 2, 20, memory, folder)
 
 
 def test_memory_stays_within_the_limit_and_the_outcome_is_the_same(tmp_path):
-    whole = run(None)
+    whole = run()
     tracemalloc.start()
     try:
-        spilled = run(Memory(LIMIT, tmp_path))
+        spilled = run(LIMIT, tmp_path)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -94,7 +79,7 @@ def test_a_full_disk_is_named_with_the_way_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(SpillError, match=rf"in {tmp_path}: No space left on device; free space there, .*TMPDIR"):
-        run(Memory(LIMIT, tmp_path))
+        run(LIMIT, tmp_path)
 
 
 KILLED = """
@@ -125,6 +110,4 @@ def test_the_file_of_a_running_process_has_no_name_and_is_its_own(tmp_path):
 
 def test_small_chunks_are_not_kept_one_by_one_on_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(mapping, "CHUNK_BYTES", 1 << 12)
-    memory = Memory(LIMIT, tmp_path)
-    run(memory)
-    assert memory.spilled > LIMIT
+    assert run(LIMIT, tmp_path).spilled > LIMIT

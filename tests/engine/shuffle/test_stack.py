@@ -53,7 +53,7 @@ def test_shards_of_many_blocks_come_as_one_from_memory_and_from_disk(
     width, values, ordered, together, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(spill_module, "PIECE_BYTES", together)
-    blocks = [made_up(width, values, some, n, n) for some, n in zip(ordered, [40, 3, 1], strict=True)]
+    blocks = [made_up(width, values, chosen, n, n) for chosen, n in zip(ordered, [40, 3, 1], strict=True)]
     stack = MergedBlocks(blocks)
     scratch = Scratch(tmp_path)
     spilled = spill(scratch, stack)
