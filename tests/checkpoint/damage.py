@@ -5,7 +5,6 @@ by what opens the file in a run; where that sees no damage, and for some that it
 """
 
 import argparse
-import importlib.util
 import os
 import random
 import shutil
@@ -13,20 +12,19 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-if __package__ is None or __package__ == "":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from checkpoint.sample import SCRIPT, write_topology, write_trajectory
-else:
-    from .sample import SCRIPT, write_topology, write_trajectory
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from checkpoint.sample import SCRIPT, write_topology, write_trajectory
 
 import himach
 from himach.checkpoint.directory import LOCK, MAP, PairsDirectory
 from himach.checkpoint.parts.columns import BadPartError
 from himach.checkpoint.parts.part import open_part
+from himach.runner.scripts import load_script
 
 NAMES = ("Columns", "Presence", "Chain")
 N_FRAMES = 6
@@ -39,12 +37,7 @@ class Ground:
         write_trajectory(folder / "run.xtc", N_FRAMES)
         write_topology(folder / "top.gro")
         (folder / "damaged.py").write_text(SCRIPT)
-        spec = importlib.util.spec_from_file_location("damaged", folder / "damaged.py")
-        assert spec is not None
-        assert spec.loader is not None
-        self.module = importlib.util.module_from_spec(spec)
-        sys.modules["damaged"] = self.module
-        spec.loader.exec_module(self.module)
+        self.analyses = load_script(folder / "damaged.py")
         self.folder, self.pairs, self._good = folder, folder / "pairs", folder / "good"
         whole, _ = self.run()
         self.text = whole.text()
@@ -53,26 +46,24 @@ class Ground:
         (self.pairs / LOCK).write_text("process 1 on nowhere, since then")  # a killed run's
         shutil.copytree(self.pairs, self._good)
         generations = {label: PairsDirectory(self.pairs).generations(label)[-1] for label in NAMES}
-        self.known = {label: (one.key, one.fingerprint) for label, one in generations.items()}
+        self.known = {label: (item.key, item.fingerprint) for label, item in generations.items()}
         self.files = sorted(path for path in self.pairs.rglob("*") if path.is_file())
         self.good = {path: path.read_bytes() for path in self.files}
 
     def run(self, names: Sequence[str] = NAMES, **keywords: Any) -> tuple[himach.Result, list[str]]:
         """Make a run; return also what it warned of (what other tests left open may be found in the meantime)."""
-        analyses = [getattr(self.module, name)() for name in names]
+        analyses = [self.analyses[name]() for name in names]
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             data = self.folder / "run.xtc", self.folder / "top.gro"
             result = himach.run(analyses, *data, cache="off", **keywords)
-        return result, [str(one.message) for one in warned if one.category is UserWarning]
+        return result, [str(item.message) for item in warned if item.category is UserWarning]
 
     def restore(self) -> None:
-        """Have the directory as it was."""
         shutil.rmtree(self.pairs, ignore_errors=True)
         shutil.copytree(self._good, self.pairs, symlinks=True)
 
     def part(self, label: str = "Columns") -> Path:
-        """Return the largest part of an analysis."""
         return max((self.pairs / label / "1").glob("*.pairs"), key=lambda path: path.stat().st_size)
 
     def seen(self, path: Path) -> bool:
@@ -81,8 +72,8 @@ class Ground:
         if path.name == LOCK:
             return False
         if path.name == MAP:
-            (found,) = PairsDirectory(self.pairs).generations(label)
-            return found.fingerprint is None and bool(found.damage)
+            (obtained,) = PairsDirectory(self.pairs).generations(label)
+            return obtained.fingerprint is None and bool(obtained.damage)
         try:
             open_part(path, pickles=True, identity=self.known[label][0]).close()
         except BadPartError:
@@ -98,14 +89,34 @@ class Ground:
 
     def flips(self, count: int, runs: int, rng: random.Random) -> dict[str, int]:
         """Flip so many bits, one at a time, and make so many whole runs; return what was counted."""
-        counted = {"flips": 0, "seen": 0, "runs": 0}
-        for number in range(count):
-            path = rng.choice(self.files)
-            data = bytearray(self.good[path])
-            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-            _write(path, data)
+
+        def damages() -> Iterator[Path]:
+            for _ in range(count):
+                path = rng.choice(self.files)
+                data = bytearray(self.good[path])
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+                _write(path, data)
+                yield path
+
+        return self._count(damages(), count, runs)
+
+    def lengths(self, every: int, runs: int) -> dict[str, int]:
+        """Tear files at every length (or every N-th) below theirs, and make so many whole runs."""
+        places = [(path, size) for path in self.files for size in range(0, len(self.good[path]), every)]
+
+        def damages() -> Iterator[Path]:
+            for path, size in places:
+                os.truncate(path, size)
+                yield path
+
+        return self._count(damages(), len(places), runs)
+
+    def _count(self, damages: Iterator[Path], count: int, runs: int) -> dict[str, int]:
+        """Open each damaged file, and make whole runs where that sees no damage, and of some others; repair it."""
+        counted = {"damages": 0, "seen": 0, "runs": 0}
+        for number, path in enumerate(damages):
             seen = self.seen(path)
-            counted["flips"] += 1
+            counted["damages"] += 1
             counted["seen"] += seen
             if number * runs // count != (number + 1) * runs // count or (not seen and path.name != LOCK):
                 self.check()
@@ -115,27 +126,8 @@ class Ground:
                 _write(path, self.good[path])
         return counted
 
-    def lengths(self, every: int, runs: int) -> dict[str, int]:
-        """Tear files at every length (or every so manieth) that is less than theirs."""
-        places = [(path, size) for path in self.files for size in range(0, len(self.good[path]), every)]
-        counted = {"lengths": 0, "seen": 0, "runs": 0}
-        for number, (path, size) in enumerate(places):
-            os.truncate(path, size)
-            seen = self.seen(path)
-            counted["lengths"] += 1
-            counted["seen"] += seen
-            made = number * runs // len(places) != (number + 1) * runs // len(places)
-            if made or (not seen and path.name != LOCK):
-                self.check()
-                counted["runs"] += 1
-                self.restore()
-            else:
-                _write(path, self.good[path])
-        return counted
-
 
 def _write(path: Path, data: bytes | bytearray) -> None:
-    """Write a file anew, in place."""
     with path.open("r+b", buffering=0) as file:
         file.write(data)
         file.truncate(len(data))

@@ -25,7 +25,6 @@ def write_trajectory(path: Path, n_frames: int, seed: int = 1) -> Path:
 
 
 def write_topology(path: Path) -> Path:
-    """Write a topology of atoms without bonds."""
     universe = mda.Universe.empty(N_ATOMS, trajectory=True)
     universe.add_TopologyAttr("names", ["CA"] * N_ATOMS)
     universe.add_TopologyAttr("resids", [1])

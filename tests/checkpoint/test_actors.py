@@ -47,7 +47,6 @@ class Ground:
         self.whole = self.right("whole")
 
     def words(self, out: str) -> list[object]:
-        """Return the words of a run with ``--out``."""
         analyses = [f"{self.folder / 'script.py'}:{name}" for name in ANALYSES]
         data = ["--trajectory", self.trajectory, "--topology", self.folder / "top.gro", "--cache", "off"]
         return ["run", *analyses, *data, "--quiet", "--out", self.folder / out]
@@ -55,7 +54,6 @@ class Ground:
     def start(
         self, out: str, *words: object, slow: float = 0.0, every: float = 0.05, ulimit: str = ""
     ) -> subprocess.Popen[str]:
-        """Start a run with ``--out``."""
         command = [sys.executable, "-P", "-m", "himach", *self.words(out)]
         limited = ["sh", "-c", f'ulimit {ulimit}; exec "$@"', "sh"] if ulimit else []
         return subprocess.Popen(
@@ -68,15 +66,13 @@ class Ground:
         )
 
     def right(self, out: str, *words: object) -> Path:
-        """Make a run that ends well; return its output directory."""
         himach(*self.words(out), *words, HIMACH_KEEP_EVERY="0.05", code=0)
         return self.folder / out
 
     def ended(self, run: subprocess.Popen[str]) -> str:
-        """Wait for a run to end well; return what it said."""
-        _, said = run.communicate(timeout=90)
-        assert run.returncode == 0, said
-        return said
+        _, message = run.communicate(timeout=90)
+        assert run.returncode == 0, message
+        return message
 
     def same(self, out: str) -> dict[str, object]:
         """Find the outcome of a run in one go; return what the record says of frames reused."""
@@ -100,7 +96,6 @@ def ground(made, tmp_path):
 
 
 def parts(place: Path) -> list[Path]:
-    """Return the parts in a directory of kept pairs."""
     return sorted(place.glob("*/*/*.pairs"))
 
 
@@ -108,12 +103,12 @@ def parts(place: Path) -> list[Path]:
 def test_of_runs_that_start_in_the_same_instant_all_but_one_are_refused(ground):
     runs = [ground.start(f"out{i}", "--pairs", ground.folder / "pairs", slow=1.0) for i in range(3)]
     ends = [(run.communicate(timeout=90)[1], run.returncode) for run in runs]
-    for i, (said, status) in enumerate(ends):
+    for i, (message, status) in enumerate(ends):
         if status == 0:
             ground.same(f"out{i}")
         else:
             there = f"pairs {ground.folder / 'pairs'}: another run keeps its pairs there "
-            assert f"{there}(process" in said or f"{there}(just started)" in said
+            assert f"{there}(process" in message or f"{there}(just started)" in message
     assert sorted(status for _, status in ends) in ([0, 2, 2], [0, 0, 2])  # where one came when another had ended
     again = ground.right("again", "--pairs", ground.folder / "pairs")
     assert ground.same(again.name)["frames"] == N_FRAMES
@@ -149,9 +144,9 @@ def test_a_directory_that_is_removed_under_a_run(ground, moment):
     assert wait_until(lambda: (place / ".lock").exists() if moment == "before" else parts(place), 60)
     while place.exists():
         shutil.rmtree(place, ignore_errors=True)
-    said = ground.ended(run)
+    message = ground.ended(run)
     ground.same("out")
-    assert moment == "before" or said.count("No such file or directory") == 1
+    assert moment == "before" or message.count("No such file or directory") == 1
     ground.right("again", "--pairs", place)
     ground.same("again")
 
@@ -165,13 +160,13 @@ def disk(tmp_path):
 
 @pytest.mark.nightly
 def test_a_disk_that_gets_full_ends_the_keeping_and_not_the_run(ground, disk):
-    said = ground.ended(ground.start("out", "--pairs", disk / "pairs", slow=0.5))
-    assert said.count("No space left on device") == 1
+    message = ground.ended(ground.start("out", "--pairs", disk / "pairs", slow=0.5))
+    assert message.count("No space left on device") == 1
     ground.same("out")
     assert parts(disk / "pairs")
     assert not list(disk.rglob("*.tmp"))
     # As full as it is, what is there is used.
-    said = ground.ended(ground.start("again", "--pairs", disk / "pairs"))
+    message = ground.ended(ground.start("again", "--pairs", disk / "pairs"))
     assert 0 < ground.same("again")["frames"] < N_FRAMES
 
 
@@ -180,8 +175,8 @@ def test_a_disk_that_is_full_from_the_beginning(ground, disk):
     with (disk / "large").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
         while True:
             file.write(bytes(4096))
-    said = ground.ended(ground.start("out", "--pairs", disk / "pairs"))
-    assert said.count("No space left on device") == 1
+    message = ground.ended(ground.start("out", "--pairs", disk / "pairs"))
+    assert message.count("No space left on device") == 1
     ground.same("out")
     (disk / "large").unlink()
     subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
@@ -193,9 +188,9 @@ def test_a_disk_that_is_full_from_the_beginning(ground, disk):
 def test_a_disk_that_cannot_be_written_is_named_before_anything_is_read(ground, disk):
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     run = ground.start("out", "--pairs", disk / "pairs")
-    _, said = run.communicate(timeout=60)
+    _, message = run.communicate(timeout=60)
     assert run.returncode == 2
-    assert f"pairs {disk / 'pairs'} cannot be written (Read-only file system)" in said
+    assert f"pairs {disk / 'pairs'} cannot be written (Read-only file system)" in message
 
 
 def test_a_trajectory_that_changes_under_a_run_leaves_nothing_of_what_was_read_then(tmp_path):
@@ -209,9 +204,9 @@ def test_a_trajectory_that_changes_under_a_run_leaves_nothing_of_what_was_read_t
     assert wait_until(lambda: len(parts(place)) > 9, 60)
     with trajectory.open("r+b") as file:
         file.write(other)
-    _, said = run.communicate(timeout=90)
+    _, message = run.communicate(timeout=90)
     assert run.returncode == 1
-    assert "has changed since this run opened it" in said
+    assert "has changed since this run opened it" in message
     # The changed one has nothing of what was kept, ...
     ground.right("changed", "--pairs", place)
     reused = json.loads((ground.folder / "changed" / "run.json").read_text())["reused"]
@@ -248,8 +243,8 @@ def test_more_parts_than_files_can_be_open(ground, memory):
     ground.ended(ground.start("first", "--pairs", place, slow=1.0, every=0.0))
     assert len(parts(place)) > 100
     assert sum(path.stat().st_size for path in parts(place)) > (1 << 20) // 4
-    said = ground.ended(ground.start("out", "--pairs", place, "--memory", memory, ulimit="-n 64"))
-    assert said == f"himach: 60 of 60 frames were mapped before (pairs in {place})\n"
+    message = ground.ended(ground.start("out", "--pairs", place, "--memory", memory, ulimit="-n 64"))
+    assert message == f"himach: 60 of 60 frames were mapped before (pairs in {place})\n"
     assert ground.same("out")["frames"] == N_FRAMES
 
 

@@ -40,18 +40,6 @@ def flip(ground):
     ground.part().write_bytes(data)
 
 
-def torn(ground):
-    os.truncate(ground.part(), 100)
-
-
-def empty(ground):
-    os.truncate(ground.part(), 0)
-
-
-def text(ground):
-    ground.part().write_text("no pairs, but something else that is longer than a head, namely this\n")
-
-
 def later_part(ground):
     data = bytearray(ground.part().read_bytes())
     data[8:12] = struct.pack("<I", 9)
@@ -77,28 +65,15 @@ def of_another_directory(ground):
     shutil.rmtree(other)
 
 
-def folder(ground):
-    path = ground.part()
-    path.unlink()
-    path.mkdir()
+def replaced(make):
+    """Return a damage that puts something else in the place of a part."""
 
+    def damage(ground):
+        path = ground.part()
+        path.unlink()
+        make(path)
 
-def pipe(ground):
-    path = ground.part()
-    path.unlink()
-    os.mkfifo(path)
-
-
-def link_to_nothing(ground):
-    path = ground.part()
-    path.unlink()
-    path.symlink_to("nowhere")
-
-
-def link_to_itself(ground):
-    path = ground.part()
-    path.unlink()
-    path.symlink_to(path)
+    return damage
 
 
 def link_to_pickles(ground):
@@ -108,38 +83,41 @@ def link_to_pickles(ground):
     path.symlink_to(ground.folder / "elsewhere")
 
 
+OTHER_TEXT = "no pairs, but something else that is longer than a head, namely this\n"
+#: Damages to a part, and the warning of each.
+DAMAGES = {
+    "flipped": (flip, "its column [0-9]+ is damaged"),
+    "torn": (lambda ground: os.truncate(ground.part(), 100), "it is torn: it has 100 bytes of"),
+    "empty": (lambda ground: os.truncate(ground.part(), 0), "it is torn: it ends within its head"),
+    "text": (lambda ground: ground.part().write_text(OTHER_TEXT), "it is no file of kept pairs"),
+    "later": (later_part, "it has the format 9 of kept pairs, this himach has"),
+    "of another analysis": (of_another_analysis, "it is of another map"),
+    "of another generation": (of_another_generation, "it is of another map"),
+    "of another directory": (of_another_directory, "it is of another map"),
+    "a folder": (replaced(Path.mkdir), "it is no file"),
+    "a pipe": (replaced(os.mkfifo), "it is no file"),
+    "a link to nothing": (replaced(lambda path: path.symlink_to("nowhere")), "it cannot be opened: No such file"),
+    "a link to itself": (replaced(lambda path: path.symlink_to(path)), "it cannot be opened: Too many levels"),
+    "a link to pickles": (link_to_pickles, "it has values that are pickled, which are not read here"),
+}
+
+
 @pytest.mark.nightly(but=2)
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (flip, "its column [0-9]+ is damaged"),
-        (torn, "it is torn: it has 100 bytes of"),
-        (empty, "it is torn: it ends within its head"),
-        (text, "it is no file of kept pairs"),
-        (later_part, "it has the format 9 of kept pairs, this himach has"),
-        (of_another_analysis, "it is of another map"),
-        (of_another_generation, "it is of another map"),
-        (of_another_directory, "it is of another map"),
-        (folder, "it is no file"),
-        (pipe, "it is no file"),
-        (link_to_nothing, "it cannot be opened: No such file"),
-        (link_to_itself, "it cannot be opened: Too many levels"),
-        (link_to_pickles, "it has values that are pickled, which are not read here"),
-    ],
-)
-def test_a_part_that_cannot_be_used_is_mapped_again_and_said_in_one_line(ground, damage, said):
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_part_that_cannot_be_used_is_mapped_again_with_one_warning(ground, name):
+    damage, message = DAMAGES[name]
     damage(ground)
     result, warned = ground.run(pairs=ground.pairs)
     assert result.text() == ground.text
     assert len(warned) == 1, warned
     assert "\n" not in warned[0]
     assert f"a part of the pairs kept in {ground.pairs} cannot be used" in warned[0]
-    assert re.search(rf"\(\w+\.pairs: {said}.*\); its frames are mapped again", warned[0])
+    assert re.search(rf"\(\w+\.pairs: {message}.*\); its frames are mapped again", warned[0])
     again, warned = ground.run(pairs=ground.pairs)
     assert again.text() == ground.text
     assert again.record["reused"]["frames"] == N_FRAMES
-    # What can never be used is gone, and said no more.
-    assert bool(warned) == (damage not in (flip, torn, empty, text))
+    # What can never be used is gone, and causes no more warnings.
+    assert bool(warned) == (name not in ("flipped", "torn", "empty", "text"))
 
 
 def test_several_are_said_in_one_line(ground):
@@ -170,14 +148,6 @@ def test_a_part_that_is_there_twice_counts_once(ground, label):
     assert result.record["reused"]["frames"] == N_FRAMES
 
 
-def torn_map(path):
-    os.truncate(path, 100)
-
-
-def other_map(path):
-    path.write_text(path.read_text().replace('"key": "', '"key": "0'))
-
-
 def later_map(path):
     described = json.loads(path.read_text())
     described["version"] = 7
@@ -190,30 +160,24 @@ def map_folder(path):
     path.mkdir()
 
 
-def missing_map(path):
-    path.unlink()
-
-
 @pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
-        (torn_map, "is damaged"),
-        (other_map, "is damaged"),
+        (lambda path: os.truncate(path, 100), "is damaged"),
+        (lambda path: path.write_text(path.read_text().replace('"key": "', '"key": "0')), "is damaged"),
         (later_map, "is of version 7, and this himach has 1"),
         (map_folder, "cannot be read (Is a directory)"),
-        (missing_map, "cannot be read (No such file or directory)"),
+        (Path.unlink, "cannot be read (No such file or directory)"),
     ],
 )
-def test_a_map_that_is_not_known_is_mapped_again_and_said(ground, damage, said):
+def test_a_map_that_is_not_known_is_mapped_again_with_a_reason(ground, damage, message):
     path = ground.pairs / "Columns" / "1" / MAP
     damage(path)
     result, warned = ground.run(pairs=ground.pairs)
     assert (result.text(), warned) == (ground.text, [])
-    assert result.record["reused"] == {
-        "frames": 0,
-        "reason": f"for Columns, {path} {said}, so what is kept there is not used",
-    }
+    reason = f"for Columns, {path} {message}, so what is kept there is not used"
+    assert result.record["reused"] == {"frames": 0, "reason": reason}
     ground.check()
 
 
@@ -255,7 +219,9 @@ def test_parts_of_another_user_are_used_if_they_can_be_read_and_need_no_trust(op
         try:
             os.setuid(65534)
             private = [generation.private for generation in generations]
-            bad = find_parts(alone().comm, generations, private, ["damaged"] * 3, range(N_FRAMES), 1 << 30).bad
+            bad = find_parts(
+                alone().comm, generations, private, [ground.analyses["Chain"].__module__] * 3, range(N_FRAMES), 1 << 30
+            ).bad
             os.write(write, json.dumps(sorted(text.partition(": ")[2] for text in bad)).encode())
         finally:
             os._exit(0)
@@ -270,11 +236,11 @@ def test_parts_of_another_user_are_used_if_they_can_be_read_and_need_no_trust(op
 def test_bits_that_flip(ground):
     flips = 800 if os.environ.get("HIMACH_NIGHTLY") else 150
     counted = ground.flips(flips, 6, random.Random(1))
-    assert counted["flips"] == flips
+    assert counted["damages"] == flips
     assert counted["seen"] > 0.75 * flips  # all but those of the lock
 
 
 @pytest.mark.nightly
 def test_files_torn_at_any_length(ground):
     counted = ground.lengths(41, 6)
-    assert counted["seen"] > 0.99 * counted["lengths"] - 1
+    assert counted["seen"] > 0.99 * counted["damages"] - 1

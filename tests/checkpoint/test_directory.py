@@ -43,7 +43,7 @@ def test_generations_are_numbered_and_read_back(directory):
     assert directory.labels() == ["rmsd"]
     assert first.private
     directory.evict("rmsd", 1)
-    assert [one.number for one in directory.generations("rmsd")] == [2]
+    assert [item.number for item in directory.generations("rmsd")] == [2]
     assert directory.begin("rmsd", identity).number == 3
     directory.evict("rmsd", 2)
     assert directory.labels() == []
@@ -55,11 +55,11 @@ def test_what_does_not_say_its_map_has_none(directory, content):
     begun = directory.begin("rmsd", fingerprint_of(load("rmsd")()))
     begun.write()
     (begun.path / MAP).write_bytes(content)
-    (found,) = directory.generations("rmsd")
-    assert found.fingerprint is None
+    (result,) = directory.generations("rmsd")
+    assert result.fingerprint is None
     (begun.path / MAP).unlink()
-    (found,) = directory.generations("rmsd")
-    assert found.fingerprint is None
+    (result,) = directory.generations("rmsd")
+    assert result.fingerprint is None
 
 
 def test_another_run_is_refused_by_name_and_a_dead_one_is_not(tmp_path):

@@ -68,44 +68,43 @@ def test_a_second_run_maps_nothing(place):
 )
 def test_any_selection_takes_what_is_there(place, selection, kept):
     run(place, pairs=place / "pairs", **kept)
-    wanted, there = (
-        set(range(N_FRAMES)[slice(*(one.get(name) for name in ("start", "stop", "step")))]) for one in (selection, kept)
-    )
-    found = run(place, pairs=place / "pairs", **selection)
-    assert text(found) == text(run(place, **selection))
-    assert found.record["reused"]["frames"] in (len(wanted & there), 0)
+    slices = [slice(*map(choice.get, ("start", "stop", "step"))) for choice in (selection, kept)]
+    expected, there = (set(range(N_FRAMES)[chosen]) for chosen in slices)
+    obtained = run(place, pairs=place / "pairs", **selection)
+    assert text(obtained) == text(run(place, **selection))
+    assert obtained.record["reused"]["frames"] in (len(expected & there), 0)
     only = run(place, ["Columns", "Presence"], pairs=place / "pairs", **selection)
-    assert only.record["reused"]["frames"] == len(wanted)
+    assert only.record["reused"]["frames"] == len(expected)
 
 
 def test_a_grown_trajectory_keeps_its_pairs(place):
     run(place, pairs=place / "pairs")
     write_trajectory(place / "run.xtc", N_FRAMES + 7)
-    found = run(place, pairs=place / "pairs")
-    assert text(found) == text(run(place))
-    assert found.record["reused"]["frames"] == N_FRAMES
+    obtained = run(place, pairs=place / "pairs")
+    assert text(obtained) == text(run(place))
+    assert obtained.record["reused"]["frames"] == N_FRAMES
     assert run(place, pairs=place / "pairs").record["reused"]["frames"] == N_FRAMES + 7
 
 
 def test_what_differs_is_mapped_again_beside_it(place):
     run(place, pairs=place / "pairs")
     (place / "script.py").write_text(SCRIPT.replace("% 7 < 3.5", "% 7 < 2.25"))
-    found = run(place, pairs=place / "pairs")
-    assert text(found) == text(run(place))
-    assert "for Columns, Columns.map was changed" in found.record["reused"]["reason"]
-    assert found.record["reused"]["frames"] == 0
+    obtained = run(place, pairs=place / "pairs")
+    assert text(obtained) == text(run(place))
+    assert "for Columns, Columns.map was changed" in obtained.record["reused"]["reason"]
+    assert obtained.record["reused"]["frames"] == 0
     (place / "script.py").write_text(SCRIPT)
-    found = run(place, pairs=place / "pairs")
-    assert found.record["reused"]["frames"] == N_FRAMES
+    obtained = run(place, pairs=place / "pairs")
+    assert obtained.record["reused"]["frames"] == N_FRAMES
 
 
 def test_other_ranks(place):
     whole = run(place, stop=50)
     run(place, pairs=place / "pairs", stop=40, ranks=2)
     assert text(run(place, pairs=place / "pairs", stop=50)) == text(whole)
-    found = run(place, pairs=place / "pairs", stop=50, ranks=2)
-    assert text(found) == text(whole)
-    assert found.record["reused"]["frames"] == 50
+    obtained = run(place, pairs=place / "pairs", stop=50, ranks=2)
+    assert text(obtained) == text(whole)
+    assert obtained.record["reused"]["frames"] == 50
 
 
 OPEN = """

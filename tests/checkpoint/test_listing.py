@@ -61,12 +61,12 @@ def keep(data, pairs, analyses, **keywords):
         return himach.run(analyses, *data, pairs=pairs, cache="off", progress=False, **keywords)
 
 
-def found(path, **keywords):
-    return {(one.analysis, one.generation): one for one in entries(path, **keywords)}
+def result(path, **keywords):
+    return {(item.analysis, item.generation): item for item in entries(path, **keywords)}
 
 
 def test_entries_tell_frames_pairs_parameters_and_what_differs(kept, data):
-    there = found(kept)
+    there = result(kept)
     assert list(there) == [("Near", 2), ("Near", 1), ("Other", 1)]
     new, old = there["Near", 2], there["Near", 1]
     assert (new.covered, new.of, new.pairs, new.last) == (BitMap64(range(N_FRAMES)), N_FRAMES, N_FRAMES, True)
@@ -84,7 +84,7 @@ def test_the_generation_used_last_is_the_one_that_a_run_took_over(kept, data):
         os.utime(path, (1, 1))
     reused = keep(data, kept, [Near()], stop=20).record["reused"]
     assert reused == {"frames": 20, "reason": ""}
-    assert [one.generation for one in entries(kept) if one.last and one.analysis == "Near"] == [1]
+    assert [item.generation for item in entries(kept) if item.last and item.analysis == "Near"] == [1]
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_the_generation_used_last_is_the_one_that_a_run_took_over(kept, data):
     ],
 )
 def test_what_is_chosen_goes_and_the_rest_stays(kept, chosen, left):
-    before = found(kept)
+    before = result(kept)
     freed = evict_chosen(kept, **chosen)
-    assert list(found(kept)) == left
+    assert list(result(kept)) == left
     gone = before.keys() - set(left)
-    assert (freed.generations, freed.nbytes) == (len(gone), sum(before[one].nbytes for one in gone))
+    assert (freed.generations, freed.nbytes) == (len(gone), sum(before[item].nbytes for item in gone))
 
 
 def test_a_run_finds_what_was_left(kept, data):
@@ -174,12 +174,12 @@ def test_damage_is_told_and_the_rest_counts(kept, verify):
     shutil.copy(next((kept / "Near" / "1").glob("*.pairs")), kept / "Near" / "2" / "foreign.pairs")
     (kept / "Near" / "2" / "torn.pairs").write_bytes(content[:-1])
     (kept / "Other" / "1" / "map.json").write_text("{")
-    there = found(kept, verify=verify)
-    told = there["Near", 2].bad
-    assert [text for text in told if text.startswith("foreign.pairs: ") and "another map" in text]
-    assert [text for text in told if text.startswith("torn.pairs: it is torn")]
-    assert any(text.startswith(part.name) for text in told) == verify
-    assert len(told) == (3 if verify else 2)
+    there = result(kept, verify=verify)
+    details = there["Near", 2].bad
+    assert [text for text in details if text.startswith("foreign.pairs: ") and "another map" in text]
+    assert [text for text in details if text.startswith("torn.pairs: it is torn")]
+    assert any(text.startswith(part.name) for text in details) == verify
+    assert len(details) == (3 if verify else 2)
     assert there["Other", 1].bad == [f"{kept}/Other/1/map.json is damaged, so what is kept there is not used"]
     assert there["Other", 1].of is None
     assert evict_chosen(kept, None).generations == 3
@@ -205,7 +205,7 @@ def test_what_somebody_else_put_there_stays(kept):
     (kept / "Near" / "1" / "notes.txt").touch()
     (kept / "Near" / "9").mkdir()
     (kept / "Near" / "9" / "run.xtc").touch()
-    assert list(found(kept)) == [("Near", 2), ("Other", 1)]
+    assert list(result(kept)) == [("Near", 2), ("Other", 1)]
     assert evict_chosen(kept, None).generations == 2
     assert {path.name for path in kept.rglob("*.*")} >= {"notes.txt", "run.xtc", "map.json"}
     assert find_kept_frames(kept) is None

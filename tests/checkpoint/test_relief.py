@@ -96,17 +96,17 @@ def test_where_the_disk_takes_no_more_the_rest_is_spilled(place, monkeypatch):
 
 def test_what_has_been_spilled_is_not_referred_to_as_well(tmp_path):
     memory = Memory(1 << 30, tmp_path)
-    found = Runs(memory, SHARDS)
+    result = Runs(memory, SHARDS)
     first, second = [made_up(0, "f8", False, 100, 3)], [made_up(0, "f8", False, 50, 4)]
     scratch = Scratch(tmp_path)
     on_disk = [spill(scratch, MergedBlocks([block])) for block in first]
-    found.put(first)
-    found.put(second)
-    expected = [len(block) for block in found.part(0, SHARDS)]
-    found.exchange(first, on_disk)
-    assert found.spilled
-    assert [len(block) for block in found.part(0, SHARDS)] == expected
-    found.spill(tmp_path)
-    found.exchange(second, [spill(scratch, MergedBlocks([block])) for block in second])
-    assert [len(block) for block in found.part(0, SHARDS)] == expected
+    result.put(first)
+    result.put(second)
+    expected = [len(block) for block in result.part(0, SHARDS)]
+    result.exchange(first, on_disk)
+    assert result.spilled
+    assert [len(block) for block in result.part(0, SHARDS)] == expected
+    result.spill(tmp_path)
+    result.exchange(second, [spill(scratch, MergedBlocks([block])) for block in second])
+    assert [len(block) for block in result.part(0, SHARDS)] == expected
     scratch.close()

@@ -46,8 +46,8 @@ class Job:
 
     def submit(self, nodes: set[int], *sizes: str, pace: float = 0.5, **environ: object) -> Job:
         """Begin, on some of these nodes; pace is the seconds of a frame."""
-        others = ",".join(f"node{i}" for i in range(1, NODES + 1) if i not in nodes)
-        words = [f"--exclude={others}", "--ntasks-per-node=1", f"--output={self.ground.folder / 'log'}", *sizes]
+        rest = ",".join(f"node{i}" for i in range(1, NODES + 1) if i not in nodes)
+        words = [f"--exclude={rest}", "--ntasks-per-node=1", f"--output={self.ground.folder / 'log'}", *sizes]
         environ = {"NOTES": self.ground.notes, "PACE": pace, "HIMACH_KEEP_EVERY": 1} | environ
         texts = {name: str(value) for name, value in environ.items()}
         self.number = self.jobs.submit(*words, str(self.ground.folder / "job.sh"), **texts)
@@ -61,11 +61,9 @@ class Job:
         return self
 
     def until(self, frames: int) -> Job:
-        """Wait until so many frames are kept."""
         return self.wait(lambda: len(self.ground.covered()) >= frames)
 
     def ends(self, state: str = "COMPLETED") -> Job:
-        """Wait for the end."""
         self.wait(lambda: self.says("JobState") in OVER)
         assert self.says("JobState") == state, self.log()
         return self
@@ -100,11 +98,11 @@ def played(request, tmp_path_factory):
     """The stories that are asked for, under way."""
     ground = Ground(tmp_path_factory.mktemp("whole"), FRAMES)
     himach(*ground.words, "--out", ground.out, code=0)
-    asked = [item.callspec.params["play"] for item in request.session.items if item.path == request.path]
+    requested = [item.callspec.params["play"] for item in request.session.items if item.path == request.path]
     with cluster_up(NODES) as environ, ThreadPoolExecutor(AT_ONCE) as pool:
         jobs = Jobs({**environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})  # of `himach`
         under_way = {}
-        for play in asked:
+        for play in requested:
             job = Job(jobs, tmp_path_factory.mktemp(play.__name__), ground.out)
             under_way[play] = pool.submit(play, job)
         yield under_way
@@ -122,13 +120,13 @@ def the_limit_of_time(job: Job) -> None:
     assert not job.ground.parts()
     job.jobs.call("scontrol", "update", f"jobid={job.number}", "EndTime=now+55")
     job.wait(job.ground.parts)
-    asked, mapped = job.ground.covered(), job.mapped()
+    requested, mapped = job.ground.covered(), job.mapped()
     job.wait(lambda: job.mapped() > mapped)
     assert job.says("JobState") == "RUNNING"
     job.jobs.call("scontrol", "update", f"jobid={job.number}", "EndTime=now+1")
     job.ends("TIMEOUT")
     kept = job.ground.covered()
-    assert kept > asked
+    assert kept > requested
     job.submit({1}, "--nodes=1", "--ntasks-per-node=2", "--time=2", pace=0).ends().is_done(kept)
 
 

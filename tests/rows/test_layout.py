@@ -41,10 +41,10 @@ def emitted(rows):
     return values
 
 
-def same(one, other):
+def same(first, other):
     if isinstance(other, list):  # in which Python's own numbers may be in the place of numpy's
-        return isinstance(one, list) and list(map(repr, plain(one))) == list(map(repr, plain(other)))
-    return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+        return isinstance(first, list) and list(map(repr, plain(first))) == list(map(repr, plain(other)))
+    return first.dtype == other.dtype and first.tobytes() == other.tobytes()
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), CELLS, min_size=1), min_size=1, max_size=6))
@@ -58,12 +58,12 @@ def test_columns_are_those_of_one_table(rows):
         store.put(at, RowChunk.from_values(np.array([at]), np.array([float(at)]), cells))
     layout = table_layout(store)
     assert list(layout) == ["time_ps", *names, "frame"]
-    found = [chunk_cells(store.chunk(at), layout, list(names)) for at in range(len(rows))]
+    result = [chunk_cells(store.chunk(at), layout, list(names)) for at in range(len(rows))]
     for name in names:
         if layout[name] is None:
-            joined = himach.Table({name: [cell for cells in found for cell in cells[name]]})[name]
+            joined = himach.Table({name: [cell for cells in result for cell in cells[name]]})[name]
         else:
-            joined = np.concatenate([cells[name] for cells in found])
+            joined = np.concatenate([cells[name] for cells in result])
         assert same(joined, whole[name]), (name, joined, whole[name])
 
 

@@ -32,25 +32,25 @@ def rows(comm, nan=False):
 
 
 def spread(size=3, **options):
-    (found, failed), *_ = on_threads(size, lambda comm: rows(comm, **options))
+    (result, failed), *_ = on_threads(size, lambda comm: rows(comm, **options))
     assert failed is None
-    return found
+    return result
 
 
-def write(found, path):
-    table = long_table(found)
+def write(result, path):
+    table = long_table(result)
     table.long.write_table(path, list(table), table)
     return table["x"]._written[2]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_files_are_those_of_one_rank(tmp_path, size):
-    found = spread(size)
-    starts, table = write(found, tmp_path / "a.csv"), found.table()
+    result = spread(size)
+    starts, table = write(result, tmp_path / "a.csv"), result.table()
     data = (tmp_path / "a.csv").read_bytes()
     assert data == content(table) and starts[-1] == len(data)
     assert [line.split(",")[-1] for line in data[starts[3] : starts[4]].decode().split()] == ["30", "31", "32", "33"]
-    long_table(found)["x"].write_array(tmp_path / "x.npy")
+    long_table(result)["x"].write_array(tmp_path / "x.npy")
     array = np.load(tmp_path / "x.npy")
     assert array.dtype == table["x"].dtype
     np.testing.assert_array_equal(array, table["x"])
@@ -79,10 +79,10 @@ def test_what_is_not_whole_takes_no_room(tmp_path):
 def test_a_chunk_that_cannot_be_read_or_kept_is_told_by_the_first_rank(monkeypatch, method):
     before = getattr(RowStore, method)
 
-    def failing(store, key, *given):
+    def failing(store, key, *arguments):
         if key == 7 and (method == "chunk" or 0 in store.counts):
             raise HimachError("the disk is broken")
-        return before(store, key, *given)
+        return before(store, key, *arguments)
 
     monkeypatch.setattr(RowStore, method, failing)
     failed = on_threads(3, lambda comm: (str(rows(comm)[1]), comm.allreduce(1)))
@@ -91,8 +91,8 @@ def test_a_chunk_that_cannot_be_read_or_kept_is_told_by_the_first_rank(monkeypat
 
 @pytest.mark.parametrize("count", [1, 4, 7, 30])
 def test_bins_pass_over_what_is_no_number(count):
-    found = spread(nan=True)
-    bins, x = found.bins(["x"], count), found.table()["x"]
+    result = spread(nan=True)
+    bins, x = result.bins(["x"], count), result.table()["x"]
     edges = [len(x) * i // count for i in range(count + 1)]
     parts = [x[start:stop] for start, stop in itertools.pairwise(edges)]
     np.testing.assert_array_equal(bins["x"].firsts, [part[0] for part in parts])

@@ -29,8 +29,8 @@ def _as_before(monkeypatch):
 
 @pytest.fixture(scope="module")
 def ranks():
-    with himach.Ranks(2) as held:
-        yield held
+    with himach.Ranks(2) as kept:
+        yield kept
 
 
 class Long(himach.Analysis):
@@ -78,9 +78,9 @@ class Finished(Plain):
 
     def finish(self, results):
         x = results["x"]
-        told = [x.mean(), x.std(), x.min(), x.max()]
+        details = [x.mean(), x.std(), x.min(), x.max()]
         rows = himach.Table({"time_ps": results["time_ps"], "other": himach.Column(x, "Å", estimate=True)})
-        return {"rows": rows, "y": results["y"], "moments": {"told": told}, "tenth": {"x": x[5:60:10]}}
+        return {"rows": rows, "y": results["y"], "moments": {"told": details}, "tenth": {"x": x[5:60:10]}}
 
     def plot(self, outcome, axes):
         axes.plot(outcome["rows"]["time_ps"], 2 * outcome["rows"]["other"])
@@ -88,8 +88,8 @@ class Finished(Plain):
 
 def files(out):
     """Return the content of all files but the record and plots, which may differ."""
-    found = {path.relative_to(out): path.read_bytes() for path in out.rglob("*.*") if path.is_file()}
-    return {path: data for path, data in found.items() if path.suffix in (".csv", ".npy")}
+    obtained = {path.relative_to(out): path.read_bytes() for path in out.rglob("*.*") if path.is_file()}
+    return {path: data for path, data in obtained.items() if path.suffix in (".csv", ".npy")}
 
 
 def analyses(**options):
@@ -104,8 +104,8 @@ def test_files_are_those_of_a_table_in_memory(tmp_path, ranks, options):
     himach.run(analyses(), DCD, PSF, out=tmp_path / "several", ranks=ranks, **options)
     short = files(tmp_path / "short")
     assert len(short) == 6 and files(tmp_path / "alone") == short and files(tmp_path / "several") == short
-    told = [json.loads((tmp_path / name / "run.json").read_text())["uncertainty"] for name in ("short", "several")]
-    assert repr(told[0]) == repr(told[1]) and (tmp_path / "several" / "finished" / "finished.png").exists()
+    details = [json.loads((tmp_path / name / "run.json").read_text())["uncertainty"] for name in ("short", "several")]
+    assert repr(details[0]) == repr(details[1]) and (tmp_path / "several" / "finished" / "finished.png").exists()
 
 
 def test_cells_with_carriage_returns_quote_all_texts(tmp_path, ranks):
@@ -169,11 +169,11 @@ class Reading(Plain):
             np.testing.assert_array_equal(x[part], plain[part])
         assert (x.min(), x.max()) == (plain.min(), plain.max())
         np.testing.assert_allclose([x.mean(), x.std()], [plain.mean(), plain.std()], rtol=1e-14)
-        found, parts = x.bins(9), [plain[98 * i // 9 : 98 * (i + 1) // 9] for i in range(9)]
-        np.testing.assert_array_equal(found.firsts, [part[0] for part in parts])
-        np.testing.assert_array_equal(found.least, [part.min() for part in parts])
-        np.testing.assert_array_equal(found.most, [part.max() for part in parts])
-        np.testing.assert_allclose(found.means, [part.mean() for part in parts], rtol=1e-14)
+        obtained, parts = x.bins(9), [plain[98 * i // 9 : 98 * (i + 1) // 9] for i in range(9)]
+        np.testing.assert_array_equal(obtained.firsts, [part[0] for part in parts])
+        np.testing.assert_array_equal(obtained.least, [part.min() for part in parts])
+        np.testing.assert_array_equal(obtained.most, [part.max() for part in parts])
+        np.testing.assert_allclose(obtained.means, [part.mean() for part in parts], rtol=1e-14)
         assert results["text"].bins(9).firsts == [f"at {98 * i // 9}" for i in range(9)]
         return {"seen": [1.0]}
 
@@ -190,8 +190,8 @@ class Infinite(Long):
     name = "infinite"
 
     def map(self, frame):
-        some = [1.0, np.inf, -np.inf, np.nan][frame.number // 20 % 4]
-        yield himach.Row(all=some, up=abs(some), none=some if some < 1 else 1.0, large=1e200 * (-1) ** frame.number)
+        x = [1.0, np.inf, -np.inf, np.nan][frame.number // 20 % 4]
+        yield himach.Row(all=x, up=abs(x), none=x if x < 1 else 1.0, large=1e200 * (-1) ** frame.number)
 
 
 @pytest.mark.nightly(but=1)

@@ -84,40 +84,40 @@ def done(*words, cwd: Path | None = None, apart: bool = False) -> str:
         run = himach(*words, cwd=cwd, code=0)
         return run.stderr
     here, path, before = Path.cwd(), list(sys.path), set(sys.modules)
-    said = io.StringIO()
+    message = io.StringIO()
     os.chdir(cwd or here)
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stderr(message), contextlib.redirect_stdout(io.StringIO()):
             root.main([str(word) for word in words], prog_name="himach", standalone_mode=False)
     finally:
         os.chdir(here)
         sys.path[:] = path
         for name in {"helper", "counting"} & (set(sys.modules) - before):
             del sys.modules[name]
-    return said.getvalue()
+    return message.getvalue()
 
 
 def test_a_record_tells_what_was_asked_for_and_by_what(project, tmp_path):
     words = ["run", "mine.py:Path", "-t", "a.xtc", "-t", "b.xtc", "-s", "top.psf", "--universe", "dt=2"]
     words += ["--start", 1, "--step", 2, "-p", "reference=offset.txt", "--cache", "off", "--out", "out", "-n", 2]
     done(*words, cwd=project)
-    told = record(project / "out")
-    assert told["trajectory"] == [str(project / "a.xtc"), str(project / "b.xtc")]
-    assert told["topology"] == str(project / "top.psf")
-    assert (told["start"], told["stop"], told["step"], told["universe"]) == (1, None, 2, {"dt": 2})
-    assert told["command"] == ["himach", *map(str, words)]
-    assert told["directory"] == str(project)
-    assert told["code_folders"] == [str(project)]
-    assert sorted(told["digests"]) == [
+    details = record(project / "out")
+    assert details["trajectory"] == [str(project / "a.xtc"), str(project / "b.xtc")]
+    assert details["topology"] == str(project / "top.psf")
+    assert (details["start"], details["stop"], details["step"], details["universe"]) == (1, None, 2, {"dt": 2})
+    assert details["command"] == ["himach", *map(str, words)]
+    assert details["directory"] == str(project)
+    assert details["code_folders"] == [str(project)]
+    assert sorted(details["digests"]) == [
         str(project / name) for name in ("helper.py", "mine.py", "offset.txt", "top.psf")
     ]
-    assert told["analyses"][0]["source"] == f"{project}/mine.py:Path"
-    assert told["versions"]["numpy"] == np.__version__
-    assert told["versions"]["python"] == sys.version.split()[0]
-    assert "MPI" in told["versions"]["MPI"]
-    assert told["date"] == told["times"]["start"][:10]
-    assert told["times"]["start"] < told["times"]["end"]
-    assert told["warnings"] == []
+    assert details["analyses"][0]["source"] == f"{project}/mine.py:Path"
+    assert details["versions"]["numpy"] == np.__version__
+    assert details["versions"]["python"] == sys.version.split()[0]
+    assert "MPI" in details["versions"]["MPI"]
+    assert details["date"] == details["times"]["start"][:10]
+    assert details["times"]["start"] < details["times"]["end"]
+    assert details["warnings"] == []
 
 
 def test_modules_that_the_script_does_not_import_are_not_in_the_record(project, tmp_path, monkeypatch):
@@ -132,10 +132,10 @@ def test_modules_that_the_script_does_not_import_are_not_in_the_record(project, 
         importlib.import_module(name)
     words = ["-t", "a.xtc", "-s", "top.psf", "--stop", 1, "--cache", "off", "--out", "out"]
     done("run", "mine.py:Count", *words, cwd=project)
-    told = record(project / "out")
+    details = record(project / "out")
     code = [project / "helper.py", folder / "indirect_code.py", folder / "reached_code.py", project / "mine.py"]
-    assert sorted(told["digests"]) == sorted(map(str, [*code, project / "top.psf"]))
-    assert told["code_folders"] == [str(project), str(folder)]
+    assert sorted(details["digests"]) == sorted(map(str, [*code, project / "top.psf"]))
+    assert details["code_folders"] == [str(project), str(folder)]
 
 
 def test_a_built_in_is_repeated_from_another_folder(project, tmp_path):
@@ -203,7 +203,7 @@ def test_what_is_not_as_it_was_is_said(project, tmp_path):
     again = done("run", "--rerun", project / "out", "--out", tmp_path / "two", apart=True)
     for words in (f"{project}/helper.py has changed", "numpy was 1.0", f"{project}/a.xtc had 6 frames, and has 5"):
         assert f"himach: warning: {words}" in again
-        assert any(words in told for told in record(tmp_path / "two")["warnings"])
+        assert any(words in details for details in record(tmp_path / "two")["warnings"])
     assert "mine.py has changed" not in again
     (project / "mine.py").unlink()
     gone = himach("run", "--rerun", project / "out")
@@ -288,9 +288,9 @@ def test_what_no_name_leads_to_is_refused_by_name(tmp_path):
     chained.then = Counted()
     local = type("Local", (Counted,), {})
     for analysis, why in ((by_hand, "self.reach"), (chained, "stages"), (Own(1), "__init__"), (local(), "function")):
-        found = find_source(analysis)
-        assert found.spec is None
-        assert why in found.reason
+        obtained = find_source(analysis)
+        assert obtained.spec is None
+        assert why in obtained.reason
     package.run(by_hand, DCD, PSF, stop=3, out=tmp_path)
     refused = himach("run", "--rerun", tmp_path, code=2)
     assert "Counted cannot be repeated from a record: self.reach was set by hand" in refused.stderr
@@ -298,8 +298,8 @@ def test_what_no_name_leads_to_is_refused_by_name(tmp_path):
     call = f"himach.run(Count(), {DATA[1]!r}, {DATA[3]!r}, out={str(tmp_path / 'by')!r})"
     program.write_text(SCRIPT.replace("from helper import FACTOR", "FACTOR = 1") + f"\n{call}\n")
     run_python(program, check=True)
-    told = record(tmp_path / "by")
-    assert told["command"] == [str(program)]
+    details = record(tmp_path / "by")
+    assert details["command"] == [str(program)]
     refused = himach("run", "--rerun", tmp_path / "by")
     assert (refused.returncode, f"the program {program}" in refused.stderr) == (2, True)
     package.run(Counted(), DCD, PSF, stop=3, out=tmp_path, universe={"guess_bonds": False, "dt": np.float64(2)})

@@ -33,10 +33,10 @@ class Gyration(package.Analysis):
         return {"time_ps": series.times, "rg": series.values, "mean": series.mean()}
 
     def finish(self, results):
-        found = results["rg"]
-        rg = package.Column(found["rg"], "Å", estimate=True)
-        self.told = found["mean"]
-        return {"rg": {"time_ps": package.Column(found["time_ps"], "ps"), "rg": rg}}
+        obtained = results["rg"]
+        rg = package.Column(obtained["rg"], "Å", estimate=True)
+        self.told = obtained["mean"]
+        return {"rg": {"time_ps": package.Column(obtained["time_ps"], "ps"), "rg": rg}}
 
 
 class Means(package.Analysis):
@@ -86,10 +86,10 @@ def test_what_is_before_equilibration_is_cut_where_that_is_asked_for():
     assert (mean["mean"], mean["low"], mean["high"], mean["cut"]) == (expected.value, expected.low, expected.high, True)
     assert f", from {mean['start_ps']:g} ps on" in auto.text()
 
-    given = package.run(load("rmsd")(), *VILLIN, equilibration=50.0).record["uncertainty"]["rmsd"]
+    options = package.run(load("rmsd")(), *VILLIN, equilibration=50.0).record["uncertainty"]["rmsd"]
     late = values["rmsd"][values["time_ps"] > 49.9]  # 50 ps are 49.99999 in the file
-    assert given["means"]["rmsd"]["mean"] == late.mean()
-    assert given["start_ps"] == values["time_ps"][values["time_ps"] > 49.9][0]
+    assert options["means"]["rmsd"]["mean"] == late.mean()
+    assert options["start_ps"] == values["time_ps"][values["time_ps"] > 49.9][0]
     with pytest.warns(UserWarning, match="no estimate: start must be an index"):
         package.run(load("rmsd")(), *VILLIN, equilibration=1e6)
 
@@ -116,7 +116,7 @@ def test_a_users_column_and_mean():
 def test_bands_of_survival_beside_sums_by_hand():
     random = np.random.default_rng(7)
     present = random.random((5, 96)).cumsum(axis=1) % 1.7 < 1.2
-    runs = [find_runs(np.flatnonzero(one)) for one in present]
+    runs = [find_runs(np.flatnonzero(item)) for item in present]
     column = survival(runs, 96, 3)
     sums, weights = np.zeros((64, 4)), np.zeros((64, 4))
     for tau in range(4):
@@ -172,12 +172,12 @@ def test_counts_of_passages_have_limits():
 def test_passages_in_bursts_have_limits_by_blocks():
     times = np.concatenate([start + np.linspace(0, 10, 12) for start in (100.0, 120.0, 700.0)])
     columns = tabulate([times, np.array([400.0])], (0.0, 1000.0))
-    found = columns["events"].estimate(0.95)
+    obtained = columns["events"].estimate(0.95)
     blocks = np.histogram(times, 10, (0, 1000))[0]
     half = stats.t.ppf(0.975, 9) * blocks.std(ddof=1) * np.sqrt(10)
-    np.testing.assert_allclose([found.low[0], found.high[0]], [max(0, 36 - half), 36 + half], rtol=1e-10)
-    np.testing.assert_allclose(found.high[1], stats.chi2.ppf(0.975, 4) / 2, rtol=1e-10)
-    np.testing.assert_allclose(columns["rate_per_ns"].estimate(0.95).high, found.high, rtol=1e-12)
+    np.testing.assert_allclose([obtained.low[0], obtained.high[0]], [max(0, 36 - half), 36 + half], rtol=1e-10)
+    np.testing.assert_allclose(obtained.high[1], stats.chi2.ppf(0.975, 4) / 2, rtol=1e-10)
+    np.testing.assert_allclose(columns["rate_per_ns"].estimate(0.95).high, obtained.high, rtol=1e-12)
 
 
 class ByFunction(package.Analysis):
@@ -200,8 +200,8 @@ class ByFunction(package.Analysis):
             short = uncertainty.count(np.array([1]), level)
             return {"short": short, "uneven": replace(short, low=np.array([1.0, 2.0])), "none": None}[self.way]
 
-        asked = (np.ones((4, 3)), np.ones(4)) if self.way == "wrong" else limits
-        return {"n": package.Table({"n": package.Column([results[0], 2], estimate=asked)})}
+        requested = (np.ones((4, 3)), np.ones(4)) if self.way == "wrong" else limits
+        return {"n": package.Table({"n": package.Column([results[0], 2], estimate=requested)})}
 
 
 @pytest.mark.nightly(but=2)
@@ -291,9 +291,9 @@ def test_the_mean_is_drawn_with_its_interval():
     result = package.run(load("hydrogen-bonds")(), *VILLIN)
     in_time = next(axes for axes in result.plot().axes if axes.get_xlabel() == "time / ps")
     (words,) = (text.get_text() for text in in_time.get_legend().get_texts())
-    found = uncertainty.mean(result["counts"]["bonds"])
-    assert words == f"mean {found.value:.1f} [{found.low:.1f}, {found.high:.1f}] (95 %)"
-    assert in_time.lines[-1].get_ydata()[0] == found.value
+    obtained = uncertainty.mean(result["counts"]["bonds"])
+    assert words == f"mean {obtained.value:.1f} [{obtained.low:.1f}, {obtained.high:.1f}] (95 %)"
+    assert in_time.lines[-1].get_ydata()[0] == obtained.value
     (axes,) = package.run(load("rmsd")(), *VILLIN, stop=200).plot().axes
     assert axes.get_legend().get_texts()[0].get_text() == "mean 0.717 Å, not converged"
 

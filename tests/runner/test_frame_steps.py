@@ -19,6 +19,10 @@ def steps(**options):
     return {"transform": TransformOptions(**options).steps()}
 
 
+def places_of(trajectory, topology, selection="name CA", **options):
+    return himach.run(Places(selection=selection), trajectory, topology, cache="off", **options)["places"]
+
+
 class Places(himach.Analysis):
     """Where some atoms are."""
 
@@ -52,23 +56,18 @@ def test_frames_are_fitted_for_any_ranks(tmp_path):
         return peers.fit_rot_trans(*(one.select_atoms("backbone") for one in (universe, mda.Universe(PSF, DCD))))
 
     fitted = expected(PSF, DCD, "name CA", fit)
-    found = [
-        himach.run(Places(), DCD, PSF, **steps(fit="backbone"), cache="off", ranks=ranks)["places"]
-        for ranks in (None, 3)
-    ]
-    np.testing.assert_allclose(found[0], fitted, atol=2e-3)
-    assert found[0].tobytes() == found[1].tobytes()
-    other = himach.run(Places(), DCD, PSF, transform=[Fit("name CA", reference=GRO)], cache="off", stop=2)["places"]
+    result = [places_of(DCD, PSF, **steps(fit="backbone"), ranks=ranks) for ranks in (None, 3)]
+    np.testing.assert_allclose(result[0], fitted, atol=2e-3)
+    assert result[0].tobytes() == result[1].tobytes()
+    other = places_of(DCD, PSF, transform=[Fit("name CA", reference=GRO)], stop=2)
     assert np.abs(other - fitted[:2]).max() > 1
 
 
 def test_molecules_are_whole_and_in_the_middle():
-    found = himach.run(
-        Places(selection="protein"), XTC, TPR, transform=[Whole(), Center("protein")], stop=3, cache="off"
-    )["places"]  # fmt: skip
+    result = places_of(XTC, TPR, "protein", transform=[Whole(), Center("protein")], stop=3)
     universe = mda.Universe(TPR, XTC)
     bonds = universe.select_atoms("protein").bonds.indices
-    for number, places in enumerate(found):
+    for number, places in enumerate(result):
         ts = universe.trajectory[number]
         np.testing.assert_allclose(places.mean(axis=0), ts.triclinic_dimensions.sum(axis=0) / 2, atol=1e-2)
         assert np.linalg.norm(places[bonds[:, 0]] - places[bonds[:, 1]], axis=1).max() < 2.5
@@ -102,30 +101,29 @@ class Oxygens(Places):
 @pytest.mark.parametrize("whole", [False, True])
 def test_atoms_are_followed_for_any_ranks(wrapped, tmp_path, whole):
     topology, trajectory, true = wrapped
-    given = {**steps(whole=whole, nojump=True), "cache": "off"}
-    found = [
-        himach.run([Oxygens(), Places(selection="all")], trajectory, topology, ranks=ranks, **given)
+    arguments = {**steps(whole=whole, nojump=True), "cache": "off"}
+    result = [
+        himach.run([Oxygens(), Places(selection="all")], trajectory, topology, ranks=ranks, **arguments)
         for ranks in (None, 3)
     ]
     for name in ("Oxygens/places", "Places/places"):
-        assert found[0][name].tobytes() == found[1][name].tobytes()
-    places = found[0]["Places/places"]
-    np.testing.assert_array_equal(found[0]["Oxygens/places"], places[:, ::3])
+        assert result[0][name].tobytes() == result[1][name].tobytes()
+    places = result[0]["Places/places"]
+    np.testing.assert_array_equal(result[0]["Oxygens/places"], places[:, ::3])
     np.testing.assert_allclose(np.diff(places, axis=0), np.diff(true, axis=0), atol=2e-3)
     if whole:
         np.testing.assert_allclose(places[:, 1::3] - places[:, ::3], true[:, 1::3] - true[:, ::3], atol=2e-3)
     else:
         peer = expected(topology, trajectory, "all", lambda universe: peers.NoJump())
         np.testing.assert_allclose(places, peer, atol=2e-3)
-    some = himach.run(Places(selection="name HW2"), trajectory, topology, **given)[
-        "places"
-    ]  # with what it is bonded to
-    np.testing.assert_array_equal(some, places[:, 2::3])
+    options = {name: value for name, value in arguments.items() if name != "cache"}
+    subset = places_of(trajectory, topology, "name HW2", **options)  # with what it is bonded to
+    np.testing.assert_array_equal(subset, places[:, 2::3])
     done = himach.convert(trajectory, topology, out=tmp_path / "out.trr", nojump=True, whole=whole, cache="off")
     written = [ts.positions.copy() for ts in mda.Universe(str(topology), str(done.path)).trajectory]
     np.testing.assert_allclose(places, written, atol=1e-5)
-    given |= steps(whole=whole, nojump=True, center="name OW")
-    centered = himach.run(Oxygens(), trajectory, topology, ranks=3, **given)["places"]
+    arguments |= steps(whole=whole, nojump=True, center="name OW")
+    centered = himach.run(Oxygens(), trajectory, topology, ranks=3, **arguments)["places"]
     moved = places[:, ::3] - places[:, ::3].mean(axis=1, keepdims=True)
     np.testing.assert_allclose(centered - centered.mean(axis=1, keepdims=True), moved, atol=2e-3)
 
@@ -136,13 +134,13 @@ def test_a_frame_that_is_the_reference_is_as_the_run_sees_it(wrapped, tmp_path, 
     topology, trajectory, _ = wrapped
     rmsd = himach.examples.load("rmsd")(selection="name OW", fit="none", reference=frame)
     done = himach.convert(trajectory, topology, out=tmp_path / "out.trr", cache="off", **options)
-    found = himach.run(rmsd, trajectory, topology, cache="off", **steps(**options))["rmsd"]["rmsd"]
+    result = himach.run(rmsd, trajectory, topology, cache="off", **steps(**options))["rmsd"]["rmsd"]
     peer = himach.run(rmsd, done.path, topology, cache="off")["rmsd"]["rmsd"]
-    assert found[frame] == pytest.approx(0, abs=1e-3)
-    np.testing.assert_allclose(found, peer, atol=3e-3)
+    assert result[frame] == pytest.approx(0, abs=1e-3)
+    np.testing.assert_allclose(result, peer, atol=3e-3)
     if frame == 7:  # before the first selected frame
         later = himach.run(rmsd, trajectory, topology, cache="off", start=20, transform=[NoJump()])["rmsd"]["rmsd"]
-        assert "fit" in options or later == pytest.approx(found[20:], abs=3e-3)
+        assert "fit" in options or later == pytest.approx(result[20:], abs=3e-3)
 
 
 def test_the_box_of_fitted_frames_is_refused_by_name():
@@ -156,32 +154,30 @@ def test_the_box_of_fitted_frames_is_refused_by_name():
 @pytest.mark.parametrize("frames", [{"start": 3, "step": 2}, {"frames": [1, 2, 7, 20, 39]}, {"step": -1}])
 def test_atoms_are_followed_over_the_selected_frames(wrapped, frames, tmp_path):
     topology, trajectory, _ = wrapped
-    places = himach.run(Places(selection="all"), trajectory, topology, transform=[NoJump()], cache="off", **frames)[
-        "places"
-    ]
+    places = places_of(trajectory, topology, "all", transform=[NoJump()], **frames)
     universe = mda.Universe(str(topology), str(trajectory))
     chosen = frames.get("frames", slice(frames.get("start"), None, frames.get("step")))
-    given = np.array([ts.positions.copy() for ts in universe.trajectory[chosen]])
-    whole = given[0].astype(np.float64)
-    found = [whole]
-    for before, after in itertools.pairwise(given):
+    arguments = np.array([ts.positions.copy() for ts in universe.trajectory[chosen]])
+    whole = arguments[0].astype(np.float64)
+    result = [whole]
+    for before, after in itertools.pairwise(arguments):
         whole = whole + minimize_vectors(after - before, universe.dimensions)
-        found.append(whole)
-    np.testing.assert_allclose(places, found[::-1] if frames.get("step") == -1 else found, atol=2e-3)
+        result.append(whole)
+    np.testing.assert_allclose(places, result[::-1] if frames.get("step") == -1 else result, atol=2e-3)
 
 
 def test_pairs_of_followed_atoms_are_kept(wrapped, tmp_path):
     topology, trajectory, _ = wrapped
-    given = {"transform": [NoJump()], "pairs": tmp_path / "pairs", "cache": "off"}
-    first = himach.run(Oxygens(), trajectory, topology, stop=20, **given)["places"]
-    more = himach.run(Oxygens(), trajectory, topology, **given)
+    arguments = {"transform": [NoJump()], "pairs": tmp_path / "pairs", "cache": "off"}
+    first = himach.run(Oxygens(), trajectory, topology, stop=20, **arguments)["places"]
+    more = himach.run(Oxygens(), trajectory, topology, **arguments)
     assert more.record["reused"]["frames"] == 20
     alone = himach.run(Oxygens(), trajectory, topology, transform=[NoJump()], cache="off")["places"]
     assert more["places"].tobytes() == alone.tobytes()
     assert more["places"][:20].tobytes() == first.tobytes()
-    again = himach.run(Oxygens(), trajectory, topology, **given)
+    again = himach.run(Oxygens(), trajectory, topology, **arguments)
     assert (again.record["reused"]["frames"], again["places"].tobytes()) == (40, alone.tobytes())
-    other = himach.run(Oxygens(), trajectory, topology, start=4, **given)
+    other = himach.run(Oxygens(), trajectory, topology, start=4, **arguments)
     assert other.record["reused"]["frames"] == 0
     assert "nojump" in other.record["reused"]["reason"]
 
@@ -191,12 +187,12 @@ def test_cached_atoms_are_followed_without_the_others(wrapped, tmp_path):
     topology, trajectory, _ = wrapped
     moved = tmp_path / trajectory.name
     moved.write_bytes(trajectory.read_bytes())
-    given = {"topology": topology, "transform": [NoJump()], "cache": tmp_path / "store"}
-    first = himach.run(Oxygens(), moved, **given)
+    arguments = {"topology": topology, "transform": [NoJump()], "cache": tmp_path / "store"}
+    first = himach.run(Oxygens(), moved, **arguments)
     assert first.record["bytes"]["origin"] > 0
-    again = himach.run(Oxygens(), moved, **given)
+    again = himach.run(Oxygens(), moved, **arguments)
     assert again.record["bytes"]["origin"] == 0
-    every = himach.run(Places(selection="all"), moved, **given)
+    every = himach.run(Places(selection="all"), moved, **arguments)
     assert 0 < again.record["bytes"]["cache"] < every.record["bytes"]["cache"] + every.record["bytes"]["origin"]
     assert again["places"].tobytes() == first["places"].tobytes()
 
@@ -212,10 +208,10 @@ def test_each_analysis_of_a_pass_has_its_own_transformations():
             super().setup(universe)
             universe.trajectory.add_transformations(peers.translate([1, 2, 3]))
 
-    given = {"stop": 3, "cache": "off"}
-    together = himach.run([Shifted(), Twice(), Places()], DCD, PSF, **given)
+    arguments = {"stop": 3, "cache": "off"}
+    together = himach.run([Shifted(), Twice(), Places()], DCD, PSF, **arguments)
     for one in (Shifted, Twice, Places):
-        alone = himach.run(one(), DCD, PSF, **given)["places"]
+        alone = himach.run(one(), DCD, PSF, **arguments)["places"]
         assert together[f"{one.__name__}/places"].tobytes() == alone.tobytes()
 
 
@@ -229,7 +225,7 @@ def test_the_record_tells_and_repeats_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("arguments", "words"),
     [
         ({"nojump": True}, "nojump: the frames have no box"),
         ({"fit": "name XX"}, "fit"),
@@ -238,9 +234,9 @@ def test_the_record_tells_and_repeats_it(tmp_path):
         ({"fit": "name CA", "reference": "/nowhere.pdb"}, "reference"),
     ],
 )
-def test_errors_name_what_is_wrong(given, words):
+def test_errors_name_what_is_wrong(arguments, words):
     with pytest.raises(himach.HimachError, match=words):
-        himach.run(Places(), DCD, PSF, cache="off", **steps(**given))
+        himach.run(Places(), DCD, PSF, cache="off", **steps(**arguments))
 
 
 @pytest.mark.parametrize(
@@ -260,11 +256,12 @@ def test_a_transform_that_cannot_be_is_refused(transform, words):
 
 
 def test_residues_are_wrapped_as_in_a_conversion(tmp_path):
-    found = himach.run(Places(selection="all"), XTC, TPR, transform=[Whole(), Wrap(by="residues")], stop=2, cache="off")
+    transform = [Whole(), Wrap(by="residues")]
+    result = himach.run(Places(selection="all"), XTC, TPR, transform=transform, stop=2, cache="off")
     done = himach.convert(XTC, TPR, out=tmp_path / "out.trr", whole=True, wrap="residues", stop=2, cache="off")
     written = [ts.positions.copy() for ts in mda.Universe(TPR, str(done.path)).trajectory]
-    np.testing.assert_allclose(found["places"], written, atol=1e-5)
-    assert (found.record["whole"], found.record["wrap"], found.record["fit"]) == (True, "residues", None)
+    np.testing.assert_allclose(result["places"], written, atol=1e-5)
+    assert (result.record["whole"], result.record["wrap"], result.record["fit"]) == (True, "residues", None)
 
 
 @pytest.mark.parametrize("place", [np.nan, np.inf, 1e30])
@@ -280,22 +277,19 @@ def test_an_atom_that_is_at_no_place_cannot_be_followed(place, tmp_path):
     with pytest.raises(himach.UsageError, match=r"frame 2: atoms cannot be followed to it, 1 of them: .*leave"):
         himach.convert(trajectory, topology, out=tmp_path / "out.dcd", nojump=True, cache="off")
     with pytest.raises(himach.UsageError, match=r"frame 2: atoms cannot be followed to it, 1 of them: .*leave"):
-        himach.run(Places(selection="all"), trajectory, topology, transform=[NoJump()], cache="off")
-    found = himach.run(
-        Places(selection="all"), trajectory, topology, transform=[NoJump()], cache="off", frames=[0, 1, 3]
-    )
-    assert found["places"].shape == (3, 2, 3)
+        places_of(trajectory, topology, "all", transform=[NoJump()])
+    assert places_of(trajectory, topology, "all", transform=[NoJump()], frames=[0, 1, 3]).shape == (3, 2, 3)
 
 
 def test_kept_pairs_are_of_one_fit(tmp_path):
-    given = {"pairs": tmp_path / "pairs", "cache": "off", "stop": 4}
-    himach.run(Places(), DCD, PSF, transform=[Fit("name CA")], **given)
-    again = himach.run(Places(), DCD, PSF, transform=[Fit("name CA")], **given)
+    arguments = {"pairs": tmp_path / "pairs", "cache": "off", "stop": 4}
+    himach.run(Places(), DCD, PSF, transform=[Fit("name CA")], **arguments)
+    again = himach.run(Places(), DCD, PSF, transform=[Fit("name CA")], **arguments)
     assert again.record["reused"]["frames"] == 4
-    other = himach.run(Places(), DCD, PSF, transform=[Fit("backbone")], **given)
+    other = himach.run(Places(), DCD, PSF, transform=[Fit("backbone")], **arguments)
     assert other.record["reused"]["frames"] == 0
     assert "fit" in other.record["reused"]["reason"]
-    plain = himach.run(Places(), DCD, PSF, **given)
+    plain = himach.run(Places(), DCD, PSF, **arguments)
     assert plain.record["reused"]["frames"] == 0
 
 
@@ -305,8 +299,8 @@ def test_a_setup_may_add_transformations_behind():
             super().setup(universe)
             universe.trajectory.add_transformations(peers.translate([1, 2, 3]))
 
-    found = [
+    result = [
         himach.run(one(), DCD, PSF, transform=[Fit("name CA")], stop=3, cache="off")["places"]
         for one in (Places, Shifted)
     ]
-    np.testing.assert_allclose(found[1] - found[0], np.broadcast_to([1, 2, 3], found[0].shape), atol=1e-4)
+    np.testing.assert_allclose(result[1] - result[0], np.broadcast_to([1, 2, 3], result[0].shape), atol=1e-4)

@@ -163,19 +163,10 @@ def test_ranks_that_are_ready_run_cells_as_they_are_now_and_print_below_them(tmp
     with pytest.raises(DeadKernelError):
         client.execute()
     assert wait_until(lambda: not processes_with(mark), 5)
-    said = ["".join(output.get("text", "") for output in cell.outputs) for cell in notebook.cells]
+    message = ["".join(output.get("text", "") for output in cell.outputs) for cell in notebook.cells]
     shown = [output["data"]["text/plain"] for cell in notebook.cells for output in cell.outputs if "data" in output]
-    assert [text.partition(" in ")[0].strip() for text in said] == [
-        "",
-        "",
-        "ONE",
-        "ONE",
-        "",
-        "TWO",
-        "interrupted",
-        "TWO",
-        "",
-    ]
+    first_words = [text.partition(" in ")[0].strip() for text in message]
+    assert first_words == ["", "", "ONE", "ONE", "", "TWO", "interrupted", "TWO", ""]
     assert shown == ["'first'", "'second'", "('edited', 3)", "('edited', <himach.Ranks: 2 ranks, waiting>)"]
 
 

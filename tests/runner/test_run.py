@@ -158,11 +158,22 @@ def test_start_stop_and_step_are_mdanalysis_s():
         ({"ranks": "2"}, "ranks is '2': it is a whole number of ranks"),
         ({"analysis": "rmds"}, "no analysis 'rmds'; did you mean 'rmsd'"),
         ({"analysis": rms.RMSD}, "an analysis of MDAnalysis: himach.mdanalysis.run"),
+        ({"analysis": 3}, "Analysis"),
+        ({"trajectory": "/nowhere/a.dcd"}, "/nowhere"),
+        ({"trajectory": "/nowhere/a.dcd", "ranks": 2}, "/nowhere"),
+        ({"ranks": 0}, "ranks"),
+        ({"reuse": "sometimes"}, "reuse 'sometimes': there is 'auto'"),
+        ({"max_time": "5x", "out": "out"}, "max_time: '5x' is no length of time"),
     ],
 )
 def test_a_mistake_in_a_call_is_told_with_what_may_be_meant(options, message):
     with pytest.raises(himach.UsageError, match=message):
         himach.run(**{"analysis": Radius, "trajectory": DCD, "topology": PSF, **options})
+
+
+def test_a_parameter_that_is_misspelled_is_named():
+    with pytest.raises(himach.UsageError, match="selectoin"):
+        Radius(selectoin="x")
 
 
 def test_an_analysis_is_run_by_its_name():
@@ -239,8 +250,8 @@ def test_a_row_has_cells_by_name(cells, message):
 
 
 def test_arrays_of_equal_shape_come_as_one_array():
-    told = dict(zip(*himach.run(Arrays(), DCD, PSF, stop=3).outcome.values(), strict=True))
-    assert told == {"equal": ("ndarray", True, (2, 3)), "number": ("list", True, ()), "uneven": ("list", True, (0, 3))}
+    kinds = dict(zip(*himach.run(Arrays(), DCD, PSF, stop=3).outcome.values(), strict=True))
+    assert kinds == {"equal": ("ndarray", True, (2, 3)), "number": ("list", True, ()), "uneven": ("list", True, (0, 3))}
 
 
 def test_columns_that_are_not_equally_long_are_told():
@@ -248,9 +259,9 @@ def test_columns_that_are_not_equally_long_are_told():
         def finish(self, results):
             return {"rg": {"time_ps": [0.0, 1.0], "rg": [1.0]}, "even": {"a": [1], "b": [2]}, "names": {"of": "lipids"}}
 
-    with pytest.warns(UserWarning) as said:
+    with pytest.warns(UserWarning) as output:
         result = himach.run(Uneven(), DCD, PSF, stop=2)
-    (text,) = [str(warning.message) for warning in said]
+    (text,) = [str(warning.message) for warning in output]
     assert "'rg' of the outcome is no table" in text and "(time_ps: 2, rg: 1)" in text
     assert result["rg"]["rg"] == [1.0] and result.record["warnings"] == [text]
 
@@ -288,24 +299,10 @@ def test_a_script_runs_its_own_class(tmp_path, more, n, expected):
     assert done.stdout.split("\n")[0] == f"counted {{'frames': 98}} {expected}"
 
 
-def test_a_mistake_in_an_argument_is_an_exception():
-    with pytest.raises(himach.UsageError, match="selectoin"):
-        Radius(selectoin="x")
-    with pytest.raises(himach.UsageError, match="/nowhere"):
-        himach.run(Radius(), "/nowhere/a.dcd", PSF)
-    with pytest.raises(himach.UsageError, match="ranks"):
-        himach.run(Radius(), DCD, PSF, ranks=0)
-    with pytest.raises(himach.UsageError, match="Analysis"):
-        himach.run(3, DCD, PSF)
-    with pytest.raises(himach.UsageError, match="/nowhere"):
-        himach.run(Radius(), "/nowhere/a.dcd", PSF, ranks=2)
-    with pytest.raises(himach.UsageError, match="reuse 'sometimes': there is 'auto'"):
-        himach.run(Radius(), DCD, PSF, reuse="sometimes")
-    with pytest.raises(himach.UsageError, match="max_time: '5x' is no length of time"):
-        himach.run(Radius(), DCD, PSF, max_time="5x", out="out")
-    for ranks in (None, 2):
-        with pytest.raises(himach.UsageError, match="max_time needs a place"):
-            himach.run(Radius(), DCD, PSF, max_time="55m", ranks=ranks)
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_max_time_needs_a_place(ranks):
+    with pytest.raises(himach.UsageError, match="max_time needs a place"):
+        himach.run(Radius(), DCD, PSF, max_time="55m", ranks=ranks)
 
 
 def test_where_pairs_are_kept_is_an_absolute_path_and_seconds_are_a_number(tmp_path, monkeypatch):

@@ -58,7 +58,8 @@ def test_the_tables_of_a_run_hold_the_same_in_all_formats(first):
     np.testing.assert_array_equal(np.loadtxt(first / "rmsd.xvg", comments=["#", "@"])[:, 1], written)
     units = record["units"]["rmsd"]
     assert pandas.read_parquet(first / "rmsd.parquet").attrs["units"] == units
-    assert {name: one.attrs["units"] for name, one in xarray.load_dataset(first / "rmsd.nc").variables.items()} == units
+    variables = xarray.load_dataset(first / "rmsd.nc").variables
+    assert {name: column.attrs["units"] for name, column in variables.items()} == units
 
 
 def test_an_ensemble_has_them_too(tmp_path):

@@ -14,7 +14,7 @@ import time
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from runner.passes import PASSES
-from support.commands import himach, same_files, wait_until
+from support.commands import himach, same_files, wait_until, write_analysis
 from support.slurm import CLUSTER, cluster_up
 
 from himach.errors import UsageError
@@ -30,7 +30,6 @@ RMSD = [*HIMACH, "rmsd", "--trajectory", str(DCD), "--topology", str(PSF), "-p",
 
 @pytest.fixture(scope="module")
 def cluster():
-    """The environment in which a cluster of nodes node1 to node4 is up."""
     with cluster_up() as environ:
         yield environ
 
@@ -42,15 +41,8 @@ def slurm(cluster):
 
 
 def srun(environ, *words: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["srun", *words],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
+    options = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+    return subprocess.run(["srun", *words], env=environ, timeout=timeout, check=False, **options)
 
 
 @pytest.mark.nightly(but=["channel"])
@@ -74,17 +66,8 @@ def test_a_launcher_that_does_not_fit_is_named(slurm):
 
 
 def test_an_error_on_one_rank_ends_all_within_seconds(slurm, tmp_path):
-    script = tmp_path / "fails.py"
-    script.write_text(
-        "import himach\n"
-        "class Fails(himach.Analysis):\n"
-        "    def map(self, frame):\n"
-        "        if frame.number == 3:\n"
-        "            raise ValueError('no')\n"
-        "        yield 1, 1\n"
-        "    def reduce(self, key, series):\n"
-        "        return len(series)\n"
-    )
+    failing = "if frame.number == 3: raise ValueError('no')\nyield 1, 1"
+    script = write_analysis(tmp_path / "fails.py", failing, name="Fails")
     words = [*HIMACH, str(script), "--trajectory", str(DCD), "--topology", str(PSF)]
     for options in ([], ["--kill-on-bad-exit=1"]):
         begun = time.monotonic()
@@ -101,16 +84,8 @@ def test_an_error_on_one_rank_ends_all_within_seconds(slurm, tmp_path):
 @pytest.mark.parametrize(("death", "status"), [("os.kill(os.getpid(), 9)", 137), ("ctypes.CDLL(None)._exit(0)", 137)])
 def test_a_rank_that_dies_without_a_word_ends_all(slurm, tmp_path, death, status):
     """SLURM alone would let the others wait for it as long as the job may take."""
-    script = tmp_path / "dies.py"
-    script.write_text(
-        "import ctypes, os, himach\n"
-        "class Dies(himach.Analysis):\n"
-        "    def map(self, frame):\n"
-        f"        if frame.number == 40: {death}\n"
-        "        yield 1, 1\n"
-        "    def reduce(self, key, series):\n"
-        "        return len(series)\n"
-    )
+    dying = f"if frame.number == 40: {death}\nyield 1, 1"
+    script = write_analysis(tmp_path / "dies.py", dying, before="import ctypes, os")
     done = srun(slurm, "-N2", "-n4", *HIMACH, str(script), "--trajectory", str(DCD), "--topology", str(PSF))
     assert done.returncode == status, done.stderr
     assert "of 4 (node node" in done.stderr
@@ -127,31 +102,17 @@ def test_ranks_can_be_started_within_a_batch_job(slurm, tmp_path):
 
 @pytest.mark.nightly
 def test_the_loss_of_a_node_ends_the_run_and_a_new_one_does_it(slurm, tmp_path):
-    script = tmp_path / "slow.py"
-    script.write_text(
-        "import time, himach\n"
-        "class Slow(himach.Analysis):\n"
-        "    seconds: float = 0.5\n"
-        "    def map(self, frame):\n"
-        "        time.sleep(self.seconds)\n"
-        "        yield 1, frame.number\n"
-        "    def reduce(self, key, series):\n"
-        "        return sum(series.values)\n"
-    )
+    slow = "time.sleep(float(os.environ['SECONDS']))\nyield 1, frame.number"
+    script = write_analysis(tmp_path / "slow.py", slow, before="import os, time", reduce="sum(series.values)")
     words = [*HIMACH, str(script), "--trajectory", str(DCD), "--topology", str(PSF)]
-    process = subprocess.Popen(
-        ["srun", "-N4", "-n4", "--kill-on-bad-exit=1", *words],
-        env=slurm,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = ["srun", "-N4", "-n4", "--kill-on-bad-exit=1", *words]
+    process = subprocess.Popen(command, env={**slurm, "SECONDS": "0.5"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     time.sleep(6)
     subprocess.run([CLUSTER, "kill", "node3"], env=slurm, check=True, timeout=30)
     try:
         process.communicate(timeout=60)
         assert process.returncode != 0
-        again = srun(slurm, "-N3", "-n3", *words, "-p", "seconds=0")
+        again = srun({**slurm, "SECONDS": "0"}, "-N3", "-n3", *words)
         assert again.returncode == 0, again.stderr
         assert str(sum(range(98))) in again.stdout
     finally:
@@ -170,16 +131,16 @@ def test_a_server_knows_the_nodes_of_its_job(slurm, tmp_path):
     step = subprocess.Popen(["srun", "-N3", "-n3", "--nodelist=node[1-3]", *words], env=slurm, stdin=subprocess.DEVNULL)
     try:
         assert wait_until(lambda: _peers_at(port, key) is not None, 120)
-        told = _peers_at(port, key)
+        details = _peers_at(port, key)
         listed = himach("datasets", "--server", f"127.0.0.1:{port}", "--key", key, "--json", "--wait", "5")
     finally:
         step.terminate()
         step.wait(60)
-    assert told is not None and told[0] == "node1"
-    assert {f"node{i}:{port}" for i in (1, 2, 3)} <= set(told[1:])
-    found = json.loads(listed.stdout)
-    assert set(found["stores"]) | set(found["silent"]) >= {f"node{i}:{port}" for i in (2, 3)}
-    assert found["stores"][f"127.0.0.1:{port}"] == "node1"
+    assert details is not None and details[0] == "node1"
+    assert {f"node{i}:{port}" for i in (1, 2, 3)} <= set(details[1:])
+    result = json.loads(listed.stdout)
+    assert set(result["stores"]) | set(result["silent"]) >= {f"node{i}:{port}" for i in (2, 3)}
+    assert result["stores"][f"127.0.0.1:{port}"] == "node1"
 
 
 def _peers_at(port, key):

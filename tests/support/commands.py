@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -89,6 +90,18 @@ def start_himach(*words: object, cwd: Path | None = None, **environ: str) -> sub
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+def write_analysis(
+    path: Path, map_text: str, *, name: str = "Count", before: str = "", reduce: str = "len(series)"
+) -> Path:
+    """Write a script whose analysis has this text in map(), and behind it; return its path."""
+    body = textwrap.indent(textwrap.dedent(map_text).strip(), " " * 8)
+    path.write_text(
+        f"import himach\n{before}\nclass {name}(himach.Analysis):\n    def map(self, frame):\n{body}\n"
+        f"    def reduce(self, key, series):\n        return {reduce}\n"
+    )
+    return path
 
 
 def same_files(one: Path, other: Path) -> None:

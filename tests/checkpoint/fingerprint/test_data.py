@@ -110,8 +110,8 @@ def test_the_selection_counts_where_map_reads_it_and_what_setup_took_of_it(name,
         return fingerprint_of_script(place, text_of(SELECTION[name]), trajectories=[grown / f"{file}.xtc"], **options)
 
     before = fingerprint()
-    others = (fingerprint("long"), fingerprint(start=2), fingerprint(step=2))
-    for other, named in zip(others, SELECTION[name]["expected"].split("|"), strict=True):
+    rest = (fingerprint("long"), fingerprint(start=2), fingerprint(step=2))
+    for other, named in zip(rest, SELECTION[name]["expected"].split("|"), strict=True):
         sentences = " ".join(differences(before, other))
         short = re.sub(r"map\(\) uses (\S+), and the selection is another|is another ?", r"\1", sentences)
         assert short.split() == named.split()

@@ -13,7 +13,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def asked(folder):
+def ensemble_words(folder):
     return [
         "rmsd",
         f"{folder}/analyses.py:Gyration",
@@ -24,8 +24,7 @@ def asked(folder):
 
 
 @pytest.fixture(scope="session")
-def whole(folder, asked, tmp_path_factory):
-    """The outcome of one process."""
+def whole(folder, ensemble_words, tmp_path_factory):
     out = tmp_path_factory.mktemp("whole") / "out"
-    himach("run", *asked, "--cache", "off", "-o", out, code=0)
+    himach("run", *ensemble_words, "--cache", "off", "-o", out, code=0)
     return out

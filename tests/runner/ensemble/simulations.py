@@ -1,6 +1,7 @@
 """An ensemble of AdK: members of two groups, other lengths, time steps, formats and topologies."""
 
 import csv
+import itertools
 import json
 from pathlib import Path
 
@@ -69,11 +70,11 @@ def make_ensemble(folder: Path, table: str = "ensemble.csv") -> Path:
         universe.atoms[:n_atoms].write(str(folder / f"top{n_atoms}.pdb"))
     for name, _, n_atoms, n_frames, dt, kind in MEMBERS:
         begin = int(random.integers(40))
-        some = universe.atoms[:n_atoms]
+        chosen = universe.atoms[:n_atoms]
         with Writer(str(folder / f"{name}.{kind}"), n_atoms, dt=dt) as writer:
             for number, ts in enumerate(universe.trajectory[begin : begin + n_frames]):
                 ts.time, ts.frame, ts.dimensions = number * dt, number, [80, 80, 80, 90, 90, 90]
-                writer.write(some)
+                writer.write(chosen)
     (folder / "analyses.py").write_text(ANALYSES)
     return write_table(folder / table)
 
@@ -91,14 +92,8 @@ def write_table(path: Path, members=MEMBERS) -> Path:
 def members_in(folder: Path) -> list[himach.Member]:
     """Return the same members for Python."""
     return [
-        himach.Member(
-            name,
-            folder / f"{name}.{kind}",
-            folder / f"top{n_atoms}.pdb",
-            group,
-            metadata={"temperature": 300 + 10 * (at % 2)},
-        )
-        for at, (name, group, n_atoms, _, _, kind) in enumerate(MEMBERS)
+        himach.Member(name, folder / f"{name}.{kind}", folder / f"top{n}.pdb", group, metadata={"temperature": kelvin})
+        for (name, group, n, _, _, kind), kelvin in zip(MEMBERS, itertools.cycle([300, 310]), strict=False)
     ]
 
 
@@ -107,5 +102,4 @@ FRAMES = sum(n_frames for _, _, _, n_frames, *_ in MEMBERS)
 
 
 def record_in(out):
-    """Return the record of a run in its output directory."""
     return json.loads((out / "run.json").read_text())

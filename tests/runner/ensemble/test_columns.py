@@ -94,18 +94,18 @@ UNSURE = {"events", "filter", "flip_flops", "membership", "radii", "running", "s
 @pytest.fixture(scope="module")
 def outcomes():
     """Return a function for the tables of each of three members, by the name of the analysis."""
-    found = {}
+    obtained = {}
 
     def of(name, level):
-        if (name, level) not in found:
+        if (name, level) not in obtained:
             which, parameters = RUNS[name]
             members = []
             for start in (0, 25, 60):
                 outcome = plain.run(load(name)(**parameters), *sample(which), start=start, stop=start + 60)
                 add_estimates([name], [outcome], level, None)
                 members.append({part: table for part, table in parts(outcome, name) if isinstance(table, Table)})
-            found[name, level] = members
-        return found[name, level]
+            obtained[name, level] = members
+        return obtained[name, level]
 
     return of
 
@@ -116,13 +116,13 @@ def outcomes():
 def test_tables_of_built_ins(outcomes, name):
     members = outcomes(name, 0.95)
     roles = {table: column_roles([one[table] for one in members]) for table in members[0]}
-    in_time = {table: found.values for table, found in roles.items() if found.in_time and table != "z"}
+    in_time = {table: obtained.values for table, obtained in roles.items() if obtained.in_time and table != "z"}
     assert "z" not in roles or not roles["z"].values  # of ions that each member numbers as it likes
     assert in_time == IN_TIME.get(name, {})
-    by_rows = {table: (found.keys, found.values) for table, found in roles.items() if not found.in_time}
+    by_rows = {table: (obtained.keys, obtained.values) for table, obtained in roles.items() if not obtained.in_time}
     by_rows.pop("events", None)  # which may be one of each ion
     assert by_rows == EXPECTED[name]
-    assert {table for table, found in roles.items() if not found.sure} <= UNSURE
+    assert {table for table, obtained in roles.items() if not obtained.sure} <= UNSURE
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -172,9 +172,9 @@ R = Column([0.5, 1.5], role="x")
     ],
 )
 def test_tables_of_users(tables, keys, values):
-    found = column_roles(tables)
-    assert not found.in_time
-    assert (found.keys, found.values) == (keys, values)
+    obtained = column_roles(tables)
+    assert not obtained.in_time
+    assert (obtained.keys, obtained.values) == (keys, values)
 
 
 EVEN = [0.0, 0.2, 0.4000001, 0.6]
@@ -269,10 +269,10 @@ def test_columns_of_other_types_or_that_are_not_there(cells, expected):
     tables = [
         Table({"of": np.zeros(1 if own is None else len(own)), **({} if own is None else {"x": own})}) for own in cells
     ]
-    found = below(*tables)["x"]
-    if isinstance(expected, list) and isinstance(found, np.ndarray):
+    obtained = below(*tables)["x"]
+    if isinstance(expected, list) and isinstance(obtained, np.ndarray):
         expected = np.array(expected)
-    assert same(found, expected)
+    assert same(obtained, expected)
 
 
 def test_a_table_has_columns_of_these_names_itself():
@@ -295,11 +295,11 @@ def test_units_and_level():
 
 
 def test_values_become_a_table():
-    found = join("label", members(3), [{"n": 3, "d": 1.5}, {"n": 5, "d": np.float64(2.5)}, {"n": 7}], 0.95)
-    assert list(found) == ["n", "n_groups", "d", "d_groups"]
-    assert (found["n"]["member"], list(found["n"]["n"])) == (["r0", "r1", "r2"], [3, 5, 7])
-    assert (found["d"]["member"], list(found["d"]["d"])) == (["r0", "r1"], [1.5, 2.5])
-    assert (list(found["n_groups"]["mean"]), list(found["d_groups"]["mean"])) == ([5], [2])
+    obtained = join("label", members(3), [{"n": 3, "d": 1.5}, {"n": 5, "d": np.float64(2.5)}, {"n": 7}], 0.95)
+    assert list(obtained) == ["n", "n_groups", "d", "d_groups"]
+    assert (obtained["n"]["member"], list(obtained["n"]["n"])) == (["r0", "r1", "r2"], [3, 5, 7])
+    assert (obtained["d"]["member"], list(obtained["d"]["d"])) == (["r0", "r1"], [1.5, 2.5])
+    assert (list(obtained["n_groups"]["mean"]), list(obtained["d_groups"]["mean"])) == ([5], [2])
     words = join("label", members(2), ["folded", "unfolded"], 0.95)
     assert list(words) == ["label"]
     assert words["label"]["label"] == ["folded", "unfolded"]
@@ -307,27 +307,28 @@ def test_values_become_a_table():
 
 def test_arrays_and_other_things_are_each_members():
     grid, other = np.zeros((2, 2)), {"any": object()}
-    found = join("label", members(2), [{"grid": grid, "more": other, "t": Table({"x": [1.0]})}, {"grid": grid}], 0.95)
-    assert list(found) == ["grid-r0", "grid-r1", "more-r0", "t", "t_groups"]
-    assert found["grid-r1"] is grid
-    assert found["more-r0"] is other
+    outcomes = [{"grid": grid, "more": other, "t": Table({"x": [1.0]})}, {"grid": grid}]
+    obtained = join("label", members(2), outcomes, 0.95)
+    assert list(obtained) == ["grid-r0", "grid-r1", "more-r0", "t", "t_groups"]
+    assert obtained["grid-r1"] is grid
+    assert obtained["more-r0"] is other
     mixed = join("label", members(2), [{"x": 1.5}, {"x": np.zeros(3)}], 0.95)
     assert list(mixed) == ["x-r0", "x-r1"]
 
 
 def test_members_without_an_outcome_have_no_rows():
-    found = join("label", members(3), [None, Table({"x": [1.0]}), {"label": Table({"x": [2.0]})}], 0.95)
-    assert found["label"]["member"] == ["r1", "r2"]
-    assert list(found["label_groups"]["n"]) == [2]
+    obtained = join("label", members(3), [None, Table({"x": [1.0]}), {"label": Table({"x": [2.0]})}], 0.95)
+    assert obtained["label"]["member"] == ["r1", "r2"]
+    assert list(obtained["label_groups"]["n"]) == [2]
     assert join("label", members(2), [None, None], 0.95) == {}
 
 
 def test_beside_each_table_stands_that_of_groups():
     tables = [Table({"k": Column([1, 2], role="x"), "x": [float(i), 1.0]}) for i in range(3)]
-    found = join("label", members(3, groups=("a", "b", "b")), tables, 0.9)
-    assert list(found) == ["label", "label_groups"]
-    assert found["label_groups"]["group"] == ["a"] * 2 + ["b"] * 2 + ["b - a"] * 2
-    assert found["label_groups"].level == 0.9
+    obtained = join("label", members(3, groups=("a", "b", "b")), tables, 0.9)
+    assert list(obtained) == ["label", "label_groups"]
+    assert obtained["label_groups"]["group"] == ["a"] * 2 + ["b"] * 2 + ["b - a"] * 2
+    assert obtained["label_groups"].level == 0.9
     assert list(join("label", members(3), tables, None)) == ["label"]
     taken = join("label", members(2), [{"x": 1.0, "x_groups": 2.0}] * 2, 0.9)
     assert list(taken) == ["x", "x_groups_2", "x_groups", "x_groups_groups"]
@@ -342,16 +343,17 @@ def test_members_tables_stay_as_they_are():
 
 
 @pytest.mark.nightly
-def test_a_dry_run_tells_of_all_members(folder, asked, tmp_path):
+def test_a_dry_run_tells_of_all_members(folder, ensemble_words, tmp_path):
     (tmp_path / "more.csv").write_text((folder / "ensemble.csv").read_text().replace("\nr10,r10.dcd", "\nr10,none.dcd"))
     for name in ("r1.xtc", "r2.trr", "m1.xtc", "m2.xtc", "m3.nc", "top214.pdb", "top500.pdb"):
         (tmp_path / name).symlink_to(folder / name)
-    words = [*asked[:-1], tmp_path / "more.csv", "--cache", tmp_path / "store", "-n", 2, "-o", tmp_path / "out"]
+    words = [*ensemble_words[:-1], tmp_path / "more.csv", "--cache", tmp_path / "store"]
+    words += ["-n", 2, "-o", tmp_path / "out"]
     frames = FRAMES - 25
     for ran in (False, True):
         done = himach("run", *words, "--dry-run", code=0)
-        told = dict(line.rsplit(None, 1) for line in done.stdout.splitlines() if len(line.split()) > 1)
-        figures = {name.strip(): cell for name, cell in told.items()}
+        details = dict(line.rsplit(None, 1) for line in done.stdout.splitlines() if len(line.split()) > 1)
+        figures = {name.strip(): cell for name, cell in details.items()}
         assert (figures["members"], figures["of these would fail"], figures["frames"]) == ("6", "1", str(frames))
         assert figures["from the origin"] == ("0" if ran else str(frames)) and figures["atoms"] == "500"
         assert figures["in caches, alien"] == (str(frames) if ran else "0")
@@ -360,23 +362,24 @@ def test_a_dry_run_tells_of_all_members(folder, asked, tmp_path):
         if not ran:
             assert not (tmp_path / "out").exists() and "'himach plan DIR --frames 125" in done.stdout
             himach("run", *words, "--force", code=1)
-    done = himach("run", *asked[:-1], folder / "r*.nothing", "--dry-run")
+    done = himach("run", *ensemble_words[:-1], folder / "r*.nothing", "--dry-run")
     assert done.returncode == 2 and "no file matches" in done.stderr
-    done = himach("run", "rmsd", "-p", "selection=name XX", *asked[3:], "--dry-run")
+    done = himach("run", "rmsd", "-p", "selection=name XX", *ensemble_words[3:], "--dry-run")
     assert done.returncode == 2 and "member r1 failed" in done.stderr
 
 
 @pytest.mark.nightly
-def test_a_plan_of_an_ensemble(folder, asked, whole, tmp_path):
+def test_a_plan_of_an_ensemble(folder, ensemble_words, whole, tmp_path):
     out = tmp_path / "out"
-    himach("run", *asked, "--cache", "off", "-n", 2, "-o", out, code=0)
+    himach("run", *ensemble_words, "--cache", "off", "-n", 2, "-o", out, code=0)
     record = record_in(out)
-    told = record["planning"]
-    assert told["totals"]["frames"]["sum"] == FRAMES == sum(told["share_frames"]) and len(told["ranks"]["rank"]) == 2
-    longest, seconds = max(told["ranks"]["busy"]), record["seconds"]["total"]
+    details = record["planning"]
+    assert details["totals"]["frames"]["sum"] == FRAMES == sum(details["share_frames"])
+    assert len(details["ranks"]["rank"]) == 2
+    longest, seconds = max(details["ranks"]["busy"]), record["seconds"]["total"]
     assert 0 < longest < seconds
     for busy, read, compute, frames in zip(
-        *(told["ranks"][n] for n in ("busy", "read", "compute", "frames")), strict=True
+        *(details["ranks"][n] for n in ("busy", "read", "compute", "frames")), strict=True
     ):
         assert (read + compute) * frames == pytest.approx(busy, rel=1e-3)
     plan = package.plan([out], nodes=[1, 3, 30], ranks_per_node=2)

@@ -30,9 +30,9 @@ def curves(n: int, keys=(0.5, 1.5, 2.5), seed: int = 1) -> list[Table]:
 
 
 def compared(groups, tables: list[Table], level: float = LEVEL) -> Table:
-    found = group_table(members_of(groups), tables, column_roles(tables), level)
-    assert found is not None
-    return found
+    result = group_table(members_of(groups), tables, column_roles(tables), level)
+    assert result is not None
+    return result
 
 
 def rows_of(table: Table, *keys: str) -> dict[tuple, dict[str, float]]:
@@ -71,26 +71,26 @@ def exact(first: np.ndarray, second: np.ndarray) -> float:
     if min(len(first), len(second)) == 1:  # which SciPy does not take
         runs, one, other = np.concatenate([first, second]), len(first), len(second)
         all_ways = [list(of) for of in itertools.combinations(range(one + other), one)]
-        found = [np.delete(runs, of).mean() - runs[of].mean() for of in all_ways]
-        tie = found[0] + np.array([1e-12, -1e-12])
-        return min(1, 2 * min(np.mean(found <= tie[0]), np.mean(found >= tie[1])))
+        result = [np.delete(runs, of).mean() - runs[of].mean() for of in all_ways]
+        tie = result[0] + np.array([1e-12, -1e-12])
+        return min(1, 2 * min(np.mean(result <= tie[0]), np.mean(result >= tie[1])))
     return stats.permutation_test((first, second), statistic, n_resamples=np.inf, vectorized=True).pvalue
 
 
 def check_against_scipy(groups, values: np.ndarray, table: Table, *keys: str) -> None:
     """Each row is SciPy's on (members, rows), Holm's correction being over all pairs and rows."""
-    found = list(rows_of(table, *keys).items())
+    result = list(rows_of(table, *keys).items())
     names = list(group_positions(members_of(groups)).items())
     ps, p_exacts = [], []
     for at in range(values.shape[1]):
         for i, (group, of) in enumerate(names):
-            name, row = found[i * values.shape[1] + at]
+            name, row = result[i * values.shape[1] + at]
             assert name[0] == group
             check(row, values[of, at])
             assert "p" not in row or np.isnan([row["p"], row["p_exact"]]).all()
     pairs = list(itertools.combinations(names, 2))
-    assert len(found) == (len(names) + len(pairs)) * values.shape[1]
-    behind = found[len(names) * values.shape[1] :]
+    assert len(result) == (len(names) + len(pairs)) * values.shape[1]
+    behind = result[len(names) * values.shape[1] :]
     for ((one, of_one), (other, of_other)), at in itertools.product(pairs, range(values.shape[1])):
         name, row = behind[len(ps)]
         assert name[0] == f"{other} - {one}"
@@ -210,8 +210,8 @@ def test_keys_that_are_texts_and_several():
     table = compared(groups, tables)
     check_against_scipy(groups, np.array([one["p"] for one in tables]), table, "state", "site")
     assert (table["state"][:3], list(table["site"][:3])) == (["shut", "shut", "open"], [2, 1, 2])
-    others = [Table({"state": [f"only {i}"], "site": [i], "p": [1.0]}) for i in range(2)]
-    assert group_table(members_of("ab"), others, Roles(False, ["state", "site"], ["p"]), LEVEL) is None
+    rest = [Table({"state": [f"only {i}"], "site": [i], "p": [1.0]}) for i in range(2)]
+    assert group_table(members_of("ab"), rest, Roles(False, ["state", "site"], ["p"]), LEVEL) is None
 
 
 def test_keys_of_any_name():
@@ -308,8 +308,9 @@ def test_where_nothing_can_be_compared_there_is_no_table(tables):
 
 def test_limits_of_a_share_are_shares():
     tables = [Table({"part": Column([part], within=(0, 1)), "free": Column([part])}) for part in (0.05, 0.4, 1.0)]
-    found = compared([None] * 3, tables)
-    limits = {name: (low, high) for name, low, high in zip(found["column"], found["low"], found["high"], strict=True)}
+    result = compared([None] * 3, tables)
+    columns = (result[name] for name in ("column", "low", "high"))
+    limits = {name: (low, high) for name, low, high in zip(*columns, strict=True)}
     assert limits["part"] == (0, 1)
     assert limits["free"][0] < 0 and limits["free"][1] > 1
 
@@ -320,7 +321,7 @@ def test_a_row_that_a_member_lacks_is_what_the_column_says(absent):
         Table({"bond": list(bonds), "part": Column(list(parts), absent=absent)})
         for bonds, parts in (("ab", [0.5, 0.25]), ("b", [0.75]), ("", np.empty(0)))
     ]
-    found = rows_of(compared([None] * 3, tables), "bond")
+    result = rows_of(compared([None] * 3, tables), "bond")
     missing = [] if absent is None else [absent]
-    check(found["all", "part", "a"], np.array([0.5, *missing, *missing]))
-    check(found["all", "part", "b"], np.array([0.25, 0.75, *missing]))
+    check(result["all", "part", "a"], np.array([0.5, *missing, *missing]))
+    check(result["all", "part", "b"], np.array([0.25, 0.75, *missing]))

@@ -20,7 +20,7 @@ def test_a_new_member_and_a_longer_one_cost_only_themselves(folder, tmp_path):
     himach(*shorter, code=0)
     himach(*words, "--ensemble", folder / "ensemble.csv", "-o", tmp_path / "out", "-n", 2, code=0)
     record = record_in(tmp_path / "out")
-    assert {one["name"]: one["reused"] for one in record["ensemble"]} == {**dict.fromkeys(NAMES, 10), "m3": 0}
+    assert {item["name"]: item["reused"] for item in record["ensemble"]} == {**dict.fromkeys(NAMES, 10), "m3": 0}
     himach(*words[:4], "--ensemble", folder / "ensemble.csv", "-o", tmp_path / "anew", code=0)
     same_files(tmp_path / "out", tmp_path / "anew")
 
@@ -81,21 +81,21 @@ def test_kept_pairs_of_all_members_are_listed_and_evicted(folder, tmp_path):
     himach(*words, "-p", "rmsd.selection=name CA", code=0)
     done = himach("pairs", "list", pairs, "--json")
     kept = json.loads(done.stdout)["kept"]
-    assert {(one["member"], one["analysis"], one["generation"]) for one in kept} == {
+    assert {(item["member"], item["analysis"], item["generation"]) for item in kept} == {
         (name, *of) for name in NAMES for of in (("rmsd", 1), ("rmsd", 2), ("Gyration", 1))
     }
-    assert sum(one["frames"] for one in kept if one["analysis"] == "Gyration") == FRAMES
+    assert sum(item["frames"] for item in kept if item["analysis"] == "Gyration") == FRAMES
     lines = himach("pairs", "list", pairs, "--verify").stdout.splitlines()
     assert lines[0].split()[:2] == ["member", "analysis"] and len(lines) == 1 + len(kept)
     part = next((pairs / "m2" / "Gyration").rglob("*.pairs"))
     part.write_bytes(part.read_bytes()[:-9])
     done = himach("pairs", "list", pairs, "--verify")
     assert done.returncode == 1 and "member m2: Gyration, generation 1: bad: " in done.stdout
-    told = himach("info", pairs).stdout
-    assert f"frames     {FRAMES - 12} of {FRAMES}" in told and "bad        parts of m2" in told
-    assert f"frames     {FRAMES} of {FRAMES}" in told and "parameter  selection = 'name CA'" in told
-    assert [line.split()[0] for line in told.splitlines()[-len(kept) :]] == [line.split()[0] for line in lines[1:]]
-    assert told.count("members    6") == 2
+    details = himach("info", pairs).stdout
+    assert f"frames     {FRAMES - 12} of {FRAMES}" in details and "bad        parts of m2" in details
+    assert f"frames     {FRAMES} of {FRAMES}" in details and "parameter  selection = 'name CA'" in details
+    assert [line.split()[0] for line in details.splitlines()[-len(kept) :]] == [line.split()[0] for line in lines[1:]]
+    assert details.count("members    6") == 2
     with closing(Held(pairs / ".lock")):
         done = himach("pairs", "evict", pairs, "--older")
         assert done.returncode == 2 and "another run keeps its pairs there" in done.stderr
@@ -111,20 +111,20 @@ def test_kept_pairs_of_all_members_are_listed_and_evicted(folder, tmp_path):
 
 
 def test_the_pairs_of_a_member_are_a_matter_of_its_name(folder, tmp_path):
-    one = package.Member("a/b", folder / "r1.xtc", folder / "top214.pdb")
+    first = package.Member("a/b", folder / "r1.xtc", folder / "top214.pdb")
     two = package.Member("a_b", folder / "r2.trr", folder / "top214.pdb")
     script, pairs = f"{folder}/analyses.py:Gyration", tmp_path / "pairs"
-    package.run(script, ensemble=[one], cache="off", pairs=pairs)
-    found = package.run(script, ensemble=[one, two], cache="off", pairs=pairs)
-    assert {each["name"]: each["reused"] for each in found.record["ensemble"]} == {"a/b": 31, "a_b": 0}
+    package.run(script, ensemble=[first], cache="off", pairs=pairs)
+    result = package.run(script, ensemble=[first, two], cache="off", pairs=pairs)
+    assert {each["name"]: each["reused"] for each in result.record["ensemble"]} == {"a/b": 31, "a_b": 0}
 
 
-def test_nothing_of_it_stays(folder, asked, tmp_path, monkeypatch):
+def test_nothing_of_it_stays(folder, ensemble_words, tmp_path, monkeypatch):
     monkeypatch.setenv("HIMACH_TEST_MARK", str(tmp_path))
-    words = ["run", *asked, "-p", "Gyration.pause=0.02", "--cache", "off", "--pairs", tmp_path / "pairs"]
+    words = ["run", *ensemble_words, "-p", "Gyration.pause=0.02", "--cache", "off", "--pairs", tmp_path / "pairs"]
     run = start_himach(*words, "-o", tmp_path / "out", "-n", 3)
     assert wait_until(partial(has_kept_more, run, tmp_path, 0))  # members are being run
     run.send_signal(signal.SIGINT)
-    _, said = run.communicate(timeout=60)
-    assert run.returncode not in (0, 1) and "Traceback" not in said
+    _, message = run.communicate(timeout=60)
+    assert run.returncode not in (0, 1) and "Traceback" not in message
     assert processes_with(str(tmp_path)) == []

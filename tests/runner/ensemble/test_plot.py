@@ -16,7 +16,6 @@ def members_of(groups, **metadata) -> list[Member]:
 
 
 def drawn(members, outcomes, level=0.95):
-    """Draw what members gave; return the axes."""
     axes = canvas((4, 3)).subplots()
     EnsemblePlot.of(members, level).plot(join("x", members, outcomes, level), axes)
     axes.figure.canvas.draw()
@@ -34,12 +33,12 @@ def lines(axes, least: int = 2) -> list[tuple[list[float], list[float]]]:
 
 def bands(axes) -> list[np.ndarray]:
     """Return the least and largest value of each band, by place."""
-    found = []
+    result = []
     for band in axes.collections:
         x, y = band.get_paths()[0].vertices.T
         places = np.unique(x)
-        found.append(np.array([[place, y[x == place].min(), y[x == place].max()] for place in places]))
-    return found
+        result.append(np.array([[place, y[x == place].min(), y[x == place].max()] for place in places]))
+    return result
 
 
 def legend(axes) -> list[str]:
@@ -68,11 +67,11 @@ def test_a_line_a_member_and_a_band_a_group():
     axes = drawn(members_of(["wt"] * 3 + ["mut"] * 4), tables, 0.9)
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("r / Å", "g / nm")
     assert legend(axes) == ["wt: mean of 3, 90 % interval", "mut: mean of 4, 90 % interval"]
-    found = lines(axes)
-    assert found[:7] == [(table["r"].tolist(), table["g"].tolist()) for table in tables]
+    result = lines(axes)
+    assert result[:7] == [(table["r"].tolist(), table["g"].tolist()) for table in tables]
     colours = [line.get_color() for line in axes.get_lines()]
     assert colours == ["C0"] * 3 + ["C1"] * 4 + ["C0", "C1"]
-    for of, line, band in zip((tables[:3], tables[3:]), found[7:], bands(axes), strict=True):
+    for of, line, band in zip((tables[:3], tables[3:]), result[7:], bands(axes), strict=True):
         expected = replicas(np.array([table["g"] for table in of]), 0.9)
         np.testing.assert_allclose(line[1], expected.value)
         np.testing.assert_allclose(band, np.transpose([line[0], expected.low, expected.high]))

@@ -24,9 +24,9 @@ def rows_of(table, name):
     return {column: [table[column][at] for at in where] for column in table}
 
 
-def same(one, other):
-    return len(one) == len(other) and all(
-        a == b or (isinstance(a, float) and np.isnan(a) and np.isnan(b)) for a, b in zip(one, other, strict=True)
+def same(first, other):
+    return len(first) == len(other) and all(
+        a == b or (isinstance(a, float) and np.isnan(a) and np.isnan(b)) for a, b in zip(first, other, strict=True)
     )
 
 
@@ -63,13 +63,13 @@ def test_each_member_is_as_it_is_alone(folder):
 
 
 @pytest.mark.nightly
-def test_three_ranks_leave_the_same_bytes(folder, asked, whole, tmp_path):
+def test_three_ranks_leave_the_same_bytes(folder, ensemble_words, whole, tmp_path):
     for cache in ("off", tmp_path / "store", tmp_path / "store"):
-        himach("run", *asked, "--cache", cache, "-o", tmp_path / "out", "-n", 3, code=0)
+        himach("run", *ensemble_words, "--cache", cache, "-o", tmp_path / "out", "-n", 3, code=0)
         same_files(whole, tmp_path / "out")
     record = record_in(tmp_path / "out")
     assert record["bytes"]["origin"] == 0 and record["frames"] == FRAMES and record["ranks"] == 3
-    assert [one["name"] for one in record["ensemble"]] == NAMES
+    assert [item["name"] for item in record["ensemble"]] == NAMES
 
 
 @pytest.mark.nightly
@@ -103,44 +103,19 @@ def test_a_pattern_and_topologies_by_pattern(folder, tmp_path):
         place.mkdir(parents=True)
         shutil.copy(folder / f"{name}.{kind}", place / f"traj.{kind}")
         shutil.copy(folder / f"top{n_atoms}.pdb", place / "top.pdb")
-    done = himach(
-        "run",
-        "rmsd",
-        "--ensemble",
-        "sims/*/traj.*",
-        "-s",
-        "sims/*/top.pdb",
-        "--cache",
-        "off",
-        "-o",
-        "out",
-        cwd=tmp_path,
-    )
+    words = ["run", "rmsd", "-s", "sims/*/top.pdb", "--cache", "off", "-o", "out", "--ensemble"]
+    done = himach(*words, "sims/*/traj.*", cwd=tmp_path)
     assert done.returncode == 2 and "another number of '*'" in done.stderr
     for place, kind in (("r1", "xtc"), ("r2", "trr")):
         (tmp_path / "sims" / place / f"traj.{kind}").rename(tmp_path / "sims" / place / "traj.trj")
-    words = ("--universe", "format=XTC", "--universe", "topology_format=PDB")
+    formats = ("--universe", "format=XTC", "--universe", "topology_format=PDB")
     shutil.copy(tmp_path / "sims/r1/traj.trj", tmp_path / "sims/r2/traj.trj")
-    himach(
-        "run",
-        "rmsd",
-        "--ensemble",
-        "sims/*/traj.trj",
-        "-s",
-        "sims/*/top.pdb",
-        "--cache",
-        "off",
-        "-o",
-        "out",
-        *words,
-        cwd=tmp_path,
-        code=0,
-    )
-    assert [one["name"] for one in record_in(tmp_path / "out")["ensemble"]] == ["r1", "r2"]
+    himach(*words, "sims/*/traj.trj", *formats, cwd=tmp_path, code=0)
+    assert [item["name"] for item in record_in(tmp_path / "out")["ensemble"]] == ["r1", "r2"]
 
 
-def test_features_of_each_member(folder, asked, whole, tmp_path):
-    himach("run", *asked, "--cache", "off", "--features", "-o", tmp_path / "out", "-n", 3, code=0)
+def test_features_of_each_member(folder, ensemble_words, whole, tmp_path):
+    himach("run", *ensemble_words, "--cache", "off", "--features", "-o", tmp_path / "out", "-n", 3, code=0)
     files = sorted(path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.npz"))
     assert files == sorted(
         f"features/{table}/{name}.npz" for table in ("rmsd-rmsd", "Gyration-Gyration") for name in NAMES
@@ -148,16 +123,16 @@ def test_features_of_each_member(folder, asked, whole, tmp_path):
     assert set(files) < set(record_in(tmp_path / "out")["files"])
     result = package.run([f"{folder}/analyses.py:Gyration"], ensemble=members_in(folder), cache="off")
     for name in NAMES:
-        found = np.load(tmp_path / "out" / "features" / "Gyration-Gyration" / f"{name}.npz")
+        obtained = np.load(tmp_path / "out" / "features" / "Gyration-Gyration" / f"{name}.npz")
         table = result.members[name]["Gyration"]
-        assert found["X"].shape == (len(table["rg"]), 1) and np.array_equal(found["X"][:, 0], table["rg"])
-        assert np.array_equal(found["time_ps"], table["time_ps"]) and found["columns"].tolist() == ["rg"]
+        assert obtained["X"].shape == (len(table["rg"]), 1) and np.array_equal(obtained["X"][:, 0], table["rg"])
+        assert np.array_equal(obtained["time_ps"], table["time_ps"]) and obtained["columns"].tolist() == ["rg"]
     shutil.rmtree(tmp_path / "out" / "features" / "rmsd-rmsd")
-    himach("run", *asked, "--cache", "off", "-o", tmp_path / "out", "-n", 3, code=0)
+    himach("run", *ensemble_words, "--cache", "off", "-o", tmp_path / "out", "-n", 3, code=0)
     same_files(whole, tmp_path / "out")  # the features of the run before are gone
 
 
-def test_again(folder, asked, whole, tmp_path):
+def test_again(folder, ensemble_words, whole, tmp_path):
     himach("run", "--rerun", whole, "-o", tmp_path / "out", "-n", 2, code=0)
     same_files(whole, tmp_path / "out")
     himach(
@@ -178,21 +153,21 @@ def test_warnings_are_told_once_with_their_members(folder):
                 return 1
 
         package.run(Nothing(), ensemble=members_in(folder), cache="off", stop=4)
-    assert sum("Nothing" in str(one.message) for one in heard) == 1
+    assert sum("Nothing" in str(item.message) for item in heard) == 1
 
 
 @pytest.mark.nightly
-def test_members_go_to_the_node_that_has_them(folder, asked, whole, tmp_path):
+def test_members_go_to_the_node_that_has_them(folder, ensemble_words, whole, tmp_path):
     """Three nodes, each with a store of its own; what the first run leaves where, the second one finds there."""
-    seen = []
+    observed = []
     for number in range(3):
-        done = stage_on_nodes(tmp_path, ["a", "b", "c"], "run", *asked, "-o", tmp_path / f"out{number}")
+        done = stage_on_nodes(tmp_path, ["a", "b", "c"], "run", *ensemble_words, "-o", tmp_path / f"out{number}")
         assert done.returncode == 0, done.stderr
         same_files(whole, tmp_path / f"out{number}")
         record = record_in(tmp_path / f"out{number}")
         assert record["nodes"] == 3
-        seen.append(record["bytes"]["origin"])
-    assert seen[0] > 0 and seen[1:] == [0, 0]
+        observed.append(record["bytes"]["origin"])
+    assert observed[0] > 0 and observed[1:] == [0, 0]
     stores = [{name for name in Store(tmp_path / node).names() if "/." not in name} for node in "abc"]
     assert all(stores) and sum(map(len, stores)) == len(set.union(*stores))  # no member is on two nodes
 
@@ -204,11 +179,11 @@ def test_members_of_one_trajectory_share_its_cache(folder, tmp_path):
     ]
     expected = package.run("rmsd", ensemble=parts, cache="off")
     for _ in range(2):
-        found = package.run("rmsd", ensemble=parts, cache=tmp_path / "store", ranks=3)
-        assert same(found["rmsd"]["rmsd"].tolist(), expected["rmsd"]["rmsd"].tolist())
-        assert found.record["frames"] == 12 * len(parts)
-    assert found.record["bytes"]["origin"] == 0
-    assert found.members["part8"]["rmsd"]["time_ps"].tolist() == [float(at) for at in range(8, 20)]
+        obtained = package.run("rmsd", ensemble=parts, cache=tmp_path / "store", ranks=3)
+        assert same(obtained["rmsd"]["rmsd"].tolist(), expected["rmsd"]["rmsd"].tolist())
+        assert obtained.record["frames"] == 12 * len(parts)
+    assert obtained.record["bytes"]["origin"] == 0
+    assert obtained.members["part8"]["rmsd"]["time_ps"].tolist() == [float(at) for at in range(8, 20)]
 
 
 def test_each_member_has_analyses_of_its_own(folder):
@@ -250,8 +225,8 @@ def test_a_frame_directory_counts_by_its_files(folder, tmp_path):
 
 def test_a_member_counts_by_the_frames_that_are_chosen(folder, tmp_path, monkeypatch):
     path, topology = folder / "r1.xtc", folder / "top214.pdb"
-    given = ({}, {"stop": 10}, {"step": 4}, {"start": 25, "step": 2}, {"start": 99})
-    members = [package.Member(f"part{at}", path, topology, **choice) for at, choice in enumerate(given)]
+    arguments = ({}, {"stop": 10}, {"step": 4}, {"start": 25, "step": 2}, {"start": 99})
+    members = [package.Member(f"part{at}", path, topology, **choice) for at, choice in enumerate(arguments)]
     job, whole = replace(JOB, cache=str(tmp_path / "store")), path.stat().st_size
     unknown = [1, 1, 1 / 4, 1 / 2, 1]
     assert member_run._sizes(job, members) == pytest.approx([whole * part for part in unknown])
@@ -264,10 +239,10 @@ def test_a_member_counts_by_the_frames_that_are_chosen(folder, tmp_path, monkeyp
     assert member_run._sizes(general, members[:1]) == pytest.approx([whole * 10 / 31])
 
 
-def test_members_come_in_the_order_of_the_table(folder, asked, whole, tmp_path):
+def test_members_come_in_the_order_of_the_table(folder, ensemble_words, whole, tmp_path):
     order = [MEMBERS[at] for at in (3, 0, 5, 4, 2, 1)]
     table = write_table(folder / "other.csv", order)
-    words = [*asked[:3], "--ensemble", table]
+    words = [*ensemble_words[:3], "--ensemble", table]
     assert himach("run", *words, "--cache", "off", "-o", tmp_path / "out", "-n", 2).returncode == 0
     lines = (tmp_path / "out" / "rmsd" / "rmsd.csv").read_text().splitlines()
     assert list(dict.fromkeys(line.partition(",")[0] for line in lines[1:])) == [name for name, *_ in order]
@@ -277,9 +252,9 @@ def test_members_come_in_the_order_of_the_table(folder, asked, whole, tmp_path):
 
 
 def test_a_member_draws_and_tells_its_own(folder):
-    found = package.run("rmsd", ensemble=members_in(folder), cache="off").members["m2"]
-    assert found.record["frames"] == 12
-    (axes,) = found.plot().axes
+    obtained = package.run("rmsd", ensemble=members_in(folder), cache="off").members["m2"]
+    assert obtained.record["frames"] == 12
+    (axes,) = obtained.plot().axes
     assert [len(line.get_xdata()) for line in axes.lines] == [12]
 
 

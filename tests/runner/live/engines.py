@@ -19,7 +19,6 @@ N_ATOMS = 20
 
 
 def made_up(n_frames: int, n_atoms: int = N_ATOMS, *, velocities: bool = True, triclinic: bool = True) -> mda.Universe:
-    """Return what an engine sends."""
     random = np.random.default_rng(5)
     box = [30, 31, 32, 70, 80, 95] if triclinic else [30, 31, 32, 90, 90, 90]
     universe = mda.Universe.empty(n_atoms, trajectory=True, velocities=velocities)
@@ -33,7 +32,6 @@ def made_up(n_frames: int, n_atoms: int = N_ATOMS, *, velocities: bool = True, t
 
 
 def topology(folder: Path, n_atoms: int = N_ATOMS) -> Path:
-    """Write a topology of so many atoms."""
     path = folder / f"top-{n_atoms}.gro"
     line = "    1RES      C    1   0.000   0.000   0.000\n"
     path.write_text(f"\n{n_atoms}\n" + n_atoms * line + "1 1 1\n")
@@ -65,12 +63,12 @@ class MadeUpEngine:
         self.sent = 0
         self.asked: list[str] = []
         self.seconds = 0.0
-        told = {
+        details = {
             "version": 3, "endianness": "<", "wrapped_coords": False, "energies": False, "time": True, "box": True,
             "positions": True, "velocities": universe.trajectory.ts.has_velocities, "forces": False,
         } | session  # fmt: skip
         self._server = server.InThreadIMDServer(universe.trajectory)
-        self._server.set_imdsessioninfo(protocol.IMDSessionInfo(**told))
+        self._server.set_imdsessioninfo(protocol.IMDSessionInfo(**details))
         self._protocol = protocol
         self._listen = socket.create_server(("127.0.0.1", 0))
         self.port = self._listen.getsockname()[1]

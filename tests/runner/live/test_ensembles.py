@@ -48,20 +48,20 @@ def counts(outcome):
 @pytest.mark.nightly
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_the_outcome_is_that_of_the_datasets_that_are_left(tmp_path, top, ranks):
-    seen = []
-    with MadeUpEngine(made_up(23), hold=12) as one, MadeUpEngine(made_up(31), hold=12) as other:
+    observed = []
+    with MadeUpEngine(made_up(23), hold=12) as first, MadeUpEngine(made_up(31), hold=12) as other:
 
         def update(result):
-            seen.append(counts(result.outcome))
-            one.go.set()
+            observed.append(counts(result.outcome))
+            first.go.set()
             other.go.set()
 
         result = package.follow(
-            Emit(), ensemble=members_of({"a": one, "b": other}, top), dataset="run7", every=10, ranks=ranks,
+            Emit(), ensemble=members_of({"a": first, "b": other}, top), dataset="run7", every=10, ranks=ranks,
             out=tmp_path / "out", on_update=update, progress=False,
         )  # fmt: skip
-    assert counts(result.outcome) == seen[-1] == {"a": 23, "b": 31}
-    totals = [sum(update.values()) for update in seen]
+    assert counts(result.outcome) == observed[-1] == {"a": 23, "b": 31}
+    totals = [sum(update.values()) for update in observed]
     assert totals == sorted(set(totals))
     assert len(totals) > 1
     assert set(open_store().names()) >= {"run7-a", "run7-b"}
@@ -75,9 +75,10 @@ def test_the_outcome_is_that_of_the_datasets_that_are_left(tmp_path, top, ranks)
 def test_by_a_table_beside_a_member_that_is_there(tmp_path, top, script):
     with MadeUpEngine(made_up(6)) as engine:
         package.convert(engine.address, top, out=tmp_path / "there.trr")
-    with MadeUpEngine(made_up(12)) as one, MadeUpEngine(made_up(15)) as other:
+    with MadeUpEngine(made_up(12)) as first, MadeUpEngine(made_up(15)) as other:
         table = tmp_path / "members.csv"
-        table.write_text(f"name,trajectory,stop\na,{one.address},\nb,{other.address},4\nc,{tmp_path / 'there.trr'},\n")
+        rows = [f"a,{first.address},", f"b,{other.address},4", f"c,{tmp_path / 'there.trr'},"]
+        table.write_text("\n".join(["name,trajectory,stop", *rows, ""]))
         done = himach("follow", script, "--ensemble", table, "--topology", top, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "kept as datasets live-127.0.0.1-" in done.stderr
@@ -86,19 +87,19 @@ def test_by_a_table_beside_a_member_that_is_there(tmp_path, top, script):
 
 
 def test_stop_ends_all_engines(top):
-    with MadeUpEngine(made_up(4000), rate=50) as one, MadeUpEngine(made_up(4000), rate=90) as other:
-        result = package.follow(Emit(), ensemble=members_of({"a": one, "b": other}, top), stop=9, progress=False)
+    with MadeUpEngine(made_up(4000), rate=50) as first, MadeUpEngine(made_up(4000), rate=90) as other:
+        result = package.follow(Emit(), ensemble=members_of({"a": first, "b": other}, top), stop=9, progress=False)
     assert counts(result.outcome) == {"a": 9, "b": 9}
-    assert one.sent < 4000 > other.sent
+    assert first.sent < 4000 > other.sent
 
 
 @pytest.mark.nightly
 def test_ctrl_c_ends_all_and_their_outcome_follows(tmp_path, top, script):
-    with MadeUpEngine(made_up(4000), rate=50) as one, MadeUpEngine(made_up(4000), rate=50) as other:
+    with MadeUpEngine(made_up(4000), rate=50) as first, MadeUpEngine(made_up(4000), rate=50) as other:
         table = tmp_path / "members.csv"
-        table.write_text(f"name,trajectory\na,{one.address}\nb,{other.address}\n")
+        table.write_text(f"name,trajectory\na,{first.address}\nb,{other.address}\n")
         running = start_himach("follow", script, "--ensemble", table, "--topology", top, "-n", 2)
-        assert wait_until(lambda: min(one.sent, other.sent) > 20, 60)
+        assert wait_until(lambda: min(first.sent, other.sent) > 20, 60)
         running.send_signal(signal.SIGINT)
         out, error = running.communicate(timeout=60)
     assert running.returncode == 0, error
@@ -107,9 +108,9 @@ def test_ctrl_c_ends_all_and_their_outcome_follows(tmp_path, top, script):
 
 
 def test_one_that_fails_is_named_and_the_rest_go_on(tmp_path, top, script):
-    with MadeUpEngine(made_up(12)) as one, MadeUpEngine(made_up(9, 7)) as other:
+    with MadeUpEngine(made_up(12)) as first, MadeUpEngine(made_up(9, 7)) as other:
         table = tmp_path / "members.csv"
-        table.write_text(f"name,trajectory\na,{one.address}\nb,{other.address}\n")
+        table.write_text(f"name,trajectory\na,{first.address}\nb,{other.address}\n")
         done = himach("follow", script, "--ensemble", table, "--topology", top, "--out", tmp_path / "out")
     assert done.returncode == 1, done.stderr
     assert "member b" in done.stderr
@@ -117,8 +118,8 @@ def test_one_that_fails_is_named_and_the_rest_go_on(tmp_path, top, script):
 
 
 def test_if_all_fail_it_is_an_error(top):
-    with MadeUpEngine(made_up(3, 7)) as one, MadeUpEngine(made_up(3, 7)) as other, pytest.raises(TrajectoryError):
-        package.follow(Emit(), ensemble=members_of({"a": one, "b": other}, top), progress=False)
+    with MadeUpEngine(made_up(3, 7)) as first, MadeUpEngine(made_up(3, 7)) as other, pytest.raises(TrajectoryError):
+        package.follow(Emit(), ensemble=members_of({"a": first, "b": other}, top), progress=False)
 
 
 @pytest.mark.parametrize(

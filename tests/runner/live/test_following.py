@@ -12,7 +12,7 @@ import pytest
 from pyroaring import BitMap64
 from support import commands
 from support.cache_data import Emit, frame_of, make
-from support.commands import same_files, start_himach
+from support.commands import same_files, start_himach, write_analysis
 from support.ranks import mpiexec
 
 import himach
@@ -153,23 +153,16 @@ def test_state_of_one_outcome_does_not_reach_the_next(tmp_path):
     assert result.outcome["runs"]["seen"] == [1]
 
 
-@pytest.mark.parametrize(("held", "frames"), [([[]], 0), ([[0, 2], [1, 3]], 4), ([[0, 1], [3]], 2), ([[1, 2]], 0)])
-def test_of_what_is_staged_only_what_has_no_gap_is_analysed(held, frames):
-    seen = [FramesSoFar(stored=BitMap64(numbers).serialize()) for numbers in held]
+@pytest.mark.parametrize(("kept", "frames"), [([[]], 0), ([[0, 2], [1, 3]], 4), ([[0, 1], [3]], 2), ([[1, 2]], 0)])
+def test_of_what_is_staged_only_what_has_no_gap_is_analysed(kept, frames):
+    seen = [FramesSoFar(stored=BitMap64(numbers).serialize()) for numbers in kept]
     assert updates._combine(seen).frames == frames
 
 
 def test_slices_that_lie_on_one_node_of_several_are_followed(tmp_path):
     """The other has neither the dataset nor slices of it, and waits with the first."""
     n_atoms = 50
-    (tmp_path / "count.py").write_text(
-        "import himach\n"
-        "class Count(himach.Analysis):\n"
-        "    def map(self, frame):\n"
-        "        yield 'frames', frame.number\n"
-        "    def reduce(self, key, series):\n"
-        "        return len(series)\n"
-    )
+    write_analysis(tmp_path / "count.py", "yield 'frames', frame.number")
     line = "    1RES      C    1   0.000   0.000   0.000\n"
     (tmp_path / "top.gro").write_text(f"\n{n_atoms}\n" + n_atoms * line + "1 1 1\n")
     with himach.Writer("run7", n_atoms, cache=tmp_path / "m", rank=0) as writer:

@@ -8,20 +8,12 @@ import sys
 import pytest
 from MDAnalysisTests.datafiles import DCD, PSF
 from runner.live.engines import MadeUpEngine, made_up, topology
-from support.commands import himach, same_files
+from support.commands import himach, same_files, write_analysis
 from support.slurm import cluster_up
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 HIMACH = [sys.executable, "-P", "-m", "himach"]
-COUNT = """
-import himach
-class Count(himach.Analysis):
-    def map(self, frame):
-        yield "frames", frame.number
-    def reduce(self, key, series):
-        return len(series)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +47,7 @@ def test_a_file_is_followed_by_several_nodes(cluster, tmp_path):
 
 
 def test_an_engine_is_received_by_the_first_node(cluster, tmp_path):
-    script = tmp_path / "count.py"
-    script.write_text(COUNT)
+    script = write_analysis(tmp_path / "count.py", "yield 'frames', frame.number")
     words = ["follow", script, "-s", topology(tmp_path)]
     with MadeUpEngine(made_up(30), rate=20) as engine:
         done = srun(

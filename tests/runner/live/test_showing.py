@@ -31,7 +31,7 @@ RUN = f"last = himach.follow(Seen(), {str(DCD)!r}, {str(PSF)!r}, every=20, idle=
 def test_a_cell_redraws_itself(tmp_path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in (CELL, RUN)])
     NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()
-    (shown,) = (one for one in notebook.cells[1].outputs if one.output_type == "display_data")
+    (shown,) = (item for item in notebook.cells[1].outputs if item.output_type == "display_data")
     assert "98" in shown["data"]["text/html"]
     assert "data:image/png" in shown["data"]["text/html"]
     assert "by updates" in shown["data"]["text/html"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from runner.live.engines import N_ATOMS, MadeUpEngine, made_up, topology
 from support.cache_data import Emit
-from support.commands import himach, processes_with, same_files, start_himach, wait_until
+from support.commands import himach, processes_with, same_files, start_himach, wait_until, write_analysis
 
 import himach as package
 from himach.errors import TrajectoryError, UsageError
@@ -23,8 +23,8 @@ def kept(name):
     ]
 
 
-def run(engine, top, query="", **options):
-    return package.follow(Emit(), engine.address + query, top, progress=False, **options)
+def run(engine, top, query="", analysis=None, **options):
+    return package.follow(analysis or Emit(), engine.address + query, top, progress=False, dataset="run7", **options)
 
 
 def test_every_outcome_is_that_of_the_frames_so_far_and_the_last_that_of_the_dataset(tmp_path):
@@ -35,7 +35,7 @@ def test_every_outcome_is_that_of_the_frames_so_far_and_the_last_that_of_the_dat
             counts.append(len(result.outcome["frames"]["number"]))
             engine.go.set()
 
-        result = run(engine, top, dataset="run7", every=5, out=tmp_path / "out", on_update=update)
+        result = run(engine, top, every=5, out=tmp_path / "out", on_update=update)
     assert counts[-1] == 23
     assert counts == sorted(set(counts))
     assert all(count % 5 == 0 for count in counts[:-1])
@@ -57,7 +57,7 @@ def test_every_outcome_is_that_of_the_frames_so_far_and_the_last_that_of_the_dat
 def test_streams_without_this_or_that(tmp_path, session):
     universe = made_up(4, triclinic=False)
     with MadeUpEngine(universe, **session) as engine:
-        result = run(engine, topology(tmp_path), dataset="run7")
+        result = run(engine, topology(tmp_path))
     assert list(result.outcome["frames"]["number"]) == [0, 1, 2, 3]
     number, time, box, positions, velocities, forces = kept("run7")[3]
     assert (number, time) == (3, 3.0 if "time" in session else pytest.approx(1.5))
@@ -70,7 +70,7 @@ def test_streams_without_this_or_that(tmp_path, session):
 def test_units_of_lammps(tmp_path):
     universe = made_up(3)
     with MadeUpEngine(universe) as engine:
-        run(engine, topology(tmp_path), "?units=real", dataset="run7")
+        run(engine, topology(tmp_path), "?units=real")
     _, time, _, positions, velocities, _ = kept("run7")[2]
     assert time == pytest.approx(0.001)
     np.testing.assert_array_equal(positions, universe.trajectory[2].positions)
@@ -79,29 +79,29 @@ def test_units_of_lammps(tmp_path):
 
 def test_an_engine_that_is_lost_in_the_middle_of_a_frame(tmp_path, capsys):
     with MadeUpEngine(made_up(6), cut=10) as engine:
-        result = run(engine, topology(tmp_path), dataset="run7", every=4)
+        result = run(engine, topology(tmp_path), every=4)
     assert list(result.outcome["frames"]["number"]) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize(
-    ("session", "atoms", "said"),
+    ("session", "atoms", "message"),
     [
         ({"version": 2}, N_ATOMS, "version 2 of IMD"),
         ({"positions": False}, N_ATOMS, "sends no positions"),
         ({}, N_ATOMS + 1, "Ensure you are using the correct topology file"),
     ],
 )
-def test_streams_of_no_use_leave_nothing(tmp_path, session, atoms, said):
-    with MadeUpEngine(made_up(3), **session) as engine, pytest.raises(TrajectoryError, match=said):
-        run(engine, topology(tmp_path, atoms), dataset="run7")
+def test_streams_of_no_use_leave_nothing(tmp_path, session, atoms, message):
+    with MadeUpEngine(made_up(3), **session) as engine, pytest.raises(TrajectoryError, match=message):
+        run(engine, topology(tmp_path, atoms))
     assert open_store().directories() == []
 
 
 def test_what_is_refused(tmp_path, monkeypatch):
     top = topology(tmp_path)
     asked = {"source": "imd://localhost:1", "topology": top, "progress": False}
-    for more, said in [
+    for more, message in [
         ({"topology": None}, "name a topology file"),
         ({"cache": "off"}, "makes no sense"),
         ({"every": 0}, "every is 0"),
@@ -114,7 +114,7 @@ def test_what_is_refused(tmp_path, monkeypatch):
         ({"source": top, "dataset": "run7"}, "for the frames of a running engine"),
         ({"source": "nothing", "every": 5}, "no dataset of this name yet"),
     ]:
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             package.follow(Emit(), **(asked | more))
     with pytest.raises(TrajectoryError, match="nobody listens there"):
         package.follow(Emit(), **asked, idle=0.5)
@@ -128,7 +128,7 @@ def test_an_engine_begins_when_the_ranks_have_started(tmp_path):
         pass
     with MadeUpEngine(made_up(3)) as engine:
         with pytest.raises(UsageError, match="were closed"):
-            run(engine, topology(tmp_path), dataset="run7", ranks=ranks)
+            run(engine, topology(tmp_path), ranks=ranks)
         assert engine.sent == 0
     assert open_store().directories() == []
 
@@ -137,7 +137,7 @@ def test_a_name_is_taken_once(tmp_path):
     for _ in range(2):
         with MadeUpEngine(made_up(2)) as engine:
             try:
-                run(engine, topology(tmp_path), dataset="run7")
+                run(engine, topology(tmp_path))
             except TrajectoryError as error:
                 assert "there is a dataset run7 already" in str(error)
                 break
@@ -149,7 +149,7 @@ def test_a_name_is_taken_once(tmp_path):
 @pytest.mark.nightly
 def test_of_two_runs_at_once_one_has_the_name(tmp_path):
     """Whichever comes first; the other is refused, and neither loses or gains a frame."""
-    (tmp_path / "count.py").write_text(SCRIPT)
+    write_analysis(tmp_path / "count.py", "yield 'frames', frame.number")
     words = ["follow", tmp_path / "count.py", "-s", topology(tmp_path), "--dataset", "run7", "--every", 2]
     with MadeUpEngine(made_up(9), rate=5) as one, MadeUpEngine(made_up(13), rate=5) as other:
         both = [
@@ -157,14 +157,14 @@ def test_of_two_runs_at_once_one_has_the_name(tmp_path):
             for n, engine in enumerate((one, other))
         ]
         try:
-            said = [process.communicate(timeout=120)[1] for process in both]
+            message = [process.communicate(timeout=120)[1] for process in both]
         finally:
             for process in both:
                 process.kill()
     codes = [process.returncode for process in both]
     first = codes.index(0)
     assert codes[1 - first] == 1
-    assert "there is a dataset run7 already: give another --dataset" in said[1 - first]
+    assert "there is a dataset run7 already: give another --dataset" in message[1 - first]
     assert len(kept("run7")) == (9, 13)[first]
     himach("run", *words[1:4], "-t", "run7", "--out", tmp_path / "again", code=0)
     same_files(tmp_path / f"out{first}", tmp_path / "again")
@@ -173,7 +173,7 @@ def test_of_two_runs_at_once_one_has_the_name(tmp_path):
 @pytest.mark.nightly
 def test_a_stop_ends_it_and_a_start_waits(tmp_path):
     with MadeUpEngine(made_up(200), rate=100) as engine:
-        result = run(engine, topology(tmp_path), dataset="run7", start=3, stop=9, step=2, every=2)
+        result = run(engine, topology(tmp_path), start=3, stop=9, step=2, every=2)
     assert list(result.outcome["frames"]["number"]) == [3, 5, 7]
     assert engine.sent < 200
 
@@ -191,9 +191,7 @@ def test_an_engine_is_paused_while_the_analysis_is_late(tmp_path):
     n_atoms = 20_000
     with MadeUpEngine(made_up(400, n_atoms, velocities=False)) as engine:
         began = time.monotonic()
-        result = package.follow(
-            Emit(), engine.address, topology(tmp_path, n_atoms), progress=False, dataset="run7", buffer="4MB", every=300
-        )
+        result = run(engine, topology(tmp_path, n_atoms), buffer="4MB", every=300)
     assert result.record["frames"] == 400
     assert time.monotonic() - began < 60
     assert "IMD_PAUSE" in engine.asked
@@ -203,10 +201,7 @@ def test_an_engine_is_paused_while_the_analysis_is_late(tmp_path):
 
 def test_what_is_not_chosen_holds_up_nothing(tmp_path):
     with MadeUpEngine(made_up(60)) as engine:
-        result = package.follow(
-            Emit(), engine.address, topology(tmp_path), progress=False, dataset="run7", every=2, start=50,
-            buffer=5 * 24 * N_ATOMS,
-        )  # fmt: skip
+        result = run(engine, topology(tmp_path), every=2, start=50, buffer=5 * 24 * N_ATOMS)
     assert list(result.outcome["frames"]["number"]) == list(range(50, 60))
 
 
@@ -216,17 +211,14 @@ def test_an_analysis_that_fails_leaves_the_frames(tmp_path, capsys):
             raise KeyError(frame.number)
 
     with MadeUpEngine(made_up(20), hold=10) as engine, pytest.raises(package.AnalysisError, match="Wrong"):
-        package.follow(Wrong(), engine.address, topology(tmp_path), progress=False, dataset="run7", every=2)
+        run(engine, topology(tmp_path), analysis=Wrong(), every=2)
     assert "the frames that came are kept as dataset run7" in capsys.readouterr().err
     assert len(kept("run7")) == 10
 
 
 def test_frames_are_left_out_where_that_was_asked_for(tmp_path):
     with MadeUpEngine(made_up(60), rate=100) as engine:
-        result = package.follow(
-            Slow(), engine.address, topology(tmp_path), progress=False, dataset="run7", every=2, stride_when_late=5,
-            buffer=5 * 24 * N_ATOMS,
-        )  # fmt: skip
+        result = run(engine, topology(tmp_path), analysis=Slow(), every=2, stride_when_late=5, buffer=5 * 24 * N_ATOMS)
     numbers = [frame[0] for frame in kept("run7")]
     assert engine.sent == 60
     assert result.record["live"]["left_out"] == 60 - len(numbers) > 0
@@ -237,21 +229,10 @@ def test_frames_are_left_out_where_that_was_asked_for(tmp_path):
     assert list(again.outcome["frames"]["checksum"]) == list(result.outcome["frames"]["checksum"])
 
 
-SCRIPT = """
-import himach
-
-class Count(himach.Analysis):
-    def map(self, frame):
-        yield "frames", frame.number
-    def reduce(self, key, series):
-        return len(series)
-"""
-
-
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_first_interruption_ends_the_stream_and_gives_the_outcome(tmp_path, ranks):
-    (tmp_path / "count.py").write_text(SCRIPT)
+    write_analysis(tmp_path / "count.py", "yield 'frames', frame.number")
     words = ["follow", tmp_path / "count.py", "-s", topology(tmp_path), "--dataset", "run7", "--every", 5, "-n", ranks]
     with MadeUpEngine(made_up(40), hold=12) as engine:
         process = start_himach(*words, "-t", engine.address, "--out", tmp_path / "out")
@@ -277,21 +258,11 @@ def test_the_first_interruption_ends_the_stream_and_gives_the_outcome(tmp_path, 
     [([signal.SIGINT] * 2, [130]), ([signal.SIGTERM], [143, -15]), ([signal.SIGKILL], [-9])],
 )
 def test_what_ends_a_run_leaves_no_process(tmp_path, monkeypatch, signals, codes):
-    (tmp_path / "count.py").write_text(SCRIPT.replace("yield", "import time; time.sleep(60); yield"))
+    write_analysis(tmp_path / "count.py", "time.sleep(60)\nyield 'frames', frame.number", before="import time")
     monkeypatch.setenv("HIMACH_TEST_MARK", mark := str(tmp_path))
     with MadeUpEngine(made_up(40), hold=12) as engine:
-        process = start_himach(
-            "follow",
-            tmp_path / "count.py",
-            "-s",
-            topology(tmp_path),
-            "--dataset",
-            "run7",
-            "--every",
-            5,
-            "-t",
-            engine.address,
-        )
+        words = ["follow", tmp_path / "count.py", "-s", topology(tmp_path), "--dataset", "run7", "--every", 5]
+        process = start_himach(*words, "-t", engine.address)
         try:
             assert wait_until(lambda: engine.sent == 12, 40)
             assert wait_until(lambda: len(processes_with(mark)) > 1)

@@ -59,10 +59,10 @@ def growing(whole, tmp_path):
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("ranks", [None, 2])
 def test_a_run_ends_when_its_intervals_are_narrow_enough(tmp_path, growing, ranks):
-    seen = []
+    counted = []
 
     def update(result):
-        seen.append((result.record["frames"], result.record["uncertainty"]["rdf"]["half_widths"]["g"]))
+        counted.append((result.record["frames"], result.record["uncertainty"]["rdf"]["half_widths"]["g"]))
         growing.grow(40)
 
     growing.grow(40)
@@ -70,11 +70,11 @@ def test_a_run_ends_when_its_intervals_are_narrow_enough(tmp_path, growing, rank
         load("rdf")(a="name K", b="name O OH2"), growing.path, TOPOLOGY, every=40, idle=20, until="rdf.g<0.4",
         ranks=ranks, cache="off", on_update=update, out=tmp_path / "out", progress=False,
     )  # fmt: skip
-    narrow = [width < 0.4 for _, width in seen[:-1]]  # the last is of what came until it was told to end
+    narrow = [width < 0.4 for _, width in counted[:-1]]  # the last is of what came until it was told to end
     assert narrow[-4:] == [False, True, True, True]
     assert not any(narrow[i : i + 3] == [True] * 3 for i in range(len(narrow) - 3))
-    told = result.record["live"]
-    assert (told["until"], told["half_width"]) == ("rdf.g<0.4", seen[-2][1])
+    details = result.record["live"]
+    assert (details["until"], details["half_width"]) == ("rdf.g<0.4", counted[-2][1])
     assert result.record["frames"] < 400
     stop = result.record["frames"]
     package.run(
@@ -95,10 +95,10 @@ class Late(package.Analysis):
 
     def finish(self, results):
         values = np.array(results[0])
-        some = values[40:]
+        late = values[40:]
         return {
             "c": package.Table({"n": package.Column(values, estimate=True)}),
-            "late": package.Table({"k": package.Column(some, estimate=lambda level: uncertainty.count(some, level))}),
+            "late": package.Table({"k": package.Column(late, estimate=lambda level: uncertainty.count(late, level))}),
         }
 
 
@@ -117,7 +117,7 @@ def test_what_has_not_changed_or_is_not_there_yet_is_waited_for(growing, until, 
 
 @pytest.mark.nightly(but=2)
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "details"),
     [
         (["--until", "rdf.g<0.4"], "say every how many frames (every)"),
         (["--until", "rdf.g", "--every", "9"], "such as 'rdf.g<0.02'"),
@@ -127,9 +127,9 @@ def test_what_has_not_changed_or_is_not_there_yet_is_waited_for(growing, until, 
         (["--until", "rmsd.rmsd<0.4", "--every", "9", "-n", "2"], "makes no such interval; it makes rdf.g"),
     ],
 )
-def test_what_cannot_be_waited_for_is_refused(words, told):
+def test_what_cannot_be_waited_for_is_refused(words, details):
     done = himach("follow", *RDF, "-t", TRAJECTORY, "-s", TOPOLOGY, "--idle", 5, "--cache", "off", *words, code=2)
-    assert told in done.stderr
+    assert details in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -230,15 +230,15 @@ def test_nodes_keep_pairs_beside_out_or_say_that_they_have_no_place(tmp_path, sc
             return path
 
     first, second = on_threads(2, one)
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert first == second
     if out is None:
         assert first is None
-        assert said.count("every outcome maps all frames again") == 1
-        assert "--pairs DIR" in said
+        assert message.count("every outcome maps all frames again") == 1
+        assert "--pairs DIR" in message
     else:
         assert first.parent.parent == tmp_path
-        assert not said
+        assert not message
     assert not folders(tmp_path)
 
 
