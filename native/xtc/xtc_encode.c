@@ -273,8 +273,9 @@ enum xtc_written xtc_encode(const xtc_written_frame *frame, int32_t *steps, uint
     }
     small_index index = first_index(c.nearest);
     at = put_float(at, frame->precision);
+    const int32_t *const bounds[] = {c.least, c.greatest};
     for (int k = 0; k < 6; k++) {
-        at = put_int(at, k < 3 ? c.least[k] : c.greatest[k - 3]);
+        at = put_int(at, bounds[k / 3][k % 3]);
     }
     at = put_int(at, index.now);
     bit_writer w = {.at = at + 4};
