@@ -1,14 +1,28 @@
-/* What a test says when something is not as it must be. */
+/* What every test includes: the headers of C and POSIX that most need, and CHECK. */
 #ifndef BODHI_TESTS_CHECK_H
 #define BODHI_TESTS_CHECK_H
 
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "bodhi.h"
 
 /* Where the test is, for messages. */
 extern char doing[256];
+#define DOING(...) (void)snprintf(doing, sizeof doing, __VA_ARGS__)
 
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \
@@ -18,5 +32,7 @@ extern char doing[256];
             abort();                                                                                                   \
         }                                                                                                              \
     } while (0)
+
+#define LENGTH(array) (sizeof(array) / sizeof *(array))
 
 #endif

@@ -1,22 +1,10 @@
 /* Tests of putting frames together from slices: whatever is lost, doubled or changed of them, a frame is there just
  * when its slices cover its atoms once, and then it is right; from and to memory of just the right size. */
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "../check.h"
+#include "../draw.h"
 #include "../store/sample.h"
 #include "assemble/gather.h"
 
 enum { MANY = 97, RANKS = 3, ROUNDS = 4, OF_ROUND = 6, TURNS = 4000 };
-
-static uint32_t state = 1;
-
-static uint32_t draw(uint32_t below) {
-    state = state * 1664525U + 1013904223U;
-    return (state >> 8) % below;
-}
 
 /* --- Slices ------------------------------------------------------------------------------------------------------ */
 
@@ -151,7 +139,7 @@ static void test_covers(void) {
         uint32_t owner[MANY];
         uint32_t n = 0;
         unsigned has = draw(8);
-        (void)snprintf(doing, sizeof doing, "turn %u", turn);
+        DOING("turn %u", turn);
         for (uint32_t atom = 0; atom < MANY; atom++) {
             owner[atom] = atom < RANKS ? atom : draw(RANKS);
         }

@@ -1,13 +1,6 @@
 /* Tests of what every room needs: checksums, the proof of the key, loops around system calls, statuses, the
  * clock, arrays. */
 #include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "../check.h"
 #include "../scratch.h"
@@ -42,7 +35,7 @@ static void test_ways_to_checksum(void) {
     for (size_t size = 0; size < sizeof data - 16; size += 1 + size / 64) {
         uint32_t wanted = (uint32_t)size;
         CHECK(bodhi_crc32c_by("portable", &wanted, data + size % 16, size));
-        for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+        for (size_t way = 0; way < LENGTH(ways); way++) {
             uint32_t crc = (uint32_t)size;
             CHECK(!bodhi_crc32c_by(ways[way], &crc, data + size % 16, size) || crc == wanted);
         }

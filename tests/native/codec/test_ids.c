@@ -1,8 +1,6 @@
 /* Sets of atoms: told as bytes and taken from them, and put in order. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "../check.h"
+#include "../draw.h"
 #include "base/bytes.h"
 #include "codec/id_order.h"
 #include "codec/ids.h"
@@ -10,13 +8,6 @@
 char doing[256] = "";
 
 enum { ATOMS = 3000 };
-
-static uint32_t drawn = 1;
-
-static uint32_t draw(uint32_t below) {
-    drawn = drawn * 1664525U + 1013904223U;
-    return (uint32_t)(((uint64_t)drawn * below) >> 32);
-}
 
 /* Runs of up to `longest` atoms with gaps like them; returns how many. */
 static size_t draw_set(uint32_t *ids, uint32_t longest) {
@@ -35,7 +26,7 @@ static void test_told_and_taken(void) {
     id_bytes told = {0};
     bool coded[IDS_RAW + 1] = {false};
     for (uint32_t turn = 0; turn < 500; turn++) {
-        (void)snprintf(doing, sizeof doing, "telling set %u", turn);
+        DOING("telling set %u", turn);
         size_t n = draw_set(ids, 1 + draw(turn % 3 == 0 ? 3 : 300));
         n = turn % 4 == 0 && n > 1000 ? 1000 : n;
         for (size_t i = 0; turn % 4 == 0 && i < n; i++) { /* so far apart that runs would be longer */
@@ -59,15 +50,12 @@ static void test_order(void) {
         int64_t n_atoms = atoms[draw(8)];
         size_t n = 1 + draw((uint32_t)(n_atoms < ATOMS ? n_atoms : turn % 2 == 0 ? 100 : ATOMS));
         int64_t step = n_atoms / (int64_t)n;
-        (void)snprintf(doing, sizeof doing, "order %u: %zu of %lld", turn, n, (long long)n_atoms);
+        DOING("order %u: %zu of %lld", turn, n, (long long)n_atoms);
         for (size_t i = 0; i < n; i++) { /* one of each `step` atoms, the last of all among them */
             ids[i] = i + 1 == n ? n_atoms - 1 : (int64_t)i * step + draw((uint32_t)step);
         }
-        for (size_t i = n - 1; i > 0 && turn % 5 != 0; i--) {
-            size_t j = draw((uint32_t)i + 1);
-            int64_t swapped = ids[i];
-            ids[i] = ids[j];
-            ids[j] = swapped;
+        if (turn % 5 != 0) {
+            shuffle(ids, n);
         }
         for (int again = 0; again < 4; again++) { /* the ids are those of the time before, but for the last time */
             int64_t wrong;
@@ -110,7 +98,7 @@ static void test_damaged(void) {
     unsigned char bytes[IDS_HEAD + 16] = {[4] = 3};
     const unsigned char runs[][6] = {
         {0, 7}, {0xFE, 0xFF, 0xFF, 0xFF, 0x0F, 2}, {0xFF, 0xFF, 0xFF, 0xFF, 0x0F, 1}, {0, 2}};
-    (void)snprintf(doing, sizeof doing, "damaged bytes");
+    DOING("damaged bytes");
     bytes[0] = IDS_RUNS;
     for (int i = 0; i < 4; i++) {
         memcpy(bytes + IDS_HEAD, runs[i], sizeof runs[i]);

@@ -1,29 +1,11 @@
 /* Tests of packing for sanitizers: what is packed decodes to the same bits, from and to memory of just the right size;
  * and of XTC data that make no sense. */
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "../check.h"
+#include "../draw.h"
 #include "codec/pack.h"
 #include "xtc/xtc.h"
 
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            (void)fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition);                             \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-static uint32_t state = 1;
-
-static uint32_t draw(uint32_t below) {
-    state = state * 1664525U + 1013904223U;
-    return (state >> 8) % below;
-}
-
+char doing[256];
 /* Molecules of `sites` about random places in a box, split over it. */
 static void fill(float *positions, uint32_t n_atoms, uint32_t sites, uint32_t box) {
     packed_grid grid = {.unit = 0.001F, .scale = 10.0F};
@@ -88,11 +70,11 @@ static void check_decoded(const packer *p, const float *positions, uint32_t n_at
 
 /* Steps of any grid are packed as the positions that they stand for. */
 static void check_steps(packer *p, float *positions, uint32_t n_atoms, uint32_t block_atoms) {
-    packed_grid drawn = {.unit = 0.001F, .scale = 10.0F};
+    packed_grid filled = {.unit = 0.001F, .scale = 10.0F};
     packed_grid grid = {.unit = 1.0F / 700, .scale = 1.0F};
     size_t n = (size_t)n_atoms * PACKED_AXES;
     int32_t *steps = pack_room(p, n_atoms, block_atoms);
-    CHECK(steps != NULL && pack_find_steps(positions, n, drawn, steps));
+    CHECK(steps != NULL && pack_find_steps(positions, n, filled, steps));
     for (size_t i = 0; i < n; i++) {
         steps[i] -= 3000;
         positions[i] = packed_position((uint32_t)steps[i], grid);
@@ -130,7 +112,7 @@ static void check_senseless(void) {
         for (int i = 0; i < BYTES; i++) {
             bytes[i] = (unsigned char)draw(256);
         }
-        for (size_t i = 0; i < sizeof out / sizeof *out; i++) {
+        for (size_t i = 0; i < LENGTH(out); i++) {
             out[i] = -1;
         }
         int index = XTC_FIRST_INDEX + (int)draw(XTC_LAST_INDEX - XTC_FIRST_INDEX);
@@ -138,7 +120,7 @@ static void check_senseless(void) {
         memcpy(frame.greatest, greatest, sizeof greatest);
         size_t used = 0;
         (void)xtc_decode(&frame, 0.001F, 10, n_atoms, n_atoms, out, &used);
-        for (size_t i = 3 * n_atoms; i < sizeof out / sizeof *out; i++) {
+        for (size_t i = 3 * n_atoms; i < LENGTH(out); i++) {
             CHECK(out[i] == -1);
         }
         frame.index = XTC_LAST_INDEX + 1 + (int)draw(100);

@@ -1,13 +1,6 @@
 /* Bytes of segments taken from another machine's server, which here is a thread that knows them by heart: large parts
  * and small ones, some that are cut short or gone, answers that are wrong or touched, with MACs and without. */
-#include <errno.h>
-#include <pthread.h>
-#include <stdbool.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "../check.h"
+#include "../sockets.h"
 #include "base/clock.h"
 #include "net/extents.h"
 
@@ -28,22 +21,6 @@ typedef struct {
 
 static unsigned char byte_at(uint64_t of, uint64_t offset) {
     return (unsigned char)((offset * 2654435761U >> 13) + of);
-}
-
-static bool next_request(server *s) {
-    for (;;) {
-        unsigned char *at;
-        size_t space = wire_space(&s->in, &at);
-        ssize_t got = recv(s->fd, at, space, 0);
-        if (got <= 0) {
-            return false;
-        }
-        enum wire_result result = wire_took(&s->in, (size_t)got);
-        CHECK(result == WIRE_MORE || result == WIRE_MESSAGE);
-        if (result == WIRE_MESSAGE) {
-            return true;
-        }
-    }
 }
 
 /* Bytes of the body of an answer. */
@@ -80,7 +57,7 @@ static void *serve(void *argument) {
     server *s = argument;
     unsigned char header[WIRE_HEADER];
     unsigned char tag[MAC_BYTES];
-    while (next_request(s)) {
+    while (receive_message(s->fd, &s->in)) {
         CHECK(s->in.verb == WIRE_TAKE);
         s->requests++;
         size_t size = answer_to(s, s->in.size / WIRE_EXTENT_BYTES);
@@ -157,9 +134,8 @@ static const struct {
 } shapes[] = {{1, 100, 1}, {300, 100, 2}, {3, 20000, 1}, {4, 200000, 2}, {40, 20000, 2}, {1, 1 << 20, 2}};
 
 static void test_what_is_there(bool with_macs) {
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        (void)snprintf(doing, sizeof doing, "%zu extents of %llu bytes, MACs %d", shapes[i].n,
-                       (unsigned long long)shapes[i].size, with_macs);
+    for (size_t i = 0; i < LENGTH(shapes); i++) {
+        DOING("%zu extents of %llu bytes, MACs %d", shapes[i].n, (unsigned long long)shapes[i].size, with_macs);
         for (int cut = 0; cut < 3; cut++) {
             int requests;
             size_t n = shapes[i].n;
@@ -182,8 +158,7 @@ static void test_what_is_there(bool with_macs) {
 /* Nothing of an answer that is wrong is taken. */
 static void test_what_is_wrong(enum way way, bool with_macs, size_t n, uint64_t size) {
     int requests;
-    (void)snprintf(doing, sizeof doing, "wrong in way %d, %zu extents of %llu bytes", (int)way, n,
-                   (unsigned long long)size);
+    DOING("wrong in way %d, %zu extents of %llu bytes", (int)way, n, (unsigned long long)size);
     fetched *list = extents_of(n, size, 0);
     CHECK(take(way, with_macs, list, n, &requests) == BODHI_ERROR_PROTOCOL);
     for (size_t i = 0; i < n; i++) {

@@ -1,9 +1,6 @@
 /* All who use a store at once; see actors.h. */
 #include "acting.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "../dials.h"
 #include "base/io.h"
 
@@ -15,7 +12,6 @@ struct actors all;
 
 /* --- What is promised -------------------------------------------------------------------------------------------- */
 
-/* These frames may go: by order, or because their origin has them. */
 void release(uint32_t dataset, uint64_t frames) {
     for (int i = 0; i < WRITERS; i++) {
         if (all.writers[i].writer != NULL && all.writers[i].dataset == dataset) {
@@ -35,7 +31,6 @@ void release(uint32_t dataset, uint64_t frames) {
     disk_note(NOTE_RELEASE, dataset, frames);
 }
 
-/* Frames that were acknowledged durable; whatever was released since released[] was set to 0 is not. */
 void require(enum promiser who, uint32_t dataset, uint64_t frames) {
     pthread_mutex_lock(&all.mutex);
     frames &= ~all.released[dataset];
@@ -62,7 +57,6 @@ static uint64_t readable(uint32_t dataset, uint64_t frames) {
     return there;
 }
 
-/* The same of what was pushed, which must be there to be read at once. */
 void require_pushed(enum promiser who, uint32_t dataset, uint64_t frames) {
     pthread_mutex_lock(&all.mutex);
     frames &= ~all.released[dataset];
@@ -103,7 +97,6 @@ void actors_unlinking(int directory, const char *name) {
 
 /* --- Opening ----------------------------------------------------------------------------------------------------- */
 
-/* Whatever can be had of the store; on a full disk that may be nothing. */
 bool have_dataset(uint32_t dataset) {
     bodhi_store **store = dataset == COPIED ? &all.other : &all.store;
     if (*store == NULL && known_open_store(all.root, dataset, BODHI_CREATE, store) != BODHI_OK) {

@@ -1,15 +1,9 @@
 /* What may lie on a disk after a power cut; see disk.h. */
 #include "disk.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "../check.h"
 #include "base/crc32c.h"
+#include "base/memory.h"
 
 uint32_t draw(chance *c, uint32_t n) {
     c->state += UINT64_C(0x9E3779B97F4A7C15);
@@ -260,11 +254,7 @@ static node *node_at(disk *d, uint32_t number) {
 }
 
 static void wait_for_sync(node *n, const note *what) {
-    if (n->n_unsynced == n->capacity) {
-        n->capacity = n->capacity == 0 ? 16 : 2 * n->capacity;
-        n->unsynced = realloc((void *)n->unsynced, n->capacity * sizeof *n->unsynced); // NOLINT: pointers
-        CHECK(n->unsynced != NULL);
-    }
+    CHECK(ARRAY_GROW(n->unsynced, n->capacity, n->n_unsynced + 1));
     n->unsynced[n->n_unsynced++] = what;
 }
 
@@ -381,11 +371,7 @@ const survival extremes[N_EXTREMES] = {
 const survival any_survival = {"anything", EACH, EACH, EACH, true};
 
 static void add_file(image *im, const char *path, bool is_directory, const content *c) {
-    if (im->n == im->capacity) {
-        im->capacity = im->capacity == 0 ? 16 : 2 * im->capacity;
-        im->files = realloc(im->files, im->capacity * sizeof *im->files);
-        CHECK(im->files != NULL);
-    }
+    CHECK(ARRAY_GROW(im->files, im->capacity, im->n + 1));
     image_file *file = &im->files[im->n++];
     *file = (image_file){.is_directory = is_directory, .size = c->size};
     (void)snprintf(file->path, sizeof file->path, "%s", path);

@@ -1,11 +1,6 @@
 /* Frames whose content is known by their number; see frames.h. */
 #include "frames.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../check.h"
 #include "disk.h"
 #include "segments/record.h"

@@ -1,9 +1,6 @@
 /* Who puts slices together, copies, reads, drops and evicts. */
 #include "acting.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "assemble/gather.h"
 #include "base/io.h"
 
@@ -147,7 +144,6 @@ void drop_some(void) {
     }
 }
 
-/* What segments a directory has, or all of them (NULL): evict `n` drawn ones, or each (n < 0). */
 void evict_segments(bodhi_store *store, const char *directory, int n) {
     bodhi_usage usage;
     bodhi_stored_segment *segments;

@@ -1,8 +1,6 @@
 /* A server, who pushes to it, and ranks that push straight to the store. */
+#include "../sockets.h"
 #include "acting.h"
-
-#include <sys/un.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/io.h"
@@ -30,11 +28,7 @@ static bool have_server(void) {
     if (all.server != NULL) {
         return true;
     }
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    all.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%.107s", all.socket_path);
-    (void)unlink(all.socket_path);
-    CHECK(bind(all.listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(all.listener, 16) == 0);
+    all.listener = listen_at(all.socket_path, SOCK_NONBLOCK);
     bodhi_serve_options options = {
         .listener = all.listener, .batch_ms = 50, .quota = any(3) == 0 ? 200000 + any(400000) : 0};
     if (all.large) { /* its segments are small, and there is room for all */

@@ -1,16 +1,9 @@
 /* The layer below the table of system calls that notes what changes on the disk; see disk.h. */
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "../check.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "disk.h"
 
 /* What was made under this inode number; the last one counts, since numbers are used again. */
@@ -24,7 +17,7 @@ static pthread_mutex_t guard = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static bodhi_calls real;
 static notes noted;
 static known *inodes;
-static size_t n_inodes;
+static size_t n_inodes, inode_capacity;
 static uint32_t n_nodes;
 static int64_t room;
 static int syncs_to_failure;
@@ -49,9 +42,7 @@ static uint32_t node_of_descriptor(int fd) {
 }
 
 static uint32_t add_inode(ino_t inode) {
-    known *grown = realloc(inodes, (n_inodes + 1) * sizeof *grown);
-    CHECK(grown != NULL);
-    inodes = grown;
+    CHECK(ARRAY_GROW(inodes, inode_capacity, n_inodes + 1));
     inodes[n_inodes++] = (known){.inode = inode, .node = n_nodes};
     return n_nodes++;
 }
@@ -70,11 +61,7 @@ static uint32_t locate(int directory, const char *path, const char **name) {
 }
 
 static note *add_note(enum note_kind kind, uint32_t node) {
-    if (noted.n == noted.capacity) {
-        noted.capacity = noted.capacity == 0 ? 256 : 2 * noted.capacity;
-        noted.notes = realloc(noted.notes, noted.capacity * sizeof *noted.notes);
-        CHECK(noted.notes != NULL);
-    }
+    CHECK(ARRAY_GROW(noted.notes, noted.capacity, noted.n + 1));
     note *what = &noted.notes[noted.n++];
     *what = (note){.kind = kind, .node = node};
     return what;
@@ -92,6 +79,11 @@ static bool is_full(void) {
         errno = ENOSPC;
     }
     return room == 0;
+}
+
+static void unlock(int error) {
+    pthread_mutex_unlock(&guard);
+    errno = error;
 }
 
 /* --- The calls --------------------------------------------------------------------------------------------------- */
@@ -115,8 +107,7 @@ static int noted_openat(int directory, const char *path, int flags, mode_t mode)
         CHECK(fstat(fd, &status) == 0);
         add_named(NOTE_CREATE, add_inode(status.st_ino), in, name, "");
     }
-    pthread_mutex_unlock(&guard);
-    errno = error;
+    unlock(error);
     return fd;
 }
 
@@ -131,8 +122,7 @@ static int noted_mkdirat(int directory, const char *path, mode_t mode) {
         CHECK(fstatat(directory, path, &status, 0) == 0);
         add_named(NOTE_MKDIR, add_inode(status.st_ino), in, name, "");
     }
-    pthread_mutex_unlock(&guard);
-    errno = error;
+    unlock(error);
     return result;
 }
 
@@ -175,8 +165,7 @@ static ssize_t noted_pwritev(int fd, const struct iovec *parts, int n, off_t off
     } else {
         free(one.iov_base);
     }
-    pthread_mutex_unlock(&guard);
-    errno = error;
+    unlock(error);
     return put;
 }
 
@@ -188,8 +177,7 @@ static int noted_ftruncate(int fd, off_t length) {
     if (node != NOWHERE) {
         add_note(NOTE_TRUNCATE, node)->offset = (uint64_t)length;
     }
-    pthread_mutex_unlock(&guard);
-    errno = error;
+    unlock(error);
     return result;
 }
 
@@ -236,8 +224,7 @@ static int noted_unlinkat(int directory, const char *path, int flags) {
     if (result == 0 && in != NOWHERE) {
         add_named(NOTE_UNLINK, 0, in, name, "");
     }
-    pthread_mutex_unlock(&guard);
-    errno = error;
+    unlock(error);
     return result;
 }
 
@@ -258,8 +245,7 @@ static int noted_renameat(int old_directory, const char *old_path, int directory
     if (result == 0) {
         note_new_name(NOTE_RENAME, old_path, directory, path);
     }
-    pthread_mutex_unlock(&guard);
-    errno = error;
+    unlock(error);
     return result;
 }
 
@@ -270,8 +256,7 @@ static int noted_linkat(int old_directory, const char *old_path, int directory, 
     if (result == 0) {
         note_new_name(NOTE_LINK, "", directory, path);
     }
-    pthread_mutex_unlock(&guard);
-    errno = error;
+    unlock(error);
     return result;
 }
 
@@ -310,6 +295,7 @@ notes disk_detach(void) {
     bodhi_io = real;
     free(inodes);
     inodes = NULL;
+    inode_capacity = 0;
     notes taken = noted;
     noted = (notes){0};
     return taken;

@@ -4,20 +4,14 @@
  *
  * usage: test_power [HISTORIES [FIRST [PROCESSES]]]; the figures are printed, and with a failure the history's
  * number, with which alone it can be run again. */
-#include <fcntl.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "../check.h"
 #include "../scratch.h"
 #include "actors.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "disk.h"
 #include "frames.h"
 #include "store/dataset.h"
@@ -120,11 +114,7 @@ static bool remember(seen *s, uint64_t hash) {
             return false;
         }
     }
-    if (s->n == s->capacity) {
-        s->capacity = s->capacity == 0 ? 1024 : 2 * s->capacity;
-        s->hashes = realloc(s->hashes, s->capacity * sizeof *s->hashes);
-        CHECK(s->hashes != NULL);
-    }
+    CHECK(ARRAY_GROW(s->hashes, s->capacity, s->n + 1));
     s->hashes[s->n++] = hash;
     return true;
 }
@@ -143,7 +133,7 @@ static void cut_here(disk *d, const uint64_t *required, seen *s, size_t at, int 
         const survival *what = random ? &any_survival : &extremes[way];
         image im = disk_cut(d, what, c);
         (void)atomic_fetch_add(&sums->cuts, 1);
-        (void)snprintf(doing, sizeof doing, "%.150s, cut after note %zu, %s survives", before, at, what->name);
+        DOING("%.150s, cut after note %zu, %s survives", before, at, what->name);
         for (uint32_t dataset = 0; dataset < DATASETS; dataset++) {
             char directory[48];
             known_directory(dataset, directory, sizeof directory);
@@ -205,7 +195,7 @@ static void live_history(uint64_t number) {
     frames_make(large);
     disk_draw_names(number << 40);
     for (int life = 0; life < (large ? 1 : LIVES); life++) {
-        (void)snprintf(doing, sizeof doing, "history %llu, life %d", (unsigned long long)number, life);
+        DOING("history %llu, life %d", (unsigned long long)number, life);
         remove_all(life_root);
         image_write(&from, life_root);
         disk_attach(life_root, &from, actors_unlinking);

@@ -1,10 +1,6 @@
 /* Tests of sealed tables by themselves: what was laid out is what is found, whatever is asked, and damage is seen. */
 #include "segments/frame_table.h"
 
-#include <fcntl.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "../check.h"
 #include "../scratch.h"
 #include "base/io.h"
@@ -116,7 +112,7 @@ static void check_all(sealed *t) {
     const frame_selection chosen[] = {{0, 1, TOP, false},     {17, 1, 70001, false}, {64, 1, 64, true},
                                       {5, 7, 28000, false},   {3, 1, TOP - 3, true}, {1, 90, 2000, true},
                                       {150000, 1, 30, false}, {11, 3, 60000, false}};
-    for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++) {
+    for (size_t i = 0; i < LENGTH(chosen); i++) {
         check_marking(t, chosen[i]);
     }
     check_next(t, 0);
@@ -126,7 +122,7 @@ static void check_all(sealed *t) {
 static void test_shapes(void) {
     for (int shape = 0; shape < 6; shape++) {
         for (int even = 0; even < 2; even++) {
-            (void)snprintf(doing, sizeof doing, "shape %d, even %d", shape, even);
+            DOING("shape %d, even %d", shape, even);
             findings found = {0};
             size_t n = fill(shape, even != 0);
             sealed *t = seal(n, &found);
@@ -211,7 +207,7 @@ static void test_damage(void) {
     CHECK(fd >= 0 && bodhi_io.fstat(fd, &status) == 0);
     for (uint64_t at = 0; at < (uint64_t)status.st_size; at += at < 500 ? 3 : 1021) {
         unsigned char byte;
-        (void)snprintf(doing, sizeof doing, "damage at %llu", (unsigned long long)at);
+        DOING("damage at %llu", (unsigned long long)at);
         CHECK(io_read(fd, &byte, 1, at, READ_ANY) == 1);
         byte ^= 8;
         CHECK(io_write(fd, &byte, 1, at));

@@ -2,26 +2,17 @@
 #include "running.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include "../check.h"
 #include "../dials.h"
 #include "../scratch.h"
 #include "base/clock.h"
+#include "store/dataset.h"
 
 char doing[256];
 char root[64], home[100], socket_path[100];
 const uint8_t no_token[WIRE_TOKEN];
 
-bodhi_server *server;
-pthread_t thread;
-int listener, ended;
+running own;
 
 void make_root(void) {
     CHECK(make_scratch(root, sizeof root, "/tmp") && chmod(root, 0755) == 0);
@@ -33,29 +24,38 @@ void remove_root(void) {
     remove_all(root);
 }
 
-static void *run(void *argument) {
-    (void)argument;
-    ended = bodhi_server_run(server);
-    return NULL;
+static void *run(void *server) {
+    return (void *)(intptr_t)bodhi_server_run(server);
+}
+
+running start_at(const char *store, const char *path, bodhi_serve_options options) {
+    running r = {.listener = listen_at(path, SOCK_NONBLOCK)};
+    options.listener = r.listener;
+    CHECK(chmod(path, 0777) == 0);
+    CHECK(bodhi_server_open(store, &options, &r.server) == BODHI_OK);
+    CHECK(pthread_create(&r.thread, NULL, run, r.server) == 0);
+    return r;
+}
+
+int await_end(running *r) {
+    void *ended;
+    CHECK(pthread_join(r->thread, &ended) == 0);
+    bodhi_server_close(r->server);
+    (void)close(r->listener);
+    return (int)(intptr_t)ended;
+}
+
+void stop_running(running *r) {
+    CHECK(write(bodhi_server_wake(r->server), "x", 1) == 1 && await_end(r) >= 0);
+    await_dials(); /* of this test, before the next one changes what they call */
 }
 
 void start(bodhi_serve_options options) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path);
-    (void)unlink(socket_path);
-    CHECK(bind(listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(listener, 16) == 0);
-    CHECK(chmod(socket_path, 0777) == 0);
-    options.listener = listener;
-    CHECK(bodhi_server_open(home, &options, &server) == BODHI_OK);
-    CHECK(pthread_create(&thread, NULL, run, NULL) == 0);
+    own = start_at(home, socket_path, options);
 }
 
 void stop(void) {
-    CHECK(write(bodhi_server_wake(server), "x", 1) == 1 && pthread_join(thread, NULL) == 0);
-    bodhi_server_close(server);
-    (void)close(listener);
-    await_dials(); /* of this test, before the next one changes what they call */
+    stop_running(&own);
 }
 
 wire_link dialled(void) {
@@ -108,48 +108,63 @@ void take_acks(wire_link *link, int64_t first, uint32_t n) {
     }
 }
 
-void write_frames(const char *name, const char *generation, int kind, int64_t first, int64_t last) {
-    float positions[ATOMS * 3];
+bodhi_dataset *open_beside(const char *name, const char *generation, int flags) {
     bodhi_store *store;
     bodhi_dataset *dataset;
+    CHECK(bodhi_open(home, flags, &store) == BODHI_OK);
+    CHECK(bodhi_dataset_open(store, name, generation, strlen(generation), flags, &dataset) == BODHI_OK);
+    return dataset;
+}
+
+void close_beside(bodhi_dataset *dataset) {
+    bodhi_store *store = dataset->store;
+    bodhi_dataset_close(dataset);
+    bodhi_close(store);
+}
+
+void open_served(served_dataset *d, const char *name, const char *generation) {
+    *d = (served_dataset){.link = dialled(), .timeout_ms = SOON_MS};
+    (void)pthread_mutex_init(&d->mutex, NULL);
+    CHECK(served_open(d, name, generation, strlen(generation)) == BODHI_OK);
+}
+
+void close_served(served_dataset *d) {
+    served_free(d);
+    (void)pthread_mutex_destroy(&d->mutex);
+}
+
+void ask_marks(wire_link *link, int64_t first, int64_t step, int64_t count) {
+    unsigned char question[24];
+    put64(question, (uint64_t)first);
+    put64(question + 8, (uint64_t)step);
+    put64(question + 16, (uint64_t)count);
+    CHECK(ask(link, WIRE_MARK, question, sizeof question, WIRE_MARKED) == BODHI_OK);
+}
+
+void write_frames(const char *name, const char *generation, int kind, int64_t first, int64_t last) {
+    float positions[ATOMS * 3];
+    bodhi_dataset *dataset = open_beside(name, generation, BODHI_CREATE);
     bodhi_writer *writer;
     bodhi_write_options options = {.segment_bytes = 6000};
-    CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_OK);
-    CHECK(bodhi_dataset_open(store, name, generation, strlen(generation), BODHI_CREATE, &dataset) == BODHI_OK);
     CHECK(bodhi_writer_open(dataset, kind, &options, &writer) == BODHI_OK);
     for (int64_t number = first; number < last; number++) {
         bodhi_frame frame = frame_of(number, positions);
         CHECK(bodhi_append(writer, &frame) == BODHI_OK);
     }
     CHECK(bodhi_writer_close(writer) == BODHI_OK);
-    bodhi_dataset_close(dataset);
-    bodhi_close(store);
+    close_beside(dataset);
 }
 
 void write_attachment(const char *name, const unsigned char *data, size_t size) {
-    bodhi_store *store;
-    bodhi_dataset *dataset;
+    bodhi_dataset *dataset = open_beside("/run", "one", 0);
     char path[300];
-    CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
-    CHECK(bodhi_dataset_open(store, "/run", "one", 3, 0, &dataset) == BODHI_OK);
     (void)snprintf(path, sizeof path, "%s/%s/%s", home, bodhi_dataset_directory(dataset), name);
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     CHECK(fd >= 0 && write(fd, data, size) == (ssize_t)size && close(fd) == 0);
-    bodhi_dataset_close(dataset);
-    bodhi_close(store);
+    close_beside(dataset);
 }
 
 void begin(const char *what) {
-    (void)snprintf(doing, sizeof doing, "%s", what);
+    DOING("%s", what);
     remove_all(home);
-}
-
-int count_descriptors(void) {
-    int n = 0;
-    DIR *listed = opendir("/proc/self/fd");
-    while (readdir(listed) != NULL) {
-        n++;
-    }
-    (void)closedir(listed);
-    return n;
 }

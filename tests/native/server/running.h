@@ -2,20 +2,29 @@
 #ifndef BODHI_TESTS_RUNNING_H
 #define BODHI_TESTS_RUNNING_H
 
-#include <pthread.h>
-#include <stdint.h>
-
-#include "bodhi.h"
+#include "../sockets.h"
 #include "net/link.h"
+#include "net/served.h"
 #include "server/serve.h"
 
 enum { ATOMS = 100, SOON_MS = 3000 };
 
 extern char root[64], home[100], socket_path[100]; /* a folder; in it a store, and where it is served */
 extern const uint8_t no_token[WIRE_TOKEN];
-extern bodhi_server *server;
-extern pthread_t thread;
-extern int listener, ended; /* ended: what the server's thread returned */
+
+/* A server that runs. */
+typedef struct {
+    bodhi_server *server;
+    pthread_t thread;
+    int listener;
+} running;
+extern running own; /* that of `home` at `socket_path` */
+
+running start_at(const char *store, const char *path, bodhi_serve_options options);
+void stop_running(running *r);
+
+/* Wait for the end of a server that was told to end; what its thread returned. */
+int await_end(running *r);
 
 void make_root(void);
 void remove_root(void);
@@ -23,6 +32,7 @@ void remove_root(void);
 /* Say what is tested, and remove the store. */
 void begin(const char *what);
 
+/* The same of `own`. */
 void start(bodhi_serve_options options);
 void stop(void);
 
@@ -38,10 +48,19 @@ void send_frame(wire_link *link, int64_t number);
 /* Wait for ACKs of these frames, and no others; on a busy machine they are more than one. */
 void take_acks(wire_link *link, int64_t first, uint32_t n);
 
+/* A dataset of the store, beside the server; closed with the store. */
+bodhi_dataset *open_beside(const char *name, const char *generation, int flags);
+void close_beside(bodhi_dataset *dataset);
+
+/* A dataset by a link of its own. */
+void open_served(served_dataset *d, const char *name, const char *generation);
+void close_served(served_dataset *d);
+
+/* Mark frames of a link's dataset. */
+void ask_marks(wire_link *link, int64_t first, int64_t step, int64_t count);
+
 /* Write to the store, beside the server; an attachment to "/run", generation "one". */
 void write_frames(const char *name, const char *generation, int kind, int64_t first, int64_t last);
 void write_attachment(const char *name, const unsigned char *data, size_t size);
-
-int count_descriptors(void);
 
 #endif

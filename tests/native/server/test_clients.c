@@ -1,26 +1,13 @@
 /* What clients make of a server: questions, reading, pushing, and whose frames a dataset has. */
-#include <fcntl.h>
-#include <inttypes.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-#include "../check.h"
 #include "../store/syncs.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "net/pushing/slots.h"
-#include "net/served.h"
 #include "running.h"
 
 enum { PART_BYTES = 128 << 10 /* of an attachment at once */ };
 
-/* --- Questions ------------------------------------------------------------------------------------------------------
- */
+/* --- Questions ---------------------------------------------------------------------------------------------------- */
 
 static void fetch(wire_link *link, const char *name, uint64_t from, enum wire_verb expected) {
     unsigned char body[8 + 80];
@@ -33,7 +20,6 @@ static void fetch(wire_link *link, const char *name, uint64_t from, enum wire_ve
 static void test_questions(void) {
     begin("what a server answers");
     static unsigned char attached[(1 << 20) + 5000];
-    unsigned char question[24];
     for (size_t i = 0; i < sizeof attached; i++) {
         attached[i] = (unsigned char)(i * 2654435761U >> 11);
     }
@@ -56,15 +42,10 @@ static void test_questions(void) {
     memcpy(named + WIRE_DIRECTORY, "/ran", 4); // NOLINT(bugprone-not-null-terminated-result): as above
     CHECK(ask(&two, WIRE_SURVEY, named, sizeof named, WIRE_SURVEYED) == BODHI_OK && two.in.size == all - of_run);
     CHECK(memcmp(two.in.body + WIRE_DATASET_HEAD + WIRE_DIRECTORY, "/ransix", 7) == 0);
-    put64(question, 30);
-    put64(question + 8, 1);
-    put64(question + 16, 32);
-    CHECK(ask(&one, WIRE_MARK, question, 24, WIRE_MARKED) == BODHI_OK);
+    ask_marks(&one, 30, 1, 32);
     CHECK(get64(one.in.body) == UINT64_MAX && get64(one.in.body + 8) == 62);
     CHECK(get64(one.in.body + 16) == (UINT64_C(1) << 10) - 1 && get64(one.in.body + 24) == UINT64_C(3) << 30);
-    put64(question, INT64_MAX); /* nothing is behind the last number */
-    put64(question + 16, 1);
-    CHECK(ask(&one, WIRE_MARK, question, 24, WIRE_MARKED) == BODHI_OK);
+    ask_marks(&one, INT64_MAX, 1, 1); /* nothing is behind the last number */
     CHECK(get64(one.in.body) == UINT64_MAX && get64(one.in.body + 8) == UINT64_MAX);
     fetch(&one, "large", 5000, WIRE_ATTACHMENT);
     CHECK(get64(one.in.body) == sizeof attached && one.in.size == 16 + PART_BYTES);
@@ -90,17 +71,13 @@ static ssize_t short_sendmsg(int fd, const struct msghdr *message, int flags) {
 
 static void test_long_answer(void) {
     begin("an answer that is sent in pieces");
-    unsigned char question[24];
     write_frames("/run", "one", BODHI_NATIVE, 0, 40);
-    put64(question, 0);
-    put64(question + 8, 1);
-    put64(question + 16, 6400);
     bodhi_calls real = bodhi_io;
     bodhi_io.sendmsg = short_sendmsg;
     start((bodhi_serve_options){0});
     wire_link link = opened(0, no_token, "/run", "one");
-    CHECK(ask(&link, WIRE_MARK, question, 24, WIRE_MARKED) == BODHI_OK && link.in.size == 1616);
-    CHECK(get64(link.in.body + 16) == (UINT64_C(1) << 40) - 1);
+    ask_marks(&link, 0, 1, 6400);
+    CHECK(link.in.size == 1616 && get64(link.in.body + 16) == (UINT64_C(1) << 40) - 1);
     link_close(&link);
     stop();
     bodhi_io = real;
@@ -115,11 +92,10 @@ static void test_reading(void) {
     wire_link other = opened(0, no_token, "/run", "one");
     int before = count_descriptors();
     for (int round = 0; round < 3; round++) {
-        served_dataset d = {.link = dialled(), .timeout_ms = SOON_MS};
+        served_dataset d;
         bodhi_reader *reader;
         bodhi_frame frame;
-        (void)pthread_mutex_init(&d.mutex, NULL);
-        CHECK(served_open(&d, "/run", "one", 3) == BODHI_OK);
+        open_served(&d, "/run", "one");
         for (int64_t i = 0; i < 40; i++) {
             numbers[i] = i * 7 % 40;
         }
@@ -129,8 +105,7 @@ static void test_reading(void) {
             CHECK(frame.positions[17] == value_of(frame.number, 17));
         }
         bodhi_reader_close(reader);
-        served_free(&d);
-        (void)pthread_mutex_destroy(&d.mutex);
+        close_served(&d);
         for (int64_t until = now_ms() + SOON_MS; count_descriptors() > before && now_ms() < until;) {
             (void)usleep(1000); /* the server has yet to see that the connection is closed */
         }
@@ -146,19 +121,15 @@ static void test_use(void) {
     const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     struct stat status;
     char path[200];
-    bodhi_store *store;
-    bodhi_dataset *dataset;
     write_frames("/run", "one", BODHI_NATIVE, 0, 1);
     start((bodhi_serve_options){0});
     wire_link one = opened(0, no_token, "/run", "one");
-    CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
-    CHECK(bodhi_dataset_open(store, "/run", "one", 3, 0, &dataset) == BODHI_OK);
+    bodhi_dataset *dataset = open_beside("/run", "one", 0);
     (void)snprintf(path, sizeof path, "%s/%s/meta", home, bodhi_dataset_directory(dataset));
     CHECK(utimensat(AT_FDCWD, path, long_ago, 0) == 0);
     wire_link two = opened(0, no_token, "/run", "one");
     CHECK(stat(path, &status) == 0 && status.st_mtim.tv_sec > 1000);
-    bodhi_dataset_close(dataset);
-    bodhi_close(store);
+    close_beside(dataset);
     link_close(&one);
     link_close(&two);
     stop();
@@ -169,15 +140,13 @@ static void test_turns_of_readers(void) {
     begin("turns of readers");
     int64_t numbers[40];
     unsigned char number[8] = {0};
-    served_dataset d = {.timeout_ms = SOON_MS};
+    served_dataset d;
     bodhi_reader *reader;
     bodhi_frame frame;
     write_frames("/run", "one", BODHI_NATIVE, 0, 40);
     start((bodhi_serve_options){.serialize_reads = 1, .message_ms = 30000});
     wire_link other = opened(0, no_token, "/run", "one");
-    d.link = dialled();
-    (void)pthread_mutex_init(&d.mutex, NULL);
-    CHECK(served_open(&d, "/run", "one", 3) == BODHI_OK);
+    open_served(&d, "/run", "one");
     for (int64_t i = 0; i < 40; i++) {
         numbers[i] = i;
     }
@@ -187,8 +156,7 @@ static void test_turns_of_readers(void) {
     }
     CHECK(ask(&other, WIRE_READ, number, 8, WIRE_PLACES) == BODHI_OK);
     bodhi_reader_close(reader);
-    served_free(&d);
-    (void)pthread_mutex_destroy(&d.mutex);
+    close_served(&d);
     link_close(&other);
     stop();
 }
@@ -221,8 +189,7 @@ static void test_wrong_answers(void) {
     (void)close(ends[1]);
 }
 
-/* --- Pushing --------------------------------------------------------------------------------------------------------
- */
+/* --- Pushing ------------------------------------------------------------------------------------------------------ */
 
 static void test_acknowledgements(void) {
     begin("acknowledgements");
@@ -244,20 +211,16 @@ static void test_acknowledgements(void) {
     link_close(&one);
     link_close(&two);
     link_close(&again);
-    bodhi_store *store;
-    bodhi_dataset *dataset;
+    bodhi_dataset *dataset = open_beside("/run", "one", 0);
     bodhi_segment_facts facts = {.busy = 1};
     int64_t n = 0;
-    CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
-    CHECK(bodhi_dataset_open(store, "/run", "one", 3, 0, &dataset) == BODHI_OK);
     for (int64_t until = now_ms() + SOON_MS; facts.busy && now_ms() < until; (void)usleep(10000)) {
         CHECK(bodhi_dataset_segments(dataset, &facts, 1, &n) == BODHI_OK && n == 1);
     }
     CHECK(!facts.busy); /* nobody pushes any more */
     (void)snprintf(path, sizeof path, "%s/%s/n-%016" PRIx64 ".seg", home, bodhi_dataset_directory(dataset), facts.id);
     CHECK(is_synced(path)); /* as one of the pushers wants, who were answered together */
-    bodhi_dataset_close(dataset);
-    bodhi_close(store);
+    close_beside(dataset);
     stop();
     bodhi_io = real;
 }
@@ -284,20 +247,6 @@ static void test_refused_frames(void) {
     stop();
 }
 
-static bool next_message(int fd, wire_parser *parser) {
-    for (;;) {
-        unsigned char *at;
-        size_t space = wire_space(parser, &at);
-        ssize_t got = recv(fd, at, space, 0);
-        CHECK(got > 0);
-        enum wire_result result = wire_took(parser, (size_t)got);
-        CHECK(result == WIRE_MORE || result == WIRE_MESSAGE);
-        if (result == WIRE_MESSAGE) {
-            return true;
-        }
-    }
-}
-
 enum { LOST = 6 };
 
 /* A server that takes frames and dies with them. */
@@ -306,27 +255,18 @@ static void *take_and_die(void *argument) {
     wire_parser parser = {.from_client = true};
     unsigned char message[WIRE_HEADER + WIRE_OPENED_BYTES];
     wire_opened nothing = {0};
-    CHECK(fd >= 0 && next_message(fd, &parser) && parser.verb == WIRE_OPEN);
+    CHECK(fd >= 0 && receive_message(fd, &parser) && parser.verb == WIRE_OPEN);
     wire_write_opened(message + WIRE_HEADER, &nothing);
     wire_part part = {message + WIRE_HEADER, WIRE_OPENED_BYTES};
     wire_header(message, WIRE_OPENED, &part, 1);
     CHECK(send(fd, message, sizeof message, MSG_NOSIGNAL) == (ssize_t)sizeof message);
     for (int i = 0; i < LOST; i++) {
-        CHECK(next_message(fd, &parser) && parser.verb == WIRE_FRAME);
+        CHECK(receive_message(fd, &parser) && parser.verb == WIRE_FRAME);
     }
     wire_free(&parser);
     (void)close(fd);
     (void)close(*(const int *)argument);
     return NULL;
-}
-
-static int listening(const char *path) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%.107s", path);
-    (void)unlink(path);
-    CHECK(bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 1) == 0);
-    return fd;
 }
 
 /* Push frames, of which the server at `ends` takes some and dies. `moved`: by so much beside what others have. */
@@ -350,7 +290,7 @@ static bodhi_pusher *push_to_the_lost(int *ends, const char *const *servers, int
 static void test_no_server(void) {
     begin("a server that is lost, and no other");
     const char *servers[1] = {socket_path};
-    int ends = listening(socket_path);
+    int ends = listen_at(socket_path, 0);
     bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 1, 0, SOON_MS / 3);
     CHECK(bodhi_push_flush(pusher) == BODHI_ERROR_UNREACHABLE && strstr(bodhi_message(), "none of 1 servers answers"));
     bodhi_push_abandon(pusher);
@@ -361,7 +301,7 @@ static void test_lost_server(void) {
     begin("a server that is lost with frames on their way");
     const char *servers[1] = {socket_path};
     bodhi_push_facts facts;
-    int ends = listening(socket_path);
+    int ends = listen_at(socket_path, 0);
     write_frames("run", "", BODHI_ALIEN, 0, 3);
     bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 1, 0, SOON_MS);
     start((bodhi_serve_options){0});
@@ -381,7 +321,7 @@ static void test_server_lost_for_good(void) {
     char lost[160];
     (void)snprintf(lost, sizeof lost, "%s-lost", socket_path);
     const char *servers[2] = {socket_path, lost};
-    int ends = listening(lost);
+    int ends = listen_at(lost, 0);
     start((bodhi_serve_options){0});
     bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 2, 0, SOON_MS);
     CHECK(bodhi_push_flush(pusher) == BODHI_OK);
@@ -396,7 +336,7 @@ static void test_server_lost_for_good(void) {
 static void test_server_back_with_others(void) {
     begin("a server that comes back with other frames");
     const char *servers[1] = {socket_path};
-    int ends = listening(socket_path);
+    int ends = listen_at(socket_path, 0);
     bodhi_pusher *pusher = push_to_the_lost(&ends, servers, 1, 1, SOON_MS);
     write_frames("run", "", BODHI_NATIVE, 0, LOST);
     start((bodhi_serve_options){0});
@@ -420,8 +360,7 @@ static void test_slots(void) {
     CHECK(slots_take(&list) == &slots[3] && slots_take(&list) == &slots[2] && slots_take(&list) == NULL);
 }
 
-/* --- Authors --------------------------------------------------------------------------------------------------------
- */
+/* --- Authors ------------------------------------------------------------------------------------------------------ */
 
 /* A client whose question the disk keeps from being answered is not silent, however long that takes. */
 static void test_a_slow_disk(void) {

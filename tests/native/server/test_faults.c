@@ -1,25 +1,14 @@
 /* A server, a pusher and a reader of which the Nth system call fails, for every N, on either side: nothing crashes or
  * hangs, and what was acknowledged is there. test_store.c does the same to the store alone. */
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "../dials.h"
 #include "../scratch.h"
+#include "../sockets.h"
 #include "base/clock.h"
 #include "base/io.h"
-#include "bodhi.h"
 #include "net/served.h"
 #include "server/serve.h"
+
+char doing[256];
 
 enum fault { NO_FAULT, BROKEN, INTERRUPTED, CUT_SHORT, NO_DESCRIPTORS, NO_SPACE, BAD_DISK, N_FAULTS };
 
@@ -31,15 +20,6 @@ static atomic_int fault;
 static atomic_long fault_at; /* the call that fails, from 1 */
 static atomic_long calls;
 static bodhi_calls real;
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            (void)fprintf(stderr, "%s:%d: %s is false (%s; %s, call %ld)\n", __FILE__, __LINE__, #condition,           \
-                          bodhi_message(), fault_names[atomic_load(&fault)], atomic_load(&fault_at));                  \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 /* --- Faults ------------------------------------------------------------------------------------------------------ */
 
@@ -297,11 +277,7 @@ static void read_served(void) {
 }
 
 static void live(bool *acknowledged) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%.107s", socket_path);
-    (void)unlink(socket_path);
-    CHECK(bind(listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(listener, 16) == 0);
+    int listener = listen_at(socket_path, SOCK_NONBLOCK);
     bodhi_serve_options options = {.listener = listener, .batch_ms = 50, .quota = 1 << 30};
     bodhi_server *server;
     pthread_t thread;
@@ -356,6 +332,7 @@ static void test_fault(int kind, int first) {
         bool acknowledged[FRAMES] = {false};
         remove_all(store_path);
         CHECK(pthread_create(&watch, NULL, hang, NULL) == 0);
+        DOING("%s, call %ld", fault_names[kind], n);
         atomic_store(&calls, 0);
         atomic_store(&fault_at, n);
         atomic_store(&fault, kind);

@@ -1,13 +1,7 @@
 /* The threads that write and sync for the event loop, given tasks by hand: when each comes back, and what the disk
  * knows then. */
-#include <fcntl.h>
 #include <poll.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "../check.h"
 #include "../store/sample.h"
 #include "../store/syncs.h"
 #include "net/wire.h"
@@ -168,12 +162,10 @@ static void test_frames_that_are_there(void) {
 /* What is kept is said of the store as it is now, whoever has dropped or written frames since the last look. */
 static void test_frames_of_others(void) {
     const int64_t numbers[] = {1};
-    int64_t dropped;
-    bodhi_dataset *other;
     open_ingest("frames that others drop and write");
     write_frames(BODHI_NATIVE, 0, 2, 0);
-    CHECK(bodhi_dataset_open(store, "/run", "g", 1, 0, &other) == BODHI_OK);
-    CHECK(bodhi_dataset_drop(other, BODHI_NATIVE, numbers, 1, &dropped) == BODHI_OK && dropped == 1);
+    bodhi_dataset *other = open_again(0);
+    drop_frames(other, numbers, 1);
     give_question(1, 1);
     take_answer(WIRE_ABSENT);
     bodhi_dataset_close(other);
@@ -183,11 +175,10 @@ static void test_frames_of_others(void) {
 /* Who said first that the frames are theirs, and pushed none, may not be the one who wrote the first. */
 static void test_a_name_taken_meanwhile(void) {
     static const char *const takers[] = {"another", "this", NULL}; /* NULL: the directory was evicted */
-    for (size_t i = 0; i < sizeof takers / sizeof *takers; i++) {
-        bodhi_dataset *other = NULL;
+    for (size_t i = 0; i < LENGTH(takers); i++) {
         open_ingest("a name that is taken before the first frame comes");
         CHECK(dataset_claim(run, "this", true) == BODHI_OK);
-        CHECK(bodhi_dataset_open(store, "/run", "g", 1, 0, &other) == BODHI_OK);
+        bodhi_dataset *other = open_again(0);
         if (takers[i] == NULL) {
             CHECK(unlinkat(run->fd, "x-author", 0) == 0);
         } else {

@@ -1,18 +1,11 @@
 /* Reading from a server as another machine does: bytes come over the connection. What is read beside it, from the store
  * itself, is what must come. */
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "../check.h"
-#include "net/served.h"
 #include "running.h"
 
 enum { MANY = 20000, N_FRAMES = 40, EDGE = 5 };
 
-static bodhi_store *store;
 static bodhi_dataset *beside;
 static int64_t numbers[N_FRAMES];
 
@@ -27,8 +20,7 @@ static void write_many(void) {
     static float positions[MANY * 3];
     bodhi_writer *writer;
     bodhi_write_options options = {.segment_bytes = 2 << 20};
-    CHECK(bodhi_open(home, BODHI_CREATE, &store) == BODHI_OK);
-    CHECK(bodhi_dataset_open(store, "/run", "one", 3, BODHI_CREATE, &beside) == BODHI_OK);
+    beside = open_beside("/run", "one", BODHI_CREATE);
     CHECK(bodhi_writer_open(beside, BODHI_NATIVE, &options, &writer) == BODHI_OK);
     for (int64_t number = 0; number < N_FRAMES; number++) {
         numbers[number] = number;
@@ -39,19 +31,16 @@ static void write_many(void) {
         CHECK(bodhi_append(writer, &frame) == BODHI_OK);
     }
     CHECK(bodhi_writer_close(writer) == BODHI_OK);
-    bodhi_dataset_close(beside);
-    CHECK(bodhi_dataset_open(store, "/run", "one", 3, 0, &beside) == BODHI_OK);
+    close_beside(beside);
+    beside = open_beside("/run", "one", 0);
 }
 
 /* The ends of a connection by TCP. */
 static void connect_both(int ends[2]) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(bind(listening, (struct sockaddr *)&address, sizeof address) == 0 && listen(listening, 1) == 0);
-    CHECK(getsockname(listening, (struct sockaddr *)&address, &size) == 0);
+    struct sockaddr_in name;
+    int listening = listen_by_tcp(&name);
     ends[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(connect(ends[0], (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(connect(ends[0], (struct sockaddr *)&name, sizeof name) == 0);
     ends[1] = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     CHECK(ends[1] >= 0);
     (void)close(listening);
@@ -68,7 +57,7 @@ static int try_remote(served_dataset *d, bool with_macs) {
         mac_begin(&d->link.mac, key, true);
         mac_begin(&d->link.in.mac, key, false);
     }
-    CHECK(bodhi_server_admit(server, ends[1], with_macs ? key : NULL) == BODHI_OK);
+    CHECK(bodhi_server_admit(own.server, ends[1], with_macs ? key : NULL) == BODHI_OK);
     return served_open(d, "/run", "one", 3);
 }
 
@@ -131,7 +120,7 @@ static void read_both(served_dataset *d, const bodhi_read_options *options, int6
 static void test_reading(bool with_macs) {
     static const bodhi_range some[] = {{9000, 9400}, {15000, 18000}};
     served_dataset d;
-    (void)snprintf(doing, sizeof doing, "reading, MACs %d", with_macs);
+    DOING("reading, MACs %d", with_macs);
     open_remote(&d, with_macs);
     for (int64_t request = 0; request <= 100000; request += 100000) {
         for (int32_t check_only = 0; check_only < 2; check_only++) {
@@ -158,7 +147,7 @@ static void test_two_at_once(void) {
     bodhi_reader *other;
     bodhi_reader *here[2];
     bodhi_read_options options = {.request_bytes = 50000};
-    (void)snprintf(doing, sizeof doing, "two readers");
+    DOING("two readers");
     open_remote(&d, true);
     CHECK(served_reader_open(&d, numbers, N_FRAMES, &options, &one) == BODHI_OK);
     CHECK(served_reader_open(&d, numbers, N_FRAMES, &options, &other) == BODHI_OK);
@@ -198,7 +187,7 @@ static void test_damage(void) {
     unsigned char wrong[WRONG];
     char path[300];
     bodhi_place at;
-    (void)snprintf(doing, sizeof doing, "damage");
+    DOING("damage");
     CHECK(bodhi_dataset_locate(beside, &numbers[7], 1, &at) == BODHI_OK && at.found != 0);
     (void)snprintf(path, sizeof path, "%s/%s/n-%016llx.seg", home, bodhi_dataset_directory(beside),
                    (unsigned long long)at.segment);
@@ -224,7 +213,7 @@ static void test_a_lost_server(void) {
     bodhi_reader *reader;
     bodhi_frame frame;
     bodhi_read_options options = {.request_bytes = 50000};
-    (void)snprintf(doing, sizeof doing, "a server that ends");
+    DOING("a server that ends");
     open_remote(&d, true);
     CHECK(served_reader_open(&d, numbers, N_FRAMES, &options, &reader) == BODHI_OK);
     CHECK(bodhi_reader_next(reader, &frame) == BODHI_OK);
@@ -251,8 +240,7 @@ int main(void) {
     test_damage();
     test_a_lost_server();
     test_connections_of_an_address();
-    bodhi_dataset_close(beside);
-    bodhi_close(store);
+    close_beside(beside);
     remove_root();
     puts("all passed");
     return 0;

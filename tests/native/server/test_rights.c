@@ -1,25 +1,14 @@
 /* What a server allows: to whom, when, and how much. */
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "../check.h"
 #include "base/clock.h"
 #include "net/connect_async.h"
 #include "running.h"
 
 enum { NOBODY = 65534 };
 
-/* --- Rights ---------------------------------------------------------------------------------------------------------
- */
+/* --- Rights ------------------------------------------------------------------------------------------------------- */
 
 /* What another user gets: 0 if nothing, 1 if answers but no stop, 2 if even that. */
 static int as_nobody(void) {
@@ -54,11 +43,8 @@ static void test_rights(void) {
     link = dialled();
     CHECK(ask(&link, WIRE_STATUS, NULL, 0, WIRE_COUNTERS) == BODHI_OK);
     CHECK(get64(link.in.body + (size_t)COUNT_ADMITTED * 8) == (geteuid() == 0 ? 2 : 1));
-    CHECK(ask(&link, WIRE_STOP, NULL, 0, WIRE_COUNTERS) == BODHI_OK && pthread_join(thread, NULL) == 0);
-    CHECK(ended == BODHI_END);
+    CHECK(ask(&link, WIRE_STOP, NULL, 0, WIRE_COUNTERS) == BODHI_OK && await_end(&own) == BODHI_END);
     link_close(&link);
-    bodhi_server_close(server);
-    (void)close(listener);
     start((bodhi_serve_options){.idle_ms = 200, .message_ms = 200});
     link = opened(0, no_token, "/run", "one");
     CHECK(link_receive(&link, now_ms() + SOON_MS) == BODHI_ERROR_UNREACHABLE); /* it was silent for too long */
@@ -108,14 +94,11 @@ static int dial_aside(const dial_request *request, wire_link *link) {
 
 static int dial_gate(gate g, bool aside) {
     static const uint8_t key[] = "0123456789abcdef";
-    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof name;
+    struct sockaddr_in name;
     char address[64];
     pthread_t one;
     wire_link link = {.fd = -1};
-    g.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(bind(g.listener, (struct sockaddr *)&name, size) == 0 && listen(g.listener, 1) == 0);
-    CHECK(getsockname(g.listener, (struct sockaddr *)&name, &size) == 0);
+    g.listener = listen_by_tcp(&name);
     (void)snprintf(address, sizeof address, "127.0.0.1:%u", ntohs(name.sin_port));
     CHECK(pthread_create(&one, NULL, admit, &g) == 0);
     int64_t began = now_ms();
@@ -152,8 +135,7 @@ static void test_admission(void) {
     CHECK(chmod(path, 0640) == 0 && link_read_key(path, key, &size) == BODHI_ERROR_UNSAFE);
 }
 
-/* --- Turns ----------------------------------------------------------------------------------------------------------
- */
+/* --- Turns -------------------------------------------------------------------------------------------------------- */
 
 static void send_read(wire_link *link, int64_t number) {
     unsigned char body[8];
@@ -214,15 +196,14 @@ static void test_turns(void) {
     }
 }
 
-/* --- Slots and memory -----------------------------------------------------------------------------------------------
- */
+/* --- Slots and memory --------------------------------------------------------------------------------------------- */
 
 /* A connection that comes from elsewhere than the owner's. */
 static wire_link stranger(void) {
     static char name[] = "stranger";
     int ends[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-    CHECK(bodhi_server_admit(server, ends[1], NULL) == BODHI_OK);
+    CHECK(bodhi_server_admit(own.server, ends[1], NULL) == BODHI_OK);
     return (wire_link){.fd = ends[0], .address = name};
 }
 
@@ -246,15 +227,12 @@ static void test_a_full_server(void) {
     }
     owner = dialled();
     CHECK(ask(&owner, WIRE_STATUS, NULL, 0, WIRE_COUNTERS) == BODHI_OK);
-    CHECK(ask(&owner, WIRE_STOP, NULL, 0, WIRE_COUNTERS) == BODHI_OK && pthread_join(thread, NULL) == 0);
-    CHECK(ended == BODHI_END);
+    CHECK(ask(&owner, WIRE_STOP, NULL, 0, WIRE_COUNTERS) == BODHI_OK && await_end(&own) == BODHI_END);
     link_close(&owner);
     for (int i = 0; i <= MOST; i++) {
         link_close(&silent[i]);
         link_close(&strangers[i]);
     }
-    bodhi_server_close(server);
-    (void)close(listener);
 }
 
 static void test_silent_connections(void) {
@@ -327,14 +305,12 @@ static void test_idle_connections(void) {
     enum { MANY = 40 };
     static const unsigned char numbers[8 * WIRE_MAX_NUMBERS];
     wire_link idle[MANY];
-    unsigned char question[24] = {[8] = 1};
-    put64(question + 16, 100000); /* answered by 25 kB */
     start((bodhi_serve_options){.memory = 4 << 20});
     wire_link pusher = opened(WIRE_PUSHES, no_token, "/run", "one");
     for (int i = 0; i < MANY; i++) {
         idle[i] = opened(0, no_token, "/run", "one");
         CHECK(ask(&idle[i], WIRE_READ, numbers, sizeof numbers, WIRE_PLACES) == BODHI_OK);
-        CHECK(ask(&idle[i], WIRE_MARK, question, sizeof question, WIRE_MARKED) == BODHI_OK);
+        ask_marks(&idle[i], 0, 1, 100000); /* answered by 25 kB */
     }
     send_frame(&pusher, 0);
     take_acks(&pusher, 0, 1);
@@ -345,8 +321,7 @@ static void test_idle_connections(void) {
     stop();
 }
 
-/* --- Limits ---------------------------------------------------------------------------------------------------------
- */
+/* --- Limits ------------------------------------------------------------------------------------------------------- */
 
 static enum wire_result feed(enum wire_verb verb, size_t size) {
     wire_parser parser = {.from_client = true};

@@ -2,14 +2,7 @@
 #include "sample.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "../check.h"
 #include "../scratch.h"
 
 char doing[256];
@@ -57,27 +50,60 @@ int append(bodhi_writer *writer, int64_t number, int64_t atoms) {
     return status;
 }
 
+bodhi_writer *open_writer(int kind) {
+    bodhi_writer *writer;
+    CHECK(bodhi_writer_open(run, kind, NULL, &writer) == BODHI_OK);
+    return writer;
+}
+
+void append_frames(bodhi_writer *writer, int64_t first, int64_t last) {
+    for (int64_t number = first; number < last; number++) {
+        CHECK(append(writer, number, ATOMS) == BODHI_OK);
+    }
+}
+
+void drop_frames(bodhi_dataset *dataset, const int64_t *numbers, int64_t n) {
+    int64_t dropped;
+    CHECK(bodhi_dataset_drop(dataset, BODHI_NATIVE, numbers, n, &dropped) == BODHI_OK && dropped == n);
+}
+
+bodhi_dataset *open_again(int flags) {
+    bodhi_dataset *dataset;
+    CHECK(bodhi_dataset_open(store, "/run", "g", 1, flags, &dataset) == BODHI_OK);
+    return dataset;
+}
+
+bodhi_stored_segment *list_segments(int64_t n) {
+    bodhi_usage usage;
+    bodhi_stored_segment *listed;
+    int64_t count;
+    CHECK(bodhi_survey(home, &usage, &listed, &count) == BODHI_OK && count == n);
+    return listed;
+}
+
+const char *path_of(const char *name) {
+    static char path[300];
+    (void)snprintf(path, sizeof path, "%s/%s/%s", home, bodhi_dataset_directory(run), name);
+    return path;
+}
+
 void write_frames(int kind, int64_t first, int64_t last, int64_t segment_bytes) {
     bodhi_writer *writer;
     bodhi_write_options options = {.segment_bytes = segment_bytes, .block_atoms = 100};
     CHECK(bodhi_writer_open(run, kind, &options, &writer) == BODHI_OK);
-    for (int64_t number = first; number < last; number++) {
-        CHECK(append(writer, number, ATOMS) == BODHI_OK);
-    }
+    append_frames(writer, first, last);
     CHECK(bodhi_flush(writer, 0) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
 }
 
 char *file_of(char kind, const char *end) {
     static char path[300];
-    char folder[200];
-    (void)snprintf(folder, sizeof folder, "%s/%s", home, bodhi_dataset_directory(run));
-    DIR *listed = opendir(folder);
+    DIR *listed = opendir(path_of(""));
     const struct dirent *entry;
     *path = '\0';
     while ((entry = readdir(listed)) != NULL) {
         size_t size = strlen(entry->d_name);
         if (entry->d_name[0] == kind && size > 4 && strcmp(entry->d_name + size - 4, end) == 0) {
-            (void)snprintf(path, sizeof path, "%.160s/%.100s", folder, entry->d_name);
+            (void)snprintf(path, sizeof path, "%s", path_of(entry->d_name));
         }
     }
     (void)closedir(listed);
@@ -85,10 +111,8 @@ char *file_of(char kind, const char *end) {
 }
 
 int count_files(char kind) {
-    char folder[200];
     int n = 0;
-    (void)snprintf(folder, sizeof folder, "%s/%s", home, bodhi_dataset_directory(run));
-    DIR *listed = opendir(folder);
+    DIR *listed = opendir(path_of(""));
     const struct dirent *entry;
     while ((entry = readdir(listed)) != NULL) {
         n += entry->d_name[0] == kind && entry->d_name[1] == '-';
@@ -159,7 +183,7 @@ bool is_there(int64_t number) {
 }
 
 void begin_empty(const char *what) {
-    (void)snprintf(doing, sizeof doing, "%s", what);
+    DOING("%s", what);
     bodhi_io = real;
     remove_all(home);
     open_all();

@@ -2,12 +2,8 @@
 #ifndef BODHI_TESTS_SAMPLE_H
 #define BODHI_TESTS_SAMPLE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
+#include "../check.h"
 #include "base/io.h"
-#include "bodhi.h"
 
 enum { FRAMES = 20, ATOMS = 700 };
 static const uint64_t all_frames = (UINT64_C(1) << FRAMES) - 1;
@@ -34,6 +30,10 @@ void reopen(void);
 float value_of(int64_t number, int64_t i);
 int append(bodhi_writer *writer, int64_t number, int64_t atoms);
 
+/* A writer of natives or aliens; frames first to last - 1 by it, each new. */
+bodhi_writer *open_writer(int kind);
+void append_frames(bodhi_writer *writer, int64_t first, int64_t last);
+
 /* Frames first to last - 1 into segments of their own. */
 void write_frames(int kind, int64_t first, int64_t last, int64_t segment_bytes);
 
@@ -41,6 +41,18 @@ void write_frames(int kind, int64_t first, int64_t last, int64_t segment_bytes);
 uint64_t read_all(const bodhi_read_options *options);
 bool is_there(int64_t number);
 bodhi_place place_of(int64_t number);
+
+/* Drop natives, each of which is there. */
+void drop_frames(bodhi_dataset *dataset, const int64_t *numbers, int64_t n);
+
+/* "/run" once more, as another process has it. */
+bodhi_dataset *open_again(int flags);
+
+/* The store's segments, of which there are so many; to be freed. */
+bodhi_stored_segment *list_segments(int64_t n);
+
+/* The path of a file in the directory of "/run", or of that (""), until the next call. */
+const char *path_of(const char *name);
 
 /* Where a file of a segment lies: one whose name begins and ends so; "" if there is none. */
 char *file_of(char kind, const char *end);

@@ -1,4 +1,4 @@
-/* What was synced, by any thread; syncs can be held, and made to fail. */
+/* What was synced, by any thread, and what is open; syncs can be held, and made to fail. */
 #ifndef BODHI_TESTS_SYNCS_H
 #define BODHI_TESTS_SYNCS_H
 
@@ -17,5 +17,8 @@ bool is_synced(const char *path);
 
 /* Syncs that began. */
 int count_syncs(void);
+
+/* Open descriptors of this process. */
+int count_descriptors(void);
 
 #endif

@@ -1,12 +1,4 @@
 /* Files that are damaged, cut, moved or of another version: nothing wrong is read, and what is whole is found. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "../check.h"
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "sample.h"
@@ -178,10 +170,7 @@ static void test_other_versions(void) {
     crc = bodhi_crc32c(bodhi_crc32c(0, header, 12), zeros, 4);
     header[3] = bodhi_crc32c(crc, header + 4, 48);
     overwrite(path, 0, header, sizeof header);
-    bodhi_usage usage;
-    bodhi_stored_segment *listed;
-    int64_t n;
-    CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK && n == 1);
+    bodhi_stored_segment *listed = list_segments(1);
     CHECK(bodhi_store_evict(store, &listed[0]) == BODHI_ERROR_VERSION && size_of(path) > 0);
     free(listed);
     close_all();

@@ -1,16 +1,11 @@
 /* Dropped frames: tombstones, in whatever order they are read, copies, marks. */
-#include <string.h>
-#include <unistd.h>
-
-#include "../check.h"
 #include "sample.h"
 
 static void test_dropping(void) {
     begin_both("dropped frames, and marks", 3, 0);
     const int64_t numbers[2] = {4, 7};
-    int64_t dropped;
     uint64_t words[2] = {0};
-    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 2, &dropped) == BODHI_OK && dropped == 2);
+    drop_frames(run, numbers, 2);
     for (int again = 0; again < 2; again++) {
         words[0] = words[1] = 0;
         CHECK(bodhi_dataset_mark(run, 0, 1, FRAMES, words, words + 1) == BODHI_OK);
@@ -36,16 +31,12 @@ static ssize_t descending_getrandom(void *buffer, size_t size, unsigned flags) {
 /* A tombstone that is read before what it drops; and one of which only the record is left. */
 static void test_early_tombstones(void) {
     const int64_t numbers[2] = {2, 3};
-    int64_t dropped;
-    bodhi_writer *writer;
     begin_empty("tombstones that come early");
     bodhi_io.getrandom = descending_getrandom; /* a later segment is listed before an earlier one */
-    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
-    for (int64_t number = 0; number < 5; number++) {
-        CHECK(append(writer, number, ATOMS) == BODHI_OK);
-    }
+    bodhi_writer *writer = open_writer(BODHI_NATIVE);
+    append_frames(writer, 0, 5);
     CHECK(bodhi_flush(writer, 0) == BODHI_OK);
-    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 2, &dropped) == BODHI_OK && dropped == 2);
+    drop_frames(run, numbers, 2);
     CHECK(bodhi_writer_close(writer) == BODHI_OK && count_files('n') == 4);
     reopen();
     CHECK(place_of(2).found == 0 && place_of(3).found == 0 && is_there(4));
@@ -60,12 +51,10 @@ static void test_early_tombstones(void) {
 /* Of two copies, which two writers that did not know of each other made, both are dropped. */
 static void test_dropping_copies(void) {
     begin("copies are dropped together");
-    bodhi_dataset *second;
     bodhi_writer *writers[2];
     int64_t number = 50;
-    int64_t dropped;
-    CHECK(bodhi_dataset_open(store, "/run", "g", 1, 0, &second) == BODHI_OK);
-    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writers[0]) == BODHI_OK);
+    bodhi_dataset *second = open_again(0);
+    writers[0] = open_writer(BODHI_NATIVE);
     CHECK(bodhi_writer_open(second, BODHI_NATIVE, NULL, &writers[1]) == BODHI_OK);
     for (int i = 0; i < 2; i++) {
         CHECK(append(writers[i], number, ATOMS) == BODHI_OK);
@@ -74,7 +63,7 @@ static void test_dropping_copies(void) {
     CHECK(count_files('n') == 4); /* nobody claims what another holds */
     bodhi_dataset_close(second);
     CHECK(bodhi_dataset_refresh(run) == BODHI_OK);
-    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, &number, 1, &dropped) == BODHI_OK && dropped == 1);
+    drop_frames(run, &number, 1);
     CHECK(place_of(50).found == 0);
     reopen();
     CHECK(place_of(50).found == 0);

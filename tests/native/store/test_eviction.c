@@ -1,38 +1,18 @@
 /* Segments that are evicted while others read and write. */
-#include <dirent.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "../check.h"
 #include "sample.h"
 #include "syncs.h"
 
-static int count_descriptors(void) {
-    int n = 0;
-    DIR *listed = opendir("/proc/self/fd");
-    while (readdir(listed) != NULL) {
-        n++;
-    }
-    (void)closedir(listed);
-    return n;
-}
-
 static void test_eviction(void) {
     begin_both("eviction beside readers and writers", FRAMES, 0);
-    bodhi_usage usage;
-    bodhi_stored_segment *listed;
     bodhi_reader *reader;
-    bodhi_writer *writer;
     bodhi_frame frame;
     bodhi_segment_facts facts[4];
     int64_t n;
     int64_t number = 3;
     CHECK(place_of(3).kind == BODHI_NATIVE);
-    CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK && n == 2);
+    bodhi_stored_segment *listed = list_segments(2);
     CHECK(listed[0].kind == BODHI_ALIEN && listed[1].kind == BODHI_NATIVE);
     int before = count_descriptors();
     CHECK(bodhi_reader_open(run, &number, 1, NULL, &reader) == BODHI_OK);
@@ -40,7 +20,7 @@ static void test_eviction(void) {
     CHECK(bodhi_store_evict(store, &listed[1]) == BODHI_ERROR_BUSY);
     bodhi_reader_close(reader);
     CHECK(count_descriptors() == before);
-    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    bodhi_writer *writer = open_writer(BODHI_NATIVE);
     CHECK(append(writer, 100, ATOMS) == BODHI_OK);
     CHECK(append(writer, 100, ATOMS) == BODHI_EXISTS);
     CHECK(append(writer, 3, ATOMS) == BODHI_EXISTS);
@@ -71,11 +51,10 @@ static int evicting_openat(int directory, const char *path, int flags, mode_t mo
 
 /* A segment that is evicted before its writer has locked it costs nothing but another one. */
 static void test_eviction_of_a_new_segment(void) {
-    bodhi_writer *writer;
     begin_empty("a new segment that is evicted at once");
     bodhi_io.openat = evicting_openat;
     evicts = true;
-    CHECK(bodhi_writer_open(run, BODHI_ALIEN, NULL, &writer) == BODHI_OK);
+    bodhi_writer *writer = open_writer(BODHI_ALIEN);
     for (int64_t number = 0; number < FRAMES; number++) {
         CHECK(append(writer, number, number % 4 == 3 ? 30000 : ATOMS) == BODHI_OK);
     }
@@ -88,8 +67,6 @@ static void test_eviction_of_a_new_segment(void) {
 /* A segment is swept only when all its frames have been dropped: not for what this process could not read, and not for
  * what it has not seen. */
 static void test_sweeping(void) {
-    bodhi_usage usage;
-    bodhi_stored_segment *listed;
     bodhi_writer *writer;
     bodhi_reader *reader;
     bodhi_frame frame;
@@ -99,13 +76,13 @@ static void test_sweeping(void) {
     int64_t numbers[FRAMES];
     begin_empty("segments that are swept");
     write_frames(BODHI_NATIVE, 0, 2, 0);
-    CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK && n == 1);
+    bodhi_stored_segment *listed = list_segments(1);
     CHECK(bodhi_store_sweep(store, listed) == BODHI_ERROR_BUSY);
     for (int64_t i = 0; i < FRAMES; i++) {
         numbers[i] = i;
     }
     flip(file_of('n', ".seg"), (place_of(0).offset + place_of(0).length) / 2); /* passed over, as damaged */
-    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers + 1, 1, &dropped) == BODHI_OK && dropped == 1);
+    drop_frames(run, numbers + 1, 1);
     CHECK(bodhi_reader_open(run, numbers, 1, NULL, &reader) == BODHI_OK);
     CHECK(bodhi_reader_next(reader, &frame) == BODHI_MISS);
     bodhi_reader_close(reader);
@@ -114,8 +91,7 @@ static void test_sweeping(void) {
     CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 1, &dropped) == BODHI_OK);
     reopen();
     CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 1, &dropped) == BODHI_OK);
-    bodhi_dataset *other; /* of another process, which comes between looking and sweeping */
-    CHECK(bodhi_dataset_open(store, "/run", "g", 1, 0, &other) == BODHI_OK);
+    bodhi_dataset *other = open_again(0);
     CHECK(bodhi_writer_open(other, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
     CHECK(append(writer, 5, ATOMS) == BODHI_OK);
     CHECK(bodhi_store_sweep(store, listed) == BODHI_ERROR_BUSY);
@@ -123,7 +99,7 @@ static void test_sweeping(void) {
     CHECK(bodhi_dataset_segments(run, facts, 4, &n) == BODHI_OK && facts[0].frames == 0);
     CHECK(bodhi_store_sweep(store, listed) == BODHI_ERROR_BUSY);
     CHECK(bodhi_dataset_refresh(run) == BODHI_OK && is_there(5));
-    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers + 5, 1, &dropped) == BODHI_OK && dropped == 1);
+    drop_frames(run, numbers + 5, 1);
     CHECK(bodhi_store_sweep(store, listed) == BODHI_OK);
     CHECK(bodhi_store_sweep(store, listed) == BODHI_ERROR_NOT_FOUND);
     bodhi_dataset_close(other);
@@ -133,18 +109,13 @@ static void test_sweeping(void) {
 
 /* Records that were written, and whose writer was killed before their index entries, are there. */
 static void test_sweeping_behind_the_index(void) {
-    bodhi_usage usage;
-    bodhi_stored_segment *listed;
-    int64_t n;
-    int64_t dropped;
     int64_t number = 0;
-    bodhi_writer *writer;
     begin_empty("a segment with records behind its index");
     write_frames(BODHI_NATIVE, 0, 1, 0);
-    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, &number, 1, &dropped) == BODHI_OK && dropped == 1);
-    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    drop_frames(run, &number, 1);
+    bodhi_writer *writer = open_writer(BODHI_NATIVE);
     CHECK(append(writer, 1, ATOMS) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
-    CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK && n == 1);
+    bodhi_stored_segment *listed = list_segments(1);
     CHECK(truncate(file_of('n', ".idx"), 64 + 2 * 32) == 0); /* the entry of frame 1 */
     CHECK(bodhi_store_sweep(store, listed) == BODHI_ERROR_BUSY);
     reopen();
@@ -169,25 +140,19 @@ time_t time(time_t *told) {
  * then says it is of no earlier second, whatever the clock says: launches of a simulation are ordered by these. */
 static void test_tombstones(void) {
     const int64_t dead[2] = {2, 3};
-    int64_t dropped;
     int64_t n;
-    bodhi_usage usage;
-    bodhi_writer *writer;
-    bodhi_stored_segment *listed;
     bodhi_segment_facts facts[4];
     for (int frames = 0; frames < 2; frames++) {
         begin_empty("a segment that says which frames of another are dropped");
-        CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
-        for (int64_t number = 0; number < 5; number++) {
-            CHECK(append(writer, number, ATOMS) == BODHI_OK);
-        }
+        bodhi_writer *writer = open_writer(BODHI_NATIVE);
+        append_frames(writer, 0, 5);
         CHECK(bodhi_flush(writer, 0) == BODHI_OK);
         uint64_t first = place_of(0).segment;
-        CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, dead, 2, &dropped) == BODHI_OK && dropped == 2);
+        drop_frames(run, dead, 2);
         write_frames(BODHI_NATIVE, 7, 7 + frames, 0);
         CHECK(bodhi_writer_close(writer) == BODHI_OK);
         CHECK(bodhi_dataset_segments(run, facts, 4, &n) == BODHI_OK && n == 2);
-        CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK && n == 2);
+        bodhi_stored_segment *listed = list_segments(2);
         const bodhi_stored_segment *second = &listed[listed[0].id == first];
         watch_syncs();
         slow_by = 1000000;
@@ -208,12 +173,9 @@ static void test_tombstones(void) {
 
 /* The dataset that was used least recently goes first, whatever it is called. */
 static void test_last_used(void) {
-    bodhi_usage usage;
-    bodhi_stored_segment *listed;
     bodhi_dataset *other;
     bodhi_writer *writer;
     char path[400];
-    int64_t n;
     begin_empty("what was used least recently");
     write_frames(BODHI_NATIVE, 0, 2, 0);
     CHECK(bodhi_dataset_open(store, "/other", NULL, 0, BODHI_CREATE, &other) == BODHI_OK);
@@ -226,7 +188,7 @@ static void test_last_used(void) {
             (void)snprintf(path, sizeof path, "%s/%s/meta", home, names[i]);
             CHECK(utimensat(AT_FDCWD, path, used, 0) == 0);
         }
-        CHECK(bodhi_survey(home, &usage, &listed, &n) == BODHI_OK && n == 2);
+        bodhi_stored_segment *listed = list_segments(2);
         CHECK(strcmp(listed[0].directory, names[1 - newer]) == 0);
         free(listed);
     }

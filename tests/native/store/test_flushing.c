@@ -1,9 +1,6 @@
 /* Durable flushes: what they sync, and what a failed sync makes of it. */
 #include <dirent.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "../check.h"
 #include "../scratch.h"
 #include "sample.h"
 #include "syncs.h"
@@ -13,33 +10,25 @@ enum { SMALL_SEGMENT = 40000 /* two frames */ };
 
 /* The dataset's segments that were not synced. */
 static int count_unsynced(void) {
-    char folder[200];
-    char path[400];
     int n = 0;
-    (void)snprintf(folder, sizeof folder, "%s/%s", home, bodhi_dataset_directory(run));
-    DIR *listed = opendir(folder);
+    DIR *listed = opendir(path_of(""));
     const struct dirent *entry;
     while ((entry = readdir(listed)) != NULL) {
-        (void)snprintf(path, sizeof path, "%.160s/%.200s", folder, entry->d_name);
-        n += strstr(entry->d_name, ".seg") != NULL && !is_synced(path);
+        n += strstr(entry->d_name, ".seg") != NULL && !is_synced(path_of(entry->d_name));
     }
     (void)closedir(listed);
     return n;
 }
 
 static bool names_are_synced(void) {
-    char path[300];
-    (void)snprintf(path, sizeof path, "%s/%s", home, bodhi_dataset_directory(run));
-    return is_synced(path);
+    return is_synced(path_of(""));
 }
 
 static bodhi_writer *writer_with(int64_t first, int64_t last) {
     bodhi_writer *writer;
     bodhi_write_options options = {.segment_bytes = SMALL_SEGMENT};
     CHECK(bodhi_writer_open(run, BODHI_NATIVE, &options, &writer) == BODHI_OK);
-    for (int64_t number = first; number < last; number++) {
-        CHECK(append(writer, number, ATOMS) == BODHI_OK);
-    }
+    append_frames(writer, first, last);
     forget_syncs();
     return writer;
 }
@@ -68,9 +57,7 @@ static void test_durable_flush(void) {
 static void test_many_segments(void) {
     watch("a durable flush of many segments");
     bodhi_writer *writer = writer_with(0, 0);
-    for (int64_t number = 0; number < FRAMES + 10; number++) {
-        CHECK(append(writer, number, ATOMS) == BODHI_OK);
-    }
+    append_frames(writer, 0, FRAMES + 10);
     CHECK(bodhi_flush(writer, 1) == BODHI_OK && count_files('n') > 2 * MAX_UNSYNCED && count_unsynced() == 0);
     CHECK(bodhi_writer_close(writer) == BODHI_OK);
     close_all();
@@ -123,14 +110,12 @@ static void test_failed_sync_of_a_full_segment(void) {
 
 /* The names of a directory that was made again are known to nobody's disk. */
 static void test_new_directory(void) {
-    char path[300];
     watch("a durable flush into a directory that was made again");
     bodhi_writer *writer = writer_with(0, 2);
     CHECK(bodhi_flush(writer, 1) == BODHI_OK && is_synced(home) && bodhi_writer_close(writer) == BODHI_OK);
     writer = writer_with(2, 3);
     CHECK(bodhi_flush(writer, 1) == BODHI_OK && !is_synced(home) && bodhi_writer_close(writer) == BODHI_OK);
-    (void)snprintf(path, sizeof path, "%s/%s", home, bodhi_dataset_directory(run));
-    remove_all(path);
+    remove_all(path_of(""));
     writer = writer_with(0, 2);
     CHECK(bodhi_flush(writer, 1) == BODHI_OK && names_are_synced() && is_synced(home));
     CHECK(bodhi_writer_close(writer) == BODHI_OK);

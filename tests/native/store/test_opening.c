@@ -1,10 +1,4 @@
 /* Stores and datasets that are damaged, somebody else's, or where none may be. */
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../check.h"
 #include "../scratch.h"
 #include "sample.h"
 #include "segments/record.h"
@@ -33,14 +27,13 @@ static void test_stores(void) {
     bodhi_io.fstatfs = pretend_fstatfs;
     CHECK(bodhi_open(home, 0, &other) == BODHI_ERROR_NETWORK);
     bodhi_io = real;
-    (void)snprintf(path, sizeof path, "%s/%s/meta", home, bodhi_dataset_directory(run));
     unsigned char meta[64];
     size_t size = write_meta(meta, "/ran", 4, "g", 1);
-    overwrite(path, 0, meta, size);
+    overwrite(path_of("meta"), 0, meta, size);
     bodhi_dataset *second;
     CHECK(bodhi_dataset_open(store, "/run", "g", 1, BODHI_CREATE, &second) == BODHI_ERROR_CONFLICT);
-    flip(path, 25);
-    CHECK(bodhi_dataset_open(store, "/run", "g", 1, BODHI_CREATE, &second) == BODHI_OK);
+    flip(path_of("meta"), 25);
+    second = open_again(BODHI_CREATE);
     bodhi_dataset_close(second);
     CHECK(bodhi_dataset_open_directory(store, bodhi_dataset_directory(run), &second) == BODHI_OK);
     CHECK(strcmp(bodhi_dataset_name(second), "/run") == 0);
@@ -55,7 +48,7 @@ static void test_network_file_systems(void) {
     close_all();
     remove_all(home);
     bodhi_io.fstatfs = pretend_fstatfs;
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    for (size_t i = 0; i < LENGTH(refused); i++) {
         pretended = refused[i];
         CHECK(bodhi_open(home, BODHI_CREATE, &other) == BODHI_ERROR_NETWORK);
         CHECK(strstr(bodhi_message(), "network file system") != NULL);
@@ -73,32 +66,27 @@ static int taken_linkat(int from, const char *name, int to, const char *path, in
 /* Several may write the meta file at once; and one that was deleted beneath a dataset in use is written again. */
 static void test_meta(void) {
     bodhi_dataset *second;
-    char path[300];
     begin("a meta file that comes and goes");
-    (void)snprintf(path, sizeof path, "%s/%s/meta", home, bodhi_dataset_directory(run));
-    CHECK(unlink(path) == 0);
+    CHECK(unlink(path_of("meta")) == 0);
     bodhi_io.linkat = taken_linkat;
-    CHECK(bodhi_dataset_open(store, "/run", "g", 1, BODHI_CREATE, &second) == BODHI_OK);
+    second = open_again(BODHI_CREATE);
     bodhi_dataset_close(second);
     bodhi_io = real;
-    CHECK(unlink(path) == 0);
-    CHECK(bodhi_dataset_open(store, "/run", "g", 1, 0, &second) == BODHI_OK && size_of(path) > 0);
+    CHECK(unlink(path_of("meta")) == 0);
+    CHECK(bodhi_dataset_open(store, "/run", "g", 1, 0, &second) == BODHI_OK && size_of(path_of("meta")) > 0);
     bodhi_dataset_close(second);
     close_all();
 }
 
 /* A dataset that is in use may be deleted with its directory, and made again by others. */
 static void test_deleted_directory(void) {
-    bodhi_dataset *second;
     bodhi_writer *writer;
-    char path[300];
     begin("a dataset that is deleted while it is open");
-    (void)snprintf(path, sizeof path, "%s/%s", home, bodhi_dataset_directory(run));
-    remove_all(path);
+    remove_all(path_of(""));
     write_frames(BODHI_NATIVE, 0, FRAMES, 0);
     CHECK(read_all(NULL) == all_frames);
-    remove_all(path);
-    CHECK(bodhi_dataset_open(store, "/run", "g", 1, BODHI_CREATE, &second) == BODHI_OK);
+    remove_all(path_of(""));
+    bodhi_dataset *second = open_again(BODHI_CREATE);
     CHECK(bodhi_writer_open(second, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
     CHECK(append(writer, 3, ATOMS) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
     bodhi_dataset_close(second);

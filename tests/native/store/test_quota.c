@@ -1,12 +1,4 @@
 /* Quotas, and disks that are full. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../check.h"
 #include "sample.h"
 
 static int pretend_full(int fd, struct statfs *status) {
@@ -34,7 +26,7 @@ static void test_quota(void) {
     bodhi_store_set_quota(store, QUOTA);
     CHECK(bodhi_dataset_open(store, "/other", NULL, 0, BODHI_CREATE, &second) == BODHI_OK);
     CHECK(bodhi_writer_open(second, BODHI_NATIVE, NULL, &writers[0]) == BODHI_OK);
-    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writers[1]) == BODHI_OK);
+    writers[1] = open_writer(BODHI_NATIVE);
     for (int64_t i = 0; i < 8; i++) {
         CHECK(append(writers[0], i, LARGE) == BODHI_OK); /* gathered, and in no file yet */
     }
@@ -44,7 +36,7 @@ static void test_quota(void) {
     }
     CHECK(status == BODHI_ERROR_FULL && strstr(bodhi_message(), "quota") != NULL);
     /* What was gathered comes into its file while a third writer learns what others were promised. */
-    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writers[2]) == BODHI_OK);
+    writers[2] = open_writer(BODHI_NATIVE);
     flushed = writers[0];
     bodhi_io.preadv2 = flushing_preadv2;
     CHECK(append(writers[2], 2000, LARGE) == BODHI_ERROR_FULL && bodhi_io.preadv2 == real.preadv2);
@@ -69,7 +61,6 @@ static void test_pushed_frames(void) {
     enum { QUOTA = 1000000, LARGE = 5000 };
     bodhi_dataset *second;
     bodhi_writer *writer;
-    char path[300];
     int64_t number = 0;
     begin("room for others beside pushed frames");
     bodhi_store_set_quota(store, QUOTA);
@@ -81,8 +72,7 @@ static void test_pushed_frames(void) {
     }
     CHECK(append(writer, number, LARGE) == BODHI_ERROR_FULL && bodhi_writer_close(writer) == BODHI_OK);
     CHECK(bodhi_dataset_refresh(run) == BODHI_OK && read_all(NULL) == all_frames);
-    (void)snprintf(path, sizeof path, "%s/%s/x-origin.json", home, bodhi_dataset_directory(run));
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    int fd = open(path_of("x-origin.json"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     CHECK(fd >= 0 && close(fd) == 0);
     CHECK(bodhi_writer_open(second, BODHI_ALIEN, NULL, &writer) == BODHI_OK);
     CHECK(append(writer, number, LARGE) == BODHI_OK && bodhi_writer_close(writer) == BODHI_OK);
@@ -118,9 +108,8 @@ static int locked_openat(int directory, const char *path, int flags, mode_t mode
 /* The disk is full in the middle of a record, or before the second file of a segment. */
 static void test_full_disk(void) {
     begin("a full disk");
-    bodhi_writer *writer;
     int64_t size = size_of(file_of('n', ".seg"));
-    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    bodhi_writer *writer = open_writer(BODHI_NATIVE);
     bodhi_io.pwritev = half_pwritev;
     CHECK(append(writer, 200, 30000) == BODHI_ERROR_FULL && size_of(file_of('n', ".seg")) == size);
     CHECK(append(writer, 201, ATOMS) == BODHI_OK && bodhi_flush(writer, 0) == BODHI_ERROR_FULL);
@@ -131,7 +120,7 @@ static void test_full_disk(void) {
     CHECK(is_there(203) && is_there(204));
     CHECK(place_of(200).found == 0 && place_of(201).found == 0);
     bodhi_io.openat = no_index_openat;
-    CHECK(bodhi_writer_open(run, BODHI_ALIEN, NULL, &writer) == BODHI_OK);
+    writer = open_writer(BODHI_ALIEN);
     CHECK(append(writer, 202, ATOMS) == BODHI_ERROR_FULL && count_files('a') == 0);
     CHECK(bodhi_writer_close(writer) == BODHI_OK);
     bodhi_io = real;

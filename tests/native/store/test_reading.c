@@ -1,7 +1,4 @@
 /* Every way to read. */
-#include <stdlib.h>
-
-#include "../check.h"
 #include "sample.h"
 
 /* Between whose ends lies more than is read over. */

@@ -1,10 +1,4 @@
 /* Sealing segments of a dataset: frames are found as before, whatever becomes of the tables. */
-#include <inttypes.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../check.h"
 #include "sample.h"
 
 static const uint64_t no_frames = 0;
@@ -73,8 +67,7 @@ static void test_sealing(void) {
         reopen();
     }
     const int64_t numbers[3] = {1, 4, 7};
-    int64_t dropped;
-    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 3, &dropped) == BODHI_OK && dropped == 3);
+    drop_frames(run, numbers, 3);
     uint64_t left = all_frames & ~(UINT64_C(1) << 1 | UINT64_C(1) << 4 | UINT64_C(1) << 7);
     for (int again = 0; again < 4; again++) {
         check_held(left, 7);
@@ -84,8 +77,7 @@ static void test_sealing(void) {
             reopen();
         }
     }
-    bodhi_writer *writer;
-    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    bodhi_writer *writer = open_writer(BODHI_NATIVE);
     CHECK(append(writer, 4, ATOMS) == BODHI_OK && append(writer, 5, ATOMS) == BODHI_EXISTS);
     CHECK(bodhi_writer_close(writer) == BODHI_OK);
     for (int again = 0; again < 4; again++) {
@@ -104,16 +96,13 @@ static void test_dropped_by_another_segment(void) {
     begin_empty("frames dropped by another segment");
     bodhi_writer *writers[2];
     for (int64_t i = 0; i < 2; i++) {
-        CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writers[i]) == BODHI_OK);
-        for (int64_t number = 5 * i; number < 5 * i + 5; number++) {
-            CHECK(append(writers[i], number, ATOMS) == BODHI_OK);
-        }
+        writers[i] = open_writer(BODHI_NATIVE);
+        append_frames(writers[i], 5 * i, 5 * i + 5);
     }
     CHECK(bodhi_writer_close(writers[0]) == BODHI_OK && bodhi_writer_close(writers[1]) == BODHI_OK);
     CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK && count_files('n') == 6);
     const int64_t numbers[2] = {2, 7};
-    int64_t dropped;
-    CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 2, &dropped) == BODHI_OK && dropped == 2);
+    drop_frames(run, numbers, 2);
     write_frames(BODHI_NATIVE, 10, FRAMES, 0);
     uint64_t left = all_frames & ~(UINT64_C(1) << 2 | UINT64_C(1) << 7);
     for (int again = 0; again < 3; again++) {
@@ -133,7 +122,7 @@ static void test_far_apart(void) {
     begin_empty("frames far apart");
     bodhi_writer *writers[2];
     for (size_t i = 0; i < 2; i++) {
-        CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writers[i]) == BODHI_OK);
+        writers[i] = open_writer(BODHI_NATIVE);
         for (size_t j = 0; j < FAR; j++) {
             CHECK(j % 3 == i || append(writers[i], (int64_t)there[j], ATOMS) == BODHI_OK);
         }
@@ -190,7 +179,7 @@ static void test_sealing_twice(void) {
     begin_empty("a table by who does not know what was dropped");
     bodhi_writer *writers[2];
     for (int64_t i = 0; i < 2; i++) {
-        CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writers[i]) == BODHI_OK);
+        writers[i] = open_writer(BODHI_NATIVE);
         for (int64_t number = i; number < FRAMES; number += 2) {
             CHECK(append(writers[i], number, ATOMS) == BODHI_OK);
         }
@@ -201,9 +190,8 @@ static void test_sealing_twice(void) {
     (void)snprintf(older_path, sizeof older_path, "%.280s.older", table_path);
     const int64_t numbers[2] = {2, 4};
     for (int i = 0; i < 2; i++) { /* the tombstones go to the other segment */
-        int64_t dropped;
         CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK && (i == 1 || link(table_path, older_path) == 0));
-        CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, &numbers[i], 1, &dropped) == BODHI_OK && dropped == 1);
+        drop_frames(run, &numbers[i], 1);
     }
     bodhi_io.renameat = replacing_renameat;
     CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK && access(older_path, F_OK) != 0);
@@ -220,8 +208,7 @@ static void test_torn(void) {
     for (int open = 0; open < 2; open++) {
         begin_both("a torn table", 3, 0);
         const int64_t numbers[1] = {6};
-        int64_t dropped;
-        CHECK(bodhi_dataset_drop(run, BODHI_NATIVE, numbers, 1, &dropped) == BODHI_OK && dropped == 1);
+        drop_frames(run, numbers, 1);
         CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
         char table[256];
         (void)snprintf(table, sizeof table, "%s", file_of('n', ".tab"));
@@ -276,11 +263,8 @@ static void test_eviction(void) {
     (void)snprintf(copy, sizeof copy, "%s.copy", table);
     CHECK(link(table, copy) == 0);
     reopen();
-    bodhi_usage usage;
-    bodhi_stored_segment *segments;
-    int64_t n;
     for (int again = 0; again < 2; again++) {
-        CHECK(bodhi_survey(home, &usage, &segments, &n) == BODHI_OK && n == 2);
+        bodhi_stored_segment *segments = list_segments(2);
         CHECK(segments[0].kind == BODHI_ALIEN && bodhi_store_evict(store, &segments[0]) == BODHI_OK);
         free(segments);
         CHECK(access(table, F_OK) != 0);
@@ -322,14 +306,13 @@ static void test_lost_records(void) {
     bodhi_place cut = place_of(10);
     CHECK(truncate(file_of('n', ".seg"), cut.offset) == 0 && truncate(file_of('n', ".idx"), 64 + 10 * 32) == 0);
     reopen();
-    bodhi_writer *writer;
-    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    bodhi_writer *writer = open_writer(BODHI_NATIVE);
     for (int64_t number = FRAMES; number-- > 10;) {
         CHECK(append(writer, number, number % 4 == 3 ? 30000 : ATOMS) == BODHI_OK);
     }
     CHECK(bodhi_flush(writer, 0) == BODHI_OK);
     bodhi_dataset *own = run; /* as if its writer were killed now */
-    CHECK(bodhi_dataset_open(store, "/run", "g", 1, 0, &run) == BODHI_OK);
+    run = open_again(0);
     CHECK(count_files('n') > 0 && read_all(NULL) == all_frames);
     bodhi_dataset_close(run);
     run = own;

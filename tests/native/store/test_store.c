@@ -1,30 +1,12 @@
 /* A store that many threads use, and one of which the Nth system call fails, for every N; for sanitizers. */
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
+#include "../check.h"
 #include "../scratch.h"
 #include "base/io.h"
-#include "bodhi.h"
 #include "write/writer.h"
 
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            (void)fprintf(stderr, "%s:%d: %s is false (%s; fault %d, call %ld)\n", __FILE__, __LINE__, #condition,     \
-                          bodhi_message(), (int)fault, fault_at);                                                      \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
 /* --- Faults ------------------------------------------------------------------------------------------------------ */
+
+char doing[256];
 
 enum fault { NO_FAULT, FULL, QUOTA, BAD_SECTOR, INTERRUPTED, CUT_SHORT, NO_DESCRIPTORS, N_FAULTS };
 
@@ -295,6 +277,7 @@ static void test_every_call_failing(void) {
             do {
                 bool acknowledged[FRAMES] = {false};
                 clear();
+                DOING("fault %d, call %ld", kind, n + 1);
                 fault = (enum fault)kind;
                 fault_stays = stays != 0;
                 fault_at = ++n;
@@ -351,7 +334,7 @@ static void check_marks(bodhi_dataset *dataset) {
 static void check_refusals_of_marks(bodhi_dataset *dataset) {
     const int64_t wrong[][3] = {{-1, 1, 1}, {0, 0, 1}, {0, 1, -1}, {5, -1, 7}, {INT64_MAX, 1, 2}, {1, INT64_MAX, 3}};
     uint64_t words[2] = {0};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    for (size_t i = 0; i < LENGTH(wrong); i++) {
         CHECK(bodhi_dataset_mark(dataset, wrong[i][0], wrong[i][1], wrong[i][2], words, words + 1) ==
               BODHI_ERROR_ARGUMENT);
     }

@@ -1,11 +1,4 @@
 /* Frames that are there already, and what a writer may say of them. */
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../check.h"
 #include "sample.h"
 #include "store/dataset.h"
 
@@ -34,8 +27,7 @@ static int failing_fdatasync(int fd) {
 }
 
 static int append_one(int64_t number, int *flushed) {
-    bodhi_writer *writer;
-    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    bodhi_writer *writer = open_writer(BODHI_NATIVE);
     int status = append(writer, number, ATOMS);
     *flushed = bodhi_flush(writer, 1);
     CHECK(bodhi_writer_close(writer) <= 0);
@@ -45,7 +37,6 @@ static int append_one(int64_t number, int *flushed) {
 /* A frame that was there is acknowledged only if it can be read back and is on disk; what failed once is not taken for
  * a failure for good, but for a failed sync, of which nothing is known any more. */
 static void test_existing_frames(void) {
-    bodhi_dataset *other;
     int flushed;
     begin_empty("frames that are there");
     bodhi_io.openat = failing_openat;
@@ -69,7 +60,7 @@ static void test_existing_frames(void) {
     CHECK(append_one(0, &flushed) == BODHI_OK && flushed == BODHI_OK); /* elsewhere */
     CHECK(append_one(0, &flushed) == BODHI_EXISTS && flushed == BODHI_OK);
     unsynced = 0; /* its number is free for another file soon */
-    CHECK(bodhi_dataset_open(store, "/run", "g", 1, 0, &other) == BODHI_OK);
+    bodhi_dataset *other = open_again(0);
     bodhi_segment_facts facts[4];
     int64_t n;
     bodhi_place at;
@@ -82,8 +73,7 @@ static void test_existing_frames(void) {
     CHECK(append_one(0, &flushed) == BODHI_OK && flushed == BODHI_OK);
     CHECK(bodhi_dataset_refresh(other) == BODHI_OK);
     CHECK(bodhi_dataset_locate(other, &(int64_t){0}, 1, &at) == BODHI_OK && at.found && at.kind == BODHI_NATIVE);
-    int64_t dropped;
-    CHECK(bodhi_dataset_drop(other, BODHI_NATIVE, &(int64_t){0}, 1, &dropped) == BODHI_OK && dropped == 1);
+    drop_frames(other, &(int64_t){0}, 1);
     CHECK(append_one(0, &flushed) == BODHI_OK && flushed == BODHI_OK);
     CHECK(append_one(0, &flushed) == BODHI_EXISTS && flushed == BODHI_OK);
     bodhi_dataset_close(other);
@@ -94,9 +84,8 @@ static void test_existing_frames(void) {
 static void test_other_frames(void) {
     float positions[ATOMS * 3] = {0};
     float box[6] = {30, 40, 50, 90, 80, 70};
-    bodhi_writer *writer;
     begin_empty("frames of one number that differ");
-    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    bodhi_writer *writer = open_writer(BODHI_NATIVE);
     bodhi_frame frame = {.number = 1, .n_atoms = ATOMS, .positions = positions, .box = box};
     CHECK(bodhi_append(writer, &frame) == BODHI_OK);
     CHECK(bodhi_append(writer, &frame) == BODHI_EXISTS);
@@ -114,12 +103,11 @@ static void test_other_frames(void) {
 
 /* A copy that is damaged is passed over, and the frame written again. */
 static void test_damaged_copy(void) {
-    bodhi_writer *writer;
     begin("a frame whose copy is damaged");
     bodhi_place at = place_of(5);
     flip(file_of('n', ".seg"), at.offset + at.length - 64);
     (void)alarm(10); /* a search that does not end */
-    CHECK(bodhi_writer_open(run, BODHI_NATIVE, NULL, &writer) == BODHI_OK);
+    bodhi_writer *writer = open_writer(BODHI_NATIVE);
     CHECK(append(writer, 5, ATOMS) == BODHI_OK && append(writer, 6, ATOMS) == BODHI_EXISTS);
     CHECK(bodhi_writer_close(writer) == BODHI_OK);
     (void)alarm(0);

@@ -4,24 +4,15 @@
 
 #include <limits.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../check.h"
+#include "../draw.h"
 #include "base/crc32c.h"
 #include "xtc/xtc.h"
 
 char doing[256] = "";
 
 enum { ATOMS = 400, FRAMES = 60, HEAD = 92, GUARD = 32, WATERS = 0, CHAIN, CLOUD, LATTICE, FAR, KINDS };
-
-static uint32_t drawn = 1;
-
-static uint32_t draw(uint32_t below) {
-    drawn = drawn * 1664525U + 1013904223U;
-    return (uint32_t)(((uint64_t)drawn * below) >> 32);
-}
 
 /* A coordinate in thousandths of an Å: one of float's exact numbers times 2^-10. */
 static float drawn_float(int32_t extent) {
@@ -101,7 +92,7 @@ static uint32_t check_kind(int kind) {
         for (size_t k = 0; k < 9; k++) {
             frame.box[k] = drawn_float(extent);
         }
-        (void)snprintf(doing, sizeof doing, "kind %d, frame %u: %zu atoms", kind, number, n);
+        DOING("kind %d, frame %u: %zu atoms", kind, number, n);
         const size_t most = xtc_most_bytes(n);
         uint8_t *out = malloc(most + GUARD);
         CHECK(out != NULL);
@@ -134,7 +125,7 @@ static void check_refused(void) {
     size_t n_bytes = 0;
     const xtc_written_frame frame = {positions, 20, 0.1F, 1000, 0, 0, {0}};
     const float none[] = {NAN, INFINITY, -INFINITY, 2.2e7F, -2.2e7F};
-    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+    for (size_t i = 0; i < LENGTH(none); i++) {
         memset(positions, 0, sizeof positions);
         positions[3 * i + 1] = none[i];
         CHECK(xtc_encode(&frame, steps, out, &n_bytes) == XTC_FAR);
@@ -151,7 +142,7 @@ int main(void) {
     static const uint32_t expected[KINDS] = {0x1F8C79CE, 0xFA8708F7, 0x2EDD8209, 0x15491708, 0xF79A0194};
     for (int kind = 0; kind < KINDS; kind++) {
         const uint32_t found = check_kind(kind);
-        (void)snprintf(doing, sizeof doing, "kind %d: checksum %08x", kind, found);
+        DOING("kind %d: checksum %08x", kind, found);
         CHECK(found == expected[kind]);
     }
     check_refused();

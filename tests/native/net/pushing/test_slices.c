@@ -1,35 +1,22 @@
 /* Slices, pushed straight to a store: what is read back, what is refused, and what a disk that fails makes of them. */
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "../../check.h"
+#include "../../draw.h"
 #include "../../scratch.h"
 #include "base/io.h"
+#include "launchers.h"
 #include "net/pushing/launch.h"
 
 char doing[256] = "";
 
-enum { ATOMS = 40000, MOST = 30000, GENERATION = 64 };
+enum { ATOMS = 40000, MOST = 30000 };
 
 static char home[128];
 static bodhi_calls real;
 static int64_t ids[MOST];
 static float rows[3][3 * MOST];
-static uint32_t drawn = 1;
-
-static uint32_t draw(uint32_t below) {
-    drawn = drawn * 1664525U + 1013904223U;
-    return (uint32_t)(((uint64_t)drawn * below) >> 32);
-}
-
 /* --- A disk that fails, or is slow -------------------------------------------------------------------------------- */
 
 static atomic_llong room; /* bytes that may be written to segments */
@@ -94,7 +81,7 @@ time_t time(time_t *told) {
 /* --- Pushing and reading ------------------------------------------------------------------------------------------ */
 
 static void begin(const char *what) {
-    (void)snprintf(doing, sizeof doing, "%s", what);
+    DOING("%s", what);
     CHECK(make_scratch(home, sizeof home, "/var/tmp"));
     real = bodhi_io;
     room = INT64_MAX / 2;
@@ -132,11 +119,8 @@ UNWATCHED static size_t make_slice(int64_t number) {
             ids[n++] = atom;
         }
     }
-    for (size_t i = n - 1; i > 0 && number % 11 != 0; i--) {
-        size_t j = draw((uint32_t)i + 1);
-        int64_t swapped = ids[i];
-        ids[i] = ids[j];
-        ids[j] = swapped;
+    if (number % 11 != 0) {
+        shuffle(ids, n);
     }
     return n;
 }
@@ -161,10 +145,24 @@ UNWATCHED static int push(bodhi_pusher *pusher, int64_t number) {
     return bodhi_push_slice(pusher, &frame, ids);
 }
 
-static int64_t acknowledged(const bodhi_pusher *pusher) {
+static bodhi_push_facts facts_of(const bodhi_pusher *pusher) {
     bodhi_push_facts facts;
     bodhi_push_query(pusher, &facts);
-    return facts.acknowledged;
+    return facts;
+}
+
+static int64_t acknowledged(const bodhi_pusher *pusher) {
+    return facts_of(pusher).acknowledged;
+}
+
+/* The slices of a rank of a launch, in the store. */
+static bodhi_dataset *open_slices(bodhi_store *store, int rank, const char *launch) {
+    char generation[64];
+    bodhi_dataset *dataset;
+    int size = snprintf(generation, sizeof generation, "slices of rank %d, %d atoms, launch %016llx\ng", rank, ATOMS,
+                        (unsigned long long)launch_named(launch));
+    CHECK(bodhi_dataset_open(store, "run [slices]", generation, (size_t)size, 0, &dataset) == BODHI_OK);
+    return dataset;
 }
 
 UNWATCHED static void check_slice(const bodhi_frame *frame) {
@@ -191,21 +189,17 @@ static int64_t known; /* slices that the dataset says it has, as of the last cou
 
 /* How many of frames 0 to n - 1 can be read, every byte right. */
 static int64_t count_right(int64_t n, const char *launch) {
-    char generation[GENERATION];
     bodhi_store *store;
-    bodhi_dataset *dataset;
     bodhi_reader *reader;
     bodhi_frame frame;
     int64_t found = 0;
-    int size = snprintf(generation, sizeof generation, "slices of rank 0, %d atoms, launch %016llx\ng", ATOMS,
-                        (unsigned long long)launch_named(launch));
     int64_t *numbers = malloc((size_t)n * sizeof *numbers);
     CHECK(numbers != NULL);
     for (int64_t i = 0; i < n; i++) {
         numbers[i] = i;
     }
     CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
-    CHECK(bodhi_dataset_open(store, "run [slices]", generation, (size_t)size, 0, &dataset) == BODHI_OK);
+    bodhi_dataset *dataset = open_slices(store, 0, launch);
     bodhi_read_options options = {.fields = BODHI_POSITIONS | BODHI_VELOCITIES | BODHI_FORCES | BODHI_IDS};
     CHECK(bodhi_reader_open(dataset, numbers, n, &options, &reader) == BODHI_OK);
     for (int status; (status = bodhi_reader_next(reader, &frame)) != BODHI_END;) {
@@ -323,8 +317,7 @@ static void test_full_disk(bool durable, int64_t fits) {
     }
     status = status >= 0 ? bodhi_push_flush(pusher) : status;
     CHECK(status == BODHI_ERROR_FULL);
-    bodhi_push_facts facts;
-    bodhi_push_query(pusher, &facts);
+    bodhi_push_facts facts = facts_of(pusher);
     CHECK(facts.in_flight == 0 && facts.acknowledged < SLICES && count_right(SLICES, "") >= facts.acknowledged);
     room = INT64_MAX / 2;
     CHECK(push(pusher, 2L * SLICES) >= 0 && bodhi_push_flush(pusher) == BODHI_OK);
@@ -352,25 +345,18 @@ static bodhi_pusher *push_in_vain(void) {
     return pusher;
 }
 
-static void test_batch_undone(void) {
-    bodhi_push_facts facts;
-    batch = 1 << 20;
-    begin("slices behind a batch that is undone");
+static void test_batch_undone(bool while_synced) {
+    begin(while_synced ? "a batch that is undone while it is synced" : "slices behind a batch that is undone");
+    sync_is_slow = while_synced;
     bodhi_pusher *pusher = push_in_vain();
-    (void)!bodhi_push_flush(pusher);
-    bodhi_push_query(pusher, &facts);
-    CHECK(facts.in_flight == 0 && facts.acknowledged == 0 && count_right(10, "") == 0);
-    bodhi_push_abandon(pusher);
-    end();
-    begin("a batch that is undone while it is synced");
-    sync_is_slow = true;
-    pusher = push_in_vain();
-    for (int i = 0; i < 10000 && !sync_began; i++) { /* by then the batch was not written */
+    for (int i = 0; i < 10000 && while_synced && !sync_began; i++) { /* by then the batch was not written */
         (void)usleep(1000);
     }
-    (void)!push(pusher, 9);
+    if (while_synced) {
+        (void)!push(pusher, 9);
+    }
     (void)!bodhi_push_flush(pusher);
-    bodhi_push_query(pusher, &facts);
+    bodhi_push_facts facts = facts_of(pusher);
     CHECK(facts.in_flight == 0 && facts.acknowledged == 0 && count_right(10, "") == 0);
     bodhi_push_abandon(pusher);
     end();
@@ -403,66 +389,6 @@ static void test_failed_sync(void) {
     end();
 }
 
-static const char *const launchers[] = {"PMIX_NAMESPACE", "PALS_APID",        "FLUX_JOB_ID",         "SLURM_JOB_ID",
-                                        "SLURM_STEP_ID",  "SLURM_HET_JOB_ID", "SLURM_RESTART_COUNT", "PMI_JOBID",
-                                        "PMI_FD",         "PMI_PORT"};
-static const char *const ranges[] = {"MPIEXEC_PORTRANGE",     "MPIEXEC_PORT_RANGE",       "MPICH_PORTRANGE",
-                                     "MPICH_PORT_RANGE",      "MPICH_CH3_PORT_RANGE",     "MPIR_CVAR_CH3_PORT_RANGE",
-                                     "MPIR_CVAR_PORTRANGE",   "MPIR_CVAR_PORT_RANGE",     "MPIR_PARAM_PORTRANGE",
-                                     "MPIR_PARAM_PORT_RANGE", "MPIR_PARAM_CH3_PORT_RANGE"};
-
-static void no_launcher(void) {
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-        CHECK(unsetenv(launchers[i]) == 0);
-    }
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
-        CHECK(unsetenv(ranges[i]) == 0);
-    }
-}
-
-/* A rank of MPICH's mpiexec, of which only the process that starts ranks tells anything. */
-static void be_under_hydra(const char *port) {
-    no_launcher();
-    CHECK(launch_found() == 0); /* what else starts a process that is told a port is no launcher */
-    CHECK(setenv("PMI_FD", "9", 1) == 0);
-    char said[64];
-    (void)snprintf(said, sizeof said, "control-port=%s\n", port);
-    CHECK(launch_found() == launch_named(said));
-    CHECK(setenv("SLURM_JOB_ID", "1", 1) == 0 && launch_found() == launch_named(said));
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
-        CHECK(setenv(ranges[i], "", 1) == 0 && launch_found() == launch_named(said));
-        CHECK(setenv(ranges[i], "50000:50010", 1) == 0 && launch_found() == launch_named("SLURM_JOB_ID=1\n"));
-        CHECK(unsetenv("SLURM_JOB_ID") == 0 && launch_found() == 0);
-        CHECK(setenv("SLURM_JOB_ID", "1", 1) == 0 && unsetenv(ranges[i]) == 0);
-    }
-}
-
-static void await_child(pid_t child) {
-    int status;
-    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
-}
-
-/* This program, started with a port, is a process that starts ranks, and has one. */
-static int be_hydra(const char *port) {
-    (void)snprintf(doing, sizeof doing, "what a launcher says that tells its ranks nothing");
-    pid_t child = fork();
-    if (child == 0) {
-        be_under_hydra(port);
-        _exit(0);
-    }
-    await_child(child);
-    return 0;
-}
-
-static void test_hydra(void) {
-    pid_t child = fork();
-    if (child == 0) {
-        (void)execl("/proc/self/exe", "test_slices", "--control-port", "node:50000", NULL);
-        _exit(1);
-    }
-    await_child(child);
-}
-
 static char followed[256]; /* what would say so of rank 1 of the launch that was looked at last */
 
 /* The seconds, first and last, in which a launch's segments were begun, of all its ranks. */
@@ -470,15 +396,11 @@ static void seconds_of(const char *launch, uint64_t *first, uint64_t *last) {
     *first = UINT64_MAX;
     *last = 0;
     for (int rank = 0; rank < 2; rank++) {
-        char generation[GENERATION];
         bodhi_store *store;
-        bodhi_dataset *dataset;
         bodhi_segment_facts facts[4];
         int64_t n;
-        (void)snprintf(generation, sizeof generation, "slices of rank %d, %d atoms, launch %016llx\ng", rank, ATOMS,
-                       (unsigned long long)launch_named(launch));
         CHECK(bodhi_open(home, 0, &store) == BODHI_OK);
-        CHECK(bodhi_dataset_open(store, "run [slices]", generation, strlen(generation), 0, &dataset) == BODHI_OK);
+        bodhi_dataset *dataset = open_slices(store, rank, launch);
         CHECK(bodhi_dataset_segments(dataset, facts, 4, &n) == BODHI_OK && n >= 1 && n <= 4);
         for (int64_t i = 0; i < n; i++) {
             *first = facts[i].id >> 32 < *first ? facts[i].id >> 32 : *first;
@@ -501,7 +423,7 @@ static void test_clock_goes_back(void) {
     uint64_t before = 0;
     uint64_t last = 0;
     begin("a clock that goes back");
-    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
+    for (size_t i = 0; i < LENGTH(starts); i++) {
         for (own_rank = 0; own_rank < 2; own_rank++) {
             clock_is = starts[i].at;
             bodhi_pusher *pusher = open_pusher(false, starts[i].launch);
@@ -536,25 +458,6 @@ static void test_launches(void) {
     CHECK(bodhi_push_slice(second, &other, ids) == BODHI_OK && bodhi_push_close(second) == BODHI_OK);
     CHECK(count_right(1, "first") == 1);
     end();
-    (void)snprintf(doing, sizeof doing, "what a launcher says");
-    no_launcher();
-    CHECK(launch_found() == 0 && launch_named("") == 0 && launch_named("a") != launch_named("b"));
-    CHECK(setenv("SLURM_JOB_ID", "1", 1) == 0);
-    uint64_t job = launch_found();
-    CHECK(setenv("SLURM_STEP_ID", "0", 1) == 0);
-    uint64_t step = launch_found();
-    CHECK(setenv("SLURM_RESTART_COUNT", "1", 1) == 0);
-    uint64_t restarted = launch_found();
-    CHECK(job != 0 && step != job && restarted != step && restarted != job && launch_found() == restarted);
-    CHECK(setenv("SLURM_HET_JOB_ID", "1", 1) == 0);
-    uint64_t component = launch_found();
-    CHECK(setenv("SLURM_JOB_ID", "2", 1) == 0 && launch_found() == component);
-    CHECK(setenv("PMIX_NAMESPACE", "prterun-1@1", 1) == 0);
-    uint64_t space = launch_found();
-    CHECK(unsetenv("SLURM_HET_JOB_ID") == 0 && launch_found() == space && space != component);
-    CHECK(setenv("PMIX_NAMESPACE", "slurm.pmix.77.0", 1) == 0 && setenv("SLURM_RESTART_COUNT", "0", 1) == 0);
-    uint64_t before = launch_found();
-    CHECK(setenv("SLURM_RESTART_COUNT", "1", 1) == 0 && launch_found() != before);
 }
 
 int main(int argc, char **argv) {
@@ -573,11 +476,13 @@ int main(int argc, char **argv) {
             test_full_disk(false, (fits << 20) + 500000);
         }
     }
-    test_batch_undone();
+    batch = 1 << 20;
+    test_batch_undone(false);
+    test_batch_undone(true);
     test_teller_undone();
     test_failed_sync();
     test_clock_goes_back();
     test_launches();
-    test_hydra();
+    test_launchers();
     return 0;
 }
