@@ -37,8 +37,7 @@ cdef class GatherHandle:
         cdef list unread = []
         while status == BODHI_MISS:
             with nogil:
-                status = gather_read(self.g, rank, reader.reader, &missed)
-            check(status)
+                status = check(gather_read(self.g, rank, reader.reader, &missed))
             if status == BODHI_MISS:
                 unread.append(missed)
         return unread
@@ -58,15 +57,13 @@ cdef class GatherHandle:
 
     def take(self, cnp.ndarray data):
         """Take what another process has packed, uint8 (n,)."""
-        cdef int status
         if not (cnp.PyArray_ISCARRAY_RO(data) and cnp.PyArray_TYPE(data) == cnp.NPY_UINT8 and data.ndim == 1
                 and <size_t>cnp.PyArray_DATA(data) % 4 == 0):
             raise ValueError("data must be a C-contiguous, aligned uint8 array of one dimension")
         cdef const unsigned char *bytes = <const unsigned char *>cnp.PyArray_DATA(data)
         cdef size_t size = <size_t>data.shape[0]
         with nogil:
-            status = gather_take(self.g, bytes, size)
-        check(status)
+            check(gather_take(self.g, bytes, size))
 
     def write(self, WriterHandle writer not None, int64_t most, list written, dict bad):
         """Write frames of this process, `most` at most; return whether any are left.

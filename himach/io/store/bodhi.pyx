@@ -115,10 +115,8 @@ def survey(bytes directory):
     cdef bodhi_usage usage
     cdef bodhi_stored_segment *segments = NULL
     cdef int64_t n = 0
-    cdef int status
     with nogil:
-        status = bodhi_survey(path, &usage, &segments, &n)
-    check(status)
+        check(bodhi_survey(path, &usage, &segments, &n))
     try:
         return usage, [
             (segments[i].directory.decode(), segments[i].id, segments[i].kind == BODHI_NATIVE, segments[i].pushed != 0,
@@ -136,14 +134,12 @@ cdef class StoreHandle:
 
     def __init__(self, bytes directory, int flags):
         cdef const char *path = directory
-        cdef int status
         if self.store is not NULL:
             raise ValueError("the store is open already")
         if b"\0" in directory:
             raise ValueError("directory holds a NUL byte")
         with nogil:
-            status = bodhi_open(path, flags, &self.store)
-        check(status)
+            check(bodhi_open(path, flags, &self.store))
 
     def __dealloc__(self):
         bodhi_close(self.store)
@@ -163,14 +159,12 @@ cdef class StoreHandle:
         """Delete a segment of the dataset in a subdirectory, which is no use of it; with `empty`, if nothing lives."""
         cdef bodhi_stored_segment chosen
         cdef bytes encoded = directory.encode()
-        cdef int status
         memset(&chosen, 0, sizeof(chosen))
         memcpy(chosen.directory, <const char *>encoded, min(<size_t>len(encoded), sizeof(chosen.directory) - 1))
         chosen.id = segment
         chosen.kind = BODHI_NATIVE if native else BODHI_ALIEN
         with nogil:
-            status = bodhi_store_sweep(self.store, &chosen) if empty else bodhi_store_evict(self.store, &chosen)
-        check(status)
+            check(bodhi_store_sweep(self.store, &chosen) if empty else bodhi_store_evict(self.store, &chosen))
 
 
 # No handle is cleared before it is deallocated: each needs the one it came from until then.
@@ -223,29 +217,23 @@ cdef class DatasetHandle:
 
     def refresh(self):
         """Take in what other processes have written, dropped or evicted."""
-        cdef int status
         with nogil:
-            status = bodhi_dataset_refresh(self.dataset)
-        check(status)
+            check(bodhi_dataset_refresh(self.dataset))
 
     def facts(self):
         """Counts and sizes: native, alien, bytes, segments, refused_segments, last_used, memory, ... (bodhi_facts)."""
         cdef bodhi_facts facts
-        cdef int status
         with nogil:
-            status = bodhi_dataset_query(self.dataset, &facts)
-        check(status)
+            check(bodhi_dataset_query(self.dataset, &facts))
         return facts
 
     def numbers(self, int kind, int64_t start, int64_t capacity):
         """Up to `capacity` frame numbers of one kind from `start` on, uint64."""
         cdef cnp.ndarray numbers = np.empty(capacity, dtype=np.uint64)
-        cdef uint64_t *data = <uint64_t *>cnp.PyArray_DATA(numbers)
         cdef int64_t count
-        cdef int status
         with nogil:
-            status = bodhi_dataset_numbers(self.dataset, kind, start, data, capacity, &count)
-        check(status)
+            check(bodhi_dataset_numbers(self.dataset, kind, start, <uint64_t *>cnp.PyArray_DATA(numbers), capacity,
+                                        &count))
         return numbers[:count]
 
     def mark(self, frames, uint64_t[::1] native, uint64_t[::1] alien):
@@ -253,32 +241,24 @@ cdef class DatasetHandle:
         cdef int64_t first = frames.start
         cdef int64_t step = frames.step
         cdef int64_t count = len(frames)
-        cdef int status
         check_words(frames, native, alien)
         if count == 0:
             return
         with nogil:
-            status = bodhi_dataset_mark(self.dataset, first, step, count, &native[0], &alien[0])
-        check(status)
+            check(bodhi_dataset_mark(self.dataset, first, step, count, &native[0], &alien[0]))
 
     def seal(self, int64_t least=0):
         """Seal segments of which so many frames are not, as a killed writer left them; 0: as many as are worth it."""
-        cdef int status
         with nogil:
-            status = bodhi_dataset_seal(self.dataset, least)
-        check(status)
+            check(bodhi_dataset_seal(self.dataset, least))
 
     def places(self, numbers):
         """Where frames lie, as of the last `refresh`: an array of the members of bodhi_place."""
         cdef cnp.ndarray asked = frame_numbers(numbers)
-        cdef int64_t *wanted = <int64_t *>cnp.PyArray_DATA(asked)
-        cdef int64_t n = asked.shape[0]
-        cdef cnp.ndarray found = np.empty(n, dtype=PLACE)
-        cdef bodhi_place *places = <bodhi_place *>cnp.PyArray_DATA(found)
-        cdef int status
+        cdef cnp.ndarray found = np.empty(len(asked), dtype=PLACE)
         with nogil:
-            status = bodhi_dataset_locate(self.dataset, wanted, n, places)
-        check(status)
+            check(bodhi_dataset_locate(self.dataset, <int64_t *>cnp.PyArray_DATA(asked), asked.shape[0],
+                                       <bodhi_place *>cnp.PyArray_DATA(found)))
         return found
 
     def holds(self, numbers, bint native=False):
@@ -302,42 +282,31 @@ cdef class DatasetHandle:
     def atoms(self, numbers):
         """How many atoms the native records of the frames have, uint32 (n,); 0 where there is none."""
         cdef cnp.ndarray asked = frame_numbers(numbers)
-        cdef int64_t *wanted = <int64_t *>cnp.PyArray_DATA(asked)
-        cdef int64_t n = asked.shape[0]
-        cdef cnp.ndarray atoms = np.empty(n, dtype=np.uint32)
-        cdef uint32_t *out = <uint32_t *>cnp.PyArray_DATA(atoms)
-        cdef int status
+        cdef cnp.ndarray atoms = np.empty(len(asked), dtype=np.uint32)
         with nogil:
-            status = bodhi_dataset_atoms(self.dataset, wanted, n, out)
-        check(status)
+            check(bodhi_dataset_atoms(self.dataset, <int64_t *>cnp.PyArray_DATA(asked), asked.shape[0],
+                                      <uint32_t *>cnp.PyArray_DATA(atoms)))
         return atoms
 
     def drop(self, numbers, *, bint native=False):
         """Drop frames of one kind, for every process; returns how many were there."""
         cdef cnp.ndarray asked = frame_numbers(numbers)
-        cdef int64_t *wanted = <int64_t *>cnp.PyArray_DATA(asked)
-        cdef int64_t n = asked.shape[0]
         cdef int kind = BODHI_NATIVE if native else BODHI_ALIEN
         cdef int64_t dropped
-        cdef int status
         with nogil:
-            status = bodhi_dataset_drop(self.dataset, kind, wanted, n, &dropped)
-        check(status)
+            check(bodhi_dataset_drop(self.dataset, kind, <int64_t *>cnp.PyArray_DATA(asked), asked.shape[0], &dropped))
         return dropped
 
     def segments(self):
         """The facts of every segment: id, kind, busy, bytes, frames, last_written (bodhi_segment_facts)."""
-        cdef int64_t count
-        cdef int64_t capacity
-        cdef int status
+        cdef int64_t count, capacity
         cdef bodhi_segment_facts *facts
         check(bodhi_dataset_segments(self.dataset, NULL, 0, &count))
         cdef cnp.ndarray buffer = np.empty(count * sizeof(bodhi_segment_facts), dtype=np.uint8)
         facts = <bodhi_segment_facts *>cnp.PyArray_DATA(buffer)
         capacity = count
         with nogil:
-            status = bodhi_dataset_segments(self.dataset, facts, capacity, &count)
-        check(status)
+            check(bodhi_dataset_segments(self.dataset, facts, capacity, &count))
         return [facts[i] for i in range(min(count, capacity))]
 
     def open_writer(self, int kind, int64_t segment_bytes=0, int64_t block_atoms=0, int encoding=0, bint keeps=True):
@@ -358,12 +327,9 @@ cdef class DatasetHandle:
         cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
         cdef bodhi_read_options options = read_options(wanted)
         cdef cnp.ndarray asked = frame_numbers(numbers)
-        cdef int64_t *data = <int64_t *>cnp.PyArray_DATA(asked)
-        cdef int64_t n = asked.shape[0]
-        cdef int status
         with nogil:
-            status = bodhi_reader_open(self.dataset, data, n, &options, &handle.reader)
-        check(status)
+            check(bodhi_reader_open(self.dataset, <int64_t *>cnp.PyArray_DATA(asked), asked.shape[0], &options,
+                                    &handle.reader))
         handle.origin = self
         return handle
 
@@ -398,8 +364,8 @@ cdef class WriterHandle:
         self.require_open()
         box = fill(&frame, number, time, positions, box, velocities, forces)
         with nogil:
-            status = bodhi_append(self.writer, &frame)
-        return check(status) != BODHI_EXISTS
+            status = check(bodhi_append(self.writer, &frame))
+        return status != BODHI_EXISTS
 
     def append_coded(self, number, double time, coded, box):
         """The same of a frame that has positions only, as XTC compresses them; they are decoded whole."""
@@ -430,20 +396,16 @@ cdef class WriterHandle:
 
     def flush(self, bint durable):
         """Make what was appended visible and kept."""
-        cdef int status
         self.require_open()
         with nogil:
-            status = bodhi_flush(self.writer, durable)
-        check(status)
+            check(bodhi_flush(self.writer, durable))
 
     def close(self):
         """Flush and close."""
         cdef bodhi_writer *writer = self.writer
-        cdef int status
         self.writer = NULL
         with nogil:
-            status = bodhi_writer_close(writer)
-        check(status)
+            check(bodhi_writer_close(writer))
 
 
 @cython.no_gc_clear
@@ -497,8 +459,7 @@ cdef class ReaderHandle:
         cdef cnp.ndarray box
         cdef int i
         with nogil:
-            status = bodhi_reader_next(self.reader, &frame)
-        check(status)
+            status = check(bodhi_reader_next(self.reader, &frame))
         if status == BODHI_END:
             return None
         self.ids = frame.ids if status == BODHI_OK else NULL

@@ -72,12 +72,25 @@ cdef int interrupted() noexcept with gil:
     return PyErr_Occurred() is not NULL or PyErr_CheckSignals() != 0
 
 
-cdef int check(int status, dict errors=ERRORS) except -1:
-    """Raise the exception of a negative status; return the others. Must run in the thread that made the call."""
+cdef int raise_error(int status, dict errors) except -1:
     if status == BODHI_ERROR_INTERRUPTED and PyErr_Occurred() is not NULL:
         return -1  # what the signal's handler has raised
+    raise errors[status](bodhi_message().decode("utf-8", "replace"))
+
+
+cdef int check(int status) except -1 nogil:
+    """Raise the exception of a negative status; return the others. Must run in the thread that made the call."""
     if status < 0:
-        raise errors[status](bodhi_message().decode("utf-8", "replace"))
+        with gil:
+            raise_error(status, ERRORS)
+    return status
+
+
+cdef int check_served(int status) except -1 nogil:
+    """The same of what a server, or a pusher to servers, has answered."""
+    if status < 0:
+        with gil:
+            raise_error(status, SERVER_ERRORS)
     return status
 
 

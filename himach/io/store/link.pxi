@@ -38,7 +38,6 @@ cdef class LinkHandle:
         cdef size_t size = len(address)
         cdef const uint8_t *secret = <const uint8_t *><const char *>key
         cdef size_t secret_bytes = len(key)
-        cdef int status
         if self.address is not NULL:
             raise ValueError("the connection is open already")
         self.address = <char *>malloc(size + 1)
@@ -53,9 +52,8 @@ cdef class LinkHandle:
             self.served.link.address = self.address
         else:
             with nogil:
-                status = link_dial(&self.served.link, self.address, owner, secret if secret_bytes > 0 else NULL,
-                                   secret_bytes, now_ms() + self.served.timeout_ms)
-            check(status, SERVER_ERRORS)
+                check_served(link_dial(&self.served.link, self.address, owner, secret if secret_bytes > 0 else NULL,
+                                       secret_bytes, now_ms() + self.served.timeout_ms))
         if self.served.remote:
             # Readers' threads wait for it, which must not wait for the GIL of whoever waits for them.
             self.served.link.interrupted = NULL
@@ -74,10 +72,8 @@ cdef class LinkHandle:
         """The answer's body."""
         cdef unsigned char *body = NULL
         cdef size_t n = 0
-        cdef int status
         with nogil:
-            status = served_ask(&self.served, <wire_verb>verb, data, size, <wire_verb>expected, &body, &n)
-        check(status, SERVER_ERRORS)
+            check_served(served_ask(&self.served, <wire_verb>verb, data, size, <wire_verb>expected, &body, &n))
         try:
             return (<char *>body)[:n]
         finally:
@@ -89,10 +85,8 @@ cdef class LinkHandle:
         cdef const char *text = encoded
         cdef const char *fingerprint = generation
         cdef size_t size = len(generation)
-        cdef int status
         with nogil:
-            status = served_open(&self.served, text, fingerprint, size)
-        check(status, SERVER_ERRORS)
+            check_served(served_open(&self.served, text, fingerprint, size))
 
     @property
     def identity(self):
@@ -122,13 +116,10 @@ cdef class LinkHandle:
         cdef ReaderHandle handle = ReaderHandle.__new__(ReaderHandle)
         cdef bodhi_read_options options = read_options(wanted)
         cdef cnp.ndarray asked = frame_numbers(numbers)
-        cdef int64_t *data = <int64_t *>cnp.PyArray_DATA(asked)
-        cdef int64_t n = asked.shape[0]
-        cdef int status
         handle.origin = self
         with nogil:
-            status = served_reader_open(&self.served, data, n, &options, &handle.reader)
-        check(status, SERVER_ERRORS)
+            check_served(served_reader_open(&self.served, <int64_t *>cnp.PyArray_DATA(asked), asked.shape[0], &options,
+                                            &handle.reader))
         return handle
 
     def facts(self):

@@ -64,7 +64,7 @@ cdef class PusherHandle:
                     addresses, n, text, fingerprint, size, &options, &of_slices, &self.pusher
                 )
         free(addresses)
-        check(status, SERVER_ERRORS)
+        check_served(status)
 
     def __dealloc__(self):
         # Frames that were never acknowledged may be lost here without a word: who wants to know calls close().
@@ -94,12 +94,11 @@ cdef class PusherHandle:
         box = fill(&frame, number, time, positions, box, velocities, forces)
         with nogil:
             status = bodhi_push(self.pusher, &frame)
-        check(status, SERVER_ERRORS)
+        check_served(status)
 
     def push_slice(self, number, double time, ids, positions, box, velocities, forces):
         """Push a slice, whose atoms are `ids`, n whole numbers; the vectors are (n, 3). All may be of any array-like."""
         cdef bodhi_frame frame
-        cdef int status
         cdef cnp.ndarray atoms
         cdef const int64_t *told
         self.require_open()
@@ -119,16 +118,13 @@ cdef class PusherHandle:
         box = fill(&frame, number, time, positions, box, velocities, forces)
         told = <const int64_t *>cnp.PyArray_DATA(atoms)
         with nogil:
-            status = bodhi_push_slice(self.pusher, &frame, told)
-        check(status, SERVER_ERRORS)
+            check_served(bodhi_push_slice(self.pusher, &frame, told))
 
     def flush(self):
         """Wait until everything is acknowledged."""
-        cdef int status
         self.require_open()
         with nogil:
-            status = bodhi_push_flush(self.pusher)
-        check(status, SERVER_ERRORS)
+            check_served(bodhi_push_flush(self.pusher))
 
     def facts(self):
         """The members of bodhi_push_facts."""
@@ -149,10 +145,8 @@ cdef class PusherHandle:
     def close(self):
         """Flush and close; in a fork of the process that has opened it, forget it."""
         cdef bodhi_pusher *pusher = self.pusher
-        cdef int status
         self.pusher = NULL
         if self.process != getpid():
             return
         with nogil:
-            status = bodhi_push_close(pusher)
-        check(status, SERVER_ERRORS)
+            check_served(bodhi_push_close(pusher))

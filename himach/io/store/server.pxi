@@ -13,7 +13,6 @@ cdef class ServerHandle:
         cdef const char *told = peers
         cdef cnp.ndarray users = np.ascontiguousarray(list(allowed), dtype=np.uint32)
         cdef const char *path = directory
-        cdef int status
         if self.server is not NULL:
             raise ValueError("the server is open already")
         memset(&options, 0, sizeof(options))
@@ -30,8 +29,7 @@ cdef class ServerHandle:
         options.memory = memory
         options.peers = told
         with nogil:
-            status = bodhi_server_open(path, &options, &self.server)
-        check(status, SERVER_ERRORS)
+            check_served(bodhi_server_open(path, &options, &self.server))
 
     def __dealloc__(self):
         bodhi_server_close(self.server)
@@ -47,7 +45,7 @@ cdef class ServerHandle:
         self.require_open()
         with nogil:
             status = bodhi_server_run(self.server)
-        return check(status, SERVER_ERRORS) != BODHI_END
+        return check_served(status) != BODHI_END
 
     @property
     def wake(self):
@@ -61,7 +59,7 @@ cdef class ServerHandle:
         self.require_open()
         if len(session) not in (0, MAC_KEY):
             raise ValueError(f"a session's key has {MAC_KEY} bytes")
-        check(bodhi_server_admit(self.server, fd, key if len(session) > 0 else NULL), SERVER_ERRORS)
+        check_served(bodhi_server_admit(self.server, fd, key if len(session) > 0 else NULL))
 
     def close(self):
         """Keep and acknowledge what was pushed, and end."""
