@@ -105,9 +105,8 @@ bool ids_write(id_bytes *out, const uint32_t *ids, size_t n) {
     put32(out->bytes + 4, (uint32_t)n);
     if (runs) {
         runs_write(out->bytes + IDS_HEAD, out->bytes + size, ids, n);
-    }
-    for (size_t i = 0; !runs && i < n; i++) {
-        put32(out->bytes + IDS_HEAD + i * sizeof *ids, ids[i]);
+    } else {
+        memcpy(out->bytes + IDS_HEAD, ids, n * sizeof *ids);
     }
     return true;
 }

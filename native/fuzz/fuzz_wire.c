@@ -45,13 +45,13 @@ static uint64_t look_at(wire_parser *parser) {
     for (uint32_t at = 0; parser->verb == WIRE_PLACES && at + WIRE_PLACE_BYTES <= parser->size;
          at += WIRE_PLACE_BYTES) {
         wire_place place;
-        wire_parse_place(parser->body + at, &place);
+        memcpy(&place, parser->body + at, sizeof place);
         sum += place.offset + place.length;
     }
     for (uint32_t at = 0; parser->verb == WIRE_TAKE && at + WIRE_EXTENT_BYTES <= parser->size;
          at += WIRE_EXTENT_BYTES) {
         wire_extent extent;
-        wire_parse_extent(parser->body + at, &extent);
+        memcpy(&extent, parser->body + at, sizeof extent);
         sum += extent.offset + extent.size;
     }
     return sum;

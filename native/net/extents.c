@@ -56,16 +56,15 @@ static void compose(cursor *c, request *q) {
 
 static int ask(wire_link *link, int64_t timeout_ms, const segment_key *segments, const uint8_t *kinds,
                const request *q) {
-    unsigned char body[MOST_PARTS * WIRE_EXTENT_BYTES];
+    wire_extent extents[MOST_PARTS];
     for (size_t i = 0; i < q->n; i++) {
         const fetched *of = q->parts[i].of;
-        const wire_extent extent = {.segment = segments[of->segment].segment,
-                                    .offset = of->offset + q->parts[i].from,
-                                    .size = q->parts[i].size,
-                                    .kind = kinds[of->segment]};
-        wire_write_extent(body + i * WIRE_EXTENT_BYTES, &extent);
+        extents[i] = (wire_extent){.segment = segments[of->segment].segment,
+                                   .offset = of->offset + q->parts[i].from,
+                                   .size = q->parts[i].size,
+                                   .kind = kinds[of->segment]};
     }
-    const wire_part part = {body, q->n * WIRE_EXTENT_BYTES};
+    const wire_part part = {extents, q->n * sizeof *extents};
     return link_send_message(link, WIRE_TAKE, &part, 1, now_ms() + timeout_ms);
 }
 

@@ -80,12 +80,12 @@ int served_open(served_dataset *d, const char *name, const void *generation, siz
         return settle(d, status);
     }
     wire_opened opened;
-    wire_parse_opened(d->link.in.body, &opened);
+    memcpy(&opened, d->link.in.body, sizeof opened);
     memcpy(d->identity, opened.identity, sizeof d->identity);
     d->native = opened.native;
     d->alien = opened.alien;
     d->key = (segment_key){.dataset = opened.dataset, .generation = opened.generation};
-    d->in_turns = opened.in_turns && !d->remote;
+    d->in_turns = opened.in_turns != 0 && !d->remote;
     d->exceeds_memory = exceeds_memory(opened.bytes);
     return BODHI_OK;
 }
@@ -131,7 +131,7 @@ static bool take_place(int n_segments, const wire_place *from, wanted *to) {
 static bool take_places(grants *g, wanted *list, size_t n) {
     for (size_t i = 0; i < n; i++) {
         wire_place at;
-        wire_parse_place(g->from->link.in.body + i * WIRE_PLACE_BYTES, &at);
+        memcpy(&at, g->from->link.in.body + i * sizeof at, sizeof at);
         if (!take_place(is_remote(g) ? WIRE_MAX_SEGMENTS : g->n_descriptors, &at, &list[i])) {
             return false;
         }

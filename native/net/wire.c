@@ -282,11 +282,9 @@ bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open) {
 }
 
 void wire_write_frame(unsigned char out[WIRE_FRAME_HEAD], const bodhi_frame *frame) {
-    uint64_t time;
-    memcpy(&time, &frame->time, sizeof time);
     memset(out, 0, WIRE_FRAME_HEAD);
     put64(out, (uint64_t)frame->number);
-    put64(out + 8, time);
+    memcpy(out + 8, &frame->time, sizeof frame->time);
     put32(out + 16, (uint32_t)frame->n_atoms);
     out[20] = (unsigned char)(BODHI_POSITIONS | (frame->velocities != NULL ? BODHI_VELOCITIES : 0) |
                               (frame->forces != NULL ? BODHI_FORCES : 0) | (frame->ids != NULL ? BODHI_IDS : 0));
@@ -312,7 +310,6 @@ bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame) {
         return false;
     }
     uint64_t number = get64(body);
-    uint64_t time = get64(body + 8);
     uint32_t n_atoms = get32(body + 16);
     unsigned fields = body[20];
     uint64_t field = (uint64_t)n_atoms * 12;
@@ -337,67 +334,6 @@ bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame) {
                            .forces = at[2],
                            .box = body[21] != 0 ? (float *)(void *)(body + 24) : NULL,
                            .ids = (fields & BODHI_IDS) != 0 ? (uint32_t *)(void *)next : NULL};
-    memcpy(&frame->time, &time, sizeof time);
+    memcpy(&frame->time, body + 8, sizeof frame->time);
     return true;
-}
-
-void wire_write_ack(unsigned char out[WIRE_ACK_BYTES], uint64_t number, int32_t status) {
-    put64(out, number);
-    put32(out + 8, (uint32_t)status);
-    put32(out + 12, 0);
-}
-
-void wire_parse_ack(const unsigned char data[WIRE_ACK_BYTES], uint64_t *number, int32_t *status) {
-    *number = get64(data);
-    *status = (int32_t)get32(data + 8);
-}
-
-void wire_write_place(unsigned char out[WIRE_PLACE_BYTES], const wire_place *place) {
-    put64(out, place->segment);
-    put64(out + 8, place->offset);
-    put64(out + 16, place->length);
-    put32(out + 24, (uint32_t)place->descriptor);
-    put32(out + 28, place->kind | (uint32_t)place->fields << 8 | (uint32_t)place->head << 16);
-}
-
-void wire_parse_place(const unsigned char data[WIRE_PLACE_BYTES], wire_place *place) {
-    *place = (wire_place){.segment = get64(data),
-                          .offset = get64(data + 8),
-                          .length = get64(data + 16),
-                          .descriptor = (int32_t)get32(data + 24),
-                          .kind = data[28],
-                          .fields = data[29],
-                          .head = (uint16_t)(data[30] | (unsigned)data[31] << 8)};
-}
-
-void wire_write_extent(unsigned char out[WIRE_EXTENT_BYTES], const wire_extent *extent) {
-    put64(out, extent->segment);
-    put64(out + 8, extent->offset);
-    put32(out + 16, extent->size);
-    put32(out + 20, extent->kind);
-}
-
-void wire_parse_extent(const unsigned char data[WIRE_EXTENT_BYTES], wire_extent *extent) {
-    *extent = (wire_extent){
-        .segment = get64(data), .offset = get64(data + 8), .size = get32(data + 16), .kind = get32(data + 20)};
-}
-
-void wire_write_opened(unsigned char out[WIRE_OPENED_BYTES], const wire_opened *opened) {
-    put64(out, opened->native);
-    put64(out + 8, opened->alien);
-    memcpy(out + 16, opened->identity, sizeof opened->identity);
-    put64(out + 32, opened->dataset);
-    put64(out + 40, opened->generation);
-    put64(out + 48, opened->bytes);
-    put64(out + 56, opened->in_turns);
-}
-
-void wire_parse_opened(const unsigned char data[WIRE_OPENED_BYTES], wire_opened *opened) {
-    *opened = (wire_opened){.native = get64(data),
-                            .alien = get64(data + 8),
-                            .dataset = get64(data + 32),
-                            .generation = get64(data + 40),
-                            .bytes = get64(data + 48),
-                            .in_turns = get64(data + 56) != 0};
-    memcpy(opened->identity, data + 16, sizeof opened->identity);
 }

@@ -230,6 +230,13 @@ void wire_write_frame(unsigned char out[WIRE_FRAME_HEAD], const bodhi_frame *fra
 uint32_t wire_frame_crc(const bodhi_frame *frame);
 bool wire_parse_frame(unsigned char *body, size_t size, bodhi_frame *frame);
 
+/* These lie in bodies just so. */
+typedef struct {
+    uint64_t number;
+    int32_t status;
+    uint32_t zero;
+} wire_ack;
+
 typedef struct {
     uint64_t segment, offset, length;
     int32_t descriptor;
@@ -242,24 +249,17 @@ typedef struct {
     uint8_t identity[16];
     uint64_t dataset, generation; /* hashes */
     uint64_t bytes;
-    bool in_turns;
+    uint64_t in_turns; /* 0 or 1 */
 } wire_opened;
-
 enum { WIRE_OPENED_BYTES = 64 };
-void wire_write_opened(unsigned char out[WIRE_OPENED_BYTES], const wire_opened *opened);
-void wire_parse_opened(const unsigned char data[WIRE_OPENED_BYTES], wire_opened *opened);
-
-void wire_write_ack(unsigned char out[WIRE_ACK_BYTES], uint64_t number, int32_t status);
-void wire_parse_ack(const unsigned char data[WIRE_ACK_BYTES], uint64_t *number, int32_t *status);
-void wire_write_place(unsigned char out[WIRE_PLACE_BYTES], const wire_place *place);
-void wire_parse_place(const unsigned char data[WIRE_PLACE_BYTES], wire_place *place);
 
 typedef struct {
     uint64_t segment, offset;
     uint32_t size, kind;
 } wire_extent;
 #define WIRE_GONE UINT32_MAX
-void wire_write_extent(unsigned char out[WIRE_EXTENT_BYTES], const wire_extent *extent);
-void wire_parse_extent(const unsigned char data[WIRE_EXTENT_BYTES], wire_extent *extent);
+
+_Static_assert(sizeof(wire_ack) == WIRE_ACK_BYTES && sizeof(wire_place) == WIRE_PLACE_BYTES, "there is no padding");
+_Static_assert(sizeof(wire_extent) == WIRE_EXTENT_BYTES && sizeof(wire_opened) == WIRE_OPENED_BYTES, "nor here");
 
 #endif

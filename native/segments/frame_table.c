@@ -19,16 +19,6 @@ void sealed_name(const segment *s, char name[SEGMENT_NAME]) {
     memcpy(dot == NULL ? name : dot, ".tab", 5);
 }
 
-static void parse_facts(const unsigned char *data, table_facts *f) {
-    uint64_t *numbers[9] = {&f->stamp, &f->covered, &f->index_at, &f->index_inode, &f->frames,
-                            &f->low,   &f->high,    &f->n_runs,   &f->n_tombstones};
-    f->crc = get32(data);
-    f->n_pages = get32(data + 4);
-    for (size_t i = 0; i < 9; i++) {
-        *numbers[i] = get64(data + 8 + 8 * i);
-    }
-}
-
 /* The bytes of runs and tombstones; 0: the file, of `size` bytes, has no room for so many. */
 static uint64_t directory_bytes(const table_facts *f, uint64_t size) {
     uint64_t most = size / TOMBSTONE_ENTRY_BYTES;
@@ -62,28 +52,15 @@ static bool is_sound(const sealed *t) {
     return frames == t->frames && t->high <= INT64_MAX;
 }
 
-static void parse_runs(sealed *t, const unsigned char *at) {
-    for (size_t i = 0; i < t->n_runs; i++, at += RUN_BYTES) {
-        t->runs[i] = (table_run){.first = get64(at),
-                                 .count = get32(at + 8),
-                                 .step = get32(at + 12),
-                                 .offset = get32(at + 16),
-                                 .stride = get32(at + 20),
-                                 .length = get32(at + 24),
-                                 .head = get16(at + 28),
-                                 .fields = at[30]};
-    }
-}
-
 static bool take_tombstones(const table_facts *f, const unsigned char *at, findings *found) {
     size_t n = found->n_tombstones + f->n_tombstones;
     if (!ARRAY_FIT(found->tombstones, found->tombstone_capacity, n)) {
         return false;
     }
-    for (; found->n_tombstones < n; at += TOMBSTONE_ENTRY_BYTES) {
-        found->tombstones[found->n_tombstones++] =
-            (tombstone){.segment = get64(at), .offset = get64(at + 8), .number = get64(at + 16)};
+    if (f->n_tombstones > 0) {
+        memcpy(found->tombstones + found->n_tombstones, at, f->n_tombstones * sizeof *found->tombstones);
     }
+    found->n_tombstones = n;
     return true;
 }
 
@@ -123,7 +100,7 @@ static sealed *parse(const segment *s, uint32_t ordinal, const unsigned char *da
     if (t == NULL) {
         return NULL;
     }
-    parse_runs(t, data + TABLE_HEAD_BYTES);
+    memcpy(t->runs, data + TABLE_HEAD_BYTES, t->n_runs * sizeof *t->runs);
     if (!is_sound(t) || !take_tombstones(f, data + TABLE_HEAD_BYTES + t->n_runs * RUN_BYTES, found)) {
         sealed_close(t);
         return NULL;
@@ -136,7 +113,7 @@ static bool read_facts(int fd, const segment *s, unsigned char page[TABLE_PAGE],
     bool right = io_read(fd, page, TABLE_PAGE, 0, READ_ANY) == TABLE_PAGE &&
                  parse_file_header(page, SEGMENT_HEADER_BYTES, MAGIC_TABLE, &s->key, s->kind, &version) == PARSED;
     if (right) {
-        parse_facts(page + SEGMENT_HEADER_BYTES, f);
+        memcpy(f, page + SEGMENT_HEADER_BYTES, sizeof *f);
     }
     return right;
 }

@@ -30,8 +30,9 @@ typedef struct {
     uint64_t first;
     uint32_t count, step, offset, stride, length;
     uint16_t head;
-    uint8_t fields;
+    uint8_t fields, zero;
 } table_run;
+_Static_assert(sizeof(table_run) == RUN_BYTES && sizeof(tombstone) == TOMBSTONE_ENTRY_BYTES, "they lie in files so");
 
 struct sealed {
     segment_key key;
@@ -49,12 +50,13 @@ struct sealed {
     size_t n_dead, dead_capacity;
 };
 
-/* The facts of a table, as bytes that only the layout knows. */
+/* The facts of a table, as they lie in its file. */
 typedef struct {
     uint32_t crc; /* of what follows it, of runs and tombstones */
     uint32_t n_pages;
     uint64_t stamp, covered, index_at, index_inode, frames, low, high, n_runs, n_tombstones;
 } table_facts;
+_Static_assert(sizeof(table_facts) == TABLE_FACTS_BYTES, "there is no padding");
 
 /* The checksum of a page, which says also where it belongs. */
 uint32_t table_page_checksum(uint64_t stamp, uint32_t number, const unsigned char page[TABLE_PAGE]);

@@ -7,22 +7,10 @@
 #include "base/crc32c.h"
 
 /* Headers of other versions are checked up to this length. */
-enum { MAX_FOREIGN_HEADER = 65536 };
+enum { MAX_FOREIGN_HEADER = 65536, COMMON_BYTES = offsetof(record_header, n_blocks) + sizeof(uint32_t) };
+_Static_assert(PREFIX_BYTES + COMMON_BYTES == 112, "there is no padding");
 
 /* --- Numbers ----------------------------------------------------------------------------------------------------- */
-
-static void put_double(unsigned char *out, double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    put64(out, bits);
-}
-
-static double get_double(const unsigned char *data) {
-    uint64_t bits = get64(data);
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 uint64_t hash_bytes(const void *data, size_t size) {
     const unsigned char *bytes = data;
@@ -177,25 +165,15 @@ index_entry entry_of(const record_header *header) {
 }
 
 void write_entry(unsigned char out[ENTRY_BYTES], const index_entry *entry, uint64_t segment) {
-    put64(out, entry->number);
-    put64(out + 8, entry->offset);
-    put64(out + 16, entry->length);
-    out[24] = (unsigned char)entry->type;
-    out[25] = entry->fields;
-    put16(out + 26, entry->head_units);
-    put32(out + 28, checksum_of_entry(out, segment));
+    memcpy(out, entry, ENTRY_BYTES - 4);
+    put32(out + ENTRY_BYTES - 4, checksum_of_entry(out, segment));
 }
 
 enum parsed parse_entry(const unsigned char data[ENTRY_BYTES], index_entry *entry, uint64_t segment) {
-    if (get32(data + 28) != checksum_of_entry(data, segment) && !bodhi_bypass_checksums) {
+    if (get32(data + ENTRY_BYTES - 4) != checksum_of_entry(data, segment) && !bodhi_bypass_checksums) {
         return PARSED_DAMAGED;
     }
-    entry->number = get64(data);
-    entry->offset = get64(data + 8);
-    entry->length = get64(data + 16);
-    entry->type = data[24];
-    entry->fields = data[25];
-    entry->head_units = get16(data + 26);
+    memcpy(entry, data, ENTRY_BYTES - 4);
     if (entry->type == ENTRY_TOMBSTONE) {
         return PARSED;
     }
@@ -227,25 +205,11 @@ bool layout_record(record_header *header) {
 }
 
 static void write_common(unsigned char *out, const record_header *header, const segment_key *key) {
-    put64(out + 16, header->number);
-    put_double(out + 24, header->time);
-    put64(out + 32, key->dataset);
-    put64(out + 40, key->generation);
-    put64(out + 48, key->segment);
-    put64(out + 56, header->offset);
-    put64(out + 64, header->payload_bytes);
-    put32(out + 72, header->n_atoms);
-    put32(out + 76, header->block_atoms);
-    out[80] = header->kind;
-    out[81] = header->fields;
-    out[82] = header->encoding;
-    out[83] = header->has_box;
-    for (size_t i = 0; i < 6; i++) {
-        uint32_t bits;
-        memcpy(&bits, &header->box[i], sizeof bits);
-        put32(out + 84 + 4 * i, bits);
-    }
-    put32(out + 108, header->n_blocks);
+    record_header keyed = *header;
+    keyed.dataset = key->dataset;
+    keyed.generation = key->generation;
+    keyed.segment = key->segment;
+    memcpy(out + PREFIX_BYTES, &keyed, COMMON_BYTES);
 }
 
 void write_record_head(unsigned char *out, const record_header *header, const segment_key *key,
@@ -277,21 +241,8 @@ void write_tombstone(unsigned char out[TOMBSTONE_BYTES], const record_header *he
 
 static bool read_common(const unsigned char *data, const segment_key *key, uint64_t offset, record_header *header) {
     header->type = (enum record_type)get16(data + 6);
-    header->number = get64(data + 16);
-    header->time = get_double(data + 24);
-    header->offset = get64(data + 56);
-    header->payload_bytes = get64(data + 64);
-    header->n_atoms = get32(data + 72);
-    header->block_atoms = get32(data + 76);
-    header->kind = data[80];
-    header->fields = data[81];
-    header->encoding = data[82];
-    header->has_box = data[83] != 0;
-    for (size_t i = 0; i < 6; i++) {
-        uint32_t bits = get32(data + 84 + 4 * i);
-        memcpy(&header->box[i], &bits, sizeof bits);
-    }
-    header->n_blocks = get32(data + 108);
+    memcpy(header, data + PREFIX_BYTES, COMMON_BYTES);
+    header->has_box = header->has_box != 0;
     return get64(data + 32) == key->dataset && get64(data + 40) == key->generation &&
            get64(data + 48) == key->segment && header->offset == offset && header->kind <= 1 &&
            header->number <= INT64_MAX;

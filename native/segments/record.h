@@ -46,34 +46,34 @@ typedef struct {
     uint64_t generation; /* hash of its generation */
 } segment_key;
 
-/* A parsed record header. */
+/* A parsed record header, up to `n_blocks` as it lies behind the record's prefix. */
 typedef struct {
-    enum record_type type;
-    uint8_t kind; /* enum bodhi_kind */
-    uint8_t fields;
-    uint8_t encoding;
-    bool has_box;
-    float box[6];
     uint64_t number;
     double time;
-    uint32_t n_atoms;
-    uint32_t block_atoms;
+    uint64_t dataset, generation, segment; /* whose it is */
+    uint64_t offset;                       /* of the record in its segment */
+    uint64_t payload_bytes;                /* without padding */
+    uint32_t n_atoms, block_atoms;
+    uint8_t kind; /* enum bodhi_kind */
+    uint8_t fields, encoding;
+    uint8_t has_box; /* 0 or 1 */
+    float box[6];
     uint32_t n_blocks;
-    uint64_t offset;                        /* of the record in its segment */
-    uint64_t payload_bytes;                 /* without padding */
-    uint64_t ids_bytes;                     /* of these, those that tell which atoms it has; 0: a whole frame */
+    enum record_type type;
+    uint64_t ids_bytes;                     /* of the payload, those that tell which atoms it has; 0: a whole frame */
     uint32_t head_bytes;                    /* header and block table, padded */
     uint64_t length;                        /* of the whole record, padded */
     uint64_t target_segment, target_offset; /* of a tombstone */
 } record_header;
 
+/* As it lies in an index, where its checksum follows. */
 typedef struct {
-    enum entry_type type;
-    uint8_t fields;      /* the low four bits; the high four are the encoding */
-    uint16_t head_units; /* 0xFFFF: that or larger */
     uint64_t number;     /* of a hole: 0 */
     uint64_t offset;     /* of the record; of a tombstone: target's offset */
     uint64_t length;     /* of the record; of a tombstone: target's segment */
+    uint8_t type;        /* enum entry_type */
+    uint8_t fields;      /* the low four bits; the high four are the encoding */
+    uint16_t head_units; /* 0xFFFF: that or larger */
 } index_entry;
 
 /* FOREIGN: valid, but of another segment or dataset. */

@@ -129,27 +129,12 @@ static size_t arrange(place *places, size_t n) {
     return kept;
 }
 
-static void put_facts(unsigned char *out, const table_facts *f) {
-    const uint64_t numbers[9] = {f->stamp, f->covered, f->index_at, f->index_inode, f->frames,
-                                 f->low,   f->high,    f->n_runs,   f->n_tombstones};
-    put32(out + 4, f->n_pages);
-    for (size_t i = 0; i < 9; i++) {
-        put64(out + 8 + 8 * i, numbers[i]);
-    }
-}
-
 /* Pages follow the directory, from number `first` on. */
 static unsigned char *put_runs(unsigned char *out, const layout *l, uint32_t first) {
     for (size_t i = 0; i < l->n_runs; i++, out += RUN_BYTES) {
-        const table_run *r = &l->runs[i];
-        put64(out, r->first);
-        put32(out + 8, r->count);
-        put32(out + 12, r->step);
-        put32(out + 16, r->stride == 0 ? r->offset + first : r->offset);
-        put32(out + 20, r->stride);
-        put32(out + 24, r->length);
-        put16(out + 28, r->head);
-        out[30] = r->fields;
+        table_run r = l->runs[i];
+        r.offset += r.stride == 0 ? first : 0;
+        memcpy(out, &r, sizeof r);
     }
     return out;
 }
@@ -165,12 +150,10 @@ static unsigned char *put_together(const layout *l, const segment *s, table_fact
         return NULL;
     }
     write_file_header(out, MAGIC_TABLE, &s->key, s->kind);
-    put_facts(out + SEGMENT_HEADER_BYTES, facts);
+    memcpy(out + SEGMENT_HEADER_BYTES, facts, sizeof *facts);
     unsigned char *at = put_runs(out + TABLE_HEAD_BYTES, l, first);
-    for (size_t i = 0; i < facts->n_tombstones; i++, at += TOMBSTONE_ENTRY_BYTES) {
-        put64(at, tombstones[i].segment);
-        put64(at + 8, tombstones[i].offset);
-        put64(at + 16, tombstones[i].number);
+    if (facts->n_tombstones > 0) {
+        memcpy(at, tombstones, facts->n_tombstones * sizeof *tombstones);
     }
     unsigned char *checked = out + SEGMENT_HEADER_BYTES + 4;
     put32(out + SEGMENT_HEADER_BYTES, bodhi_crc32c(0, checked, TABLE_FACTS_BYTES - 4 + directory));

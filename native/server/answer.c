@@ -29,8 +29,9 @@ static void send_acks(connection *c, uint64_t client, const task *batch) {
     const task *refused = NULL;
     for (const task *t = batch; t != NULL; t = t->next) {
         if (t->client == client) {
-            wire_write_ack(at, (uint64_t)t->frame.number, t->status);
-            at += WIRE_ACK_BYTES;
+            const wire_ack ack = {.number = (uint64_t)t->frame.number, .status = t->status};
+            memcpy(at, &ack, sizeof ack);
+            at += sizeof ack;
             if (t->reason != NULL &&
                 (refused == NULL || (refused->status != BODHI_ERROR_CONFLICT && t->status == BODHI_ERROR_CONFLICT))) {
                 refused = t; /* the first one has the numbers */
@@ -166,7 +167,7 @@ static bool send_opened(const bodhi_server *server, connection *c) {
                           .bytes = (uint64_t)facts.bytes,
                           .in_turns = server->options.serialize_reads != 0};
     memcpy(opened.identity, dataset->store->identity, sizeof opened.identity);
-    wire_write_opened(body, &opened);
+    memcpy(body, &opened, sizeof opened);
     output_done(c, WIRE_OPENED, WIRE_OPENED_BYTES);
     return true;
 }
@@ -242,9 +243,7 @@ static bool answer_status(bodhi_server *server, connection *c) {
         server->counters[COUNT_WAITING] +=
             server->connections[i].fd >= 0 && server->connections[i].turn == TURN_WAITING;
     }
-    for (int i = 0; i < N_COUNTERS; i++) {
-        put64(body + (size_t)i * 8, server->counters[i]);
-    }
+    memcpy(body, server->counters, sizeof server->counters);
     memcpy(body + 8 * (size_t)N_COUNTERS, server->store->identity, identity);
     if (peers > 0) {
         memcpy(body + 8 * (size_t)N_COUNTERS + identity, server->peers, peers);

@@ -197,10 +197,9 @@ void server_ask_for_acks(bodhi_pusher *p, server *s) {
 static bool take_acks(bodhi_pusher *p, server *s) {
     bool stores = true;
     for (uint32_t at = 0; at + WIRE_ACK_BYTES <= s->link.in.size; at += WIRE_ACK_BYTES) {
-        uint64_t number;
-        int32_t status;
-        wire_parse_ack(s->link.in.body + at, &number, &status);
-        slot *found = slots_take_number(&s->sent, number);
+        wire_ack ack;
+        memcpy(&ack, s->link.in.body + at, sizeof ack);
+        slot *found = slots_take_number(&s->sent, ack.number);
         if (found == NULL) {
             continue;
         }
@@ -209,11 +208,11 @@ static bool take_acks(bodhi_pusher *p, server *s) {
             stores = false;
             break;
         }
-        if (status >= 0) {
+        if (ack.status >= 0) {
             acknowledged(p, found);
         } else {
-            p->conflict = p->conflict || status == BODHI_ERROR_CONFLICT;
-            p->refused = status;
+            p->conflict = p->conflict || ack.status == BODHI_ERROR_CONFLICT;
+            p->refused = ack.status;
             stores = false;
             requeue(p, found);
         }

@@ -87,9 +87,7 @@ bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, si
                        ? find_places(c->dataset->dataset, numbers, n, places, NULL, &counted)
                        : find_places(c->dataset->dataset, numbers, n, places, c->descriptors, &c->n_descriptors);
     c->descriptors_at = at;
-    for (size_t i = 0; i < found; i++) {
-        wire_write_place(body + i * WIRE_PLACE_BYTES, &places[i]);
-    }
+    memcpy(body, places, found * sizeof *places);
     free(places);
     output_done(c, WIRE_PLACES, found * WIRE_PLACE_BYTES);
     server->counters[COUNT_READS]++;
@@ -127,7 +125,7 @@ static uint32_t read_asked(const bodhi_dataset *dataset, const wire_extent *aske
 static bool parse_extents(const connection *c, wire_extent *extents, size_t n, size_t *total) {
     *total = 0;
     for (size_t i = 0; i < n; i++) {
-        wire_parse_extent(c->in.body + i * WIRE_EXTENT_BYTES, &extents[i]);
+        memcpy(&extents[i], c->in.body + i * sizeof *extents, sizeof *extents);
         *total += extents[i].size;
         if (extents[i].size > WIRE_MAX_TAKEN || *total > WIRE_MAX_TAKEN || extents[i].offset > INT64_MAX ||
             extents[i].kind > BODHI_ALIEN) {
@@ -250,9 +248,7 @@ bool answer_mark(connection *c) {
         return output_error(c, BODHI_ERROR_MEMORY, "out of memory");
     }
     int status = bodhi_dataset_mark(dataset, first, step, (int64_t)count, marks, marks + words);
-    for (size_t i = 0; status == BODHI_OK && i < 2 * words; i++) {
-        put64(body + 16 + 8 * i, marks[i]);
-    }
+    memcpy(body + 16, marks, 2 * words * sizeof *marks);
     free(marks);
     if (status != BODHI_OK) {
         return output_error(c, status, bodhi_message());

@@ -20,8 +20,7 @@ enum {
     MOST_STAMP = 128 << 10, /* bytes of what says of its origin */
     MOST_NOTE = 4096,       /* bytes of other notes */
     SURVEY_MS = 50,         /* the loop does nothing else meanwhile */
-    NAME = WIRE_DIRECTORY,
-    ROW_BYTES = 24
+    NAME = WIRE_DIRECTORY
 };
 #define TOO_LONG UINT32_MAX
 
@@ -82,17 +81,11 @@ static uint32_t append_file(text *t, const bodhi_dataset *dataset, const char *f
 /* Append the frames of one kind as runs; returns how many, or -1 where they are too many, or lie in none. */
 static int32_t append_runs(text *t, bodhi_dataset *dataset, int kind) {
     bodhi_run runs[MOST_ROWS];
-    unsigned char row[ROW_BYTES];
     int64_t count = 0;
     if (bodhi_dataset_runs(dataset, kind, 0, INT64_MAX, runs, MOST_ROWS, &count) != BODHI_OK) {
         return -1;
     }
-    for (int64_t i = 0; i < count; i++) {
-        put64(row, (uint64_t)runs[i].first);
-        put64(row + 8, (uint64_t)runs[i].step);
-        put64(row + 16, (uint64_t)runs[i].count);
-        append(t, row, sizeof row);
-    }
+    append(t, runs, count < 0 ? 0 : (size_t)count * sizeof *runs);
     return (int32_t)count;
 }
 

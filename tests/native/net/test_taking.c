@@ -28,7 +28,7 @@ static size_t answer_to(server *s, size_t n) {
     size_t at = 4 * n;
     for (size_t i = 0; i < n; i++) {
         wire_extent asked;
-        wire_parse_extent(s->in.body + i * WIRE_EXTENT_BYTES, &asked);
+        memcpy(&asked, s->in.body + i * sizeof asked, sizeof asked);
         uint64_t end = asked.offset + asked.size < END ? asked.offset + asked.size : END;
         put32(s->body + 4 * i, asked.segment == GONE ? WIRE_GONE : (uint32_t)(end - asked.offset));
         for (uint64_t k = asked.offset; asked.segment != GONE && k < end; k++) {

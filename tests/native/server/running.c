@@ -99,10 +99,9 @@ void take_acks(wire_link *link, int64_t first, uint32_t n) {
     for (uint64_t next = (uint64_t)first; next < (uint64_t)first + n;) {
         CHECK(link_answer(link, WIRE_ACK, now_ms() + SOON_MS) == BODHI_OK && link->in.size >= WIRE_ACK_BYTES);
         for (size_t at = 0; at < link->in.size; at += WIRE_ACK_BYTES) {
-            uint64_t number;
-            int32_t status;
-            wire_parse_ack(link->in.body + at, &number, &status);
-            CHECK(number == next++ && status >= 0);
+            wire_ack ack;
+            memcpy(&ack, link->in.body + at, sizeof ack);
+            CHECK(ack.number == next++ && ack.status >= 0);
         }
         CHECK(next <= (uint64_t)first + n);
     }

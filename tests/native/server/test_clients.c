@@ -253,10 +253,8 @@ enum { LOST = 6 };
 static void *take_and_die(void *argument) {
     int fd = accept4(*(const int *)argument, NULL, NULL, SOCK_CLOEXEC);
     wire_parser parser = {.from_client = true};
-    unsigned char message[WIRE_HEADER + WIRE_OPENED_BYTES];
-    wire_opened nothing = {0};
+    unsigned char message[WIRE_HEADER + WIRE_OPENED_BYTES] = {0};
     CHECK(fd >= 0 && receive_message(fd, &parser) && parser.verb == WIRE_OPEN);
-    wire_write_opened(message + WIRE_HEADER, &nothing);
     wire_part part = {message + WIRE_HEADER, WIRE_OPENED_BYTES};
     wire_header(message, WIRE_OPENED, &part, 1);
     CHECK(send(fd, message, sizeof message, MSG_NOSIGNAL) == (ssize_t)sizeof message);
