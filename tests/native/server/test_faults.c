@@ -39,9 +39,13 @@ static bool is_short(void) {
     return atomic_load(&fault) == CUT_SHORT;
 }
 
-static int fault_socket(int family, int type, int protocol) {
-    return fails(1 << NO_DESCRIPTORS) ? -1 : real.socket(family, type, protocol);
-}
+/* A call that fails `when` one of these faults hits it. */
+#define FAULT(name, parameters, arguments, when)                                                                       \
+    static int fault_##name parameters {                                                                               \
+        return fails(when) ? -1 : real.name arguments;                                                                 \
+    }
+
+FAULT(socket, (int family, int type, int protocol), (family, type, protocol), 1 << NO_DESCRIPTORS)
 
 static int fault_connect(int fd, const struct sockaddr *name, socklen_t size) {
     bool hit = fails(SOCKETS);
@@ -54,9 +58,8 @@ static int fault_connect(int fd, const struct sockaddr *name, socklen_t size) {
     return -1;
 }
 
-static int fault_accept4(int fd, struct sockaddr *name, socklen_t *size, int flags) {
-    return fails(SOCKETS | 1 << NO_DESCRIPTORS) ? -1 : real.accept4(fd, name, size, flags);
-}
+FAULT(accept4, (int fd, struct sockaddr *name, socklen_t *size, int flags), (fd, name, size, flags),
+      SOCKETS | 1 << NO_DESCRIPTORS)
 
 static ssize_t fault_send(int fd, const void *data, size_t size, int flags) {
     bool hit = fails(TRANSFERS);
@@ -93,17 +96,14 @@ static ssize_t fault_recvmsg(int fd, struct msghdr *message, int flags) {
     return hit ? -1 : real.recvmsg(fd, message, flags);
 }
 
-static int fault_poll(struct pollfd *polled, nfds_t n, int timeout) {
-    return fails(SOCKETS) ? -1 : real.poll(polled, n, timeout);
-}
+FAULT(poll, (struct pollfd * polled, nfds_t n, int timeout), (polled, n, timeout), SOCKETS)
 
 static int fault_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event) {
     return operation != EPOLL_CTL_DEL && fails(1 << NO_SPACE) ? -1 : real.epoll_ctl(epoll, operation, fd, event);
 }
 
-static int fault_epoll_wait(int epoll, struct epoll_event *events, int n, int timeout) {
-    return fails(1 << INTERRUPTED | 1 << BAD_DISK) ? -1 : real.epoll_wait(epoll, events, n, timeout);
-}
+FAULT(epoll_wait, (int epoll, struct epoll_event *events, int n, int timeout), (epoll, events, n, timeout),
+      1 << INTERRUPTED | 1 << BAD_DISK)
 
 static int fault_openat(int directory, const char *path, int flags, mode_t mode) {
     unsigned faults = 1 << NO_DESCRIPTORS | 1 << INTERRUPTED | 1 << BAD_DISK;
@@ -129,21 +129,11 @@ static ssize_t fault_preadv2(int fd, const struct iovec *parts, int n, off_t off
     return fails(1 << INTERRUPTED | 1 << BAD_DISK) ? -1 : real.preadv2(fd, parts, n, offset, flags);
 }
 
-static int fault_fdatasync(int fd) {
-    return fails(1 << NO_SPACE | 1 << BAD_DISK) ? -1 : real.fdatasync(fd);
-}
-
-static int fault_fstatat(int directory, const char *path, struct stat *status, int flags) {
-    return fails(1 << BAD_DISK) ? -1 : real.fstatat(directory, path, status, flags);
-}
-
-static int fault_dup3(int fd, int onto, int flags) {
-    return fails(1 << INTERRUPTED | 1 << BAD_DISK) ? -1 : real.dup3(fd, onto, flags);
-}
-
-static int fault_ftruncate(int fd, off_t length) {
-    return fails(1 << INTERRUPTED | 1 << BAD_DISK) ? -1 : real.ftruncate(fd, length);
-}
+FAULT(fdatasync, (int fd), (fd), 1 << NO_SPACE | 1 << BAD_DISK)
+FAULT(fstatat, (int directory, const char *path, struct stat *status, int flags), (directory, path, status, flags),
+      1 << BAD_DISK)
+FAULT(dup3, (int fd, int onto, int flags), (fd, onto, flags), 1 << INTERRUPTED | 1 << BAD_DISK)
+FAULT(ftruncate, (int fd, off_t length), (fd, length), 1 << INTERRUPTED | 1 << BAD_DISK)
 
 static void install_faults(void) {
     real = bodhi_io;
@@ -242,7 +232,7 @@ static void read_places(void) {
     }
     for (size_t i = 0; status == BODHI_OK && i < FRAMES; i++) {
         wire_place at;
-        wire_parse_place(link.in.body + i * WIRE_PLACE_BYTES, &at);
+        memcpy(&at, link.in.body + i * sizeof at, sizeof at);
         CHECK(at.descriptor >= -1 && (at.descriptor < link.n_descriptors || link.n_descriptors == 0));
     }
     link_close(&link);

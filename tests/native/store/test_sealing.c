@@ -54,6 +54,18 @@ static void check_held(uint64_t natives, uint64_t aliens) {
     }
 }
 
+/* The same twice, sealed, and opened again. */
+static void check_often(uint64_t natives, uint64_t aliens) {
+    for (int again = 0; again < 4; again++) {
+        check_held(natives, aliens);
+        if (again == 1) {
+            CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
+        } else {
+            reopen();
+        }
+    }
+}
+
 static bool is_sealed(char kind) {
     return *file_of(kind, ".tab") != '\0';
 }
@@ -69,25 +81,11 @@ static void test_sealing(void) {
     const int64_t numbers[3] = {1, 4, 7};
     drop_frames(run, numbers, 3);
     uint64_t left = all_frames & ~(UINT64_C(1) << 1 | UINT64_C(1) << 4 | UINT64_C(1) << 7);
-    for (int again = 0; again < 4; again++) {
-        check_held(left, 7);
-        if (again == 1) {
-            CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
-        } else {
-            reopen();
-        }
-    }
+    check_often(left, 7);
     bodhi_writer *writer = open_writer(BODHI_NATIVE);
     CHECK(append(writer, 4, ATOMS) == BODHI_OK && append(writer, 5, ATOMS) == BODHI_EXISTS);
     CHECK(bodhi_writer_close(writer) == BODHI_OK);
-    for (int again = 0; again < 4; again++) {
-        check_held(left | UINT64_C(1) << 4, 7);
-        if (again == 1) {
-            CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK);
-        } else {
-            reopen();
-        }
-    }
+    check_often(left | UINT64_C(1) << 4, 7);
     close_all();
 }
 

@@ -33,6 +33,12 @@ static bool is_full(void) {
     return fault == FULL || fault == QUOTA;
 }
 
+/* A call that fails `when` this fault can hit it. */
+#define FAULT(name, parameters, arguments, when)                                                                       \
+    static int fault_##name parameters {                                                                               \
+        return fails(when) ? -1 : real.name arguments;                                                                 \
+    }
+
 static int fault_openat(int directory, const char *path, int flags, mode_t mode) {
     bool matches =
         fault == NO_DESCRIPTORS || fault == INTERRUPTED || fault == BAD_SECTOR || (is_full() && (flags & O_CREAT) != 0);
@@ -64,37 +70,17 @@ static ssize_t fault_pwritev(int fd, const struct iovec *parts, int n, off_t off
     return hit ? -1 : real.pwritev(fd, parts, n, offset);
 }
 
-static int fault_fdatasync(int fd) {
-    return fails(fault == BAD_SECTOR || is_full()) ? -1 : real.fdatasync(fd);
-}
-
-static int fault_ftruncate(int fd, off_t length) {
-    return fails(fault == BAD_SECTOR || fault == INTERRUPTED || is_full()) ? -1 : real.ftruncate(fd, length);
-}
-
-static int fault_fstat(int fd, struct stat *status) {
-    return fails(fault == BAD_SECTOR) ? -1 : real.fstat(fd, status);
-}
-
-static int fault_fcntl(int fd, int command, void *argument) {
-    return fails(fault == INTERRUPTED || fault == BAD_SECTOR) ? -1 : real.fcntl(fd, command, argument);
-}
-
-static int fault_unlinkat(int directory, const char *path, int flags) {
-    return fails(fault == BAD_SECTOR) ? -1 : real.unlinkat(directory, path, flags);
-}
-
-static int fault_renameat(int a, const char *b, int c, const char *d) {
-    return fails(fault == BAD_SECTOR || is_full()) ? -1 : real.renameat(a, b, c, d);
-}
-
-static int fault_linkat(int a, const char *b, int c, const char *d, int flags) {
-    return fails(fault == BAD_SECTOR || is_full()) ? -1 : real.linkat(a, b, c, d, flags);
-}
-
-static int fault_mkdirat(int directory, const char *path, mode_t mode) {
-    return fails(fault == BAD_SECTOR || is_full()) ? -1 : real.mkdirat(directory, path, mode);
-}
+FAULT(fdatasync, (int fd), (fd), fault == BAD_SECTOR || is_full())
+FAULT(ftruncate, (int fd, off_t length), (fd, length), fault == BAD_SECTOR || fault == INTERRUPTED || is_full())
+FAULT(fstat, (int fd, struct stat *status), (fd, status), fault == BAD_SECTOR)
+FAULT(fcntl, (int fd, int command, void *argument), (fd, command, argument),
+      fault == INTERRUPTED || fault == BAD_SECTOR)
+FAULT(unlinkat, (int directory, const char *path, int flags), (directory, path, flags), fault == BAD_SECTOR)
+FAULT(renameat, (int a, const char *b, int c, const char *d), (a, b, c, d), fault == BAD_SECTOR || is_full())
+FAULT(linkat, (int a, const char *b, int c, const char *d, int flags), (a, b, c, d, flags),
+      fault == BAD_SECTOR || is_full())
+FAULT(mkdirat, (int directory, const char *path, mode_t mode), (directory, path, mode),
+      fault == BAD_SECTOR || is_full())
 
 static void install_faults(void) {
     real = bodhi_io;
