@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import commands
+from support.shelves import spoil
 
 import himach
 from himach import StoreConflictError, StoreFullError
@@ -102,9 +103,7 @@ def test_a_damaged_slice_is_absent(tmp_path):
     (segment,) = dataset.path.glob("*.seg")
     del dataset
     for broken in (2, 0):
-        with open(segment, "r+b") as file:
-            file.seek(places[broken][2] + places[broken][3] - 100)
-            file.write(b"wrong bytes")
+        spoil(segment, places[broken][2] + places[broken][3] - 100, b"wrong bytes")
         got = [found is not None for found in only(tmp_path / "store").read_slices(range(4))]
         assert got == [broken == 2, True, False, True]
 

@@ -1,7 +1,6 @@
 """Reading through a server: what is asked for, checked; damage; reads put in order."""
 
 import contextlib
-import os
 import resource
 import signal
 import socket
@@ -13,6 +12,7 @@ import pytest
 from pyroaring import BitMap64
 from support.cache_data import frame_of, push
 from support.commands import wait_until
+from support.shelves import spoil
 
 from himach.io.dataset.name_space import list_datasets
 from himach.io.store.store import Store, StoreBusyError, StoreError, StoreNotFoundError
@@ -24,9 +24,7 @@ def test_reading_is_checked(run_server):
     running = run_server()
     push(running, range(3))
     (segment,) = Store(running.place).dataset("run").path.glob("*.seg")
-    with open(segment, "r+b") as file:
-        file.seek(-100, os.SEEK_END)
-        file.write(b"\xff" * 8)
+    spoil(segment, -100, b"\xff" * 8)
     with running.client() as client:
         assert [frame is None for frame in client.open("run").read([0, 1, 2])] == [False, False, True]
 

@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from support import commands
+from support import commands, shelves
 
 import himach
 from himach.cli.datasets import _row
@@ -20,9 +20,7 @@ def frame_of(simulation, number, n_atoms=100):
 
 
 def on_grid(simulation, number, n_atoms=100):
-    """Positions that are packed."""
-    steps = np.random.default_rng((simulation, number)).integers(0, 5000, (n_atoms, 3))
-    return (steps.astype(np.float32) * np.float32(0.001)) * np.float32(10)
+    return shelves.on_grid((simulation, number), (n_atoms, 3))
 
 
 def push(servers, simulation, numbers, *, made=frame_of, n_atoms=100, box=None, time=float, **options):

@@ -15,6 +15,7 @@ from pyroaring import BitMap64
 from support import commands
 from support.cache_data import frame_of, push
 from support.ranks import clean_environment
+from support.shelves import flip
 
 import himach
 from himach.io.dataset.name_space import join_answers
@@ -234,9 +235,7 @@ def test_a_damaged_copy_is_not_acknowledged(run_server, durable):
     running = run_server()
     push(running, range(5), durable=durable)
     (segment,) = (running.place / Store(running.place).directories()[0]).glob("n-*.seg")
-    content = bytearray(segment.read_bytes())
-    content[len(content) // 2] ^= 0xFF  # one of the five
-    segment.write_bytes(content)
+    flip(segment, segment.stat().st_size // 2)  # one of the five
     push(running, range(5), durable=durable)
     assert_held(running, range(5))
 

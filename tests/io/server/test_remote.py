@@ -12,6 +12,7 @@ import pytest
 from MDAnalysisTests.datafiles import GRO, XTC
 from support.cache_data import natives
 from support.commands import himach
+from support.shelves import spoil
 
 from himach.errors import TrajectoryError, UsageError
 from himach.io.server.admission import read_key
@@ -113,9 +114,7 @@ def test_frames_that_no_server_gives_are_counted(tmp_path, run_server, key):
     assert command("stage", XTC, "-s", GRO, "--dataset", "run7", "--cache", tmp_path / "n0").returncode == 0
     store = Store(tmp_path / "n0")
     (segment,) = (tmp_path / "n0").glob("*/n-*.seg")
-    with open(segment, "r+b") as file:
-        file.seek(segment.stat().st_size // 2)
-        file.write(b"\xa5" * 500)
+    spoil(segment, segment.stat().st_size // 2, b"\xa5" * 500)
     (generation,) = store.generations("run7")
     (wrong,) = [n for n, frame in enumerate(store.dataset("run7", generation).read(range(10))) if frame is None]
     server = ("--server", run_server().address, "--key", key)
@@ -156,9 +155,7 @@ def test_copies_stand_in_for_a_server_that_fails(servers, key):
 
 def test_copies_stand_in_for_a_damaged_one(servers, key, tmp_path):
     (segment,) = (tmp_path / "n0").glob("*/n-*.seg")
-    with open(segment, "r+b") as file:
-        file.seek(segment.stat().st_size // 2)
-        file.write(b"\xff" * 5000)
+    spoil(segment, segment.stat().st_size // 2, b"\xff" * 5000)
     dataset = opened(servers[1], key).dataset("/sim1")
     assert all(same(frame, number) for number, frame in enumerate(dataset.read(range(N_FRAMES))))
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 from support.commands import himach
-from support.shelves import fill, place_of, positions_of
+from support.shelves import fill, place_of, positions_of, spoil
 
 from himach.io.store.store import Store
 from himach.ranks.communicator import node_name
@@ -83,9 +83,7 @@ def test_verify_names_what_is_bad_and_drops_it(place):
     assert cache(place, "verify").returncode == 0
     dataset = Store(place).dataset("old", b"one")
     path, offset, _ = place_of(dataset, 33)
-    with open(path, "r+b") as file:
-        file.seek(offset + 1000)
-        file.write(b"\xff\xff\xff\xff")
+    spoil(path, offset + 1000)
     done = cache(place, "verify")
     assert done.returncode == 1
     assert f"old: frame 33, segment {path.name}: block 1 of 1 is damaged (checksum)" in done.stdout

@@ -8,13 +8,12 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support.needs import sample
-from support.shelves import fill, place_of, positions_of, segment_files
+from support.shelves import fill, flip, on_grid, place_of, positions_of, segment_files, set_version
 
 from himach.io.frame_source import ReadOptions
 from himach.io.store.bodhi import crc32c
@@ -180,9 +179,7 @@ def test_flipped_bits_cost_only_what_they_hit(place, kind):
 
 
 def test_holes_are_remembered(place, made):
-    data = bytearray(made.read_bytes())
-    data[64 + 192 * 2 + 20] ^= 1
-    made.write_bytes(data)
+    flip(made, 64 + 192 * 2 + 20)
     made.with_suffix(".idx").unlink()
     first = Store(place / "made").dataset("/s")
     assert served(first, 8) == set(range(8)) - {2}
@@ -228,10 +225,8 @@ def test_another_copy_is_read_when_one_is_damaged(place, made):
     with Store(place / "made").dataset("/s") as dataset:
         write(dataset, range(8), native=True)
         (native,) = dataset.path.glob("n-*.seg")
-    data = bytearray(native.read_bytes())
     for number in range(0, 8, 2):
-        data[64 + 192 * number + 128] ^= 1
-    native.write_bytes(data)
+        flip(native, 64 + 192 * number + 128)
     dataset = Store(place / "made").dataset("/s")
     assert served(dataset, 8) == set(range(8))
     assert set(dataset.native) == {1, 3, 5, 7}
@@ -259,12 +254,8 @@ def test_damage_that_is_read_ahead_costs_only_what_it_hit(tmp_path, kind, direct
     hit = set(range(1, 60, 7)) | {0, 8}
     for number in hit:  # natives where there are some, whose aliens stand in
         ((segment, copy, offset, length),) = dataset.locate(np.array([number]))
-        with open(dataset.path / f"{'na'[copy]}-{segment:016x}.seg", "r+b") as file:
-            at = offset + int(rng.integers(200, length - 200))
-            file.seek(at)
-            byte = file.read(1)[0]
-            file.seek(at)
-            file.write(bytes([byte ^ 16]))
+        path = dataset.path / f"{'na'[copy]}-{segment:016x}.seg"
+        flip(path, offset + int(rng.integers(200, length - 200)), 16)
     forget(list(dataset.path.glob("*.seg")))
     dataset = Store(tmp_path / "made").dataset("/s")
     order = np.concatenate([np.arange(60), rng.permutation(60)])
@@ -272,12 +263,6 @@ def test_damage_that_is_read_ahead_costs_only_what_it_hit(tmp_path, kind, direct
         assert (frame is None) == (number in hit and number % 4 != 0)
         assert frame is None or np.array_equal(frame.positions, frames[number])
     assert not set(dataset.native) & hit
-
-
-def flip(path: Path, at: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 4
-    path.write_bytes(data)
 
 
 def look(place: Path):
@@ -311,20 +296,12 @@ def test_a_flipped_byte_is_named_by_dataset_frame_and_segment(tmp_path, within, 
     assert len(after.native | after.alien) == 29
 
 
-def on_grid(number: int) -> np.ndarray:
-    """Positions that are packed."""
-    steps = np.random.default_rng(number).integers(0, 3000, (200, 3))
-    return steps.astype(np.float32) * np.float32(0.001) * np.float32(10)
-
-
-def rewrite_block(path: Path, offset: int, change: Callable[[bytearray], None]) -> None:
-    """Change the one block of a record, and make all checksums right again."""
+def flip_in_block(path: Path, offset: int, byte: int) -> None:
+    """Change a byte of the one block of a record, and make all checksums right again."""
     data = bytearray(path.read_bytes())
     (size,) = struct.unpack_from("<I", data, offset + 112)
-    block = data[offset + 128 : offset + 128 + size]
-    change(block)
-    data[offset + 128 : offset + 128 + size] = block
-    struct.pack_into("<I", data, offset + 116, crc32c(block))
+    data[offset + 128 + byte] ^= 129
+    struct.pack_into("<I", data, offset + 116, crc32c(data[offset + 128 : offset + 128 + size]))
     head = data[offset : offset + 120]
     struct.pack_into("<I", data, offset + 12, crc32c(head[16:], crc32c(bytes(4), crc32c(head[:12]))))
     path.write_bytes(data)
@@ -334,16 +311,14 @@ def rewrite_block(path: Path, offset: int, change: Callable[[bytearray], None]) 
 def test_a_packed_block_that_is_right_by_checksum_and_cannot_be_unpacked_is_named(tmp_path, byte):
     dataset = Store(tmp_path / "store").dataset("packed", b"")
     for number in range(6):
-        dataset.write(number, 0.0, None, on_grid(number), on_grid(number) if number % 2 else None)
+        packed = on_grid(number, (200, 3), 3000)
+        dataset.write(number, 0.0, None, packed, packed if number % 2 else None)
     dataset.close()
     assert look(tmp_path / "store").bad == []
     path, offset, length = place_of(dataset, 4)
     assert length < 12 * 200
 
-    def change(block: bytearray) -> None:
-        block[byte] ^= 129
-
-    rewrite_block(path, offset, change)
+    flip_in_block(path, offset, byte)
     found = look(tmp_path / "store")
     (bad,) = found.bad
     assert (bad.dataset, bad.frame, bad.segment) == ("packed", 4, path.name)
@@ -382,8 +357,7 @@ def test_a_copy_that_others_hide_is_read_too(tmp_path):
 def test_a_segment_that_was_cut_off_is_named_by_its_frames(tmp_path):
     dataset = fill(tmp_path / "store", range(10), native=True)
     path, offset, _ = place_of(dataset, 8)
-    with open(path, "r+b") as file:
-        file.truncate(offset + 100)
+    os.truncate(path, offset + 100)
     found = look(tmp_path / "store")
     assert sorted(bad.frame for bad in found.bad) == [8, 9]
     assert all("cut off" in bad.reason for bad in found.bad)
@@ -417,11 +391,7 @@ def test_frames_that_a_writer_is_about_to_acknowledge_are_no_damage(tmp_path):
 def test_a_segment_of_another_version_is_named_and_left_alone(tmp_path):
     dataset = fill(tmp_path / "store", range(10), native=True)
     path = segment_files(dataset)[0]
-    data = bytearray(path.read_bytes())
-    data[4:6] = struct.pack("<H", 9)
-    data[12:16] = bytes(4)
-    data[12:16] = struct.pack("<I", crc32c(bytes(data[:64])))
-    path.write_bytes(data)
+    set_version(path, 9)
     (bad,) = look(tmp_path / "store").bad
     assert "version 9" in bad.reason
     assert drop(Store(tmp_path / "store"), [bad]) == 0

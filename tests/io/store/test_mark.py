@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.shelves import flip
 
 from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
@@ -232,9 +233,7 @@ def test_damage_elsewhere_is_not_looked_at(tmp_path):
     dataset = fill(tmp_path, frames)
     (segment,) = dataset.path.glob("*.seg")
     _, _, offset, length = dataset.locate(np.array([1]))[0]
-    data = bytearray(segment.read_bytes())
-    data[offset + length - 70] ^= 1
-    segment.write_bytes(data)
+    flip(segment, offset + length - 70)
     atoms = np.arange(BLOCK, dtype=np.int64)
     for number, frame in enumerate(dataset.read([0, 1, 2], ReadOptions(atoms))):
         assert_holds(frame, frames[number], atoms, 1)

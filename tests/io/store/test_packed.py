@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import shelves
 from support.shelves import fill, positions_of
 
 from himach.io.frame_source import ReadOptions
@@ -202,12 +203,9 @@ def open_again(path):
     return Store(path).dataset("/made/up.xtc", b"one")
 
 
-def old_grid(number):
-    steps = np.random.default_rng(number).integers(0, 5000, (500, 3))
-    return (steps.astype(np.float32) * np.float32(0.001)) * np.float32(10)
-
-
-@pytest.mark.parametrize("made", [positions_of, old_grid], ids=["raw", "packed"])
+@pytest.mark.parametrize(
+    "made", [positions_of, lambda number: shelves.on_grid(number, (500, 3))], ids=["raw", "packed"]
+)
 @pytest.mark.parametrize("flushed", [True, False])
 @pytest.mark.parametrize("native", [True, False])
 def test_the_same_exists_and_another_is_a_conflict(tmp_path, made, flushed, native):

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.disks import small_disk
-from support.shelves import fill, place_of, positions_of, segment_files
+from support.shelves import fill, place_of, positions_of, segment_files, set_version
 
 from himach.errors import UsageError
 from himach.io.store import quota
-from himach.io.store.bodhi import crc32c
 from himach.io.store.quota import Segment, StoreSizes, check_quota, chosen_quota, open_chosen, survey
 from himach.io.store.sizes import parse_size, show_size
 from himach.io.store.store import Store, StoreBusyError, StoreFullError, StoreVersionError
@@ -380,11 +379,7 @@ def test_an_orphan_of_another_version_stays(tmp_path):
     dataset = fill(tmp_path / "store", range(3))
     (dataset.path / "meta").unlink()
     (path,) = segment_files(dataset)
-    data = bytearray(path.read_bytes())
-    data[4] = 9
-    data[12:16] = bytes(4)
-    data[12:16] = crc32c(data[:64]).to_bytes(4, "little")
-    path.write_bytes(data)
+    set_version(path, 9)
     (segment,) = survey(tmp_path / "store").segments
     with pytest.raises(StoreVersionError, match="version 9"):
         Store(tmp_path / "store").evict(segment.directory, segment.id, native=segment.native)

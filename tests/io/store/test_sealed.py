@@ -15,6 +15,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from support.shelves import flip
 
 from himach.io.store import bodhi
 from himach.io.store.store import Dataset, Store
@@ -37,14 +38,6 @@ def write(dataset: Dataset, numbers, *, native: bool = True) -> list[int]:
 
 def tables(dataset: Dataset) -> list[Path]:
     return sorted(dataset.path.glob("*.tab"))
-
-
-def flip(path: Path, at: int) -> None:
-    with open(path, "r+b") as file:
-        file.seek(at)
-        byte = file.read(1)[0]
-        file.seek(at)
-        file.write(bytes([byte ^ 0x40]))
 
 
 def marked(dataset: Dataset, frames: range) -> dict[bool, set[int]]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import needs
+from support.shelves import set_version, spoil
 
 from himach.io.frame_source import ReadOptions
 from himach.io.store import bodhi
@@ -58,10 +59,8 @@ def is_frame(one, other):
 
 
 @pytest.fixture
-def place():
-    directory = Path(tempfile.mkdtemp(prefix="himach-store-"))
-    yield directory / "store"
-    shutil.rmtree(directory)
+def place(tmp_path):
+    return tmp_path / "store"
 
 
 FRAME = st.tuples(
@@ -84,8 +83,7 @@ FRAME = st.tuples(
     seed=st.integers(0, 99),
 )
 def test_round_trip_beside_a_dict(frames, flushes, dropped, segment_bytes, request, direct, seed):
-    directory = tempfile.mkdtemp(prefix="himach-store-")
-    try:
+    with tempfile.TemporaryDirectory(prefix="himach-store-") as directory:
         model: dict[tuple[bool, int], dict[str, object]] = {}
         with Store(directory).dataset("/sim1", b"g", segment_bytes=segment_bytes) as dataset:
             for i, (number, n_atoms, fields, box, native) in enumerate(frames):
@@ -109,8 +107,6 @@ def test_round_trip_beside_a_dict(frames, flushes, dropped, segment_bytes, reque
             check_all(dataset, model, request, direct, seed)
         with Store(directory).dataset("/sim1", b"g", create=False) as again:
             check_all(again, model, request, direct, seed)
-    finally:
-        shutil.rmtree(directory)
 
 
 def check_all(dataset, model, request, direct, seed):
@@ -230,13 +226,8 @@ def test_small_files_are_kept_with_the_dataset(place):
 
 
 def unknown_version(path: Path, magic: bytes) -> None:
-    data = bytearray(path.read_bytes())
-    size = int.from_bytes(data[8:12], "little")
-    data[4:6] = (7).to_bytes(2, "little")
-    data[12:16] = bytes(4)
-    data[12:16] = bodhi.crc32c(bytes(data[:size])).to_bytes(4, "little")
-    assert data[:4] == magic
-    path.write_bytes(data)
+    assert path.read_bytes()[:4] == magic
+    set_version(path, 7)
 
 
 def test_an_unknown_version_is_refused_and_left_alone(place):
@@ -334,9 +325,7 @@ def test_checksums_can_be_turned_off(place):
         dataset.write(**made_up(1, 100, 1, False))
         dataset.flush()
         (segment,) = dataset.path.glob("*.seg")
-        with segment.open("r+b") as file:
-            file.seek(64 + 128 + 4)
-            file.write(b"\xff\xff")
+        spoil(segment, 64 + 128 + 4, b"\xff\xff")
         assert next(dataset.read([1], ReadOptions(verify=False))) is not None
         reading = dataset.read([1])
         assert next(reading) is None
