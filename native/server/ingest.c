@@ -72,9 +72,8 @@ static bool is_refused(const ingest *in, uint64_t client) {
 }
 
 static bool is_vacant(bodhi_dataset *dataset) {
-    uint64_t first;
     pthread_mutex_lock(&dataset->mutex);
-    bool vacant = dataset_numbers(dataset, BODHI_NATIVE, 0, &first, 1) == 0;
+    bool vacant = dataset_is_vacant(dataset, BODHI_NATIVE);
     pthread_mutex_unlock(&dataset->mutex);
     return vacant;
 }

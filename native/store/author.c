@@ -56,7 +56,7 @@ static int claim_vacant(bodhi_dataset *dataset, const char *identity, bool alone
     if (status != BODHI_OK) {
         return status;
     }
-    bool vacant = author[0] == '\0' || (alone && dataset_living(dataset, BODHI_NATIVE) == 0);
+    bool vacant = author[0] == '\0' || (alone && dataset_is_vacant(dataset, BODHI_NATIVE));
     if (strcmp(author, identity) != 0 && vacant) {
         if (io_write_file(dataset->fd, author_file, identity, strlen(identity),
                           author[0] != '\0' ? FILE_REPLACE : FILE_NEW)) {

@@ -219,6 +219,16 @@ size_t dataset_numbers(bodhi_dataset *dataset, unsigned kind, uint64_t from, uin
     return n;
 }
 
+bool dataset_is_vacant(const bodhi_dataset *dataset, unsigned kind) {
+    uint64_t first;
+    bool vacant = table_numbers(&dataset->tables[kind], 0, &first, 1) == 0;
+    for (size_t i = 0; i < dataset->n_ranges[kind] && vacant; i++) {
+        const sealed *t = of_range(dataset, kind, i);
+        vacant = t == NULL || sealed_living(t) == 0;
+    }
+    return vacant;
+}
+
 static int by_low(const void *left, const void *right) {
     const sealed_range *a = left;
     const sealed_range *b = right;

@@ -14,12 +14,16 @@ static ingest *in;
 static int wake[2];
 static task *came_back;
 
-static void open_ingest(const char *what) {
-    begin_empty(what);
+static void start_ingest(void) {
     watch_syncs();
     CHECK(pipe2(wake, O_NONBLOCK | O_CLOEXEC) == 0);
     in = ingest_start(run, wake[1]);
     CHECK(in != NULL);
+}
+
+static void open_ingest(const char *what) {
+    begin_empty(what);
+    start_ingest();
 }
 
 static void close_ingest(void) {
@@ -172,6 +176,39 @@ static void test_frames_of_others(void) {
     close_ingest();
 }
 
+static atomic_int n_reads;
+
+static ssize_t counted_preadv2(int fd, const struct iovec *parts, int n, off_t offset, int flags) {
+    (void)atomic_fetch_add(&n_reads, 1);
+    return real.preadv2(fd, parts, n, offset, flags);
+}
+
+/* Whether a dataset has any frames is known without a look into sealed tables for each that is pushed. */
+static void test_frames_of_a_sealed_dataset(void) {
+    enum { PUSHED = FRAMES };
+    begin_empty("frames pushed to a sealed dataset");
+    bodhi_writer *writer = open_writer(BODHI_NATIVE);
+    for (int64_t number = 0; number < FRAMES; number++) {
+        CHECK(append(writer, number * number, ATOMS) == BODHI_OK); /* in no even steps */
+    }
+    CHECK(dataset_is_vacant(run, BODHI_NATIVE) && bodhi_writer_close(writer) == BODHI_OK);
+    CHECK(bodhi_dataset_seal(run, 1) == BODHI_OK && !dataset_is_vacant(run, BODHI_NATIVE));
+    bodhi_io.preadv2 = counted_preadv2;
+    start_ingest();
+    for (int64_t number = 0; number < PUSHED; number++) {
+        give_frame(1000 + number, false);
+    }
+    give_flush(false);
+    task_free(take(TASK_FLUSH));
+    CHECK(is_there(1000) && is_there(1000 + PUSHED - 1) && atomic_load(&n_reads) < PUSHED);
+    for (int64_t number = 0; number < FRAMES; number++) {
+        drop_frames(run, (const int64_t[]){number * number}, 1);
+        drop_frames(run, (const int64_t[]){1000 + number}, 1);
+    }
+    CHECK(dataset_is_vacant(run, BODHI_NATIVE));
+    close_ingest();
+}
+
 /* Who said first that the frames are theirs, and pushed none, may not be the one who wrote the first. */
 static void test_a_name_taken_meanwhile(void) {
     static const char *const takers[] = {"another", "this", NULL}; /* NULL: the directory was evicted */
@@ -198,6 +235,7 @@ int main(void) {
     test_flushes();
     test_frames_that_are_there();
     test_frames_of_others();
+    test_frames_of_a_sealed_dataset();
     test_a_name_taken_meanwhile();
     remove_home();
     return 0;
