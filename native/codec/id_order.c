@@ -1,5 +1,5 @@
-/* Putting ids in order; see id_order.h. */
-#include "codec/id_order.h"
+/* Putting ids in order; see ids.h. */
+#include "codec/ids.h"
 
 #include <stdlib.h>
 #include <string.h>

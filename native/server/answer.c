@@ -1,5 +1,5 @@
 /* What the server answers to each verb; see wire.h for the messages. */
-#include "server/answer.h"
+#include "server/server.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,9 +7,6 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "server/connection.h"
-#include "server/contents/contents.h"
-#include "server/open_datasets.h"
-#include "server/read_queue.h"
 #include "store/dataset.h"
 
 /* --- Pushing ----------------------------------------------------------------------------------------------------- */

@@ -15,10 +15,8 @@
 #include "base/io.h"
 #include "base/status.h"
 #include "net/link.h"
-#include "server/answer.h"
 #include "server/connection.h"
-#include "server/open_datasets.h"
-#include "server/read_queue.h"
+#include "server/server.h"
 
 enum {
     TICK_MS = 200,   /* deadlines are looked at so often */

@@ -1,5 +1,5 @@
-/* The datasets that a server has open; see open_datasets.h. */
-#include "server/open_datasets.h"
+/* The datasets that a server has open; see server.h. */
+#include "server/server.h"
 
 #include <stdlib.h>
 #include <string.h>

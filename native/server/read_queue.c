@@ -1,7 +1,7 @@
-/* Reads in order; see read_queue.h. For disks whose arm has to travel: one sweep at a time, in the order of the
+/* Reads in order; see server.h. For disks whose arm has to travel: one sweep at a time, in the order of the
  * segments. Connections whose frames are neighbours share a turn: their bytes are asked of the disk together, each once
  * and in one large request, before they are told where their frames lie. */
-#include "server/read_queue.h"
+#include "server/server.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,7 +11,6 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "server/connection.h"
-#include "server/contents/contents.h"
 #include "store/dataset.h"
 
 enum {

@@ -102,4 +102,58 @@ struct bodhi_server {
     uint64_t counters[N_COUNTERS];
 };
 
+/* --- open_datasets.c: the datasets that it has open, each once for all its connections ---------------------------- */
+
+/* Open a dataset for a connection, and let go of it. Statuses as bodhi_dataset_open. */
+int datasets_acquire(bodhi_server *server, const wire_open *open, open_dataset **out);
+void datasets_release(bodhi_server *server, open_dataset *d);
+void datasets_close_all(bodhi_server *server);
+
+/* Close the datasets that nobody uses, but some. */
+void datasets_close_idle(bodhi_server *server);
+
+/* Count the bytes that wait to be written. */
+void datasets_count_backlog(bodhi_server *server);
+
+/* Give a task to the dataset's ingest, which there is. */
+void datasets_submit(open_dataset *d, task *t);
+
+/* Have what was pushed written and acknowledged. */
+void datasets_flush(open_dataset *d);
+
+/* --- answer.c: what it answers to each verb ----------------------------------------------------------------------- */
+
+/* A header has come. False, with the reason in the output: this connection may not send such a message. */
+bool answer_header(bodhi_server *server, connection *c);
+
+/* A whole message has come. False: the connection is of no more use. */
+bool answer(bodhi_server *server, connection *c);
+
+/* Tell those who wait for them of the tasks that have come back. */
+void answer_done(bodhi_server *server);
+
+/* --- read_queue.c: reads in order, one sweep of the disk at a time ------------------------------------------------ */
+
+/* A READ that waits for its turn. False after an error. */
+bool turn_wait(bodhi_server *server, connection *c, const int64_t *numbers, size_t n);
+
+/* A connection has read what it was given, or is gone; after the last of a turn the next one begins. */
+void turn_end(bodhi_server *server, connection *c);
+
+/* End turns that last too long. */
+void turn_tick(bodhi_server *server, int64_t now);
+
+/* --- contents: what the store has, also for those who may not enter it -------------------------------------------- */
+
+/* Put the places of frames into a connection's output, with descriptors of their segments. False after an error. */
+bool send_places(bodhi_server *server, connection *c, const int64_t *numbers, size_t n);
+
+/* Put bytes of segments into a connection's output. False after an error. */
+bool answer_take(bodhi_server *server, connection *c);
+
+/* Each puts its answer into the connection's output. False after an error. */
+bool answer_attachment(connection *c);
+bool answer_mark(connection *c);
+bool answer_survey(bodhi_server *server, connection *c);
+
 #endif

@@ -128,7 +128,7 @@ uint64_t dataset_followed(const bodhi_dataset *dataset);
 /* The least id of a new segment: of slices, later than those of all other launches and what those are followed by. */
 uint64_t dataset_least_segment(const bodhi_dataset *dataset);
 
-/* --- meta.c: these take no mutex -------------------------------------------------------------------------------- */
+/* --- meta.c: these take no mutex ---------------------------------------------------------------------------------- */
 
 /* Note that the dataset is used: those that were not for longest are evicted first. */
 void dataset_use(const bodhi_dataset *dataset);
@@ -202,5 +202,10 @@ void dataset_doubt(bodhi_dataset *dataset, uint32_t ordinal);
 
 /* A reader goes; with the last one go the descriptors, so that segments may be evicted. */
 void dataset_remove_reader(bodhi_dataset *dataset);
+
+/* --- eviction.c: what lies in a store, by its files alone --------------------------------------------------------- */
+
+/* As bodhi_survey(), of the store whose directory is open as `store`. */
+int survey_store(int store, bodhi_usage *usage, bodhi_stored_segment **segments, size_t *n);
 
 #endif

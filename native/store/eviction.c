@@ -1,5 +1,5 @@
 /* What lies in a store, and deleting segments. Opening is use of a dataset: only bodhi_store_sweep() does it. */
-#include "store/eviction.h"
+#include "store/dataset.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,6 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "store/dataset.h"
 
 #define LARGEST_RESERVE (INT64_C(1) << 30)
 enum { RESERVED_SHARE = 20 }; /* a twentieth of the file system stays free, or LARGEST_RESERVE */

@@ -1,5 +1,5 @@
-/* Claiming segments; see claim.h. */
-#include "write/claim.h"
+/* Claiming segments; see writer.h. */
+#include "write/writer.h"
 
 #include <errno.h>
 #include <fcntl.h>

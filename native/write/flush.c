@@ -9,7 +9,6 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "write/sealing.h"
 #include "write/writer.h"
 
 /* Sync a segment that was released, and close it. */

@@ -1,7 +1,7 @@
-/* Room for a writer; see quota.h. The file holds one number (u64) a writer at multiples of 8; the writer has the byte
+/* Room for a writer; see writer.h. The file holds one number (u64) a writer at multiples of 8; the writer has the byte
  * there locked, so that a number whose byte nobody has locked is of one that died. Byte 0 is locked by whoever is being
  * granted room. */
-#include "write/quota.h"
+#include "write/writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/status.h"
-#include "store/eviction.h"
+#include "store/dataset.h"
 
 enum {
     SLOT_BYTES = 8,

@@ -1,5 +1,5 @@
-/* Sealing segments; see sealing.h. Nothing here is synced: a table that a power cut has torn is read as none. */
-#include "write/sealing.h"
+/* Sealing segments; see writer.h. Nothing here is synced: a table that a power cut has torn is read as none. */
+#include "write/writer.h"
 
 #include <errno.h>
 #include <stdlib.h>

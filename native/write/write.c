@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "write/compare.h"
-#include "write/sealing.h"
 #include "write/writer.h"
 
 enum {

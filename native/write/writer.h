@@ -11,9 +11,50 @@
 #include "codec/ids.h"
 #include "codec/pack.h"
 #include "store/dataset.h"
-#include "write/claim.h"
-#include "write/quota.h"
 #include "xtc/xtc.h"
+
+/* --- quota.c: room for what a writer appends, within the store's quota and the disk's reserve --------------------- */
+
+/* It is granted in steps; grants that are not used up yet stand in the store's file `quota`, so that all writers of a
+ * store together keep to its quota. */
+typedef struct {
+    int fd;                /* of the file; -1: nothing was asked for yet */
+    uint64_t slot;         /* our place in it, locked as long as we live */
+    uint64_t left;         /* granted, and not appended yet */
+    uint64_t outstanding;  /* granted, and not in a file yet: what the others must count */
+    uint64_t refused;      /* bytes that were asked for in vain lately ... */
+    int64_t refused_until; /* ... and when it is worth asking for as many again, ms */
+} room;
+
+/* Have room for `bytes` more of a dataset, evicting others if need be. Errors: FULL, SYSTEM, MEMORY. */
+int room_ask(room *r, const bodhi_dataset *dataset, uint64_t bytes);
+
+/* So many bytes were appended. */
+void room_take(room *r, uint64_t bytes);
+
+/* So many bytes that were appended are in a file, or never will be. */
+void room_settle(room *r, uint64_t bytes);
+
+/* Give back what is left. */
+void room_close(room *r);
+
+/* --- claim.c: a segment to write to, that has room and that no other writer holds, else a new one ----------------- */
+
+/* A segment that is ours to append to until its descriptor is closed. */
+typedef struct {
+    uint32_t ordinal;
+    segment_key key;
+    char name[SEGMENT_NAME];
+    int fd, index_fd;
+    uint64_t end;       /* where the next record goes */
+    uint64_t index_end; /* where the next index entry goes */
+    bool created;
+} claim;
+
+/* Claim a segment with room for `length` bytes below `segment_bytes`. Needs the mutex. FULL, SYSTEM, MEMORY. */
+int claim_segment(bodhi_dataset *dataset, unsigned kind, uint64_t length, uint64_t segment_bytes, claim *claimed);
+
+/* --- The writer --------------------------------------------------------------------------------------------------- */
 
 enum {
     GATHER_BYTES = 1 << 20, /* small records are written together */
@@ -131,5 +172,12 @@ void writer_start_writeback(bodhi_writer *writer, uint64_t least);
 int writer_begin_flush(bodhi_writer *writer, sync_list *list);
 bool sync_listed(sync_list *list);
 int writer_end_flush(bodhi_writer *writer, bool synced);
+
+/* --- sealing.c: the table of a segment goes from memory to a file beside it (segments/frame_table.h) -------------- */
+
+enum { SEAL_LEAST = 4096 }; /* frames that are not sealed, or sealed and dropped: they take 100 kB of every process */
+
+/* Seal what was appended to a segment, if at least `least` frames and there is room. The mutex is not held. */
+void seal_appended(bodhi_dataset *dataset, uint32_t ordinal, uint64_t least, room *r);
 
 #endif

@@ -1,5 +1,5 @@
-/* What a launcher says of a launch; see launch.h. */
-#include "net/pushing/launch.h"
+/* What a launcher says of a launch; see pusher.h. */
+#include "net/pushing/pusher.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -8,10 +8,40 @@
 #include <stdint.h>
 
 #include "bodhi.h"
-#include "codec/id_order.h"
+#include "codec/ids.h"
 #include "net/connect_async.h"
-#include "net/pushing/slots.h"
 #include "write/direct_push.h"
+
+/* --- slots.c: frames in flight, which go from list to list until they are acknowledged ---------------------------- */
+
+typedef struct slot {
+    struct slot *next;
+    uint64_t number;
+    size_t size;
+    bool again;              /* it was given to a server before */
+    unsigned char message[]; /* a FRAME: header and body, and room for a MAC */
+} slot;
+
+/* A list of slots in the order of their coming. */
+typedef struct {
+    slot *first, *last;
+    int64_t n;
+} slot_list;
+
+void slots_append(slot_list *list, slot *s);
+
+/* The first slot, taken off; NULL: there is none. */
+slot *slots_take(slot_list *list);
+
+/* The first slot with this frame, taken off; NULL: there is none. */
+slot *slots_take_number(slot_list *list, uint64_t number);
+
+/* A slot with a frame, to be freed; NULL: memory is out. */
+slot *slots_make(const bodhi_frame *frame);
+
+void slots_free(slot_list *list);
+
+/* --- The pusher --------------------------------------------------------------------------------------------------- */
 
 enum {
     FIRST_PAUSE_MS = 1000, /* before a server that failed is tried again */
@@ -94,5 +124,13 @@ void servers_await(const bodhi_pusher *p, int64_t wait_ms);
 
 /* Go on with all servers, waiting up to `wait_ms` for the first; ask those that are late over a new connection. */
 void servers_go_on(bodhi_pusher *p, int64_t wait_ms);
+
+/* --- launch.c: which launch of a simulation this process is of, as all of one mpiexec or srun have it ------------- */
+
+/* A number for what the launcher says of itself; 0: it says nothing. */
+uint64_t launch_found(void);
+
+/* A number for what the caller says, "" being nothing. */
+uint64_t launch_named(const char *name);
 
 #endif

@@ -11,8 +11,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
-#include "codec/id_order.h"
-#include "net/pushing/launch.h"
+#include "codec/ids.h"
 #include "net/pushing/pusher.h"
 
 enum { MAX_NAME = 4096, MOST_HEAD = 96 };

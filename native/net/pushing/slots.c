@@ -1,5 +1,5 @@
-/* Frames in flight; see slots.h. */
-#include "net/pushing/slots.h"
+/* Frames in flight; see pusher.h. */
+#include "net/pushing/pusher.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* What a store has: places of frames, attachments, marks; see contents.h. */
-#include "server/contents/contents.h"
+/* What a store has: places of frames, attachments, marks; see server.h. */
+#include "server/server.h"
 
 #include <errno.h>
 #include <fcntl.h>

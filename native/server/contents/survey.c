@@ -1,5 +1,5 @@
 /* What a server says of its store as a whole. Looking at a dataset is no use of it. */
-#include "server/contents/contents.h"
+#include "server/server.h"
 
 #include <dirent.h>
 #include <errno.h>

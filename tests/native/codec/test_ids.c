@@ -2,7 +2,6 @@
 #include "../check.h"
 #include "../draw.h"
 #include "base/bytes.h"
-#include "codec/id_order.h"
 #include "codec/ids.h"
 
 char doing[256] = "";

@@ -2,7 +2,7 @@
 #include "../store/syncs.h"
 #include "base/clock.h"
 #include "base/io.h"
-#include "net/pushing/slots.h"
+#include "net/pushing/pusher.h"
 #include "running.h"
 
 enum { PART_BYTES = 128 << 10 /* of an attachment at once */ };

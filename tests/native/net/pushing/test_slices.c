@@ -7,7 +7,7 @@
 #include "../../scratch.h"
 #include "base/io.h"
 #include "launchers.h"
-#include "net/pushing/launch.h"
+#include "net/pushing/pusher.h"
 
 char doing[256] = "";
 
