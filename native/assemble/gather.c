@@ -215,9 +215,7 @@ int gather_read(gather *g, int64_t rank, bodhi_reader *reader, int64_t *missed) 
             *missed = slice.number;
             return BODHI_MISS;
         }
-        if (status == BODHI_OK) {
-            status = gather_add(g, rank, &slice);
-        }
+        status = status == BODHI_OK ? gather_add(g, rank, &slice) : status;
     }
     return status;
 }

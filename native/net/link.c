@@ -250,9 +250,7 @@ static int introduce(wire_link *link, const uint8_t *key, size_t key_bytes, uint
     memcpy(nonces, greeting + 8, NONCE);
     memcpy(nonces + NONCE, answer, NONCE);
     status = prove(key, key_bytes, "client", nonces, answer + NONCE);
-    if (status == BODHI_OK) {
-        status = link_send(link, answer, sizeof answer, deadline);
-    }
+    status = status == BODHI_OK ? link_send(link, answer, sizeof answer, deadline) : status;
     return status == BODHI_OK ? receive_bytes(link, reply, REPLY, deadline) : status;
 }
 
@@ -265,9 +263,7 @@ static int be_admitted(wire_link *link, const uint8_t *key, size_t key_bytes, in
     uint8_t reply[REPLY];
     uint8_t wanted[HMAC_BYTES];
     int status = introduce(link, key, key_bytes, nonces, reply, deadline);
-    if (status == BODHI_OK) {
-        status = prove(key, key_bytes, "server", nonces, wanted);
-    }
+    status = status == BODHI_OK ? prove(key, key_bytes, "server", nonces, wanted) : status;
     if (status != BODHI_OK) {
         return status;
     }
@@ -437,9 +433,9 @@ int link_ask(wire_link *link, enum wire_verb verb, const wire_part *parts, int n
 
 int link_open(wire_link *link, uint32_t flags, const uint8_t token[WIRE_TOKEN], const char *name,
               const void *generation, size_t generation_bytes, const char *identity, int64_t deadline) {
-    unsigned char head[WIRE_OPEN_HEAD];
-    wire_write_open(head, flags, token, strlen(name), generation_bytes, strlen(identity));
+    wire_open_head head = {flags, (uint32_t)strlen(name), (uint32_t)generation_bytes, (uint32_t)strlen(identity), {0}};
+    memcpy(head.token, token, sizeof head.token);
     wire_part parts[4] = {
-        {head, sizeof head}, {name, strlen(name)}, {generation, generation_bytes}, {identity, strlen(identity)}};
+        {&head, sizeof head}, {name, strlen(name)}, {generation, generation_bytes}, {identity, strlen(identity)}};
     return link_ask(link, WIRE_OPEN, parts, 4, WIRE_OPENED, deadline);
 }

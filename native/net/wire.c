@@ -245,39 +245,30 @@ size_t wire_tag(mac_stream *mac, const unsigned char header[WIRE_HEADER], const 
 
 /* --- Bodies ------------------------------------------------------------------------------------------------------ */
 
-void wire_write_open(unsigned char out[WIRE_OPEN_HEAD], uint32_t flags, const uint8_t token[WIRE_TOKEN],
-                     size_t name_bytes, size_t generation_bytes, size_t identity_bytes) {
-    put32(out, flags);
-    put32(out + 4, (uint32_t)name_bytes);
-    put32(out + 8, (uint32_t)generation_bytes);
-    put32(out + 12, (uint32_t)identity_bytes);
-    memcpy(out + 16, token, WIRE_TOKEN);
-}
-
 bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open) {
-    if (size < WIRE_OPEN_HEAD) {
+    wire_open_head head;
+    if (size < sizeof head) {
         return false;
     }
-    uint32_t name_bytes = get32(body + 4);
-    uint32_t generation_bytes = get32(body + 8);
-    uint32_t identity_bytes = get32(body + 12);
-    if (name_bytes == 0 || name_bytes > WIRE_MAX_NAME || generation_bytes > WIRE_MAX_NAME ||
-        identity_bytes > WIRE_MAX_NAME ||
-        size != (size_t)WIRE_OPEN_HEAD + name_bytes + generation_bytes + identity_bytes) {
+    memcpy(&head, body, sizeof head);
+    if (head.name_bytes == 0 || head.name_bytes > WIRE_MAX_NAME || head.generation_bytes > WIRE_MAX_NAME ||
+        head.identity_bytes > WIRE_MAX_NAME ||
+        size != sizeof head + head.name_bytes + head.generation_bytes + head.identity_bytes) {
         return false;
     }
-    const unsigned char *identity = body + WIRE_OPEN_HEAD + name_bytes + generation_bytes;
-    if (memchr(body + WIRE_OPEN_HEAD, '\0', name_bytes) != NULL || memchr(identity, '\0', identity_bytes) != NULL) {
+    const unsigned char *name = body + sizeof head;
+    const unsigned char *identity = name + head.name_bytes + head.generation_bytes;
+    if (memchr(name, '\0', head.name_bytes) != NULL || memchr(identity, '\0', head.identity_bytes) != NULL) {
         return false;
     }
-    memcpy(open->identity, identity, identity_bytes);
-    open->identity[identity_bytes] = '\0';
-    open->flags = get32(body);
-    memcpy(open->token, body + 16, WIRE_TOKEN);
-    memcpy(open->name, body + WIRE_OPEN_HEAD, name_bytes);
-    open->name[name_bytes] = '\0';
-    memcpy(open->generation, body + WIRE_OPEN_HEAD + name_bytes, generation_bytes);
-    open->generation_bytes = generation_bytes;
+    memcpy(open->identity, identity, head.identity_bytes);
+    open->identity[head.identity_bytes] = '\0';
+    open->flags = head.flags;
+    memcpy(open->token, head.token, WIRE_TOKEN);
+    memcpy(open->name, name, head.name_bytes);
+    open->name[head.name_bytes] = '\0';
+    memcpy(open->generation, name + head.name_bytes, head.generation_bytes);
+    open->generation_bytes = head.generation_bytes;
     return true;
 }
 

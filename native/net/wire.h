@@ -218,10 +218,12 @@ typedef struct {
     char identity[WIRE_MAX_NAME + 1]; /* "": not told */
 } wire_open;
 
-/* `out` has WIRE_OPEN_HEAD bytes; name, generation and identity follow. */
-enum { WIRE_OPEN_HEAD = 32 };
-void wire_write_open(unsigned char out[WIRE_OPEN_HEAD], uint32_t flags, const uint8_t token[WIRE_TOKEN],
-                     size_t name_bytes, size_t generation_bytes, size_t identity_bytes);
+/* As it lies in a body; name, generation and identity follow. */
+typedef struct {
+    uint32_t flags, name_bytes, generation_bytes, identity_bytes;
+    uint8_t token[WIRE_TOKEN];
+} wire_open_head;
+enum { WIRE_OPEN_HEAD = sizeof(wire_open_head) };
 bool wire_parse_open(const unsigned char *body, size_t size, wire_open *open);
 
 /* The frame's arrays are where `body` is. Velocities and forces are there if their field is. */

@@ -173,9 +173,7 @@ int reader_open(locator *from, const int64_t *numbers, int64_t n, const bodhi_re
     pthread_mutex_init(&r->mutex, NULL);
     pthread_cond_init(&r->changed, NULL);
     int status = check_options(&r->options);
-    if (status == BODHI_OK) {
-        status = set_up(r, numbers);
-    }
+    status = status == BODHI_OK ? set_up(r, numbers) : status;
     if (status != BODHI_OK) {
         bodhi_reader_close(r);
         return status;

@@ -89,17 +89,14 @@ enum parsed parse_identity(const unsigned char *data, size_t size, uint8_t ident
 
 void write_file_header(unsigned char out[SEGMENT_HEADER_BYTES], uint32_t magic, const segment_key *key, unsigned kind) {
     memset(out, 0, SEGMENT_HEADER_BYTES);
-    put64(out + 16, key->segment);
-    put64(out + 24, key->dataset);
-    put64(out + 32, key->generation);
+    memcpy(out + PREFIX_BYTES, key, sizeof *key);
     write_prefix(out, magic, kind, SEGMENT_HEADER_BYTES);
 }
 
 enum parsed parse_file_header(const unsigned char *data, size_t size, uint32_t magic, const segment_key *key,
                               unsigned kind, unsigned *version) {
     enum parsed parsed = check_whole(data, size, magic, SEGMENT_HEADER_BYTES, version);
-    if (parsed == PARSED && (get64(data + 16) != key->segment || get64(data + 24) != key->dataset ||
-                             get64(data + 32) != key->generation || get16(data + 6) != kind)) {
+    if (parsed == PARSED && (memcmp(data + PREFIX_BYTES, key, sizeof *key) != 0 || get16(data + 6) != kind)) {
         return PARSED_FOREIGN;
     }
     return parsed;

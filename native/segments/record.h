@@ -39,7 +39,7 @@ enum entry_type { ENTRY_FRAME = 1, ENTRY_TOMBSTONE = 2, ENTRY_HOLE = 3 };
 #define MAGIC_INDEX    0x58686442U /* "BdhX" */
 #define MAGIC_RECORD   0x52686442U /* "BdhR" */
 
-/* What a file belongs to; repeated in every record. */
+/* What a file belongs to, as it lies in its header; repeated in every record. */
 typedef struct {
     uint64_t segment;    /* random, also in the file's name */
     uint64_t dataset;    /* hash of the dataset's name */

@@ -86,15 +86,9 @@ static int append_first(ingest *in, const task *t) {
         return bodhi_fail(BODHI_ERROR_BUSY, "%s is locked by somebody who stages", in->dataset->store->path);
     }
     int status = store_refuse_staged(in->dataset->store, in->dataset->name);
-    if (status == BODHI_OK) {
-        status = dataset_check_author(in->dataset);
-    }
-    if (status == BODHI_OK) {
-        status = bodhi_append(in->writer, &t->frame);
-    }
-    if (status == BODHI_OK) {
-        status = bodhi_flush(in->writer, 0);
-    }
+    status = status == BODHI_OK ? dataset_check_author(in->dataset) : status;
+    status = status == BODHI_OK ? bodhi_append(in->writer, &t->frame) : status;
+    status = status == BODHI_OK ? bodhi_flush(in->writer, 0) : status;
     io_drop(lock);
     return status;
 }

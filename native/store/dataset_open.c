@@ -130,9 +130,7 @@ bool dataset_sync_names(bodhi_dataset *dataset) {
 }
 
 static int finish_opening(bodhi_dataset *dataset, int status, bodhi_dataset **out) {
-    if (status == BODHI_OK) {
-        status = bodhi_dataset_refresh(dataset);
-    }
+    status = status == BODHI_OK ? bodhi_dataset_refresh(dataset) : status;
     if (status != BODHI_OK) {
         bodhi_dataset_close(dataset);
         return status;
@@ -181,9 +179,7 @@ int bodhi_dataset_open_directory(bodhi_store *store, const char *directory, bodh
     }
     memcpy(opened->directory, directory, DIRECTORY_NAME);
     int status = open_dataset_directory(opened, 0);
-    if (status == BODHI_OK) {
-        status = adopt_meta(opened);
-    }
+    status = status == BODHI_OK ? adopt_meta(opened) : status;
     return finish_opening(opened, status, dataset);
 }
 

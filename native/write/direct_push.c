@@ -61,9 +61,7 @@ int straight_open(const straight_options *options, straight **opened) {
         bodhi_store_set_quota(s->store, options->quota);
         status = open_locked(s, options);
     }
-    if (status == BODHI_OK) {
-        status = bodhi_writer_open(s->dataset, BODHI_NATIVE, NULL, &s->writer);
-    }
+    status = status == BODHI_OK ? bodhi_writer_open(s->dataset, BODHI_NATIVE, NULL, &s->writer) : status;
     if (status == BODHI_OK) {
         s->writer->durable = s->durable != 0;
         status = writer_begin_streaming(s->writer, s->durable != 0);
@@ -134,9 +132,7 @@ static int begin_sync(straight *s) {
 
 int straight_push(straight *s, const bodhi_frame *frame) {
     int status = s->syncing && stream_has_called(s->writer->stream, s->ticket) ? end_sync(s) : BODHI_OK;
-    if (status == BODHI_OK) {
-        status = bodhi_append(s->writer, frame);
-    }
+    status = status == BODHI_OK ? bodhi_append(s->writer, frame) : status;
     if (status < 0) {
         if (status != BODHI_ERROR_ARGUMENT && status != BODHI_ERROR_CONFLICT) {
             int ended = end_sync(s); /* so that what is acknowledged is told once for all */

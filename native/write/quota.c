@@ -170,9 +170,7 @@ int room_ask(room *r, const bodhi_dataset *dataset, uint64_t bytes) {
         return bodhi_fail(BODHI_ERROR_FULL, "%s has no room, as was told just now", dataset->store->path);
     }
     int status = r->fd >= 0 ? BODHI_OK : open_file(r, dataset->store);
-    if (status == BODHI_OK) {
-        status = lock_file(r, dataset->store);
-    }
+    status = status == BODHI_OK ? lock_file(r, dataset->store) : status;
     if (status == BODHI_OK) {
         publish(r); /* the file's own bytes count, too */
         status = grant(r, dataset, (int64_t)(bytes - r->left));

@@ -65,9 +65,7 @@ static int tell_ids(bodhi_writer *w, const uint32_t *ids, record_header *header,
 
 static int append(bodhi_writer *w, record_header *header, field_blocks fields[FIELD_COUNT]) {
     int status = room_ask(&w->room, w->dataset, header->length + ENTRY_BYTES + (uint64_t)2 * SEGMENT_HEADER_BYTES);
-    if (status == BODHI_OK) {
-        status = writer_have_segment(w, header->length);
-    }
+    status = status == BODHI_OK ? writer_have_segment(w, header->length) : status;
     if (status != BODHI_OK) {
         return status;
     }

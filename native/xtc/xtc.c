@@ -32,14 +32,6 @@ typedef struct {
     uint64_t at; /* in bits */
 } bit_reader;
 
-static unsigned length_of(unsigned __int128 number) {
-    unsigned bits = 0;
-    for (; number != 0; number >>= 1) {
-        bits++;
-    }
-    return bits;
-}
-
 static inline uint64_t load(const uint8_t *from) {
     uint64_t word;
     memcpy(&word, from, sizeof word);
@@ -95,7 +87,7 @@ typedef struct {
 static inline void set_radix(radix *r, const uint32_t size[3], unsigned bits) {
     unsigned widest = 0;
     for (int k = 0; k < 3; k++) {
-        const unsigned width = length_of(size[k]);
+        const unsigned width = xtc_length_of(size[k]);
         r->size[k] = size[k];
         r->inverse[k] = size[k] > 1 ? UINT64_MAX / size[k] + 1 : 0;
         widest = width > widest ? width : widest;
@@ -165,7 +157,7 @@ static inline bool set_sizes(frame_sizes *sizes, const int32_t least[3], const i
     }
     sizes->least = least;
     sizes->apart = (size[0] | size[1] | size[2]) > 0xffffff;
-    const unsigned bits = sizes->apart ? 0 : length_of((unsigned __int128)size[0] * size[1] * size[2]);
+    const unsigned bits = sizes->apart ? 0 : xtc_length_of((unsigned __int128)size[0] * size[1] * size[2]);
     set_radix(&sizes->radix, size, bits);
     return true;
 }
@@ -173,7 +165,7 @@ static inline bool set_sizes(frame_sizes *sizes, const int32_t least[3], const i
 static inline void take_whole(bit_reader *in, const frame_sizes *sizes, uint32_t coordinate[3]) {
     if (sizes->apart) {
         for (int k = 0; k < 3; k++) {
-            coordinate[k] = (uint32_t)take(in, length_of(sizes->radix.size[k]));
+            coordinate[k] = (uint32_t)take(in, xtc_length_of(sizes->radix.size[k]));
         }
     } else {
         take_three(in, &sizes->radix, coordinate);

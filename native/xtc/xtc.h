@@ -21,6 +21,15 @@ enum { XTC_FIRST_INDEX = 9, XTC_LAST_INDEX = 73 };
 /* Size number i is the greatest whose cube fits into i bits, nearly 2 ** (i / 3); the last stands for none. */
 extern const uint32_t xtc_small_sizes[XTC_LAST_INDEX + 1];
 
+/* How many bits a number takes. */
+static inline unsigned xtc_length_of(unsigned __int128 number) {
+    unsigned bits = 0;
+    for (; number != 0; number >>= 1) {
+        bits++;
+    }
+    return bits;
+}
+
 /* A frame's compressed part, and what its header says of it. */
 typedef struct {
     const uint8_t *bytes;

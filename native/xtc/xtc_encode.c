@@ -79,14 +79,6 @@ static inline void put_three(bit_writer *w, const uint32_t value[3], const uint3
     put_swapped(w, (uint64_t)(number >> BITS_AT_ONCE), bits - BITS_AT_ONCE);
 }
 
-static unsigned length_of(unsigned __int128 number) {
-    unsigned bits = 0;
-    for (; number != 0; number >>= 1) {
-        bits++;
-    }
-    return bits;
-}
-
 /* --- Coordinates ------------------------------------------------------------------------------------------------- */
 
 /* All coordinates as integers; what they have in common. */
@@ -135,10 +127,10 @@ static bool survey(coordinates *c) {
             return false;
         }
         c->size[k] = (uint32_t)(c->greatest[k] - c->least[k]) + 1;
-        c->each[k] = length_of(c->size[k]);
+        c->each[k] = xtc_length_of(c->size[k]);
         together |= c->size[k];
     }
-    c->bits = together >> WHOLE_BITS != 0 ? 0 : length_of((unsigned __int128)c->size[0] * c->size[1] * c->size[2]);
+    c->bits = together >> WHOLE_BITS != 0 ? 0 : xtc_length_of((unsigned __int128)c->size[0] * c->size[1] * c->size[2]);
     return true;
 }
 

@@ -334,12 +334,8 @@ int bodhi_push_open(const char *const *servers, int n, const char *dataset, cons
     }
     p->options = options == NULL ? (bodhi_push_options){0} : *options;
     int status = make_pusher(p, dataset, generation, generation_bytes);
-    if (status == BODHI_OK) {
-        status = make_servers(p, servers, n);
-    }
-    if (status == BODHI_OK) {
-        status = connect_all(p);
-    }
+    status = status == BODHI_OK ? make_servers(p, servers, n) : status;
+    status = status == BODHI_OK ? connect_all(p) : status;
     if (status != BODHI_OK) {
         free_pusher(p);
         return status;

@@ -60,9 +60,7 @@ static int open_straight(const slices_of *of, const char *dataset, const bodhi_p
                            .identity = p->open.identity,
                            .durable = options->durable,
                            .batch_bytes = options->batch_bytes > 0 ? options->batch_bytes : DEFAULT_BATCH_BYTES};
-    if (status == BODHI_OK) {
-        status = straight_open(&to, &p->straight);
-    }
+    status = status == BODHI_OK ? straight_open(&to, &p->straight) : status;
     if (status != BODHI_OK) {
         bodhi_push_abandon(p);
         return status;
