@@ -157,6 +157,13 @@ def frame_of(number, n_atoms=100):
     return (np.arange(n_atoms * 3, dtype=np.float32) + number * 1000).reshape(n_atoms, 3)
 
 
+def keep(dataset, numbers, **options):
+    """Write frames to a dataset, and show them."""
+    for number in numbers:
+        dataset.write(number, 0.0, None, frame_of(number), **options)
+    dataset.flush()
+
+
 def push(running, numbers, n_atoms=100, **options):
     with himach.Writer("run", n_atoms, servers=[running.path], **options) as writer:
         for number in numbers:

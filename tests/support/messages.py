@@ -1,5 +1,6 @@
 """Messages between a server and its clients, made by hand; see native/net/wire.h."""
 
+import contextlib
 import hmac
 import secrets
 import socket
@@ -38,6 +39,31 @@ def open_body(name=b"run", flags=1, name_bytes=None, token=bytes(16)):
 def frame_body(n_atoms=2, *, claimed=None, fields=1):
     head = struct.pack("<QdIBBH6f", 5, 1.0, n_atoms if claimed is None else claimed, fields, 0, 0, *[0.0] * 6)
     return head + bytes(12 * n_atoms)
+
+
+def dial(stack, path, *parts):
+    """Connect to a socket until the stack is left, and send parts."""
+    raw = stack.enter_context(socket.socket(socket.AF_UNIX))
+    raw.connect(path)
+    for part in parts:
+        raw.sendall(part)
+    return raw
+
+
+def talk(path, *parts, wait=10.0, may_break=False):
+    """Send parts and return what comes back until the server closes, or breaks the connection if it may."""
+    answer = b""
+    broken = (BrokenPipeError, ConnectionResetError) if may_break else ()
+    with contextlib.ExitStack() as stack:
+        raw = dial(stack, path)
+        raw.settimeout(wait)
+        with contextlib.suppress(*broken):
+            for part in parts:
+                raw.sendall(part)
+        with contextlib.suppress(*broken):
+            while more := raw.recv(65536):
+                answer += more
+    return answer
 
 
 # --- Sessions with a server of another machine ---

@@ -1,9 +1,11 @@
 """Servers of the tests: real processes, a store each, all on this machine."""
 
+import contextlib
 import json
 import os
 import pwd
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -79,6 +81,20 @@ def run_server(tmp_path, key):
         if one.process.poll() is None:
             one.process.kill()
             one.process.wait(30)
+
+
+def become(user):
+    """Make this process another user's."""
+    os.setgroups([])
+    os.setgid(user.pw_gid)
+    os.setuid(user.pw_uid)
+
+
+def free_addresses(n):
+    """Addresses of this machine at which nobody listens."""
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(n)]
+        return [f"127.0.0.1:{one.getsockname()[1]}" for one in listeners]
 
 
 @pytest.fixture

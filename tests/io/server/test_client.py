@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 from pyroaring import BitMap64
-from support.cache_data import frame_of, push
+from support.cache_data import keep, push
 from support.commands import wait_until
 from support.shelves import spoil
 
@@ -69,9 +69,7 @@ def serialized(running, wanted):
         threads = reading(running, wanted, order)
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + 20
-        while first.counters()["waiting"] < len(wanted) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: first.counters()["waiting"] >= len(wanted), 20)
         assert order == []
         assert [frame.number for frame in found] == [50]  # which ends its turn
         for thread in threads:
@@ -122,9 +120,7 @@ def test_the_end_of_one_reader_is_not_that_of_anothers_turn(run_server):
         second = dataset.read([60])
         (other,) = reading(running, [[10]], order)
         other.start()
-        deadline = time.monotonic() + 20
-        while asking.counters()["waiting"] < 1 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: asking.counters()["waiting"] >= 1, 20)
         assert [frame.number for frame in first] == [50]
         time.sleep(0.5)
         assert order == []
@@ -156,8 +152,7 @@ def test_what_others_write_is_seen(run_server):
         client.open("run")
         for number in (12, 5_000_000):  # the second is not asked about with the others
             assert client.holds(np.array([number])).tolist() == [False]
-            dataset.write(number, 0.0, None, frame_of(number))
-            dataset.flush()
+            keep(dataset, [number])
             assert wait_until(lambda number=number: client.holds(np.array([number])).all(), 10)
         numbers = np.array([5_000_000, 2, 4, 12])
         assert client.holds(numbers).tolist() == [True, True, False, True]
@@ -230,9 +225,7 @@ def test_numbers_come_in_windows_that_grow_where_they_are_near(run_server, monke
     running = run_server()
     with Store(running.place).dataset("run") as dataset, running.client() as client:
         numbers = [*range(10), 50_000, 2**40]
-        for number in numbers:
-            dataset.write(number, 0.0, None, frame_of(number))
-        dataset.flush()
+        keep(dataset, numbers)
         client.open("run")
         asked = windows(client, monkeypatch)
         assert client.numbers(1, 0, 1).tolist() == list(range(10))
@@ -257,9 +250,7 @@ def test_frames_far_apart_are_asked_about_without_those_between(run_server, monk
     running = run_server()
     there = [0, 5, 10_000, 30_000, 2_000_000, 2_000_001]
     with Store(running.place).dataset("run") as dataset, running.client() as client:
-        for number in there:
-            dataset.write(number, 0.0, None, frame_of(number))
-        dataset.flush()
+        keep(dataset, there)
         client.open("run")
         asked = windows(client, monkeypatch)
         for numbers, expected in (
@@ -301,9 +292,7 @@ def test_places_of_many_frames_and_segments_are_granted_at_once(run_server):
     """Others may be asked for in between."""
     running = run_server()
     with Store(running.place).dataset("run", segment_bytes=1) as dataset:
-        for number in range(100):  # a segment each
-            dataset.write(number, 1.0, None, frame_of(number))
-            dataset.flush()
+        keep(dataset, range(100))  # a segment each
     with running.client() as client, running.client() as other:
         found = []
         numbers = [*range(99, -1, -1), -1, 5000]
@@ -323,9 +312,7 @@ def test_places_of_many_frames_and_segments_are_granted_at_once(run_server):
 def test_when_the_server_ends_the_rest_are_misses_that_say_so(run_server):
     running = run_server()
     with Store(running.place).dataset("run", segment_bytes=1) as dataset:
-        for number in range(80):
-            dataset.write(number, 1.0, None, frame_of(number))
-            dataset.flush()
+        keep(dataset, range(80))
     with running.client() as client:
         found = client.open("run").read(range(80))
         assert next(found).number == 0
@@ -361,20 +348,15 @@ def test_a_survey_is_right_within_a_second_of_any_change(run_server):
     server = run_server(name="store")
     dataset = Store(server.place).dataset("run", b"")
 
-    def write(numbers):
-        for number in numbers:
-            dataset.write(number, 0.0, None, frame_of(number), native=True)
-        dataset.flush()
-
     def held():
         time.sleep(1)
         (listed,) = list_datasets(None, str(server.place)).datasets
         return listed.held
 
-    write(range(3))
+    keep(dataset, range(3), native=True)
     with server.client().open("run", b"") as client:  # the server keeps the dataset open
         assert client.native and held() == 3
-        write(range(3, 8))
+        keep(dataset, range(3, 8), native=True)
         assert len(dataset.segments()) == 1 and held() == 8
         dataset.drop(np.arange(4), native=True)
         assert held() == 4

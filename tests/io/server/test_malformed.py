@@ -10,23 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.messages import FLUSH, FRAME, OPEN, READ, STATUS, frame_body, message, open_body
+from support.messages import FLUSH, FRAME, OPEN, READ, STATUS, dial, frame_body, message, open_body, talk
 
 from himach.io.store.bodhi import ServerHandle
-
-
-def talk(path, *parts, wait=10.0):
-    """Send parts and return what comes back until the server closes."""
-    with socket.socket(socket.AF_UNIX) as raw:
-        raw.settimeout(wait)
-        raw.connect(path)
-        for part in parts:
-            raw.sendall(part)
-        answer = b""
-        while more := raw.recv(65536):
-            answer += more
-    return answer
-
 
 OPENED = message(OPEN, open_body())
 
@@ -66,10 +52,8 @@ def test_malformed(run_server, parts, said):
 
 def test_truncated_frame_is_not_kept(run_server):
     running = run_server()
-    with socket.socket(socket.AF_UNIX) as raw:
-        raw.connect(running.path)
-        raw.sendall(OPENED + message(FRAME, frame_body(1000))[:-1])
-        raw.recv(64)
+    with contextlib.ExitStack() as stack:
+        dial(stack, running.path, OPENED + message(FRAME, frame_body(1000))[:-1]).recv(64)
     with running.client() as client:
         assert not client.open("run").native
 
@@ -120,9 +104,7 @@ def test_idle_connection_is_closed(tmp_path):
 def test_too_many_connections(tmp_path):
     with served(tmp_path, max_connections=3) as path, contextlib.ExitStack() as stack:
         for _ in range(3):
-            raw = stack.enter_context(socket.socket(socket.AF_UNIX))
-            raw.connect(path)
-            raw.sendall(message(STATUS))
+            raw = dial(stack, path, message(STATUS))
             assert raw.recv(65536)
         assert b"as many connections" in talk(path, OPENED)
         raw.close()

@@ -2,7 +2,8 @@
 
 import contextlib
 import json
-import socket
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -29,7 +30,7 @@ from himach.io.store.store import Store
 
 from ..frame_sources import N_FRAMES as SOURCE_FRAMES
 from ..frame_sources import CachedFramesTests, fill
-from .conftest import Running
+from .conftest import Running, free_addresses
 
 FAR = [0, 1, 2**40, 2**40 + 3, MAX_NUMBER]
 MEMORY = 3_000_000  # kB of addresses that a command may take; a bit for each number would be 125 TiB
@@ -241,8 +242,6 @@ def test_a_damaged_copy_is_not_acknowledged(run_server, durable):
 
 
 def test_a_directory_that_is_deleted_by_hand_heals(run_server):
-    import shutil
-
     running = run_server()
     push(running, range(5))
     shutil.rmtree(running.place / Store(running.place).directories()[0])
@@ -261,8 +260,6 @@ def test_an_attachment_of_the_name_is_made_again(run_server):
 
 
 def test_reads_through_a_server_count_as_use(run_server):
-    import os
-
     running = run_server()
     push(running, range(5))
     meta = running.place / Store(running.place).directories()[0] / "meta"
@@ -283,10 +280,7 @@ def servers(tmp_path_factory):
     """One server that has all frames, and two that know each other and have a part each, and some frames both."""
     folder = tmp_path_factory.mktemp("servers")
     make_key(folder / "key")
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
-    for one in held:
-        one.close()
+    addresses = free_addresses(2)
     (folder / "peers").write_text("\n".join(addresses))
     with contextlib.ExitStack() as stack:
         running = []

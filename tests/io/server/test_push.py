@@ -47,9 +47,9 @@ def natives(*places):
     return found
 
 
-def push(writer, numbers):
+def push(writer, numbers, made=frame_of):
     for number in numbers:
-        writer.push(frame_of(number), time=number)
+        writer.push(made(number), time=number)
 
 
 def test_round_robin(run_server, key):
@@ -71,8 +71,7 @@ def off_grid(number):
 def push_until_full(writer):
     """Return how many frames were acknowledged."""
     with pytest.raises(StoreFullError) as caught:
-        for number in range(1000):
-            writer.push(off_grid(number), time=number)
+        push(writer, range(1000), off_grid)
         writer.flush()
     return writer.facts()["acknowledged"], str(caught.value)
 
@@ -92,8 +91,7 @@ def test_frames_for_which_a_server_has_no_room_go_to_another_once(run_server, ke
     running = [run_server("--quota", "3MB"), run_server()]
     servers = [one.address for one in running]
     with himach.Writer("run", 1000, servers=servers, key=key, timeout=10, batch_bytes=200_000) as writer:
-        for number in range(1000):
-            writer.push(off_grid(number), time=number)
+        push(writer, range(1000), off_grid)
         writer.flush()
         assert writer.facts()["acknowledged"] == 1000
     assert survey(running[0].place).used <= 3_000_000
@@ -109,8 +107,7 @@ def test_pushing_makes_room_where_there_are_copies(run_server, key, tmp_path):
     fill(place, range(50), "pushed", native=True)
     running = run_server("--quota", "3MB")
     with himach.Writer("run", 1000, servers=[running.address], key=key, timeout=10) as writer:
-        for number in range(100):
-            writer.push(off_grid(number), time=number)
+        push(writer, range(100), off_grid)
     assert 1_000_000 < survey(place).used <= 3_000_000
     assert len(Store(place).dataset("run").native) == 100
     assert len(Store(place).dataset("pushed", b"one").native) == 50

@@ -20,6 +20,8 @@ from himach.io.server.remote_store import RemoteStore, divide
 from himach.io.server.survey import HEAD, Server, format_choice, parse, parse_choice, read_peers, survey, with_port
 from himach.io.store.store import Store, StoreError, StoreNotFoundError
 
+from .conftest import free_addresses
+
 N_ATOMS, N_FRAMES = 9000, 300
 
 
@@ -47,18 +49,15 @@ def same(frame, number, atoms=slice(None)):
 def peering(tmp_path, run_server, n, fill_one):
     """Start servers that know each other."""
     peers = tmp_path / "peers"
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
-    ports = [one.getsockname()[1] for one in held]
-    peers.write_text("# all of them\n" + "".join(f"127.0.0.1:{port}  # one\n" for port in ports))
-    for one in held:
-        one.close()
+    addresses = free_addresses(n)
+    peers.write_text("# all of them\n" + "".join(f"{address}  # one\n" for address in addresses))
     for i in range(n):
         fill_one(i)
     running = []
-    for port in ports:
+    for address in addresses:
         one = run_server("--peers", str(peers))
         one.terminate()
-        one.start(f"127.0.0.1:{port}")
+        one.start(address)
         running.append(one)
     return running
 

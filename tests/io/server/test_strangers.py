@@ -37,6 +37,8 @@ from himach.io.server.client import find
 from himach.io.store.bodhi import ServerProtocolError, ServerRefusedError
 from himach.io.store.store import Store, StoreError
 
+from .conftest import become
+
 
 def as_user(user, work):
     """Run `work` in a child process of another user; return what it printed."""
@@ -45,9 +47,7 @@ def as_user(user, work):
     if child == 0:
         try:
             os.close(reader)
-            os.setgroups([])
-            os.setgid(user.pw_gid)
-            os.setuid(user.pw_uid)
+            become(user)
             try:
                 said = str(work())
             except BaseException as error:  # the parent wants to know of any
