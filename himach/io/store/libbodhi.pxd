@@ -16,44 +16,13 @@ cdef extern from "bodhi.h" nogil:
         pass
 
     enum:
-        BODHI_OK
-        BODHI_END
-        BODHI_MISS
-        BODHI_EXISTS
-        BODHI_ERROR_ARGUMENT
-        BODHI_ERROR_MEMORY
-        BODHI_ERROR_SYSTEM
-        BODHI_ERROR_FULL
-        BODHI_ERROR_POISONED
-        BODHI_ERROR_VERSION
-        BODHI_ERROR_NOT_FOUND
-        BODHI_ERROR_BUSY
-        BODHI_ERROR_NETWORK
-        BODHI_ERROR_UNSAFE
-        BODHI_ERROR_CONFLICT
-        BODHI_ERROR_UNREACHABLE
-        BODHI_ERROR_PROTOCOL
-        BODHI_ERROR_INTERRUPTED
-        BODHI_NATIVE
-        BODHI_ALIEN
-        BODHI_POSITIONS
-        BODHI_VELOCITIES
-        BODHI_FORCES
-        BODHI_IDS
-        BODHI_REASON_ABSENT
-        BODHI_REASON_DAMAGED
-        BODHI_REASON_IO
-        BODHI_REASON_GONE
-        BODHI_REASON_RESOURCES
-        BODHI_REASON_UNREACHABLE
-        BODHI_CREATE
-        BODHI_READ_ONLY
-        BODHI_ALLOW_NETWORK
-        BODHI_ENCODING_AUTO
-        BODHI_ENCODING_RAW
-        BODHI_DIRECT_AUTO
-        BODHI_DIRECT_ON
-        BODHI_DIRECT_OFF
+        BODHI_OK, BODHI_END, BODHI_MISS, BODHI_EXISTS, BODHI_ERROR_ARGUMENT, BODHI_ERROR_MEMORY, BODHI_ERROR_SYSTEM,
+        BODHI_ERROR_FULL, BODHI_ERROR_POISONED, BODHI_ERROR_VERSION, BODHI_ERROR_NOT_FOUND, BODHI_ERROR_BUSY,
+        BODHI_ERROR_NETWORK, BODHI_ERROR_UNSAFE, BODHI_ERROR_CONFLICT, BODHI_ERROR_UNREACHABLE, BODHI_ERROR_PROTOCOL,
+        BODHI_ERROR_INTERRUPTED, BODHI_NATIVE, BODHI_ALIEN, BODHI_POSITIONS, BODHI_VELOCITIES, BODHI_FORCES,
+        BODHI_IDS, BODHI_REASON_ABSENT, BODHI_REASON_DAMAGED, BODHI_REASON_IO, BODHI_REASON_GONE,
+        BODHI_REASON_RESOURCES, BODHI_REASON_UNREACHABLE, BODHI_CREATE, BODHI_READ_ONLY, BODHI_ALLOW_NETWORK,
+        BODHI_ENCODING_AUTO, BODHI_ENCODING_RAW, BODHI_DIRECT_AUTO, BODHI_DIRECT_ON, BODHI_DIRECT_OFF
 
     const int64_t BODHI_MAX_NUMBER
 
@@ -66,62 +35,37 @@ cdef extern from "bodhi.h" nogil:
         float *velocities
         float *forces
         float *box
-        int32_t kind
-        int32_t reason
+        int32_t kind, reason
         uint32_t *ids
     ctypedef struct bodhi_write_options:
-        int64_t segment_bytes
-        int64_t block_atoms
+        int64_t segment_bytes, block_atoms
         int32_t encoding
     ctypedef struct bodhi_range:
-        int64_t first
-        int64_t last
+        int64_t first, last
     ctypedef struct bodhi_read_options:
-        int32_t fields
-        int32_t unverified
-        int32_t direct
-        int32_t no_thread
-        int64_t request_bytes
-        int64_t ring
+        int32_t fields, unverified, direct, no_thread
+        int64_t request_bytes, ring
         const bodhi_range *atoms
         int64_t n_ranges
         int32_t check_only
     ctypedef struct bodhi_facts:
-        int64_t native
-        int64_t alien
-        int64_t bytes
-        int64_t segments
-        int64_t refused_segments
-        int64_t refused_version
-        int64_t last_used
-        int64_t memory
-        int64_t scanned
+        int64_t native, alien, bytes, segments, refused_segments, refused_version, last_used, memory, scanned
     ctypedef struct bodhi_usage:
-        int64_t used
-        int64_t free
-        int64_t size
-        int64_t reserve
+        int64_t used, free, size, reserve
     ctypedef struct bodhi_stored_segment:
         char directory[40]
         uint64_t id
-        int32_t kind
-        int32_t pushed
-        int64_t bytes
-        int64_t last_used
+        int32_t kind, pushed
+        int64_t bytes, last_used
     ctypedef struct bodhi_segment_facts:
         uint64_t id
-        int32_t kind
-        int32_t busy
-        int64_t bytes
-        int64_t frames
-        int64_t last_written
+        int32_t kind, busy
+        int64_t bytes, frames, last_written
 
     ctypedef struct bodhi_place:
         uint64_t segment
-        int32_t kind
-        int32_t found
-        int64_t offset
-        int64_t length
+        int32_t kind, found
+        int64_t offset, length
 
     const char *bodhi_message()
     int bodhi_open(const char *directory, int flags, bodhi_store **store)
@@ -162,24 +106,19 @@ cdef extern from "bodhi.h" nogil:
 
     ctypedef struct bodhi_push_options:
         const char *key_file
-        int32_t durable
-        int32_t timeout_ms
+        int32_t durable, timeout_ms
         int64_t batch_bytes
         int (*interrupted)() noexcept nogil
         const char *identity
     ctypedef struct bodhi_push_facts:
-        int64_t acknowledged
-        int64_t in_flight
-        int64_t given_again
-        int64_t servers_up
+        int64_t acknowledged, in_flight, given_again, servers_up
     int bodhi_push_open(const char *const *servers, int n, const char *dataset, const void *generation,
                         size_t generation_bytes, const bodhi_push_options *options, bodhi_pusher **pusher)
     int bodhi_push(bodhi_pusher *pusher, const bodhi_frame *frame)
     int bodhi_push_flush(bodhi_pusher *pusher)
     void bodhi_push_query(const bodhi_pusher *pusher, bodhi_push_facts *facts)
     ctypedef struct bodhi_slice_options:
-        int64_t n_atoms
-        int64_t rank
+        int64_t n_atoms, rank
         const char *store
         int64_t quota
         const char *launch
@@ -215,8 +154,7 @@ cdef extern from "xtc/xtc.h" nogil:
 
 cdef extern from "codec/packed.h" nogil:
     ctypedef struct packed_grid:
-        float unit
-        float scale
+        float unit, scale
     bint packed_portable
     const char *packed_way()
     bint packed_decode(const void *data, size_t size, uint32_t n_atoms, float *out)
@@ -254,14 +192,8 @@ cdef extern from "server/serve.h" nogil:
         int listener
         const uint32_t *allowed
         int64_t n_allowed
-        int32_t serialize_reads
-        int32_t max_connections
-        int32_t max_per_caller
-        int32_t message_ms
-        int32_t idle_ms
-        int32_t batch_ms
-        int64_t quota
-        int64_t memory
+        int32_t serialize_reads, max_connections, max_per_caller, message_ms, idle_ms, batch_ms
+        int64_t quota, memory
         const char *peers
     int bodhi_server_open(const char *directory, const bodhi_serve_options *options, bodhi_server **server)
     int bodhi_server_run(bodhi_server *server)
@@ -271,19 +203,8 @@ cdef extern from "server/serve.h" nogil:
 
 cdef extern from "net/wire.h" nogil:
     enum:
-        WIRE_MAX_NUMBERS
-        WIRE_DIRECTORY
-        WIRE_STATUS
-        WIRE_COUNTERS
-        WIRE_STOP
-        WIRE_FETCH
-        WIRE_ATTACHMENT
-        WIRE_MARK
-        WIRE_MARKED
-        WIRE_MAX_MARKED
-        WIRE_SURVEY
-        WIRE_SURVEYED
-        N_COUNTERS
+        WIRE_MAX_NUMBERS, WIRE_DIRECTORY, WIRE_STATUS, WIRE_COUNTERS, WIRE_STOP, WIRE_FETCH, WIRE_ATTACHMENT,
+        WIRE_MARK, WIRE_MARKED, WIRE_MAX_MARKED, WIRE_SURVEY, WIRE_SURVEYED, N_COUNTERS
     ctypedef int wire_verb "enum wire_verb"
 
 cdef extern from "net/link.h" nogil:
@@ -305,11 +226,9 @@ cdef extern from "net/served.h" nogil:
         wire_link link
         int64_t timeout_ms
         uint8_t identity[16]
-        uint64_t native
-        uint64_t alien
+        uint64_t native, alien
         bint remote
-        pthread_mutex_t talking
-        pthread_mutex_t mutex
+        pthread_mutex_t talking, mutex
     int served_open(served_dataset *d, const char *name, const void *generation, size_t generation_bytes)
     int served_ask(served_dataset *d, wire_verb verb, const void *data, size_t size, wire_verb expected,
                    unsigned char **body, size_t *n)
