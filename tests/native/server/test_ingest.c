@@ -203,6 +203,9 @@ static void test_frames_of_a_sealed_dataset(void) {
     CHECK(is_there(1000) && is_there(1000 + PUSHED - 1) && atomic_load(&n_reads) < PUSHED);
     for (int64_t number = 0; number < FRAMES; number++) {
         drop_frames(run, (const int64_t[]){number * number}, 1);
+    }
+    CHECK(!dataset_is_vacant(run, BODHI_NATIVE));
+    for (int64_t number = 0; number < PUSHED; number++) {
         drop_frames(run, (const int64_t[]){1000 + number}, 1);
     }
     CHECK(dataset_is_vacant(run, BODHI_NATIVE));
