@@ -3,8 +3,6 @@
 #define BODHI_COVERAGE_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "bodhi.h"
 

@@ -7,8 +7,6 @@
 #define BODHI_MAC_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "bodhi.h"
 

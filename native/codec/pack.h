@@ -2,10 +2,6 @@
 #ifndef BODHI_PACK_H
 #define BODHI_PACK_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "codec/packed.h"
 
 /* A run of equal molecules within one block; of atoms that are patched, every one, if `sites` is 0. */

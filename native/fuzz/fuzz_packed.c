@@ -1,5 +1,4 @@
 /* Fuzz target: a block (behind its atoms less one, u16), decoded by vector instructions and without: both agree. */
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
  * The input is split at its first byte b into index (b/256 of the rest) and segment. */
 #include <fcntl.h>
 #include <ftw.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

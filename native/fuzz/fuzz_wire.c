@@ -4,7 +4,6 @@
  * The first byte of the input: bit 0 whose messages are read, bit 7 whether they are authenticated (whatever the tags
  * say, which are then there), the rest the size of the pieces. Every input is parsed twice, in pieces and whole; both
  * must give the same messages. */
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,8 +2,6 @@
 #ifndef BODHI_LINK_H
 #define BODHI_LINK_H
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <sys/types.h>
 
 #include "net/wire.h"

@@ -52,10 +52,6 @@
 #ifndef BODHI_WIRE_H
 #define BODHI_WIRE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/bytes.h"
 #include "base/mac.h"
 #include "bodhi.h"

@@ -3,9 +3,6 @@
 #define BODHI_READER_H
 
 #include <pthread.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "bodhi.h"
 #include "read/locator.h"

@@ -2,10 +2,6 @@
 #ifndef BODHI_UNPACK_H
 #define BODHI_UNPACK_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "bodhi.h"
 #include "segments/record.h"
 

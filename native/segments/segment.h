@@ -2,8 +2,6 @@
 #ifndef BODHI_SEGMENT_H
 #define BODHI_SEGMENT_H
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <sys/types.h>
 
 #include "segments/record.h"

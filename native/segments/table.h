@@ -2,9 +2,7 @@
 #ifndef BODHI_TABLE_H
 #define BODHI_TABLE_H
 
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "segments/selection.h"
 

@@ -2,10 +2,6 @@
 #ifndef BODHI_INGEST_H
 #define BODHI_INGEST_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "bodhi.h"
 #include "net/wire.h"
 

@@ -2,8 +2,6 @@
 #ifndef BODHI_SERVE_H
 #define BODHI_SERVE_H
 
-#include <stdint.h>
-
 #include "bodhi.h"
 #include "net/wire.h"
 

@@ -2,9 +2,6 @@
 #ifndef BODHI_SERVER_H
 #define BODHI_SERVER_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "server/ingest.h"
 #include "server/serve.h"
 

@@ -4,8 +4,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <sys/stat.h>
 
 #include "bodhi.h"

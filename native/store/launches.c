@@ -1,7 +1,6 @@
 /* Launches that push slices are ordered by the seconds of their segments, which never go back as clocks do. */
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -2,10 +2,6 @@
 #ifndef BODHI_COMPARE_H
 #define BODHI_COMPARE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "store/dataset.h"
 
 /* A frame that was read back and checked; its arrays live as long as it. */

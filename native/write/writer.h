@@ -2,10 +2,6 @@
 #ifndef BODHI_WRITER_H
 #define BODHI_WRITER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/stream.h"
 #include "bodhi.h"
 #include "codec/ids.h"

@@ -3,9 +3,6 @@
 #define BODHI_PUSHER_H
 
 #include <poll.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "bodhi.h"
 #include "codec/ids.h"
