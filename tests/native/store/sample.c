@@ -177,9 +177,10 @@ bool is_there(int64_t number) {
     bodhi_reader *reader;
     bodhi_frame frame;
     CHECK(bodhi_reader_open(run, &number, 1, NULL, &reader) == BODHI_OK);
-    bool there = bodhi_reader_next(reader, &frame) == BODHI_OK && frame.positions[7] == value_of(number, 7);
+    int status = bodhi_reader_next(reader, &frame);
+    CHECK(status == BODHI_MISS || (status == BODHI_OK && frame.positions[7] == value_of(number, 7)));
     bodhi_reader_close(reader);
-    return there;
+    return status == BODHI_OK;
 }
 
 void begin_empty(const char *what) {
