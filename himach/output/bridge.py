@@ -28,12 +28,8 @@ WHERE = (MEMBER, "group", TIME, FRAME)
 #: Places of members are one if they differ by less than this part of the least spacing within a member.
 ROUNDING = 0.01
 #: Types of a column's cells, None aside -> type of the converted column.
-KINDS: dict[frozenset[type], type] = {
-    frozenset({bool}): bool,
-    frozenset({int}): int,
-    frozenset({float}): float,
-    frozenset({int, float}): float,
-}
+KINDS: dict[frozenset[type], type] = {frozenset({kind}): kind for kind in (bool, int, float)}
+KINDS[frozenset({int, float})] = float
 INTEGERS = range(-(2**63), 2**63)  # of 64 bits
 #: Units of time that are of one length, in the types of numpy that hold times.
 TIME_UNITS = ("s", "ms", "us", "ns")

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 from himach.analysis import Analysis
 from himach.errors import HimachError
@@ -53,7 +53,7 @@ def write_run(
     """Write outcomes, plots and the record to the staging folder, then move them into place."""
     files: list[str] = list(staged)
     unwritten: list[str] = []
-    clock = _Clock(record["seconds"])
+    seconds, start = record["seconds"], time.perf_counter()
     room = claim.staged / "room"  # keeps disk space for the record and the list of files
     room_bytes = bytes(2 * len(to_json(record)) + ROOM_BYTES)
     if not _try_write(partial(write_bytes, room, room_bytes), room.name, unwritten):
@@ -72,7 +72,9 @@ def write_run(
     libraries = {"matplotlib": bool(plots), "pyarrow": "parquet" in tables}  # whose versions files show
     versions = {name: version(name) for name, needed in libraries.items() if needed}
     record["versions"] = {**record.get("versions", {}), **versions}
-    clock.lap("write")
+    written = time.perf_counter()
+    seconds["write"] = written - start
+    seconds["whole"] = seconds["total"] + seconds["write"]
     try:
         for (folder, plot), ready in zip(plots, finish_drawing(), strict=True):
             taken = [PurePosixPath(file).name for file in files if PurePosixPath(file).parent == PurePosixPath(folder)]
@@ -89,7 +91,8 @@ def write_run(
                 for name, picture in zip(names, pictures, strict=True)
                 if _try_write(partial(write_bytes, claim.staged / name, picture), PurePosixPath(name).name, unwritten)
             ]
-        clock.lap("draw")
+        seconds["draw"] = time.perf_counter() - written
+        seconds["whole"] += seconds["draw"]
     except BaseException as error:  # Ctrl-C must not lose the outcome
         room.unlink()
         _put_in_place(claim, files, record, [*record["errors"], _error_text(error)])
@@ -103,20 +106,6 @@ def write_run(
 
 def _add_error(record: Record, text: str) -> None:
     record["errors"] = [*record["errors"], f"{text} another directory, and run again"]
-
-
-class _Clock:
-    """Records the seconds of writing and drawing."""
-
-    def __init__(self, seconds: Record) -> None:
-        self._seconds = seconds
-        self._last = time.perf_counter()
-
-    def lap(self, phase: Literal["write", "draw"]) -> None:
-        """Note the time since the last lap for a phase."""
-        now = time.perf_counter()
-        self._seconds[phase], self._last = now - self._last, now
-        self._seconds["whole"] = self._seconds["total"] + self._seconds["write"] + self._seconds["draw"]
 
 
 def _put_in_place(claim: Claim, files: Sequence[str], record: Record, errors: Sequence[str]) -> None:

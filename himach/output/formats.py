@@ -159,28 +159,11 @@ def _object(value: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def save(parts: Mapping[str, Any], path: str | os.PathLike[str]) -> list[Path]:
-    """Write parts of outcomes into one file, whole or not at all.
+    """Write parts of outcomes by name into one file, whole or not at all, in the format of its suffix.
 
-    Parameters
-    ----------
-    parts
-        Tables, arrays and other things by name.
-    path
-        ``X.npz``: an array ``PART`` for each array, ``TABLE/COLUMN`` for each column. ``X.json``: ``outcome`` and
-        ``units``, by part. ``X.csv``: the only table, and ``X.units.json`` beside it if its columns have units.
-        ``X.parquet``, ``X.nc``, ``X.xvg``: the only table, with its units.
-
-    Returns
-    -------
-    list of Path
-        What was written.
-
-    Raises
-    ------
-    UsageError
-        If there is no such format, it has no form for one of the parts, or what it needs is not installed.
-    HimachError
-        If a file cannot be written.
+    The formats are those of `himach.Result.save`. Return what was written: beside ``X.csv``, units in ``X.units.json``.
+    Raise UsageError if the format is unknown, has no form for a part or needs what is not installed, HimachError if a
+    file cannot be written.
     """
     path = Path(path)
     kind = path.suffix.lower()

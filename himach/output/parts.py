@@ -95,11 +95,8 @@ def _part_text(name: str, value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"{printable(name)}: {array_text(value)}"
     text = value_text(value)
-    return f"{printable(name)}:{_below_name(text)}"
-
-
-def _below_name(text: str) -> str:
-    return "\n" + indent(text, "  ", lambda line: True) if "\n" in text else f" {text}"
+    below = "\n" + indent(text, "  ", lambda line: True) if "\n" in text else f" {text}"
+    return f"{printable(name)}:{below}"
 
 
 def _part_html(name: str, value: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 
 from himach.errors import printable
 from himach.output.record import Record
@@ -22,12 +21,17 @@ def summary(record: Record, out: str | os.PathLike[str] | None = None) -> str:
     line = f"{count(frames, 'frame')} on {where} in {_duration(seconds['whole'])}"
     mapped = frames - record["reused"]["frames"]
     if mapped and seconds["map"] > 0:
-        line += f" (map: {_duration(seconds['map'])}, {_rate(mapped / seconds['map'])} frames/s)"
+        rate = mapped / seconds["map"]
+        line += f" (map: {_duration(seconds['map'])}, {f'{rate:.0f}' if rate >= 100 else f'{rate:.3g}'} frames/s)"
     cached = record["assignment"]["native"] + record["assignment"]["alien"]
     if cached:
         line += f", {cached} of them cached"
-    written = [] if out is None else [_files_text(os.fspath(out), [*record.get("files", []), "run.json"])]
-    return "\n".join([line, *_reused(record), *(f"error: {error}" for error in record["errors"]), *written])
+    lines = [line, *_reused(record), *(f"error: {error}" for error in record["errors"])]
+    if out is not None:
+        files = [*record.get("files", []), "run.json"]
+        names = ", ".join(files) if len(files) <= MOST_FILES else count(len(files), "file")
+        lines.append(f"written to {os.fspath(out)}: {names}")
+    return "\n".join(lines)
 
 
 def _reused(record: Record) -> list[str]:
@@ -42,15 +46,6 @@ def _reused(record: Record) -> list[str]:
     if reused == total:
         return [f"{subject} {text}"]
     return [f"{reused:,} of {total:,} frames were {text}, {total - reused:,} now"]
-
-
-def _files_text(out: str, files: Sequence[str]) -> str:
-    """Return where a run left its files, and their names or, if many, their number."""
-    return f"written to {out}: {', '.join(files) if len(files) <= MOST_FILES else count(len(files), 'file')}"
-
-
-def _rate(rate: float) -> str:
-    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def _duration(seconds: float) -> str:
@@ -83,17 +78,8 @@ def mean_lines(table: Table, record: Record) -> list[str]:
 
 def mean_line(label: str, mean: Record, level: float) -> str:
     """Return the line of one mean."""
-    estimate = Estimate(
-        value=mean["mean"],
-        low=mean["low"],
-        high=mean["high"],
-        level=level,
-        error=math.nan,
-        n_eff=mean["n_eff"],
-        blocks=mean["blocks"],
-        method=mean["method"],
-        converged=mean["blocks"] > 0,
-    )
+    fields = {name: mean[name] for name in ("low", "high", "n_eff", "blocks", "method")}
+    estimate = Estimate(value=mean["mean"], level=level, error=math.nan, converged=mean["blocks"] > 0, **fields)
     line = f"mean of {printable(label)}: {estimate}"
     if mean["start_ps"] is not None and mean["blocks"]:
         since = f"from {mean['start_ps']:g} ps"

@@ -290,7 +290,7 @@ def as_table(value: Any) -> Table | None:
     if isinstance(value, np.ndarray):
         return _from_structured(value)
     if isinstance(value, Mapping):
-        return _from_mapping(value)
+        return Table(_unique_names(value.items())) if _are_columns(value) and not uneven_lengths(value) else None
     return _from_pandas(value)
 
 
@@ -346,12 +346,6 @@ def _estimates() -> tuple[Any, ...]:
     """Return the class of estimates if it is imported: otherwise nothing can be one."""
     module = sys.modules.get("himach.uncertainty")
     return () if module is None else (module.Estimate,)
-
-
-def _from_mapping(value: Mapping[Any, Any]) -> Table | None:
-    if not _are_columns(value) or uneven_lengths(value):
-        return None
-    return Table(_unique_names(value.items()))
 
 
 def _are_columns(value: Mapping[Any, Any]) -> bool:

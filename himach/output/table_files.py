@@ -51,7 +51,10 @@ def _join(pieces: Iterable[bytes]) -> bytes:
 
 def header(table: Table, units: bool) -> list[str]:
     """Return the column names for the header of a CSV."""
-    return [_with_unit(name, table.units.get(name)) if units else name for name in table]
+    added = table.units if units else {}
+    return [
+        f"{name} ({unit})" if (unit := added.get(name)) and not name.endswith(f"_{unit}") else name for name in table
+    ]
 
 
 def csv_rows(columns: Mapping[str, Cells | LongCells]) -> Iterable[tuple[Any, ...]]:
@@ -87,10 +90,6 @@ def cell_texts(name: str, column: Cells) -> Iterable[Any]:
     return list(column.astype(str))  # the shortest digits that tell values of this type apart
 
 
-def _with_unit(name: str, unit: str | None) -> str:
-    return name if not unit or name.endswith(f"_{unit}") else f"{name} ({unit})"
-
-
 def _time_text(time: float) -> str:
     """Format a time with the digits that it had before conversion to float32 or a multiplication.
 
@@ -112,12 +111,9 @@ def _time_text(time: float) -> str:
 
 INT32 = np.iinfo(np.int32)
 #: Types of NetCDF, which cannot be names, and characters that names cannot contain.
-TYPES = {"byte", "char", "short", "ushort", "int", "uint", "int64", "uint64", "float", "real", "double", "bool"}
-
-
-TYPES |= {"string"}
-
-
+TYPES = {
+    "byte", "char", "short", "ushort", "int", "uint", "int64", "uint64", "float", "real", "double", "bool", "string",
+}  # fmt: skip
 NOT_IN_NAMES = re.compile(r"[/\x00-\x1f\x7f]")
 ASCII = str.maketrans({"Å": "Angstrom", "°": "degrees", "µ": "u", "μ": "u", "·": "*"})
 RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")

@@ -169,18 +169,9 @@ def _unreadable(dataset: Dataset, numbers: Numbers) -> Numbers:
 def plan(native: Flags, span: range, copies: int, rewrite: Flags | None = None) -> dict[tuple[int, int], Numbers]:
     """Return the frames to move by (source node, target node), the same on every node.
 
-    The copies of a node's frames are spread over the other nodes.
-
-    Parameters
-    ----------
-    native
-        For each node, which frames of the span it holds natively; bool (nodes, frames).
-    span
-        Frame numbers, of step 1.
-    copies
-        Number of nodes to hold each frame that any node holds.
-    rewrite
-        For each node, the frames it gets regardless of their number of copies, because its own are damaged.
+    `native`, bool (nodes, frames), has the frames of `span` that each node holds; `copies` nodes shall hold each frame
+    that any holds. `rewrite`, of the same shape, has frames that a node gets anyway, because its own are damaged. The
+    copies of a node's frames are spread over the other nodes.
     """
     nodes = len(native)
     present = np.array(native)
