@@ -3,6 +3,7 @@
 import hashlib
 import json
 import warnings
+from functools import partial
 from pathlib import Path
 
 import MDAnalysis as mda
@@ -22,6 +23,10 @@ from himach.formats.netcdf import NetCdf
 from himach.frame import RawFrame
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+convert = partial(himach.convert, cache="off")
+of_sources = pytest.mark.parametrize(
+    ("topology", "trajectory", "select"), [(GRO, TRR, "protein"), (PSF, DCD, "name CA"), (GRO, XTC, "index 0:8")]
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +54,11 @@ def positions(path, topology):
 
 
 @pytest.mark.nightly(but=1)
-@pytest.mark.parametrize(
-    ("topology", "trajectory", "select"), [(GRO, TRR, "protein"), (PSF, DCD, "name CA"), (GRO, XTC, "index 0:8")]
-)
+@of_sources
 def test_bytes_of_xtc_are_those_of_mdanalysis_for_any_ranks(tmp_path, topology, trajectory, select, three):
     peer = written(tmp_path / "peer.xtc", topology, trajectory, select)
     for name, ranks in (("one.xtc", None), ("three.xtc", three)):
-        done = himach.convert(trajectory, topology, out=tmp_path / name, select=select, cache="off", ranks=ranks)
+        done = convert(trajectory, topology, out=tmp_path / name, select=select, ranks=ranks)
         assert done.path.read_bytes() == peer.read_bytes()
     assert (done.path, done.topology) == (tmp_path / "three.xtc", tmp_path / "three.pdb")
     pair = mda.Universe(str(done.topology), str(done.path))
@@ -64,13 +67,11 @@ def test_bytes_of_xtc_are_those_of_mdanalysis_for_any_ranks(tmp_path, topology, 
 
 @pytest.mark.nightly(but=1)
 @pytest.mark.parametrize("suffix", ["trr", "dcd", "nc"])
-@pytest.mark.parametrize(
-    ("topology", "trajectory", "select"), [(GRO, TRR, "protein"), (PSF, DCD, "name CA"), (GRO, XTC, "index 0:8")]
-)
+@of_sources
 def test_frames_are_those_of_the_trajectory(tmp_path, suffix, topology, trajectory, select, three):
     for name, ranks in (("one", None), ("three", three)):
         out = tmp_path / f"{name}.{suffix}"
-        done = himach.convert(trajectory, topology, out=out, select=select, cache="off", ranks=ranks)
+        done = convert(trajectory, topology, out=out, select=select, ranks=ranks)
     assert (tmp_path / f"one.{suffix}").read_bytes() == done.path.read_bytes()
     written, source = mda.Universe(str(done.topology), str(done.path)), mda.Universe(topology, trajectory)
     atoms = source.select_atoms(select)
@@ -89,7 +90,7 @@ def test_frames_are_those_of_the_trajectory(tmp_path, suffix, topology, trajecto
 
 @pytest.mark.parametrize("select", ["all", "name CA CB N C", "resid 5:20 40 and not name H*"])
 def test_the_topology_beside_it_is_that_of_mdanalysis(tmp_path, select):
-    done = himach.convert(DCD, PSF, out=tmp_path / "out.dcd", select=select, stop=1, cache="off")
+    done = convert(DCD, PSF, out=tmp_path / "out.dcd", select=select, stop=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         mda.Universe(PSF, DCD).select_atoms(select).write(str(tmp_path / "peer.pdb"))
@@ -103,20 +104,20 @@ def test_the_topology_beside_it_is_that_of_mdanalysis(tmp_path, select):
 def test_times_of_a_dcd_file_are_those_of_the_selected_frames(tmp_path):
     times = [ts.time for ts in mda.Universe(PSF, DCD).trajectory]
     for name, frames in (("odd", {"start": 1, "step": 2}), ("alone", {"start": 7, "stop": 8})):
-        done = himach.convert(DCD, PSF, out=tmp_path / f"{name}.dcd", cache="off", **frames)
+        done = convert(DCD, PSF, out=tmp_path / f"{name}.dcd", **frames)
         written_times = [ts.time for ts in mda.Universe(PSF, str(done.path)).trajectory]
         assert written_times == pytest.approx(
             times[slice(*(frames.get(word) for word in ("start", "stop", "step")))], rel=1e-6
         )
     with pytest.raises(himach.UsageError, match="at even times, and these run backwards"):
-        himach.convert(DCD, PSF, out=tmp_path / "back.dcd", step=-1, cache="off")
+        convert(DCD, PSF, out=tmp_path / "back.dcd", step=-1)
 
 
 def test_atoms_that_are_not_written_are_not_needed(tmp_path):
     """What is written of some atoms is what is written of all, by steps that need others."""
     steps = {"whole": True, "nojump": True, "center": "protein", "wrap": "residues", "fit": "name CA"}
     for name, select in (("all", "all"), ("some", "resname SOL and resid 5000:5100 or name NA")):
-        himach.convert(XTC, TPR, out=tmp_path / f"{name}.trr", select=select, stop=3, cache="off", **steps)
+        convert(XTC, TPR, out=tmp_path / f"{name}.trr", select=select, stop=3, **steps)
     chosen = mda.Universe(TPR).select_atoms("resname SOL and resid 5000:5100 or name NA").indices
     every, selected = (
         positions(tmp_path / f"{name}.trr", topology)
@@ -129,7 +130,7 @@ def test_each_step_is_the_shortest_in_its_box(tmp_path, three):
     universe = mda.Universe(GRO, XTC)
     frames = [(ts.positions.copy(), ts.dimensions.copy()) for ts in universe.trajectory]
     for name, ranks in (("one", None), ("three", three)):
-        himach.convert(XTC, GRO, out=tmp_path / f"{name}.trr", nojump=True, ranks=ranks, cache="off")
+        convert(XTC, GRO, out=tmp_path / f"{name}.trr", nojump=True, ranks=ranks)
     assert (tmp_path / "one.trr").read_bytes() == (tmp_path / "three.trr").read_bytes()
     paths = positions(tmp_path / "one.trr", GRO)
     np.testing.assert_allclose(paths[0], frames[0][0], atol=1e-3)
@@ -161,8 +162,8 @@ def test_paths_in_a_box_that_stays_are_those_of_mdanalysis(tmp_path, three):
     peer = mda.Universe(str(tmp_path / "water.pdb"), str(wrapped))
     peer.trajectory.add_transformations(peers.NoJump())
     expected = np.array([ts.positions.copy() for ts in peer.trajectory])
-    done = himach.convert(
-        wrapped, tmp_path / "water.pdb", out=tmp_path / "out.dcd", nojump=True, ranks=three, cache="off",
+    done = convert(
+        wrapped, tmp_path / "water.pdb", out=tmp_path / "out.dcd", nojump=True, ranks=three,
         topology_out=tmp_path / "out.pdb",
     )  # fmt: skip
     paths = positions(done.path, done.topology)
@@ -182,7 +183,7 @@ def test_molecules_become_whole(tmp_path, topology, trajectory, three):
     peer = written(
         tmp_path / "peer.trr", topology, trajectory, "all", lambda universe: peers.unwrap(universe.atoms)
     )  # fmt: skip
-    done = himach.convert(trajectory, topology, out=tmp_path / "out.trr", whole=True, ranks=three, cache="off")
+    done = convert(trajectory, topology, out=tmp_path / "out.trr", whole=True, ranks=three)
     # Which of a molecule's images is taken may differ; what is within a molecule does not.
     universe = mda.Universe(topology, trajectory)
     bonds = universe.bonds.indices
@@ -204,24 +205,20 @@ def test_center_wrap_and_fit_are_those_of_mdanalysis(tmp_path):
         return peers.fit_rot_trans(universe.select_atoms("name CA"), mda.Universe(GRO).select_atoms("name CA"))
 
     peer = written(tmp_path / "peer.trr", TPR, XTC, "protein", centered)
-    done = himach.convert(XTC, TPR, out=tmp_path / "center.trr", select="protein", center="protein", cache="off")
+    done = convert(XTC, TPR, out=tmp_path / "center.trr", select="protein", center="protein")
     np.testing.assert_allclose(positions(done.path, done.topology), positions(peer, done.topology), atol=2e-3)
     peer = written(tmp_path / "peer.trr", TPR, XTC, "resname SOL", centered, wrapped)
-    done = himach.convert(
-        XTC, TPR, out=tmp_path / "wrap.trr", select="resname SOL", center="protein", wrap="residues", cache="off"
-    )
+    done = convert(XTC, TPR, out=tmp_path / "wrap.trr", select="resname SOL", center="protein", wrap="residues")
     apart = np.abs(positions(done.path, done.topology) - positions(peer, done.topology))
     assert np.mean(apart > 2e-3) < 1e-4  # of molecules that lie on the edge
     peer = written(tmp_path / "peer.trr", TPR, XTC, "protein", fitted)
-    done = himach.convert(
-        XTC, TPR, out=tmp_path / "fit.trr", select="protein", fit="name CA", reference=GRO, cache="off"
-    )
+    done = convert(XTC, TPR, out=tmp_path / "fit.trr", select="protein", fit="name CA", reference=GRO)
     np.testing.assert_allclose(positions(done.path, done.topology), positions(peer, done.topology), atol=5e-3)
 
 
 @pytest.mark.slow
 def test_molecules_lie_in_the_box(tmp_path):
-    done = himach.convert(XTC, TPR, out=tmp_path / "out.trr", whole=True, wrap="molecules", stop=2, cache="off")
+    done = convert(XTC, TPR, out=tmp_path / "out.trr", whole=True, wrap="molecules", stop=2)
     universe = mda.Universe(TPR, str(done.path))
     for _ in universe.trajectory:
         heavy = universe.atoms[universe.atoms.masses > 0]  # a site without mass goes with its water
@@ -244,11 +241,11 @@ def test_velocities_of_some_frames_are_theirs_alone(tmp_path):
                 velocities = ts.velocities if has else None
                 file.write(ts.positions, velocities, None, np.eye(3), ts.frame, ts.time, 0, n_atoms)
     parts = [tmp_path / "a.trr", tmp_path / "b.trr"]
-    done = himach.convert(parts, GRO, out=tmp_path / "both.trr", cache="off")
+    done = convert(parts, GRO, out=tmp_path / "both.trr")
     with TRRFile(str(done.path)) as file:
         assert [bool(frame.hasv) for frame in file] == [True] * 3 + [False] * 3
     for order in (parts, parts[::-1]):
-        done = himach.convert(order, GRO, out=tmp_path / "both.nc", cache="off", force=True, universe={"dt": 1})
+        done = convert(order, GRO, out=tmp_path / "both.nc", force=True, universe={"dt": 1})
         assert not mda.Universe(GRO, str(done.path)).trajectory.ts.has_velocities
         assert any("velocities are left out: not all frames have them" in text for text in done.warnings)
     with pytest.raises(UsageError, match=r"frame 3 lacks velocities .* write \.trr"):
@@ -257,11 +254,11 @@ def test_velocities_of_some_frames_are_theirs_alone(tmp_path):
 
 
 def test_a_structure_file_takes_one_frame_and_a_pdb_file_is_its_own_topology(tmp_path):
-    done = himach.convert(TRR, GRO, out=tmp_path / "one.gro", stop=1, select="protein", cache="off")
+    done = convert(TRR, GRO, out=tmp_path / "one.gro", stop=1, select="protein")
     expected = mda.Universe(GRO, TRR).select_atoms("protein")
     np.testing.assert_allclose(mda.Universe(str(done.path)).atoms.positions, expected.positions, atol=0.005)
     assert (done.frames, done.topology) == (1, tmp_path / "one.pdb")
-    done = himach.convert(TRR, GRO, out=tmp_path / "all.pdb", stop=3, select="protein", cache="off")
+    done = convert(TRR, GRO, out=tmp_path / "all.pdb", stop=3, select="protein")
     assert (done.path, done.topology) == (tmp_path / "all.pdb",) * 2
     assert len(mda.Universe(str(done.path)).trajectory) == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.pdb", "one.gro", "one.pdb"]
@@ -275,17 +272,17 @@ def test_a_frame_that_a_format_cannot_hold_is_named(tmp_path):
         for x in (0, -2000):
             universe.atoms.positions = np.full((4, 3), x)
             writer.write(universe.atoms)
-    source = {"trajectory": tmp_path / "far.xtc", "topology": tmp_path / "top.pdb", "cache": "off"}
+    source = {"trajectory": tmp_path / "far.xtc", "topology": tmp_path / "top.pdb"}
     with pytest.raises(UsageError, match=r"all\.pdb: frame 1: PDB files .* -1000.*; choose another format"):
-        himach.convert(**source, out=tmp_path / "all.pdb")
+        convert(**source, out=tmp_path / "all.pdb")
     with pytest.raises(UsageError, match=r"last\.pdb cannot be written: .*; name another file by topology_out"):
-        himach.convert(**source, out=tmp_path / "last.xtc", start=1)
-    himach.convert(**source, out=tmp_path / "last.xtc", start=1, topology_out=tmp_path / "last.gro")
+        convert(**source, out=tmp_path / "last.xtc", start=1)
+    convert(**source, out=tmp_path / "last.xtc", start=1, topology_out=tmp_path / "last.gro")
     assert np.allclose(mda.Universe(str(tmp_path / "last.gro"), str(tmp_path / "last.xtc")).atoms.positions, -2000)
 
 
 def test_velocities_are_kept_and_turn_with_the_fit(tmp_path):
-    done = himach.convert(TRR, GRO, out=tmp_path / "out.trr", select="protein", fit="protein", stop=3, cache="off")
+    done = convert(TRR, GRO, out=tmp_path / "out.trr", select="protein", fit="protein", stop=3)
     written, source = mda.Universe(str(done.topology), str(done.path)), mda.Universe(GRO, TRR)
     protein = source.select_atoms("protein")
     written.trajectory[2], source.trajectory[2]
@@ -298,7 +295,7 @@ def test_velocities_are_kept_and_turn_with_the_fit(tmp_path):
 def test_the_record_tells_what_was_done(tmp_path, three):
     record, out = tmp_path / "out.json", tmp_path / "out.xtc"
     options = {"select": "name CA", "whole": True, "fit": "name CA", "reference": GRO}
-    himach.convert(DCD, PSF, out=out, **options, stop=5, step=2, record=record, ranks=three, cache="off")
+    convert(DCD, PSF, out=out, **options, stop=5, step=2, record=record, ranks=three)
     entries = json.loads(record.read_text())
     assert entries["dataset"]["path"] == DCD
     assert entries["digests"] == {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in (PSF, GRO)}
@@ -309,7 +306,7 @@ def test_the_record_tells_what_was_done(tmp_path, three):
     assert entries["written"].items() >= written.items()
     assert (entries["ranks"], entries["warnings"], entries["versions"]["himach"]) == (3, [], himach.__version__)
     with pytest.raises(himach.UsageError, match=r"out\.json is there already"):
-        himach.convert(DCD, PSF, out=tmp_path / "new.xtc", record=record, cache="off")
+        convert(DCD, PSF, out=tmp_path / "new.xtc", record=record)
     assert not (tmp_path / "new.xtc").exists()
 
 
@@ -319,16 +316,16 @@ def test_bonds_are_guessed_and_that_is_said(tmp_path):
     few.write(str(topology))
     few.write(str(trajectory), frames="all")
     with pytest.warns(UserWarning, match="no bonds: .* were guessed"):
-        done = himach.convert(trajectory, topology, out=tmp_path / "out.xtc", whole=True, stop=1, cache="off")
+        done = convert(trajectory, topology, out=tmp_path / "out.xtc", whole=True, stop=1)
     assert done.frames == 1
 
 
 def test_other_formats_are_written_by_one_rank(tmp_path, three):
-    done = himach.convert(DCD, PSF, out=tmp_path / "out.xyz", stop=4, ranks=three, cache="off")
+    done = convert(DCD, PSF, out=tmp_path / "out.xyz", stop=4, ranks=three)
     assert len(mda.Universe(str(done.path)).trajectory) == 4
     (tmp_path / "out.pdb").unlink()
     with pytest.raises(himach.UsageError, match="writes no trajectory of this suffix"):
-        himach.convert(DCD, PSF, out=tmp_path / "out.what", cache="off")
+        convert(DCD, PSF, out=tmp_path / "out.what")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.xyz"]
 
 
@@ -336,12 +333,12 @@ def test_files_that_are_there_stay(tmp_path):
     out = tmp_path / "out.xtc"
     out.write_bytes(b"mine")
     with pytest.raises(himach.UsageError, match="is there already"):
-        himach.convert(DCD, PSF, out=out, cache="off")
+        convert(DCD, PSF, out=out)
     assert out.read_bytes() == b"mine"
     with pytest.raises(himach.UsageError, match="no box"):
-        himach.convert(DCD, PSF, out=out, nojump=True, force=True, cache="off")
+        convert(DCD, PSF, out=out, nojump=True, force=True)
     assert out.read_bytes() == b"mine"
-    assert himach.convert(DCD, PSF, out=out, stop=2, force=True, cache="off").frames == 2
+    assert convert(DCD, PSF, out=out, stop=2, force=True).frames == 2
     assert len(mda.Universe(PSF, str(out)).trajectory) == 2
 
 
@@ -351,7 +348,7 @@ def test_what_is_read_is_not_written(tmp_path):
     (tmp_path / "link.dcd").symlink_to(source)
     for name in ("in.dcd", "link.dcd"):
         with pytest.raises(himach.UsageError, match="is what is read"):
-            himach.convert(source, PSF, out=tmp_path / name, force=True, cache="off")
+            convert(source, PSF, out=tmp_path / name, force=True)
     assert source.read_bytes() == Path(DCD).read_bytes()
 
 
@@ -380,7 +377,7 @@ def test_what_is_read_is_not_written(tmp_path):
 def test_errors_name_what_is_wrong(tmp_path, options, words, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(himach.UsageError, match=words):
-        himach.convert(DCD, PSF, cache="off", **{"out": "out.xtc", **options})
+        convert(DCD, PSF, **{"out": "out.xtc", **options})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -399,12 +396,12 @@ def members(tmp_path):
 @pytest.mark.parametrize("ranks", [None, "three"])
 def test_members_of_an_ensemble_are_written_as_each_by_itself(tmp_path, members, ranks, three):
     well, pattern = members[:2], tmp_path / "{member}.xtc"
-    options = {"select": "protein", "fit": "name CA", "cache": "off"}
+    options = {"select": "protein", "fit": "name CA"}
     own = []
     for member in well:
         single = {"trajectory": member.trajectory, "topology": member.topology, "stop": member.stop, "force": True}
-        own.append(himach.convert(**single, out=tmp_path / "own.xtc", **options).path.read_bytes())
-    done = himach.convert(ensemble=well, out=pattern, ranks=three if ranks else None, **options)
+        own.append(convert(**single, out=tmp_path / "own.xtc", **options).path.read_bytes())
+    done = convert(ensemble=well, out=pattern, ranks=three if ranks else None, **options)
     assert (done.path, done.frames, list(done.members)) == (pattern, 17, ["apo", "300 K: holo"])
     assert [member.path.read_bytes() for member in done.members.values()] == own
     assert done.members["apo"].path == tmp_path / "apo.xtc"
@@ -416,7 +413,7 @@ def test_members_of_an_ensemble_are_written_as_each_by_itself(tmp_path, members,
 def test_members_that_fail_are_named_and_the_others_are_written(tmp_path, members):
     (tmp_path / "left.pdb").touch()
     with pytest.raises(himach.HimachError, match=r"member torn failed: .*damaged.xtc.*; the other 2 members are"):
-        himach.convert(ensemble=members, out=tmp_path / "{member}.xtc", cache="off")
+        convert(ensemble=members, out=tmp_path / "{member}.xtc")
     written = sorted(path.name for path in tmp_path.glob("*.xtc"))
     assert (len(written), written[1:]) == (3, ["apo.xtc", "damaged.xtc"])
     assert [path for path in tmp_path.iterdir() if path.name.startswith(".himach")] == []
@@ -424,9 +421,9 @@ def test_members_that_fail_are_named_and_the_others_are_written(tmp_path, member
 
 def test_no_member_is_written_over_one_that_is_read(tmp_path, members):
     with pytest.raises(himach.UsageError, match=r"put \{member\} in"):
-        himach.convert(ensemble=members, out=tmp_path / "all.xtc")
+        convert(ensemble=members, out=tmp_path / "all.xtc")
     both = [himach.Member("a", DCD, PSF), himach.Member("damaged", members[2].trajectory, GRO)]
     both.append(himach.Member("b", DCD, PSF))
     with pytest.raises(himach.UsageError, match=r"damaged\.xtc is what is read"):
-        himach.convert(ensemble=both, out=tmp_path / "{member}.xtc", force=True)
+        convert(ensemble=both, out=tmp_path / "{member}.xtc", force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["damaged.xtc"]
