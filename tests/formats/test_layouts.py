@@ -1,16 +1,20 @@
 """Frames as bytes of files: what readers of others find in them."""
 
 import warnings
+from dataclasses import fields
+from pathlib import Path
 
 import MDAnalysis as mda
 import numpy as np
 import pytest
 from scipy.io import netcdf_file
 
+from himach.conversion.options import ConvertOptions
 from himach.formats.dcd import Dcd
 from himach.formats.layout import Content, box_vectors
 from himach.formats.netcdf import NetCdf
 from himach.formats.trr import Trr
+from himach.io.trajectory.formats import FORMATS
 
 from ..mount.mounts import sample_frames, whole
 
@@ -133,6 +137,19 @@ def test_box_vectors_are_those_of_mdanalysis():
         with np.errstate(invalid="ignore"):  # of angles that make no box
             expected = triclinic_vectors(box, dtype=np.float64)
         np.testing.assert_allclose(np.array(box_vectors(box)).reshape(3, 3), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_pages_and_options_name_the_registered_formats():
+    pages = Path(__file__).parents[2] / "docs"
+    written = [item.suffixes[0] for item in FORMATS.values() if item.layout is not None or item.name == "XTC"]
+    *others, last = (f"`{suffix}`" for suffix in written)
+    assert f"{', '.join(others)} and {last} by all ranks" in (pages / "api.md").read_text(encoding="utf-8")
+    option = next(item for item in fields(ConvertOptions) if item.name == "out")
+    assert f"{', '.join(written)} by all ranks" in option.metadata["help"]
+    *own, other = (f"`{item.name}`" for item in FORMATS.values() if item.in_directories)
+    row = f"{' or '.join(own)}; of other programs also {other}"
+    assert row in (pages / "trajectories.md").read_text(encoding="utf-8")
+    assert all(item.layout.suffix == item.suffixes[0] for item in FORMATS.values() if item.layout is not None)
 
 
 def test_what_a_format_cannot_hold_is_said():

@@ -28,7 +28,7 @@ def check_gro(path: str, reader: Any) -> None:
 def check_xyz(path: str, reader: Any) -> None:
     """Warn of a box that MDAnalysis ignores."""
     if b'Lattice="' in b"".join(_head(path).split(b"\n", 2)[1:2]):  # compressed ones may have no line
-        warnings.warn(f"{path}: the box that Lattice= tells is not read; frames have none", stacklevel=3)
+        warnings.warn(f"{path}: the box that Lattice= tells is not read; frames have none", stacklevel=2)
 
 
 def check_lammps_dump(path: str, reader: Any) -> None:
@@ -43,7 +43,7 @@ def check_lammps_dump(path: str, reader: Any) -> None:
     if scaled and any(float(line.split()[0]) for line in _head(path).split(b"\n")[5:8]):
         warnings.warn(
             f"{path}: scaled positions are displaced by the lower corner of the box; distances are right",
-            stacklevel=3,
+            stacklevel=2,
         )
 
 

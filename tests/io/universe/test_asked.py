@@ -18,6 +18,8 @@ from himach.io.universe.gather import copy_rows, gather
 from himach.io.universe.topology import load_topology
 from himach.io.universe.view import View
 
+from .test_view import new_view
+
 N = 12
 
 
@@ -133,11 +135,6 @@ def opened():
     topology, trajectory = FORMATS["XTC"]
     origin = open_origin([trajectory], topology)
     return origin, load_topology(topology, origin), mda.Universe(topology, trajectory)
-
-
-def new_view(opened, **options):
-    origin, topology, _ = opened
-    return View(topology, origin, range(origin.n_frames), next(origin.read([0])), name="Shell", **options)
 
 
 def only(raw: RawFrame, atoms: np.ndarray) -> RawFrame:

@@ -249,41 +249,37 @@ def test_auxiliary(tmp_path):
         assert view.universe.trajectory.ts.aux.pull[1] == 10 * number
 
 
-def test_positions_at_is_for_setup(tmp_path):
-    class Reference(himach.Analysis):
-        def setup(self, universe):
-            self.found = [universe.trajectory.positions_at(number) for number in (49, -1)]
-            self.trajectory = universe.trajectory
+class Reference(himach.Analysis):
+    """Reads a frame in setup(), and another one in map() of frame 3."""
 
-        def map(self, frame):
-            yield 0, self.found[0][0]
-            if frame.number == 3:
-                self.trajectory.positions_at(0)
+    number: int = 49
 
-        def reduce(self, key, series):
-            return series.values[0]
+    def setup(self, universe):
+        self.positions = universe.trajectory.positions_at(self.number)
+        self.trajectory = universe.trajectory
 
-        def finish(self, results):
-            return {"found": results[0]}
+    def map(self, frame):
+        yield 0, self.positions[0]
+        if frame.number == 3:
+            self.trajectory.positions_at(0)
 
+    def reduce(self, key, series):
+        return series.values[0]
+
+    def finish(self, results):
+        return {"found": results[0]}
+
+
+@pytest.mark.parametrize("number", [49, -1])
+def test_positions_at_is_for_setup(number):
     universe = mda.Universe(data.PSF, data.DCD)
-    result = himach.run(Reference(), data.DCD, data.PSF, stop=2, cache="off")
-    universe.trajectory[49]
+    result = himach.run(Reference(number=number), data.DCD, data.PSF, stop=2, cache="off")
+    universe.trajectory[number]
     np.testing.assert_array_equal(result["found"], universe.atoms.positions[0])
     with pytest.raises(himach.AnalysisError, match="cannot be moved to other frames"):
-        himach.run(Reference(), data.DCD, data.PSF, stop=5, cache="off")
+        himach.run(Reference(number=number), data.DCD, data.PSF, stop=5, cache="off")
 
 
 def test_positions_at_needs_a_frame_that_is_there():
-    class Reference(himach.Analysis):
-        def setup(self, universe):
-            universe.trajectory.positions_at(98)
-
-        def map(self, frame):
-            yield 0, 0
-
-        def reduce(self, key, series):
-            return 0
-
     with pytest.raises(himach.UsageError, match="no frame 98, the trajectory has 98"):
-        himach.run(Reference(), data.DCD, data.PSF, cache="off")
+        himach.run(Reference(number=98), data.DCD, data.PSF, cache="off")
