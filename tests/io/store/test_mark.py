@@ -2,10 +2,8 @@
 
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,9 +21,8 @@ FAR = MAX_NUMBER - 300
 
 
 @pytest.fixture
-def place():
-    with tempfile.TemporaryDirectory(prefix="himach-mark-") as folder:
-        yield Path(folder, "store")
+def place(tmp_path):
+    return tmp_path / "store"
 
 
 def frames_of(words, frames):
@@ -119,39 +116,38 @@ PROCESSES_WRITER = """
 """
 
 
-def test_writers_and_a_reader_at_once():
-    with tempfile.TemporaryDirectory(prefix="himach-store-") as directory:
-        n = 1200
-        writers = [
-            subprocess.Popen(
-                [sys.executable, "-c", textwrap.dedent(PROCESSES_WRITER), directory, str(who), str(n)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for who in range(4)
-        ]
-        for writer in writers:
-            assert writer.stdout.readline() == "ready\n"
-        for writer in writers:
-            writer.stdin.write("x")
-            writer.stdin.flush()
-        dataset = Store(directory).dataset("/s")
-        seen = 0
-        while any(writer.poll() is None for writer in writers):
-            dataset.refresh()
-            numbers = np.array(sorted(set(dataset.native) | set(dataset.alien)), dtype=np.int64)
-            assert numbers.size >= seen
-            seen = numbers.size
-            for number, frame in zip(numbers.tolist(), dataset.read(numbers), strict=True):
-                assert frame is not None and frame.number == number and (frame.positions == number).all()
-        for writer in writers:
-            assert writer.wait() == 0
-            writer.stdin.close()
-            writer.stdout.close()
+def test_writers_and_a_reader_at_once(place):
+    n = 1200
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(PROCESSES_WRITER), str(place), str(who), str(n)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for who in range(4)
+    ]
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        writer.stdin.write("x")
+        writer.stdin.flush()
+    dataset = Store(place).dataset("/s")
+    seen = 0
+    while any(writer.poll() is None for writer in writers):
         dataset.refresh()
-        assert set(dataset.native) == set(range(0, n, 2))
-        assert set(dataset.alien) == set(range(1, n, 2))
+        numbers = np.array(sorted(set(dataset.native) | set(dataset.alien)), dtype=np.int64)
+        assert numbers.size >= seen
+        seen = numbers.size
+        for number, frame in zip(numbers.tolist(), dataset.read(numbers), strict=True):
+            assert frame is not None and frame.number == number and (frame.positions == number).all()
+    for writer in writers:
+        assert writer.wait() == 0
+        writer.stdin.close()
+        writer.stdout.close()
+    dataset.refresh()
+    assert set(dataset.native) == set(range(0, n, 2))
+    assert set(dataset.alien) == set(range(1, n, 2))
 
 
 BLOCK = 32  # atoms
