@@ -102,17 +102,19 @@ def test_ranks_can_be_started_within_a_batch_job(slurm, tmp_path):
 
 @pytest.mark.nightly
 def test_the_loss_of_a_node_ends_the_run_and_a_new_one_does_it(slurm, tmp_path):
-    slow = "time.sleep(float(os.environ['SECONDS']))\nyield 1, frame.number"
+    slow = "time.sleep(float(os.environ['FRAME_SECONDS']))\nyield 1, frame.number"
     script = write_analysis(tmp_path / "slow.py", slow, before="import os, time", reduce="sum(series.values)")
     words = [*HIMACH, str(script), "--trajectory", str(DCD), "--topology", str(PSF)]
     command = ["srun", "-N4", "-n4", "--kill-on-bad-exit=1", *words]
-    process = subprocess.Popen(command, env={**slurm, "SECONDS": "0.5"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, env={**slurm, "FRAME_SECONDS": "0.5"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     time.sleep(6)
     subprocess.run([CLUSTER, "kill", "node3"], env=slurm, check=True, timeout=30)
     try:
         process.communicate(timeout=60)
         assert process.returncode != 0
-        again = srun({**slurm, "SECONDS": "0"}, "-N3", "-n3", *words)
+        again = srun({**slurm, "FRAME_SECONDS": "0"}, "-N3", "-n3", *words)
         assert again.returncode == 0, again.stderr
         assert str(sum(range(98))) in again.stdout
     finally:
