@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -41,11 +41,11 @@ def whole_file(
             temporary.unlink()
 
 
-def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file atomically; raise HimachError if that fails."""
+def write_bytes(path: str | os.PathLike[str], content: bytes | Iterable[bytes]) -> None:
+    """Write a file atomically; raise HimachError if that fails. The content may come in pieces."""
     try:
         with whole_file(path) as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
     except OSError as error:
         raise HimachError(f"{path} cannot be written ({error.strerror})") from None
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib.metadata import version
+from itertools import repeat
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -26,12 +27,12 @@ from himach.output.claim import RECORD, Claim, find_record, unique_folders
 from himach.output.figures.drawer import Drawer
 from himach.output.figures.drawing_process import start_drawing
 from himach.output.figures.plots import render_plot, thin_tables
-from himach.output.formats import content, suffix, to_json
+from himach.output.formats import content, record_pieces, suffix, to_json
 from himach.output.names import unique_names
 from himach.output.parts import parts
 from himach.output.record import Record
 from himach.output.table import Table
-from himach.output.table_files import header, table_content
+from himach.output.table_files import csv_table, header, table_content
 
 #: Bytes kept free for the record and the list of files, beside twice the size of the record.
 ROOM_BYTES = 1 << 13
@@ -55,8 +56,9 @@ def write_run(
     unwritten: list[str] = []
     seconds, start = record["seconds"], time.perf_counter()
     room = claim.staged / "room"  # keeps disk space for the record and the list of files
-    room_bytes = bytes(2 * len(to_json(record)) + ROOM_BYTES)
-    if not _try_write(partial(write_bytes, room, room_bytes), room.name, unwritten):
+    n_bytes = 2 * sum(map(len, record_pieces(record))) + ROOM_BYTES
+    zeros = repeat(bytes(ROOM_BYTES), -(-n_bytes // ROOM_BYTES))
+    if not _try_write(partial(write_bytes, room, zeros), room.name, unwritten):
         reason = unwritten[0].partition(" ")[2]
         _add_error(record, f"nothing could be written to {claim.out} {reason}; make room there, or name")
         return []
@@ -109,12 +111,9 @@ def _add_error(record: Record, text: str) -> None:
 
 
 def _put_in_place(claim: Claim, files: Sequence[str], record: Record, errors: Sequence[str]) -> None:
-    """Replace an earlier run's files by the staged ones, the record last.
-
-    The earlier record is removed first, after the names of himach's files are noted.
-    """
+    """Replace an earlier run's files by the staged ones: its record first, after a note of all files, ours last."""
     out = claim.out
-    write_bytes(claim.staged / RECORD, to_json({**record, "errors": errors, "files": files}))
+    write_bytes(claim.staged / RECORD, record_pieces({**record, "errors": errors, "files": files}))
     earlier = (find_record(out) or {}).get("files")
     owned = [*(earlier if isinstance(earlier, list) else []), *_read_note(claim.note)]
     write_bytes(claim.note, to_json([*owned, *files]))
@@ -127,7 +126,7 @@ def _put_in_place(claim: Claim, files: Sequence[str], record: Record, errors: Se
         except OSError as error:
             failed = HimachError(f"{out / name} cannot be written ({error.strerror})")
             partial_record = {**record, "errors": [*errors, str(failed)], "files": files[:i]}
-            write_bytes(out / RECORD, to_json(partial_record))
+            write_bytes(out / RECORD, record_pieces(partial_record))
             claim.note.unlink()
             raise failed from None
     (claim.staged / RECORD).replace(out / RECORD)
@@ -193,7 +192,7 @@ def _write(thing: Any, name: str, kind: str, path: Path, units: bool) -> None:
     elif isinstance(thing, LongCells) and thing.dtype is not None:
         thing.write_array(path)
     else:
-        write_bytes(path, content(thing, units))
+        write_bytes(path, csv_table(thing, units) if isinstance(thing, Table) else content(thing, units))
 
 
 def remove_listed(out: str | os.PathLike[str], names: Iterable[Any]) -> None:

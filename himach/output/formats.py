@@ -10,7 +10,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -22,7 +22,7 @@ from himach.files import write_bytes
 from himach.output.cells import Cells, LongCells, plain, shortest
 from himach.output.names import TABLES, table_formats
 from himach.output.table import Column, Table, as_table
-from himach.output.table_files import csv_text, table_content
+from himach.output.table_files import csv_table, table_content
 from himach.output.text import count
 
 #: Valid suffixes of file names: ``.pdb``, ``.tar.gz``.
@@ -89,7 +89,7 @@ def content(thing: Any, units: bool = False) -> bytes:
     if isinstance(thing, TextFile):
         return thing.text.encode(errors="backslashreplace")
     if isinstance(thing, Table):
-        return csv_text(thing, units)
+        return b"".join(csv_table(thing, units))
     if suffix(thing) == ".json":
         return to_json(thing)
     buffer = io.BytesIO()
@@ -103,11 +103,29 @@ def to_json(value: Any) -> bytes:
     Besides JSON's own types: numpy scalars and arrays, tables, tuples, sets (sorted), paths, dates, enumerations and
     dataclasses.
     """
+    return _json(value) + b"\n"
+
+
+def record_pieces(record: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yield `to_json` of a record in pieces: it has lists of all members of an ensemble."""
+    separator = b"{"
+    for name, value in record.items():
+        items = value if isinstance(value, Sequence) and not isinstance(value, str) else []
+        yield separator + b"\n  " + _json(name) + b": " + (b"" if items else _json(value, b"\n  "))
+        for at, item in enumerate(items):
+            yield (b"," if at else b"[") + b"\n    " + _json(item, b"\n    ")
+        yield b"\n  ]" if items else b""
+        separator = b","
+    yield b"\n}\n"
+
+
+def _json(value: Any, line_feed: bytes = b"\n") -> bytes:
     try:
         text = json.dumps(_jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
     except RecursionError:
         raise TypeError("it contains itself, or is nested too deeply") from None
-    return f"{text}\n".encode(errors="backslashreplace")  # JSON escapes lone surrogates, which UTF-8 lacks
+    # JSON escapes lone surrogates, which UTF-8 lacks, and line feeds in texts.
+    return text.encode(errors="backslashreplace").replace(b"\n", line_feed)
 
 
 def _jsonable(value: Any) -> Any:

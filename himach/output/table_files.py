@@ -3,7 +3,7 @@ r"""Tables for other programs, `table_content()`: Parquet by pyarrow, NetCDF by 
 Equal tables give equal bytes (Parquet: with one version of pyarrow). NetCDF is version 3, which every reader supports.
 In ``.xvg`` units are ASCII, as Grace and the tools expect, with their notation of exponents: ``Angstrom\S2\N``.
 
-`csv_text()` gives a table as CSV.
+`csv_table()` gives a table as CSV.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ TIME = re.compile(r"_(fs|ps|ns|us)$|(^|_)(time|times)(_|$)")
 SHORT_DIGITS = 12  # significant digits that people may have written
 
 
-def csv_text(table: Table, units: bool = False) -> bytes:
-    """Return a table as CSV, in UTF-8; `units` adds units to the column names that lack them."""
-    text = _join(csv_pieces(table, header(table, units)))
-    return _join(csv_pieces(table, header(table, units), quoted=True)) if b"\r" in text else text
+def csv_table(table: Table, units: bool = False) -> Iterator[bytes]:
+    """Return the pieces of a table as CSV, in UTF-8; `units` adds units to the column names that lack them."""
+    head = header(table, units)
+    kinds = {name: getattr(getattr(cells, "dtype", None), "kind", "O") for name, cells in table.items()}
+    texts = {name: cells for name, cells in table.items() if kinds[name] not in "biuf"}
+    return csv_pieces(table, head, quoted=any(b"\r" in piece for piece in csv_pieces(texts, head)))
 
 
 def csv_pieces(columns: Mapping[str, Cells | LongCells], head: Sequence[str], quoted: bool = False) -> Iterator[bytes]:
@@ -41,12 +43,6 @@ def csv_pieces(columns: Mapping[str, Cells | LongCells], head: Sequence[str], qu
     for start in range(0, rows, PIECE_CELLS):
         piece = {name: column[start : start + PIECE_CELLS] for name, column in columns.items()}
         yield encode_text(rows_text(csv_rows(piece), quoted))
-
-
-def _join(pieces: Iterable[bytes]) -> bytes:
-    buffer = io.BytesIO()  # holds no copy of the pieces
-    buffer.writelines(pieces)
-    return buffer.getvalue()
 
 
 def header(table: Table, units: bool) -> list[str]:
@@ -91,13 +87,8 @@ def cell_texts(name: str, column: Cells) -> Iterable[Any]:
 
 
 def _time_text(time: float) -> str:
-    """Format a time with the digits that it had before conversion to float32 or a multiplication.
-
-    Trajectories hold times in float32: 0.1 becomes 0.10000000149011612. Others are products of a number and a step:
-    3 * 0.1 is 0.30000000000000004. A time of many digits is written with the shortest digits of float32 if it is one,
-    else rounded to `SHORT_DIGITS` if that is within the rounding error of a product. Nothing that the trajectory
-    said is lost: `float32()` of the text is the same.
-    """
+    """Format a time with the digits that it had before conversion to float32 or a multiplication."""
+    # 0.1 is 0.10000000149011612 in float32, and 3 * 0.1 is 0.30000000000000004; float32() of the text is the same.
     exact = repr(time)
     if len(exact) <= SHORT_DIGITS or not np.isfinite(time):
         return exact
@@ -163,11 +154,7 @@ def _arrow(pyarrow: Any, cells: Cells) -> Any:
 
 
 def _netcdf(table: Table) -> bytes:
-    """Return a table as NetCDF, laid out as by `to_xarray`.
-
-    Integers have 32 bits: larger ones become floats if these are exact, else text. None becomes empty text. Names that
-    NetCDF does not allow are changed; ``long_name`` has the original.
-    """
+    """Return a table as NetCDF, laid out as by `to_xarray`; ``long_name`` has names that NetCDF does not allow."""
     dataset = table.to_xarray()
     names = _netcdf_names(list(dataset.variables))
     stored = {}
@@ -181,7 +168,7 @@ def _netcdf(table: Table) -> bytes:
 
 
 def _netcdf_values(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Convert the values of a variable to a type of the format."""
+    """Convert values: integers to 32 bits, larger ones to floats if these are exact, else to text; None to no text."""
     if values.dtype.kind in "iu" and values.size:
         least, largest = int(values.min()), int(values.max())
         if INT32.min <= least and largest <= INT32.max:
@@ -216,11 +203,7 @@ def _netcdf_name(name: str) -> str:
 
 
 def _xvg(table: Table, title: str) -> bytes:
-    """Return a table as ``.xvg``: its numeric columns over the first one, with lines for Grace.
-
-    Other columns are omitted; None is nan. An ensemble has a column for each member and column, named by both, over the
-    places of all members; missing values are nan.
-    """
+    """Return a table as ``.xvg``: numeric columns over the first one, of an ensemble a column for each member's."""
     x, *columns = _xvg_columns(table)
     labels = [(label, table.units.get(name, "")) for label, name, _ in (x, *columns)]
     units = {unit for _, unit in labels[1:]}

@@ -81,10 +81,7 @@ def count(n: int, noun: str) -> str:
 
 
 def _floats(cells: npt.NDArray[np.floating[Any]]) -> list[str]:
-    """Format floats in one precision: at most six significant digits, without trailing zeros that all share.
-
-    Columns of very large or very small numbers have exponents; single small numbers among others have their own.
-    """
+    """Format floats in one precision of at most six significant digits; with exponents if very large or very small."""
     values = [float(cell) for cell in cells]
     finite = [value for value in values if math.isfinite(value)]
     largest = max(map(abs, finite), default=0.0)

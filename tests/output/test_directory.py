@@ -186,7 +186,7 @@ def test_what_a_full_disk_has_room_for_is_written_and_the_rest_named(tmp_path, m
     def write(path, content):
         if path.name.endswith(full):
             raise HimachError(f"{path} cannot be written (No space left on device)")
-        path.write_bytes(content)
+        path.write_bytes(content if isinstance(content, bytes) else b"".join(content))
 
     record = make_record(Drawn())
     write_run(tmp_path, ["Drawn"], [Drawn()], [{"x": np.ones(2)}], make_record(Drawn()))
