@@ -13,4 +13,4 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     mark = uuid.uuid4().hex
     monkeypatch.setenv("HIMACH_TEST_MARK", mark)
     yield mark
-    assert wait_until(lambda: not processes_with(mark), 5), "processes are left"
+    assert wait_until(lambda: not processes_with(mark), 60), "processes are left"
