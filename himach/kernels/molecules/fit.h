@@ -1,6 +1,5 @@
-/* Superposition of structures, and root-mean-square deviations. */
-#ifndef HIMACH_KERNELS_FIT_H
-#define HIMACH_KERNELS_FIT_H
+/* Superposition of structures, root-mean-square deviations, and the shape of a group of atoms. */
+#pragma once
 
 #include <stddef.h>
 
@@ -23,4 +22,5 @@ void fit_rotation(const float *positions, const float *reference, const double *
 /* Positions (n, 3) turned by a rotation (3, 3), NULL for none, and moved; `to` may be `positions`. */
 void fit_move(const float *positions, size_t n, const double *rotation, const double shift[3], float *to);
 
-#endif
+/* The gyration tensor (3, 3) of n > 0 positions; weights (n,) have a positive sum, NULL: equal ones. */
+void shape_gyration(const float *positions, const double *weights, size_t n, double tensor[9]);

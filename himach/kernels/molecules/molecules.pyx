@@ -13,8 +13,9 @@ cdef extern from "molecules/fit.h":
     double fit_rmsd(const float *positions, const float *reference, const double *weights, size_t n,
                     int superpose) nogil
     void fit_rotation(const float *positions, const float *reference, const double *weights, size_t n,
-                      double *rotation, double *shift) nogil
+                          double *rotation, double *shift) nogil
     void fit_move(const float *positions, size_t n, const double *rotation, const double *shift, float *to) nogil
+    void shape_gyration(const float *positions, const double *weights, size_t n, double *tensor) nogil
 
 cdef extern from "molecules/deviations.h":
     struct structures:
@@ -38,9 +39,6 @@ cdef extern from "molecules/fluctuation.h":
         size_t n_fitted
     int fluctuation_add(const fluctuation *asked, const float *structures, size_t count, int64_t *sums,
                         size_t *at) nogil
-
-cdef extern from "molecules/shape.h":
-    void shape_gyration(const float *positions, const double *weights, size_t n, double *tensor) nogil
 
 
 cdef const double *data_of(const double[::1] weights) noexcept:
