@@ -18,56 +18,12 @@ cdef extern from "proteins/dssp.h":
                     const float *box, uint8_t *states) nogil
 
 
-cdef const float[:, :, ::1] backbone_of(given):
-    """Return positions (n, 4, 3), without the checks of `as_backbone`, which take longer than a small protein."""
-    cdef const float[:, :, ::1] positions
-    if type(given) is np.ndarray and given.ndim == 3:
-        try:
-            positions = given
-            if positions.shape[1] == 4 and positions.shape[2] == 3 and positions.shape[0] < MAX_ATOMS // 4:
-                return positions
-        except ValueError:
-            pass
-    return as_backbone("backbone", given)
+FLOATS, INTEGERS, FLAGS = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.bool_)
 
 
-cdef const int64_t[::1] chains_of(given, Py_ssize_t n):
-    """Return the numbers of chains (n,), as soon."""
-    cdef const int64_t[::1] chains
-    if type(given) is np.ndarray and given.ndim == 1:
-        try:
-            chains = given
-            if chains.shape[0] == n:
-                return chains
-        except ValueError:
-            pass
-    return as_numbers("chains", given, n)
-
-
-cdef const uint8_t[::1] prolines_of(given, Py_ssize_t n):
-    """Return flags (n,), as soon."""
-    cdef const uint8_t[::1] flags
-    if type(given) is np.ndarray and given.ndim == 1 and given.dtype.kind == "b":
-        try:
-            flags = given
-            if flags.shape[0] == n:
-                return flags
-        except ValueError:
-            pass
-    return as_flags("prolines", given, n)
-
-
-cdef const float[::1] box_of(given):
-    """Return lengths and angles (6,), as soon."""
-    cdef const float[::1] box
-    if type(given) is np.ndarray and given.ndim == 1:
-        try:
-            box = given
-            if box.shape[0] == 6:
-                return box
-        except ValueError:
-            pass
-    return as_box(given)
+cdef bint is_array(given, dtype, tuple shape):
+    """Tell whether an array can be taken as it is: conversions and their checks take longer than a small protein."""
+    return type(given) is np.ndarray and given.dtype is dtype and given.shape == shape and given.flags.c_contiguous
 
 
 def dssp(backbone, chains=None, prolines=None, box=None):
@@ -117,7 +73,10 @@ def dssp(backbone, chains=None, prolines=None, box=None):
     >>> bytes(himach.kernels.dssp(helix)).decode()
     '-HHHHHHHHHH-'
     """
-    cdef const float[:, :, ::1] positions = backbone_of(backbone)
+    shape = (*getattr(backbone, "shape", ())[:1], 4, 3)
+    if not is_array(backbone, FLOATS, shape) or 4 * shape[0] > MAX_ATOMS:
+        backbone = as_backbone("backbone", backbone)
+    cdef const float[:, :, ::1] positions = backbone
     cdef Py_ssize_t n = positions.shape[0]
     cdef const int64_t[::1] numbers
     cdef const uint8_t[::1] flags
@@ -131,13 +90,13 @@ def dssp(backbone, chains=None, prolines=None, box=None):
     if n == 0:
         return found
     if chains is not None:
-        numbers = chains_of(chains, n)
+        numbers = chains if is_array(chains, INTEGERS, (n,)) else as_numbers("chains", chains, n)
         of_chain = &numbers[0]
     if prolines is not None:
-        flags = prolines_of(prolines, n)
+        flags = prolines if is_array(prolines, FLAGS, (n,)) else as_flags("prolines", prolines, n)
         is_proline = &flags[0]
     if box is not None:
-        sizes = box_of(box)
+        sizes = box if is_array(box, FLOATS, (6,)) else as_box(box)
         sides = &sizes[0]
     with nogil:
         status = dssp_assign(&positions[0, 0, 0], of_chain, is_proline, n, sides, &states[0])
