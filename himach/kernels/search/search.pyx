@@ -11,18 +11,9 @@ from himach.errors import UsageError
 from himach.kernels.arrays import MAX_ATOMS, as_box, as_groups, as_positions
 
 
-cdef extern from "search/scratch.h":
-    struct scratch:
-        pass
-    void scratch_free(scratch *memory) nogil
-
 include "../lattice.pxi"
+include "../scratch.pxi"
 
-
-cdef extern from "box/metric.h":
-    struct group:
-        const float *positions
-        size_t n
 
 cdef extern from "search/search.h":
     enum:
@@ -43,36 +34,6 @@ cdef extern from "search/search.h":
                       const int64_t **found, size_t *n_found) nogil
 
 
-cdef class Scratch:
-    """Memory that searches keep between frames."""
-
-    cdef scratch memory
-
-    def __dealloc__(self):
-        scratch_free(&self.memory)
-
-
-#: Scratches that no search is using: one for every thread that ever searched while others did.
-cdef list spare = []
-
-
-cdef Scratch take_scratch():
-    return spare.pop() if spare else Scratch()
-
-
-cdef group group_of(const float[:, ::1] positions) noexcept:
-    cdef group atoms
-    atoms.n = positions.shape[0]
-    atoms.positions = &positions[0, 0] if atoms.n else NULL
-    return atoms
-
-
-cdef double check_cutoff(cutoff) except? -1:
-    if not isinstance(cutoff, Real) or not 0 <= cutoff < float("inf"):
-        raise UsageError(f"cutoff must be a number, 0 or more, not {cutoff!r}")
-    return cutoff
-
-
 cdef tuple check_groups(groups, Py_ssize_t n):
     """Return groups as int64 (n,) and the number of groups."""
     if groups is None:
@@ -83,28 +44,58 @@ cdef tuple check_groups(groups, Py_ssize_t n):
     return found
 
 
-cdef int check(int status) except -1:
-    if status == SEARCH_NO_MEMORY:
-        raise MemoryError
-    if status == SEARCH_NOT_FINITE:
-        raise UsageError("positions must be finite, and there is a NaN or an infinity among them")
-    return status
+cdef class Search:
+    """Arguments of a search, checked, and memory that no other search uses; `done()` gives it back."""
 
+    cdef const float[:, ::1] positions, others
+    cdef group a, b
+    cdef const group *second  # NULL for the pairs among `positions`
+    cdef lattice cell
+    cdef double cutoff
+    cdef Scratch scratch
+    cdef scratch *memory
 
-cdef object pairs_of(const found_pair *found, size_t n, bint return_distances):
-    """Return pairs, and their distances if these are wanted."""
-    cdef int64_t[:, ::1] indices
-    cdef double[::1] lengths
-    cdef double *to = NULL
-    pairs = np.empty((n, 2), dtype=np.int64)
-    distances = np.empty(n if return_distances else 0, dtype=np.float64)
-    if n:
-        indices, lengths = pairs, distances
-        if return_distances:
-            to = &lengths[0]
-        with nogil:
-            search_write(found, n, &indices[0, 0], to)
-    return (pairs, distances) if return_distances else pairs
+    def __init__(self, positions, others, cutoff, box):
+        self.positions = as_positions("positions", positions)
+        self.a = group_of(self.positions)
+        if others is not None:
+            self.others = as_positions("others", others)
+            self.b = group_of(self.others)
+            self.second = &self.b
+        if not isinstance(cutoff, Real) or not 0 <= cutoff < float("inf"):
+            raise UsageError(f"cutoff must be a number, 0 or more, not {cutoff!r}")
+        self.cutoff = cutoff
+        set_lattice(&self.cell, as_box(box))
+        self.scratch = take_scratch()
+        self.memory = &self.scratch.memory
+
+    cdef int check(self, int status) except -1:
+        if status == SEARCH_NO_MEMORY:
+            raise MemoryError
+        if status == SEARCH_NOT_FINITE:
+            raise UsageError("positions must be finite, and there is a NaN or an infinity among them")
+        return status
+
+    cdef int done(self) except -1:
+        spare.append(self.scratch)
+        return 0
+
+    cdef object pairs(self, int status, const found_pair *found, size_t n, bint return_distances):
+        """Return what was found, without distances unless these are requested."""
+        cdef int64_t[:, ::1] indices
+        cdef double[::1] lengths
+        cdef double *to = NULL
+        self.check(status)
+        pairs = np.empty((n, 2), dtype=np.int64)
+        distances = np.empty(n if return_distances else 0, dtype=np.float64)
+        if n:
+            indices, lengths = pairs, distances
+            if return_distances:
+                to = &lengths[0]
+            with nogil:
+                search_write(found, n, &indices[0, 0], to)
+        self.done()
+        return (pairs, distances) if return_distances else pairs
 
 
 def within(positions, others, cutoff, box=None):
@@ -144,24 +135,21 @@ def within(positions, others, cutoff, box=None):
     >>> himach.kernels.within(positions, positions[:1], 2.5, box)
     array([0, 1])
     """
-    cdef const float[:, ::1] kept = as_positions("positions", positions), kept_others = as_positions("others", others)
-    cdef group atoms = group_of(kept), targets = group_of(kept_others)
-    cdef lattice cell
-    cdef double distance = check_cutoff(cutoff)
+    if others is None:
+        raise UsageError("others must be real numbers, not None")
+    cdef Search search = Search(positions, others, cutoff, box)
     cdef const int64_t *found = NULL
     cdef size_t n = 0
     cdef int status
     cdef int64_t[::1] view
-    set_lattice(&cell, as_box(box))
-    cdef Scratch memory = take_scratch()
     with nogil:
-        status = search_within(&memory.memory, &cell, atoms, targets, distance, &found, &n)
-    check(status)
+        status = search_within(search.memory, &search.cell, search.a, search.b, search.cutoff, &found, &n)
+    search.check(status)
     near = np.empty(n, dtype=np.int64)
     if n:
         view = near
         memcpy(&view[0], found, n * sizeof(int64_t))
-    spare.append(memory)
+    search.done()
     return near
 
 
@@ -206,26 +194,13 @@ def neighbors(positions, others, cutoff, box=None, bint return_distances=True):
     >>> himach.kernels.neighbors(positions, None, 2.5, box)
     (array([[0, 1]]), array([2.]))
     """
-    cdef const float[:, ::1] kept = as_positions("positions", positions), kept_others
-    cdef group a = group_of(kept), b
-    cdef const group *second = NULL
-    if others is not None:
-        kept_others = as_positions("others", others)
-        b = group_of(kept_others)
-        second = &b
-    cdef lattice cell
-    cdef double distance = check_cutoff(cutoff)
+    cdef Search search = Search(positions, others, cutoff, box)
     cdef const found_pair *found = NULL
     cdef size_t n = 0
     cdef int status
-    set_lattice(&cell, as_box(box))
-    cdef Scratch memory = take_scratch()
     with nogil:
-        status = search_neighbors(&memory.memory, &cell, a, second, distance, &found, &n)
-    check(status)
-    pairs = pairs_of(found, n, return_distances)
-    spare.append(memory)
-    return pairs
+        status = search_neighbors(search.memory, &search.cell, search.a, search.second, search.cutoff, &found, &n)
+    return search.pairs(status, found, n, return_distances)
 
 
 def contacts(positions, groups, others, other_groups, cutoff, box=None, bint return_distances=True):
@@ -274,34 +249,22 @@ def contacts(positions, groups, others, other_groups, cutoff, box=None, bint ret
     >>> himach.kernels.contacts(positions, [0, 1, 1], None, None, 2.5, box)
     (array([[0, 1]]), array([1.]))
     """
-    cdef const float[:, ::1] kept = as_positions("positions", positions), kept_others
-    cdef group a = group_of(kept), b
-    cdef const group *second = NULL
-    numbers, count = check_groups(groups, kept.shape[0])
+    cdef Search search = Search(positions, others, cutoff, box)
+    numbers, count = check_groups(groups, search.a.n)
     cdef const int64_t[::1] numbers_a = numbers, numbers_b = numbers
     cdef size_t n_a = count, n_b = count
     if others is not None:
-        kept_others = as_positions("others", others)
-        b = group_of(kept_others)
-        second = &b
-        numbers_b, n_b = check_groups(other_groups, kept_others.shape[0])
+        numbers_b, n_b = check_groups(other_groups, search.b.n)
     elif other_groups is not None:
         raise UsageError("other_groups are of others, and there are none")
-    cdef lattice cell
-    cdef double distance = check_cutoff(cutoff)
     cdef const found_pair *found = NULL
     cdef size_t n = 0
     cdef int status = SEARCH_OK
-    set_lattice(&cell, as_box(box))
-    cdef Scratch memory = take_scratch()
     if numbers_a.shape[0] and numbers_b.shape[0]:
         with nogil:
-            status = search_contacts(&memory.memory, &cell, a, &numbers_a[0], n_a, second, &numbers_b[0], n_b, distance,
-                                     return_distances, &found, &n)
-    check(status)
-    pairs = pairs_of(found, n, return_distances)
-    spare.append(memory)
-    return pairs
+            status = search_contacts(search.memory, &search.cell, search.a, &numbers_a[0], n_a, search.second,
+                                     &numbers_b[0], n_b, search.cutoff, return_distances, &found, &n)
+    return search.pairs(status, found, n, return_distances)
 
 
 def histogram(positions, others, cutoff, bins, box=None, groups=None, other_groups=None):
@@ -349,35 +312,25 @@ def histogram(positions, others, cutoff, bins, box=None, groups=None, other_grou
     >>> himach.kernels.histogram(positions, None, 2.5, 5, box, groups=[0, 0, 1])
     array([0, 0, 0, 0, 0])
     """
-    cdef const float[:, ::1] kept = as_positions("positions", positions), kept_others
-    cdef group a = group_of(kept), b
-    cdef const group *second = NULL
-    if others is not None:
-        kept_others = as_positions("others", others)
-        b = group_of(kept_others)
-        second = &b
-    cdef lattice cell
-    cdef double distance = check_cutoff(cutoff)
+    cdef Search search = Search(positions, others, cutoff, box)
     cdef int status
-    if not isinstance(bins, Integral) or bins <= 0 or distance == 0:
+    if not isinstance(bins, Integral) or bins <= 0 or search.cutoff == 0:
         raise UsageError(f"cutoff and bins must be greater than 0, bins a whole number, not {cutoff} and {bins!r}")
     cdef size_t n_bins = bins
-    cdef const double[::1] edges = np.linspace(0, distance, n_bins + 1)
+    cdef const double[::1] edges = np.linspace(0, search.cutoff, n_bins + 1)
     if (others is not None and groups is not None) != (other_groups is not None):
         raise UsageError("groups and other_groups go together: give both, or groups alone where others are None")
-    cdef const int64_t[::1] numbers = as_groups(groups, a.n)[0]
-    cdef const int64_t[::1] other_numbers = numbers if others is None else as_groups(other_groups, b.n)[0]
+    cdef const int64_t[::1] numbers = as_groups(groups, search.a.n)[0]
+    cdef const int64_t[::1] other_numbers = numbers if others is None else as_groups(other_groups, search.b.n)[0]
     cdef const int64_t *of_first = NULL
     cdef const int64_t *of_second = NULL
     if groups is not None and numbers.shape[0] and other_numbers.shape[0]:
         of_first, of_second = &numbers[0], &other_numbers[0]
-    set_lattice(&cell, as_box(box))
     counts = np.zeros(n_bins, dtype=np.int64)
     cdef int64_t[::1] view = counts
-    cdef Scratch memory = take_scratch()
     with nogil:
-        status = search_histogram(&memory.memory, &cell, a, second, of_first, of_second, &edges[0], n_bins,
-                                  &view[0])
-    check(status)
-    spare.append(memory)
+        status = search_histogram(search.memory, &search.cell, search.a, search.second, of_first, of_second, &edges[0],
+                                  n_bins, &view[0])
+    search.check(status)
+    search.done()
     return counts

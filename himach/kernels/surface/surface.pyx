@@ -10,18 +10,9 @@ from himach.errors import UsageError
 from himach.kernels.arrays import as_box, as_places, as_positions, as_radii
 
 
-cdef extern from "search/scratch.h":
-    struct scratch:
-        pass
-    void scratch_free(scratch *memory) nogil
-
 include "../lattice.pxi"
+include "../scratch.pxi"
 
-
-cdef extern from "box/metric.h":
-    struct group:
-        const float *positions
-        size_t n
 
 cdef extern from "surface/sasa.h":
     enum:
@@ -34,15 +25,6 @@ cdef extern from "surface/sasa.h":
     void sphere_free(sphere *points) nogil
     int sasa_count(scratch *memory, const lattice *cell, group atoms, const double *radii, const uint8_t *wanted,
                    const sphere *points, int64_t *counts) nogil
-
-
-cdef class Scratch:
-    """Memory that is kept between frames."""
-
-    cdef scratch memory
-
-    def __dealloc__(self):
-        scratch_free(&self.memory)
 
 
 cdef class Sphere:
@@ -60,8 +42,6 @@ cdef class Sphere:
         sphere_free(self.points)
 
 
-#: Scratches that nobody is using: one for every thread that ever counted while others did.
-cdef list spare = []
 #: The last spheres that were asked for, by their numbers of points.
 cdef dict spheres = {}
 MOST_SPHERES = 4
@@ -144,11 +124,9 @@ def sasa(positions, radii, probe=1.4, points=960, box=None, atoms=None):
         flagged[chosen] = 1
         flags = flagged
         wanted = &flags[0]
-    cdef group all_atoms
-    all_atoms.positions = &kept[0, 0]
-    all_atoms.n = n
+    cdef group all_atoms = group_of(kept)
     cdef int status
-    cdef Scratch memory = spare.pop() if spare else Scratch()
+    cdef Scratch memory = take_scratch()
     with nogil:
         status = sasa_count(&memory.memory, &cell, all_atoms, &reach[0], wanted, on_sphere.points, &to[0])
     spare.append(memory)
