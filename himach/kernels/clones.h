@@ -2,8 +2,7 @@
  *
  * Vectors of eight floats are the compiler's (GCC and clang), so that the same source serves both and other processors.
  * Nothing here is contracted to fused multiply-adds, hence every version gives the same bits. */
-#ifndef HIMACH_KERNELS_CLONES_H
-#define HIMACH_KERNELS_CLONES_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -46,5 +45,3 @@ INLINE unsigned bits_of(ints truth) {
     const uint64_t folded = words[0] | words[1] | words[2] | words[3];
     return (unsigned)(folded | folded >> 32);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Dihedral angles. */
-#ifndef HIMACH_KERNELS_DIHEDRALS_H
-#define HIMACH_KERNELS_DIHEDRALS_H
+#pragma once
 
 #include "box/lattice.h"
 
@@ -10,5 +9,3 @@
  * images of neighbours. The sign is that of IUPAC. It is NaN where three of the four are on a line. */
 void dihedrals_degrees(const struct lattice *lattice, const float *positions, const int64_t *places, size_t n,
                        double *degrees);
-
-#endif

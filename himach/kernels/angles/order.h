@@ -1,6 +1,5 @@
 /* Order of bonds along a direction: sums of (3 cos² - 1) / 2 of the angle between them. */
-#ifndef HIMACH_KERNELS_ORDER_H
-#define HIMACH_KERNELS_ORDER_H
+#pragma once
 
 #include "box/lattice.h"
 
@@ -14,5 +13,3 @@
  * that of the first one that points nowhere: its atoms are at one place, or are not finite. */
 size_t order_sums(const struct lattice *lattice, const float *positions, const int64_t *pairs, size_t n_pairs,
                   const int64_t *kinds, const double normal[3], int64_t *sums);
-
-#endif

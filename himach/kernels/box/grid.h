@@ -1,6 +1,5 @@
 /* Cells for a search, by fractions of the box or of the atoms' extent, and what single precision can tell there. */
-#ifndef HIMACH_KERNELS_GRID_H
-#define HIMACH_KERNELS_GRID_H
+#pragma once
 
 #include "box/metric.h"
 #include "clones.h"
@@ -72,5 +71,3 @@ INLINE int grid_cell(float fraction, int n) {
     const float cell = fraction * (float)n;
     return cell > 0 ? cell < (float)n ? (int)cell : n - 1 : 0;
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Every rounding is that of MDAnalysis.lib.distances (single-precision positions and box vectors), so that what is
  * decided by these numbers is decided as MDAnalysis decides it. */
-#ifndef HIMACH_KERNELS_LATTICE_H
-#define HIMACH_KERNELS_LATTICE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -35,5 +34,3 @@ void lattice_reduce(const struct lattice *lattice, double vector[3]);
 /* Make of a vector its shortest image, or the shortest of those next to what lattice_reduce() gives: in the boxes of
  * simulations they are one. */
 void lattice_shorten(const struct lattice *lattice, double vector[3]);
-
-#endif

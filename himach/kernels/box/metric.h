@@ -3,8 +3,7 @@
  * capped_distance() has two ways, which differ in how they round: all pairs, and a grid, which folds or shifts
  * positions first. Which one it takes depends on the numbers of atoms, the cutoff and the box. A metric is that choice.
  */
-#ifndef HIMACH_KERNELS_METRIC_H
-#define HIMACH_KERNELS_METRIC_H
+#pragma once
 
 #include "box/lattice.h"
 
@@ -51,5 +50,3 @@ int metric_within(const struct metric *metric, const float a[3], const float b[3
 
 /* The least square whose root is at least `distance`. */
 double least_square(double distance);
-
-#endif

@@ -1,6 +1,5 @@
 /* Root-mean-square deviations of many structures from many. */
-#ifndef HIMACH_KERNELS_DEVIATIONS_H
-#define HIMACH_KERNELS_DEVIATIONS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ int deviations_all(struct structures a, struct structures b, const struct deviat
 
 /* Whether these deviations are within the cutoff: `to` is (a.count, (b.count + 7) / 8), a bit each, lowest first. */
 int deviations_within(struct structures a, struct structures b, const struct deviation *asked, uint8_t *to);
-
-#endif

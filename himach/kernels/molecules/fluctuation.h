@@ -1,6 +1,5 @@
 /* How far the atoms of many structures are from fixed positions, added up without error. */
-#ifndef HIMACH_KERNELS_FLUCTUATION_H
-#define HIMACH_KERNELS_FLUCTUATION_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ struct fluctuation {
  * the upper and lower 32 bits of their squares. Returns 0; 1 if memory is short; 2 if an atom of structure `*at`
  * deviates by 1,024 units of length or more along an axis, or its position is no number. */
 int fluctuation_add(const struct fluctuation *asked, const float *structures, size_t count, int64_t *sums, size_t *at);
-
-#endif

@@ -1,6 +1,5 @@
 /* Centres of groups of atoms; atoms and groups moved by whole periods of the box. */
-#ifndef HIMACH_KERNELS_GROUPS_H
-#define HIMACH_KERNELS_GROUPS_H
+#pragma once
 
 #include "box/lattice.h"
 
@@ -18,5 +17,3 @@ void groups_wrap(const struct lattice *lattice, const float *positions, size_t n
 
 /* Move positions in place: the second atom of each bond (n_bonds, 2), one after another, next to the first. */
 void groups_unwrap(const struct lattice *lattice, float *positions, const int64_t *bonds, size_t n_bonds);
-
-#endif

@@ -1,6 +1,5 @@
 /* Four atoms at a time, in double precision: four partial sums of everything, whatever the width of vectors. */
-#ifndef HIMACH_KERNELS_QUAD_H
-#define HIMACH_KERNELS_QUAD_H
+#pragma once
 
 #include "clones.h"
 
@@ -40,5 +39,3 @@ INLINE struct atoms take(const float *positions, const double *weights, size_t i
 INLINE double total(const quad *sums) {
     return ((*sums)[0] + (*sums)[1]) + ((*sums)[2] + (*sums)[3]);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Hydrogen bonds of a protein's backbone, by the electrostatic energy of Kabsch and Sander. */
-#ifndef HIMACH_KERNELS_PROTEINS_BONDS_H
-#define HIMACH_KERNELS_PROTEINS_BONDS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ size_t bonds_scratch(size_t n);
 
 /* Find the bonds. `scratch` is of bonds_scratch(n) bytes. */
 void bonds_find(const struct backbone *backbone, void *scratch, bond_partners *partners);
-
-#endif

@@ -1,6 +1,5 @@
 /* Bridges between strands of a protein, and the ladders that they form. */
-#ifndef HIMACH_KERNELS_PROTEINS_BRIDGES_H
-#define HIMACH_KERNELS_PROTEINS_BRIDGES_H
+#pragma once
 
 #include "proteins/bonds.h"
 
@@ -9,5 +8,3 @@ size_t bridges_scratch(size_t n);
 
 /* Mark the residues in ladders with E and those in single bridges with B. `scratch` is of bridges_scratch(n) bytes. */
 void bridges_mark(const struct backbone *backbone, const bond_partners *partners, void *scratch, uint8_t *states);
-
-#endif

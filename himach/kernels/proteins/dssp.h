@@ -1,6 +1,5 @@
 /* Secondary structure of a protein, by the definitions of DSSP. */
-#ifndef HIMACH_KERNELS_PROTEINS_DSSP_H
-#define HIMACH_KERNELS_PROTEINS_DSSP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -12,5 +11,3 @@ enum { DSSP_OK = 0, DSSP_NO_MEMORY = -1, DSSP_NOT_FINITE = -2, DSSP_CHAINS_FALL 
  * is; box (6,) has lengths in Å and angles in degrees, NULL where chains are whole. */
 int dssp_assign(const float *positions, const int64_t *chains, const uint8_t *prolines, size_t n, const float *box,
                 uint8_t *states);
-
-#endif

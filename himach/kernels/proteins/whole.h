@@ -1,6 +1,5 @@
 /* Chains of a protein that the sides of the box cut, made whole. */
-#ifndef HIMACH_KERNELS_PROTEINS_WHOLE_H
-#define HIMACH_KERNELS_PROTEINS_WHOLE_H
+#pragma once
 
 #include "box/lattice.h"
 #include "proteins/bonds.h"
@@ -14,5 +13,3 @@ size_t whole_scratch(size_t n);
 /* Write the positions of the backbone to `positions` (n, 4, 3), with each chain whole, where its first atom is.
  * `scratch` is of whole_scratch(n) bytes. */
 void make_whole(const struct backbone *backbone, const struct lattice *lattice, void *scratch, float *positions);
-
-#endif

@@ -1,6 +1,5 @@
 /* Targets sorted into rows of cells, with images around the box: what is near a place lies in a few runs of memory. */
-#ifndef HIMACH_KERNELS_CELL_LIST_H
-#define HIMACH_KERNELS_CELL_LIST_H
+#pragma once
 
 #include "box/grid.h"
 #include "search/scratch.h"
@@ -60,5 +59,3 @@ INLINE floats cell_list_squares(const struct cell_list *cells, uint32_t slot, co
                  z = load(&cells->z[slot]) - position[2];
     return x * x + y * y + z * z;
 }
-
-#endif

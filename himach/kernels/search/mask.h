@@ -1,6 +1,5 @@
 /* A coarse answer to where targets are near, which tells most of a large group's atoms away at little cost. */
-#ifndef HIMACH_KERNELS_MASK_H
-#define HIMACH_KERNELS_MASK_H
+#pragma once
 
 #include "box/grid.h"
 #include "search/scratch.h"
@@ -8,5 +7,3 @@
 /* Find which atoms of a group may be within reach of any target: `*candidates`, ascending. -1: there is no memory. */
 int mask_candidates(struct scratch *scratch, const struct grid *grid, struct group group, struct group targets,
                     const int32_t **candidates, size_t *n);
-
-#endif

@@ -1,6 +1,5 @@
 /* Pairs of atoms within a cutoff: between two groups, or in one. What `neighbors` and `histogram` have in common. */
-#ifndef HIMACH_KERNELS_PAIRS_H
-#define HIMACH_KERNELS_PAIRS_H
+#pragma once
 
 #include "search/cell_list.h"
 #include "search/search.h"
@@ -38,5 +37,3 @@ double pairs_square(const struct pair_search *search, size_t atom, size_t k);
 /* Put n pairs, i < n_i and j < n_j, in the order of i and j; `other` is room for as many. */
 int pairs_sort(struct scratch *scratch, struct found_pair *pairs, size_t n, size_t n_i, size_t n_j,
                struct found_pair *other);
-
-#endif

@@ -1,7 +1,6 @@
 /* The loop over the atoms of a search, inline in those who give the visit: a call an atom would be felt. It is no part
  * of pairs.h, because clang compiles no versions of a function that was called before. */
-#ifndef HIMACH_KERNELS_PAIRS_EACH_H
-#define HIMACH_KERNELS_PAIRS_EACH_H
+#pragma once
 
 #include "search/pairs.h"
 
@@ -51,5 +50,3 @@ INLINE int pairs_each(const struct pair_search *search, pairs_visit *visit, void
            : search->one     ? pairs_each_of_one(search, visit, to)
                              : pairs_each_of_two(search, visit, to);
 }
-
-#endif

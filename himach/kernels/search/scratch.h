@@ -1,6 +1,5 @@
 /* Memory that a kernel keeps between frames, so that a frame allocates nothing. One at a time may use a scratch. */
-#ifndef HIMACH_KERNELS_SCRATCH_H
-#define HIMACH_KERNELS_SCRATCH_H
+#pragma once
 
 #include <stddef.h>
 
@@ -38,5 +37,3 @@ void *scratch_take(struct scratch *scratch, enum scratch_block block, size_t byt
 void *scratch_grow(struct scratch *scratch, enum scratch_block block, size_t bytes);
 
 void scratch_free(struct scratch *scratch);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * All decide as MDAnalysis's capped_distance() does, to the last bit: single precision finds what is surely within the
  * cutoff and what is surely beyond, and a metric decides about the few pairs between. */
-#ifndef HIMACH_KERNELS_SEARCH_H
-#define HIMACH_KERNELS_SEARCH_H
+#pragma once
 
 #include "box/metric.h"
 #include "search/scratch.h"
@@ -45,5 +44,3 @@ void search_write(const struct found_pair *found, size_t n, int64_t *indices, do
 int search_histogram(struct scratch *scratch, const struct lattice *lattice, struct group a, const struct group *b,
                      const int64_t *groups_a, const int64_t *groups_b, const double *edges, size_t bins,
                      int64_t *counts);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Directions are those of cells on the faces of a cube. For each of them and for some sizes a table has the points that
  * lie in every cap that has at least this size and a direction in this cell, as bits. */
-#ifndef HIMACH_KERNELS_CAPS_H
-#define HIMACH_KERNELS_CAPS_H
+#pragma once
 
 #include "clones.h"
 #include "surface/spiral.h"
@@ -68,5 +67,3 @@ INLINE ints caps_rows(const struct caps *caps, floats x, floats y, floats z, flo
     const ints size = clamp(__builtin_convertvector((cosine - CAP_LARGEST) * (1 / CAP_STEP) + 1, ints), CAP_SIZES - 1);
     return ((face * caps->side + u) * caps->side + w) * CAP_SIZES + size;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Solvent-accessible area by points on spheres (Shrake and Rupley): `sasa` of himach.kernels. */
-#ifndef HIMACH_KERNELS_SASA_H
-#define HIMACH_KERNELS_SASA_H
+#pragma once
 
 #include "box/metric.h"
 #include "search/scratch.h"
@@ -32,5 +31,3 @@ void sphere_free(struct sphere *sphere);
  * another status. */
 int sasa_count(struct scratch *scratch, const struct lattice *lattice, struct group atoms, const double *radii,
                const uint8_t *wanted, const struct sphere *sphere, int64_t *counts);
-
-#endif

@@ -1,6 +1,5 @@
 /* Points of the unit sphere along a golden spiral, sorted so that points that follow one another lie close together. */
-#ifndef HIMACH_KERNELS_SPIRAL_H
-#define HIMACH_KERNELS_SPIRAL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -13,5 +12,3 @@ struct spiral {
 /* Set n points: the i-th at the height (2 i + 1) / n - 1 along y, turned by the golden angle. -1: no memory. */
 int spiral_set(struct spiral *spiral, size_t n);
 void spiral_free(struct spiral *spiral);
-
-#endif
