@@ -37,13 +37,13 @@ def test_value_and_limits_have_the_decimals_that_their_width_gives_sense(limits,
 
 
 def test_what_is_not_converged_says_so():
-    found = estimate(2.75, math.nan, math.nan, n_eff=3.21, blocks=0, converged=False)
-    assert str(found) == "2.75, not converged (N_eff 3.2)"
+    result = estimate(2.75, math.nan, math.nan, n_eff=3.21, blocks=0, converged=False)
+    assert str(result) == "2.75, not converged (N_eff 3.2)"
 
 
 def test_without_blocks_the_method_is_shown():
-    found = estimate(12.0, 6.2, 21.0, blocks=0, method="Garwood's limits")
-    assert str(found) == "12 [6, 21] (95 %, Garwood's limits)"
+    result = estimate(12.0, 6.2, 21.0, blocks=0, method="Garwood's limits")
+    assert str(result) == "12 [6, 21] (95 %, Garwood's limits)"
 
 
 def test_a_curve_shows_its_size():
@@ -53,16 +53,16 @@ def test_a_curve_shows_its_size():
 
 
 def test_estimates_do_not_change_and_can_be_sent():
-    found = mean(np.random.default_rng(1).normal(size=100))
+    result = mean(np.random.default_rng(1).normal(size=100))
     with pytest.raises(dataclasses.FrozenInstanceError):
-        found.value = 1.0
-    assert str(pickle.loads(pickle.dumps(found))) == str(found)
+        result.value = 1.0
+    assert str(pickle.loads(pickle.dumps(result))) == str(result)
     assert pickle.loads(pickle.dumps(replicas([1.0, 2.0]))).between == replicas([1.0, 2.0]).between
 
 
 def test_numbers_are_plain():
-    found = mean(np.random.default_rng(1).normal(size=100).astype(np.float32))
-    kinds = {field.name: type(getattr(found, field.name)) for field in dataclasses.fields(found)}
+    result = mean(np.random.default_rng(1).normal(size=100).astype(np.float32))
+    kinds = {field.name: type(getattr(result, field.name)) for field in dataclasses.fields(result)}
     floats = dict.fromkeys(["value", "low", "high", "level", "error", "n_eff", "inefficiency"], float)
     assert kinds == floats | {"start": int, "blocks": int, "method": str, "converged": bool}
 

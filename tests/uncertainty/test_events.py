@@ -1,8 +1,9 @@
-"""Counts and proportions: the published limits, exact coverage, bursts."""
+"""Counts, proportions and stays: published limits, exact coverage, bursts, SciPy's curve of Kaplan and Meier."""
 
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -10,28 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from himach import UsageError
-from himach.uncertainty import count, proportion
+from himach.uncertainty import count, mean_stay, proportion, stays
 
 LEVELS = st.sampled_from([0.5, 0.9, 0.95, 0.999])
 
 
 @given(st.integers(1, 10**6), LEVELS)
 def test_limits_of_a_count_are_garwoods(k, level):
-    found = count(k, level)
-    assert found.low == pytest.approx(stats.chi2.ppf((1 - level) / 2, 2 * k) / 2)
-    assert found.high == pytest.approx(stats.chi2.ppf((1 + level) / 2, 2 * k + 2) / 2)
-    assert (found.value, found.n_eff, found.method, found.converged) == (k, k, "Garwood's limits", True)
+    result = count(k, level)
+    assert result.low == pytest.approx(stats.chi2.ppf((1 - level) / 2, 2 * k) / 2)
+    assert result.high == pytest.approx(stats.chi2.ppf((1 + level) / 2, 2 * k + 2) / 2)
+    assert (result.value, result.n_eff, result.method, result.converged) == (k, k, "Garwood's limits", True)
     # What they are: k or more of the lower mean, k or fewer of the upper one, are as improbable as the level says.
-    assert stats.poisson.sf(k - 1, found.low) == pytest.approx((1 - level) / 2, rel=1e-5)
+    assert stats.poisson.sf(k - 1, result.low) == pytest.approx((1 - level) / 2, rel=1e-5)
 
 
 def test_no_event_has_an_upper_limit_only():
-    found = count(0)
-    assert (found.value, found.low) == (0, 0)
-    assert found.high == pytest.approx(3.689, abs=1e-3)
-    assert found.method == "Garwood's limits; no event: an upper limit only"
-    assert "an upper limit only" in str(found)
+    result = count(0)
+    assert (result.value, result.low) == (0, 0)
+    assert result.high == pytest.approx(3.689, abs=1e-3)
+    assert result.method == "Garwood's limits; no event: an upper limit only"
+    assert "an upper limit only" in str(result)
 
 
 def test_a_rate_is_a_count_by_time():
@@ -49,31 +49,31 @@ def test_counts_may_be_many():
 @pytest.mark.nightly(but=5)
 @pytest.mark.parametrize("mean", np.geomspace(0.5, 50, 25))
 def test_a_count_contains_the_truth_as_often_as_it_says(mean):
-    found = count(np.arange(300))
-    inside = (found.low <= mean) & (mean <= found.high)
+    result = count(np.arange(300))
+    inside = (result.low <= mean) & (mean <= result.high)
     assert stats.poisson.pmf(np.arange(300), mean)[inside].sum() >= 0.95
 
 
 def test_bursts_are_told_and_widen_the_interval():
     blocks = [0, 0, 31, 2, 0, 0, 25, 0]
-    found = count(58, blocks=blocks)
-    assert found.method.startswith("Student's t over blocks: events in bursts, Fano factor")
+    result = count(58, blocks=blocks)
+    assert result.method.startswith("Student's t over blocks: events in bursts, Fano factor")
     error = np.std(blocks, ddof=1) * math.sqrt(8)
-    assert found.high == pytest.approx(58 + stats.t.ppf(0.975, 7) * error)
-    assert found.low == 0, "there are no fewer events than none"
-    assert found.blocks == 8
-    assert found.n_eff < 58
-    assert count(58, time=2.0, blocks=blocks).high == pytest.approx(found.high / 2)
+    assert result.high == pytest.approx(58 + stats.t.ppf(0.975, 7) * error)
+    assert result.low == 0, "there are no fewer events than none"
+    assert result.blocks == 8
+    assert result.n_eff < 58
+    assert count(58, time=2.0, blocks=blocks).high == pytest.approx(result.high / 2)
 
 
 def test_events_without_memory_are_not_taken_for_bursts():
     random = np.random.default_rng(1)
     drawn = random.poisson(6, size=(2000, 8))
-    told = np.mean([count(blocks.sum(), blocks=blocks).blocks > 0 for blocks in drawn])
-    assert 0.001 < told < 0.02
-    found = count(drawn[0].sum(), blocks=drawn[0])
-    assert "Garwood's limits; Fano factor" in found.method
-    assert found.high == count(drawn[0].sum()).high
+    share = np.mean([count(blocks.sum(), blocks=blocks).blocks > 0 for blocks in drawn])
+    assert 0.001 < share < 0.02
+    result = count(drawn[0].sum(), blocks=drawn[0])
+    assert "Garwood's limits; Fano factor" in result.method
+    assert result.high == count(drawn[0].sum()).high
 
 
 def test_blocks_without_events_or_too_few_tell_nothing():
@@ -81,40 +81,22 @@ def test_blocks_without_events_or_too_few_tell_nothing():
     assert count(40, blocks=[40, 0, 0]).method == "Garwood's limits"
 
 
-@pytest.mark.parametrize(
-    "arguments, options, words",
-    [
-        ((-1,), {}, "k cannot be negative, as -1 is"),
-        ((1.5,), {}, "k must be whole numbers of events"),
-        ((math.nan,), {}, "k has 1 values that are nan or infinite"),
-        ((3,), {"time": 0.0}, "time must be positive and finite, not 0.0"),
-        ((3,), {"time": math.inf}, "time must be positive"),
-        ((3,), {"blocks": [1, 1]}, "blocks add up to 2 events, not to the 3 of k"),
-        (([3, 4],), {"blocks": [3, 4]}, "for a single k"),
-        ((3, 2), {}, "level must be"),
-    ],
-)
-def test_what_is_no_count_is_refused(arguments, options, words):
-    with pytest.raises(UsageError, match=words):
-        count(*arguments, **options)
-
-
 @given(st.integers(0, 300), st.integers(8, 300), LEVELS)
 def test_limits_of_a_proportion_are_wilsons(k, n, level):
     k = min(k, n)
-    found = proportion(k, n, level)
+    result = proportion(k, n, level)
     interval = stats.binomtest(k, n).proportion_ci(level, method="wilson")
-    assert [found.low, found.high] == pytest.approx([interval.low, interval.high], abs=1e-12)
-    assert found.value == k / n
-    assert 0 <= found.low <= found.value <= found.high <= 1
+    assert [result.low, result.high] == pytest.approx([interval.low, interval.high], abs=1e-12)
+    assert result.value == k / n
+    assert 0 <= result.low <= result.value <= result.high <= 1
 
 
 def test_below_eight_independent_trials_there_is_no_interval():
-    found = proportion(3, 7.9)
-    assert not found.converged
-    assert np.isnan([found.low, found.high]).all()
+    result = proportion(3, 7.9)
+    assert not result.converged
+    assert np.isnan([result.low, result.high]).all()
     assert np.isnan([proportion(0, 3).low, proportion(3, 3).high]).all()
-    assert "not converged (N_eff 7.9)" in str(found)
+    assert "not converged (N_eff 7.9)" in str(result)
 
 
 def test_proportions_may_be_many():
@@ -126,12 +108,115 @@ def test_proportions_may_be_many():
 @pytest.mark.parametrize("p", [0.05, 0.2, 0.5, 0.9])
 def test_a_proportion_contains_the_truth_as_often_as_it_should(n, p):
     k = np.arange(n + 1)
-    found = proportion(k, n)
-    covered = stats.binom.pmf(k, n, p)[(found.low <= p) & (p <= found.high)].sum()
+    result = proportion(k, n)
+    covered = stats.binom.pmf(k, n, p)[(result.low <= p) & (p <= result.high)].sum()
     assert 0.92 <= covered <= 0.98
 
 
-@pytest.mark.parametrize("k, n_eff", [(-1, 10), (11, 10), (1, 0), (1, -3), (math.nan, 10), (1, math.inf)])
-def test_what_is_no_proportion_is_refused(k, n_eff):
-    with pytest.raises(UsageError, match=r"k must lie between 0 and n_eff|nan or infinite"):
-        proportion(k, n_eff)
+STAYS = st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=40)
+
+
+@given(STAYS, st.sampled_from([0.8, 0.95]))
+def test_the_curve_is_that_of_scipy(given_stays, level):
+    durations, ended = np.array([d for d, _ in given_stays]), np.array([e for _, e in given_stays])
+    result = stays(durations, ended, level)
+    if not ended.any():
+        assert result.times.tolist() == [0]
+        return
+    data = stats.CensoredData(uncensored=durations[ended], right=durations[~ended])
+    curve = stats.ecdf(data).sf
+    assert result.survival[1:] == pytest.approx(curve.evaluate(result.times[1:]))
+    assert result.times[1:].tolist() == sorted(set(durations[ended].tolist()))
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # where none is left
+        band = curve.confidence_interval(level, method="log-log")
+    places = np.searchsorted(curve.quantiles, result.times[1:])
+    left = result.survival[1:] > 0
+    assert result.low[1:][left] == pytest.approx(band.low.probabilities[places][left], rel=1e-6)
+    assert result.high[1:][left] == pytest.approx(band.high.probabilities[places][left], rel=1e-6)
+    assert np.isnan(result.low[1:][~left]).all() and np.isnan(result.high[1:][~left]).all()
+
+
+@given(STAYS)
+def test_the_mean_is_all_time_over_stays_ended(given_stays):
+    durations, ended = np.array([d for d, _ in given_stays]), np.array([e for _, e in given_stays])
+    result = stays(durations, ended)
+    assert (result.ended, result.cut) == (ended.sum(), (~ended).sum())
+    if ended.any():
+        assert result.mean.value == pytest.approx(durations.sum() / ended.sum())
+        degrees = 2 * ended.sum() + 1
+        limits = [2 * durations.sum() / stats.chi2.ppf(q, degrees) for q in (0.975, 0.025)]
+        assert [result.mean.low, result.mean.high] == pytest.approx(limits)
+    else:
+        assert result.mean.value == result.mean.high == math.inf
+        assert result.mean.low == pytest.approx(durations.sum() / -math.log(0.025))
+
+
+def test_without_cuts_the_restricted_mean_is_the_mean():
+    durations = np.random.default_rng(1).gamma(2, size=300)
+    result = stays(durations, np.ones(300, dtype=bool)).restricted
+    assert result.value == pytest.approx(durations.mean())
+    assert result.error == pytest.approx(durations.std() / math.sqrt(300))
+    assert result.low < result.value < result.high <= durations.max()
+
+
+def test_the_restricted_mean_is_the_area_of_the_curve():
+    result = stays([1, 2, 4, 5, 6], [True, False, True, False, False])
+    # It is 1 up to 1, then 4/5 up to 4, then 8/15 up to 6.
+    assert result.restricted.value == pytest.approx(1 + 3 * 4 / 5 + 2 * 8 / 15)
+    # Greenwood's: areas beyond each end, 3.4667 and 1.0667, by deaths / (at risk * left), 1/20 and 1/6.
+    beyond = (3 * 4 / 5 + 2 * 8 / 15, 2 * 8 / 15)
+    assert result.restricted.error == pytest.approx(math.sqrt(beyond[0] ** 2 / 20 + beyond[1] ** 2 / 6))
+    assert result.restricted.value + 1.96 * result.restricted.error > 6
+    assert result.restricted.high == 6, "of no stay more was seen"
+    assert not stays([1, 2], [True, False]).restricted.converged
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), min_size=1, max_size=20), st.sampled_from([0.5, 0.95]))
+def test_mean_stays_of_many_are_those_of_each(drawn, level):
+    kinds = [drawn, [(2.0, True)], [(3.0, False)], [(1.0, True), (4.0, False)]]
+    total, ended = zip(*((sum(last for last, _ in kind), sum(over for _, over in kind)) for kind in kinds), strict=True)
+    result = mean_stay(total, ended, level)
+    assert "where no stay ended, a lower limit only" in result.method
+    for i, kind in enumerate(kinds):
+        if total[i] == 0:
+            assert np.isnan([result.value[i], result.low[i], result.high[i]]).all()
+            continue
+        expected = stays(*zip(*kind, strict=True), level).mean
+        np.testing.assert_allclose(
+            [result.value[i], result.low[i], result.high[i], result.error[i]],
+            [expected.value, expected.low, expected.high, expected.error],
+            rtol=1e-12,
+        )
+
+
+def test_no_stay_ended_has_a_lower_limit_only():
+    result = stays([3.0, 4.0], [False, False])
+    assert "a lower limit only" in result.mean.method
+    assert "inf" in str(result)
+    assert result.survival.tolist() == result.low.tolist() == [1]
+
+
+def test_it_says_what_it_found():
+    text = str(stays([1.0, 2.0, 2.5, 4.0], [True, True, False, True]))
+    assert text.startswith("mean stay 3")
+    assert text.endswith("3 stays ended, 1 cut off")
+
+
+def watched(random, mean):
+    """Return durations of stays that 300 sites entered, one each, at a random moment of a time of 1, and their ends."""
+    entered, lasting = random.random(300), random.exponential(mean, 300)
+    return np.minimum(lasting, 1 - entered), entered + lasting < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mean", [0.05, 0.5])
+def test_a_mean_stay_is_unbiased_and_its_interval_contains_it(mean):
+    random = np.random.default_rng(2)
+    result = [stays(*watched(random, mean)) for _ in range(1000)]
+    assert np.mean([each.mean.value for each in result]) == pytest.approx(mean, rel=0.02)
+    assert 0.92 <= np.mean([each.mean.low <= mean <= each.mean.high for each in result]) <= 0.98
+    truth = math.exp(-0.2 / mean)
+    places = [np.searchsorted(each.times, 0.2, side="right") - 1 for each in result]
+    inside = [each.low[i] <= truth <= each.high[i] for each, i in zip(result, places, strict=True)]
+    assert 0.92 <= np.mean(inside) <= 0.985
