@@ -25,11 +25,9 @@ def chains(rng, n_molecules, per_residue=3, n_residues=2, bonds=True):
     """Return a Universe of chains in a skewed box, that lie across its boundary, and their whole centres of mass."""
     n = n_molecules * n_residues * per_residue
     universe = MDAnalysis.Universe.empty(
-        n,
-        n_residues=n_molecules * n_residues,
-        atom_resindex=np.repeat(np.arange(n_molecules * n_residues), per_residue),
-        trajectory=True,
-    )
+        n, n_residues=n_molecules * n_residues,
+        atom_resindex=np.repeat(np.arange(n_molecules * n_residues), per_residue), trajectory=True,
+    )  # fmt: skip
     universe.add_TopologyAttr("masses", rng.uniform(1, 20, n))
     universe.add_TopologyAttr("resids", np.arange(n_molecules * n_residues) + 1)
     universe.add_TopologyAttr("names", [f"C{i % per_residue}" for i in range(n)])
@@ -50,9 +48,9 @@ def frame_of(universe):
     return SimpleNamespace(positions=universe.atoms.positions, box=universe.dimensions)
 
 
-def assert_same_place(found, expected, box):
-    assert found.shape == expected.shape
-    assert np.abs(minimize_vectors(found - expected, box)).max() < 1e-4
+def assert_same_place(result, expected, box):
+    assert result.shape == expected.shape
+    assert np.abs(minimize_vectors(result - expected, box)).max() < 1e-4
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["residue", "molecule"]))
@@ -62,23 +60,26 @@ def test_centers_of_chains_that_the_boundary_cuts(seed, by):
     chosen = np.sort(rng.choice(24, rng.integers(1, 25), replace=False))
     numbers = np.repeat(np.arange(4), 6) if by == "molecule" else np.repeat(np.arange(8), 3)
     centers = Centers(universe.atoms[rng.permutation(chosen)], MSD, by)
-    found = centers.locate(frame_of(universe))
-    some = np.unique(numbers[chosen])
+    result = centers.locate(frame_of(universe))
+    subset = np.unique(numbers[chosen])
     masses = universe.atoms.masses
     expected = [
         np.average(whole[chosen][numbers[chosen] == k], axis=0, weights=masses[chosen][numbers[chosen] == k])
-        for k in some
+        for k in subset
     ]
-    assert_same_place(found, np.array(expected), universe.dimensions)
+    assert_same_place(result, np.array(expected), universe.dimensions)
     assert set(chosen) <= set(centers.indices)
-    if len(some) == len(chosen):
+    if len(subset) == len(chosen):
         assert len(centers.indices) == len(chosen)  # nothing is read that is not needed
 
 
 def test_centers_of_residues_without_bonds():
     universe, whole = chains(np.random.default_rng(1), 9, n_residues=1, bonds=False)
     expected = np.array(
-        [np.average(whole[some.ix], axis=0, weights=some.masses) for some in universe.residues.atoms.split("residue")]
+        [
+            np.average(whole[subset.ix], axis=0, weights=subset.masses)
+            for subset in universe.residues.atoms.split("residue")
+        ]
     )
     assert_same_place(Centers(universe.atoms, MSD, "residue").locate(frame_of(universe)), expected, universe.dimensions)
     with pytest.warns(UserWarning, match="msd: the topology has no bonds, so each residue is a molecule"):
@@ -99,9 +100,9 @@ def test_which_atoms_are_of_one_molecule():
     """Of residues: bonded and not; all in one; parted; a site beside what is bonded."""
     universe = MDAnalysis.Universe.empty(12, n_residues=4, atom_resindex=[0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 3, 3])
     universe.add_TopologyAttr("bonds", [(0, 1), (5, 6), (7, 8), (4, 10)])
-    found = numbers_by(universe, MSD, "molecule")
+    result = numbers_by(universe, MSD, "molecule")
     parts = [{0, 1, 2}, {3, 4, 10, 11}, {5, 6}, {7, 8}, {9}]
-    assert {frozenset(np.flatnonzero(found == k)) for k in range(found.max() + 1)} == set(map(frozenset, parts))
+    assert {frozenset(np.flatnonzero(result == k)) for k in range(result.max() + 1)} == set(map(frozenset, parts))
     assert numbers_by(universe, MSD, "residue").tolist() == universe.atoms.resindices.tolist()
 
 
@@ -169,30 +170,21 @@ def test_a_selection_of_other_atoms_in_each_frame_is_refused():
         select(chain([20, 20, 20, 90, 90, 90]), made, "selection")
 
 
-def test_lag_times():
+def test_lag_times_are_positive_in_either_direction_of_time():
     assert lag_times(analysis(10, 0.5), 3).tolist() == [0, 0.5, 1, 1.5]
-
-
-def test_lags_are_positive_where_the_selection_runs_backwards():
     assert lag_times(analysis(10, -0.5), 2).tolist() == [0, 0.5, 1]
 
 
-def test_longer_than_the_trajectory():
+def test_lag_times_are_cut_to_the_trajectory():
     with pytest.warns(UserWarning, match="tau_max=20 is cut to 2, 3 frames"):
         assert lag_times(analysis(3, 2.0), 20).tolist() == [0, 2, 4]
-
-
-def test_one_frame_has_the_lag_zero():
     with pytest.warns(UserWarning, match="cut to 0"):
         assert lag_times(analysis(1, None), 5).tolist() == [0]
 
 
-def test_uneven_frames():
+def test_lag_times_that_are_none_are_refused():
     with pytest.raises(himach.UsageError, match="dt of the selected frames is uneven"):
         lag_times(analysis(10, None), 5)
-
-
-def test_negative():
     with pytest.raises(himach.UsageError, match="tau_max must be 0 or more"):
         lag_times(analysis(10, 1.0), -1)
 
@@ -209,4 +201,4 @@ def test_negative():
 def test_lengths_that_are_meant_in_nm_are_warned_of(name, options, parameter):
     sampled = sample("villin" if name in ("contacts", "hydrogen-bonds") else "nanopore")
     with pytest.warns(UserWarning, match=rf"{name}: nothing is within {parameter} Å: lengths are in Å, and"):
-        himach.run(load(name)(**options), *sampled, stop=3, cache="off", progress=False)
+        himach.run(load(name)(**options), *sampled, stop=3, cache="off")

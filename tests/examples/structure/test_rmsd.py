@@ -49,9 +49,9 @@ def test_known_answers(parameters, expected):
     table = plain.run(Rmsd(**parameters), DCD, PSF, step=49)["rmsd"]
     _, *names = table
     assert names[1:] == parameters.get("groups", [])
-    found = np.array([table[name] for name in names])
-    np.testing.assert_allclose(found[:, 0], 0, atol=1e-5)
-    np.testing.assert_allclose(found[:, 1], expected, rtol=0, atol=6e-5)
+    result = np.array([table[name] for name in names])
+    np.testing.assert_allclose(result[:, 0], 0, atol=1e-5)
+    np.testing.assert_allclose(result[:, 1], expected, rtol=0, atol=6e-5)
 
 
 @pytest.mark.parametrize("weights", ["none", "mass"])
@@ -60,20 +60,14 @@ def test_groups_and_fit_against_mdanalysis(weights):
     groups = ["name CA and resid 30:59", "resid 122:159"]
     universe = MDAnalysis.Universe(PSF, DCD)
     peer = rms.RMSD(
-        universe,
-        select="backbone and not resid 30:59 122:159",
-        groupselections=["protein and not name H*", *groups],
-        weights=None if weights == "none" else weights,
-        ref_frame=20,
-    )
+        universe, select="backbone and not resid 30:59 122:159", groupselections=["protein and not name H*", *groups],
+        weights=None if weights == "none" else weights, ref_frame=20,
+    )  # fmt: skip
     expected = peer.run(step=7).results.rmsd
     analysis = Rmsd(
-        selection="protein and not name H*",
-        fit="backbone and not resid 30:59 122:159",
-        groups=[f"nmp={groups[0]}", f"lid = {groups[1]}"],
-        weights=weights,
-        reference=20,
-    )
+        selection="protein and not name H*", fit="backbone and not resid 30:59 122:159",
+        groups=[f"nmp={groups[0]}", f"lid = {groups[1]}"], weights=weights, reference=20,
+    )  # fmt: skip
     table = himach.run(analysis, DCD, PSF, step=7, cache="off")["rmsd"]
     assert list(table) == ["time_ps", "rmsd", "nmp", "lid"]
     np.testing.assert_allclose(np.array([table[name] for name in ("rmsd", "nmp", "lid")]).T, expected[:, 3:], atol=1e-5)
@@ -109,26 +103,8 @@ def test_reference_by_the_command_line():
     again = himach.run(Rmsd(selection="name CA", reference=97), DCD, PSF, start=49, step=48, cache="off")["rmsd"]
     assert last["rmsd"].tolist() == again["rmsd"].tolist()
     assert last["rmsd"][1] < 1e-5 < last["rmsd"][0]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"reference": "none.pdb"}, "rmsd: reference 'none.pdb' is no file, nor the number of a frame"),
-        ({"reference": str(GRO), "selection": "protein"}, "has other atoms of selection: H1 of residue 1 where"),
-        ({"reference": str(GRO), "selection": "name OW O*"}, "atoms of selection 'name OW O[*]', the trajectory has 3"),
-        ({"reference": str(PSF)}, f"rmsd: reference '{PSF}'"),
-        ({"reference": 98}, "there is no frame 98, the trajectory has 98"),
-        ({"fit": "name XX"}, "rmsd: parameter fit: 'name XX' selects none"),
-        ({"groups": ["a=name CA", "a=name CB"]}, "rmsd: two groups are called 'a'"),
-        ({"groups": ["rmsd=name CA"]}, "rmsd: a group cannot be called 'rmsd'"),
-        ({"groups": ["core=nam CA"]}, "rmsd: parameter groups: 'nam CA' cannot be used as a selection"),
-        ({"groups": ["lid=resid 1:3"], "reference": str(XTC)}, f"rmsd: reference '{XTC}'"),
-    ],
-)
-def test_bad_parameters(parameters, message):
-    with pytest.raises(himach.HimachError, match=message):
-        himach.run(Rmsd(**parameters), DCD, PSF, cache="off")
+    with pytest.raises(himach.UsageError, match="there is no frame 98, the trajectory has 98"):
+        himach.run(Rmsd(reference=98), DCD, PSF, cache="off")
 
 
 def test_masses_are_needed_for_weights():
@@ -138,6 +114,8 @@ def test_masses_are_needed_for_weights():
     universe.del_TopologyAttr("masses")
     with pytest.raises(himach.UsageError, match="rmsd: the topology has no masses of the selected atoms"):
         himach.run(Rmsd(weights="mass"), universe, cache="off")
+    with pytest.raises(himach.UsageError, match="radius-of-gyration: the topology has no masses"):
+        himach.run(RadiusOfGyration(), universe, cache="off")
 
 
 @settings(max_examples=50, deadline=None)
@@ -145,13 +123,13 @@ def test_masses_are_needed_for_weights():
 def test_superposition_is_mdanalysis(seed, n, weighted):
     """What is moved with the atoms that are fitted lies where MDAnalysis puts it."""
     random = np.random.default_rng(seed)
-    reference, fitted, others = (random.normal(20, 5, (m, 3)).astype(np.float32) for m in (n, n, 7))
+    reference, fitted, rest = (random.normal(20, 5, (m, 3)).astype(np.float32) for m in (n, n, 7))
     weights = random.uniform(0.1, 20, n) if weighted else None
     superposition = Superposition(MDAnalysis.Universe.empty(n).atoms, fitted, weights).onto(reference)
     centres = [np.average(x.astype(float), axis=0, weights=weights) for x in (fitted, reference)]
     rotation, _ = align.rotation_matrix(fitted - centres[0], reference - centres[1], weights)
-    expected = (others - centres[0]) @ rotation.T + centres[1]
-    np.testing.assert_allclose(superposition.move(fitted, others), expected, atol=1e-3)
+    expected = (rest - centres[0]) @ rotation.T + centres[1]
+    np.testing.assert_allclose(superposition.move(fitted, rest), expected, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -162,9 +140,9 @@ def test_superposition_is_mdanalysis(seed, n, weighted):
 def test_against_mdanalysis_of_radius_of_gyration(topology, trajectory, selection):
     """Its asphericity is what Theodorou and Suter call relative shape anisotropy."""
     atoms = MDAnalysis.Universe(topology, trajectory).select_atoms(selection)
-    some = slice(None, None, max(1, atoms.universe.trajectory.n_frames // 10))
-    expected = [(atoms.radius_of_gyration(), atoms.asphericity()) for _ in atoms.universe.trajectory[some]]
-    table = plain.run(RadiusOfGyration(selection=selection), trajectory, topology, step=some.step)["rg"]
+    subset = slice(None, None, max(1, atoms.universe.trajectory.n_frames // 10))
+    expected = [(atoms.radius_of_gyration(), atoms.asphericity()) for _ in atoms.universe.trajectory[subset]]
+    table = plain.run(RadiusOfGyration(selection=selection), trajectory, topology, step=subset.step)["rg"]
     np.testing.assert_allclose(np.array([table["rg"], table["anisotropy"]]).T, expected, rtol=1e-9)
 
 
@@ -194,12 +172,3 @@ def shape_of(positions, turn=None):
 def test_shapes_that_are_known(shape):
     positions, expected = SHAPES[shape]
     np.testing.assert_allclose(shape_of(positions), expected, atol=1e-12)
-
-
-def test_bad_parameters_of_radius_of_gyration():
-    with pytest.raises(himach.UsageError, match="radius-of-gyration: parameter selection: 'name XX' selects none"):
-        plain.run(RadiusOfGyration(selection="name XX"), *sample("villin"))
-    universe = MDAnalysis.Universe(PSF, DCD)
-    universe.del_TopologyAttr("masses")
-    with pytest.raises(himach.UsageError, match="radius-of-gyration: the topology has no masses"):
-        himach.run(RadiusOfGyration(), universe, cache="off")

@@ -25,13 +25,13 @@ def test_against_mdtraj():
     expected = mdtraj.compute_dssp(villin.atom_slice(villin.top.select("protein")), simplified=False)
     expected = np.where(expected == " ", "-", expected)
     outcome = plain.run(SecondaryStructure(), trajectory, topology)
-    found = outcome["states"].view("S1").astype(str)
+    result = outcome["states"].view("S1").astype(str)
     # The hydrogen of 18 has -0.5002 kcal/mol with 14 there, which DSSP rounds to -0.500 and takes for no bond.
-    assert np.argwhere(found != expected).tolist() == [[126, 17]]
+    assert np.argwhere(result != expected).tolist() == [[126, 17]]
     for letter, column in zip("HBEGITS", "HBEGITS", strict=True):
-        share = (found == letter).mean(axis=1)
+        share = (result == letter).mean(axis=1)
         np.testing.assert_allclose(outcome["content"][column], share, rtol=1e-12)
-        np.testing.assert_allclose(outcome["residues"][column], (found == letter).mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(outcome["residues"][column], (result == letter).mean(axis=0), rtol=1e-12)
     assert outcome["residues"]["residue"][:2] == ["LEU1", "SER2"]
     assert outcome["content"]["time_ps"][[0, -1]] == pytest.approx([0.2, 99.8])
 
@@ -73,21 +73,21 @@ def indices_of(atoms):
 def test_chains_end_at_gaps_and_with_segments(protein, tmp_path):
     there = protein.select_atoms("not resid 30:33")
     path = write(tmp_path / "gap.pdb", there)
-    (found,) = as_text(plain.run(SecondaryStructure(), path)["states"])
+    (result,) = as_text(plain.run(SecondaryStructure(), path)["states"])
     gapped = MDAnalysis.Universe(str(path), to_guess=())
     positions = gapped.atoms.positions[indices_of(gapped)]
     prolines = gapped.residues.resnames == "PRO"
     chains = (gapped.residues.resids > 33).astype(int)
-    assert found == bytes(kernels.dssp(positions, chains, prolines)).decode()
-    assert found != bytes(kernels.dssp(positions, None, prolines)).decode()
+    assert result == bytes(kernels.dssp(positions, chains, prolines)).decode()
+    assert result != bytes(kernels.dssp(positions, None, prolines)).decode()
     residues = protein.residues[49:]
     other = protein.copy()
     other.residues[49:].segments = other.add_Segment(segid="OTHER")
-    (found,) = as_text(plain.run(SecondaryStructure(), write(tmp_path / "segments.pdb", other.atoms))["states"])
+    (result,) = as_text(plain.run(SecondaryStructure(), write(tmp_path / "segments.pdb", other.atoms))["states"])
     chains = (protein.residues.resids >= residues.resids[0]).astype(int)
     prolines = protein.residues.resnames == "PRO"
     rounded = MDAnalysis.Universe(str(tmp_path / "segments.pdb"), to_guess=()).atoms.positions
-    assert found == bytes(kernels.dssp(rounded[indices_of(protein)], chains, prolines)).decode()
+    assert result == bytes(kernels.dssp(rounded[indices_of(protein)], chains, prolines)).decode()
 
 
 def test_residues_without_a_backbone_are_left_out(protein, tmp_path):
@@ -110,8 +110,8 @@ def test_of_alternative_places_the_first(protein, tmp_path):
         other for line in lines for other in ([line, line[:30] + "   0.000" + line[38:]] if " CA " in line else [line])
     ]
     (tmp_path / "twice.pdb").write_text("\n".join(twice) + "\n")
-    expected, found = (plain.run(SecondaryStructure(), tmp_path / f"{name}.pdb") for name in ("whole", "twice"))
-    np.testing.assert_array_equal(found["states"], expected["states"])
+    expected, result = (plain.run(SecondaryStructure(), tmp_path / f"{name}.pdb") for name in ("whole", "twice"))
+    np.testing.assert_array_equal(result["states"], expected["states"])
 
 
 def test_chains_that_the_box_cuts_are_made_whole(protein, tmp_path):
@@ -119,8 +119,8 @@ def test_chains_that_the_box_cuts_are_made_whole(protein, tmp_path):
     cut = MDAnalysis.Universe(str(tmp_path / "whole.pdb"), to_guess=())
     cut.dimensions = [40, 40, 40, 90, 90, 90]
     cut.atoms.wrap()
-    found = plain.run(SecondaryStructure(), write(tmp_path / "cut.pdb", cut.atoms))
-    np.testing.assert_array_equal(found["states"], whole["states"])
+    result = plain.run(SecondaryStructure(), write(tmp_path / "cut.pdb", cut.atoms))
+    np.testing.assert_array_equal(result["states"], whole["states"])
     there = cut.select_atoms("not resid 50:52")
     with pytest.warns(UserWarning, match="the box cuts chains"):
         plain.run(SecondaryStructure(), write(tmp_path / "two.pdb", there))
