@@ -8,16 +8,9 @@ from MDAnalysis.lib.mdamath import triclinic_vectors
 
 #: Angles in degrees: right, those of truncated octahedron, rhombic dodecahedron and hexagonal prism, and slanted ones.
 ANGLES = [
-    (90, 90, 90),
-    (70.52878, 109.4712, 70.52878),
-    (60, 60, 90),
-    (90, 90, 60),
-    (90, 90, 120),
-    (80.5, 75, 70),
-    (100, 95, 112),
-    (50, 62, 71),
-    (90, 89.999, 90),
-]
+    (90, 90, 90), (70.52878, 109.4712, 70.52878), (60, 60, 90), (90, 90, 60), (90, 90, 120), (80.5, 75, 70),
+    (100, 95, 112), (50, 62, 71), (90, 89.999, 90),
+]  # fmt: skip
 
 
 @dataclass

@@ -19,16 +19,16 @@ def slow_dihedrals(positions, quadruples, box):
         images = steps @ triclinic_vectors(box).astype(float)
 
     def shortest(vector):
-        found = vector + images
-        return found[np.argmin((found**2).sum(axis=1))]
+        result = vector + images
+        return result[np.argmin((result**2).sum(axis=1))]
 
-    found = []
+    result = []
     for quadruple in quadruples:
         places = positions[quadruple].astype(float)
         a, b, c = (shortest(places[i + 1] - places[i]) for i in range(3))
         n, m = np.cross(a, b), np.cross(b, c)
-        found.append(np.degrees(np.arctan2(np.linalg.norm(b) * (a @ m), n @ m)))
-    return np.array(found)
+        result.append(np.degrees(np.arctan2(np.linalg.norm(b) * (a @ m), n @ m)))
+    return np.array(result)
 
 
 def apart(a, b):
@@ -55,16 +55,16 @@ def test_beside_the_formula_and_mdanalysis(situation, seed, n):
         box[:3] = np.maximum(box[:3], 20)  # bonds are shorter than half its least width
     positions = chain(random, n + 3, box)
     quadruples = np.arange(n)[:, np.newaxis] + np.arange(4)
-    found = dihedrals(positions, quadruples, box)
-    assert ((found > -180) & (found <= 180)).all()
+    result = dihedrals(positions, quadruples, box)
+    assert ((result > -180) & (result <= 180)).all()
     x, y = np.diff(positions, axis=0)[:-1], np.diff(positions, axis=0)[1:]
     straight = np.linalg.norm(np.cross(x, y), axis=1) < 0.05  # small errors of positions turn these far
     sure = ~(straight[:-1] | straight[1:])
-    assert apart(found, slow_dihedrals(positions, quadruples, box))[sure].max(initial=0) < 0.05
+    assert apart(result, slow_dihedrals(positions, quadruples, box))[sure].max(initial=0) < 0.05
     peer = np.degrees(calc_dihedrals(*(positions[place] for place in quadruples.T), box=box))
-    assert apart(found, peer)[sure].max(initial=0) < 0.05
+    assert apart(result, peer)[sure].max(initial=0) < 0.05
     if box is None:
-        assert apart(found, slow_dihedrals(positions, quadruples, None))[sure].max(initial=0) < 1e-10
+        assert apart(result, slow_dihedrals(positions, quadruples, None))[sure].max(initial=0) < 1e-10
 
 
 @pytest.mark.parametrize("box", [None, [20, 20, 20, 90, 90, 90], [20, 20, 20, 60, 60, 90]])
@@ -75,10 +75,10 @@ def test_known_angles(angle, box):
     """Seen along the middle bond, the last atom is clockwise of the first by the angle."""
     turn = np.radians(angle)
     positions = np.array([[0, 1, 0], [0, 0, 0], [1, 0, 0], [1, np.cos(turn), np.sin(turn)]], dtype=np.float32)
-    found = dihedrals(positions, [[0, 1, 2, 3], [3, 2, 1, 0]], box)
+    result = dihedrals(positions, [[0, 1, 2, 3], [3, 2, 1, 0]], box)
     exact = np.degrees(np.arctan2(float(positions[3, 2]), float(positions[3, 1])))
-    assert apart(found, exact).max() < 1e-12
-    assert (found > -180).all()
+    assert apart(result, exact).max() < 1e-12
+    assert (result > -180).all()
 
 
 def test_it_is_never_minus_180():
@@ -96,12 +96,9 @@ def test_bonds_across_the_boundary_and_beyond_half_the_width():
     assert (apart(dihedrals(positions, quadruples, box), slow_dihedrals(positions, quadruples, box)) < 1).mean() > 0.9
 
 
-def test_on_a_line_there_is_none():
+def test_on_a_line_or_of_no_atoms_there_is_none():
     line = np.arange(4)[:, np.newaxis] * np.array([1, 2, 3])
     assert np.isnan(dihedrals(line, [[0, 1, 2, 3]])).all()
-
-
-def test_none():
     assert dihedrals(np.zeros((0, 3)), np.zeros((0, 4), int)).shape == (0,)
 
 
@@ -131,22 +128,22 @@ def test_is_the_slow_way_to_the_last_bit(situation, seed, n_pairs):
     pairs = random.integers(0, len(positions), (n_pairs, 2))
     pairs = pairs[(positions[pairs[:, 0]] != positions[pairs[:, 1]]).any(axis=1)]
     kinds, normal = random.integers(0, 5, len(pairs)), random.normal(size=3)
-    found = order_parameters(positions, pairs, kinds, situation.box, normal, n_kinds=6)
-    np.testing.assert_array_equal(found, slowly(positions, pairs, kinds, situation.box, normal, 6))
+    result = order_parameters(positions, pairs, kinds, situation.box, normal, n_kinds=6)
+    np.testing.assert_array_equal(result, slowly(positions, pairs, kinds, situation.box, normal, 6))
 
 
 @settings(max_examples=50)
 @given(st.floats(0, np.pi), st.floats(0, 2 * np.pi))
 def test_an_angle(angle, around):
     bond = [[0, 0, 0], [np.sin(angle) * np.cos(around), np.sin(angle) * np.sin(around), np.cos(angle)]]
-    found = order_parameters(bond, [[0, 1]]) / 2**30
-    np.testing.assert_allclose(found, [1.5 * np.cos(angle) ** 2 - 0.5], atol=1e-6)
+    result = order_parameters(bond, [[0, 1]]) / 2**30
+    np.testing.assert_allclose(result, [1.5 * np.cos(angle) ** 2 - 0.5], atol=1e-6)
 
 
 def test_whatever_the_length_of_the_normal():
     positions, pairs = [[0, 0, 0], [1, 2, 3]], [[0, 1]]
-    found = {int(order_parameters(positions, pairs, normal=(0, 0, size))[0]) for size in (1e-200, 1, -2, 1e200)}
-    assert len(found) == 1
+    result = {int(order_parameters(positions, pairs, normal=(0, 0, size))[0]) for size in (1e-200, 1, -2, 1e200)}
+    assert len(result) == 1
     assert order_parameters(positions, pairs, normal=(1, 2, 3)) == [2**30]
 
 

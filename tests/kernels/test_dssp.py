@@ -59,13 +59,13 @@ def test_against_the_rules(adk, seed):
     frames, _ = adk
     random = np.random.default_rng(seed)
     first, n = random.integers(0, 150), random.integers(1, 64)
-    some = random.choice(frames)[first : first + n]
-    some = some + random.normal(0, random.choice([0, 0.1, 0.3, 0.6]), some.shape)
+    subset = random.choice(frames)[first : first + n]
+    subset = subset + random.normal(0, random.choice([0, 0.1, 0.3, 0.6]), subset.shape)
     if random.random() < 0.3:  # two chains that touch
-        some = np.concatenate([some, some + random.normal(0, 1, 3) * [4, 0, 0]])
-    chains = np.cumsum(random.random(len(some)) < random.choice([0, 0.05]))
-    prolines = random.random(len(some)) < 0.1
-    assert text(dssp(some, chains, prolines)) == plain_dssp.dssp(some, chains, prolines)
+        subset = np.concatenate([subset, subset + random.normal(0, 1, 3) * [4, 0, 0]])
+    chains = np.cumsum(random.random(len(subset)) < random.choice([0, 0.05]))
+    prolines = random.random(len(subset)) < 0.1
+    assert text(dssp(subset, chains, prolines)) == plain_dssp.dssp(subset, chains, prolines)
 
 
 @pytest.mark.parametrize("frame", [0, 40])
@@ -90,18 +90,18 @@ def test_it_does_not_matter_where_the_protein_is(adk, seed):
 
 
 def test_clashes_and_flat_groups():
-    some = np.zeros((30, 4, 3), np.float32)
-    assert text(dssp(some)) == "-" * 30  # no C=O has a direction
-    some[:, 3, 0] = 0.1
+    subset = np.zeros((30, 4, 3), np.float32)
+    assert text(dssp(subset)) == "-" * 30  # no C=O has a direction
+    subset[:, 3, 0] = 0.1
     with np.errstate(divide="ignore", invalid="ignore"):
-        assert text(dssp(some)) == plain_dssp.dssp(some)
+        assert text(dssp(subset)) == plain_dssp.dssp(subset)
 
 
 @pytest.mark.parametrize("size", [1e10, 1e20, 1e30, 3e38])
 @pytest.mark.parametrize("n", [9, 33, 150])
 def test_coordinates_of_any_size(size, n):
-    some = np.random.default_rng(n).uniform(-1, 1, (n, 4, 3)) * size
-    states = dssp(some.astype(np.float32), None, None, [50, 50, 50, 90, 90, 90])
+    subset = np.random.default_rng(n).uniform(-1, 1, (n, 4, 3)) * size
+    states = dssp(subset.astype(np.float32), None, None, [50, 50, 50, 90, 90, 90])
     assert set(text(states)) <= set("HBEGITSP-")
 
 
@@ -109,8 +109,8 @@ def test_chains_are_apart(adk):
     frames, prolines = adk
     twice = np.concatenate([frames[0], frames[0] + np.float32([200, 0, 0])])
     chains = np.repeat([0, 1], len(frames[0]))
-    found = dssp(twice, chains, np.tile(prolines, 2))
-    np.testing.assert_array_equal(found, np.tile(dssp(frames[0], None, prolines), 2))
+    result = dssp(twice, chains, np.tile(prolines, 2))
+    np.testing.assert_array_equal(result, np.tile(dssp(frames[0], None, prolines), 2))
 
 
 @settings(max_examples=20, deadline=None)
@@ -124,11 +124,11 @@ def test_chains_that_the_box_cuts_are_made_whole(adk, seed, tilted):
     box = np.array([side, np.linalg.norm(vectors[1]), side, 90, 90, angle], np.float32)
     frame = np.round(random.choice(frames) / grid) * grid
     cut = frame + random.integers(-2, 3, frame.shape) @ vectors
-    found, expected = (dssp(some, None, prolines, box) for some in (cut, frame))
+    result, expected = (dssp(subset, None, prolines, box) for subset in (cut, frame))
     if tilted:  # the kernel's vectors are rounded
-        assert np.count_nonzero(found != expected) <= 4
+        assert np.count_nonzero(result != expected) <= 4
     else:
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(result, expected)
     assert (dssp(cut, None, prolines) != expected).any()
 
 
@@ -136,8 +136,8 @@ def test_other_types_and_layouts(adk):
     frames, prolines = adk
     frame, chains = frames[0], np.repeat([3, 8], 107)
     expected = dssp(frame, chains, prolines)
-    for some in (frame.astype(float), np.asfortranarray(frame), frame.tolist()):
-        np.testing.assert_array_equal(dssp(some, chains.tolist(), prolines.tolist()), expected)
+    for subset in (frame.astype(float), np.asfortranarray(frame), frame.tolist()):
+        np.testing.assert_array_equal(dssp(subset, chains.tolist(), prolines.tolist()), expected)
     np.testing.assert_array_equal(dssp(frame, chains.astype(np.int32), prolines[::-1][::-1]), expected)
     np.testing.assert_array_equal(dssp(frame, chains, prolines, [80, 80, 80, 90, 90, 90]), expected)
     assert dssp(frame[:0]).shape == (0,)

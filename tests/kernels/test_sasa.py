@@ -71,19 +71,19 @@ def test_the_same_as_a_slow_twin(situation):
 
 def test_points_at_the_surface_of_a_neighbor():
     """A point is in a sphere or not by a billionth of an Å, which single precision cannot tell."""
-    random, points, found = np.random.default_rng(5), spiral(300), []
+    random, points, result = np.random.default_rng(5), spiral(300), []
     for _ in range(200):
         v = (random.normal(size=3) * 2).astype(np.float32)
         far = np.linalg.norm(3.1 * points[random.integers(300)] - v.astype(float))
         areas = [sasa(np.array([[0, 0, 0], v]), [3.1, far + more], 0, 300, None, [0])[0] for more in (-1e-9, 1e-9)]
-        found.append((areas[0] - areas[1]) * 300 / (4 * np.pi * 3.1**2))
-    np.testing.assert_allclose(found, 1, atol=1e-9)
+        result.append((areas[0] - areas[1]) * 300 / (4 * np.pi * 3.1**2))
+    np.testing.assert_allclose(result, 1, atol=1e-9)
 
 
 def test_one_sphere():
     for points in (1, 10, 960):
-        found = sasa(np.zeros((1, 3)), [1.7], 1.4, points)
-        np.testing.assert_allclose(found, [4 * np.pi * 3.1**2], rtol=1e-14)
+        result = sasa(np.zeros((1, 3)), [1.7], 1.4, points)
+        np.testing.assert_allclose(result, [4 * np.pi * 3.1**2], rtol=1e-14)
     np.testing.assert_array_equal(sasa(np.zeros((1, 3)), [0], 0), [0])
     assert sasa(np.zeros((0, 3)), []).shape == (0,)
 
@@ -94,8 +94,8 @@ def test_caps_of_two_spheres(distance):
     random, r, q = np.random.default_rng(3), 3.1, 2.6
     direction = random.normal(size=3)
     atoms = np.array([[0, 0, 0], direction / np.linalg.norm(direction) * distance], dtype=np.float32)
-    found = sasa(atoms, [1.7, 1.2], 1.4, 50_000)
-    for area, own, other in zip(found, (r, q), (q, r), strict=True):
+    result = sasa(atoms, [1.7, 1.2], 1.4, 50_000)
+    for area, own, other in zip(result, (r, q), (q, r), strict=True):
         height = np.clip(own + (distance**2 + own**2 - other**2) / (2 * distance), 0, 2 * own)
         assert area == pytest.approx(2 * np.pi * own * height, abs=4 * np.pi * own**2 * 2 * 50_000**-0.75)
 
@@ -117,11 +117,11 @@ def adk():
 def test_against_mdtraj(adk):
     """The points are MDTraj's, but for their rounding: of 3.2 million few are on the other side of a sphere."""
     frames, radii = adk
-    found, peer = sasa(frames.xyz[0] * 10, radii), 100 * mdtraj.shrake_rupley(frames)[0]
-    points = np.rint((found - peer) * 960 / (4 * np.pi * (np.array(radii) + 1.4) ** 2))
+    result, peer = sasa(frames.xyz[0] * 10, radii), 100 * mdtraj.shrake_rupley(frames)[0]
+    points = np.rint((result - peer) * 960 / (4 * np.pi * (np.array(radii) + 1.4) ** 2))
     assert np.abs(points).sum() <= 20
-    assert found.sum() == pytest.approx(peer.sum(), rel=2e-5)
-    assert found.sum() == pytest.approx(10420.0, abs=0.1)
+    assert result.sum() == pytest.approx(peer.sum(), rel=2e-5)
+    assert result.sum() == pytest.approx(10420.0, abs=0.1)
 
 
 def test_images_of_a_molecule_that_crosses_the_boundary(adk):
